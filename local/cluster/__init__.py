@@ -1,4 +1,4 @@
-"""A Kubernetes endpoint on this machine: API server, controllers, kubelet, Training Operator.
+"""A Kubernetes endpoint on this machine: API server, controllers, kubelet, training operators.
 
 Composed by the local mode. Pods run as local process groups; nothing here knows AWS or Slack.
 
@@ -21,21 +21,24 @@ from pathlib import Path
 
 from local.cluster import back_off, infrastructure
 from local.cluster.addons import objects_of
-from local.cluster.api import resources
+from local.cluster.api import admission, resources
 from local.cluster.api.authorization import Tokens
 from local.cluster.api.objects import Objects
 from local.cluster.api.resources import Catalog
 from local.cluster.api.rest import Api
 from local.cluster.api.server import ApiServer, write_kubeconfig
 from local.cluster.api.store import Store
+from local.cluster.api.trainer_admission import RUNTIMES, TRAIN_JOBS
 from local.cluster.controllers.controller import Controller
 from local.cluster.controllers.housekeeping import GarbageCollector, VolumeBinder
 from local.cluster.controllers.interruptions import TRAINS_FIRST_S, SpotInterruptions
 from local.cluster.controllers.jobs import JobController
+from local.cluster.controllers.jobsets import JobSetController
 from local.cluster.controllers.nodes import NodeController
 from local.cluster.controllers.operator import PyTorchJobController
 from local.cluster.controllers.protection import StorageProtection
 from local.cluster.controllers.scheduler import Scheduler
+from local.cluster.controllers.trainer import TrainJobController
 from local.cluster.controllers.workloads import (
     DaemonSetController,
     DeploymentController,
@@ -98,7 +101,11 @@ class LocalCluster:
         self._objects = Objects(
             Store(),
             Catalog(),
-            webhook_answers=self._operator_available,
+            webhook_answers={
+                admission.RESOURCE_KEY: self._operator_available,
+                TRAIN_JOBS: self._trainer_available,
+                RUNTIMES: self._trainer_available,
+            },
             refused_images=self._refused_images,
         )
         objects = self._objects
@@ -254,6 +261,9 @@ class LocalCluster:
     def _operator_available(self) -> bool:
         return infrastructure.operator_available(self._objects)
 
+    def _trainer_available(self) -> bool:
+        return infrastructure.operator_available(self._objects, infrastructure.TRAINER)
+
     def _refused_images(self, images: list[str]) -> list[str]:
         # A component is emulated as a whole, known by its first container.
         if self._only_images is None or not images or infrastructure.role_of(images[0]) is not None:
@@ -272,4 +282,6 @@ def _controllers(objects: Objects, faults: set[str], speed: float) -> list[Contr
         DaemonSetController(objects, EventRecorder(objects, "daemonset-controller")),
         JobController(objects, EventRecorder(objects, "job-controller"), back_off.of_jobs(speed)),
         PyTorchJobController(objects, EventRecorder(objects, "pytorchjob-controller")),
+        TrainJobController(objects, EventRecorder(objects, "trainer-controller")),
+        JobSetController(objects, EventRecorder(objects, "jobset-controller")),
     ]

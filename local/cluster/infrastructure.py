@@ -16,6 +16,7 @@ from local.cluster.api.resources import Object
 
 NVIDIA_PLUGIN, EFA_PLUGIN = "nvidia-device-plugin", "efa-device-plugin"
 OPERATOR, ADDON = "training-operator", "addon"
+TRAINER, JOBSET = "trainer", "jobset"
 DEVICES = {NVIDIA_PLUGIN: "nvidia.com/gpu", EFA_PLUGIN: "vpc.amazonaws.com/efa"}
 
 # Checked in this order: the EFA plugin's name contains the NVIDIA plugin's.
@@ -23,6 +24,8 @@ _IMAGES: tuple[tuple[str, str], ...] = (
     ("aws-efa-k8s-device-plugin", EFA_PLUGIN),
     ("k8s-device-plugin", NVIDIA_PLUGIN),
     ("training-operator", OPERATOR),
+    ("trainer-controller-manager", TRAINER),
+    ("jobset/jobset", JOBSET),
     ("fsx-csi-driver", ADDON),
     ("csi-node-driver-registrar", ADDON),
     ("csi-provisioner", ADDON),
@@ -73,11 +76,11 @@ def is_ready(pod: Object) -> bool:
     return ready and "deletionTimestamp" not in pod["metadata"]
 
 
-def operator_available(objects: Objects) -> bool:
-    """Whether a Deployment of the Training Operator is available: it reconciles and admits."""
+def operator_available(objects: Objects, role: str = OPERATOR) -> bool:
+    """Whether a Deployment of an operator is available: it reconciles and admits."""
     for deployment in objects.list(resources.DEPLOYMENTS):
         containers = deployment["spec"]["template"]["spec"].get("containers") or []
-        if any(role_of(container.get("image", "")) == OPERATOR for container in containers):
+        if any(role_of(container.get("image", "")) == role for container in containers):
             status = deployment.get("status") or {}
             if status.get("availableReplicas", 0) > 0:
                 return True

@@ -42,7 +42,9 @@ def rendered(instance: str, nodes: int) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def objects() -> Objects:
     """A cluster with the operator: each of its objects is applied, strictly looked at."""
-    objects = Objects(Store(), Catalog(), webhook_answers=lambda: True)
+    objects = Objects(
+        Store(), Catalog(), webhook_answers={"pytorchjobs.kubeflow.org": lambda: True}
+    )
     for name in ("kube-system", "default"):
         objects.create(NAMESPACES, {"metadata": {"name": name}})
     for item in (namespace(), *load_manifests("mpi-operator")):

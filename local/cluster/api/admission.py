@@ -9,37 +9,48 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from local.cluster.api import errors
-from local.cluster.api.resources import Object
+from local.cluster.api.resources import Object, Resource
 from stationmaster.domain.catalogue import pytorch_job_rules
 
 RESOURCE_KEY = "pytorchjobs.kubeflow.org"
 WEBHOOK_NAME = "validator.pytorchjob.training-operator.kubeflow.org"
 
 
-def admit(job: Object, configurations: Sequence[Object], *, answers: Callable[[], bool]) -> None:
-    """Let a PyTorchJob pass, or refuse it, as the configured webhook does.
+def is_asked(
+    resource: Resource, configurations: Sequence[Object], *, answers: Callable[[], bool]
+) -> bool:
+    """Whether a configured webhook is asked about objects of the type, and answers.
 
     Raises:
-        ApiError: 403 when the webhook denies it, 500 when the webhook does not answer.
+        ApiError: 500 when it has to be asked and does not answer.
     """
-    hook = _webhook_for_jobs(configurations)
+    hook = _webhook_for(resource, configurations)
     if hook is None:
-        return
+        return False
     if not answers():
         if hook.get("failurePolicy") == "Ignore":
-            return
+            return False
         raise _no_answer(hook)
+    return True
+
+
+def admit(job: Object) -> None:
+    """Let a PyTorchJob pass, or refuse it, as the operator's webhook does.
+
+    Raises:
+        ApiError: 403 when the webhook denies it.
+    """
     reasons = denials(job)
     if reasons:
         raise errors.forbidden(denial_message(reasons))
 
 
-def _webhook_for_jobs(configurations: Sequence[Object]) -> Object | None:
+def _webhook_for(resource: Resource, configurations: Sequence[Object]) -> Object | None:
     for configuration in configurations:
         for hook in configuration.get("webhooks") or []:
             for rule in hook.get("rules") or []:
                 groups, plurals = rule.get("apiGroups") or [], rule.get("resources") or []
-                if {"kubeflow.org", "*"} & {*groups} and {"pytorchjobs", "*"} & {*plurals}:
+                if {resource.group, "*"} & {*groups} and {resource.plural, "*"} & {*plurals}:
                     found: Object = hook
                     return found
     return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from local.cluster.api import (
@@ -21,6 +21,7 @@ from local.cluster.api import (
     images,
     resources,
     schema,
+    trainer_admission,
     validation,
 )
 from local.cluster.api.deletion import (
@@ -50,7 +51,7 @@ class Objects:
         store: Store,
         catalog: Catalog,
         *,
-        webhook_answers: Callable[[], bool],
+        webhook_answers: Mapping[str, Callable[[], bool]],
         refused_images: images.RefusedImages = lambda _: [],
     ) -> None:
         self.store = store
@@ -263,9 +264,21 @@ class Objects:
                 new,
                 lambda name: self.find(resources.SERVICE_ACCOUNTS, namespace, name) is not None,
             )
+        if resource.key == trainer_admission.RUNTIMES:
+            trainer_admission.check_templates(new)
+        answers = self._webhook_answers.get(resource.key)
+        if answers is None:
+            return
+        configurations = self.store.list(resources.VALIDATING_WEBHOOKS.key)
+        if not admission.is_asked(resource, configurations, answers=answers):
+            return
         if resource.key == admission.RESOURCE_KEY:
-            configurations = self.store.list(resources.VALIDATING_WEBHOOKS.key)
-            admission.admit(new, configurations, answers=self._webhook_answers)
+            admission.admit(new)
+        else:
+            trainer_admission.admit(resource.key, new, find_runtime=self._find_runtime)
+
+    def _find_runtime(self, namespace: str, name: str) -> Object | None:
+        return self.store.get(trainer_admission.RUNTIMES, namespace, name)
 
     def _write(self, resource: Resource, current: Object, new: Object, *, dry_run: bool) -> Object:
         held = current["metadata"]

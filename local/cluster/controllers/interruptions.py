@@ -16,7 +16,7 @@ from local.cluster.api.resources import Object
 from local.cluster.api.store import Change
 from local.cluster.controllers.controller import Controller, Key
 from local.cluster.controllers.nodes import NodeController
-from local.cluster.labels import JOB_NAME_LABEL
+from local.cluster.labels import training_job_of
 
 FAULT = "spot-interrupted"
 CAPACITY_TYPE_LABEL = "eks.amazonaws.com/capacityType"
@@ -91,8 +91,7 @@ class SpotInterruptions(Controller):
 
 
 def _trains(pod: Object) -> bool:
-    is_of_job = JOB_NAME_LABEL in (pod["metadata"].get("labels") or {})
-    return is_of_job and (pod.get("status") or {}).get("phase") == "Running"
+    return bool(training_job_of(pod)) and (pod.get("status") or {}).get("phase") == "Running"
 
 
 def _is_spot(node: Object) -> bool:

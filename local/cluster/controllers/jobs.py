@@ -72,6 +72,7 @@ class JobController(WorkloadController):
         self._back_off = back_off
         # By the Job's uid: its failures in a row, and when the last was seen.
         self._failures: dict[str, tuple[int, float]] = {}
+        self._own: set[str] = set()  # uids of the pods that this controller has deleted
 
     def bring_in_order(self, obj: Object) -> float | None:
         if _ended(obj):
@@ -94,7 +95,7 @@ class JobController(WorkloadController):
         if deadline_s is not None:
             left_s = deadline_s - _seconds_since(status["startTime"])
         failure = _forbidden_end(spec, failed)
-        if failure is None and len(failed) > spec["backoffLimit"]:
+        if failure is None and len(failed) + len(self._lost(active)) > spec["backoffLimit"]:
             failure = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
         if failure is None and left_s is not None and left_s <= 0:
             failure = ("DeadlineExceeded", "Job was active longer than specified deadline")
@@ -116,6 +117,17 @@ class JobController(WorkloadController):
         )
         due = [seconds for seconds in (left_s, pause_s or None) if seconds is not None]
         return min(due, default=None)
+
+    def _lost(self, active: list[Object]) -> list[Object]:
+        """Pods that others have deleted before their end, which count as failed.
+
+        Source: kubernetes, pkg/controller/job/job_controller.go, isPodFailed.
+        """
+        return [pod for pod in active if is_going(pod) and pod["metadata"]["uid"] not in self._own]
+
+    def remove_pod(self, owner: Object, pod: Object) -> None:
+        self._own.add(pod["metadata"]["uid"])
+        super().remove_pod(owner, pod)
 
     def _pause_s(self, obj: Object, succeeded: list[Object], failed: list[Object]) -> float:
         """Real seconds until a pod may follow those that failed since the last one that succeeded.
@@ -143,6 +155,7 @@ class JobController(WorkloadController):
             index = next(i for i in range(obj["spec"]["completions"]) if str(i) not in taken)
             pod["metadata"].setdefault("annotations", {})[_INDEX] = str(index)
             pod["metadata"]["generateName"] = f"{name}-{index}-"
+            pod["spec"]["hostname"] = f"{name}-{index}"
             for container in pod["spec"].get("containers") or []:
                 container.setdefault("env", []).append(
                     {"name": "JOB_COMPLETION_INDEX", "value": str(index)}

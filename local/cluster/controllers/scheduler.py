@@ -19,7 +19,7 @@ from local.cluster.controllers.anti_affinity import reason_against
 from local.cluster.controllers.controller import Controller, Key
 from local.cluster.controllers.placement import explain, reasons_against
 from local.cluster.events import EventRecorder
-from local.cluster.labels import JOB_NAME_LABEL
+from local.cluster.labels import training_job_of
 
 # An unschedulable pod is looked at again after this time even if nothing changed.
 _RETRY_S = 10.0
@@ -85,8 +85,7 @@ class Scheduler(Controller):
     def _reasons(
         self, pod: Object, node: Object, reserved: Mapping[str, Fraction], num_pods: int
     ) -> list[str]:
-        of_job = JOB_NAME_LABEL in (pod["metadata"].get("labels") or {})
-        if of_job and "pods-never-start" in self._faults:
+        if training_job_of(pod) and "pods-never-start" in self._faults:
             return ["node(s) had untolerated taint {node.kubernetes.io/unreachable: }"]
         return reasons_against(pod["spec"], node, reserved, num_pods)
 

@@ -169,7 +169,7 @@ def container_command(
         ConfigError: a referenced Secret, ConfigMap or field does not exist.
     """
     declared = _declared(objects, pod, container)
-    env = {**base, **_CLOSED_ETCD, "HOSTNAME": pod["metadata"]["name"]}
+    env = {**base, **_CLOSED_ETCD, "HOSTNAME": _host_name(pod)}
     env.update({name: translation.variable(name, value) for name, value in declared.items()})
     written = [*(container.get("command") or image_command), *(container.get("args") or [])]
     # Expansion sees what the specification says, translation what comes out of it.
@@ -179,6 +179,10 @@ def container_command(
     working = translation.text(container.get("workingDir") or "")
     cwd = Path(working) if working and working != container.get("workingDir") else directory
     return Command(argv, env, cwd)
+
+
+def _host_name(pod: Object) -> str:
+    return str(pod["spec"].get("hostname") or pod["metadata"]["name"])
 
 
 def _with_port(word: str, declared: str, local: str) -> str:

@@ -20,7 +20,7 @@ from local.cluster.api.quantities import container_requests
 from local.cluster.api.resources import Object
 from local.cluster.back_off import BackOff
 from local.cluster.events import EventRecorder
-from local.cluster.labels import JOB_NAME_LABEL
+from local.cluster.labels import training_job_of
 from local.cluster.node.container import Command
 from local.cluster.node.devices import GpuPool
 from local.cluster.node.environment import (
@@ -130,10 +130,6 @@ def _slow_storage(context: NodeContext, pod: Object, mounts: Mapping[str, Path])
     }
 
 
-def _job_of(pod: Object) -> str:
-    return str((pod["metadata"].get("labels") or {}).get(JOB_NAME_LABEL, ""))
-
-
 def _node_variables(
     context: NodeContext, pod: Object, container: Mapping[str, Any]
 ) -> dict[str, str]:
@@ -155,7 +151,7 @@ def _node_variables(
         variables["KUBECONFIG"] = str(path)
     if context.slow_node() == pod["spec"]["nodeName"]:
         variables["STATIONMASTER_LOCAL_LINK_MBPS"] = SLOW_LINK_MBPS
-    if _job_of(pod):
+    if training_job_of(pod):
         # torchrun's c10d rendezvous announces the machine's host name, which need not resolve.
         variables["PET_LOCAL_ADDR"] = LOCAL_ADDRESS
     return variables
@@ -178,15 +174,15 @@ def _account_kubeconfig(context: NodeContext, pod: Object) -> Path | None:
 
 
 def _translation(context: NodeContext, pod: Object, mounts: Mapping[str, Path]) -> Translation:
-    metadata, job = pod["metadata"], _job_of(pod)
+    metadata, job = pod["metadata"], training_job_of(pod)
     owners = metadata.get("ownerReferences") or []
     owner = next((ref["uid"] for ref in owners if ref.get("controller")), metadata["uid"])
     replicas: set[str] = set()
     if job:
         # The pod can start before all services of its own job are there.
-        replicas = {f"{job}-master-0", f"{job}-worker-0"} | {
+        replicas = {f"{job}-master-0", f"{job}-worker-0", f"{job}-node-0-0"} | {
             service["metadata"]["name"]
             for service in context.objects.list(resources.SERVICES, metadata["namespace"])
-            if (service["metadata"].get("labels") or {}).get(JOB_NAME_LABEL) == job
+            if training_job_of(service) == job
         }
     return Translation(mounts, replicas, lambda port: context.ports.of(owner, port))

@@ -525,7 +525,9 @@ def test_store_replay_beyond_its_history_is_expired() -> None:
 
 
 def test_second_deletion_is_stored_only_where_it_changes_the_object() -> None:
-    objects = Objects(Store(), Catalog(), webhook_answers=lambda: True)
+    objects = Objects(
+        Store(), Catalog(), webhook_answers={"pytorchjobs.kubeflow.org": lambda: True}
+    )
     held = config_map("held") | {"kind": "Namespace", "apiVersion": "v1"}
     held["metadata"]["finalizers"] = ["example.com/held"]
     objects.create(NAMESPACES, held)

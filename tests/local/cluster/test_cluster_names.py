@@ -18,7 +18,9 @@ NOT_READY = {"type": "Ready", "status": "False"}
 
 @pytest.fixture
 def objects() -> Objects:
-    objects = Objects(Store(), Catalog(), webhook_answers=lambda: True)
+    objects = Objects(
+        Store(), Catalog(), webhook_answers={"pytorchjobs.kubeflow.org": lambda: True}
+    )
     objects.create(resources.NAMESPACES, {"metadata": {"name": "default"}})
     return objects
 

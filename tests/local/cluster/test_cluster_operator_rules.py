@@ -20,7 +20,9 @@ class World:
     """A store with an operator that looks when it is told to."""
 
     def __init__(self) -> None:
-        self.objects = Objects(Store(), Catalog(), webhook_answers=lambda: True)
+        self.objects = Objects(
+            Store(), Catalog(), webhook_answers={"pytorchjobs.kubeflow.org": lambda: True}
+        )
         for name in ("default", "kubeflow"):
             self.objects.create(resources.NAMESPACES, {"metadata": {"name": name}})
         self.objects.create(resources.CRDS, pytorchjob_crd())

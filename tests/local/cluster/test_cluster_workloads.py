@@ -474,7 +474,9 @@ def test_reset_leaves_an_empty_cluster_that_works(empty_cluster: Cluster) -> Non
 
 
 def test_status_that_another_wrote_since_it_was_looked_at_is_not_overwritten() -> None:
-    objects = Objects(Store(), Catalog(), webhook_answers=lambda: True)
+    objects = Objects(
+        Store(), Catalog(), webhook_answers={"pytorchjobs.kubeflow.org": lambda: True}
+    )
     objects.create(resources.NAMESPACES, {"metadata": {"name": "default"}})
     objects.create(resources.JOBS, batch_job("one", "true"), namespace="default")
     recorder = EventRecorder(objects, "job-controller")

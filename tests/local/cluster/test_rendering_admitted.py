@@ -138,7 +138,9 @@ SETS: dict[str, list[dict[str, Any]]] = {
 @pytest.fixture(scope="module")
 def objects() -> Objects:
     """A cluster with the product's namespace, and the operator's custom type and webhook."""
-    objects = Objects(Store(), Catalog(), webhook_answers=lambda: True)
+    objects = Objects(
+        Store(), Catalog(), webhook_answers={"pytorchjobs.kubeflow.org": lambda: True}
+    )
     for name in ("kube-system", "default"):
         objects.create(NAMESPACES, {"metadata": {"name": name}})
     store(objects, namespace())

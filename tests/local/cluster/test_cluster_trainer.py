@@ -1,0 +1,250 @@
+"""TrainJobs as Kubeflow Trainer and JobSet run them: pods, restarts, suspension, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from cluster_fixtures import Cluster, eventually, start_cluster
+
+from local.cluster.trainer import trainer_objects
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.job_kinds import JobKind
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.run.request import JobOptions
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.rendering import train_job
+from stationmaster.rendering.job_spec import JobSpec
+
+SPACE = "stationmaster-c-1"
+
+
+class World:
+    """A cluster with Trainer and two nodes, in which the product is a guest."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.gateway = KubernetesGateway(cluster.api, namespace=SPACE, kind=JobKind.TRAIN_JOB)
+
+    def install(self) -> None:
+        self.cluster.add_nodes(
+            count=2, instance_type="m5.2xlarge", capacity={"cpu": "8", "memory": "32Gi"}
+        )
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}}
+        self.gateway.apply([*trainer_objects(), space])
+        for name in ("kubeflow-trainer-controller-manager", "jobset-controller-manager"):
+            eventually(
+                lambda name=name: self.gateway.deployment_ready(name, namespace="kubeflow-system"),
+                f"{name} runs",
+            )
+
+    def submit(self, name: str, script: str, *, nodes: int = 2, **changes: Any) -> None:
+        self.gateway.apply(objects(name, script, nodes=nodes, **changes))
+
+    def ended(self, name: str) -> str:
+        def look() -> str:
+            job = self.gateway.job(name)
+            assert job is not None
+            return next((each.name for each in job.conditions if each.ends), "")
+
+        return str(eventually(look, f"the end of {name}"))
+
+    def pods(self, name: str) -> list[Any]:
+        label = f"jobset.sigs.k8s.io/jobset-name={name}"
+        return list(self.cluster.core.list_namespaced_pod(SPACE, label_selector=label).items)
+
+    def running(self, name: str, *, count: int = 2, instead_of: Sequence[Any] = ()) -> list[Any]:
+        old = {pod.metadata.uid for pod in instead_of}
+
+        def look() -> list[Any]:
+            pods = [pod for pod in self.pods(name) if pod.status.phase == "Running"]
+            is_new = not old & {pod.metadata.uid for pod in pods}
+            return pods if len(pods) == count and is_new else []
+
+        found: list[Any] = eventually(look, f"{count} pods of {name} run")
+        return found
+
+    def job_set(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.cluster.custom.get_namespaced_custom_object(
+            "jobset.x-k8s.io", "v1alpha2", SPACE, "jobsets", name
+        )
+        return found
+
+
+def objects(name: str, script: str, *, nodes: int, **changes: Any) -> list[dict[str, Any]]:
+    """A rendered job, whose pods run a script and mount nothing of a file system."""
+    runtime, job = train_job.render(
+        JobSpec(
+            run_id=RunId(name),
+            cluster_id=ClusterId("c-1"),
+            job=name,
+            rendezvous_id=name,
+            recipe=get_recipe("tiny-llama"),
+            overrides={},
+            instance=get_instance("m5.2xlarge"),
+            nodes=nodes,
+            image="trial:1",
+            program=("sh", "-c", script),
+            options=changes.pop("options", JobOptions()),
+        )
+    )
+    spec = runtime["spec"]["template"]["spec"]
+    spec["failurePolicy"] |= changes
+    pod = spec["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["volumes"] = [each for each in pod["volumes"] if each["name"] != "shared"]
+    (container,) = pod["containers"]
+    container["resources"] = {"requests": {"cpu": "1"}}
+    mounts = container["volumeMounts"]
+    container["volumeMounts"] = [each for each in mounts if each["name"] != "shared"]
+    pod["terminationGracePeriodSeconds"] = 1
+    return [runtime, job]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    started = World(start_cluster(tmp_path_factory.mktemp("cluster")))
+    started.install()
+    yield started
+    started.cluster.close()
+
+
+SAYS = "echo $PET_NODE_RANK of $PET_NNODES x $PET_NPROC_PER_NODE at $PET_MASTER_ADDR as $RANK"
+
+
+def test_pods_learn_from_trainer_how_they_meet_and_the_job_completes(world: World) -> None:
+    world.submit("meets", SAYS)
+
+    assert world.ended("meets") == "Succeeded"
+    pods = sorted(world.pods("meets"), key=lambda pod: pod.spec.hostname)
+    logs = [world.gateway.log(pod.metadata.name).strip() for pod in pods]
+    assert logs == [f"{rank} of 2 x 1 at 127.0.0.1 as {rank}" for rank in (0, 1)]
+    assert [pod.spec.hostname for pod in pods] == ["meets-node-0-0", "meets-node-0-1"]
+    (container,) = pods[0].spec.containers
+    written = {each.name: each.value for each in container.env}
+    assert written["PET_MASTER_ADDR"] == "meets-node-0-0.meets"
+    assert (written["PET_MASTER_PORT"], written["MASTER_PORT"]) == ("29500", "29500")
+    service = world.cluster.core.read_namespaced_service("meets", SPACE)
+    assert service.spec.publish_not_ready_addresses is True
+    assert world.job_set("meets")["status"]["restarts"] == 0
+
+
+def test_gang_is_started_again_with_new_pods_until_it_succeeds(world: World, tmp_path: Any) -> None:
+    failed = f"$(ls {tmp_path} | wc -l)"
+    waits = "[ $RANK = 0 ] && exec sleep 600"
+    fails = f"n={failed}; [ $n = 2 ] && exit 0; {waits}; touch {tmp_path}/$n; exit 3"
+    world.submit("again", fails, maxRestarts=5)
+
+    assert world.ended("again") == "Succeeded"
+    status = world.job_set("again")["status"]
+    assert status["restarts"] == status["restartsCountTowardsMax"] == 2
+    attempts = {
+        pod.metadata.labels["jobset.sigs.k8s.io/restart-attempt"] for pod in world.pods("again")
+    }
+    assert attempts == {"2"}
+
+
+def test_job_fails_once_its_restarts_are_used_up(world: World) -> None:
+    world.submit("fails", "exit 3", nodes=1, maxRestarts=1)
+
+    assert world.ended("fails") == "Failed"
+    job = world.gateway.job("fails")
+    assert job is not None
+    failed = job.condition("Failed")
+    assert failed is not None
+    assert failed.reason == "ReachedMaxRestarts"
+    assert "(first failed job: fails-node-0)" in failed.message
+    (pod,) = world.pods("fails")
+    assert pod.status.phase == "Failed", "its log stays readable"
+
+
+def test_pod_that_is_deleted_under_way_costs_a_restart_of_all(world: World) -> None:
+    world.submit("loses", "exec sleep 600")
+    before = world.running("loses")
+
+    world.gateway.delete("v1", "Pod", name=before[1].metadata.name)
+
+    eventually(lambda: world.job_set("loses")["status"]["restarts"] == 1, "a restart")
+    world.running("loses", instead_of=before)
+    job = world.gateway.job("loses")
+    assert job is not None
+    assert job.condition("Running") is not None
+    world.gateway.delete_job("loses")
+    eventually(lambda: not world.pods("loses"), "its pods go")
+    runtime = ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime")
+    assert not world.gateway.exists(*runtime, name="loses", namespace=SPACE)
+
+
+def test_suspended_job_has_pods_only_once_somebody_admits_it(world: World) -> None:
+    world.submit("queued", "exec sleep 600", options=JobOptions(queue="team"))
+    eventually(lambda: world.gateway.job("queued").condition("Suspended"), "it is suspended")
+    assert world.pods("queued") == []
+
+    def set_suspended(value: bool) -> None:
+        world.cluster.custom.patch_namespaced_custom_object(
+            "trainer.kubeflow.org",
+            "v1alpha1",
+            SPACE,
+            "trainjobs",
+            "queued",
+            {"spec": {"suspend": value}},
+        )
+
+    set_suspended(False)
+    first = world.running("queued")
+    eventually(lambda: world.gateway.job("queued").condition("Running"), "it runs")
+    set_suspended(True)
+    eventually(lambda: not world.pods("queued"), "its pods go")
+    set_suspended(False)
+    world.running("queued", instead_of=first)
+
+    assert world.job_set("queued")["status"]["restarts"] == 0, "a suspension is no failure"
+    world.gateway.delete_job("queued")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda runtime, job: [job], "must be created before the TrainJob"),
+        (
+            lambda runtime, job: [runtime, with_variable(job, "PET_NNODES")],
+            "must not have reserved envs, invalid envs configured: [PET_NNODES]",
+        ),
+        (
+            lambda runtime, job: [without_node(runtime), job],
+            "must contain the required container for the ancestor: trainer",
+        ),
+        (
+            lambda runtime, job: [with_typo(runtime), job],
+            ".spec.template.spec.tolerationz: field not declared in schema",
+        ),
+    ],
+)
+def test_what_trainer_refuses_is_refused(world: World, change: Any, says: str) -> None:
+    runtime, job = objects("refused", "true", nodes=1)
+
+    with pytest.raises(PermanentError, match=r"refused") as caught:
+        world.gateway.apply(change(runtime, job))
+
+    assert says in str(caught.value)
+    assert world.gateway.job("refused") is None
+    world.gateway.delete_job("refused")
+
+
+def with_variable(job: dict[str, Any], name: str) -> dict[str, Any]:
+    job["spec"]["trainer"]["env"] = [{"name": name, "value": "1"}]
+    return job
+
+
+def without_node(runtime: dict[str, Any]) -> dict[str, Any]:
+    (node,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    node["template"]["spec"]["template"]["spec"]["containers"][0]["name"] = "pytorch"
+    return runtime
+
+
+def with_typo(runtime: dict[str, Any]) -> dict[str, Any]:
+    (node,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    node["template"]["spec"]["template"]["spec"]["tolerationz"] = []
+    return runtime
