@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import (
     LABEL_CLUSTER_ID,
     LABEL_ROLE,
@@ -65,6 +66,8 @@ class LiveCluster:
     """Whether this pass runs every check, each as thoroughly as it can."""
     run_id: RunId | None = None
     """The run that caused it."""
+    job_kind: JobKind | None = None
+    """What jobs are there, where that was chosen before."""
 
     @property
     def kubernetes(self) -> KubernetesGateway:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import NAMESPACE, own_namespace
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.settings import Settings
@@ -70,7 +71,7 @@ class Services:
         self.now = now
         self._clients: dict[str, Any] = {}
         self._gateways: dict[str, KubernetesGateway] = {}
-        self._eks_names: dict[str, str] = {}
+        self._guests: dict[str, tuple[str, JobKind]] = {}
 
     @classmethod
     def create(cls, settings: Settings | None = None) -> Services:
@@ -439,12 +440,19 @@ class Services:
 
     def eks_name(self, cluster_id: ClusterId) -> str:
         """The EKS cluster of others that a cluster uses; "" where it has one of its own."""
-        if cluster_id not in self._eks_names:
-            cluster = self.cluster_states.find(cluster_id)
-            if cluster is None:
-                return ""
-            self._eks_names[cluster_id] = cluster.spec.eks_name
-        return self._eks_names[cluster_id]
+        return self._guest(cluster_id)[0]
+
+    def _guest(self, cluster_id: ClusterId) -> tuple[str, JobKind]:
+        """The EKS cluster of others that a cluster uses, and what jobs are there; once settled."""
+        if cluster_id in self._guests:
+            return self._guests[cluster_id]
+        cluster = self.cluster_states.find(cluster_id)
+        if cluster is None:
+            return "", JobKind.PYTORCH_JOB
+        found = cluster.spec.eks_name, cluster.job_kind or JobKind.PYTORCH_JOB
+        if not cluster.spec.eks_name or cluster.job_kind is not None:
+            self._guests[cluster_id] = found
+        return found
 
     def control_plane(self, cluster_id: ClusterId) -> EksCluster | None:
         """The EKS cluster that a cluster is in, its own or one of others; None if it is gone."""
@@ -459,13 +467,16 @@ class Services:
         """
         from stationmaster.kubernetes.gateway import KubernetesGateway
 
-        if cluster_id not in self._gateways:
-            self._gateways[cluster_id] = KubernetesGateway.connect(
+        eks_name, kind = self._guest(cluster_id)
+        known = self._gateways.get(cluster_id)
+        if known is None or known.backend.KIND is not kind:
+            known = self._gateways[cluster_id] = KubernetesGateway.connect(
                 self.settings,
                 cluster=self.control_plane(cluster_id),
-                namespace=own_namespace(cluster_id) if self.eks_name(cluster_id) else NAMESPACE,
+                namespace=own_namespace(cluster_id) if eks_name else NAMESPACE,
+                kind=kind,
             )
-        return self._gateways[cluster_id]
+        return known
 
     def _client(self, service: str) -> Any:
         """The boto3 client of one AWS service, shared by the kinds of resources that it has."""

@@ -11,6 +11,8 @@ from typing import Any
 import kubernetes
 
 from bench.sweeps.world import World
+from local.cluster.trainer import NAMESPACE as TRAINER_NAMESPACE
+from local.cluster.trainer import trainer_objects
 from stationmaster.domain.cluster.spec import FileSystemSpec
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.manifests import load_manifests
@@ -30,6 +32,9 @@ KINDS = (
     "/apis/apps/v1/daemonsets",
     "/apis/batch/v1/jobs",
     "/apis/kubeflow.org/v1/pytorchjobs",
+    "/apis/trainer.kubeflow.org/v1alpha1/trainjobs",
+    "/apis/trainer.kubeflow.org/v1alpha1/trainingruntimes",
+    "/apis/jobset.x-k8s.io/v1alpha2/jobsets",
     "/apis/rbac.authorization.k8s.io/v1/roles",
     "/apis/rbac.authorization.k8s.io/v1/rolebindings",
     "/apis/rbac.authorization.k8s.io/v1/clusterroles",
@@ -56,10 +61,7 @@ class Owner:
         with kubernetes.config.new_client_from_config(str(self.kubeconfig)) as api:
             gateway = KubernetesGateway(api)
             gateway.apply(load_manifests("training-operator"))
-            self.world.until(
-                lambda: gateway.deployment_ready("training-operator", namespace="kubeflow"),
-                "the operator runs",
-            )
+            self._until_ready(gateway, "training-operator", "kubeflow")
             self.world.until(lambda: len(gateway.nodes()) == 5, "all nodes have joined")
 
     @property
@@ -161,6 +163,34 @@ class Owner:
                 storage.create_csi_driver(driver)
         cluster.faults.discard("plugin-never-ready")
 
+    @contextmanager
+    def with_trainer(self) -> Iterator[None]:
+        """Have Kubeflow Trainer v2 in place of the Training Operator for a while."""
+        operator = ("apps/v1", "Deployment")
+        with kubernetes.config.new_client_from_config(str(self.kubeconfig)) as api:
+            gateway = KubernetesGateway(api)
+            gateway.delete(*operator, name="training-operator", namespace="kubeflow")
+            gateway.apply(trainer_objects())
+            for item in trainer_objects():
+                if item["kind"] == "Deployment":
+                    self._until_ready(gateway, item["metadata"]["name"], TRAINER_NAMESPACE)
+            yield
+            for item in reversed(trainer_objects()):
+                about = item["metadata"]
+                gateway.delete(
+                    item["apiVersion"],
+                    item["kind"],
+                    name=about["name"],
+                    namespace=about.get("namespace"),
+                )
+            gateway.apply(load_manifests("training-operator"))
+            self._until_ready(gateway, "training-operator", "kubeflow")
+
+    def _until_ready(self, gateway: KubernetesGateway, name: str, namespace: str) -> None:
+        self.world.until(
+            lambda: gateway.deployment_ready(name, namespace=namespace), f"{name} runs"
+        )
+
     def belongings(self) -> dict[str, Any]:
         """All that is theirs, and whatever else is in their cluster."""
         eks, fsx = self.world.aws.client("eks"), self.world.aws.client("fsx")
@@ -190,7 +220,7 @@ class Owner:
                 answer = api.call_api(
                     *api.param_serialize("GET", path, auth_settings=["BearerToken"])
                 )
-                items = json.loads(answer.read())["items"]
+                items = json.loads(answer.read()).get("items", [])
                 found[path] = sorted(
                     (
                         each["metadata"].get("namespace", ""),

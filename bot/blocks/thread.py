@@ -23,6 +23,7 @@ from bot.blocks.running import network_line
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.cluster.resources import ResourceStatus
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.reactions.ending import stop_reason
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
@@ -90,6 +91,8 @@ def is_noteworthy(event: ThreadEvent) -> bool:
             return False  # what comes of it says it
         case cl.SizeSettled():
             return bool(event.reason)  # all that were wanted came
+        case cl.JobKindChosen():
+            return event.kind is not JobKind.PYTORCH_JOB  # the usual one
         case cl.TeardownCompleted() | cl.TeardownFailed():
             return False  # the receipt says it
         case ev.ProcessFailed():
@@ -249,6 +252,8 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
             return f"{md.DONE} node {md.code(first.node, 80)} is ready again"
         case cl.SizeSettled():
             return settled_line(first)
+        case cl.JobKindChosen():
+            return f"\u25b8 the job will be a {first.kind}: the cluster has its operator"
         case cl.ZoneGivenUp():
             return zone_line(first)
         case cl.NodeReplacementBegan() | cl.NodeReplaced():

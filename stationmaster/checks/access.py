@@ -63,19 +63,18 @@ def look(cluster: LiveCluster) -> Finding:
     )
 
 
-def own_fault(cluster: LiveCluster) -> str:
+def own_fault(cluster: LiveCluster, rights: Sequence[Right] | None = None) -> str:
     """Which right the product itself lacks, with what to type; empty where it has all of them.
 
-    An administrator has everything, which is one question; of others each right is asked for.
+    An administrator has everything, which is one question; of others each right is asked for, or
+    each of `rights`.
     """
     gateway = cluster.kubernetes
     if gateway.may(EVERYTHING):
         return ""
-    missing = [
-        right
-        for right in needed_rights(gateway.namespace, gateway.backend)
-        if not gateway.may(right)
-    ]
+    if rights is None:
+        rights = needed_rights(gateway.namespace, gateway.backend)
+    missing = [right for right in rights if not gateway.may(right)]
     if not missing:
         return ""
     eks_name = cluster.spec.eks_name or cluster_name(cluster.cluster_id)

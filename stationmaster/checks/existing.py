@@ -7,14 +7,18 @@ said, with what has to be typed. Nothing is waited for: a person has to act.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from stationmaster.checks.access import own_fault
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import FSX_CSI_ADDON
 from stationmaster.inspection import Finding, LiveCluster, Verdict
+from stationmaster.kubernetes.rights import common_rights, job_rights
 from stationmaster.kubernetes.room import amounts_of, free_amounts, why_not
 from stationmaster.kubernetes.views import NodeView
-from stationmaster.rendering.pytorch_job import CUSTOM_TYPE
+from stationmaster.rendering import pytorch_job, train_job
+from stationmaster.rendering.job_backends import backend_of
 from stationmaster.rendering.storage import CSI_DRIVER
 
 NAME: Final = "existing cluster"
@@ -23,44 +27,124 @@ _INSTALL: Final = (
     "type kubectl apply --server-side --filename manifests/training-operator, in a checkout of "
     "Stationmaster"
 )
+# What has to be served and run for a TrainJob. Source: kubeflow/trainer v2.3.0, manifests.
+_TRAINER: Final = "trainer-controller-manager"
+_JOBSET: Final = "jobset"
+_TRAINER_TYPES: Final = ("trainingruntimes.trainer.kubeflow.org", "jobsets.jobset.x-k8s.io")
+_INSTALL_TRAINER: Final = (
+    "type kubectl apply --server-side --kustomize "
+    '"https://github.com/kubeflow/trainer.git/manifests/overlays/manager?ref=v2.3.0"'
+)
 # The relay beside training, and the saver before or after it, both off the training pods.
 _BESIDE: Final = {"cpu": "200m", "memory": "256Mi"}
 
 
-def look(cluster: LiveCluster) -> Finding:
-    """Judge once, in the order in which a person would set it right."""
-    for find in (own_fault, _operator_fault, _driver_fault, _nodes_fault, _beside_fault):
-        fault = find(cluster)
-        if fault:
-            return Finding(Verdict.BAD, f"EKS cluster {cluster.spec.eks_name}: {fault}")
+def look(cluster: LiveCluster) -> tuple[Finding, JobKind]:
+    """Judge once, in the order in which a person would set it right; and what jobs are there."""
+    namespace = cluster.kubernetes.namespace
+    kind = cluster.job_kind or JobKind.PYTORCH_JOB
+    fault = own_fault(cluster, common_rights(namespace))
+    if not fault:
+        kind, fault = _operator(cluster)
+    fault = fault or own_fault(cluster, job_rights(namespace, backend_of(kind)))
+    for find in (_range_fault(kind), _driver_fault, _nodes_fault, _beside_fault):
+        fault = fault or find(cluster)
+    if fault:
+        return Finding(Verdict.BAD, f"EKS cluster {cluster.spec.eks_name}: {fault}"), kind
     nodes = len(cluster.training_nodes)
-    return Finding(
-        Verdict.GOOD,
-        f"EKS cluster {cluster.spec.eks_name} lets the product work, and {nodes} "
-        f"{cluster.spec.instance_type} nodes have room for a training pod",
-        {"nodes": nodes},
+    sentence = (
+        f"EKS cluster {cluster.spec.eks_name} lets the product work, runs {kind}s, and {nodes} "
+        f"{cluster.spec.instance_type} nodes have room for a training pod"
     )
+    return Finding(Verdict.GOOD, sentence, {"nodes": nodes}), kind
 
 
-def _operator_fault(cluster: LiveCluster) -> str:
+def _operator(cluster: LiveCluster) -> tuple[JobKind, str]:
+    """Which jobs can be run there, and why that is not so; what was chosen before stays.
+
+    The Training Operator comes first where a cluster has both: what is verified more is used.
+    """
+    faults = {
+        kind: find(cluster)
+        for kind, find in _OPERATOR_FAULTS.items()
+        if cluster.job_kind in (None, kind)
+    }
+    for kind, fault in faults.items():
+        if not fault:
+            return kind, ""
+    # One that is there, but not as it has to be, is the one to set right.
     gateway = cluster.kubernetes
-    if not gateway.crd_established(CUSTOM_TYPE):
-        return f"type {CUSTOM_TYPE} of the Training Operator v1 is not there; {_INSTALL}"
+    for kind, fault in faults.items():
+        if gateway.crd_established(backend_of(kind).CUSTOM_TYPE):
+            return kind, fault
+    kind = next(iter(faults))
+    return kind, " or ".join([faults[kind], *_also(faults)])
+
+
+def _also(faults: Mapping[JobKind, str]) -> list[str]:
+    """What else would do where nothing is there."""
+    is_open = JobKind.TRAIN_JOB in faults and len(faults) > 1
+    return [f"install {train_job.OPERATOR} with JobSet"] if is_open else []
+
+
+def _training_operator_fault(cluster: LiveCluster) -> str:
+    gateway = cluster.kubernetes
+    if not gateway.crd_established(pytorch_job.CUSTOM_TYPE):
+        custom_type = pytorch_job.CUSTOM_TYPE
+        return f"type {custom_type} of the Training Operator v1 is not there; {_INSTALL}"
     found = gateway.images("Deployment", of=_OPERATOR)
     if not found:
         return f"no Deployment runs the Training Operator; {_INSTALL}"
     where, image = next(iter(found.items()))
-    tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+    tag = _tag(image)
     if not tag.startswith("v1"):
         shown = f"tag {tag}" if tag else "an image without a tag"
         return f"Deployment {where} runs the Training Operator with {shown}, v1 needed; {_INSTALL}"
-    namespace, name = where.split("/")
-    if not gateway.deployment_ready(name, namespace=namespace):
-        return (
-            f"the Training Operator is not available; see kubectl --namespace {namespace} "
-            f"describe deployment {name}"
-        )
+    return _unavailable(cluster, where, "the Training Operator")
+
+
+def _trainer_fault(cluster: LiveCluster) -> str:
+    gateway = cluster.kubernetes
+    for custom_type in (train_job.CUSTOM_TYPE, *_TRAINER_TYPES):
+        if not gateway.crd_established(custom_type):
+            return f"type {custom_type} of {train_job.OPERATOR} is not there; {_INSTALL_TRAINER}"
+    for part, name in ((_TRAINER, train_job.OPERATOR), (_JOBSET, "JobSet")):
+        found = gateway.images("Deployment", of=part)
+        if not found:
+            return f"no Deployment runs {name}; {_INSTALL_TRAINER}"
+        fault = _unavailable(cluster, next(iter(found)), name)
+        if fault:
+            return fault
     return ""
+
+
+_OPERATOR_FAULTS: Final[Mapping[JobKind, Callable[[LiveCluster], str]]] = {
+    JobKind.PYTORCH_JOB: _training_operator_fault,
+    JobKind.TRAIN_JOB: _trainer_fault,
+}
+
+
+def _tag(image: str) -> str:
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+
+
+def _unavailable(cluster: LiveCluster, where: str, what: str) -> str:
+    namespace, name = where.split("/")
+    if cluster.kubernetes.deployment_ready(name, namespace=namespace):
+        return ""
+    return (
+        f"{what} is not available; see kubectl --namespace {namespace} describe deployment {name}"
+    )
+
+
+def _range_fault(kind: JobKind) -> Callable[[LiveCluster], str]:
+    """Why no job of the kind has the number of nodes that is wanted."""
+
+    def find(cluster: LiveCluster) -> str:
+        spec = cluster.spec
+        return backend_of(kind).refusal(least=spec.least_nodes, most=spec.nodes)
+
+    return find
 
 
 def _driver_fault(cluster: LiveCluster) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from stationmaster.checks.node_jobs import digest
 from stationmaster.domain.names import LABEL_CLUSTER_ID
@@ -13,6 +14,9 @@ from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import LABEL_CHECK, namespace
 from stationmaster.rendering.storage import render_storage
 from stationmaster.storage import shared_storage
+
+# 63 letters less those, two hyphens, two letters for the check and six of the digest.
+_PREFIX: Final = 63 - 17 - 10
 
 
 @dataclass(frozen=True)
@@ -24,9 +28,13 @@ class Ended:
 
 
 def job_name(cluster: LiveCluster, letters: str) -> str:
-    """Name of the job for these nodes in this pass; its pods' names are labels, 63 letters long."""
+    """Name of the job for these nodes in this pass; its pods' names are labels, 63 letters long.
+
+    JobSet refuses names that leave no room for what it adds: -node-0-999-abcde, 17 letters.
+    """
     hostnames = sorted(node.hostname for node in cluster.idle_nodes)
-    return f"{cluster.cluster_id}-{letters}-{digest(hostnames, cluster.passes)}"
+    prefix = cluster.cluster_id[:_PREFIX].rstrip("-")
+    return f"{prefix}-{letters}-{digest(hostnames, cluster.passes)}"
 
 
 def with_volume(cluster: LiveCluster, job: Sequence[KubernetesObject]) -> list[KubernetesObject]:

@@ -111,19 +111,25 @@ def needed_rights(namespace: str, backend: JobBackend) -> list[Right]:
 
     `backend` is the kind of jobs that it has there.
     """
-    wide = [
-        Right(verb, group, resource)
-        for (group, resource), verbs in _IN_CLUSTER.items()
-        for verb in verbs
-    ]
-    narrow = [
+    return [*common_rights(namespace), *job_rights(namespace, backend)]
+
+
+def common_rights(namespace: str) -> list[Right]:
+    """Those that it uses whatever jobs are there."""
+    return [*_rights(_IN_CLUSTER, ""), *_rights(_IN_NAMESPACE, namespace)]
+
+
+def job_rights(namespace: str, backend: JobBackend) -> list[Right]:
+    """Those on the jobs of a kind."""
+    return _rights(dict.fromkeys(backend.TYPES, _JOBS), namespace)
+
+
+def _rights(table: Mapping[tuple[str, str], Sequence[str]], namespace: str) -> list[Right]:
+    return [
         Right(verb, group, resource, namespace)
-        for (group, resource), verbs in (
-            _IN_NAMESPACE | dict.fromkeys(backend.TYPES, _JOBS)
-        ).items()
+        for (group, resource), verbs in table.items()
         for verb in verbs
     ]
-    return [*wide, *narrow]
 
 
 def granted_rights(objects: Sequence[Mapping[str, Any]]) -> dict[Account, list[Right]]:

@@ -68,8 +68,8 @@ class JobBackend(Protocol):
     def is_of_job(self, kind: str, name: str, *, job: str) -> bool:
         """Whether an object that an event is about is the job, or a part of it."""
 
-    def refusal(self, spec: JobSpec, /) -> str:
-        """Why jobs of this kind cannot do what is asked, with what to type; "" where they can."""
+    def refusal(self, *, least: int, most: int) -> str:
+        """Why no such job can have so many nodes, with what to type; "" where one can."""
 
 
 BACKENDS: Final[Mapping[JobKind, JobBackend]] = {

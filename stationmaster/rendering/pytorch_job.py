@@ -118,8 +118,8 @@ def is_of_job(kind: str, name: str, *, job: str) -> bool:
     return kind == "Pod" and index.isdecimal() and before in {f"{job}-{r}" for r in _POD_ROLES}
 
 
-def refusal(spec: JobSpec) -> str:
-    """Why it cannot run a job, with what to type; it can run all of them."""
+def refusal(*, least: int, most: int) -> str:
+    """Why it cannot run on so many nodes, with what to type; the operator has elastic jobs."""
     return ""
 
 

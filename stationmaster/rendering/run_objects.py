@@ -66,7 +66,7 @@ def render_all(
         storage_gib=spec.recipe.file_system_gib,
     )
     backend = backend_of(kind)
-    if refusal := backend.refusal(spec):
+    if refusal := backend.refusal(least=spec.least_nodes, most=spec.nodes):
         raise BadParameter(refusal)
     relay = render_relay(
         run_id,

@@ -120,13 +120,13 @@ def is_of_job(kind: str, name: str, *, job: str) -> bool:
             return kind == "Pod" and is_pod is not None
 
 
-def refusal(spec: JobSpec) -> str:
+def refusal(*, least: int, most: int) -> str:
     """Trainer has a fixed number of nodes: its torch plugin knows no elastic jobs."""
-    if spec.min_nodes is None or spec.min_nodes >= spec.nodes:
+    if least == most:
         return ""
     return (
-        f"nodes={spec.min_nodes}:{spec.nodes} cannot be had: {OPERATOR} starts a job on a fixed "
-        f"number of nodes; ask for nodes={spec.nodes}, or fewer"
+        f"nodes={least}:{most} cannot be had: {OPERATOR} starts a job on a fixed number of nodes; "
+        f"ask for nodes={most}, or fewer"
     )
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from stationmaster.domain.errors import JobNotStarted
 from stationmaster.domain.names import NAMESPACE
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.request import JobOptions
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.rendering.job_spec import KubernetesObject
@@ -21,12 +22,18 @@ _VERSIONS: Final = ("v1beta2", "v1beta1")
 _LABEL_JOB_UID: Final = f"{_GROUP}/job-uid"
 
 
-def refuse_missing(gateway: KubernetesGateway, options: JobOptions) -> None:
+def refuse_missing(gateway: KubernetesGateway, run: Run) -> None:
     """Refuse a run whose queue or priority class the cluster does not have.
+
+    Or one on a range of nodes where jobs have a fixed number.
 
     Raises:
         JobNotStarted: naming what is missing, and what a person can do.
     """
+    nodes = run.placement.nodes
+    if refusal := gateway.backend.refusal(least=run.least_nodes, most=nodes):
+        raise JobNotStarted(refusal)
+    options = run.request.job_options
     name = options.priority_class
     if name and not gateway.exists("scheduling.k8s.io/v1", "PriorityClass", name=name):
         raise JobNotStarted(

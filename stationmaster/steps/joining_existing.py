@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from stationmaster.checks import existing
 from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import JobKindChosen, cluster_event_id
 from stationmaster.domain.errors import CheckFailed
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import RELAY, SAVER, STAGER, own_namespace
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.inspection import Verdict
@@ -31,9 +33,11 @@ def ensure_in_existing(services: Services, cluster: Cluster) -> StepResult:
     if found is None or found.status not in ("ACTIVE", "UPDATING"):
         state = "not there any more" if found is None else found.status
         raise CheckFailed(f"EKS cluster {eks_name} is {state}")
-    finding = existing.look(live_cluster(services, cluster))
+    finding, kind = existing.look(live_cluster(services, cluster))
     if finding.verdict is not Verdict.GOOD:
         raise CheckFailed(finding.sentence)
+    if cluster.job_kind is None:
+        cluster = _choose(services, cluster, kind)
     name = own_namespace(cluster_id)
     cluster = request_resource(services, cluster, ResourceKind.NAMESPACE, name)
     services.kubernetes(cluster_id).apply([namespace()])
@@ -44,3 +48,14 @@ def ensure_in_existing(services: Services, cluster: Cluster) -> StepResult:
     for account in (RELAY, SAVER, STAGER):
         cluster = resource_created(services, cluster, ResourceKind.POD_IDENTITY, account)
     return READY
+
+
+def _choose(services: Services, cluster: Cluster, kind: JobKind) -> Cluster:
+    """Record what jobs are there, before anything that depends on it: it stays so."""
+    event = JobKindChosen(
+        event_id=cluster_event_id(cluster.cluster_id, "cluster.job_kind_chosen"),
+        cluster_id=cluster.cluster_id,
+        at=services.now(),
+        kind=kind,
+    )
+    return services.cluster_states.record(cluster.cluster_id, [event])

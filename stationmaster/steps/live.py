@@ -16,4 +16,5 @@ def live_cluster(services: Services, cluster: Cluster) -> LiveCluster:
         cluster.passes,
         is_full=cluster.is_full,
         run_id=cluster.run_id,
+        job_kind=cluster.job_kind,
     )

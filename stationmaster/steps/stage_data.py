@@ -97,7 +97,7 @@ def stage_data(services: Services, run_id: RunId) -> StepResult:
         return READY
     if run.entered(RunPhase.STAGING) is None:
         # Before hours are spent on data that the job would not be started with.
-        refuse_missing(services.kubernetes(attempt.cluster_id), run.request.job_options)
+        refuse_missing(services.kubernetes(attempt.cluster_id), run)
     run = enter_phase(services, run, RunPhase.STAGING)
     if work == "linking":
         linking = ensure_link(services, run, attempt.cluster_id)

@@ -61,7 +61,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
         backend=gateway.backend,
         replicas=settings.relay_replicas,
     )
-    refuse_missing(gateway, spec.options)
+    refuse_missing(gateway, run)
     job = gateway.backend.render(spec)
     # What Kueue has admitted since must not be suspended once more.
     is_admitted_by_others = bool(spec.options.queue) and gateway.has(job[-1])

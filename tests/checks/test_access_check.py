@@ -9,6 +9,7 @@ from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
 from stationmaster.kubernetes.rights import EVERYTHING
+from stationmaster.rendering import pytorch_job
 
 SPEC = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge")
 OWN = "the product's role"
@@ -23,6 +24,8 @@ class World:
     is_administered: bool = True
     namespace: str = "stationmaster"
     asked: list[str] = field(default_factory=list)
+
+    backend = pytorch_job
 
     def kubernetes(self, cluster_id):
         return self

@@ -9,9 +9,10 @@ import pytest
 
 from stationmaster.checks import existing, nodes
 from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
-from stationmaster.kubernetes.rights import EVERYTHING, Right, needed_rights
+from stationmaster.kubernetes.rights import EVERYTHING, Right, common_rights, job_rights
 from stationmaster.kubernetes.views import NodeView, PodLoad
 from stationmaster.rendering import pytorch_job
 
@@ -58,6 +59,7 @@ class Theirs:
     operator: dict[str, str] = field(
         default_factory=lambda: {"tools/operator": "kubeflow/training-operator:v1-855e096"}
     )
+    trainer: dict[str, str] = field(default_factory=dict)
     available: bool = True
     drivers: tuple[str, ...] = ("fsx.csi.aws.com",)
     namespace: str = "stationmaster-c-1"
@@ -79,11 +81,12 @@ class Theirs:
         return name in self.types
 
     def images(self, kind, *, of):
-        assert (kind, of) == ("Deployment", "training-operator")
-        return self.operator
+        assert kind == "Deployment"
+        found = {**self.operator, **self.trainer}
+        return {where: image for where, image in found.items() if of in image}
 
     def deployment_ready(self, name, *, namespace):
-        assert f"{namespace}/{name}" in self.operator
+        assert f"{namespace}/{name}" in {**self.operator, **self.trainer}
         return self.available
 
     def csi_driver_registered(self, name):
@@ -98,7 +101,23 @@ class Theirs:
 
 
 def look(theirs: Theirs, spec=SMALL):
-    return existing.look(LiveCluster(theirs, "c-1", spec))
+    return existing.look(LiveCluster(theirs, "c-1", spec))[0]
+
+
+TRAINER_TYPES = (
+    "trainjobs.trainer.kubeflow.org",
+    "trainingruntimes.trainer.kubeflow.org",
+    "jobsets.jobset.x-k8s.io",
+)
+TRAINER = {
+    "kubeflow-system/trainer": "ghcr.io/kubeflow/trainer/trainer-controller-manager:v2.3.0",
+    "jobset-system/jobset": "registry.k8s.io/jobset/jobset:v0.12.0",
+}
+
+
+def with_trainer(**changes) -> Theirs:
+    """Kubeflow Trainer v2 in place of the Training Operator."""
+    return Theirs(**{"types": TRAINER_TYPES, "operator": {}, "trainer": TRAINER} | changes)
 
 
 def load(on: str, namespace: str = "others", **requests: int) -> PodLoad:
@@ -112,7 +131,9 @@ def test_cluster_that_has_everything_is_good_and_every_right_was_asked_for():
     finding = look(theirs)
 
     assert (finding.verdict, finding.figures) == (Verdict.GOOD, {"nodes": 2})
-    assert theirs.asked == [EVERYTHING, *needed_rights("stationmaster-c-1", pytorch_job)]
+    of_jobs = job_rights("stationmaster-c-1", pytorch_job)
+    common = common_rights("stationmaster-c-1")
+    assert theirs.asked == [EVERYTHING, *common, EVERYTHING, *of_jobs]
     assert {right.namespace for right in theirs.asked} == {"", "stationmaster-c-1"}
 
 
@@ -130,8 +151,12 @@ def test_pods_of_the_cluster_itself_do_not_count_as_others():
             ["may not create persistentvolumes in the whole cluster; type aws eks associate-"],
         ),
         (
-            {"denied": {("create", "pytorchjobs"), ("get", "pods/log")}},
-            ["may not get pods/log in namespace stationmaster-c-1 and 1 other right;"],
+            {"denied": {("list", "batch"), ("get", "pods/log"), ("delete", "pods")}},
+            ["may not delete pods in namespace stationmaster-c-1 and 1 other right;"],
+        ),
+        (
+            {"denied": {("create", "pytorchjobs")}},
+            ["may not create pytorchjobs.kubeflow.org in namespace stationmaster-c-1;"],
         ),
         ({"types": ()}, ["type pytorchjobs.kubeflow.org", "kubectl apply"]),
         ({"operator": {}}, ["no Deployment runs the Training Operator; type kubectl apply"]),
@@ -189,6 +214,78 @@ def test_each_thing_that_is_missing_is_said_with_what_to_type(changes, words):
     assert finding.sentence.startswith("EKS cluster theirs: ")
     for each in words:
         assert each in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("theirs", "kind"),
+    [
+        (Theirs(), JobKind.PYTORCH_JOB),
+        (with_trainer(), JobKind.TRAIN_JOB),
+        (
+            Theirs(types=("pytorchjobs.kubeflow.org", *TRAINER_TYPES), trainer=TRAINER),
+            JobKind.PYTORCH_JOB,
+        ),
+        (
+            Theirs(
+                types=("pytorchjobs.kubeflow.org", *TRAINER_TYPES), trainer=TRAINER, operator={}
+            ),
+            JobKind.TRAIN_JOB,
+        ),
+    ],
+)
+def test_jobs_are_of_the_kind_whose_operator_is_there(theirs, kind):
+    finding, chosen = existing.look(LiveCluster(theirs, "c-1", SMALL))
+
+    assert (finding.verdict, chosen) == (Verdict.GOOD, kind)
+    assert f"runs {kind}s" in finding.sentence
+    plurals = {right.resource for right in theirs.asked}
+    assert ("trainjobs" in plurals) is (kind is JobKind.TRAIN_JOB)
+    assert ("pytorchjobs" in plurals) is (kind is JobKind.PYTORCH_JOB)
+
+
+def test_kind_that_was_chosen_stays_though_the_other_operator_came():
+    both = Theirs(types=("pytorchjobs.kubeflow.org", *TRAINER_TYPES), trainer=TRAINER)
+    gone = Theirs()
+
+    _, stays = existing.look(LiveCluster(both, "c-1", SMALL, job_kind=JobKind.TRAIN_JOB))
+    finding, _ = existing.look(LiveCluster(gone, "c-1", SMALL, job_kind=JobKind.TRAIN_JOB))
+
+    assert stays is JobKind.TRAIN_JOB
+    assert finding.verdict is Verdict.BAD
+    assert "type trainjobs.trainer.kubeflow.org of Kubeflow Trainer v2" in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"types": TRAINER_TYPES[:2]},
+            "type jobsets.jobset.x-k8s.io of Kubeflow Trainer v2 is not there; type kubectl apply",
+        ),
+        ({"trainer": dict([*TRAINER.items()][:1])}, "no Deployment runs JobSet; type kubectl"),
+        ({"trainer": {}}, "no Deployment runs Kubeflow Trainer v2; type kubectl apply"),
+        ({"available": False}, "Kubeflow Trainer v2 is not available; see kubectl --namespace"),
+        ({"denied": {("create", "trainingruntimes")}}, "create trainingruntimes.trainer.kubeflow"),
+        (
+            {"types": ()},
+            "pytorchjobs.kubeflow.org of the Training Operator v1 is not there; type kubectl apply "
+            "--server-side --filename manifests/training-operator, in a checkout of Stationmaster "
+            "or install Kubeflow Trainer v2 with JobSet",
+        ),
+    ],
+)
+def test_what_trainer_lacks_is_said_with_what_to_type(changes, says):
+    finding = look(with_trainer(**changes))
+
+    assert finding.verdict is Verdict.BAD
+    assert says in finding.sentence
+
+
+def test_range_of_nodes_is_refused_where_jobs_have_a_fixed_number():
+    ranged = SMALL.model_copy(update={"min_nodes": 1})
+
+    assert "nodes=1:2 cannot be had" in look(with_trainer(), ranged).sentence
+    assert look(Theirs(), ranged).verdict is Verdict.GOOD
 
 
 def test_gpus_and_efa_that_others_hold_or_that_no_plugin_offers_are_named():

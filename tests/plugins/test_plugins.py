@@ -10,6 +10,7 @@ from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
 from stationmaster.plugins import PLUGINS, get_plugin, names_for
+from stationmaster.rendering import pytorch_job
 
 SPEC = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
 
@@ -39,6 +40,8 @@ class Answers:
     @property
     def settings(self):
         return self
+
+    backend = pytorch_job
 
     def kubernetes(self, cluster_id):
         return self

@@ -179,10 +179,11 @@ def test_linter_finds_nothing_in_what_is_rendered(recipe: str) -> None:
 
 
 def test_range_of_nodes_is_refused_with_what_to_type() -> None:
-    assert train_job.refusal(spec()) == ""
-    assert train_job.refusal(spec(min_nodes=2)) == ""
-    assert "nodes=1:2 cannot be had" in train_job.refusal(spec(min_nodes=1))
-    assert "ask for nodes=2" in train_job.refusal(spec(min_nodes=1))
+    refusal = train_job.refusal(least=1, most=2)
+
+    assert train_job.refusal(least=2, most=2) == ""
+    assert "nodes=1:2 cannot be had" in refusal
+    assert "ask for nodes=2" in refusal
 
 
 def condition(kind: str, value: str = "True", **fields: str) -> dict[str, str]:

@@ -45,6 +45,7 @@ from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.cluster.zones import LeftZone, zone_changed
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.resources import ResourceKind
 
 # Releasing and released are not among the targets: the teardown's own events lead there.
@@ -142,6 +143,8 @@ class Cluster(State):
     subnet_id: str = ""
     """Where its nodes and its file system are since the last of these; "" while there is none."""
     resources: dict[str, Resource] = Field(default_factory=dict)
+    job_kind: JobKind | None = None
+    """What training jobs are in the EKS cluster of others that it uses; None until it is chosen."""
     plugins: list[str] = Field(default_factory=list)
     checks: list[Check] = Field(default_factory=list)
     replacements: list[Replacement] = Field(default_factory=list)
@@ -346,6 +349,8 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
         case ev.NodeReplacementBegan() | ev.NodeReplaced():
             # What was checked before was checked on other nodes.
             return {"replacements": replacements_after(cluster, event), "checks": []}
+        case ev.JobKindChosen():
+            return {"job_kind": event.kind}
         case ev.ClusterPreflightWarned():
             return {}  # posted in the thread; it changes no state
         case ev.TeardownStarted() | ev.TeardownCompleted() | ev.TeardownFailed():

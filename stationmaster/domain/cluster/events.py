@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.event import Event, make_event_id
 from stationmaster.domain.ids import ClusterId, EventId, RunId
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.resources import ResourceKind
 
 
@@ -278,6 +279,13 @@ class NodeReplaced(_Event):
     instance_id: str
 
 
+class JobKindChosen(_Event):
+    """In an EKS cluster of others it was seen which operator there is: jobs are of its kind."""
+
+    type: Literal["cluster.job_kind_chosen"] = "cluster.job_kind_chosen"
+    kind: JobKind
+
+
 class TeardownStarted(_Event):
     """A teardown workflow began."""
 
@@ -319,6 +327,7 @@ ClusterEvent = Annotated[
     | CheckFinished
     | NodeReplacementBegan
     | NodeReplaced
+    | JobKindChosen
     | TeardownStarted
     | TeardownCompleted
     | TeardownFailed,

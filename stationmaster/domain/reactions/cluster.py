@@ -285,6 +285,7 @@ _NewsOnly = (
     | ev.CheckFinished
     | ev.NodeReplacementBegan
     | ev.NodeReplaced
+    | ev.JobKindChosen
     | ev.TeardownStarted
     | ev.TeardownCompleted
     | ev.TeardownFailed

@@ -16,6 +16,7 @@ from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, own_namespace
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.events import RunPhase
@@ -233,6 +234,37 @@ def test_cluster_without_room_is_refused_before_anything_is_made_in_it(
     assert outcome.cluster.resources == {}, "nothing was made"
     assert_left_nothing(outcome)
     assert owner.belongings() == before
+
+
+def test_guest_trains_as_a_trainjob_where_others_have_trainer_only(
+    world: World, owner: Owner
+) -> None:
+    services, run_id = world.services, run_id_of("trainjob")
+
+    with owner.with_trainer():
+        before = owner.belongings()
+        world.request("trainjob", plan="waits", nodes=2, **owner.guest)
+        world.until_awaiting(run_id)
+        gateway = services.kubernetes(ClusterId(run_id))
+        job = gateway.job(run_id)
+        pods = gateway.pods(labels={LABEL_RUN_ID: run_id, LABEL_ROLE: "training"})
+        world.let_end(run_id)
+        world.until_rested(run_id, torn_down=True)
+        after = owner.belongings()
+
+    outcome = world.outcome(run_id)
+    run = outcome.run
+    assert (run.phase, run.reason) == (RunPhase.SUCCEEDED, "")
+    assert run.results is not None
+    assert run.job_kind is JobKind.TRAIN_JOB
+    assert job is not None
+    assert (job.kind, job.condition("Failed")) == (JobKind.TRAIN_JOB, None)
+    assert len({pod.node for pod in pods}) == 2
+    assert set(run.pods) == {f"{run_id}-node-0-{index}" for index in (0, 1)}
+    assert after == before
+    assert_left_nothing(outcome)
+    assert outcome.cluster is not None
+    assert outcome.cluster.job_kind is JobKind.TRAIN_JOB
 
 
 def assert_left_nothing(outcome: Outcome) -> None:
