@@ -8,14 +8,12 @@ tells language models and image classifiers apart.
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stationmaster.domain import checkpoints
 from stationmaster.domain.catalogue.models import ImageModel
-from stationmaster.domain.catalogue.training_config import tensor_parallel_of
 from training.config import TrainerConfig, decisive, fingerprint
 from training.data.images import PreparedImages, prepare_images
 from training.data.sources import PreparedData, prepare_source
@@ -64,7 +62,7 @@ def build_task(config: TrainerConfig, prepared: Prepared, ranks: Ranks) -> Task:
         partial(verify_source, prepared, config, rank=ranks.rank, world_size=ranks.world_size),
         ranks,
     )
-    # Ranks that split products among them compute the same samples.
+    # Ranks that split products or share sequences among them read the same samples.
     source = open_source(prepared, config, rank=ranks.data_rank, world_size=ranks.data_world_size)
     return LanguageTask(config.recipe, source, ranks=ranks, cache_dir=config.cache_dir)
 
@@ -88,6 +86,7 @@ def build_trainer(
 
     from training.facts import write_facts
     from training.final_model import FinalModel
+    from training.mesh import arranged
     from training.optimizer import build_optimizer
     from training.parallel import check_same_data
     from training.sharding import parallelise
@@ -95,7 +94,7 @@ def build_trainer(
 
     recipe = config.recipe
     training = recipe.own_training
-    ranks = replace(ranks, tensor_parallel=tensor_parallel_of(training))
+    ranks = arranged(ranks, training)
     # Dropout differs between ranks; first weights do not come from this generator.
     torch.manual_seed(training.seed + ranks.rank)
     task = build_task(config, prepared, ranks)

@@ -22,6 +22,7 @@ from stationmaster.domain.catalogue.training_config import (
     ImageTraining,
     LanguageTraining,
     TrainingConfig,
+    context_parallel_of,
     tensor_parallel_of,
 )
 from stationmaster.domain.commands.meanings import refuse_mistyped_keys
@@ -139,6 +140,13 @@ def _check_node(recipe: Recipe, launch: Launch) -> None:
         raise BadParameter(
             f"tensor_parallel={size} splits each sample over processes of one node, and this one "
             f"runs {has}; start torchrun with --nproc-per-node {size} or a multiple of it"
+        )
+    parts, ranks = context_parallel_of(recipe.own_training), launch.world_size
+    if ranks % (parts * size):
+        beside = "" if size == 1 else f" and tensor_parallel={size}"
+        raise BadParameter(
+            f"context_parallel={parts}{beside} share each sequence over {parts * size} processes, "
+            f"and all nodes together run {ranks}; start {parts * size} or a multiple of it"
         )
 
 

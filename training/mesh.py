@@ -3,25 +3,46 @@
 Called by `training.sharding`. It knows ranks, not models. The dimensions, outermost first:
 
     replicate   parallelism=hybrid: one copy of the model for each place along it
-    shard       FSDP: each rank has a part of every weight, and other samples
+    shard       FSDP: each rank has a part of every weight, and other samples or, with
+                context_parallel, other tokens of the same ones: those ranks are next to each other
     tensor      tensor_parallel above 1: neighbours of one node, which compute the same samples,
                 each with some of the attention heads and some columns of each product
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from stationmaster.domain.catalogue.training_config import TrainingConfig
+from stationmaster.domain.catalogue.training_config import (
+    TrainingConfig,
+    context_parallel_of,
+    tensor_parallel_of,
+)
 from stationmaster.domain.errors import BadParameter
 from training.parallel import Ranks
 
 REPLICATE: Final = "replicate"
 SHARD: Final = "shard"
 TENSOR: Final = "tensor"
+
+
+def arranged(ranks: Ranks, training: TrainingConfig) -> Ranks:
+    """The same ranks, as a recipe lets them share samples; all of them call this together."""
+    split, parts = tensor_parallel_of(training), context_parallel_of(training)
+    group = None
+    if parts > 1:
+        group, _groups = dist.new_subgroups_by_enumeration(
+            [
+                list(range(first, first + parts * split, split))
+                for start in range(0, ranks.world_size, parts * split)
+                for first in range(start, start + split)
+            ]
+        )
+    return replace(ranks, tensor_parallel=split, context_parallel=parts, context_group=group)
 
 
 def build_mesh(training: TrainingConfig, ranks: Ranks) -> DeviceMesh:
@@ -32,11 +53,11 @@ def build_mesh(training: TrainingConfig, ranks: Ranks) -> DeviceMesh:
     Raises:
         BadParameter: hybrid, and nodes run different numbers of processes.
     """
-    sizes = {SHARD: ranks.data_world_size}
+    sizes = {SHARD: ranks.world_size // ranks.tensor_parallel}
     if training.parallelism == "hybrid":
         _check_equal_nodes(ranks)
         shards = ranks.local_world_size // ranks.tensor_parallel
-        sizes = {REPLICATE: ranks.data_world_size // shards, SHARD: shards}
+        sizes = {REPLICATE: sizes[SHARD] // shards, SHARD: shards}
     if ranks.tensor_parallel > 1:
         sizes[TENSOR] = ranks.tensor_parallel
     return init_device_mesh(ranks.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))

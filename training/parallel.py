@@ -51,17 +51,31 @@ class Ranks:
     """gloo, used by checkpoints alone: an asynchronous save on the training's own group collides
     with the step that runs meanwhile, and aborts or hangs."""
     tensor_parallel: int = 1
-    """Neighbouring ranks that compute the same samples together; divides both sizes."""
+    """Neighbouring ranks that split every product; divides both sizes."""
+    context_parallel: int = 1
+    """Ranks that share the tokens of each sequence, `tensor_parallel` apart."""
+    context_group: dist.ProcessGroup | None = None
+    """Those that share this rank's sequences; None where it has whole ones."""
+
+    @property
+    def sample_peers(self) -> int:
+        """Ranks that read the same samples and compute them together; 1 for a rank of its own."""
+        return self.tensor_parallel * self.context_parallel
 
     @property
     def data_rank(self) -> int:
         """This rank's place among those that read samples; neighbours that share them, the same."""
-        return self.rank // self.tensor_parallel
+        return self.rank // self.sample_peers
 
     @property
     def data_world_size(self) -> int:
         """How many read samples of their own."""
-        return self.world_size // self.tensor_parallel
+        return self.world_size // self.sample_peers
+
+    @property
+    def context_rank(self) -> int:
+        """This rank's place among those that share its sequences."""
+        return self.rank // self.tensor_parallel % self.context_parallel
 
 
 @contextmanager
@@ -113,7 +127,7 @@ def sum_over_ranks(values: list[float], ranks: Ranks) -> list[float]:
         return values
     total = torch.tensor(values, dtype=torch.float64)
     dist.all_reduce(total)
-    return [float(value) for value in (total / ranks.tensor_parallel).tolist()]
+    return [float(value) for value in (total / ranks.sample_peers).tolist()]
 
 
 def least_over_ranks(value: float | None, ranks: Ranks) -> float | None:
@@ -136,9 +150,16 @@ def start_sum_over_ranks(value: torch.Tensor, ranks: Ranks) -> Callable[[], torc
 
     def finish() -> torch.Tensor:
         work.wait()
-        return value / ranks.tensor_parallel
+        return value / ranks.sample_peers
 
     return finish
+
+
+def sum_over_group(value: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    """The sum of a tensor of the device over some of the ranks, without a gradient."""
+    total = value.detach().clone()
+    dist.all_reduce(total, group=group)
+    return total
 
 
 def from_rank_0(value: int, ranks: Ranks) -> int:

@@ -219,6 +219,10 @@ def parallelise(
     if training.parallelism == "ddp":
         return _replicate(model, ranks, in_bfloat16=in_bfloat16, initialise=initialise)
     mesh = build_mesh(training, ranks)
+    if ranks.context_group is not None:
+        from training.models.context_parallel import share_sequences
+
+        share_sequences(model, ranks.context_group)
     if ranks.tensor_parallel > 1:
         from training.tensor_parallel import split_products
 

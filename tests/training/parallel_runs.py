@@ -24,6 +24,7 @@ from trainer_runs import parse_lines
 
 from stationmaster.domain.catalogue.recipes import Recipe
 from training.config import TrainerConfig, parse_config
+from training.mesh import arranged
 from training.models.language import LanguageTask
 from training.optimizer import build_optimizer
 from training.parallel import Ranks, joined_ranks
@@ -213,8 +214,7 @@ def _train_as_rank(rank: int, runs: dict[str, Run], results: Path) -> None:
 
 def _train(run: Run, config: TrainerConfig, ranks: Ranks) -> Result:
     """What `training.build` does, with other samples and without checkpoints."""
-    tensor_parallel = config.recipe.training.tensor_parallel  # type: ignore[union-attr]
-    ranks = replace(ranks, local_world_size=run.local_world_size, tensor_parallel=tensor_parallel)
+    ranks = arranged(replace(ranks, local_world_size=run.local_world_size), config.recipe.training)
     source = NumberedSamples(config.recipe, ranks)
     task = LanguageTask(config.recipe, source, ranks=ranks, cache_dir=Path(os.devnull))
     parallel = _parallelise(run, config, task, ranks)

@@ -43,6 +43,7 @@ THREE_EXPERTS: Final = Run(recipe="mixtral-8x7b", model={"experts": 3}, keys={"s
 SHORT: Final = {"steps": "15"}
 DDP: Final = {"parallelism": "ddp"}
 SPLIT: Final = {"tensor_parallel": "2", "steps": "15"}
+CONTEXT: Final = {"context_parallel": "2", "steps": "15"}
 # Mistral, and an embedding that is not tied to the head.
 MATHSTRAL: Final = Run(recipe="mathstral-7b", keys=SHORT)
 
@@ -81,6 +82,20 @@ ON_TWO_RANKS: Final = {
         replace(MATHSTRAL, keys=SPLIT | {"activation_checkpointing": "selective"}),
         MATHSTRAL,
     ),
+    "context parallel": (Run(keys=CONTEXT), Run()),
+    "context parallel, accumulated, full checkpointing": (
+        Run(keys=CONTEXT | ACCUMULATED | {"activation_checkpointing": "full"}),
+        Run(),
+    ),
+    "context parallel, mathstral, selective checkpointing": (
+        replace(MATHSTRAL, keys=CONTEXT | {"activation_checkpointing": "selective"}),
+        MATHSTRAL,
+    ),
+    "context parallel, selective checkpointing, compiled": (
+        Run(keys=CONTEXT | {"activation_checkpointing": "selective", "compile": "true"}),
+        Run(),
+    ),
+    "context parallel, mixtral": (replace(MIXTRAL, keys=CONTEXT), MIXTRAL),
     "mixtral, fsdp": (MIXTRAL, MIXTRAL),
     "mixtral, fsdp, accumulated": (
         Run(recipe="mixtral-8x7b", keys=ACCUMULATED | SHORT),
@@ -97,6 +112,13 @@ ON_FOUR_RANKS: Final = {
     ),
     "tensor parallel, hybrid, one node": Run(
         keys=SPLIT | {"parallelism": "hybrid"}, local_world_size=4
+    ),
+    "context parallel, fsdp over pairs": Run(keys=CONTEXT),
+    "context and tensor parallel": Run(keys=SPLIT | CONTEXT),
+    "context parallel over two nodes, hybrid, exchanging every time": Run(
+        keys=CONTEXT | {"context_parallel": "4", "parallelism": "hybrid", "micro_batch_size": "4"},
+        local_world_size=2,
+        as_large_model=True,
     ),
     "hybrid, two nodes of two": Run(keys={"parallelism": "hybrid"}, local_world_size=2),
     "hybrid, accumulated, exchanging within a node every time": Run(
@@ -226,6 +248,7 @@ def test_two_ranks_give_a_lone_ranks_losses(on_two_ranks: dict[str, Result], nam
         ("hybrid, two nodes", 1.0),
         ("mixtral, experts that do not divide", 0.5),
         ("tensor parallel", 0.5),
+        ("context parallel", 0.5),
     ],
 )
 def test_ranks_hold_equal_shares(on_two_ranks: dict[str, Result], name: str, share: float) -> None:

@@ -89,7 +89,7 @@ def build_model(shape: LanguageModel) -> PreTrainedModel:
     return model
 
 
-def _attend(
+def attend(
     module: nn.Module,
     q_BHTC: Tensor,
     k_BHTC: Tensor,
@@ -122,4 +122,4 @@ def _attend(
     return mixed_BHTC.transpose(1, 2).contiguous(), None
 
 
-AttentionInterface.register(_ATTENTION, _attend)
+AttentionInterface.register(_ATTENTION, attend)

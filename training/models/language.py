@@ -4,7 +4,8 @@ Called by `training.build`. Nothing in here knows of ranks except through the DT
 `architectures` gives shapes without memory, `training.sharding` lays them out over the ranks, and
 `LanguageTask.initialise` fills them in place. Import costs seconds, transformers' most of them.
 
-Shape legend: B sequences, T tokens, V vocabulary, N tokens of all sequences.
+Shape legend: B sequences, T tokens, t tokens that this rank computes, V vocabulary, N tokens of all
+sequences.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from stationmaster.domain.errors import BadParameter, PermanentError
 from training.models.architectures import build_model
 from training.models.cross_entropy import sum_cross_entropy
 from training.models.initialisation import initialise
-from training.parallel import Ranks
+from training.parallel import Ranks, sum_over_group
 from training.task import IGNORED_LABEL, Batch, BatchSource, Forward
 
 
@@ -70,14 +71,19 @@ class LanguageTask:
         targets, so that after the division by all targets it is the mean over the global batch,
         for any split of that batch into ranks and micro-batches.
         """
-        output = model(input_ids=batch.inputs, use_cache=False, **self._documents(batch))
+        tokens = self._own_tokens(batch)
+        output = model(
+            input_ids=batch.inputs[:, tokens], use_cache=False, **self._places(batch, tokens)
+        )
         loss = sum_cross_entropy(
             output.logits.flatten(0, 1),
-            batch.targets.flatten(),
+            batch.targets[:, tokens].flatten(),
             overwrite=self._overwrite_logits,
             compiled=self._compiled_loss,
         )
         reported = loss.detach()
+        if self._ranks.context_group is not None:
+            reported = sum_over_group(reported, self._ranks.context_group)
         if self._shape.router_aux_loss and self._shape.family == "mixtral":
             from training.models.mixtral import balancing_loss
 
@@ -85,30 +91,42 @@ class LanguageTask:
                 output.router_logits,
                 num_sequences=len(batch.inputs),
                 experts_per_token=self._shape.experts_per_token,
+                context_group=self._ranks.context_group,
             )
             targets_B = (batch.targets != IGNORED_LABEL).sum(dim=1)
             loss = loss + self._shape.router_aux_loss * (uneven_B * targets_B).sum()
         return Forward(loss_sum=loss, reported_sum=reported, correct={})
 
-    def _documents(self, batch: Batch) -> dict[str, Tensor]:
-        """What keeps the documents of a sequence apart; places alone, or nothing, for one."""
-        if batch.positions is None and self._ranks.tensor_parallel > 1:
-            # A rank sees a part of the sequence between the products, and would count only that.
-            length = batch.inputs.shape[1]
-            return {"position_ids": torch.arange(length, device=batch.inputs.device).unsqueeze(0)}
+    def _own_tokens(self, batch: Batch) -> slice | Tensor:
+        """Which tokens of each sequence this rank computes."""
+        if self._ranks.context_group is None:
+            return slice(None)
+        from training.models.context_parallel import own_tokens
+
+        length = batch.inputs.shape[1]
+        return own_tokens(length, self._ranks).to(batch.inputs.device, non_blocking=True)
+
+    def _places(self, batch: Batch, tokens: slice | Tensor) -> dict[str, Tensor]:
+        """Where the tokens are in their documents, and what keeps these apart; nothing for one."""
+        if batch.positions is None and self._ranks.sample_peers > 1:
+            # A rank sees a part of the sequence, and would count only that.
+            places_T = torch.arange(batch.inputs.shape[1], device=batch.inputs.device)
+            return {"position_ids": places_T[tokens].unsqueeze(0)}
         if batch.positions is None:
             return {}
-        places = {"position_ids": batch.positions}
+        places = {"position_ids": batch.positions[:, tokens]}
         if self._shape.family == "hub":
             return places  # transformers' own attention takes the documents from the places
-        return places | {"attention_mask": _mask_of(batch.positions)}
+        return places | {"attention_mask": _mask_of(batch.positions, tokens)}
 
 
-def _mask_of(positions_BT: Tensor) -> Tensor:
-    """True where a token may look: back, and not beyond the beginning of its document."""
+def _mask_of(positions_BT: Tensor, tokens: slice | Tensor) -> Tensor:
+    """True where one of `tokens` may look: back, and not beyond the beginning of its document."""
     documents_BT = (positions_BT == 0).cumsum(dim=1)
-    same_BTT = documents_BT.unsqueeze(2) == documents_BT.unsqueeze(1)
-    return same_BTT.tril().unsqueeze(1)
+    places_T = torch.arange(positions_BT.shape[1], device=positions_BT.device)
+    same_BtT = documents_BT[:, tokens].unsqueeze(2) == documents_BT.unsqueeze(1)
+    back_tT = places_T[tokens].unsqueeze(1) >= places_T
+    return (same_BtT & back_tT).unsqueeze(1)
 
 
 def _build_hub_model(recipe: Recipe, *, cache_dir: Path) -> PreTrainedModel:

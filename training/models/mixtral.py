@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional
 from transformers.modeling_outputs import MoeModelOutputWithPast
@@ -21,6 +22,8 @@ from transformers.models.mixtral.modeling_mixtral import (
     MixtralForCausalLM,
     MixtralModel,
 )
+
+from training.parallel import sum_over_group
 
 
 def build_routed_mixtral(config: MixtralConfig) -> MixtralForCausalLM:
@@ -75,7 +78,11 @@ class _RoutedBlock(MixtralDecoderLayer):
 
 
 def balancing_loss(
-    router_logits: tuple[Tensor, ...], *, num_sequences: int, experts_per_token: int
+    router_logits: tuple[Tensor, ...],
+    *,
+    num_sequences: int,
+    experts_per_token: int,
+    context_group: dist.ProcessGroup | None = None,
 ) -> Tensor:
     """How unevenly each sequence's tokens use the experts; (B,) float32.
 
@@ -85,7 +92,9 @@ def balancing_loss(
 
     This is transformers' `load_balancing_loss_func` for a batch of one sequence. Over a whole batch
     that function mixes the sequences' shares, and its value changes with the way a batch is split
-    into ranks and micro-batches; taken sequence by sequence it does not.
+    into ranks and micro-batches; taken sequence by sequence it does not. Of a sequence that ranks
+    share, each returns the addend of its own tokens: the probabilities are its own, the counts of
+    all of them.
 
     Source: Switch Transformers (arxiv.org/abs/2101.03961), equations 4 to 6.
     """
@@ -100,4 +109,7 @@ def balancing_loss(
         counts_BE = counts_BE + functional.one_hot(chosen_BTK, num_experts).sum(dim=(1, 2)).float()
         probabilities_BE = probabilities_BE + p_BTE.sum(dim=1)
         num_assigned += p_BTE.shape[1]
+    if context_group is not None:
+        counts_BE = sum_over_group(counts_BE, context_group)
+        num_assigned *= context_group.size()
     return num_experts * (counts_BE * probabilities_BE).sum(dim=1) / num_assigned**2

@@ -22,6 +22,7 @@ NOT_DECISIVE: Final = frozenset(
         "norm_batch_size",
         "parallelism",
         "tensor_parallel",
+        "context_parallel",
         "activation_checkpointing",
         "compile",
         "cpu_offload",

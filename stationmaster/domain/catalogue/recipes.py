@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from stationmaster.domain.catalogue.context_parallel import check_context_parallel
 from stationmaster.domain.catalogue.float8 import check_float8
 from stationmaster.domain.catalogue.framework_training import FrameworkTraining, MegatronTraining
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
@@ -113,6 +114,7 @@ class Recipe(BaseModel):
             match training:
                 case LanguageTraining():
                     check_tensor_parallel(training, self.model, name=self.name)
+                    check_context_parallel(training, self.model, name=self.name)
                 case FrameworkTraining():
                     training.check(self.model)
         if not isinstance(training, FrameworkTraining):
@@ -164,17 +166,16 @@ def _follow(
 ) -> Training:
     """Let defaults that nobody typed follow what was typed.
 
-    A 3-step run has no 5-step warm-up. Blocks whose products are split are not compiled. An image
-    classifier's SGD rate grows with its batch, as the published schedules do (0.1 for 256 images):
-    its accuracy would depend on the batch otherwise.
+    A 3-step run has no 5-step warm-up. Blocks whose products are split are not compiled, and their
+    sequences are not shared as well. An image classifier's SGD rate grows with its batch, as the
+    published schedules do (0.1 for 256 images): its accuracy would depend on the batch otherwise.
     """
     follow: dict[str, int | float] = {}
-    if (
-        isinstance(training, LanguageTraining)
-        and training.tensor_parallel > 1
-        and "compile" not in typed
-    ):
-        follow["compile"] = False
+    if isinstance(training, LanguageTraining) and training.tensor_parallel > 1:
+        if "compile" not in typed:
+            follow["compile"] = False
+        if "context_parallel" not in typed:
+            follow["context_parallel"] = 1
     if (
         isinstance(training, ImageTraining)
         and training.optimizer == "sgd"

@@ -110,6 +110,13 @@ class LanguageTraining(TrainingConfig):
         description="neighbouring GPUs of a node that compute each sample together, every matrix "
         "product split among them; FSDP shards over the rest (Llama and Mistral)",
     )
+    context_parallel: int = Field(
+        default=1,
+        ge=1,
+        le=256,
+        description="GPUs that share the tokens of each sequence, for long ones; they exchange "
+        "keys and values, and may be of several nodes (Llama, Mistral and Mixtral)",
+    )
     sequence_length: int = Field(ge=8, le=1_048_576, description="tokens a sequence")
     document_mask: bool = Field(
         default=False,
@@ -134,6 +141,11 @@ class LanguageTraining(TrainingConfig):
 def tensor_parallel_of(training: TrainingConfig) -> int:
     """Processes that compute a sample together; 1 where each computes its own."""
     return training.tensor_parallel if isinstance(training, LanguageTraining) else 1
+
+
+def context_parallel_of(training: TrainingConfig) -> int:
+    """Processes that share the tokens of each sequence; 1 where each has whole sequences."""
+    return training.context_parallel if isinstance(training, LanguageTraining) else 1
 
 
 class ImageTraining(TrainingConfig):
