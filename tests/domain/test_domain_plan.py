@@ -394,7 +394,9 @@ def test_file_system_that_cannot_hold_the_checkpoints_is_reported_with_the_right
 
 @pytest.mark.parametrize("name", OWN)
 def test_no_recipe_is_warned_about_with_its_defaults(name):
-    assert all(text.startswith(("prices as of", "pods read")) for text in make_plan(name).warnings)
+    notes = ("prices as of", "pods read", "context_parallel=", "without context_parallel it needs")
+
+    assert all(text.startswith(notes) for text in make_plan(name).warnings)
 
 
 def test_plan_says_what_pods_read_from_the_hub():

@@ -26,11 +26,17 @@ from stationmaster.domain.planning.machine_checks import (
     can_split,
     check_instance,
     has_even_batch,
+    other_parts,
     other_splits,
 )
 from stationmaster.domain.planning.memory import GIB
 from stationmaster.domain.planning.requirements import repositories_of
-from stationmaster.domain.planning.speed import UNKNOWN_PEAK_TFLOPS, split_bytes
+from stationmaster.domain.planning.speed import (
+    UNKNOWN_PEAK_TFLOPS,
+    shared_bytes,
+    shares_over_nodes,
+    split_bytes,
+)
 from stationmaster.domain.planning.staging import CHECKPOINTS_ON_DISK, legal_size_gib
 
 # Above this part of what is usable, a longer batch or another version of a library may not fit.
@@ -43,7 +49,7 @@ _NOTABLE_WAIT_S: Final = 30
 _FEWEST_IMAGES_TO_NORMALISE: Final = 16
 
 _FULL_CHECKPOINTING: Final = {"activation_checkpointing": "full", "micro_batch_size": "1"}
-# Settings that take memory away, beside smaller micro-batches and splitting samples.
+# Settings that take memory away, beside smaller micro-batches, and splitting or sharing samples.
 _SAVING_SETTINGS: Final[tuple[Mapping[str, str], ...]] = (
     {"parallelism": "full"},
     {"activation_checkpointing": "selective"},
@@ -61,6 +67,7 @@ def warnings_of(figures: Figures) -> list[str]:
         *_file_system_warnings(figures),
         *_speed_warnings(figures),
         *_split_notes(figures),
+        *_share_notes(figures),
         *framework_notes(figures.layout),
         *_training_warnings(figures.layout),
     ]
@@ -125,11 +132,16 @@ def _own_settings(layout: Layout) -> list[Mapping[str, str]]:
     halves = [layout.rows >> halving for halving in range(1, layout.rows.bit_length())]
     smaller = [{"micro_batch_size": str(rows)} for rows in halves]
     split = [
-        {"tensor_parallel": str(size), "compile": "false"} | further
+        {"tensor_parallel": str(size), "context_parallel": "1", "compile": "false"} | further
         for size in other_splits(layout)
         for further in ({}, _FULL_CHECKPOINTING)
     ]
-    return [*smaller, *_SAVING_SETTINGS, *split]
+    shared = [
+        {"context_parallel": str(parts)} | further
+        for parts in other_parts(layout)
+        for further in ({}, {"activation_checkpointing": "selective"}, _FULL_CHECKPOINTING)
+    ]
+    return [*smaller, *_SAVING_SETTINGS, *split, *shared]
 
 
 def _other_machines(layout: Layout) -> Iterator[tuple[str, Layout]]:
@@ -284,6 +296,52 @@ def _split_notes(figures: Figures) -> Iterator[str]:
             f"without tensor_parallel it fits as well, and a step takes {alone.step.total:.3g} s, "
             f"not {figures.step.total:.3g}"
         )
+
+
+def _share_notes(figures: Figures) -> Iterator[str]:
+    """What context parallelism gives and takes, beside the same machines without it."""
+    layout = figures.layout
+    parts = layout.context_parallel
+    if parts == 1 or not layout.recipe.uses_own_trainer:
+        return
+    whole = layout.recipe.with_overrides({"context_parallel": "1"})
+    alone = estimate(replace(layout, recipe=whole))
+    holder = _holder(layout)
+    over = "the network" if shares_over_nodes(layout) else "the node's own links"
+    yield (
+        f"context_parallel={parts}: {parts} {holder}s share each sequence: "
+        f"{(figures.memory.activations + figures.memory.logits) / GIB:.1f} GiB of activations and "
+        f"logits on each, not {(alone.memory.activations + alone.memory.logits) / GIB:.1f}; each "
+        f"receives {shared_bytes(layout) / 1e9:,.1f} GB of keys and values a step, over {over}"
+    )
+    batch, idle = layout.recipe.training.global_batch_size, 0
+    if batch < alone.layout.data_ranks:
+        idle = layout.processes - batch * alone.layout.processes_per_sample
+    if idle:
+        yield (
+            f"without context_parallel, global_batch_size={batch} would leave {idle} of "
+            f"{layout.processes} {holder}s without a sample"
+        )
+    elif not alone.fits:
+        yield _alternative(figures, alone)
+    elif alone.step.total < figures.step.total:
+        yield (
+            f"without context_parallel it fits as well, and a step takes {alone.step.total:.3g} s, "
+            f"not {figures.step.total:.3g}"
+        )
+
+
+def _alternative(figures: Figures, alone: Figures) -> str:
+    """What fits without sharing sequences: whole ones with less kept of them."""
+    words = f"without context_parallel it needs {alone.memory.total / GIB:.0f} GiB and does not fit"
+    less = alone.layout.recipe.with_overrides(_FULL_CHECKPOINTING)
+    again = estimate(replace(alone.layout, recipe=less))
+    if not again.fits:
+        return words
+    return (
+        f"{words}; with {_words(_FULL_CHECKPOINTING)} instead it does, and a step takes "
+        f"{again.step.total:.3g} s, not {figures.step.total:.3g}"
+    )
 
 
 def _training_warnings(layout: Layout) -> Iterator[str]:

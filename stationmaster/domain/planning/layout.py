@@ -14,7 +14,11 @@ from stationmaster.domain.catalogue.framework_training import FrameworkTraining
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.catalogue.training_config import norm_batch_of, tensor_parallel_of
+from stationmaster.domain.catalogue.training_config import (
+    context_parallel_of,
+    norm_batch_of,
+    tensor_parallel_of,
+)
 
 FP32_BYTES: Final = 4
 BF16_BYTES: Final = 2
@@ -53,13 +57,22 @@ class Layout:
                 return tensor_parallel_of(training)
 
     @property
+    def context_parallel(self) -> int:
+        """Parts of a sequence; each is computed by a process, or by those that split products."""
+        match self.recipe.training:
+            case FrameworkTraining() as training:
+                return training.context_parallel
+            case training:
+                return context_parallel_of(training)
+
+    @property
     def processes_per_sample(self) -> int:
         """Processes that compute a sample together; of a framework, stages and parts as well."""
         match self.recipe.training:
             case FrameworkTraining() as training:
                 return training.processes_per_sample
             case _:
-                return self.tensor_parallel
+                return self.tensor_parallel * self.context_parallel
 
     @property
     def data_ranks(self) -> int:
@@ -178,7 +191,8 @@ class Layout:
                 return f"DDP over {self.processes} processes"
 
     def _sharing(self, processes: int) -> str:
-        size = self.tensor_parallel
-        if size == 1:
-            return f"{processes} processes"
-        return f"{processes // size} groups of {size} processes that split every product"
+        size, parts = self.tensor_parallel, self.context_parallel
+        words = f"{processes} processes"
+        if size > 1:
+            words = f"{processes // size} groups of {size} processes that split every product"
+        return words if parts == 1 else f"{words}, each {parts} of them sharing a sequence"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from stationmaster.domain.catalogue.context_parallel import possible_parts
 from stationmaster.domain.catalogue.float8 import GENERATIONS
 from stationmaster.domain.catalogue.float8 import TYPED as FLOAT8_TYPED
 from stationmaster.domain.catalogue.framework_training import FrameworkTraining
@@ -82,10 +83,18 @@ def _lacks_float8(layout: Layout) -> bool:
 
 
 def can_split(layout: Layout) -> bool:
-    """Whether the processes of a node come out even in groups that compute a sample together."""
+    """Whether the processes come out even in groups that compute a sample together."""
     if isinstance(layout.recipe.training, FrameworkTraining):
         return can_divide(layout, layout.recipe.training)
-    return layout.processes_per_node % layout.tensor_parallel == 0
+    per_node = layout.processes_per_node
+    return per_node % layout.tensor_parallel == 0 and _can_share(layout, layout.context_parallel)
+
+
+def _can_share(layout: Layout, parts: int) -> bool:
+    """Whether as many groups of a sequence fill each node, or as many nodes each group."""
+    peers, per_node = parts * layout.tensor_parallel, layout.processes_per_node
+    within = per_node % peers == 0 or peers % per_node == 0
+    return within and layout.processes % peers == 0
 
 
 def _check_split(layout: Layout) -> str | None:
@@ -95,6 +104,12 @@ def _check_split(layout: Layout) -> str | None:
         return None
     has = layout.processes_per_node
     unit = "GPUs" if layout.recipe.needs_gpu else "processes"
+    if has % layout.tensor_parallel == 0:
+        return (
+            f"context_parallel={layout.context_parallel} shares each sequence over "
+            f"{layout.processes_per_sample} {unit}, and {layout.processes}, {has} on each node, do "
+            f"not come out even in such groups; {words_of(other_parts(layout))}"
+        )
     remedy = words_of([size for size in _sizes(layout) if has % size == 0])
     return (
         f"tensor_parallel={layout.tensor_parallel} splits each sample over neighbours of one node, "
@@ -124,6 +139,18 @@ def has_even_batch(layout: Layout) -> bool:
     return layout.divisible_parts % layout.data_ranks == 0
 
 
+def other_parts(layout: Layout) -> list[int]:
+    """Further numbers of GPUs of these nodes that could share each sequence."""
+    model, training = layout.recipe.model, layout.recipe.training
+    if not isinstance(model, LanguageModel) or not isinstance(training, LanguageTraining):
+        return []
+    return [
+        parts
+        for parts in possible_parts(model, training)
+        if parts != layout.context_parallel and _can_share(layout, parts)
+    ]
+
+
 def check_batch(layout: Layout) -> None:
     """Refuse a batch that does not come out even.
 
@@ -143,10 +170,17 @@ def check_batch(layout: Layout) -> None:
             f"which do not divide over {ranks} processes; use {math.gcd(size, batch // ranks)}"
         )
     nearest_valid = max(ranks, round(batch / ranks) * ranks)
-    split = layout.tensor_parallel
-    over = f"{ranks} processes" if split == 1 else f"{ranks} groups of {split} processes"
+    peers = layout.processes_per_sample
+    over = f"{ranks} processes" if peers == 1 else f"{ranks} groups of {peers} processes"
     remedy = f"use {nearest_valid}"
-    enough = [size for size in other_splits(layout) if batch % (layout.processes // size) == 0]
-    if enough and layout.recipe.own_training.parallelism != "ddp":
-        remedy += f", or tensor_parallel={enough[0]}, with which {enough[0]} share a sample"
+    for key, sizes, others in (
+        # Whoever types this key alone does not share sequences as well.
+        ("tensor_parallel", other_splits(layout) if layout.context_parallel == 1 else [], 1),
+        ("context_parallel", other_parts(layout), layout.tensor_parallel),
+    ):
+        groups = {size: layout.processes // (size * others) for size in sizes}
+        enough = [size for size, number in groups.items() if number and batch % number == 0]
+        if enough and layout.recipe.own_training.parallelism != "ddp":
+            remedy += f", or {key}={enough[0]}, with which {enough[0] * others} share a sample"
+            break
     raise BadParameter(f"global_batch_size={batch} does not divide over {over}; {remedy}")

@@ -7,6 +7,9 @@ a step; their sum errs on the high side, by one block or the logits at most.
 With tensor parallelism all of a block is split, but for what its products read: each rank gathers
 these rows whole (H e before attention, and H e before the feed-forward part).
 
+With context parallelism a rank has a part of each sequence's tokens, and in attention the keys and
+values of all.
+
 Legend, in bytes a token: H hidden size (for attention, its heads together), I inner size of the
 feed-forward part, e 2 (bf16) or 4 (fp32), s bytes of the residual stream, r key/value heads for
 each head, k experts a token.
@@ -153,7 +156,7 @@ def _activations(layout: Layout, model: LanguageModel) -> float:
     training = layout.recipe.own_training
     e, stream = layout.compute_bytes, _stream_bytes(layout)
     masked = tokens_per_sample(layout.recipe) if getattr(training, "document_mask", False) else 0
-    tokens = layout.rows * tokens_per_sample(layout.recipe)
+    tokens = layout.rows * tokens_per_sample(layout.recipe) / layout.context_parallel
     whole_block = (
         _kept_by_compiled_block(model, e=e, stream=stream, masked=masked)
         if training.compile
@@ -161,7 +164,8 @@ def _activations(layout: Layout, model: LanguageModel) -> float:
     )
     split = layout.tensor_parallel
     read_whole = 2 * e * model.hidden_size + e * masked  # by the products, and attention's mask
-    whole_block = read_whole + (whole_block - read_whole) / split
+    gathered = _gathered_keys(layout, model, masked=masked)
+    whole_block = read_whole + (whole_block + gathered - read_whole) / split
     match training.activation_checkpointing:
         case "off":
             kept = whole_block
@@ -169,13 +173,28 @@ def _activations(layout: Layout, model: LanguageModel) -> float:
             kept = _kept_selectively(model, e=e, stream=stream) / split
         case "full":
             kept = float(stream * model.hidden_size) / split
+    if training.compile and training.activation_checkpointing != "off":
+        kept += gathered / split  # the compiler never repeats an exchange
     # While one block's backward runs: what its forward, run again, adds to what was kept, and the
     # gradients of the feed-forward part's products and of the stream.
     ffn = max(1, model.experts_per_token) * model.ffn_size
     backward = whole_block - kept + (2 * e * ffn + 4 * model.hidden_size) / split
+    # Gradients of gathered keys and values, in the order of the tokens and in that of the ranks.
+    backward += 2 * gathered / split
     # Before that, the final norm keeps its input in fp32, its output, and what the head reads.
     norm = ((4 + stream) / split + e) * model.hidden_size
     return tokens * (model.layers * kept + max(backward, norm))
+
+
+def _gathered_keys(layout: Layout, model: LanguageModel, *, masked: int) -> float:
+    """Keys and values of all parts of a sequence, for each of this rank's own tokens.
+
+    With a mask they are repeated for every head, as a rank's own are.
+    """
+    if layout.context_parallel == 1:
+        return 0.0
+    width = model.attention_width * (1.0 if masked else model.kv_heads / model.heads)
+    return 2 * layout.compute_bytes * width * layout.context_parallel
 
 
 def _stream_bytes(layout: Layout) -> int:
@@ -238,7 +257,7 @@ def _feed_forward(model: LanguageModel, *, e: int, products: int) -> float:
 
 def _logits(layout: Layout, model: LanguageModel) -> float:
     values = layout.rows * tokens_per_sample(layout.recipe) * model.vocab_size
-    values //= layout.tensor_parallel
+    values //= layout.processes_per_sample
     working = min(2 * FP32_BYTES * values, _LOSS_WORKING_BYTES)
     return float(layout.compute_bytes * values + working)
 

@@ -80,13 +80,15 @@ class StepTime:
     host: float
     """What cpu_offload adds; nothing hides it."""
     splitting: float = 0.0
-    """What GPUs that compute a sample together exchange within it; nothing hides it."""
+    """What GPUs that split products exchange between them; nothing hides it."""
+    sharing: float = 0.0
+    """What GPUs that share a sequence exchange in its attention; nothing hides it."""
 
     @property
     def total(self) -> float:
         """The step."""
         hidden = max(self.computing, self.network, self.links, self.decoding)
-        return hidden + self.host + self.splitting
+        return hidden + self.host + self.splitting + self.sharing
 
     @property
     def limited_by(self) -> str:
@@ -98,6 +100,7 @@ class StepTime:
             "decoding images": self.decoding,
             "moving weights to host memory": self.host,
             "exchanging activations between the GPUs of a sample": self.splitting,
+            "exchanging keys and values between the GPUs of a sequence": self.sharing,
         }
         return max(times, key=lambda name: times[name])
 
@@ -119,6 +122,7 @@ def step_time(layout: Layout) -> StepTime:
         decoding=layout.rows_per_step * _decoding_s(layout),
         host=_host_s(layout),
         splitting=splitting,
+        sharing=_sharing_s(layout),
     )  # fmt: skip
 
 
@@ -149,7 +153,7 @@ def _sample_s(layout: Layout) -> float:
     """Seconds that a rank computes for one sample, forward and backward."""
     recipe = layout.recipe
     figures = layout.instance.gpu_figures
-    flops = flops_per_sample(recipe) / layout.tensor_parallel
+    flops = flops_per_sample(recipe) / layout.processes_per_sample
     if not recipe.needs_gpu or figures is None:
         return flops / (CPU_GFLOPS_PER_PROCESS * 1e9)
     if (mfu := _utilisation(layout)) is not None:
@@ -186,7 +190,7 @@ def _linked_bytes(layout: Layout) -> float:
 
 
 def split_bytes(layout: Layout) -> float:
-    """Bytes that a rank receives in a step from those that compute the same samples.
+    """Bytes that a rank receives in a step from those that split products with it.
 
     Each block gathers the rows of its sequence twice and shares out the sums twice, forward and
     again backward; what is computed again for want of memory is exchanged again. Embedding and head
@@ -197,8 +201,39 @@ def split_bytes(layout: Layout) -> float:
         return 0.0
     passes = 2 if layout.recipe.training.activation_checkpointing == "off" else 3
     exchanges = 4 * passes * model.layers + 4
-    rows = layout.rows_per_step * tokens_per_sample(layout.recipe)
+    rows = layout.rows_per_step * tokens_per_sample(layout.recipe) / layout.context_parallel
     return exchanges * rows * model.hidden_size * layout.compute_bytes * (size - 1) / size
+
+
+def shared_bytes(layout: Layout) -> float:
+    """Bytes that a rank receives in a step from those that share its sequences.
+
+    Each block gathers the keys and values of the other parts, and shares out their gradients; what
+    is computed again for want of memory is gathered again, except by compiled blocks.
+    """
+    model, parts = layout.recipe.model, layout.context_parallel
+    if parts == 1 or isinstance(model, ImageModel):
+        return 0.0
+    training = layout.recipe.own_training
+    again = training.activation_checkpointing != "off" and not training.compile
+    keys_and_values = 2 * model.attention_width * model.kv_heads / model.heads
+    of_sequence = tokens_per_sample(layout.recipe) * keys_and_values * layout.compute_bytes
+    exchanged = of_sequence / layout.tensor_parallel * (parts - 1) / parts
+    return (3 if again else 2) * model.layers * layout.rows_per_step * exchanged
+
+
+def shares_over_nodes(layout: Layout) -> bool:
+    """Whether the GPUs that share a sequence are of more than one node."""
+    return layout.context_parallel > 1 and layout.processes_per_sample > layout.processes_per_node
+
+
+def _sharing_s(layout: Layout) -> float:
+    """Seconds of it: over a node's links, or once into each node of those that share a sequence."""
+    if shares_over_nodes(layout):
+        entering = shared_bytes(layout) * layout.tensor_parallel
+        return entering / (layout.instance.network_gbps / 8 * 1e9) / _NETWORK_EFFICIENCY
+    figures = layout.instance.gpu_figures if layout.recipe.needs_gpu else None
+    return shared_bytes(layout) / (figures.link_gb_per_s * 1e9) if figures is not None else 0.0
 
 
 def _crossing_bytes(layout: Layout) -> float:
