@@ -1,13 +1,18 @@
-"""Kubeflow Trainer v2.3 with JobSet 0.12, as a cluster has them that somebody else has set up.
+"""python -m local.cluster.trainer
 
-Applied by whoever makes such a cluster; `controllers/trainer.py` and `controllers/jobsets.py` do
-their work while the Deployments are available. The types declare the fields that can be used here;
-a Job template in them is checked as a Job is. Pure.
+Prints Kubeflow Trainer v2.3 with JobSet 0.12, as a cluster of others has them, for kubectl apply.
+
+`controllers/trainer.py` and `controllers/jobsets.py` do their work while the Deployments are
+available. The types declare the fields that can be used here; a Job template in them is checked as
+a Job is. Pure.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
+
+import yaml
 
 from local.cluster.api.resources import Object
 from local.cluster.api.trainer_admission import GROUP
@@ -179,3 +184,7 @@ def _webhooks() -> Object:
         "metadata": {"name": f"validator.{GROUP}"},
         "webhooks": [hook("trainingruntime"), hook("trainjob")],
     }
+
+
+if __name__ == "__main__":
+    yaml.safe_dump_all(trainer_objects(), sys.stdout, sort_keys=False)

@@ -97,7 +97,7 @@ _ADMISSION: Final = (
         id="exists-already",
         where=_ANSWER,
         hint="already exists|unchanged",
-        pattern=r"(?P<kind>pytorchjobs?|mpijobs?)(?:\.kubeflow\.org)?"
+        pattern=r"(?P<kind>pytorchjobs?|mpijobs?|trainjobs?)(?:(?:\.trainer)?\.kubeflow\.org)?"
         r'(?: "|/)(?P<name>[\w.-]{1,80})"? (?:already exists|unchanged)',
         rank=Rank.ADMISSION,
         diagnosis="a job {name} is there already; what is finished is not started again",

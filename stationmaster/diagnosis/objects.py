@@ -19,7 +19,7 @@ _JSON_HEAD: Final = re.compile(r'^\s*\{\s*"(?:apiVersion|kind|items|metadata)"\s
 _SEARCHED: Final = 4000  # characters in which the first object names its kind
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAX_DEPTH: Final = 100
-_KNOWN: Final = "Event, Pod, Node, PyTorchJob, MPIJob or Job with a status"
+_KNOWN: Final = "Event, Pod, Node, PyTorchJob, TrainJob, MPIJob or Job with a status"
 
 _Object = dict[str, Any]
 
@@ -158,6 +158,7 @@ _READERS: Final = {
     "Pod": _pod,
     "Node": _node,
     "PyTorchJob": _job,
+    "TrainJob": _job,
     "MPIJob": _job,
     "Job": _job,
 }

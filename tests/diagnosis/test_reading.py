@@ -129,6 +129,23 @@ def found(text):
     return [(each.rule, each.subject, each.line) for each in findings]
 
 
+def test_failed_trainjob_is_read_as_other_jobs_are():
+    failed = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "ReachedMaxRestarts",
+        "message": "CrashLoopBackOff of pod fsdp-node-0-0-abcde",
+    }
+    job = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "fsdp"},
+        "status": {"conditions": [failed]},
+    }
+
+    assert [each[1] for each in found(yaml.safe_dump(job))] == ["fsdp"]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

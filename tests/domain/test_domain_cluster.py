@@ -21,6 +21,7 @@ from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.cluster.spec import Reservation, spec_for
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.reactions.cluster import consequences
 from stationmaster.domain.resources import ResourceKind
@@ -359,3 +360,12 @@ def test_cluster_named_after_its_run_shares_no_event_id_with_it() -> None:
     assert ev.cluster_event_id(ClusterId(RUN_ID), "phase", "provisioning") != run_event_id(
         RUN_ID, "phase", "provisioning"
     )
+
+
+def test_kind_of_jobs_is_kept_once_it_was_chosen():
+    made = make_cluster()
+
+    chosen = walk(made, event(ev.JobKindChosen, kind=JobKind.TRAIN_JOB))
+
+    assert (made.job_kind, chosen.job_kind) == (None, JobKind.TRAIN_JOB)
+    assert consequences(chosen, event(ev.JobKindChosen, kind=JobKind.TRAIN_JOB)) == []

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.job_kinds import JobKind
+from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import (
     MAX_LOSS_POINTS,
@@ -201,6 +202,18 @@ def test_job_of_each_attempt_is_submitted_once():
     assert once.event_id == again.event_id
     assert of_second.event_id != once.event_id
     assert (once.job, of_second.job) == (RUN_ID, "job-2")
+
+
+def test_attempt_keeps_what_its_job_is_and_sentences_name_it():
+    run = apply(make_run(), begin_attempt(1))
+    submitted = job_submitted(RUN_ID, run.attempt, kind=JobKind.TRAIN_JOB, at=START)
+    other = submitted.model_copy(update={"job": "another"})
+
+    assert apply(run, other).job_kind is JobKind.PYTORCH_JOB
+    assert apply(run, submitted).job_kind is JobKind.TRAIN_JOB
+    gone = apply(apply(run, submitted), event(ev.JobDisappeared, job=run.job))
+    (reaction,) = decide(gone, event(ev.JobDisappeared, job=run.job), POLICY)
+    assert str(reaction.sentence).startswith(f"TrainJob {run.job} was deleted from the cluster")
 
 
 def test_second_attempt_ends_the_first_and_may_be_elsewhere():

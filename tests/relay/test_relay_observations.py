@@ -10,7 +10,7 @@ from relay.config import RelayConfig
 from relay.observations import JobObserver, NodeObserver, PodObserver, WarningObserver
 from relay.pods import container_state, pod_facts
 from stationmaster.domain.errors import PermanentError
-from stationmaster.rendering import pytorch_job
+from stationmaster.rendering import pytorch_job, train_job
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 EARLIER = "2026-01-02T03:00:00Z"
@@ -440,3 +440,67 @@ def test_config_reads_the_namespace_that_it_is_told():
     )
 
     assert config.namespace == "stationmaster-run-1"
+
+
+def train_pod(letters: str, **status: object) -> dict[str, object]:
+    """A pod of a TrainJob: the next one in its place has other letters at the end of its name."""
+    name = f"run-1-node-0-1-{letters}"
+    return {
+        "metadata": {"name": name, "uid": f"uid-{letters}"},
+        "spec": {"hostname": "run-1-node-0-1", "containers": [{"name": "node"}]},
+        "status": status,
+    }
+
+
+def test_pods_of_a_trainjob_are_reported_by_their_place():
+    observer = PodObserver("run-1", backend=train_job, now=now)
+
+    first = observer.observe(train_pod("aaaaa", phase="Running"))
+    gone = observer.deleted("uid-aaaaa")
+    second = observer.observe(train_pod("bbbbb", phase="Pending"))
+
+    reported = [(event.pod, event.phase) for event in (*first, *gone, *second)]
+    place = "run-1-node-0-1"
+    assert reported == [(place, "Running"), (place, "Deleted"), (place, "Pending")]
+    assert len({event.event_id for event in (*first, *gone, *second)}) == 3
+
+
+def test_trainjob_that_is_admitted_runs_and_completes_is_reported_once_each():
+    observer = JobObserver("run-1", job="run-1", backend=train_job, now=now)
+    moment = "2026-01-02T03:04:05Z"
+
+    def job(*conditions: tuple[str, str], ready: int = 0) -> dict[str, object]:
+        listed = [
+            {"type": kind, "status": value, "lastTransitionTime": moment}
+            for kind, value in conditions
+        ]
+        status = {"conditions": listed, "jobsStatus": [{"name": "node", "ready": ready}]}
+        about = {"name": "run-1", "uid": "u", "creationTimestamp": moment}
+        return {"metadata": about, "status": status}
+
+    seen = [
+        job(("Suspended", "True")),
+        job(("Suspended", "False")),
+        job(("Suspended", "False"), ready=1),
+        job(("Suspended", "False"), ready=1),
+        job(("Suspended", "False"), ("Complete", "True")),
+    ]
+    reported = [event.condition for each in seen for event in observer.observe(each)]
+
+    assert reported == ["Suspended", "Running", "Succeeded"]
+    assert observer.ended
+
+
+def test_warnings_of_the_parts_of_a_trainjob_are_reported():
+    observer = WarningObserver("run-1", job="run-1", backend=train_job, now=now)
+
+    def warning(kind: str, name: str) -> dict[str, object]:
+        involved = {"kind": kind, "name": name}
+        about = {"name": "w", "uid": f"{kind} {name}"}
+        return {"metadata": about, "type": "Warning", "reason": "R", "involvedObject": involved}
+
+    ours = [("TrainJob", "run-1"), ("JobSet", "run-1"), ("Pod", "run-1-node-0-0-abcde")]
+    others = [("TrainJob", "run-2"), ("Pod", "run-1-worker-0"), ("Job", "run-1-save")]
+
+    reported = [bool(observer.observe(warning(*each))) for each in (*ours, *others)]
+    assert reported == [True, True, True, False, False, False]
