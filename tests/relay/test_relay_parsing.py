@@ -367,6 +367,29 @@ def test_read_foreign_checkpoints_are_reported_when_complete():
     ]
 
 
+def test_progress_of_megatron_arrives_from_whichever_pod_prints_it():
+    # core_v0.19.0: rank 0 prints of checkpoints, the last rank of steps.
+    resumed = (
+        "  successfully loaded checkpoint from /fsx/runs/r/output/checkpoints [ t 1/2, gtp_remat "
+        "1/1, p 1/1 ] at iteration 50"
+    )
+    step = (
+        " [2026-11-20 18:00:00.123456] iteration       51/     100 | consumed samples:         6528"
+        " | elapsed time per iteration (ms): 10800.0 | throughput per GPU (TFLOP/s/GPU): 366.1 | "
+        "learning rate: 5.000000E-06 | global batch size:   128 | lm loss: 2.500000E+00 | loss "
+        "scale: 1.0 | grad norm: 0.777 | number of skipped iterations:   0 | number of nan "
+        "iterations:   0 |"
+    )
+
+    (first,) = read(resumed, facts=pod(name="r-master-0"))
+    (last,) = read(step, facts=pod(name="r-worker-2"))
+
+    assert (first.type, first.step) == ("training.resumed", 50)
+    assert (last.type, last.step, last.total_steps) == ("progress.reported", 51, 100)
+    assert (last.loss_nats, last.grad_norm, last.step_time_s) == (2.5, 0.777, 10.8)
+    assert last.samples_per_s == pytest.approx(128 / 10.8)
+
+
 def test_read_foreign_resumes_are_reported():
     events = read(
         "Checkpoint loaded from ./checkpoints/llama_v2-50steps.",
