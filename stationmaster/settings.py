@@ -129,6 +129,11 @@ class Settings(BaseModel):
     megatron_image: str = Field(
         default="", description="image of the recipes that Megatron-LM trains; none without it"
     )
+    nemo_image: str = Field(
+        default="",
+        description="image of the recipes that Megatron-Bridge trains, which also converts "
+        "published weights for Megatron-LM; none without it",
+    )
     relay_image: str = RELAY_IMAGE
     relay_replicas: int = Field(
         default=2, ge=1, le=3, description="relays of a run, on different nodes; one of them sends"
@@ -200,6 +205,8 @@ class Settings(BaseModel):
         match framework:
             case "megatron-lm":
                 return self.megatron_image
+            case "megatron-bridge":
+                return self.nemo_image
             case "fsdp" | "ddp" | "torch-elastic":
                 return self.training_image
 

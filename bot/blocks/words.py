@@ -68,6 +68,7 @@ def status(run: Run) -> str:
 
 _STAGED: Final[dict[StagingWork, str]] = {
     "restoring": "brought back",
+    "converting": "of weights downloaded and converted",
     "looking": "looked at",
     "linking": "linked",
     "copying": "copied",
@@ -97,6 +98,11 @@ def staged(event: DataStaged) -> str:
     counts = ", ".join(
         f"{number:,} {name.replace('_', ' ')}" for name, number in event.counts.items()
     )
+    if event.work == "converting":
+        size = f"{event.num_files:,} files, {num_bytes(event.num_bytes)}"
+        if event.was_there:
+            return f"weights were converted before: {size}"
+        return f"weights converted in {md.duration(event.seconds)}: {size}"
     if event.was_there:
         if event.work == "restoring":
             return f"brought back before: {counts}"

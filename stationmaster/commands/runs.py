@@ -14,7 +14,7 @@ from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.capacity import FoundReservation
-from stationmaster.domain.commands.frameworks import why_no_image
+from stationmaster.domain.commands.frameworks import why_no_converter, why_no_image
 from stationmaster.domain.commands.guards import Spending
 from stationmaster.domain.commands.own_code import OwnCodeRules
 from stationmaster.domain.commands.pushing import refuse_push
@@ -164,11 +164,13 @@ def _check_push(services: Services, start: StartRun) -> None:
 
 def _missing_image(services: Services, start: StartRun) -> str | None:
     """Why the deployment cannot run the recipe's framework; None where it can."""
-    framework = start.resolved.framework
-    if start.image or services.settings.image_of(framework):
-        return None
-    is_this_machine = services.settings.emulated_speed is not None
-    return why_no_image(start.resolved, is_this_machine=is_this_machine)
+    framework, settings = start.resolved.framework, services.settings
+    if not start.image and not settings.image_of(framework):
+        is_this_machine = settings.emulated_speed is not None
+        return why_no_image(start.resolved, is_this_machine=is_this_machine)
+    if start.resolved.weights_to_convert and not start.program and not settings.nemo_image:
+        return why_no_converter(start.resolved)
+    return None
 
 
 def offered_plan(services: Services, start: StartRun) -> Plan:

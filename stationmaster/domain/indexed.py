@@ -25,6 +25,8 @@ VERSION: Final = 1
 HEAD: Final = struct.Struct("<9sQBQQ")
 # What `training.prepare megatron` writes: PREFIX is this name below the root of the staged data.
 DATA_NAME: Final = "text_document"
+# Beside it: the directory of the tokenizer that made it.
+TOKENIZER_NAME: Final = "tokenizer"
 BIN: Final = ".bin"
 IDX: Final = ".idx"
 

@@ -128,6 +128,11 @@ def preparing_name(run_id: RunId) -> str:
     return f"{run_id}-prepare"
 
 
+def converting_name(run_id: RunId) -> str:
+    """Name of the Job that converts a run's first weights."""
+    return f"{run_id}-convert"
+
+
 def volume_name(cluster_id: ClusterId) -> str:
     """Name of a cluster's PersistentVolume and PersistentVolumeClaim."""
     return f"{cluster_id}-fsx"

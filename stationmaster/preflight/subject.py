@@ -62,9 +62,7 @@ def of_start(start: StartRun) -> Subject:
         framework=start.resolved.framework,
         repositories=() if start.program else repositories_of(start.resolved),
         dataset=read_s3_source(start.overrides.get("dataset", "")),
-        task=start.resolved.task
-        if start.resolved.uses_own_trainer and not start.program
-        else AS_IT_IS,
+        task=AS_IT_IS if start.program else start.resolved.data_task,
     )
 
 

@@ -16,7 +16,9 @@ from stationmaster.domain.catalogue.training_config import (
     LanguageTraining,
     Rendezvous,
 )
+from stationmaster.domain.datasets import FOR_MEGATRON
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.indexed import DATA_NAME, TOKENIZER_NAME
 from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.planning.cost import stop_deadline_s
 from stationmaster.domain.planning.layout import Layout, processes_per_node
@@ -134,16 +136,20 @@ def job_spec(
     run_id: RunId,
     image: str,
     data_root: str = "",
+    weights_root: str = "",
 ) -> JobSpec:
     """Resolve a request, placed as the assignment says, against the catalogues.
 
     `image` is the deployment's; one that the request names comes before it. `data_root` is where
     its data was brought, below the directory of all data; "" where the pods read it from elsewhere.
+    `weights_root` is where its first weights are, once they were converted.
 
     Raises:
         UserError: the recipe, the instance type or an override is not (or no longer) known.
     """
-    brought = {"dataset": f"{DATA_DIRECTORY}/{data_root}"} if data_root else {}
+    brought = _brought(request, data_root) if data_root else {}
+    if weights_root:
+        brought["weights"] = f"{DATA_DIRECTORY}/{weights_root}"
     brought |= _first_weights(request, run_id)
     overrides = request.overrides | brought
     recipe = request.resolved.with_overrides(brought)
@@ -164,6 +170,14 @@ def job_spec(
         dataset=overrides.get("dataset", ""),
         options=request.job_options,
     )
+
+
+def _brought(request: TrainingRequest, data_root: str) -> dict[str, str]:
+    """Where the data is; Megatron's has a prefix, and the tokenizer that it was made with."""
+    root = f"{DATA_DIRECTORY}/{data_root}"
+    if request.data_task == FOR_MEGATRON:
+        return {"dataset": f"{root}/{DATA_NAME}", "tokenizer": f"{root}/{TOKENIZER_NAME}"}
+    return {"dataset": root}
 
 
 def framework_paths(run_id: RunId) -> FrameworkPaths:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from stationmaster.domain.catalogue.framework_training import MegatronTraining
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
@@ -28,6 +29,7 @@ from stationmaster.domain.names import (
     NAMESPACE,
     SHARED_MOUNT,
     STAGER,
+    converting_name,
     linking_name,
     looking_name,
     preparing_name,
@@ -56,6 +58,8 @@ from stationmaster.rendering.storage import shared_mount, shared_volume
 from stationmaster.rendering.training_pod import pod_resources, training_node_selector
 
 CONTAINER: Final = "stage"
+# Where `container/nemo` has it.
+CONVERTER: Final = "/usr/local/lib/stationmaster/convert_weights.py"
 LABEL_STAGING: Final = "stationmaster/staging"
 # 20 TB at the 300 MB/s of a system node: a program that hangs is ended.
 DEADLINE_S: Final = 24 * 3600
@@ -66,7 +70,7 @@ def staging_settings(recipe: Recipe) -> dict[str, str | int]:
     if isinstance(recipe.model, ImageModel):
         return {"num_classes": recipe.model.num_classes}
     if recipe.task == "pretraining":
-        assert isinstance(recipe.training, LanguageTraining)
+        assert isinstance(recipe.training, LanguageTraining | MegatronTraining)
         assert isinstance(recipe.model, LanguageModel)
         return {"tokenizer": recipe.training.tokenizer, "vocab_size": recipe.model.vocab_size}
     return {}
@@ -218,6 +222,40 @@ def render_preparing(
         "volumes": [shared_volume(spec.cluster_id)],
     }
     return [_job(spec.run_id, name, "preparing", pod, number=spec.nodes)]
+
+
+def render_converting(spec: JobSpec, *, repository: str, image: str) -> list[KubernetesObject]:
+    """The Job that converts published weights for Megatron, in the image of Megatron-Bridge.
+
+    One pod on one of the run's nodes: it needs a GPU, for NCCL's single rank, and memory for the
+    weights twice. It needs no right in AWS.
+    """
+    container = {
+        "name": CONTAINER,
+        "image": image,
+        "command": [
+            *("python", CONVERTER, repository),
+            *("--data-directory", DATA_DIRECTORY),
+            *("--run-id", spec.run_id),
+        ],
+        "env": [
+            {"name": "HF_HUB_DISABLE_TELEMETRY", "value": "1"},
+            render_hugging_face_token(),
+        ],
+        "resources": pod_resources(
+            spec.instance, num_gpus=min(1, spec.instance.num_gpus), num_efa=0
+        ),
+        "securityContext": container_security(),
+        "volumeMounts": [shared_mount()],
+    }
+    pod = {
+        "automountServiceAccountToken": False,
+        "nodeSelector": training_node_selector(spec),
+        "tolerations": [TRAINING_TOLERATION, {"key": "nvidia.com/gpu", "operator": "Exists"}],
+        "containers": [container],
+        "volumes": [shared_volume(spec.cluster_id)],
+    }
+    return [_job(spec.run_id, converting_name(spec.run_id), "converting", pod, number=1)]
 
 
 def staging_labels(run_id: RunId, work: str) -> dict[str, str]:

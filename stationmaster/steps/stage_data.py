@@ -51,6 +51,7 @@ from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.staging import (
+    render_converting,
     render_copying,
     render_looking,
     render_preparing,
@@ -71,6 +72,7 @@ from stationmaster.storage import shared_storage
 
 _FAILED: Final[Mapping[StagingWork, str]] = {
     "restoring": "the saved result could not be brought back",
+    "converting": "the weights could not be converted",
     "looking": "the data cannot be trained on",
     "linking": "the linked data cannot be used",
     "copying": "the data could not be brought",
@@ -135,6 +137,8 @@ def _work_left(run: Run, staging: Staging | None) -> StagingWork | None:
     """What has to be done next; None where the run has all that it needs."""
     if run.request.restoring_order(run.run_id) and not (staging and staging.restored):
         return "restoring"
+    if run.request.weights_to_convert and not (staging and staging.weights_root):
+        return "converting"
     dataset = run.request.dataset
     if read_shared_path(dataset) is not None:
         return None if staging and staging.looked else "looking"
@@ -178,6 +182,11 @@ def _objects(
         image = settings.relay_image
         return [*shared, *render_looking(order_to_look, cluster_id=cluster_id, image=image)]
     spec = job_spec(run.request, attempt, run_id=run.run_id, image=settings.training_image)
+    token = services.secrets.hugging_face_token()
+    secret = [render_hugging_face_secret(token)] if token else []
+    if work == "converting":
+        repository, image = run.request.weights_to_convert, settings.nemo_image
+        return [*shared, *secret, *render_converting(spec, repository=repository, image=image)]
     if work in ("linking", "copying"):
         settings_of_data = {} if spec.program else staging_settings(spec.recipe)
         return [
@@ -189,10 +198,9 @@ def _objects(
                 region=settings.region,
             ),
         ]
-    token = services.secrets.hugging_face_token()
     return [
         *shared,
-        *([render_hugging_face_secret(token)] if token else []),
+        *secret,
         *render_preparing(
             # Later runs find what is prepared by its name: it is always the deployment's work.
             replace(spec, image=settings.training_image),

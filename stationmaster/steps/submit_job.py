@@ -49,6 +49,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
         run_id=run_id,
         image=settings.image_of(run.request.resolved.framework),
         data_root=staging.root if staging else "",
+        weights_root=staging.weights_root if staging else "",
     )
     token = services.secrets.hugging_face_token()
     gateway = services.kubernetes(cluster_id)

@@ -264,6 +264,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Settings, RunStore
         client = boto3.client("dynamodb", region_name="us-west-2")
         client.create_table(**table_definition("runs"))
         settings = Settings(
+            nemo_image="nemo:1",
             region="us-west-2",
             table_name="runs",
             bus_name="bus",

@@ -53,3 +53,20 @@ def test_where_machines_are_emulated_nothing_is_started(person, services, with_i
 
     assert "runs Megatron-LM in an image on GPUs, and local mode has neither" in seen(answer)
     assert services.runs.list_recent() == []
+
+
+def test_weights_are_refused_where_no_image_converts_them(
+    person, services, with_image, monkeypatch
+):
+    weights = "weights=meta-llama/Llama-3.1-8B"
+
+    answer = person.type(f"{WORDS} {weights}")
+
+    assert (
+        'converted by Megatron-Bridge, and this deployment has no image of it: add \\"nemo\\"'
+        in (seen(answer))
+    )
+    assert services.runs.list_recent() == []
+    monkeypatch.setenv("STATIONMASTER_NEMO_IMAGE", IMAGE)
+    person.type(f"{WORDS} {weights}")
+    assert len(services.runs.list_recent()) == 1

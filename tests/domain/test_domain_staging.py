@@ -250,6 +250,15 @@ def test_data_is_ready_when_nothing_is_left_to_do_with_it() -> None:
     assert after(staged("copying", Preparation.NONE)).root == "copying/files"
 
 
+def test_weights_that_were_converted_are_beside_the_data() -> None:
+    converted = after(staged("converting", Preparation.NONE))
+
+    assert (converted.weights_root, converted.root) == ("converting/files", "")
+    assert staging_after(converted, reported(50, "converting")) == converted
+    ready = staging_after(converted, staged("copying", Preparation.NONE))
+    assert (ready.weights_root, ready.root) == ("converting/files", "copying/files")
+
+
 def test_older_reports_change_nothing() -> None:
     copied = staged("copying", Preparation.TOKENS)
     ready = after(copied, staged("preparing", Preparation.NONE))

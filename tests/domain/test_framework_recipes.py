@@ -229,9 +229,9 @@ def test_model_of_an_own_run_is_no_checkpoint_of_a_framework() -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"dataset": "c4"}, 'dataset="c4" is not read by Megatron-LM here; use mock, or /fsx/'),
+        ({"dataset": "c4"}, 'dataset="c4" is not read by Megatron-LM here; use packed:c4'),
         ({"dataset": "/fsx/a"}, "the run's file system is new and empty"),
-        ({"weights": "org/model"}, 'weights="org/model" is not read by Megatron-LM here'),
+        ({"weights": "org/a/b"}, 'weights="org/a/b" is not read by Megatron-LM here'),
         ({"weights": "/fsx/a"}, "the run's file system is new and empty"),
         ({"tokenizer": "/fsx/a"}, 'tokenizer="/fsx/a" is not read'),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering.job_spec import job_spec
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.staging import (
+    render_converting,
     render_copying,
     render_looking,
     render_preparing,
     staging_settings,
 )
 
+ROOT = Path(__file__).parents[2]
 RUN_ID = RunId("resnet50-0123abcd")
 
 
@@ -119,6 +122,25 @@ def test_packing_names_the_tokenizer_and_the_models_vocabulary(preparation: Prep
         *(preparation.value, "copied", "--tokenizer", "a/b", "--vocab-size", "32000"),
         *("--data-directory", "/fsx/data", "--run-id", RUN_ID),
     ]
+
+
+def test_converting_has_one_gpu_of_one_node_and_the_converter_of_its_image() -> None:
+    wanted = make_request(recipe="llama2-7b", instance_type="p4d.24xlarge", nodes=4)
+    spec = job_spec(wanted, first_assignment(RUN_ID, wanted), run_id=RUN_ID, image="training:1")
+
+    (job,) = render_converting(spec, repository="org/model", image="nemo:1")
+
+    assert (job["spec"]["parallelism"], job["spec"]["completions"]) == (1, 1)
+    (container,) = pod(job)["containers"]
+    assert container["image"] == "nemo:1"
+    assert container["command"][2:] == [
+        *("org/model", "--data-directory", "/fsx/data", "--run-id", RUN_ID),
+    ]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    copied = (ROOT / "container/nemo/Dockerfile").read_text()
+    directory, _, name = container["command"][1].rpartition("/")
+    assert f"container/nemo/{name} " in copied
+    assert f"    {directory}/\n" in copied
 
 
 def test_only_what_decides_the_preparation_is_part_of_the_settings() -> None:

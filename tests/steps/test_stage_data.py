@@ -70,6 +70,7 @@ class Programs:
         self._directory = directory
 
     def say(self, module: str, text: str) -> None:
+        (self._directory / module).parent.mkdir(exist_ok=True)
         (self._directory / module).write_text(f"{text}\n")
 
     def end(self, module: str, text: str, *, code: int = 0) -> None:
@@ -385,6 +386,47 @@ def test_result_of_another_run_comes_back_before_the_data(ready: World, programs
     assert staging is not None
     assert (staging.restored, staging.root) == (True, "copied/files")
     assert [event.work for event in ready.events("data.staged")] == ["restoring", "copying"]
+
+
+# The pods' python names a program by its second word.
+CONVERTER = "org/model"
+CONVERTED = COPIED.model_copy(update={"root": "w1/files", "preparation": Preparation.NONE})
+converts = pytest.mark.parametrize(
+    "request_",
+    [
+        REQUEST.model_copy(
+            update={"recipe": "megatron-llama3-8b", "overrides": {"weights": CONVERTER}}
+        )
+    ],
+)
+
+
+@converts
+def test_weights_of_the_hub_are_converted_before_megatron_trains(
+    ready: World, programs: Programs
+) -> None:
+    programs.end(CONVERTER, CONVERTED.text())
+
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+    staging = ready.runs.load(RUN_ID).staging
+    assert staging is not None
+    assert (staging.weights_root, staging.root) == ("w1/files", "")
+    (call,) = programs.calls(CONVERTER)
+    words = call.split()
+    assert words[0].endswith("/convert_weights.py")
+    assert words[1:3] == [CONVERTER, "--data-directory"]
+    assert words[4:] == ["--run-id", RUN_ID]
+
+
+@converts
+def test_weights_that_cannot_be_had_end_the_run_with_a_sentence(
+    ready: World, programs: Programs
+) -> None:
+    programs.end(CONVERTER, "org/model is gated", code=EXIT_REFUSED)
+
+    with pytest.raises(DataNotStaged, match="the weights could not be converted: org/model is gat"):
+        eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
 
 @pytest.mark.parametrize("request_", [RESUMED])

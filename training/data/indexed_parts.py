@@ -28,7 +28,15 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.errors import BadParameter, PermanentError
-from stationmaster.domain.indexed import BIN, DATA_NAME, IDX, UINT16, IndexHead, id_type
+from stationmaster.domain.indexed import (
+    BIN,
+    DATA_NAME,
+    IDX,
+    TOKENIZER_NAME,
+    UINT16,
+    IndexHead,
+    id_type,
+)
 from training.data.packed_parts import PackedParts
 from training.data.shards import TOKENIZER, Manifest, PackPlan, write_atomically
 from training.data.shares import Result, Share
@@ -115,7 +123,7 @@ class IndexedParts:
             parts=tuple(joined),
             index_sha256=write_index(files / f"{DATA_NAME}{IDX}", head, lengths),
         )
-        _copy_tokenizer(self.parts.tokenizer_file, files / "tokenizer", plan=manifest.plan)
+        _copy_tokenizer(self.parts.tokenizer_file, files / TOKENIZER_NAME, plan=manifest.plan)
         write_atomically(described, manifest.model_dump(mode="json"))
         for each in lengths:
             each.unlink()

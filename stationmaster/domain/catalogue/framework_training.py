@@ -136,8 +136,9 @@ class MegatronTraining(FrameworkTraining):
     dataset: str = Field(
         min_length=1,
         max_length=500,
-        description="a data set of Megatron-LM on the file system, /fsx/PREFIX without the endings "
-        ".bin and .idx, or mock: tokens that it makes up",
+        description="text that is prepared before training, packed:c4, packed:hub:ORG/NAME or "
+        "s3://BUCKET/PREFIX; a data set of Megatron-LM, /fsx/PREFIX without the endings .bin and "
+        ".idx; or mock: tokens that it makes up",
     )
     tokenizer: str = Field(
         min_length=1,
@@ -148,10 +149,15 @@ class MegatronTraining(FrameworkTraining):
         default=RANDOM,
         min_length=1,
         max_length=500,
-        description="first weights: random, or /fsx/PATH of a checkpoint of Megatron-LM",
+        description="first weights: random, ORG/MODEL on the Hugging Face hub, which are "
+        "converted, or /fsx/PATH of a checkpoint of Megatron-LM",
     )
 
     @property
     def splits_sequences(self) -> bool:
         """Whether norms are divided as well; means nothing without tensor parallelism."""
         return self.sequence_parallel and self.tensor_parallel > 1
+
+
+class BridgeTraining(MegatronTraining):
+    """Keys of recipes that Megatron-Bridge trains: it has the same core, and takes the same."""

@@ -16,21 +16,32 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stationmaster.domain.catalogue.context_parallel import check_context_parallel
 from stationmaster.domain.catalogue.float8 import check_float8
-from stationmaster.domain.catalogue.framework_training import FrameworkTraining, MegatronTraining
+from stationmaster.domain.catalogue.framework_training import (
+    RANDOM,
+    FrameworkTraining,
+    MegatronTraining,
+)
+from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.tensor_parallel import check_tensor_parallel
 from stationmaster.domain.catalogue.training_config import ImageTraining, LanguageTraining
-from stationmaster.domain.datasets import read_s3_source
+from stationmaster.domain.datasets import FOR_MEGATRON, read_s3_source
 from stationmaster.domain.errors import BadParameter
 
 PRESET: Final = "preset"
 SMOKE: Final = "smoke"
 
-Framework = Literal["fsdp", "ddp", "torch-elastic", "megatron-lm"]
+Framework = Literal["fsdp", "ddp", "torch-elastic", "megatron-lm", "megatron-bridge"]
 """What trains: the first three are ways of the product's own trainer."""
-FRAMEWORK_NAMES: Final[dict[Framework, str]] = {"megatron-lm": "Megatron-LM"}
+FRAMEWORK_NAMES: Final[dict[Framework, str]] = {
+    "megatron-lm": "Megatron-LM",
+    "megatron-bridge": "Megatron-Bridge",
+}
 """The frameworks of others, as they write themselves."""
-FRAMEWORK_IMAGES: Final[dict[Framework, str]] = {"megatron-lm": "megatron"}
+FRAMEWORK_IMAGES: Final[dict[Framework, str]] = {
+    "megatron-lm": "megatron",
+    "megatron-bridge": "nemo",
+}
 """Which of the images below `container/` each of them trains in."""
 OwnTraining = LanguageTraining | ImageTraining
 Training = OwnTraining | MegatronTraining
@@ -71,6 +82,17 @@ class Recipe(BaseModel):
     def uses_own_trainer(self) -> bool:
         """Whether the product's own trainer, `python -m training`, runs it, and no framework."""
         return not isinstance(self.training, FrameworkTraining)
+
+    @property
+    def data_task(self) -> str:
+        """What its data is prepared for: its task, or the form that its framework reads."""
+        return FOR_MEGATRON if isinstance(self.training, MegatronTraining) else self.task
+
+    @property
+    def weights_to_convert(self) -> str:
+        """The repository of the hub whose weights its framework cannot read as they are, or ""."""
+        weights = self.training.weights if isinstance(self.training, MegatronTraining) else ""
+        return weights if weights != RANDOM and is_repository(weights) else ""
 
     @property
     def own_training(self) -> OwnTraining:

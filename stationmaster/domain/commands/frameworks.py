@@ -64,3 +64,14 @@ def why_no_image(recipe: Recipe, *, is_this_machine: bool) -> str:
         f'{recipe.name} runs {name}, and this deployment has no image of it: add "{image}" to '
         "more_images in cdk.json, deploy and build the images, see docs/deploy.md"
     )
+
+
+def why_no_converter(recipe: Recipe) -> str:
+    """Why a deployment without the image that converts weights cannot run the recipe with these."""
+    image = FRAMEWORK_IMAGES["megatron-bridge"]
+    return (
+        f"weights={recipe.weights_to_convert} are converted by Megatron-Bridge, and this "
+        f'deployment has no image of it: add "{image}" to more_images in '
+        "cdk.json, deploy and build the images, see docs/deploy.md; or name a checkpoint of "
+        "Megatron with weights=/fsx/PATH"
+    )

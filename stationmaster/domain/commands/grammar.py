@@ -377,7 +377,7 @@ def _measured(values: Values, ask: Questions) -> Listing | None:
     dataset = values.resolved.training.dataset
     source = read_s3_source(dataset) or read_hub_source(dataset)
     if source is None or not values.own.program:
-        return ask.measure(source, values.resolved.task) if source is not None else None
+        return ask.measure(source, values.resolved.data_task) if source is not None else None
     # How much of it a command reads, nobody knows: all of it is copied.
     listing = ask.measure(source, AS_IT_IS)
     return listing.model_copy(update={"may_link": False}) if listing is not None else None

@@ -15,7 +15,7 @@ from stationmaster.domain.planning.speed import StepTime
 def memory_of(layout: Layout) -> Memory:
     """What training holds on each GPU, or in each CPU process."""
     match layout.recipe.framework:
-        case "megatron-lm":
+        case "megatron-lm" | "megatron-bridge":
             return megatron.memory_of(layout)
         case _:
             return memory.memory_of(layout)
@@ -24,7 +24,7 @@ def memory_of(layout: Layout) -> Memory:
 def step_time(layout: Layout) -> StepTime:
     """How long an optimizer step takes."""
     match layout.recipe.framework:
-        case "megatron-lm":
+        case "megatron-lm" | "megatron-bridge":
             return megatron.step_time(layout)
         case _:
             return speed.step_time(layout)
@@ -33,7 +33,7 @@ def step_time(layout: Layout) -> StepTime:
 def assumed_mfu(layout: Layout) -> float | None:
     """Part of the GPUs' peak that the estimate counts on; None where it estimates otherwise."""
     match layout.recipe.framework:
-        case "megatron-lm":
+        case "megatron-lm" | "megatron-bridge":
             return megatron.assumed_mfu(layout)
         case _:
             return speed.assumed_mfu(layout)
@@ -42,7 +42,7 @@ def assumed_mfu(layout: Layout) -> float | None:
 def checkpoint_bytes(layout: Layout) -> float:
     """Size of one checkpoint on the file system."""
     match layout.recipe.framework:
-        case "megatron-lm":
+        case "megatron-lm" | "megatron-bridge":
             return megatron.checkpoint_bytes(layout)
         case _:
             return memory.checkpoint_bytes(layout)

@@ -202,9 +202,9 @@ class NodesLeased(_Event):
     price_per_hour_usd: float
 
 
-StagingWork = Literal["restoring", "looking", "linking", "copying", "preparing"]
-"""What is done before a run trains: results come back; data that is there is looked at, other data
-is linked or copied, and prepared."""
+StagingWork = Literal["restoring", "converting", "looking", "linking", "copying", "preparing"]
+"""What is done before a run trains: results come back, published weights are converted for another
+framework; data that is there is looked at, other data is linked or copied, and prepared."""
 
 
 class DataReported(_Event):

@@ -10,7 +10,7 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.spec import FileSystemSpec, Reservation, with_file_system
-from stationmaster.domain.datasets import AS_IT_IS, FOR_MEGATRON, is_staged
+from stationmaster.domain.datasets import AS_IT_IS, is_staged
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
@@ -133,7 +133,7 @@ class TrainingRequest(BaseModel):
         """Whether anything is brought to the file system before it trains: data, or results."""
         if self.resume_from is not None or self.weights_from is not None:
             return True
-        return is_staged(self.overrides.get("dataset", ""))
+        return bool(self.weights_to_convert) or is_staged(self.overrides.get("dataset", ""))
 
     @property
     def dataset(self) -> str:
@@ -144,9 +144,14 @@ class TrainingRequest(BaseModel):
     @property
     def data_task(self) -> str:
         """What its data is prepared for; another program gets it as it is."""
-        if self.program:
-            return AS_IT_IS
-        return self.resolved.task if self.uses_own_trainer else FOR_MEGATRON
+        return AS_IT_IS if self.program else self.resolved.data_task
+
+    @property
+    def weights_to_convert(self) -> str:
+        """The repository whose weights are converted before its framework loads them, or ""."""
+        if self.program or self.uses_own_trainer:
+            return ""
+        return self.resolved.weights_to_convert
 
     @property
     def resolved(self) -> Recipe:

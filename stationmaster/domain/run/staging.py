@@ -31,6 +31,8 @@ class Staging(BaseModel):
     total_bytes: int = 0
     restored: bool = False
     """What is needed of other runs' results is there."""
+    weights_root: str = ""
+    """Where the converted weights are, below the directory of all data; "" until they are."""
     looked: bool = False
     """What is there already was looked at, and can be trained on."""
     data_id: str = ""
@@ -78,6 +80,15 @@ def staging_after(
         return staging.model_copy(
             update={"work": event.work, "restored": True, "done_bytes": 0, "total_bytes": 0}
         )
+    if event.work == "converting":
+        return staging.model_copy(
+            update={
+                "work": event.work,
+                "weights_root": event.root,
+                "done_bytes": 0,
+                "total_bytes": 0,
+            }
+        )
     if event.work == "looking":
         return staging.model_copy(
             update={
@@ -108,6 +119,8 @@ def _is_done(staging: Staging, work: StagingWork) -> bool:
     match work:
         case "restoring":
             return staging.restored
+        case "converting":
+            return bool(staging.weights_root)
         case "looking":
             return staging.looked
         case "linking":

@@ -8,7 +8,14 @@ from __future__ import annotations
 from stationmaster.domain.catalogue.framework_training import MOCK, RANDOM
 from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
-from stationmaster.domain.datasets import SHARED_PREFIX, check_shared_path, read_shared_path
+from stationmaster.domain.datasets import (
+    PACKED_PREFIX,
+    SHARED_PREFIX,
+    check_shared_path,
+    read_hub_source,
+    read_s3_source,
+    read_shared_path,
+)
 from stationmaster.domain.errors import NotPossibleNow
 
 
@@ -24,15 +31,19 @@ def check_framework_data(recipe: Recipe, *, has_files: bool) -> None:
         NotPossibleNow: naming the key, its value and what can be read instead.
     """
     reads = {
-        "dataset": f"{MOCK}, or {SHARED_PREFIX}PREFIX of a data set made for it",
-        "weights": f"{RANDOM}, or {SHARED_PREFIX}PATH of a checkpoint made for it",
+        "dataset": f"{PACKED_PREFIX}c4, {PACKED_PREFIX}hub:ORG/NAME, s3://BUCKET/PREFIX, {MOCK}, "
+        f"or {SHARED_PREFIX}PREFIX of a data set made for it",
+        "weights": f"ORG/MODEL of the Hugging Face hub, {RANDOM}, or {SHARED_PREFIX}PATH of a "
+        "checkpoint made for it",
         "tokenizer": "ORG/MODEL of the Hugging Face hub",
     }
     for key, readable in reads.items():
         value = getattr(recipe.training, key, "")
         if not value or value in (MOCK, RANDOM):
             continue
-        if key == "tokenizer" and is_repository(value):
+        if key in ("tokenizer", "weights") and is_repository(value):
+            continue
+        if key == "dataset" and _is_prepared(value):
             continue
         path = read_shared_path(value) if key != "tokenizer" else None
         if path is None:
@@ -45,3 +56,12 @@ def check_framework_data(recipe: Recipe, *, has_files: bool) -> None:
                 "file_system=fs-... names one that exists, and on= a kept cluster, which has one; "
                 f"or use {readable.partition(',')[0]}"
             )
+
+
+def _is_prepared(dataset: str) -> bool:
+    """Whether text that it names is prepared for Megatron before training.
+
+    Raises:
+        BadParameter: an address of S3 that is none.
+    """
+    return read_s3_source(dataset) is not None or read_hub_source(dataset) is not None
