@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stationmaster.domain.catalogue.framework_training import MOCK, MegatronTraining
+from stationmaster.domain.catalogue.framework_training import MOCK, BridgeTraining, MegatronTraining
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 
@@ -25,7 +25,7 @@ _MACHINES: Final[dict[str, Any]] = {
 def framework_recipes(llama31_8b: LanguageModel | ImageModel) -> tuple[Recipe, ...]:
     """All of them."""
     assert isinstance(llama31_8b, LanguageModel)
-    return (_megatron_llama3(llama31_8b),)
+    return (_megatron_llama3(llama31_8b), _bridge_llama31(llama31_8b))
 
 
 def _megatron_llama3(model: LanguageModel) -> Recipe:
@@ -52,6 +52,38 @@ def _megatron_llama3(model: LanguageModel) -> Recipe:
             checkpoint_every=50,
             eval_every=50,
             eval_steps=10,
+            dataset=MOCK,
+            tokenizer=model.repository,
+        ),
+        **_MACHINES,
+    )
+
+
+def _bridge_llama31(model: LanguageModel) -> Recipe:
+    """Llama 3.1 8B; continual pre-training as the public workshop's variant for NeMo has it.
+
+    That one has a rate of 1e-5 falling to 1e-6 after 100 steps of warm-up, tensor and sequence
+    parallel 2, and an evaluation and a checkpoint every 500 steps; the batch is Megatron-LM's here.
+    """
+    return Recipe(
+        name="megatron-bridge-llama3.1-8b",
+        framework="megatron-bridge",
+        task="pretraining",
+        summary="Megatron-Bridge of NVIDIA NeMo: the same core, 8,192 tokens",
+        model=model,
+        training=BridgeTraining(
+            steps=1000,
+            global_batch_size=128,
+            micro_batch_size=1,
+            sequence_length=8192,
+            learning_rate=1e-5,
+            min_learning_rate=1e-6,
+            warmup_steps=100,
+            tensor_parallel=2,
+            checkpoint_every=500,
+            log_every=10,
+            eval_every=500,
+            eval_steps=20,
             dataset=MOCK,
             tokenizer=model.repository,
         ),

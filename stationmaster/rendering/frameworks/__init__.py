@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stationmaster.domain.catalogue.framework_training import MegatronTraining
+from stationmaster.domain.catalogue.framework_training import BridgeTraining, MegatronTraining
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.rendering.frameworks import megatron
+from stationmaster.rendering.frameworks import megatron, megatron_bridge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,10 @@ def framework_program(recipe: Recipe, paths: FrameworkPaths) -> tuple[str, ...]:
     if not isinstance(training, MegatronTraining):
         return ()
     assert isinstance(model, LanguageModel), f"{recipe.name} is no language model"
+    if isinstance(training, BridgeTraining):
+        return megatron_bridge.render_program(
+            training, model, output_dir=paths.output_dir, work_dir=paths.work_dir
+        )
     return megatron.render_program(
         training, model, output_dir=paths.output_dir, work_dir=paths.work_dir
     )
