@@ -115,10 +115,10 @@ def test_each_gpu_has_a_part_of_activations_and_logits_and_all_keys() -> None:
 
     assert (halves.weights, halves.gathered) == (whole.weights, whole.gathered)
     assert whole.logits - halves.logits == 2 * 8192 * 128256 / 2
-    # Keys and values of all 8,192 tokens in 80 blocks: 8 heads of 128 in bf16, twice; and, while
-    # one block computes backward, their gradients in two orders.
+    # Keys and values of 8,192 tokens: 8 heads of 128 in bf16, twice. In 80 blocks those of the
+    # other half and, while one block computes backward, all gradients in two orders.
     gathered = 2 * 2 * 8 * 128 * 8192
-    assert halves.activations - whole.activations / 2 == (80 + 2) * gathered
+    assert halves.activations - whole.activations / 2 == (80 / 2 + 2) * gathered
 
 
 def test_compiled_blocks_keep_gathered_keys_whatever_is_computed_again() -> None:
@@ -131,8 +131,8 @@ def test_compiled_blocks_keep_gathered_keys_whatever_is_computed_again() -> None
         activations(2, compile=c) - activations(1, compile=c) / 2 for c in ("true", "false")
     )
 
-    assert compiled == pytest.approx((80 + 2) * gathered)
-    assert eager == pytest.approx((1 + 2) * gathered)
+    assert compiled == pytest.approx((80 + 1.5) * gathered)
+    assert eager == pytest.approx((0.5 + 2) * gathered)
 
 
 def test_masks_make_gathered_keys_as_many_as_heads() -> None:
@@ -141,7 +141,9 @@ def test_masks_make_gathered_keys_as_many_as_heads() -> None:
         alone, halves = (memory_of(shared("llama3.1-70b", n, **place, **keys)) for n in (1, 2))  # type: ignore[arg-type]
         return halves.activations - alone.activations / 2
 
-    assert added(document_mask="true") == pytest.approx(8 * added())
+    gathered = 2 * 2 * 8 * 128 * 8192
+    assert added() == pytest.approx((0.5 + 2) * gathered)
+    assert added(document_mask="true") == pytest.approx((8 * (0.5 + 1) + 1) * gathered)
 
 
 def test_parts_of_a_sequence_exchange_keys_and_values_alone() -> None:

@@ -7,7 +7,7 @@ other ranks are fake as well: their collectives return at once with whatever was
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -26,6 +26,7 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training import sharding
 from training.models import cross_entropy
 from training.models.architectures import build_model
+from training.models.context_parallel import share_sequences
 from training.models.cross_entropy import sum_cross_entropy
 from training.models.language import _mask_of, find_blocks
 from training.parallel import Ranks
@@ -126,15 +127,18 @@ def trace(layout: Layout) -> Traced:
                 model,
                 find_blocks(model, name="small"),
                 training=alone,
-                ranks=ranks_of(layout),
+                ranks=replace(ranks_of(layout), world_size=1),
                 initialise=lambda: give_memory(model),
             )
             optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
             tracker = MemTracker()
             tracker.track_external(model, optimizer)
-            tokens = torch.zeros(layout.rows, training.sequence_length, dtype=torch.long)
+            if layout.context_parallel > 1:
+                share_sequences(model, dist.group.WORLD)  # type: ignore[arg-type]  # of the fixture
+            length = training.sequence_length // layout.context_parallel
+            tokens = torch.zeros(layout.rows, length, dtype=torch.long)
             with tracker:
-                kept_apart = documents_of(tokens) if training.document_mask else {}
+                kept_apart = documents_of(layout) if training.document_mask else {}
                 logits = model(input_ids=tokens, use_cache=False, **kept_apart).logits.flatten(0, 1)
                 loss = sum_cross_entropy(logits, tokens.flatten(), overwrite=True)
                 del logits
@@ -152,15 +156,18 @@ def trace(layout: Layout) -> Traced:
     )
 
 
-def documents_of(tokens: torch.Tensor) -> dict[str, torch.Tensor]:
-    places = torch.zeros_like(tokens)
-    return {"position_ids": places, "attention_mask": _mask_of(places)}
+def documents_of(layout: Layout) -> dict[str, torch.Tensor]:
+    length = layout.recipe.training.sequence_length
+    places = torch.zeros(layout.rows, length, dtype=torch.long)
+    own = slice(length // layout.context_parallel)
+    return {"position_ids": places[:, own], "attention_mask": _mask_of(places, own)}
 
 
 def reckoned_working(layout: Layout) -> float:
     """Without what the loss works with on a GPU: its pieces are of 8 MiB here."""
     reckoned = memory_of(layout)
-    values = layout.rows * layout.recipe.training.sequence_length * SHAPE["vocab_size"]
+    tokens = layout.recipe.training.sequence_length // layout.context_parallel
+    values = layout.rows * tokens * SHAPE["vocab_size"]
     cast = reckoned.gathered if not layout.is_wrapped else 0.0
     return reckoned.activations + layout.compute_bytes * values + cast
 
@@ -197,6 +204,29 @@ def test_states_activations_and_logits_are_what_a_trace_finds(
     # AdamW also counts its steps, in four bytes a tensor.
     assert traced.optimizer == pytest.approx(part * reckoned.optimizer, rel=1e-5)
     assert reckoned_working(layout) == pytest.approx(traced.working, rel=0.08)
+
+
+@pytest.fixture
+def two_ranks() -> Iterator[None]:
+    """This process as the first of two."""
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("two_ranks")
+def test_gathered_keys_are_what_a_trace_finds(monkeypatch):
+    # With a mask: without one, the kernel that GPUs have keeps less than that of CPUs.
+    monkeypatch.setattr(cross_entropy, "_CPU_VALUES", PIECE_VALUES)
+    layout = lay(
+        {},
+        processes_per_node=2,
+        precision="bf16",
+        context_parallel=2,
+        document_mask=True,
+    )
+
+    assert reckoned_working(layout) == pytest.approx(trace(layout).working, rel=0.08)
 
 
 def test_modes_of_checkpointing_keep_less_and_less():

@@ -120,7 +120,7 @@ class LanguageTask:
         return places | {"attention_mask": _mask_of(batch.positions, tokens)}
 
 
-def _mask_of(positions_BT: Tensor, tokens: slice | Tensor) -> Tensor:
+def _mask_of(positions_BT: Tensor, tokens: slice | Tensor = slice(None)) -> Tensor:
     """True where one of `tokens` may look: back, and not beyond the beginning of its document."""
     documents_BT = (positions_BT == 0).cumsum(dim=1)
     places_T = torch.arange(positions_BT.shape[1], device=positions_BT.device)

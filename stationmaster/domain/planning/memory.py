@@ -164,8 +164,10 @@ def _activations(layout: Layout, model: LanguageModel) -> float:
     )
     split = layout.tensor_parallel
     read_whole = 2 * e * model.hidden_size + e * masked  # by the products, and attention's mask
-    gathered = _gathered_keys(layout, model, masked=masked)
-    whole_block = read_whole + (whole_block + gathered - read_whole) / split
+    gathered = _gathered_keys(layout, model)
+    attended = gathered * model.heads / model.kv_heads if masked else gathered
+    others = attended * (layout.context_parallel - 1) / layout.context_parallel
+    whole_block = read_whole + (whole_block + others - read_whole) / split
     match training.activation_checkpointing:
         case "off":
             kept = whole_block
@@ -179,21 +181,18 @@ def _activations(layout: Layout, model: LanguageModel) -> float:
     # gradients of the feed-forward part's products and of the stream.
     ffn = max(1, model.experts_per_token) * model.ffn_size
     backward = whole_block - kept + (2 * e * ffn + 4 * model.hidden_size) / split
-    # Gradients of gathered keys and values, in the order of the tokens and in that of the ranks.
-    backward += 2 * gathered / split
+    # Gradients of keys and values as attention reads them, and in the order of the ranks.
+    backward += (attended + gathered) / split
     # Before that, the final norm keeps its input in fp32, its output, and what the head reads.
     norm = ((4 + stream) / split + e) * model.hidden_size
     return tokens * (model.layers * kept + max(backward, norm))
 
 
-def _gathered_keys(layout: Layout, model: LanguageModel, *, masked: int) -> float:
-    """Keys and values of all parts of a sequence, for each of this rank's own tokens.
-
-    With a mask they are repeated for every head, as a rank's own are.
-    """
+def _gathered_keys(layout: Layout, model: LanguageModel) -> float:
+    """Keys and values of all parts of a sequence, for each of this rank's own tokens."""
     if layout.context_parallel == 1:
         return 0.0
-    width = model.attention_width * (1.0 if masked else model.kv_heads / model.heads)
+    width = model.attention_width * model.kv_heads / model.heads
     return 2 * layout.compute_bytes * width * layout.context_parallel
 
 
