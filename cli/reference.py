@@ -14,7 +14,7 @@ from typing import Final
 
 from cli.main import make_parser
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Framework, Recipe
 from stationmaster.domain.catalogue.training_config import ImageTraining, LanguageTraining
 from stationmaster.domain.commands.table import (
     CLUSTER_KEYS,
@@ -57,6 +57,11 @@ def page() -> str:
             "## Keys",
             "",
             *_table(("key", "means", "of recipes on", "suggested for"), _key_rows()),
+            "",
+            "Recipes that [another framework](frameworks.md) trains take its own keys in place of "
+            "those of models. What is said above of machines, clusters and images is the same.",
+            "",
+            *_table(("key", "means", "of recipes of"), _framework_rows()),
             "",
             f"`{COMMAND} cluster create` takes these:",
             "",
@@ -107,6 +112,19 @@ def _key_rows() -> list[tuple[str, str, str, str]]:
             ", ".join(KEY_MEANINGS.get(name, ())),
         )
         for name, text in helps.items()
+    ]
+
+
+def _framework_rows() -> list[tuple[str, str, str]]:
+    """The keys of each framework; a framework's recipes all have the same."""
+    firsts: dict[Framework, Recipe] = {}
+    for recipe in CATALOGUE.values():
+        if not recipe.uses_own_trainer:
+            firsts.setdefault(recipe.framework, recipe)
+    return [
+        (f"`{name}=`", field.description or "", FRAMEWORK_NAMES[framework])
+        for framework, recipe in firsts.items()
+        for name, field in type(recipe.training).model_fields.items()
     ]
 
 
