@@ -480,16 +480,19 @@ def test_card_shows_how_much_of_the_data_has_come():
         cluster_id="warm", work="copying", done_bytes=36_200_000_000, total_bytes=145_000_000_000
     )
     preparing = staging.model_copy(update={"work": "preparing", "data_id": "d"})
+    converting = staging.model_copy(update={"work": "converting"})
     request = make_request(overrides={"dataset": "s3://research-data/imagenet"})
 
     copied = seen(run_card(in_phase(ev.RunPhase.STAGING, staging=staging), now=NOW))
     prepared = seen(run_card(in_phase(ev.RunPhase.STAGING, staging=preparing), now=NOW))
+    converted = seen(run_card(in_phase(ev.RunPhase.STAGING, staging=converting), now=NOW))
 
     assert "*Bringing the data*" in copied
     assert "36.2 GB of 145 GB copied, 25%" in copied
     assert "36.2 GB of 145 GB prepared, 25%" in prepared
     assert "Bring the data" not in seen(run_card(running(), now=NOW))
     assert "Bring the data" in seen(run_card(in_phase(request=request), now=NOW))
+    assert "36.2 GB of 145 GB of weights downloaded and converted, 25%" in converted
 
 
 def test_card_and_thread_say_that_data_is_linked_and_why():

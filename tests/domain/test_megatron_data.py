@@ -11,6 +11,7 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.datasets import FOR_MEGATRON, S3Source
 from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.requirements import check_data, repositories_of
 
 MEGATRON = ("megatron-llama3-8b", "megatron-bridge-llama3.1-8b")
@@ -48,6 +49,14 @@ def test_weights_of_the_hub_are_converted_first(name: str) -> None:
     assert request.weights_to_convert == "meta-llama/Llama-3.1-8B"
     assert request.brings_data
     assert repositories_of(recipe) == ("meta-llama/Llama-3.1-8B",)
+
+
+def test_plan_says_what_it_does_not_count_of_a_conversion() -> None:
+    recipe = CATALOGUE[MEGATRON[0]].with_overrides({"weights": "meta-llama/Llama-3.1-8B"})
+
+    plan = plan_recipe(recipe, nodes=2)
+
+    assert any("about 16 GB are downloaded and converted" in line for line in plan.warnings)
 
 
 @pytest.mark.parametrize("weights", ["random", "/fsx/weights/llama"])
