@@ -220,7 +220,9 @@ class Owner:
                 answer = api.call_api(
                     *api.param_serialize("GET", path, auth_settings=["BearerToken"])
                 )
-                items = json.loads(answer.read()).get("items", [])
+                text = answer.read()
+                # A type that is not served has no objects.
+                items = json.loads(text)["items"] if answer.status == 200 else []
                 found[path] = sorted(
                     (
                         each["metadata"].get("namespace", ""),
