@@ -7,6 +7,13 @@ Called by `training.sharding`. It knows ranks, not models. The dimensions, outer
                 context_parallel, other tokens of the same ones: those ranks are next to each other
     tensor      tensor_parallel above 1: neighbours of one node, which compute the same samples,
                 each with some of the attention heads and some columns of each product
+
+With expert_parallel above 1, the weights of experts lie on the same ranks in another arrangement,
+which takes the experts out of the dimension `shard` and adds no rank:
+
+    replicate     as above
+    expert_shard  FSDP: each rank has a part of the same experts
+    expert        neighbours, which share the experts of each block
 """
 
 from __future__ import annotations
@@ -20,6 +27,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from stationmaster.domain.catalogue.training_config import (
     TrainingConfig,
     context_parallel_of,
+    expert_parallel_of,
     tensor_parallel_of,
 )
 from stationmaster.domain.errors import BadParameter
@@ -28,6 +36,8 @@ from training.parallel import Ranks
 REPLICATE: Final = "replicate"
 SHARD: Final = "shard"
 TENSOR: Final = "tensor"
+EXPERT_SHARD: Final = "expert_shard"
+EXPERT: Final = "expert"
 
 
 def arranged(ranks: Ranks, training: TrainingConfig) -> Ranks:
@@ -61,6 +71,15 @@ def build_mesh(training: TrainingConfig, ranks: Ranks) -> DeviceMesh:
     if ranks.tensor_parallel > 1:
         sizes[TENSOR] = ranks.tensor_parallel
     return init_device_mesh(ranks.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+
+
+def build_expert_mesh(training: TrainingConfig, mesh: DeviceMesh) -> DeviceMesh:
+    """The same ranks as those of `build_mesh`, arranged for the weights of experts."""
+    experts = expert_parallel_of(training)
+    sizes = {EXPERT_SHARD: mesh[SHARD].size() // experts, EXPERT: experts}
+    if REPLICATE in dimensions(mesh):
+        sizes = {REPLICATE: mesh[REPLICATE].size()} | sizes
+    return init_device_mesh(mesh.device_type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
 
 
 def without_tensor(mesh: DeviceMesh) -> DeviceMesh:

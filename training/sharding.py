@@ -6,7 +6,8 @@ checkpoints do not depend on any of this.
 
 The order is fixed, and each part of it has a reason:
 
-0. float8 and tensor parallelism: they replace layers and weights, which all that follows wraps.
+0. float8, tensor and expert parallelism: they replace layers and weights, which all that follows
+   wraps.
 1. Activation checkpointing, innermost: what is compiled next contains the recomputation, and the
    compiler decides what it keeps of it.
 2. torch.compile of each block's forward: a model of 80 equal blocks compiles one of them. The hooks
@@ -24,8 +25,8 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
-from typing import Any, Final
+from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -38,38 +39,31 @@ from torch.distributed.fsdp import (
     OffloadPolicy,
     fully_shard,
 )
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from stationmaster.domain.catalogue.float8 import FLOAT8
 from stationmaster.domain.catalogue.training_config import (
-    ActivationCheckpointing,
     Parallelism,
     TrainingConfig,
+    expert_parallel_of,
 )
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.estimate import defers_gradient_exchange
-from training.mesh import REPLICATE, SHARD, TENSOR, build_mesh, dimensions, without_tensor
+from training.blocks import prepare_blocks
+from training.mesh import (
+    EXPERT,
+    REPLICATE,
+    SHARD,
+    TENSOR,
+    build_expert_mesh,
+    build_mesh,
+    dimensions,
+    without_tensor,
+)
 from training.parallel import Ranks
-
-# What selective checkpointing keeps: the matrix products and attention, nearly all FLOPs of a
-# block. The rest (norms, rotations, SwiGLU's product) is cheap to compute again and most of the
-# memory. Source: torchtitan's list for selective activation checkpointing.
-_aten = torch.ops.aten
-_KEPT_OPERATIONS: Final = [
-    _aten.mm.default,
-    _aten.addmm.default,
-    _aten._grouped_mm.default,
-    _aten._scaled_mm.default,
-    # The largest elements, by which float8 products are scaled. Few numbers, and a pass over much.
-    _aten.max.default,
-    _aten._scaled_dot_product_flash_attention.default,
-    _aten._scaled_dot_product_efficient_attention.default,
-    _aten._scaled_dot_product_cudnn_attention.default,
-    _aten._scaled_dot_product_flash_attention_for_cpu.default,
-]
+from training.placement import placement_of
 
 logger = logging.getLogger("training")
 
@@ -212,10 +206,7 @@ def parallelise(
         from training.float8 import multiply_in_float8
 
         multiply_in_float8(blocks, device=ranks.device, emulated=emulates_float8)
-    for block in blocks:
-        _checkpoint_activations(block, training.activation_checkpointing)
-    if training.compile:
-        _compile(blocks, backend=compile_backend)
+    prepare_blocks(blocks, training, compile_backend=compile_backend)
     if training.parallelism == "ddp":
         return _replicate(model, ranks, in_bfloat16=in_bfloat16, initialise=initialise)
     mesh = build_mesh(training, ranks)
@@ -227,6 +218,12 @@ def parallelise(
         from training.tensor_parallel import split_products
 
         split_products(model, mesh[TENSOR])
+    experts = None
+    if expert_parallel_of(training) > 1:
+        from training.expert_parallel import share_experts
+
+        experts = build_expert_mesh(training, mesh)
+        share_experts(model, experts[EXPERT])
     if ranks.world_size == 1 and not in_bfloat16 and not _offloads(training, ranks):
         initialise()
         return ParallelModel(model)
@@ -241,6 +238,7 @@ def parallelise(
         precision=_mixed_precision(in_bfloat16=in_bfloat16),
         offload=CPUOffloadPolicy() if _offloads(training, ranks) else OffloadPolicy(),
         keeps_gathered=keeps_gathered,
+        experts=experts,
     )
     initialise()
     if _offloads(training, ranks):
@@ -292,30 +290,6 @@ def _check(model: nn.Module, training: TrainingConfig) -> None:
         )
 
 
-def _checkpoint_activations(block: nn.Module, mode: ActivationCheckpointing) -> None:
-    """Keep only a block's inputs, or also its matrix products, and compute the rest in backward."""
-    if mode == "off":
-        return
-    options: dict[str, Any] = {"use_reentrant": False}
-    if mode == "selective":
-        options["context_fn"] = partial(create_selective_checkpoint_contexts, _KEPT_OPERATIONS)
-    block.forward = partial(checkpoint, block.forward, **options)
-
-
-def _compile(blocks: Sequence[nn.Module], *, backend: str) -> None:
-    """Compile each block's forward, once for all equal ones, when it first runs."""
-    compiler = torch._dynamo.config
-    # Image classifiers have many different blocks of one class, each compiled for training and for
-    # evaluation; beyond the limit a block would silently stay as it is.
-    compiler.recompile_limit = max(compiler.recompile_limit, 4 * len(blocks))
-    # Blocks are graphs of their own, between which gradients can leave: no need to cut them where
-    # DDP's buckets end.
-    compiler.optimize_ddp = False
-    for block in blocks:
-        # Shapes never change within training, so none is worth a general kernel.
-        block.forward = torch.compile(block.forward, backend=backend, dynamic=False)
-
-
 def _offloads(training: TrainingConfig, ranks: Ranks) -> bool:
     if training.cpu_offload and ranks.device.type == "cpu":
         logger.warning("cpu_offload=true changes nothing here: this machine trains on CPUs")
@@ -330,6 +304,7 @@ def _shard(
     precision: MixedPrecisionPolicy,
     offload: OffloadPolicy,
     keeps_gathered: bool,
+    experts: DeviceMesh | None,
 ) -> None:
     """FSDP2 for each block and, last, for the root with all that is in no block.
 
@@ -340,13 +315,15 @@ def _shard(
         "mesh": mesh,
         "mp_policy": precision,
         "offload_policy": offload,
-        "shard_placement_fn": partial(_placement, num_shards=mesh[SHARD].size()),
+        "shard_placement_fn": placement_of(mesh, experts),
     }
     for block in blocks:
         # The last block's backward comes right after its forward: freeing it is for nothing.
         reshard = not keeps_gathered and block is not blocks[-1]
         fully_shard(block, reshard_after_forward=reshard, **shared)
     fully_shard(model, **shared)
+    if experts is not None:
+        _prefetch_next(blocks)
     for module in model.modules():
         if isinstance(module, FSDPModule):
             # Sums, because the loss is already divided by the global count of targets; and plain
@@ -355,15 +332,17 @@ def _shard(
             module.set_gradient_divide_factor(1.0)
 
 
-def _placement(parameter: nn.Parameter, *, num_shards: int) -> Shard | None:
-    """Rows by default; the inner dimension of experts' weights that do not divide among ranks.
+def _prefetch_next(blocks: Sequence[nn.Module]) -> None:
+    """Let each block ask for the next one's weights, in forward and in backward.
 
-    These are stacked as (experts, out, in): 8 experts over 32 ranks by rows would leave 24 ranks
-    with nothing, and gather four times the bytes as padding. Source: torchtitan's experts.
+    Blocks that share experts read from the device how many tokens travel. FSDP's own prefetching
+    waits with them, and would begin when the next block's weights are due. Source: torchtitan.
     """
-    if parameter.ndim == 3 and parameter.shape[0] % num_shards:
-        return Shard(1) if parameter.shape[1] % num_shards == 0 else None
-    return None
+    for block, following in pairwise(blocks):
+        assert isinstance(block, FSDPModule)
+        assert isinstance(following, FSDPModule)
+        block.set_modules_to_forward_prefetch([following])
+        following.set_modules_to_backward_prefetch([block])
 
 
 def _move_weights_to_host(model: nn.Module, device: torch.device) -> None:

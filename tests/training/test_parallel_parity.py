@@ -44,6 +44,7 @@ SHORT: Final = {"steps": "15"}
 DDP: Final = {"parallelism": "ddp"}
 SPLIT: Final = {"tensor_parallel": "2", "steps": "15"}
 CONTEXT: Final = {"context_parallel": "2", "steps": "15"}
+SHARED: Final = {"expert_parallel": "2", "steps": "15"}
 # Mistral, and an embedding that is not tied to the head.
 MATHSTRAL: Final = Run(recipe="mathstral-7b", keys=SHORT)
 
@@ -102,6 +103,25 @@ ON_TWO_RANKS: Final = {
         MIXTRAL,
     ),
     "mixtral, experts that do not divide": (THREE_EXPERTS, THREE_EXPERTS),
+    "shared experts": (replace(MIXTRAL, keys=SHARED), MIXTRAL),
+    "shared experts, accumulated, full checkpointing, compiled": (
+        replace(
+            MIXTRAL,
+            keys=SHARED | ACCUMULATED | {"activation_checkpointing": "full", "compile": "true"},
+        ),
+        MIXTRAL,
+    ),
+    "shared experts, uneven batch, selective checkpointing, compiled, exchanging every time": (
+        replace(
+            MIXTRAL,
+            keys=SHARED
+            | UNEVEN
+            | ACCUMULATED
+            | {"activation_checkpointing": "selective", "compile": "true"},
+            as_large_model=True,
+        ),
+        replace(MIXTRAL, keys=UNEVEN | SHORT),
+    ),
 }
 ON_FOUR_RANKS: Final = {
     "tensor parallel, fsdp over pairs": Run(keys=SPLIT),
@@ -119,6 +139,21 @@ ON_FOUR_RANKS: Final = {
         keys=CONTEXT | {"context_parallel": "4", "parallelism": "hybrid", "micro_batch_size": "4"},
         local_world_size=2,
         as_large_model=True,
+    ),
+    "shared experts, fsdp over pairs": replace(MIXTRAL, keys=SHARED),
+    "shared experts, one for each rank, accumulated, exchanging every time": replace(
+        MIXTRAL,
+        keys=SHARED | {"expert_parallel": "4", "micro_batch_size": "1"},
+        as_large_model=True,
+    ),
+    "shared experts and sequences, selective checkpointing": replace(
+        MIXTRAL, keys=SHARED | CONTEXT | {"activation_checkpointing": "selective"}
+    ),
+    "shared experts, hybrid": replace(
+        MIXTRAL, keys=SHARED | {"parallelism": "hybrid"}, local_world_size=2
+    ),
+    "shared experts, hybrid, fsdp over pairs of a node": replace(
+        MIXTRAL, keys=SHARED | {"parallelism": "hybrid"}, local_world_size=4
     ),
     "hybrid, two nodes of two": Run(keys={"parallelism": "hybrid"}, local_world_size=2),
     "hybrid, accumulated, exchanging within a node every time": Run(
@@ -249,6 +284,7 @@ def test_two_ranks_give_a_lone_ranks_losses(on_two_ranks: dict[str, Result], nam
         ("mixtral, experts that do not divide", 0.5),
         ("tensor parallel", 0.5),
         ("context parallel", 0.5),
+        ("shared experts", 0.5),
     ],
 )
 def test_ranks_hold_equal_shares(on_two_ranks: dict[str, Result], name: str, share: float) -> None:
@@ -263,7 +299,8 @@ def test_checkpointing_changes_no_bit(on_two_ranks: dict[str, Result]) -> None:
 
 @pytest.mark.parametrize("name", list(ON_FOUR_RANKS))
 def test_four_ranks_give_a_lone_ranks_losses(on_four_ranks: dict[str, Result], name: str) -> None:
-    assert_same(on_four_ranks[name], alone(Run()))
+    recipe = ON_FOUR_RANKS[name].recipe
+    assert_same(on_four_ranks[name], alone(MIXTRAL if recipe == MIXTRAL.recipe else Run()))
 
 
 def exchanges(

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,13 @@ class Workspace:
     output_dir: Path
     cache_dir: Path
     text_dir: Path
+    recipe: tuple[str, ...] = ("tiny-llama",)
+    """Its name, and a preset."""
 
     def arguments(self, *overrides: str) -> list[str]:
         """Everything after `-m training`."""
         keys = [*SMALL, f"dataset={self.text_dir}", *overrides]
-        return ["tiny-llama", *keys, "--output-dir", str(self.output_dir)]
+        return [*self.recipe, *keys, "--output-dir", str(self.output_dir)]
 
     def environ(self, **extra: str) -> dict[str, str]:
         """The environment of a pod's container, on this machine."""
@@ -56,7 +58,7 @@ class Workspace:
     def copy(self, output_dir: Path) -> Workspace:
         """The same state of the run in another place, to be spoiled."""
         shutil.copytree(self.output_dir, output_dir)
-        return Workspace(output_dir, self.cache_dir, self.text_dir)
+        return replace(self, output_dir=output_dir)
 
 
 def train_here(workspace: Workspace, *overrides: str) -> Lines:

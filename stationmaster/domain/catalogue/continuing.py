@@ -23,6 +23,7 @@ NOT_DECISIVE: Final = frozenset(
         "parallelism",
         "tensor_parallel",
         "context_parallel",
+        "expert_parallel",
         "activation_checkpointing",
         "compile",
         "cpu_offload",

@@ -79,6 +79,11 @@ class LanguageModel(BaseModel):
             return self.num_parameters
         return self._count(self.experts_per_token)
 
+    @property
+    def expert_parameters(self) -> int:
+        """Those of all experts of all blocks, without the routers."""
+        return self.layers * self.experts * 3 * self.hidden_size * self.ffn_size
+
     def _count(self, experts: int) -> int:
         attention = self.hidden_size * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
         feed_forward = 3 * self.hidden_size * self.ffn_size

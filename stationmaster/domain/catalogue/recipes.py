@@ -15,6 +15,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stationmaster.domain.catalogue.context_parallel import check_context_parallel
+from stationmaster.domain.catalogue.expert_parallel import check_expert_parallel
 from stationmaster.domain.catalogue.float8 import check_float8
 from stationmaster.domain.catalogue.framework_training import (
     RANDOM,
@@ -137,6 +138,7 @@ class Recipe(BaseModel):
                 case LanguageTraining():
                     check_tensor_parallel(training, self.model, name=self.name)
                     check_context_parallel(training, self.model, name=self.name)
+                    check_expert_parallel(training, self.model, name=self.name)
                 case FrameworkTraining():
                     training.check(self.model)
         if not isinstance(training, FrameworkTraining):

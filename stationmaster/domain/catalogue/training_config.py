@@ -117,6 +117,13 @@ class LanguageTraining(TrainingConfig):
         description="GPUs that share the tokens of each sequence, for long ones; they exchange "
         "keys and values, and may be of several nodes (Llama, Mistral and Mixtral)",
     )
+    expert_parallel: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="neighbouring GPUs that share the experts of each block; tokens travel to "
+        "their experts and back (Mixtral)",
+    )
     sequence_length: int = Field(ge=8, le=1_048_576, description="tokens a sequence")
     document_mask: bool = Field(
         default=False,
@@ -146,6 +153,11 @@ def tensor_parallel_of(training: TrainingConfig) -> int:
 def context_parallel_of(training: TrainingConfig) -> int:
     """Processes that share the tokens of each sequence; 1 where each has whole sequences."""
     return training.context_parallel if isinstance(training, LanguageTraining) else 1
+
+
+def expert_parallel_of(training: TrainingConfig) -> int:
+    """Processes that share the experts of each block; 1 where each has all of them."""
+    return training.expert_parallel if isinstance(training, LanguageTraining) else 1
 
 
 class ImageTraining(TrainingConfig):

@@ -536,6 +536,7 @@ KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "weight_decay": ("wd",),
     "tensor_parallel": ("tp", "tp_size", "tensor_model_parallel_size"),
     "context_parallel": ("cp", "cp_size", "context_parallel_size"),
+    "expert_parallel": ("ep", "ep_size", "expert_model_parallel_size"),
     "sequence_length": ("seq_len", "seq_length", "context_length"),
     "grad_clip": ("max_grad_norm", "clip_grad_norm"),
     "schedule": ("scheduler", "lr_schedule"),
