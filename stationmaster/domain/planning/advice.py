@@ -19,13 +19,16 @@ from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.planning.cost import Figures, Shared, estimate
 from stationmaster.domain.planning.estimators import checkpoint_bytes
+from stationmaster.domain.planning.expert_notes import expert_notes, holders
 from stationmaster.domain.planning.frameworks.machines import other_settings
 from stationmaster.domain.planning.frameworks.notes import framework_notes
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.machine_checks import (
     can_split,
+    check_experts,
     check_instance,
     has_even_batch,
+    other_expert_sizes,
     other_parts,
     other_splits,
 )
@@ -68,6 +71,7 @@ def warnings_of(figures: Figures) -> list[str]:
         *_speed_warnings(figures),
         *_split_notes(figures),
         *_share_notes(figures),
+        *expert_notes(figures),
         *framework_notes(figures.layout),
         *_training_warnings(figures.layout),
     ]
@@ -141,7 +145,12 @@ def _own_settings(layout: Layout) -> list[Mapping[str, str]]:
         for parts in other_parts(layout)
         for further in ({}, {"activation_checkpointing": "selective"}, _FULL_CHECKPOINTING)
     ]
-    return [*smaller, *_SAVING_SETTINGS, *split, *shared]
+    experts = [
+        {"expert_parallel": str(size)} | further
+        for size in other_expert_sizes(layout)
+        for further in ({}, _FULL_CHECKPOINTING)
+    ]
+    return [*smaller, *_SAVING_SETTINGS, *split, *shared, *experts]
 
 
 def _other_machines(layout: Layout) -> Iterator[tuple[str, Layout]]:
@@ -151,7 +160,7 @@ def _other_machines(layout: Layout) -> Iterator[tuple[str, Layout]]:
             changed = replace(layout, instance=instance, nodes=nodes)
             if nodes > layout.recipe.max_nodes or check_instance(changed) is not None:
                 break
-            if not can_split(changed):
+            if not can_split(changed) or check_experts(changed) is not None:
                 continue
             if has_even_batch(changed) and estimate(changed).fits:
                 words = {"nodes": str(nodes)} if nodes != layout.nodes else {}
@@ -276,7 +285,7 @@ def _split_notes(figures: Figures) -> Iterator[str]:
     whole = layout.recipe.with_overrides({"tensor_parallel": "1"})
     alone = estimate(replace(layout, recipe=whole))
     batch = layout.recipe.training.global_batch_size
-    share = f"tensor_parallel={size}: {size} neighbouring {_holder(layout)}s share each sample"
+    share = f"tensor_parallel={size}: {size} neighbouring {holders(layout)} share each sample"
     gives = (
         f"{(figures.memory.activations + figures.memory.logits) / GIB:.1f} GiB of activations and "
         f"logits on each, not {(alone.memory.activations + alone.memory.logits) / GIB:.1f}"
@@ -289,7 +298,7 @@ def _split_notes(figures: Figures) -> Iterator[str]:
     if batch < layout.processes:
         yield (
             f"without tensor_parallel, global_batch_size={batch} would leave "
-            f"{layout.processes - batch} of {layout.processes} {_holder(layout)}s without a sample"
+            f"{layout.processes - batch} of {layout.processes} {holders(layout)} without a sample"
         )
     elif alone.fits and alone.step.total < figures.step.total:
         yield (
@@ -306,10 +315,10 @@ def _share_notes(figures: Figures) -> Iterator[str]:
         return
     whole = layout.recipe.with_overrides({"context_parallel": "1"})
     alone = estimate(replace(layout, recipe=whole))
-    holder = _holder(layout)
+    sharing = holders(layout)
     over = "the network" if shares_over_nodes(layout) else "the node's own links"
     yield (
-        f"context_parallel={parts}: {parts} {holder}s share each sequence: "
+        f"context_parallel={parts}: {parts} {sharing} share each sequence: "
         f"{(figures.memory.activations + figures.memory.logits) / GIB:.1f} GiB of activations and "
         f"logits on each, not {(alone.memory.activations + alone.memory.logits) / GIB:.1f}; each "
         f"receives {shared_bytes(layout) / 1e9:,.1f} GB of keys and values a step, over {over}"
@@ -320,7 +329,7 @@ def _share_notes(figures: Figures) -> Iterator[str]:
     if idle:
         yield (
             f"without context_parallel, global_batch_size={batch} would leave {idle} of "
-            f"{layout.processes} {holder}s without a sample"
+            f"{layout.processes} {sharing} without a sample"
         )
     elif not alone.fits:
         yield _alternative(figures, alone)

@@ -16,12 +16,18 @@ from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import (
     context_parallel_of,
+    expert_parallel_of,
     norm_batch_of,
     tensor_parallel_of,
 )
 
 FP32_BYTES: Final = 4
 BF16_BYTES: Final = 2
+
+# By this part the rows of the busiest expert are taken to exceed the mean. Source: the capacity
+# factor of 1.25 with which Switch Transformers (arxiv.org/abs/2101.03961, section 2.2) drop few
+# tokens of a balanced router; here none is dropped, and the other ranks wait.
+_UNEVEN_EXPERTS: Final = 0.25
 
 
 def processes_per_node(recipe: Recipe, instance: InstanceType) -> int:
@@ -73,6 +79,28 @@ class Layout:
                 return training.processes_per_sample
             case _:
                 return self.tensor_parallel * self.context_parallel
+
+    @property
+    def expert_parallel(self) -> int:
+        """Processes that share the experts of each block; 1 where each has all of them."""
+        match self.recipe.training:
+            case FrameworkTraining():
+                return 1
+            case training:
+                return expert_parallel_of(training)
+
+    @property
+    def near_experts(self) -> int:
+        """Those of them that are in the same node."""
+        return math.gcd(self.expert_parallel, self.processes_per_node)
+
+    @property
+    def busiest(self) -> float:
+        """Rows that the experts of the busiest rank get, over the mean; several even out."""
+        model = self.recipe.model
+        if self.expert_parallel == 1 or not isinstance(model, LanguageModel):
+            return 1.0
+        return 1 + _UNEVEN_EXPERTS / math.sqrt(model.experts / self.expert_parallel)
 
     @property
     def data_ranks(self) -> int:
@@ -158,11 +186,11 @@ class Layout:
 
     @property
     def block_parameters(self) -> int:
-        """Parameters of one repeated block of a language model; of an image model, all."""
+        """Parameters that a rank gathers of a language model's block; of an image model, all."""
         model = self.recipe.model
         if not isinstance(model, LanguageModel):
             return model.num_parameters
-        return (model.num_parameters - self.root_parameters) // model.layers
+        return (self.gathered_parameters - self.root_parameters) // model.layers
 
     @property
     def root_parameters(self) -> int:
@@ -175,13 +203,33 @@ class Layout:
         return min(root, model.num_parameters)
 
     @property
+    def shared_parameters(self) -> int:
+        """Parameters of the experts that processes share; 0 where each process has all of them."""
+        model = self.recipe.model
+        if self.expert_parallel == 1 or not isinstance(model, LanguageModel):
+            return 0
+        return model.expert_parameters
+
+    @property
+    def gathered_parameters(self) -> int:
+        """Parameters that a rank has whole at some moment: all but other ranks' experts."""
+        own = self.shared_parameters // self.expert_parallel
+        return self.recipe.model.num_parameters - self.shared_parameters + own
+
+    @property
     def parallelism(self) -> str:
         """In words, for people."""
         if isinstance(self.recipe.training, FrameworkTraining):
             return self.recipe.training.parallelism_words(self.processes)
         if self.processes == 1:
             return "one process"
-        match self.recipe.training.parallelism:
+        size = self.expert_parallel
+        shared = f", experts of each block shared by {size} neighbours" if size > 1 else ""
+        return self._arrangement + shared
+
+    @property
+    def _arrangement(self) -> str:
+        match self.recipe.own_training.parallelism:
             case "full":
                 return f"FSDP full shard over {self._sharing(self.processes)}"
             case "hybrid":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from stationmaster.domain.catalogue.context_parallel import possible_parts
+from stationmaster.domain.catalogue.expert_parallel import possible_expert_sizes, uneven_experts
 from stationmaster.domain.catalogue.float8 import GENERATIONS
 from stationmaster.domain.catalogue.float8 import TYPED as FLOAT8_TYPED
 from stationmaster.domain.catalogue.framework_training import FrameworkTraining
@@ -49,8 +50,9 @@ def check_machines(layout: Layout, *, cluster: str | None) -> None:
         if cluster is not None:
             named, remedy = f"cluster {cluster}: {instance.name}", "leave on= out"
         raise BadParameter(f"{named} {reason}; {remedy}")
-    if (reason := _check_split(layout)) is not None:
-        raise BadParameter(reason)
+    for check in (_check_split, check_experts):
+        if (reason := check(layout)) is not None:
+            raise BadParameter(reason)
 
 
 def check_instance(layout: Layout) -> str | None:
@@ -116,6 +118,28 @@ def _check_split(layout: Layout) -> str | None:
         f"and the number of {unit} of a {layout.instance.name}, {has}, is no multiple of it; "
         f"{remedy}"
     )
+
+
+def check_experts(layout: Layout) -> str | None:
+    """Why the experts of a block do not come out even over the processes, or None."""
+    model, size = layout.recipe.model, layout.expert_parallel
+    if size == 1 or not isinstance(model, LanguageModel):
+        return None
+    if (reason := uneven_experts(model, size, shards=layout.shards)) is None:
+        return None
+    remedy = words_of(possible_expert_sizes(model, shards=layout.shards))
+    return f"expert_parallel={size} {reason}; {remedy}"
+
+
+def other_expert_sizes(layout: Layout) -> list[int]:
+    """Further numbers of processes that could share the experts of each block."""
+    model, training = layout.recipe.model, layout.recipe.training
+    if not isinstance(model, LanguageModel) or not isinstance(training, LanguageTraining):
+        return []
+    if training.parallelism == "ddp":
+        return []
+    sizes = possible_expert_sizes(model, shards=layout.shards)
+    return [size for size in sizes if size != layout.expert_parallel]
 
 
 def _sizes(layout: Layout) -> tuple[int, ...]:

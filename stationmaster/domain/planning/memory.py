@@ -10,6 +10,9 @@ these rows whole (H e before attention, and H e before the feed-forward part).
 With context parallelism a rank has a part of each sequence's tokens, and in attention the keys and
 values of all.
 
+With expert parallelism a rank gathers its own experts only, and computes as many rows as tokens of
+all ranks choose these: more than the mean on the busiest rank, which is the one that must fit.
+
 Legend, in bytes a token: H hidden size (for attention, its heads together), I inner size of the
 feed-forward part, e 2 (bf16) or 4 (fp32), s bytes of the residual stream, r key/value heads for
 each head, k experts a token.
@@ -146,8 +149,8 @@ def _gathered(layout: Layout) -> float:
     if not layout.is_wrapped:
         return float(e * num_parameters if e == BF16_BYTES else 0)
     if defers_gradient_exchange(num_parameters, layout.recipe.own_training.parallelism):
-        waiting = FP32_BYTES * num_parameters if layout.micro_batches > 1 else 0
-        return float(e * num_parameters + waiting) / split
+        waiting = FP32_BYTES if layout.micro_batches > 1 else 0
+        return float((e + waiting) * layout.gathered_parameters) / split
     root = 2 * e * layout.root_parameters
     return float(root + (4 * e + FP32_BYTES) * layout.block_parameters) / split
 
@@ -157,10 +160,11 @@ def _activations(layout: Layout, model: LanguageModel) -> float:
     e, stream = layout.compute_bytes, _stream_bytes(layout)
     masked = tokens_per_sample(layout.recipe) if getattr(training, "document_mask", False) else 0
     tokens = layout.rows * tokens_per_sample(layout.recipe) / layout.context_parallel
+    busiest = layout.busiest
     whole_block = (
-        _kept_by_compiled_block(model, e=e, stream=stream, masked=masked)
+        _kept_by_compiled_block(model, e=e, stream=stream, masked=masked, busiest=busiest)
         if training.compile
-        else _kept_by_block(model, e=e, stream=stream, masked=masked)
+        else _kept_by_block(model, e=e, stream=stream, masked=masked, busiest=busiest)
     )
     split = layout.tensor_parallel
     read_whole = 2 * e * model.hidden_size + e * masked  # by the products, and attention's mask
@@ -172,17 +176,19 @@ def _activations(layout: Layout, model: LanguageModel) -> float:
         case "off":
             kept = whole_block
         case "selective":
-            kept = _kept_selectively(model, e=e, stream=stream) / split
+            kept = _kept_selectively(model, e=e, stream=stream, busiest=busiest) / split
+            kept += _travelling(layout, model)
         case "full":
             kept = float(stream * model.hidden_size) / split
     if training.compile and training.activation_checkpointing != "off":
         kept += gathered / split  # the compiler never repeats an exchange
     # While one block's backward runs: what its forward, run again, adds to what was kept, and the
     # gradients of the feed-forward part's products and of the stream.
-    ffn = max(1, model.experts_per_token) * model.ffn_size
+    ffn = max(1, model.experts_per_token) * busiest * model.ffn_size
     backward = whole_block - kept + (2 * e * ffn + 4 * model.hidden_size) / split
     # Gradients of keys and values as attention reads them, and in the order of the ranks.
     backward += (attended + gathered) / split
+    backward += 2 * _travelling(layout, model)
     # Before that, the final norm keeps its input in fp32, its output, and what the head reads.
     norm = ((4 + stream) / split + e) * model.hidden_size
     return tokens * (model.layers * kept + max(backward, norm))
@@ -194,6 +200,17 @@ def _gathered_keys(layout: Layout, model: LanguageModel) -> float:
         return 0.0
     width = model.attention_width * model.kv_heads / model.heads
     return 2 * layout.compute_bytes * width * layout.context_parallel
+
+
+def _travelling(layout: Layout, model: LanguageModel) -> float:
+    """2 e k H: rows as they arrive from other ranks, and results as they come back; or gradients.
+
+    Selective checkpointing keeps both; in a block's backward they are there with their gradients.
+    """
+    if layout.expert_parallel == 1:
+        return 0.0
+    rows = model.experts_per_token * (1 + layout.busiest)
+    return rows * layout.compute_bytes * model.hidden_size
 
 
 def _stream_bytes(layout: Layout) -> int:
@@ -211,7 +228,9 @@ def _attention(model: LanguageModel, *, e: int, masked: int = 0) -> float:
     return e * ((2 + 2 * shared) * model.attention_width + masked) + 4 * model.heads
 
 
-def _kept_by_block(model: LanguageModel, *, e: int, stream: int, masked: int = 0) -> float:
+def _kept_by_block(
+    model: LanguageModel, *, e: int, stream: int, masked: int = 0, busiest: float = 1.0
+) -> float:
     """(8 + 2 s + 2 e) H for norms and what linear layers read, attention, 4 e k I.
 
     Each of two norms keeps its input in fp32 and its output. Autocast casts what the five linear
@@ -223,21 +242,23 @@ def _kept_by_block(model: LanguageModel, *, e: int, stream: int, masked: int = 0
     return (
         norms_and_reads
         + _attention(model, e=e, masked=masked)
-        + _feed_forward(model, e=e, products=4)
+        + _feed_forward(model, e=e, products=4, busiest=busiest)
     )
 
 
-def _kept_by_compiled_block(model: LanguageModel, *, e: int, stream: int, masked: int = 0) -> float:
+def _kept_by_compiled_block(
+    model: LanguageModel, *, e: int, stream: int, masked: int = 0, busiest: float = 1.0
+) -> float:
     """s H + 3 e H, attention, 3 e k I: the compiler computes norms and silu(gate) again."""
     stream_and_reads = (stream + 3 * e) * model.hidden_size
     return (
         stream_and_reads
         + _attention(model, e=e, masked=masked)
-        + _feed_forward(model, e=e, products=3)
+        + _feed_forward(model, e=e, products=3, busiest=busiest)
     )
 
 
-def _kept_selectively(model: LanguageModel, *, e: int, stream: int) -> float:
+def _kept_selectively(model: LanguageModel, *, e: int, stream: int, busiest: float = 1.0) -> float:
     """s H + 2 e H, attention, 2 e k I: the block's input and every matrix product's result.
 
     What attention reads of them (rotated, repeated, a mask) is made again in backward.
@@ -245,13 +266,14 @@ def _kept_selectively(model: LanguageModel, *, e: int, stream: int) -> float:
     input_and_results = (stream + 2 * e) * model.hidden_size
     # Experts return k rows a token, where a dense block's one is among the 2 e H.
     experts = e * (model.experts_per_token - 1) * model.hidden_size if model.experts else 0
-    feed_forward = 2 * e * max(1, model.experts_per_token) * model.ffn_size
+    feed_forward = 2 * e * max(1, model.experts_per_token) * busiest * model.ffn_size
     return input_and_results + _attention(model, e=e) + feed_forward + experts
 
 
-def _feed_forward(model: LanguageModel, *, e: int, products: int) -> float:
+def _feed_forward(model: LanguageModel, *, e: int, products: int, busiest: float) -> float:
     experts = 2 * e * model.experts_per_token * model.hidden_size if model.experts else 0
-    return products * e * max(1, model.experts_per_token) * model.ffn_size + experts
+    inner = products * e * max(1, model.experts_per_token) * model.ffn_size
+    return busiest * (inner + experts)
 
 
 def _logits(layout: Layout, model: LanguageModel) -> float:

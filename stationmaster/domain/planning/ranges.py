@@ -19,6 +19,7 @@ from stationmaster.domain.catalogue.training_config import ImageTraining, norm_b
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.cost import Figures, Shared, estimate
 from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.machine_checks import check_experts
 from stationmaster.domain.planning.memory import GIB
 from stationmaster.domain.sizes import counted
 
@@ -39,12 +40,13 @@ class FewestNodes(BaseModel):
 
 
 def check_range(layout: Layout, least: int, *, trains: bool) -> None:
-    """Refuse a range from `least` nodes to those of the layout where their number has to be fixed.
+    """Refuse a range from `least` nodes to those of the layout that training cannot use.
 
     Without `trains`, another program takes the recipe's trainer's place.
 
     Raises:
-        BadParameter: naming the rendezvous, or the framework.
+        BadParameter: naming the rendezvous, the framework, or nodes over which experts do not come
+            out even.
     """
     typed = f"nodes={least}:{layout.nodes}"
     if trains and not layout.recipe.uses_own_trainer:
@@ -58,6 +60,9 @@ def check_range(layout: Layout, least: int, *, trains: bool) -> None:
             f"{typed} is not possible with rendezvous=static, whose master knows the number of "
             f"workers when it starts; use nodes={layout.nodes}, or leave rendezvous= out"
         )
+    for nodes in range(layout.nodes - 1, least - 1, -1):
+        if (reason := check_experts(replace(layout, nodes=nodes))) is not None:
+            raise BadParameter(f"{typed} is not possible: on {counted(nodes, 'node')} {reason}")
 
 
 def with_norm_batch(layout: Layout) -> Layout:

@@ -10,11 +10,12 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from stationmaster.domain.catalogue.models import ImageModel
+from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.planning.estimate import (
     defers_gradient_exchange,
     flops_per_sample,
+    flops_per_token,
     tokens_per_sample,
 )
 from stationmaster.domain.planning.layout import FP32_BYTES, Layout
@@ -83,12 +84,15 @@ class StepTime:
     """What GPUs that split products exchange between them; nothing hides it."""
     sharing: float = 0.0
     """What GPUs that share a sequence exchange in its attention; nothing hides it."""
+    travelling: float = 0.0
+    """Tokens that go to experts of other GPUs, and back; nothing hides it."""
 
     @property
     def total(self) -> float:
         """The step."""
         hidden = max(self.computing, self.network, self.links, self.decoding)
-        return hidden + self.host + self.splitting + self.sharing
+        exchanged = self.splitting + self.sharing + self.travelling
+        return hidden + self.host + exchanged
 
     @property
     def limited_by(self) -> str:
@@ -101,6 +105,7 @@ class StepTime:
             "moving weights to host memory": self.host,
             "exchanging activations between the GPUs of a sample": self.splitting,
             "exchanging keys and values between the GPUs of a sequence": self.sharing,
+            "sending tokens to their experts": self.travelling,
         }
         return max(times, key=lambda name: times[name])
 
@@ -116,13 +121,13 @@ def step_time(layout: Layout) -> StepTime:
         computing=max(
             layout.micro_batches * _FIXED_S, layout.rows_per_step * _sample_s(layout)
         ),
-        network=_crossing_bytes(layout) / (layout.instance.network_gbps / 8 * 1e9)
-        / _NETWORK_EFFICIENCY,
+        network=_crossing_bytes(layout) / _network_bytes_per_s(layout),
         links=links,
         decoding=layout.rows_per_step * _decoding_s(layout),
         host=_host_s(layout),
         splitting=splitting,
         sharing=_sharing_s(layout),
+        travelling=_travelling_s(layout),
     )  # fmt: skip
 
 
@@ -146,7 +151,16 @@ def _utilisation(layout: Layout) -> float | None:
     mfu *= _FLOAT8 if layout.multiplies_in_float8 and training.compile else 1
     mfu *= math.pow(_SPLIT_PRODUCTS, math.log2(layout.tensor_parallel))
     mfu *= _FULL_CHECKPOINTING if training.activation_checkpointing == "full" else 1
-    return mfu * (_EXPERTS if model.experts else 1)
+    mfu *= _EXPERTS if model.experts else 1
+    return mfu / _slowest(layout, model)
+
+
+def _slowest(layout: Layout, model: LanguageModel) -> float:
+    """How much longer than the mean the rank computes whose experts get most rows."""
+    length = tokens_per_sample(layout.recipe)
+    own = 6.0 * model.expert_parameters * model.experts_per_token / max(1, model.experts)
+    part = own / flops_per_token(model, sequence_length=length)
+    return 1 + part * (layout.busiest - 1)
 
 
 def _sample_s(layout: Layout) -> float:
@@ -167,26 +181,29 @@ def _sample_s(layout: Layout) -> float:
     return max(moving, flops / (_FP32_UTILISATION * figures.tflops_fp32 * 1e12))
 
 
-def _exchanged_bytes(layout: Layout) -> float:
-    """Bytes that a rank receives in a step to gather weights and share out gradients.
+def _exchanged_bytes(layout: Layout, num_parameters: float) -> float:
+    """Bytes that a rank receives in a step to gather these weights and share out their gradients.
 
     Where ranks split products, it is what those of one sample receive together.
     """
-    num_parameters = layout.recipe.model.num_parameters
     parallelism = layout.recipe.own_training.parallelism
     if parallelism == "ddp":
         return 2.0 * FP32_BYTES * num_parameters
     e = layout.compute_bytes
-    if defers_gradient_exchange(num_parameters, parallelism):
-        return float((e + FP32_BYTES) * num_parameters)
+    if defers_gradient_exchange(layout.recipe.model.num_parameters, parallelism):
+        return (e + FP32_BYTES) * num_parameters
     # Gathered for forward and again for backward, and fp32 gradients reduced, in each pass.
-    return float(layout.micro_batches * (2 * e + FP32_BYTES) * num_parameters)
+    return layout.micro_batches * (2 * e + FP32_BYTES) * num_parameters
 
 
 def _linked_bytes(layout: Layout) -> float:
     """Bytes of it that reach a rank from its own node: its part of every weight, split or whole."""
     neighbours = layout.processes_per_node // layout.tensor_parallel
-    return _exchanged_bytes(layout) / layout.tensor_parallel * (neighbours - 1) / neighbours
+    whole = layout.recipe.model.num_parameters - layout.shared_parameters
+    received = _exchanged_bytes(layout, whole) / layout.tensor_parallel
+    same_experts = layout.processes_per_node // layout.near_experts
+    own = _exchanged_bytes(layout, layout.shared_parameters / layout.expert_parallel)
+    return received * (neighbours - 1) / neighbours + own * (same_experts - 1) / same_experts
 
 
 def split_bytes(layout: Layout) -> float:
@@ -236,6 +253,41 @@ def _sharing_s(layout: Layout) -> float:
     return shared_bytes(layout) / (figures.link_gb_per_s * 1e9) if figures is not None else 0.0
 
 
+def travelling_bytes(layout: Layout) -> float:
+    """Bytes that the busiest rank receives in a step: rows for its experts, and results.
+
+    Two exchanges a block in forward, two in backward; full checkpointing repeats the first two.
+    """
+    model, size = layout.recipe.model, layout.expert_parallel
+    if size == 1 or isinstance(model, ImageModel):
+        return 0.0
+    exchanges = 6 if layout.recipe.own_training.activation_checkpointing == "full" else 4
+    tokens = layout.rows_per_step * tokens_per_sample(layout.recipe) / layout.context_parallel
+    rows = tokens * model.experts_per_token
+    sent = exchanges * model.layers * rows * model.hidden_size * layout.compute_bytes
+    return sent * layout.busiest * (size - 1) / size
+
+
+def travelling_between_nodes(layout: Layout) -> float:
+    """The part of these bytes that comes from other nodes."""
+    size, near = layout.expert_parallel, layout.near_experts
+    return travelling_bytes(layout) * (size - near) / max(1, size - 1)
+
+
+def _travelling_s(layout: Layout) -> float:
+    """Each exchange waits for the slower of links and network; here they are added up."""
+    from_others = travelling_between_nodes(layout)
+    seconds = from_others * layout.processes_per_node / _network_bytes_per_s(layout)
+    figures = layout.instance.gpu_figures if layout.recipe.needs_gpu else None
+    if figures is not None:
+        seconds += (travelling_bytes(layout) - from_others) / (figures.link_gb_per_s * 1e9)
+    return seconds
+
+
+def _network_bytes_per_s(layout: Layout) -> float:
+    return layout.instance.network_gbps / 8 * 1e9 * _NETWORK_EFFICIENCY
+
+
 def _crossing_bytes(layout: Layout) -> float:
     """Bytes of it that enter each node: a ring over all ranks crosses a node's border once."""
     if layout.nodes == 1:
@@ -244,7 +296,12 @@ def _crossing_bytes(layout: Layout) -> float:
     if layout.recipe.own_training.parallelism == "hybrid":
         # The shards of a node are all of the gradients, reduced and spread once a step.
         return 2 * FP32_BYTES * layout.recipe.model.num_parameters * elsewhere
-    return _exchanged_bytes(layout) * elsewhere
+    whole = layout.recipe.model.num_parameters - layout.shared_parameters
+    # Where a group spans nodes, each of them gathers the experts of its own ranks only.
+    part = layout.near_experts / layout.expert_parallel
+    alike = layout.nodes * part
+    own = _exchanged_bytes(layout, layout.shared_parameters * part)
+    return _exchanged_bytes(layout, whole) * elsewhere + own * (alike - 1) / alike
 
 
 def _decoding_s(layout: Layout) -> float:
