@@ -121,11 +121,12 @@ def _framework_rows() -> list[tuple[str, str, str]]:
     for recipe in CATALOGUE.values():
         if not recipe.uses_own_trainer:
             firsts.setdefault(recipe.framework, recipe)
-    return [
-        (f"`{name}=`", field.description or "", FRAMEWORK_NAMES[framework])
-        for framework, recipe in firsts.items()
-        for name, field in type(recipe.training).model_fields.items()
-    ]
+    frameworks: dict[tuple[str, str], list[str]] = {}
+    for framework, recipe in firsts.items():
+        for name, field in type(recipe.training).model_fields.items():
+            row = (f"`{name}=`", field.description or "")
+            frameworks.setdefault(row, []).append(FRAMEWORK_NAMES[framework])
+    return [(*row, ", ".join(names)) for row, names in frameworks.items()]
 
 
 def _first_of(kind: type) -> Recipe:
