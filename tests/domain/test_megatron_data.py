@@ -59,6 +59,11 @@ def test_plan_says_what_it_does_not_count_of_a_conversion() -> None:
     assert any("about 16 GB are downloaded and converted" in line for line in plan.warnings)
 
 
+def test_gated_configuration_that_megatron_bridge_reads_is_asked_for() -> None:
+    assert repositories_of(CATALOGUE[MEGATRON[0]]) == ()
+    assert repositories_of(CATALOGUE[MEGATRON[1]]) == ("meta-llama/Llama-3.1-8B",)
+
+
 @pytest.mark.parametrize("weights", ["random", "/fsx/weights/llama"])
 def test_other_weights_are_not_converted(weights: str) -> None:
     request = make_request(recipe=MEGATRON[0], overrides={"weights": weights})

@@ -12,7 +12,7 @@ from typing import Final
 from stationmaster.domain.catalogue.framework_training import MOCK
 from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.instances import InstanceType
-from stationmaster.domain.catalogue.models import ImageModel
+from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe, Task
 from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT
 from stationmaster.domain.datasets import (
@@ -54,7 +54,9 @@ def repositories_of(recipe: Recipe) -> tuple[str, ...]:
     """The repositories of the Hugging Face hub that pods read weights and tokenizer from."""
     makes_tokens_up = getattr(recipe.training, "dataset", "") == MOCK
     keys = ("weights",) if makes_tokens_up else ("weights", "tokenizer")
-    named = (getattr(recipe.training, key, "") for key in keys)
+    named = [getattr(recipe.training, key, "") for key in keys]
+    if recipe.framework == "megatron-bridge" and isinstance(recipe.model, LanguageModel):
+        named.append(recipe.model.repository)  # its own recipe reads the configuration there
     is_read = (each for each in named if each not in MADE_ON_THE_SPOT and is_repository(each))
     return tuple(dict.fromkeys(is_read))
 
