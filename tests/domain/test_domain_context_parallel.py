@@ -102,6 +102,14 @@ def test_machines_that_groups_do_not_fill_are_refused(
         make_plan(name, nodes=nodes, overrides=keys)
 
 
+def test_range_with_a_number_of_nodes_that_groups_do_not_fill_is_refused() -> None:
+    with pytest.raises(BadParameter, match=r"nodes=2:4 .* GPUs of 3 nodes do not .* use nodes=4"):
+        make_plan("llama2-7b", nodes=4, min_nodes=2, overrides=parts(16))
+    plan = make_plan("llama2-7b", nodes=4, min_nodes=2, overrides=parts(8))
+
+    assert plan.fits
+
+
 def test_nodes_of_one_process_share_sequences_between_them() -> None:
     plan = make_plan("tiny-llama", nodes=2, overrides=parts(2))
 

@@ -95,6 +95,7 @@ class NumberedSamples:
         self._vocab_size = recipe.model.vocab_size  # type: ignore[union-attr]
         self._length = training.sequence_length  # type: ignore[union-attr]
         self._batch = training.global_batch_size
+        self._keeps_documents_apart = training.document_mask  # type: ignore[union-attr]
         self._ranks = ranks
         rows = -(-training.global_batch_size // ranks.data_world_size)
         self.num_micro_batches = -(-rows // training.micro_batch_size)
@@ -118,7 +119,14 @@ class NumberedSamples:
             rows[row] = (number * 7 + steps) % self._vocab_size
         targets = rows[:, 1:].clone()
         targets[len(numbers) :] = IGNORED_LABEL
-        return Batch(inputs=rows[:, :-1].clone(), targets=targets)
+        positions = None
+        if self._keeps_documents_apart:
+            # Each row's first document is of another length; all that follow have five tokens.
+            first = torch.tensor([number % 7 + 1 for number in numbers]).unsqueeze(1)
+            positions = torch.arange(self._length).expand(len(numbers), -1)
+            positions = torch.where(positions < first, positions, (positions - first) % 5)
+            assert len(numbers) == self.micro_batch_size
+        return Batch(inputs=rows[:, :-1].clone(), targets=targets, positions=positions)
 
     def evaluation_batches(self) -> Iterator[Batch]:
         return iter(())

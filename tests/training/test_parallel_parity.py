@@ -44,6 +44,7 @@ SHORT: Final = {"steps": "15"}
 DDP: Final = {"parallelism": "ddp"}
 SPLIT: Final = {"tensor_parallel": "2", "steps": "15"}
 CONTEXT: Final = {"context_parallel": "2", "steps": "15"}
+DOCUMENTS: Final = {"document_mask": "true", "steps": "15"}
 SHARED: Final = {"expert_parallel": "2", "steps": "15"}
 # Mistral, and an embedding that is not tied to the head.
 MATHSTRAL: Final = Run(recipe="mathstral-7b", keys=SHORT)
@@ -96,6 +97,7 @@ ON_TWO_RANKS: Final = {
         Run(keys=CONTEXT | {"activation_checkpointing": "selective", "compile": "true"}),
         Run(),
     ),
+    "context parallel, documents kept apart": (Run(keys=CONTEXT | DOCUMENTS), Run(keys=DOCUMENTS)),
     "context parallel, mixtral": (replace(MIXTRAL, keys=CONTEXT), MIXTRAL),
     "mixtral, fsdp": (MIXTRAL, MIXTRAL),
     "mixtral, fsdp, accumulated": (

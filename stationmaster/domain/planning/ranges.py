@@ -19,7 +19,7 @@ from stationmaster.domain.catalogue.training_config import ImageTraining, norm_b
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.cost import Figures, Shared, estimate
 from stationmaster.domain.planning.layout import Layout
-from stationmaster.domain.planning.machine_checks import check_experts
+from stationmaster.domain.planning.machine_checks import can_split, check_experts
 from stationmaster.domain.planning.memory import GIB
 from stationmaster.domain.sizes import counted
 
@@ -45,8 +45,8 @@ def check_range(layout: Layout, least: int, *, trains: bool) -> None:
     Without `trains`, another program takes the recipe's trainer's place.
 
     Raises:
-        BadParameter: naming the rendezvous, the framework, or nodes over which experts do not come
-            out even.
+        BadParameter: naming the rendezvous, the framework, or nodes over which experts or parts of
+            sequences do not come out even.
     """
     typed = f"nodes={least}:{layout.nodes}"
     if trains and not layout.recipe.uses_own_trainer:
@@ -54,6 +54,17 @@ def check_range(layout: Layout, least: int, *, trains: bool) -> None:
             f"{typed} is not possible for {layout.recipe.name}: "
             f"{FRAMEWORK_NAMES[layout.recipe.framework]} trains on a number of GPUs that is fixed "
             f"when it starts; use nodes={layout.nodes}"
+        )
+    uneven = [
+        nodes
+        for nodes in range(least, layout.nodes + 1)
+        if not can_split(replace(layout, nodes=nodes))
+    ]
+    if trains and uneven:
+        raise BadParameter(
+            f"{typed} is not possible with context_parallel={layout.context_parallel}: the GPUs of "
+            f"{counted(uneven[0], 'node')} do not come out even in groups of "
+            f"{layout.processes_per_sample}; use nodes={layout.nodes}"
         )
     if layout.recipe.training.rendezvous == "static":
         raise BadParameter(
