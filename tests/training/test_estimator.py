@@ -54,7 +54,8 @@ def lay(
 ) -> Layout:
     """A small model of a family, on CPU nodes so that every process is one rank of our choice."""
     recipe = get_recipe("mixtral-8x7b" if shape.get("experts") else "llama2-7b")
-    keys = {"compile": False, "activation_checkpointing": "off"} | BATCH | training
+    usual = {"compile": False, "activation_checkpointing": "off", "context_parallel": 1}
+    keys = usual | BATCH | training
     return Layout(
         recipe=recipe.model_copy(
             update={
