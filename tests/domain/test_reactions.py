@@ -272,6 +272,33 @@ def test_recovery_says_where_training_goes_on_and_what_had_set_it_back(goes_on, 
     assert after.reason == f"{words} pod w-0 failed: rank 0 was killed by SIGKILL"
 
 
+BARE = event(ev.PodChanged, at=9, pod="w-0", phase="Failed", node="n-0", exit_code=1)
+PEER = event(ev.PodChanged, at=9, pod="w-0", phase="Failed", node="n-0", exit_code=75)
+KILLED = event(ev.ProcessFailed, at=9, pod="w-0", process="rank 0 was killed by SIGKILL")
+LOST = event(ev.NodeLost, at=8, node="n-1", reason="the node was deleted")
+NODE = "node n-1 is lost: the node was deleted"
+
+
+@pytest.mark.parametrize(
+    ("news", "why"),
+    [
+        ((BARE, LOST), NODE),
+        ((LOST, BARE), NODE),
+        ((PEER, LOST), NODE),
+        ((KILLED, LOST), "pod w-0 failed: rank 0 was killed by SIGKILL"),
+        ((LOST, KILLED), "pod w-0 failed: rank 0 was killed by SIGKILL"),
+    ],
+    ids=["exit-first", "node-first", "peer-first", "cause-first", "cause-last"],
+)
+def test_lost_node_explains_the_exit_codes_of_others_in_any_order(news, why):
+    run = make_run(RunPhase.RUNNING, progress(45))
+
+    for seen in news:
+        run = take(run, seen)
+
+    assert run.reason == why
+
+
 @pytest.mark.parametrize(("late_s", "recovered"), [(0, False), (30, False), (31, True)])
 def test_step_counts_as_recovery_once_it_cannot_have_been_under_way_at_the_loss(late_s, recovered):
     lost = make_run(

@@ -348,7 +348,7 @@ def _job_changes(run: Run, event: _JobEvent) -> dict[str, object]:
         case ev.ProcessFailed():
             return _failed(run, event) | _set_back(event)
         case ev.NodeLost():
-            return {"lost_nodes": run.lost_nodes | {event.node: event}} | _set_back(event)
+            return _node_lost(run, event) | _set_back(event)
         case ev.NodeTakenBack():
             return {"taken_back": [*run.taken_back, event.node][-MAX_TAKEN_BACK:]}
         case ev.NodeRecovered():
@@ -402,7 +402,19 @@ def _failed(run: Run, event: ev.PodChanged | ev.ProcessFailed) -> dict[str, obje
     cause = first_cause(failures)
     if run.phase is not RunPhase.RECOVERING or cause is None or cause.follows:
         return {"failures": failures}
+    if run.lost_nodes and not cause.explains:
+        return {"failures": failures}
     return {"failures": failures, "reason": cause.sentence}  # what came first may have followed
+
+
+def _node_lost(run: Run, event: ev.NodeLost) -> dict[str, object]:
+    """A node that went away explains why pods of others ended, whichever is reported first."""
+    lost: dict[str, object] = {"lost_nodes": run.lost_nodes | {event.node: event}}
+    cause = first_cause(run.failures)
+    named = run.lost_nodes or event.node in run.taken_back or (cause is not None and cause.explains)
+    if run.phase is not RunPhase.RECOVERING or named:
+        return lost
+    return lost | {"reason": event.sentence}
 
 
 def _set_back(event: _JobEvent) -> dict[str, object]:

@@ -431,6 +431,11 @@ class NodeLost(_Event):
     node: str
     reason: str
 
+    @property
+    def sentence(self) -> str:
+        """Which node, and how it went."""
+        return f"node {self.node} is lost: {self.reason}"
+
 
 class NodeTakenBack(_Event):
     """AWS takes a spot node of the run back: EKS lets its pods end, and then it goes."""

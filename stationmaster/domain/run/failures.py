@@ -59,6 +59,11 @@ class Failure(BaseModel):
         return 1 if bare and self.reason in _UNSPECIFIC_REASONS else 0
 
     @property
+    def explains(self) -> bool:
+        """It says more than that a container has ended."""
+        return self.rank == 0
+
+    @property
     def sentence(self) -> str:
         """The pod, how it ended, and the line that matters."""
         ends = "failed" if self.exit_code is None else f"exited with code {self.exit_code}"

@@ -28,7 +28,7 @@ def why_set_back(run: Run, event: Setback) -> str | None:
             nodes = [pod.node for pod in run.pods.values() if pod.node in run.taken_back]
             return _taken_back(run, nodes[0]) if nodes else event.message
         case ev.NodeLost():
-            return _taken_back(run, event.node) or f"node {event.node} is lost: {event.reason}"
+            return _taken_back(run, event.node) or event.sentence
         case ev.ProcessFailed():
             return (
                 None
