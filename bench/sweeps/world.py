@@ -2,7 +2,7 @@
 
 Used by workflow_scenarios and the tests. Real are the committed state machines, the handlers, the
 emulated account, the cluster, the operator, the kubelet and the relay; only torchrun is a program
-of the tests, so that a run takes seconds.
+of the tests, so that a run takes seconds, and the relay's programs are forked instead of started.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import boto3
 import kubernetes
 
 from bench.sweeps.direct_calls import without_connection
+from bench.sweeps.forked_programs import add_python
 from bench.sweeps.rules import ApiFault, Fault
 from bench.sweeps.runtime import InterferingRuntime
 from bench.sweeps.torchrun import programs_in
@@ -271,11 +272,12 @@ def open_world(
     shortest_wait_s: float = SHORTEST_WAIT_S,
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[World]:
-    """A started local mode, with the test's torchrun first on its pods' path.
+    """A started local mode, with the test's torchrun and a quick python first on its pods' path.
 
     What this process calls of AWS is handed over without a connection.
     """
     programs = programs_in(directory)
+    add_python(programs)
     runtime = InterferingRuntime()
     mode = LocalMode(
         LocalOptions(

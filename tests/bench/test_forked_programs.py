@@ -1,0 +1,93 @@
+"""The quick `python` of played runs: what it starts behaves as if the real one had started it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bench.sweeps.forked_programs import add_python
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> str:
+    add_python(tmp_path)
+    return str(tmp_path / "python")
+
+
+@pytest.fixture
+def waiting(python: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A relay that waits for a cluster which nobody serves."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        yaml.safe_dump(
+            {
+                "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+                "users": [{"name": "u", "user": {}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+        )
+    )
+    variables = {
+        "STATIONMASTER_RUN_ID": "tiny-llama-0123abcd",
+        "STATIONMASTER_JOB": "tiny-llama-0123abcd",
+        "STATIONMASTER_BUS_NAME": "bus",
+        "AWS_REGION": "us-west-2",
+        "AWS_ACCESS_KEY_ID": "nobody",
+        "AWS_SECRET_ACCESS_KEY": "nothing",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "KUBECONFIG": str(kubeconfig),
+    }
+    with subprocess.Popen(
+        [python, "-m", "relay"],
+        env=variables,
+        cwd=Path(__file__).parents[2],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as started:
+        assert started.stderr is not None
+        assert "relay starts run_id='tiny-llama-0123abcd'" in started.stderr.readline()
+        yield started
+
+
+def test_program_has_the_clients_environment_files_and_exit_code(python: str):
+    ended = subprocess.run(
+        [python, "-m", "relay.save"],
+        env={"STATIONMASTER_RUN_ID": "x"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == 2
+    assert "STATIONMASTER_RUN_ID" not in ended.stdout
+    assert ended.stdout.endswith("is missing; the saver's Job must set it\n")
+
+
+def test_signal_reaches_the_program(waiting: subprocess.Popen[str]):
+    waiting.send_signal(signal.SIGTERM)
+
+    assert waiting.wait() == 0
+    assert waiting.stderr is not None
+    assert "relay stops" in waiting.stderr.read()
+
+
+def test_program_is_killed_with_its_client(waiting: subprocess.Popen[str]):
+    waiting.kill()
+
+    assert waiting.stderr is not None
+    assert "relay stops" not in waiting.stderr.read()  # it ends when the program has
+
+
+def test_other_programs_are_started_by_the_real_python(python: str):
+    found = subprocess.check_output(
+        [python, "-c", "import sys; print(sys.executable)", "-m"], text=True
+    )
+
+    assert Path(found.strip()).samefile(sys.executable)
