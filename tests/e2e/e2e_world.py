@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bench.sweeps.forked_programs import add_python
 from local.limits import DEFAULT_LIMITS
 from local.mode import LocalMode, LocalOptions
 from local.slack import TRAINING_CHANNEL_ID
@@ -127,8 +128,17 @@ class World:
 
 
 @contextmanager
-def world(state_dir: Path, **options: Any) -> Iterator[World]:
-    """A local mode of its own, stopped at the end with every pod."""
+def world(state_dir: Path, *, forks_relays: bool = False, **options: Any) -> Iterator[World]:
+    """A local mode of its own, stopped at the end with every pod.
+
+    With `forks_relays` relays, savers and stagers are not started but forked, where they are not
+    what the test is about.
+    """
+    if forks_relays:
+        programs = state_dir.parent / f"{state_dir.name}-programs"
+        programs.mkdir()
+        add_python(programs)
+        options["extra_path"] = programs
     options["limits"] = DEFAULT_LIMITS | options.get("limits", {})
     options = {"port": 0, "answer_within_s": PATIENCE_S, "shortest_wait_s": LOOK_S} | options
     with LocalMode(LocalOptions(state_dir=state_dir, **options)) as mode:
