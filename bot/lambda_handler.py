@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from slack_bolt import App, BoltRequest
 from slack_bolt.adapter.aws_lambda.handler import to_aws_response
@@ -26,7 +26,7 @@ from slack_bolt.adapter.aws_lambda.handler import to_aws_response
 from bot.app import create_app
 from bot.payloads import read_body
 from bot.verification import verified_body
-from stationmaster.log_keys import bound
+from stationmaster.domain.census import Measure
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 
@@ -34,18 +34,24 @@ gc.freeze()
 if _collects:
     gc.enable()
 
-# Written by Lambda's own handler, as JSON with the same keys: Powertools would take 25 ms of each
-# cold start.
 logger = logging.getLogger(f"stationmaster.{__name__}")
 
 Json = dict[str, Any]
+_REFUSED: Final = (400, 401)
 
 
 def handler(event: Json, _context: Any) -> Json:
     """Answer one request: 401 unless Slack signed it, 400 if what it signed makes no sense."""
+    # Powertools, once: it would be a tenth of what importing this module takes.
+    from stationmaster.invocations import about, send_figures
+
+    settings = Settings.from_environment()
     # What a request is about is learnt while it is read, and forgotten with it.
-    with bound({}):
-        answer = _endpoint(Settings.from_environment()).answer(event)
+    with about("request", {}):
+        answer = _endpoint(settings).answer(event)
+        is_refused = answer["statusCode"] in _REFUSED
+        figure = Measure.REFUSED_REQUESTS if is_refused else Measure.REQUESTS
+        send_figures({figure: 1}, deployment=settings.deployment)
         logger.info("request answered", extra={"status": answer["statusCode"]})
         return answer
 

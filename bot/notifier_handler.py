@@ -16,8 +16,9 @@ from bot.notifier import Notifier
 from bot.outbox import Outbox
 from bot.stream import StreamBatch, read_batch
 from bot.turns import turn
+from stationmaster.domain.census import Measure
 from stationmaster.domain.errors import TransientError
-from stationmaster.invocations import guarded
+from stationmaster.invocations import guarded, send_figures
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 
@@ -52,7 +53,11 @@ def _post(batch: StreamBatch) -> int:
     with turn(services) as is_ours:
         if not is_ours:
             raise TransientError("another notifier writes to Slack for long; trying again later")
-        return notifier.notify(batch)
+        num_set_aside = notifier.notify(batch)
+    if batch.oldest_at is not None:
+        lag_s = max(0.0, (services.now() - batch.oldest_at).total_seconds())
+        send_figures({Measure.NEWS_LAG: lag_s}, deployment=services.settings.deployment)
+    return num_set_aside
 
 
 def _ids(batch: StreamBatch) -> Mapping[str, Sequence[str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Generic
 
 from pydantic import BaseModel, Field, ValidationError
@@ -38,6 +39,8 @@ class _Image(BaseModel):
 
 class _Change(BaseModel):
     Keys: dict[str, Any]
+    # Seconds since 1970; the stream has whole ones.
+    created: float | None = Field(default=None, alias="ApproximateCreationDateTime")
     # Images of other items have other attributes; they are read only once the keys say "event".
     NewImage: dict[str, Any] | None = None
 
@@ -70,6 +73,8 @@ class StreamBatch:
     """What functions could not read and have set aside, in the order of that."""
     orphans: Mapping[str, str] = field(default_factory=dict)
     """What the reaper has found for the first time, by the cluster's id."""
+    oldest_at: datetime | None = None
+    """When the first of its changes of runs and clusters was written; None without one."""
     records: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """The records of each run (by RUN#id) and cluster (CLUSTER#id), as they came."""
 
@@ -81,6 +86,7 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
     set_aside: list[SetAside] = []
     orphans: dict[str, str] = {}
     records: dict[str, list[Any]] = {}
+    written: list[float] = []
     for raw in event["Records"]:
         what = "a record of the table's stream"
         try:
@@ -97,6 +103,7 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
             if item is not None and item.kind in (RUN.key_prefix, CLUSTER.key_prefix):
                 what = f"{item.kind.lower()} {item.owner}, {item.event_id or 'its state'}"
                 records.setdefault(f"{item.kind}#{item.owner}", []).append(raw)
+                written += [created] if (created := record.dynamodb.created) else []
                 runs.take(record, item)
                 clusters.take(record, item)
         except ValidationError as exc:
@@ -107,6 +114,7 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
         unread=tuple(unread),
         set_aside=tuple(set_aside),
         orphans=orphans,
+        oldest_at=datetime.fromtimestamp(min(written), tz=UTC) if written else None,
         records=records,
     )
 

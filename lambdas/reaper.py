@@ -2,12 +2,10 @@
 
 from typing import Any
 
-from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from lambdas.step import services
-from stationmaster.domain.census import NAMESPACE
-from stationmaster.invocations import guarded, logger
+from stationmaster.invocations import guarded, send_figures
 from stationmaster.steps.orphans import find_orphans
 from stationmaster.steps.reap import Open, list_open, reap
 from stationmaster.steps.take_census import take_census
@@ -29,12 +27,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> list[str]:
 
 
 def _send_figures(found: Open, *, num_helped: int, num_orphans: int) -> dict[str, float]:
-    """Log what was open when the pass began, in the format that CloudWatch makes metrics of."""
+    """Send what was open when the pass began."""
     ours = services()
     census = take_census(ours, found, num_helped=num_helped, num_orphans=num_orphans)
     figures: dict[str, float] = census.model_dump()
-    metrics = EphemeralMetrics(namespace=NAMESPACE, service=ours.settings.deployment)
-    for name, value in figures.items():
-        metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)
-    logger.info("figures counted", extra=dict(metrics.serialize_metric_set()))
+    send_figures(figures, deployment=ours.settings.deployment)
     return figures

@@ -5,13 +5,23 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from lambdas.step import services
-from stationmaster.invocations import guarded
-from stationmaster.steps.taking_in import take_in
+from stationmaster.domain.census import Measure
+from stationmaster.invocations import guarded, send_figures
+from stationmaster.steps.taking_in import sent_by_relay_at, take_in
 
 
 def handler(event: Any, context: LambdaContext) -> dict[str, int]:
     """Take in one EventBridge event; answers how many parts of it were set aside."""
-    answer: dict[str, int] = guarded(lambda: take_in(services(), event), keys=_keys(event))
+    answer: dict[str, int] = guarded(lambda: _take_in(event), keys=_keys(event))
+    return answer
+
+
+def _take_in(event: Any) -> dict[str, int]:
+    ours = services()
+    answer = take_in(ours, event)
+    if (sent_at := sent_by_relay_at(event)) is not None:
+        lag_s = max(0.0, (ours.now() - sent_at).total_seconds())
+        send_figures({Measure.EVENT_LAG: lag_s}, deployment=ours.settings.deployment)
     return answer
 
 

@@ -19,7 +19,7 @@ from constructs import Construct
 
 from stacks.config import StageConfig
 from stacks.constructs.gpu_graphs import gpu_graphs
-from stationmaster.domain.census import DIMENSION, NAMESPACE, Census
+from stationmaster.domain.census import DIMENSION, NAMESPACE, Census, Measure
 
 _FIVE_MINUTES: Final = cdk.Duration.minutes(5)
 # The reaper counts every quarter of an hour.
@@ -196,6 +196,17 @@ class ObservabilityStack(cdk.Stack):
         )
         dashboard.add_widgets(
             _graph(
+                "How far behind table and channel are, s",
+                self._measured(Measure.EVENT_LAG, Measure.NEWS_LAG, statistic="Maximum"),
+            ),
+            _graph(
+                "Requests to the bot, and refused ones",
+                self._measured(Measure.REQUESTS, statistic="Sum"),
+                self._measured(Measure.REFUSED_REQUESTS, statistic="Sum"),
+            ),
+        )
+        dashboard.add_widgets(
+            _graph(
                 "Errors of functions", [self._of_function("Errors", each) for each in functions]
             ),
             _graph(
@@ -222,12 +233,18 @@ class ObservabilityStack(cdk.Stack):
     def _figure(self, name: str, *, statistic: str = "Maximum") -> cloudwatch.Metric:
         if name not in Census.model_fields:
             raise ValueError(f"{name} is no figure of a census")
+        return self._own(name, statistic=statistic, period=_COUNTED)
+
+    def _measured(self, *measures: Measure, statistic: str) -> list[cloudwatch.IMetric]:
+        return [self._own(each, statistic=statistic, period=_FIVE_MINUTES) for each in measures]
+
+    def _own(self, name: str, *, statistic: str, period: cdk.Duration) -> cloudwatch.Metric:
         return cloudwatch.Metric(
             namespace=NAMESPACE,
             metric_name=name,
             dimensions_map={DIMENSION: self._deployment},
             statistic=statistic,
-            period=_COUNTED,
+            period=period,
         )
 
     def _of_function(self, metric: str, name: str, *, statistic: str = "Sum") -> cloudwatch.Metric:

@@ -1,8 +1,8 @@
-"""What an invocation of a function leaves: lines in its log, and a trace of what it did.
+"""What an invocation of a function leaves: lines in its log, figures, and a trace of what it did.
 
-Both say which run or cluster it was about: the entry points of `lambdas` and `bot` open a block for
-each. Lines of every module are JSON of Powertools where their loggers are below the product's own;
-a trace is sent where Lambda has a daemon that takes it.
+Lines and traces say which run or cluster it was about: the entry points of `lambdas` and `bot` open
+a block for each. Lines of every module are JSON of Powertools where their loggers are below the
+product's own; a trace is sent where Lambda has a daemon that takes it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aws_lambda_powertools import Logger
 
+from stationmaster.domain.census import NAMESPACE
 from stationmaster.domain.errors import PermanentError, StationmasterError
-from stationmaster.log_keys import bound
+from stationmaster.log_keys import bound, bound_keys
 
 if TYPE_CHECKING:
     from aws_lambda_powertools import Tracer
@@ -31,7 +32,7 @@ _DAEMON: Final = "AWS_XRAY_DAEMON_ADDRESS"
 @contextmanager
 def about(what: str, keys: Mapping[str, Any]) -> Iterator[None]:
     """Say `keys` in every line of the block, and in the trace; it is called `what` there."""
-    with bound(keys), _traced(what, keys):
+    with bound(keys), _traced(what):
         yield
 
 
@@ -55,18 +56,38 @@ def guarded(call: Callable[[], Any], *, keys: Mapping[str, Any]) -> Any:
         return result
 
 
+def send_figures(figures: Mapping[str, float], *, deployment: str) -> None:
+    """Log figures in the format that CloudWatch makes metrics of.
+
+    Args:
+        figures: by the names that they have there; one whose name ends in `Seconds` has that unit,
+            every other is a count.
+        deployment: its name, the one dimension of each figure.
+    """
+    # Imported where it is used, as the tracer is.
+    from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
+
+    metrics = EphemeralMetrics(namespace=NAMESPACE, service=deployment)
+    for name, value in figures.items():
+        unit = MetricUnit.Seconds if name.endswith("Seconds") else MetricUnit.Count
+        metrics.add_metric(name=name, unit=unit, value=value)
+    logger.info("figures counted", extra=dict(metrics.serialize_metric_set()))
+
+
 @contextmanager
-def _traced(what: str, keys: Mapping[str, Any]) -> Iterator[None]:
-    """A part of the function's trace, which X-Ray finds by the values of `keys`."""
+def _traced(what: str) -> Iterator[None]:
+    """A part of the function's trace, which X-Ray finds by the keys that are bound at its end."""
     tracer = _tracer()
     if tracer is None:
         yield
         return
     with tracer.provider.in_subsegment(name=what) as part:
-        for key, value in keys.items():
-            if isinstance(value, str):
-                part.put_annotation(key=key, value=value)
-        yield
+        try:
+            yield
+        finally:
+            for key, value in bound_keys().items():
+                if isinstance(value, str):
+                    part.put_annotation(key=key, value=value)
 
 
 @cache

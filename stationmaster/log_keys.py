@@ -23,7 +23,7 @@ def bound(keys: Mapping[str, Any]) -> Iterator[None]:
     for name in _WITH_HANDLERS:
         for handler in logging.getLogger(name).handlers:
             handler.addFilter(_add_keys)  # a filter that is there already is not added again
-    token = _BOUND.set({**(_BOUND.get() or {}), **keys})
+    token = _BOUND.set({**bound_keys(), **keys})
     try:
         yield
     finally:
@@ -37,9 +37,14 @@ def learn(**keys: Any) -> None:
         _BOUND.set({**outer, **keys})
 
 
+def bound_keys() -> Mapping[str, Any]:
+    """What is said in every line at this moment."""
+    return _BOUND.get() or {}
+
+
 def _add_keys(record: logging.LogRecord) -> bool:
     """Set what the line does not say itself; every line passes."""
-    for key, value in (_BOUND.get() or {}).items():
+    for key, value in bound_keys().items():
         if not hasattr(record, key):
             setattr(record, key, value)
     return True

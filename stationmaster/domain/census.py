@@ -1,13 +1,15 @@
-"""What a deployment has at one moment, in figures: for its dashboard and its alarms. Pure.
+"""What a deployment has, and how fast it works, in figures: for its dashboard and its alarms. Pure.
 
-The reaper's function counts every quarter of an hour and sends the figures to CloudWatch; the
-observability stack draws them and sets alarms on them.
+The reaper's function counts what there is every quarter of an hour; the bot, the recorder and the
+notifier measure at each invocation. All send their figures to CloudWatch, and the observability
+stack draws them and sets alarms on them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict
@@ -22,6 +24,19 @@ NAMESPACE: Final = "Stationmaster"
 DIMENSION: Final = "service"
 # A teardown takes about half an hour; control plane, node groups and file system may each be slow.
 LONGEST_TEARDOWN: Final = timedelta(hours=2)
+
+
+class Measure(StrEnum):
+    """What functions measure at each invocation, by the names that they have in CloudWatch."""
+
+    REQUESTS = "Requests"
+    """Requests signed by Slack that the bot has answered."""
+    REFUSED_REQUESTS = "RefusedRequests"
+    """Requests to the bot's public address that Slack did not sign, or that make no sense."""
+    EVENT_LAG = "EventLagSeconds"
+    """From a relay's batch to the table: what the recorder was behind."""
+    NEWS_LAG = "NewsLagSeconds"
+    """From the table to Slack: what the notifier was behind, for the oldest record of a batch."""
 
 
 class Census(BaseModel):

@@ -8,9 +8,10 @@ left to raise, so that AWS delivers it again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AwareDatetime, BaseModel, ValidationError
 
 from stationmaster.domain.bus import RELAY_BATCH_DETAIL_TYPE, RelayBatch, Unread, read_batch
 from stationmaster.domain.errors import RunNotFound, Unreadable
@@ -28,6 +29,12 @@ class DeadExecution(BaseModel):
     name: str
     status: str
     cause: str | None = None
+
+
+class _Sent(BaseModel):
+    """What every batch says of itself, also one whose events cannot be read."""
+
+    at: AwareDatetime
 
 
 def take_in(services: Services, event: Any) -> dict[str, int]:
@@ -56,6 +63,17 @@ def take_in(services: Services, event: Any) -> dict[str, int]:
     except Unreadable as exc:
         arrived.set_aside(f"the end of execution {dead.name}", str(exc))
     return arrived.answer()
+
+
+def sent_by_relay_at(event: Any) -> datetime | None:
+    """When a relay sent the batch that an event carries; None for any other event."""
+    arrived = event if isinstance(event, Mapping) else {}
+    if arrived.get("detail-type") != RELAY_BATCH_DETAIL_TYPE:
+        return None
+    try:
+        return _Sent.model_validate(arrived.get("detail")).at
+    except ValidationError:  # it was set aside
+        return None
 
 
 class _Arrived:

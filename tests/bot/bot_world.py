@@ -210,6 +210,9 @@ class TableStream:
     def next_batch(self) -> dict[str, Any]:
         answer = self._client.get_records(ShardIterator=self._iterator, Limit=1000)
         self._iterator = answer["NextShardIterator"]
+        for record in answer["Records"]:  # Lambda gives seconds
+            written = record["dynamodb"]["ApproximateCreationDateTime"]
+            record["dynamodb"]["ApproximateCreationDateTime"] = written.timestamp()
         return {"Records": answer["Records"]}
 
 

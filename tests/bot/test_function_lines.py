@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 import io
 import json
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any
 
 import pytest
-from awslambdaric.lambda_runtime_log_utils import JsonFormatter
 from bot_world import Person, Story, TableStream
 from recording_slack import Refusal
 
@@ -104,19 +103,8 @@ def test_lines_of_the_reaper_name_whom_it_has_helped(lines: Lines, story: Story)
     assert reaped["result"] == [story.run_id]
 
 
-@pytest.fixture
-def lines_of_lambda() -> Iterator[Lines]:
-    """What is written by the handler that Lambda's runtime gives to the root logger."""
-    written = io.StringIO()
-    handler = logging.StreamHandler(written)
-    handler.setFormatter(JsonFormatter())
-    logging.getLogger().addHandler(handler)
-    yield lambda: [json.loads(line) for line in written.getvalue().splitlines() if line]
-    logging.getLogger().removeHandler(handler)
-
-
 def test_lines_of_the_bot_name_the_run_of_a_command_and_of_a_button(
-    lines_of_lambda: Lines, person: Person, story: Story
+    lines: Lines, person: Person, story: Story
 ):
     story.begin()
 
@@ -124,9 +112,10 @@ def test_lines_of_the_bot_name_the_run_of_a_command_and_of_a_button(
     person.type("help")
     person.press("show_logs", json.dumps({"run_id": story.run_id}))
 
-    answered = [line for line in lines_of_lambda() if line["message"] == "request answered"]
+    answered = [line for line in lines() if line["message"] == "request answered"]
     assert [line.get("run_id") for line in answered] == [story.run_id, None, story.run_id]
     assert [line["status"] for line in answered] == [200, 200, 200]
+    assert {line["service"] for line in answered} == {"stationmaster"}
 
 
 def test_lines_of_the_notifier_name_the_runs_of_a_batch_and_the_one_it_tells_of(
@@ -147,3 +136,47 @@ def test_every_function_has_its_lines_read_here():
     others = {"recorder", "start-teardown", "reaper", "bot", "notifier"}
 
     assert {each.name for each in registry.FUNCTIONS} - {s.name for s in registry.STEPS} == others
+
+
+def figures_in(lines: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """What CloudWatch makes metrics of, a dictionary for each line that has any."""
+    return [
+        {each["Name"]: line[each["Name"]][0] for each in described["Metrics"]}
+        for line in lines
+        for described in line.get("_aws", {}).get("CloudWatchMetrics", [])
+    ]
+
+
+def test_bot_counts_what_it_answers_and_what_it_refuses(lines: Lines, person: Person):
+    person.type("help")
+    person.secret = "of-somebody-else"
+    person.type("help")
+
+    assert figures_in(lines()) == [{"Requests": 1}, {"RefusedRequests": 1}]
+
+
+def test_recorder_measures_how_far_behind_a_relay_it_is(lines: Lines, story: Story):
+    story.begin()
+
+    for number, sent_at in enumerate((datetime.now(UTC) - timedelta(hours=1), "no time")):
+        detail = {"run_id": story.run_id, "batch_id": f"b{number}", "at": str(sent_at)}
+        recorder.handler({"detail-type": RELAY_BATCH_DETAIL_TYPE, "detail": detail}, None)
+
+    (figures,) = figures_in(lines())
+    assert figures.keys() == {"EventLagSeconds"}
+    assert 3600 <= figures["EventLagSeconds"] < 7200
+
+
+def test_notifier_measures_how_far_behind_the_table_the_channel_is(
+    lines: Lines, stream: TableStream, story: Story
+):
+    story.begin()
+    batch = stream.next_batch()
+    for record in batch["Records"]:
+        record["dynamodb"]["ApproximateCreationDateTime"] -= 3600
+
+    notifier_handler.handler(batch, None)
+
+    (figures,) = figures_in(lines())
+    assert figures.keys() == {"NewsLagSeconds"}
+    assert 3600 <= figures["NewsLagSeconds"] < 7200

@@ -25,6 +25,13 @@ def call():
 
 guarded(call, keys={"run_id": "tiny-llama-1", "step": "prepare_run", "batch_id": 7})
 """
+OF_BOT = """
+from stationmaster.invocations import about
+from stationmaster.log_keys import learn
+
+with about("request", {}):
+    learn(run_id="tiny-llama-2")
+"""
 SAMPLED = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
 
 
@@ -46,16 +53,17 @@ def sent(daemon: socket.socket) -> list[dict]:
             return found
 
 
-def run(**variables: str) -> list[dict]:
+def run(script: str, **variables: str) -> list[dict]:
     environment = os.environ | {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", **variables}
     finished = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
     )
     return [json.loads(line) for line in finished.stdout.splitlines()]
 
 
 def test_trace_is_found_by_the_run_and_shows_calls_of_aws(daemon: socket.socket):
     (line,) = run(
+        SCRIPT,
         AWS_XRAY_DAEMON_ADDRESS=f"127.0.0.1:{daemon.getsockname()[1]}",
         LAMBDA_TASK_ROOT="/var/task",
         _X_AMZN_TRACE_ID=SAMPLED,
@@ -71,3 +79,18 @@ def test_trace_is_found_by_the_run_and_shows_calls_of_aws(daemon: socket.socket)
     )
     assert (of_aws["name"], of_aws["aws"]["operation"]) == ("sqs", "ListQueues")
     assert of_aws["parent_id"] == of_step["id"]
+
+
+def test_trace_of_a_request_is_found_by_the_run_that_it_was_learnt_to_be_about(
+    daemon: socket.socket,
+):
+    run(
+        OF_BOT,
+        AWS_XRAY_DAEMON_ADDRESS=f"127.0.0.1:{daemon.getsockname()[1]}",
+        LAMBDA_TASK_ROOT="/var/task",
+        _X_AMZN_TRACE_ID=SAMPLED,
+    )
+
+    (of_request,) = sent(daemon)
+    assert of_request["name"] == "request"
+    assert of_request["annotations"] == {"run_id": "tiny-llama-2"}

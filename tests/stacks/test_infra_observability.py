@@ -9,7 +9,7 @@ from typing import Any
 from infra_templates import Resource, Template, of_type, text_of
 
 from lambdas.registry import FUNCTIONS, MACHINES
-from stationmaster.domain.census import NAMESPACE, Census
+from stationmaster.domain.census import NAMESPACE, Census, Measure
 
 TOPIC = "arn:{Partition}:sns:{Region}:{AccountId}:stationmaster-alarms"
 
@@ -86,5 +86,5 @@ def test_dashboard_draws_every_figure_machine_and_function(resources: dict[str, 
     body = text_of(dashboard["Properties"]["DashboardBody"])
 
     json.loads(re.sub(r"\{(\w+)\}", r"\1", body))
-    for name in (*Census.model_fields, *MACHINES, *(each.name for each in FUNCTIONS)):
+    for name in (*Census.model_fields, *Measure, *MACHINES, *(each.name for each in FUNCTIONS)):
         assert name in body, name
