@@ -9,6 +9,7 @@ from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.plugins import Plugin, get_plugin
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.leaving_existing import taken_out_when_late
 from stationmaster.steps.live import live_cluster
 from stationmaster.steps.recording import check_time, of_pass
 from stationmaster.steps.stopping import raise_if_unwanted
@@ -63,6 +64,7 @@ def _ensure(cluster: LiveCluster, run_id: RunId | None, plugin: Plugin) -> Findi
         services.addons.ensure(cluster.cluster_id, addon, run_id=run_id)
     objects = plugin.render(cluster)
     if objects:
-        cluster.kubernetes.apply(objects)
+        with taken_out_when_late(services, cluster.cluster_id):
+            cluster.kubernetes.apply(objects)
     after = plugin.look(cluster)
     return finding if after.verdict is Verdict.GOOD else after

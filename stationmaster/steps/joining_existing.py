@@ -17,6 +17,7 @@ from stationmaster.inspection import Verdict
 from stationmaster.rendering.metadata import namespace
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
+from stationmaster.steps.leaving_existing import taken_out_when_late
 from stationmaster.steps.live import live_cluster
 from stationmaster.steps.recording import request_resource, resource_created
 
@@ -40,7 +41,8 @@ def ensure_in_existing(services: Services, cluster: Cluster) -> StepResult:
         cluster = _choose(services, cluster, kind)
     name = own_namespace(cluster_id)
     cluster = request_resource(services, cluster, ResourceKind.NAMESPACE, name)
-    services.kubernetes(cluster_id).apply([namespace()])
+    with taken_out_when_late(services, cluster_id):
+        services.kubernetes(cluster_id).apply([namespace()])
     cluster = resource_created(services, cluster, ResourceKind.NAMESPACE, name)
     for account in (RELAY, SAVER, STAGER):
         cluster = request_resource(services, cluster, ResourceKind.POD_IDENTITY, account)

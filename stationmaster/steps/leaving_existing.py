@@ -57,10 +57,12 @@ def release_in_existing(services: Services, cluster: Cluster) -> list[Left]:
 
 @contextmanager
 def taken_out_when_late(services: Services, cluster_id: ClusterId) -> Iterator[None]:
-    """Around what a run's step applies: the teardown does not wait for a run's workflow.
+    """Around what a step applies: the teardown does not wait for a run's workflow.
 
-    What arrives after the teardown has looked for the last time, all of it or a part, is taken out
-    of the EKS cluster of others at once. An EKS cluster of the product's own is gone by then.
+    For a cluster's own workflow it waits as long as a function may live (`verify_released`); a
+    request that hangs may arrive later still. What arrives after the teardown has looked for the
+    last time, all of it or a part, is taken out of the EKS cluster of others at once. An EKS
+    cluster of the product's own is gone by then.
     """
     try:
         yield

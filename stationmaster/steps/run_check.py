@@ -27,6 +27,7 @@ from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.metadata import LABEL_CHECK
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.leaving_existing import taken_out_when_late
 from stationmaster.steps.live import live_cluster
 from stationmaster.steps.recording import enter_cluster_phase, mirror_phase, of_pass
 from stationmaster.steps.removing import remove_labelled_jobs
@@ -117,7 +118,8 @@ def _start(cluster: LiveCluster, check: Check) -> None:
     wanted = {each["metadata"]["name"] for each in objects if each["kind"] in kinds}
     selector = {LABEL_CLUSTER_ID: cluster.cluster_id, LABEL_CHECK: check.NAME}
     remove_labelled_jobs(cluster.kubernetes, selector, but=wanted)
-    cluster.kubernetes.apply(objects)
+    with taken_out_when_late(cluster.services, cluster.cluster_id):
+        cluster.kubernetes.apply(objects)
 
 
 def _clean_up(services: Services, cluster: Cluster, check: str) -> None:
