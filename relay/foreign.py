@@ -106,7 +106,8 @@ _DDP_RESUMED = re.compile(rf"Resuming training from snapshot at Epoch {_N}")
 
 _IMAGENET = re.compile(rf"Epoch: ?\[{_N}\]\[ *{_N}/{_N}\]\s+Time\s+{_F}.{{0,200}}?\bLoss\s+{_F}")
 
-_TITAN = re.compile(rf"\bstep: *{_N}  +(.*\bloss: .*)$")
+# Its evaluations print "validate step:", with a loss that is not training's.
+_TITAN = re.compile(rf"(?<!validate )\bstep: *{_N}  +(.*\bloss: .*)$")
 _TITAN_TOTAL = re.compile(rf"\bTraining starts at step {_N}.{{0,300}}?\btotal steps:? {_N}")
 _TITAN_LOADED = re.compile(rf"\bLoading the checkpoint from (\S{{0,1000}}?step-{_N})\.?(?:\s|$)")
 _TITAN_FIELD = re.compile(rf"\b(loss|grad_norm|memory|tps|mfu|lr): *{_F}")

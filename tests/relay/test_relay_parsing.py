@@ -407,6 +407,24 @@ def test_progress_of_megatron_arrives_from_whichever_pod_prints_it():
     assert last.samples_per_s == pytest.approx(128 / 10.8)
 
 
+def test_read_torchtitan_0_3_0_reports_training_and_no_evaluation():
+    # torchtitan/components/metrics.py, log and log_validation, of torchtitan 0.3.0.
+    said = "[rank0]:[titan] 2026-01-01 00:00:00,000 - root - INFO - "
+    figures = "memory: 44.50GiB(56.25%)  tps: 5,762  "
+
+    events = read(
+        f"{said}Training starts at step 1",
+        f"{said}step:  1  loss: 12.27120  grad_norm:  4.1233  {figures}tflops: 333.68  mfu: 33.74%",
+        f"{said}validate step:  1  loss: 12.1034  {figures}",
+        f"{said}validate step: 50  loss:  6.6000  {figures}",
+        f"{said}step: 60  loss:  6.50000  grad_norm:  1.2500  {figures}tflops: 333.68  mfu: N/A",
+    )
+
+    reported = [event for event in events if isinstance(event, ProgressReported)]
+    assert [(event.step, event.loss_nats) for event in reported] == [(1, 12.2712), (60, 6.5)]
+    assert [event.mfu for event in reported] == [pytest.approx(0.3374), None]
+
+
 def test_read_foreign_resumes_are_reported():
     events = read(
         "Checkpoint loaded from ./checkpoints/llama_v2-50steps.",
