@@ -260,6 +260,17 @@ def test_tokens_that_are_made_up_need_no_tokenizer_and_are_said_to_teach_nothing
     assert any("nothing is learned" in note for note in make_plan(MEGATRON).warnings)
 
 
+@pytest.mark.parametrize("condition", ["Succeeded", "Failed"])
+def test_run_of_a_framework_has_run_once_its_job_has_ended(condition: str) -> None:
+    framework = make_request(recipe=MEGATRON, instance_type="p5.48xlarge")
+
+    # Its pods may be reported later than the job's end.
+    ended = make_run(RunPhase.SUBMITTING, request=framework, job_condition=condition)
+    assert ended.has_trained
+    assert not make_run(RunPhase.SUBMITTING, job_condition=condition).has_trained
+    assert not make_run(RunPhase.SUBMITTING, request=framework).has_trained
+
+
 def test_run_of_a_framework_is_no_run_of_the_own_trainer() -> None:
     request = make_request(recipe=MEGATRON, instance_type="p5.48xlarge")
     running = [(RunPhase.RUNNING, START)]

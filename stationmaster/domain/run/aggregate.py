@@ -148,11 +148,14 @@ class Run(State):
     def has_trained(self) -> bool:
         """Whether its pods have begun to train; of a command or framework, whether it has run.
 
-        What these print need not say that it trains, and what it writes is worth as much.
+        What these print need not say that it trains, and what it writes is worth as much. The end
+        of one that fails at once may be reported before its pods are.
         """
         if self.training_started_at is not None:
             return True
-        has_run = any(pod.was_up or pod.exit_code is not None for pod in self.pods.values())
+        has_run = self.job_condition in ("Succeeded", "Failed") or any(
+            pod.was_up or pod.exit_code is not None for pod in self.pods.values()
+        )
         return not self.request.uses_own_trainer and (
             has_run or self.entered(RunPhase.RUNNING) is not None
         )
