@@ -19,12 +19,14 @@ from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.job_kinds import JobKind
+from stationmaster.domain.names import own_namespace
 from stationmaster.domain.results import RunFacts
 from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.nccl_tests import render_nccl_tests
+from stationmaster.rendering.placing import placed
 from stationmaster.rendering.run_objects import EXAMPLE, render_all
 from stationmaster.rendering.saving import render_saving
 
@@ -72,8 +74,11 @@ def example(recipe: Recipe, *, kind: JobKind = JobKind.PYTORCH_JOB) -> str:
         channel_id="C0000000000",
         user_id="U0000000000",
     )
-    run_id = new_run_id(recipe.name, dedup_key="example")
+    is_guest = kind is JobKind.TRAIN_JOB  # only clusters of others have these
+    run_id = new_run_id(recipe.name, dedup_key="guest" if is_guest else "example")
     objects = render_all(request, run_id=run_id, kind=kind)
+    if is_guest:
+        objects = [placed(item, own_namespace(ClusterId(run_id))) for item in objects]
     return _HEADER.format(name=recipe.name) + to_yaml(objects)
 
 
