@@ -76,18 +76,21 @@ def send_figures(figures: Mapping[str, float], *, deployment: str) -> None:
 
 @contextmanager
 def _traced(what: str) -> Iterator[None]:
-    """A part of the function's trace, which X-Ray finds by the keys that are bound at its end."""
+    """A part of the function's trace, which X-Ray finds by the keys that are bound in it."""
     tracer = _tracer()
     if tracer is None:
         yield
         return
     with tracer.provider.in_subsegment(name=what) as part:
-        try:
-            yield
-        finally:
-            for key, value in bound_keys().items():
-                if isinstance(value, str):
-                    part.put_annotation(key=key, value=value)
+        _annotate(part)
+        yield
+        _annotate(part)  # with what was learnt meanwhile
+
+
+def _annotate(part: Any) -> None:
+    for key, value in bound_keys().items():
+        if isinstance(value, str):
+            part.put_annotation(key=key, value=value)
 
 
 @cache
