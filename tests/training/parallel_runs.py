@@ -34,7 +34,7 @@ from training.task import IGNORED_LABEL, Batch
 from training.trainer import Trainer
 from training.watchdog import Watchdog
 
-STEPS = 50
+STEPS = 20
 _RESULTS = "results.json"
 
 
