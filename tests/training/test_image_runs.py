@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from forked_ranks import start_ranks
 from trainer_runs import Lines, parse_lines
 
@@ -40,6 +41,8 @@ def _train(output_dir: Path, cache: Path, *overrides: str) -> tuple[int, Lines, 
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
         code = main(arguments, {"STATIONMASTER_CACHE_DIR": str(cache)})
     signal.signal(signal.SIGTERM, before)
+    if dist.is_initialized():  # a failed run leaves its group, and ends with its process
+        dist.destroy_process_group()
     return code, parse_lines(out.getvalue()), err.getvalue()
 
 
