@@ -2,7 +2,7 @@
 # See whether everything that the images install from PyPI exists for their Pythons and machines:
 #   container/resolve.sh [UV]
 # It asks the package index, downloads nothing but metadata, and takes about a minute. Run it after a
-# change of constraints.txt, pyproject.toml or container/megatron/requirements.txt.
+# change of constraints.txt, pyproject.toml or a requirements.txt below container/.
 set -euo pipefail
 
 uv=${1:-uv}
@@ -22,3 +22,4 @@ resolve 3.12 x86_64 "${trainer[@]}" pyproject.toml
 resolve 3.13 x86_64 --constraint constraints.txt --extra relay pyproject.toml
 resolve 3.13 aarch64 --constraint constraints.txt --extra relay pyproject.toml
 resolve 3.12 x86_64 container/megatron/requirements.txt
+resolve 3.12 x86_64 container/torchtitan/requirements.txt

@@ -81,6 +81,12 @@ IMAGES: Final = {
         nccl=_OF_THE_SYSTEM,
         caches=_GPU_CACHES,
     ),
+    "torchtitan": Expected(
+        modules=("torch", "huggingface_hub", "torchtitan.models.llama3.config_registry"),
+        programs=("torchrun", "fi_info"),
+        nccl=_IN_ITS_OWN_PYTHON,
+        caches=_GPU_CACHES,
+    ),
     "nccl-tests": Expected(
         programs=("/opt/nccl-tests/build/all_reduce_perf", "mpirun", "fi_info"),
         nccl="/opt/nccl/build",

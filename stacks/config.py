@@ -51,7 +51,9 @@ class StageConfig(BaseModel):
         description="prefix of the functions', their roles' and the state machines' names",
     )
     image_tag: str = Field(default="0.1.0", description="tag that container/build.sh pushed")
-    more_images: tuple[Literal["cpu", "dlc", "megatron", "nccl-tests", "nemo"], ...] = Field(
+    more_images: tuple[
+        Literal["cpu", "dlc", "megatron", "nccl-tests", "nemo", "torchtitan"], ...
+    ] = Field(
         default=(), description="images that are built and kept besides those that every run takes"
     )
     kubernetes_version: str = Field(

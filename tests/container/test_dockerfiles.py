@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stacks.config import StageConfig
 from stationmaster.diagnosis.lint.versions import defects_of
 from stationmaster.rendering.nccl_tests import IMAGE as NCCL_TESTS_IMAGE
 
@@ -107,6 +108,12 @@ def test_image_is_built_from_the_versions_of_the_one_file(image: str) -> None:
     assert arguments(image) <= set(versions())
     assert {base.strip("${}") for base in bases} <= arguments(image)
     assert all(base.startswith("${") for base in bases)
+
+
+def test_each_image_that_not_all_deployments_need_can_be_asked_for() -> None:
+    further = [image for image in IMAGES if image not in ("training", "relay")]
+
+    assert StageConfig.model_validate({"more_images": further}).more_images == tuple(further)
 
 
 def test_each_version_is_used_and_names_one_thing_for_all_time() -> None:
