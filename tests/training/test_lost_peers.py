@@ -84,7 +84,7 @@ def join_without_the_peer(_rank: int, arguments: list[str], environ: dict[str, s
 
 
 def test_rank_that_hangs_while_it_joins_the_others_ends_itself(workspace: Workspace) -> None:
-    arguments = workspace.arguments("steps=1", "--watchdog-slow", "1")
+    arguments = workspace.arguments("steps=1", "--watchdog-slow", "1", "--watchdog-floor", "1")
 
     with pytest.raises(ProcessExitedException) as ended:
         start_ranks(join_without_the_peer, arguments, workspace.environ(), world_size=1)
