@@ -1,8 +1,8 @@
 """python -m bench.sweeps.forked_programs SOCKET
 
-Forks the relay and the other programs of its image, for the pods of played runs, from one process
+Forks the relay and the other programs of its image, for pods of simulated runs, from one process
 that has imported what they use. Imports are most of what such a program costs, and a third of a
-played run; what they then do, and with which environment, is as if each had been started.
+simulated run; what they then do, and with which environment, is as if each had been started.
 
 `add_python` leaves a `python` in a folder of programs. For `python -m` one of PROGRAMS it hands its
 files, environment and directory to that process, passes signals on, and ends as the program ends;

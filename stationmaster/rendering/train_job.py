@@ -68,14 +68,14 @@ def render(spec: JobSpec) -> list[KubernetesObject]:
 
 
 def parts(name: str) -> list[tuple[str, str, str]]:
-    """The job first: Trainer goes on with what it has noted of a runtime that is gone."""
+    """The job first: Trainer keeps working with its copy of a runtime that was deleted."""
     return [(API_VERSION, KIND.value, name), (API_VERSION, RUNTIME, name)]
 
 
 def conditions(job: Mapping[str, Any]) -> list[JobCondition]:
     """Those of Trainer in shared words, and Running, which it says by a number only.
 
-    A job that goes on after a suspension runs anew: its time is that of the going on.
+    A job that resumes after a suspension runs anew: its time is that of the resumption.
     """
     found = [
         JobCondition(

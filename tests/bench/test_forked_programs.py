@@ -1,4 +1,4 @@
-"""The quick `python` of played runs: what it starts behaves as if the real one had started it."""
+"""The quick `python` of simulated runs: what it starts behaves as if the real one had done so."""
 
 from __future__ import annotations
 
