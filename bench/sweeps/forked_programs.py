@@ -111,14 +111,15 @@ def _import_what_they_use() -> None:
 
     import local.service_models  # noqa: F401  # clients find their models in memory
 
-    for program in PROGRAMS:
-        importlib.import_module(program if "." in program else f"{program}.__main__")
+    modules = [program if "." in program else f"{program}.__main__" for program in PROGRAMS]
+    for module in modules:
+        importlib.import_module(module)
     for service in ("events", "s3"):
         # Made for what is read on the way; it is never called.
         boto3.client(service, "us-west-2", aws_access_key_id="-", aws_secret_access_key="-")
     boto3.DEFAULT_SESSION = None
-    for program in PROGRAMS:  # each runs anew, as the main module
-        sys.modules.pop(program if "." in program else f"{program}.__main__")
+    for module in modules:  # each runs anew, as the main module
+        sys.modules.pop(module)
     gc.collect()
     gc.freeze()
 

@@ -1,4 +1,4 @@
-"""What controllers that own pods share: owner references, their pods, creating and deleting them.
+"""What controllers of owners share: their status, owner references, their pods.
 
 Used by the workload controllers and the PyTorchJob operator.
 """
@@ -13,7 +13,17 @@ from typing import Any
 from local.cluster.api import resources
 from local.cluster.api.metadata import clone
 from local.cluster.api.objects import Objects
-from local.cluster.api.resources import Object
+from local.cluster.api.resources import Object, Resource
+
+
+def write_status(objects: Objects, resource: Resource, owner: Object, status: Object) -> None:
+    """Write the status of an object that is still there; only its controller writes it."""
+    metadata = owner["metadata"]
+
+    def change(stored: Object) -> None:
+        stored["status"] = status
+
+    objects.modify(resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"])
 
 
 def owner_reference(owner: Object) -> Object:

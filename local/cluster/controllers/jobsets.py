@@ -13,9 +13,15 @@ from local.cluster import infrastructure
 from local.cluster.api import resources
 from local.cluster.api.metadata import clone, timestamp
 from local.cluster.api.objects import Objects
-from local.cluster.api.resources import Object, Resource
+from local.cluster.api.resources import Object
 from local.cluster.api.store import Change
-from local.cluster.controllers.children import controller_of, is_going, owned, owner_reference
+from local.cluster.controllers.children import (
+    controller_of,
+    is_going,
+    owned,
+    owner_reference,
+    write_status,
+)
 from local.cluster.controllers.controller import Controller, Key
 from local.cluster.events import EventRecorder
 from local.cluster.labels import JOBSET_LABEL, JOBSET_NAME_LABEL
@@ -77,18 +83,8 @@ class JobSetController(Controller):
         status = clone(item.get("status") or {})
         self._step(item, status)
         if status != (item.get("status") or {}):
-            self._write(resource, item, status)
+            write_status(self.objects, resource, item, status)
         return None
-
-    def _write(self, resource: Resource, item: Object, status: Object) -> None:
-        metadata = item["metadata"]
-
-        def change(stored: Object) -> None:
-            stored["status"] = status
-
-        self.objects.modify(
-            resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"]
-        )
 
     def _step(self, item: Object, status: Object) -> None:
         attempt = status.setdefault("restarts", 0)

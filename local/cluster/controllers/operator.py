@@ -16,10 +16,10 @@ from local.cluster.api import resources
 from local.cluster.api.admission import RESOURCE_KEY as JOBS_KEY
 from local.cluster.api.metadata import clone, timestamp
 from local.cluster.api.objects import Objects
-from local.cluster.api.resources import Object, Resource
+from local.cluster.api.resources import Object
 from local.cluster.api.store import Change
 from local.cluster.controllers import jobstatus, replicas
-from local.cluster.controllers.children import controller_of, is_going, owned, phase
+from local.cluster.controllers.children import controller_of, is_going, owned, phase, write_status
 from local.cluster.controllers.controller import Controller, Key
 from local.cluster.controllers.jobreplicas import JobReplicas, role_of
 from local.cluster.controllers.replicas import MASTER, WORKER
@@ -75,18 +75,8 @@ class PyTorchJobController(Controller):
         pods = owned(self.objects, resources.PODS, job)
         again_s = self._step(job, policy, status, pods)
         if status != (job.get("status") or {}):
-            self._write(resource, job, status)
+            write_status(self.objects, resource, job, status)
         return again_s
-
-    def _write(self, resource: Resource, job: Object, status: Object) -> None:
-        metadata = job["metadata"]
-
-        def change(stored: Object) -> None:
-            stored["status"] = status
-
-        self.objects.modify(
-            resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"]
-        )
 
     def _step(
         self, job: Object, policy: Object, status: Object, pods: list[Object]

@@ -17,10 +17,15 @@ from local.cluster.api import resources
 from local.cluster.api.errors import ApiError
 from local.cluster.api.metadata import clone
 from local.cluster.api.objects import Objects
-from local.cluster.api.resources import Object, Resource
+from local.cluster.api.resources import Object
 from local.cluster.api.store import Change
 from local.cluster.api.trainer_admission import NODE, RUNTIMES, STEP_LABEL, TRAIN_JOBS
-from local.cluster.controllers.children import controller_of, is_going, owner_reference
+from local.cluster.controllers.children import (
+    controller_of,
+    is_going,
+    owner_reference,
+    write_status,
+)
 from local.cluster.controllers.controller import Controller, Key
 from local.cluster.controllers.jobsets import JOB_SETS, condition_of, set_condition
 from local.cluster.events import EventRecorder
@@ -69,18 +74,8 @@ class TrainJobController(Controller):
                 again_s = _RETRY_S
         self._say(job, status)
         if status != (job.get("status") or {}):
-            self._write(resource, job, status)
+            write_status(self.objects, resource, job, status)
         return again_s
-
-    def _write(self, resource: Resource, job: Object, status: Object) -> None:
-        metadata = job["metadata"]
-
-        def change(stored: Object) -> None:
-            stored["status"] = status
-
-        self.objects.modify(
-            resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"]
-        )
 
     def _make(self, job: Object) -> None:
         """Make the JobSet, or bring its suspension in line."""

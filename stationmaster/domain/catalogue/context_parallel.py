@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 from stationmaster.domain.catalogue.models import LanguageModel
-from stationmaster.domain.catalogue.tensor_parallel import words_of
+from stationmaster.domain.catalogue.tensor_parallel import refuse_whole_weights, words_of
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.errors import BadParameter
 
@@ -47,11 +47,7 @@ def check_context_parallel(training: LanguageTraining, model: LanguageModel, *, 
             f"sequence_length={training.sequence_length:,} does not divide by "
             f"{_divisor(size, split)}; {remedy}"
         )
-    if training.parallelism == "ddp":
-        raise BadParameter(
-            f"{typed} does not work with parallelism=ddp, which keeps whole weights on every GPU; "
-            "use parallelism=full or hybrid"
-        )
+    refuse_whole_weights(training, typed)
 
 
 def possible_parts(model: LanguageModel, training: LanguageTraining) -> tuple[int, ...]:

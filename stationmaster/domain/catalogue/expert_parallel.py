@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from stationmaster.domain.catalogue.models import LanguageModel
-from stationmaster.domain.catalogue.tensor_parallel import words_of
+from stationmaster.domain.catalogue.tensor_parallel import refuse_whole_weights, words_of
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.sizes import counted
@@ -42,11 +42,7 @@ def check_expert_parallel(training: LanguageTraining, model: LanguageModel, *, n
         raise BadParameter(
             f"{typed} does not divide the {model.experts} experts of {name}; {remedy}"
         )
-    if training.parallelism == "ddp":
-        raise BadParameter(
-            f"{typed} does not work with parallelism=ddp, which keeps whole weights on every GPU; "
-            "use parallelism=full or hybrid"
-        )
+    refuse_whole_weights(training, typed)
 
 
 def uneven_experts(model: LanguageModel, size: int, *, shards: int) -> str | None:

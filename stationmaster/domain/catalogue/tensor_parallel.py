@@ -43,11 +43,7 @@ def check_tensor_parallel(training: LanguageTraining, model: LanguageModel, *, n
         if number % size:
             remedy = words_of(possible_sizes(model, training))
             raise BadParameter(f"{typed} does not divide the {number:,} {what} of {name}; {remedy}")
-    if training.parallelism == "ddp":
-        raise BadParameter(
-            f"{typed} does not work with parallelism=ddp, which keeps whole weights on every GPU; "
-            "use parallelism=full or hybrid"
-        )
+    refuse_whole_weights(training, typed)
     if training.compile:
         raise BadParameter(
             f"{typed} does not work with compile=true: torch.compile computes wrong gradients of "
@@ -72,6 +68,19 @@ def _split_numbers(model: LanguageModel, training: LanguageTraining) -> tuple[tu
         (model.vocab_size, "entries of the vocabulary"),
         (training.sequence_length, "tokens of a sequence"),
     )
+
+
+def refuse_whole_weights(training: LanguageTraining, typed: str) -> None:
+    """Refuse DDP beside a key that shares weights or samples out, as it was typed.
+
+    Raises:
+        BadParameter: naming the key, and what to use.
+    """
+    if training.parallelism == "ddp":
+        raise BadParameter(
+            f"{typed} does not work with parallelism=ddp, which keeps whole weights on every GPU; "
+            "use parallelism=full or hybrid"
+        )
 
 
 def words_of(sizes: Sequence[int]) -> str:

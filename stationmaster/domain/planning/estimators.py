@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from stationmaster.domain.catalogue.framework_training import MegatronTraining
 from stationmaster.domain.planning import memory, speed
 from stationmaster.domain.planning.frameworks import megatron
 from stationmaster.domain.planning.layout import Layout
@@ -14,35 +15,31 @@ from stationmaster.domain.planning.speed import StepTime
 
 def memory_of(layout: Layout) -> Memory:
     """What training holds on each GPU, or in each CPU process."""
-    match layout.recipe.framework:
-        case "megatron-lm" | "megatron-bridge":
-            return megatron.memory_of(layout)
-        case _:
-            return memory.memory_of(layout)
+    if _is_megatrons(layout):
+        return megatron.memory_of(layout)
+    return memory.memory_of(layout)
 
 
 def step_time(layout: Layout) -> StepTime:
     """How long an optimizer step takes."""
-    match layout.recipe.framework:
-        case "megatron-lm" | "megatron-bridge":
-            return megatron.step_time(layout)
-        case _:
-            return speed.step_time(layout)
+    if _is_megatrons(layout):
+        return megatron.step_time(layout)
+    return speed.step_time(layout)
 
 
 def assumed_mfu(layout: Layout) -> float | None:
     """Part of the GPUs' peak that the estimate counts on; None where it estimates otherwise."""
-    match layout.recipe.framework:
-        case "megatron-lm" | "megatron-bridge":
-            return megatron.assumed_mfu(layout)
-        case _:
-            return speed.assumed_mfu(layout)
+    if _is_megatrons(layout):
+        return megatron.assumed_mfu(layout)
+    return speed.assumed_mfu(layout)
 
 
 def checkpoint_bytes(layout: Layout) -> float:
     """Size of one checkpoint on the file system."""
-    match layout.recipe.framework:
-        case "megatron-lm" | "megatron-bridge":
-            return megatron.checkpoint_bytes(layout)
-        case _:
-            return memory.checkpoint_bytes(layout)
+    if _is_megatrons(layout):
+        return megatron.checkpoint_bytes(layout)
+    return memory.checkpoint_bytes(layout)
+
+
+def _is_megatrons(layout: Layout) -> bool:
+    return isinstance(layout.recipe.training, MegatronTraining)
