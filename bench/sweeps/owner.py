@@ -165,7 +165,7 @@ class Owner:
 
     @contextmanager
     def with_trainer(self) -> Iterator[None]:
-        """Have Kubeflow Trainer v2 in place of the Training Operator for a while."""
+        """Have Kubeflow Trainer v2 in place of the Training Operator inside the block."""
         operator = ("apps/v1", "Deployment")
         with kubernetes.config.new_client_from_config(str(self.kubeconfig)) as api:
             gateway = KubernetesGateway(api)

@@ -75,9 +75,9 @@ def test_pods_are_those_of_a_pytorch_job_but_for_how_they_meet(given: dict[str, 
     ours, theirs = pod_of(runtime), pytorch_pod(spec(**given))
     (container,), (other,) = ours["spec"]["containers"], theirs["spec"]["containers"]
     assert ours["metadata"] == theirs["metadata"]
-    told = {"PET_RDZV_CONF", "PYTHONUNBUFFERED", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"}
+    own = {"PET_RDZV_CONF", "PYTHONUNBUFFERED", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"}
     known = variables(ours)
-    assert {name: value for name, value in known.items() if name not in told} == variables(theirs)
+    assert {name: value for name, value in known.items() if name not in own} == variables(theirs)
     assert not RESERVED & known.keys()
     for field in ("image", "command", "resources", "securityContext", "volumeMounts"):
         assert container[field] == other[field]

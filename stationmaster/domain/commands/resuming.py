@@ -176,7 +176,7 @@ def _of_recipe(key: str, saved: SavedRun) -> SavedRun:
     if not saved.request.uses_own_trainer:
         name = FRAMEWORK_NAMES[saved.request.resolved.framework]
         raise NotPossibleNow(
-            f"{key}={saved.run_id}: {name} trained that run, and no run goes on from its "
+            f"{key}={saved.run_id}: {name} trained that run, and no run continues from its "
             f"checkpoints; stationmaster results {saved.run_id} --to DIR downloads them"
         )
     return saved
