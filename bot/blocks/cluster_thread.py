@@ -106,7 +106,7 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
         case cl.PassBegan():
             return _pass_line(event, cluster)
         case cl.PassFailed():
-            why = md.escape(event.reason, 300)
+            why = md.escape(event.reason, 600)
             return f"{md.FAILED} no new size, back to {counted(event.nodes, 'node')}: {why}"
         case cl.SizeSettled():
             return settled_line(event)

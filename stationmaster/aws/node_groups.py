@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ConfigDict
@@ -73,6 +74,8 @@ class NodeGroup(BaseModel):
     failure: str = ""
     failed_attempts: int = 0
     """How often in a row its instances could not be launched, up to now."""
+    failed_at: datetime | None = None
+    """When the newest of these attempts began."""
 
     @property
     def lacks_instances(self) -> bool:
@@ -88,6 +91,10 @@ class NodeGroup(BaseModel):
     def keeps_failing(self) -> bool:
         """Whether launching its instances fails again and again, which EKS has not reported yet."""
         return self.status == "CREATING" and self.failed_attempts >= _ATTEMPTS
+
+    def has_failed_since(self, moment: datetime) -> bool:
+        """Whether its instances could not be launched after a moment, and none was since."""
+        return self.failed_at is not None and self.failed_at >= moment
 
     @property
     def remedy(self) -> str:

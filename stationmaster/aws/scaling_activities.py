@@ -46,7 +46,11 @@ class ScalingActivities:
         attempts = len({each["StartTime"] for each in failures})
         said = str(failures[0].get("StatusMessage", ""))
         return found.model_copy(
-            update={"failure": found.failure or said, "failed_attempts": attempts}
+            update={
+                "failure": found.failure or said,
+                "failed_attempts": attempts,
+                "failed_at": max(each["StartTime"] for each in failures),
+            }
         )
 
     def _activities(self, name: str) -> Iterable[Mapping[str, Any]]:

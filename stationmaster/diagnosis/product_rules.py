@@ -79,8 +79,9 @@ RULES: Final = (
     Rule(
         id="not-created",
         where=_SAID,
-        hint="could not create",
-        pattern=r"(?:EKS|FSx) could not create (?P<what>file system|cluster|node group|add-on)",
+        hint="could not create|could not resize",
+        pattern=r"(?:EKS|FSx) could not (?:create|resize) "
+        r"(?P<what>file system|cluster|node group|add-on)",
         rank=Rank.STEP,
         diagnosis="AWS gave up on the {what}",
         remedy="`/train preflight {recipe}` checks quotas, rights and zones; then type its command "

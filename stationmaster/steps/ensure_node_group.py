@@ -21,6 +21,7 @@ from stationmaster.domain.planning.cost import node_group_price
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.degraded import lacks_wanted_nodes
 from stationmaster.steps.live import live_cluster
 from stationmaster.steps.recording import (
     check_time,
@@ -87,7 +88,7 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
         return NOT_READY
     if node_group == TRAINING_NODE_GROUP and is_asked_for_all(cluster, found):
         return READY if settle_size(services, cluster, found) else NOT_READY
-    if found.status in ("CREATING", "UPDATING"):
+    if found.status in ("CREATING", "UPDATING", "DEGRADED"):
         found = services.scaling_activities.add_to(found)
     is_training = node_group == TRAINING_NODE_GROUP
     is_full = is_training and found.lacks_instances and may_change_zone(services, cluster)
@@ -95,10 +96,11 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
         if is_full:
             try_next_zone(services, cluster, found)
             return NOT_READY
-        raise ResourceFailed(
-            f"EKS could not create node group {node_group} of "
-            f"{_shape(cluster, node_group)}: {found.why_failed}"
-        )
+        shape = _shape(cluster, node_group)
+        what = f"create node group {node_group} of {shape}"
+        if cluster.resizes_from is not None and is_training:
+            what = f"resize node group {node_group} to {shape}"
+        raise ResourceFailed(f"EKS could not {what}: {found.why_failed}")
     if found.status not in ("ACTIVE", "DEGRADED"):
         check_time(
             services,
@@ -117,8 +119,7 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
 
 def _has_failed(cluster: Cluster, found: NodeGroup) -> bool:
     """Whether EKS says so."""
-    is_degraded = found.status == "DEGRADED" and not has_settled(cluster)
-    return found.status == "CREATE_FAILED" or is_degraded
+    return found.status == "CREATE_FAILED" or lacks_wanted_nodes(cluster, found)
 
 
 def _next_try(found: NodeGroup) -> str:

@@ -27,9 +27,9 @@ from stationmaster.domain.cluster.replacing import (
 from stationmaster.domain.errors import NodesToReplace, ResourceFailed
 from stationmaster.inspection import LiveCluster
 from stationmaster.services import Services
+from stationmaster.steps.degraded import lacks_wanted_nodes
 from stationmaster.steps.live import live_cluster
 from stationmaster.steps.recording import check_time
-from stationmaster.steps.settling import has_settled
 
 if TYPE_CHECKING:
     from stationmaster.aws.node_groups import NodeGroup
@@ -130,7 +130,7 @@ def replace_nodes(services: Services, cluster: Cluster, found: NodeGroup) -> boo
     last = begun[-1]
     what = f"node {last.node} failed check {last.check} ({last.reason}) and no other one has come"
     found = services.scaling_activities.add_to(found)
-    is_degraded = found.status == "DEGRADED" and not has_settled(cluster)
+    is_degraded = lacks_wanted_nodes(cluster, found)
     if is_degraded or (found.failed_attempts > 1 and found.lacks_instances):
         raise ResourceFailed(f"{what}: {found.why_failed}")
     check_time(

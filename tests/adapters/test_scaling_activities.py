@@ -77,3 +77,5 @@ def test_newest_message_says_what_is_lacking(
 def test_group_that_is_gone_has_tried_nothing_and_health_issues_are_kept() -> None:
     assert looked_at(refusal="ValidationError").failed_attempts == 0
     assert looked_at(activity("Failed", 1), failure="Code: of EKS").failure == "Code: of EKS"
+    two = (activity("Failed", 3), activity("Failed", 2))
+    assert (looked_at(*two).failed_at, looked_at().failed_at) == (3, None)

@@ -7,10 +7,12 @@ from datetime import timedelta
 
 import pytest
 from aws_steps import Account, account, endpoint  # noqa: F401
+from factories import START, make_cluster
 from kill_acts import dies, finish, of_cluster, passes, sizes
 from kill_givens import to_be_resized
 from kill_points import alone  # noqa: F401
 
+from stationmaster.aws.node_groups import NodeGroup
 from stationmaster.cluster_upkeep import begin_pass
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.events import ClusterPhase
@@ -20,6 +22,7 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_cluster import conclude_cluster
+from stationmaster.steps.degraded import lacks_wanted_nodes
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.live import live_cluster
@@ -98,6 +101,24 @@ def test_resize_that_aws_has_no_capacity_for_goes_back_and_says_why(account: Acc
     assert account.cluster.resize_failure == "no capacity"
     assert (sizes(account), price(account)) == (4, before)
     assert len(account.events("cluster.pass_failed")) == 1
+    begin_pass(account.services, account.cluster, nodes=4)
+    assert account.call(ensure_node_group, node_group="training"), "it is still DEGRADED"
+
+
+@pytest.mark.parametrize(("minutes", "lacks"), [(-1, False), (1, True)])
+def test_group_degraded_by_an_earlier_resize_fails_a_later_one_for_new_attempts(minutes, lacks):
+    began = START + timedelta(hours=1)
+    resized = {
+        "resizes_from": 4,
+        "earlier_sizes": [(START, 4), (START, 6), (began, 4)],
+        "phases": [(ClusterPhase.PROVISIONING, began)],
+    }
+    cluster = make_cluster(ClusterPhase.PROVISIONING, nodes=6).model_copy(update=resized)
+    attempted = began + timedelta(minutes=minutes)
+    found = NodeGroup(name="training", status="DEGRADED", failed_attempts=1, failed_at=attempted)
+
+    assert lacks_wanted_nodes(cluster, found) is lacks
+    assert lacks_wanted_nodes(cluster, found.model_copy(update={"name": "system"}))
 
 
 def test_pass_that_crashed_fails_the_cluster_by_its_own_name(account: Account):

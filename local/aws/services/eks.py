@@ -278,11 +278,13 @@ class EksService(InsideCluster):
             if "node-group-short" in self.emulation.faults:
                 self._launch(group, leave_out=1)
                 self._report_active(cluster, group)
+            self._nodes.fail_to_launch(group, shortage["message"])
             return
         self._nodes.terminate(group, keep=wanted)
         self._launch(group)
-        # EKS takes back what it said of a group's health only some time after its cause is gone.
-        if "node-group-short" not in self.emulation.faults:
+        # EKS takes back what it said of a group's health only when the group has grown again, not
+        # when it lacks no node any more: https://github.com/aws/containers-roadmap/issues/2326
+        if wanted > have:
             group.described["health"] = {"issues": []}
         has_issues = bool(group.described["health"]["issues"])
         group.described["status"] = "DEGRADED" if has_issues else "ACTIVE"
