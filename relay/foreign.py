@@ -108,7 +108,10 @@ _IMAGENET = re.compile(rf"Epoch: ?\[{_N}\]\[ *{_N}/{_N}\]\s+Time\s+{_F}.{{0,200}
 
 # Its evaluations print "validate step:", with a loss that is not training's.
 _TITAN = re.compile(rf"(?<!validate )\bstep: *{_N}  +(.*\bloss: .*)$")
-_TITAN_TOTAL = re.compile(rf"\bTraining starts at step {_N}.{{0,300}}?\btotal steps:? {_N}")
+# Newer versions name the total before they say where they start.
+_TITAN_TOTAL = re.compile(
+    rf"\b(?:Training starts at step|Trainer is initialized with)\b.{{0,300}}?\btotal steps:? {_N}"
+)
 _TITAN_LOADED = re.compile(rf"\bLoading the checkpoint from (\S{{0,1000}}?step-{_N})\.?(?:\s|$)")
 _TITAN_FIELD = re.compile(rf"\b(loss|grad_norm|memory|tps|mfu|lr): *{_F}")
 
@@ -240,7 +243,7 @@ def _titan(text: str) -> Finding | None:
             learning_rate=number(fields.get("lr")),
         )
     if match := _TITAN_TOTAL.search(text):
-        return TotalSteps(int(match[2]))
+        return TotalSteps(int(match[1]))
     if match := _TITAN_LOADED.search(text):
         return Resumed(int(match[2]), match[1])
     if match := _FSDP_LOADED.search(text):

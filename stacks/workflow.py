@@ -181,6 +181,7 @@ class WorkflowStack(cdk.Stack):
             relay_image=images.relay_image,
             megatron_image=images.framework_images.get("megatron", ""),
             nemo_image=images.framework_images.get("nemo", ""),
+            torchtitan_image=images.framework_images.get("torchtitan", ""),
             relay_replicas=config.relay_replicas,
             slack_secret_id=data.slack_secret.secret_arn,
             hugging_face_secret_id=data.hugging_face_secret.secret_arn,

@@ -134,6 +134,9 @@ class Settings(BaseModel):
         description="image of the recipes that Megatron-Bridge trains, which also converts "
         "published weights for Megatron-LM; none without it",
     )
+    torchtitan_image: str = Field(
+        default="", description="image of the recipes that torchtitan trains; none without it"
+    )
     relay_image: str = RELAY_IMAGE
     relay_replicas: int = Field(
         default=2, ge=1, le=3, description="relays of a run, on different nodes; one of them sends"
@@ -207,6 +210,8 @@ class Settings(BaseModel):
                 return self.megatron_image
             case "megatron-bridge":
                 return self.nemo_image
+            case "torchtitan":
+                return self.torchtitan_image
             case "fsdp" | "ddp" | "torch-elastic":
                 return self.training_image
 

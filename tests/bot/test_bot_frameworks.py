@@ -36,8 +36,19 @@ def test_plan_shows_what_it_would_take_and_that_the_image_is_missing(person):
     assert "tokens/s" in text
 
 
-def test_deployment_with_the_image_starts_it(person, services, with_image):
-    answer = person.type(WORDS)
+@pytest.mark.parametrize(
+    ("recipe", "variable"),
+    [
+        ("megatron-llama3-8b", "STATIONMASTER_MEGATRON_IMAGE"),
+        ("torchtitan-llama3.1-8b", "STATIONMASTER_TORCHTITAN_IMAGE"),
+    ],
+)
+def test_deployment_with_the_image_starts_it(
+    person, services, settings, monkeypatch, recipe, variable
+):
+    monkeypatch.setenv(variable, IMAGE)
+
+    answer = person.type(f"{recipe} nodes=2")
 
     (run,) = services.runs.list_recent()
     assert run.phase is RunPhase.REQUESTED

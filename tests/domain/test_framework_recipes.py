@@ -46,7 +46,7 @@ def refusal(text: str, **asked: Any) -> UserError:
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_framework_has_no_key_of_the_own_trainer_that_it_ignores(name: str) -> None:
-    ignored = {"optimizer", "momentum", "compile", "cpu_offload", "profile", "document_mask"}
+    ignored = {"optimizer", "momentum", "cpu_offload", "profile", "document_mask", "parallelism"}
 
     assert not ignored & set(CATALOGUE[name].keys)
     assert str(refusal(f"{name} cpu_offload=true")).startswith(
@@ -68,7 +68,10 @@ def test_framework_has_no_small_preset(name: str) -> None:
             "pipeline_parallel=5",
             "5 does not divide the model's 32 layers; use 1, 2, 4, 8, 16 or 32",
         ),
-        ("sequence_length=8190 context_parallel=2", "8190 is no multiple of 8, .* use 8192"),
+        (
+            "sequence_length=8190 context_parallel=2",
+            "8190 is no multiple of 8, .* with tensor_parallel=2 and context_parallel=2; use 8192",
+        ),
         ("eval_every=10 eval_steps=0", "eval_every=10 needs batches .* add e.g. eval_steps=10"),
         ("warmup_steps=101", "warmup_steps=101 is more than steps=100"),
         ("tensor_parallel=8 instance=g6e.12xlarge", "the 4 of a g6e.12xlarge .* use 1 or 2 or 4"),

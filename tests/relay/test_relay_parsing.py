@@ -408,11 +408,14 @@ def test_progress_of_megatron_arrives_from_whichever_pod_prints_it():
 
 
 def test_read_torchtitan_0_3_0_reports_training_and_no_evaluation():
-    # torchtitan/components/metrics.py, log and log_validation, of torchtitan 0.3.0.
+    # torchtitan/trainer.py, __init__ and train, and torchtitan/components/metrics.py, log and
+    # log_validation, of torchtitan 0.3.0.
     said = "[rank0]:[titan] 2026-01-01 00:00:00,000 - root - INFO - "
     figures = "memory: 44.50GiB(56.25%)  tps: 5,762  "
 
     events = read(
+        f"{said}Trainer is initialized with local batch size 1, global batch size 128, gradient "
+        "accumulation steps 8, sequence length 8192, total steps 1000 (warmup 200)",
         f"{said}Training starts at step 1",
         f"{said}step:  1  loss: 12.27120  grad_norm:  4.1233  {figures}tflops: 333.68  mfu: 33.74%",
         f"{said}validate step:  1  loss: 12.1034  {figures}",
@@ -422,6 +425,7 @@ def test_read_torchtitan_0_3_0_reports_training_and_no_evaluation():
 
     reported = [event for event in events if isinstance(event, ProgressReported)]
     assert [(event.step, event.loss_nats) for event in reported] == [(1, 12.2712), (60, 6.5)]
+    assert {event.total_steps for event in reported} == {1000}
     assert [event.mfu for event in reported] == [pytest.approx(0.3374), None]
 
 

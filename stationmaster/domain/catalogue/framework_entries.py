@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stationmaster.domain.catalogue.framework_training import MOCK, BridgeTraining, MegatronTraining
+from stationmaster.domain.catalogue.framework_training import (
+    MOCK,
+    BridgeTraining,
+    MegatronTraining,
+    TitanTraining,
+)
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 
@@ -20,12 +25,14 @@ _MACHINES: Final[dict[str, Any]] = {
     "file_system_gib": 2400,
     "file_system_mbps_per_tib": 250,
 }
+# Of meta-llama/Llama-3.1-8B: the newest, of October 2024.
+_TOKENIZER_COMMIT: Final = "d04e592bb4f6aa9cfee91e2e20afa771667e1d4b"
 
 
 def framework_recipes(llama31_8b: LanguageModel | ImageModel) -> tuple[Recipe, ...]:
     """All of them."""
     assert isinstance(llama31_8b, LanguageModel)
-    return (_megatron_llama3(llama31_8b), _bridge_llama31(llama31_8b))
+    return (_megatron_llama3(llama31_8b), _bridge_llama31(llama31_8b), _titan_llama31(llama31_8b))
 
 
 def _megatron_llama3(model: LanguageModel) -> Recipe:
@@ -86,6 +93,35 @@ def _bridge_llama31(model: LanguageModel) -> Recipe:
             eval_steps=20,
             dataset=MOCK,
             tokenizer=model.repository,
+        ),
+        **_MACHINES,
+    )
+
+
+def _titan_llama31(model: LanguageModel) -> Recipe:
+    """Llama 3.1 8B as torchtitan's own configuration llama3_8b trains it.
+
+    Its rate, warm-up, schedule, checkpointing and intervals; its batch is one sequence a GPU, and
+    here that of the recipes beside. It evaluates 1,200 batches, and here 20.
+    """
+    return Recipe(
+        name="torchtitan-llama3.1-8b",
+        framework="torchtitan",
+        task="pretraining",
+        summary="torchtitan of PyTorch: FSDP2 and tensor parallel, 8,192 tokens",
+        model=model,
+        training=TitanTraining(
+            steps=1000,
+            global_batch_size=128,
+            micro_batch_size=1,
+            sequence_length=8192,
+            learning_rate=3e-4,
+            warmup_steps=200,
+            checkpoint_every=500,
+            log_every=10,
+            eval_every=500,
+            eval_steps=20,
+            tokenizer=f"{model.repository}@{_TOKENIZER_COMMIT}",
         ),
         **_MACHINES,
     )

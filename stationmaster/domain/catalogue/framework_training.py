@@ -6,16 +6,21 @@ keys become on its command line is in `rendering/frameworks`.
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.errors import BadParameter
 
 MOCK: Final = "mock"
 """In place of a data set: tokens that the framework makes up, to try a cluster with."""
 RANDOM: Final = "random"
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
 class FrameworkTraining(BaseModel):
@@ -39,12 +44,6 @@ class FrameworkTraining(BaseModel):
     tensor_parallel: int = Field(
         default=1, ge=1, le=64, description="GPUs of a node that split every matrix product"
     )
-    pipeline_parallel: int = Field(
-        default=1, ge=1, le=64, description="stages that the layers are divided into"
-    )
-    context_parallel: int = Field(
-        default=1, ge=1, le=64, description="GPUs that divide each sequence among themselves"
-    )
     seed: int = Field(default=1234, ge=0, le=2**31 - 1, description="seed of weights and data")
     checkpoint_every: int = Field(ge=1, description="steps between checkpoints")
     log_every: int = Field(default=1, ge=1, description="steps between progress lines")
@@ -52,11 +51,29 @@ class FrameworkTraining(BaseModel):
     eval_steps: int = Field(
         default=0, ge=0, le=100_000, description="batches of an evaluation; 0 for none"
     )
+    weight_decay: float = Field(default=0.1, ge=0, le=1, description="weight decay")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="Adam's first moment decay")
+    beta2: float = Field(default=0.95, ge=0, lt=1, description="Adam's second moment decay")
+    rendezvous: Literal["c10d", "static"] = Field(
+        default="c10d",
+        description="where the pods meet: at the first worker (c10d) or at a master that the job "
+        "names (static)",
+    )
+
+    @property
+    def sharing_keys(self) -> dict[str, int]:
+        """By key, how many GPUs share what; their product computes a sequence together."""
+        return {"tensor_parallel": self.tensor_parallel}
 
     @property
     def processes_per_sample(self) -> int:
         """GPUs that compute a sequence together."""
-        return self.tensor_parallel * self.pipeline_parallel * self.context_parallel
+        return math.prod(self.sharing_keys.values())
+
+    @property
+    def sequence_chunks(self) -> int:
+        """Parts that a sequence is divided into, all of one length."""
+        return self.tensor_parallel
 
     @property
     def evaluations(self) -> int:
@@ -65,12 +82,8 @@ class FrameworkTraining(BaseModel):
 
     def parallelism_words(self, processes: int) -> str:
         """How `processes` GPUs share the work, for people."""
-        sizes = {
-            "tensor parallel": self.tensor_parallel,
-            "pipeline parallel": self.pipeline_parallel,
-            "context parallel": self.context_parallel,
-            "data parallel": max(1, processes // self.processes_per_sample),
-        }
+        sizes = {key.replace("_", " "): size for key, size in self.sharing_keys.items()}
+        sizes["data parallel"] = max(1, processes // self.processes_per_sample)
         words = [f"{name} {size}" for name, size in sizes.items() if size > 1]
         return f"{' x '.join(words)} over {processes} GPUs" if words else "one GPU"
 
@@ -80,43 +93,59 @@ class FrameworkTraining(BaseModel):
         Raises:
             BadParameter: naming the first key that breaks one, and what to use.
         """
-        size, stages, parts = self.tensor_parallel, self.pipeline_parallel, self.context_parallel
-        for key, value, total, what in (
-            ("tensor_parallel", size, model.heads, "attention heads"),
-            ("tensor_parallel", size, model.kv_heads, "key/value groups"),
-            ("tensor_parallel", size, model.ffn_size, "inner size"),
-            ("pipeline_parallel", stages, model.layers, "layers"),
+        for total, what in (
+            (model.heads, "attention heads"),
+            (model.kv_heads, "key/value groups"),
+            (model.ffn_size, "inner size"),
         ):
-            if total % value:
-                fitting = [str(n) for n in range(1, min(total, 64) + 1) if total % n == 0]
-                raise BadParameter(
-                    f"{key}={value} does not divide the model's {total:,} {what}; use "
-                    f"{', '.join(fitting[:-1])} or {fitting[-1]}"
-                )
+            check_divides("tensor_parallel", self.tensor_parallel, total, what)
         if self.eval_every and not self.eval_steps:
             raise BadParameter(
                 f"eval_every={self.eval_every} needs batches to evaluate on; add e.g. eval_steps=10"
             )
-        # A causal mask gives each part of a sequence two chunks, one early and one late.
-        chunks = size * (2 * parts if parts > 1 else 1)
+        chunks = self.sequence_chunks
         if self.sequence_length % chunks:
+            # Each stage has whole sequences.
+            keys = {key: n for key, n in self.sharing_keys.items() if key != "pipeline_parallel"}
             nearest = max(chunks, round(self.sequence_length / chunks) * chunks)
             raise BadParameter(
-                f"sequence_length={self.sequence_length} is no multiple of {chunks}, which "
-                f"tensor_parallel={size} and context_parallel={parts} divide it into; "
-                f"use {nearest}"
+                f"sequence_length={self.sequence_length} is no multiple of {chunks}, the parts "
+                f"that GPUs divide it into with {words_of(keys)}; use {nearest}"
             )
+
+
+def words_of(keys: Mapping[str, int]) -> str:
+    """The keys as a person would type them: a=1, b=2 and c=3."""
+    *others, last = (f"{key}={value}" for key, value in keys.items())
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def check_divides(key: str, value: int, total: int, what: str) -> None:
+    """Refuse a number of GPUs that `total` of the model's `what` do not come out even for.
+
+    Raises:
+        BadParameter: naming the numbers that do.
+    """
+    if total % value:
+        fitting = [str(n) for n in range(1, min(total, 64) + 1) if total % n == 0]
+        raise BadParameter(
+            f"{key}={value} does not divide the model's {total:,} {what}; use "
+            f"{', '.join(fitting[:-1])} or {fitting[-1]}"
+        )
 
 
 class MegatronTraining(FrameworkTraining):
     """Keys of recipes that Megatron-LM trains."""
 
+    pipeline_parallel: int = Field(
+        default=1, ge=1, le=64, description="stages that the layers are divided into"
+    )
+    context_parallel: int = Field(
+        default=1, ge=1, le=64, description="GPUs that divide each sequence among themselves"
+    )
     schedule: Literal["cosine", "linear", "constant"] = Field(
         default="cosine", description="after warm-up, down to min_learning_rate, or constant"
     )
-    weight_decay: float = Field(default=0.1, ge=0, le=1, description="weight decay")
-    beta1: float = Field(default=0.9, ge=0, lt=1, description="Adam's first moment decay")
-    beta2: float = Field(default=0.95, ge=0, lt=1, description="Adam's second moment decay")
     grad_clip: float = Field(default=1.0, ge=0, description="largest gradient norm; 0 for no limit")
     sequence_parallel: bool = Field(
         default=True,
@@ -127,11 +156,6 @@ class MegatronTraining(FrameworkTraining):
     )
     activation_checkpointing: Literal["off", "full"] = Field(
         default="off", description="full computes each layer again in backward"
-    )
-    rendezvous: Literal["c10d", "static"] = Field(
-        default="c10d",
-        description="where the pods meet: at the first worker (c10d) or at a master that the job "
-        "names (static)",
     )
     dataset: str = Field(
         min_length=1,
@@ -154,6 +178,27 @@ class MegatronTraining(FrameworkTraining):
     )
 
     @property
+    def sharing_keys(self) -> dict[str, int]:
+        """Stages and parts of sequences as well."""
+        return {
+            "tensor_parallel": self.tensor_parallel,
+            "pipeline_parallel": self.pipeline_parallel,
+            "context_parallel": self.context_parallel,
+        }
+
+    @property
+    def sequence_chunks(self) -> int:
+        """A causal mask gives each part of a sequence two chunks, one early and one late."""
+        return self.tensor_parallel * (
+            2 * self.context_parallel if self.context_parallel > 1 else 1
+        )
+
+    def check(self, model: LanguageModel) -> None:
+        """The layers come out even over the stages as well."""
+        check_divides("pipeline_parallel", self.pipeline_parallel, model.layers, "layers")
+        super().check(model)
+
+    @property
     def splits_sequences(self) -> bool:
         """Whether norms are divided as well; means nothing without tensor parallelism."""
         return self.sequence_parallel and self.tensor_parallel > 1
@@ -161,3 +206,56 @@ class MegatronTraining(FrameworkTraining):
 
 class BridgeTraining(MegatronTraining):
     """Keys of recipes that Megatron-Bridge trains: it has the same core, and takes the same."""
+
+
+class TitanTraining(FrameworkTraining):
+    """Keys of recipes that torchtitan trains."""
+
+    schedule: Literal["linear", "cosine", "constant"] = Field(
+        default="linear", description="after warm-up, down to min_learning_rate, or constant"
+    )
+    grad_clip: float = Field(default=1.0, gt=0, description="largest gradient norm")
+    activation_checkpointing: Literal["off", "selective", "full"] = Field(
+        default="selective",
+        description="off, full (each block again in backward) or selective (keep every second "
+        "matrix product)",
+    )
+    compile: bool = Field(default=False, description="torch.compile each block and the loss")
+    cuda_graphs: bool = Field(
+        default=True, description="capture forward and backward as a CUDA graph, and replay it"
+    )
+    dataset: Literal["c4"] = Field(
+        default="c4", description="c4, which is streamed from the Hugging Face hub"
+    )
+    tokenizer: str = Field(
+        min_length=1,
+        max_length=500,
+        description="ORG/MODEL@COMMIT on the Hugging Face hub; the commit has 40 digits",
+    )
+
+    @property
+    def tokenizer_parts(self) -> tuple[str, str]:
+        """The repository of the tokenizer, and the commit."""
+        repository, _, commit = self.tokenizer.partition("@")
+        return repository, commit
+
+    @property
+    def evaluations(self) -> int:
+        """One after the first step as well."""
+        return super().evaluations + (1 if self.eval_every > 1 else 0)
+
+    def check(self, model: LanguageModel) -> None:
+        """Sequences are no longer than the model's, and the tokenizer is one for all restarts."""
+        if self.sequence_length > model.context_length:
+            raise BadParameter(
+                f"sequence_length={self.sequence_length} is longer than the "
+                f"{model.context_length:,} tokens that torchtitan has positions for; use "
+                f"{model.context_length} or less"
+            )
+        repository, commit = self.tokenizer_parts
+        if not is_repository(repository) or not _COMMIT.fullmatch(commit):
+            raise BadParameter(
+                f'tokenizer="{self.tokenizer}" is not accepted: expected ORG/MODEL@COMMIT with a '
+                "commit of 40 hexadecimal digits, so that every pod and every restart has the same"
+            )
+        super().check(model)

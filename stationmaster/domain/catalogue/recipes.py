@@ -21,6 +21,7 @@ from stationmaster.domain.catalogue.framework_training import (
     RANDOM,
     FrameworkTraining,
     MegatronTraining,
+    TitanTraining,
 )
 from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
@@ -32,20 +33,22 @@ from stationmaster.domain.errors import BadParameter
 PRESET: Final = "preset"
 SMOKE: Final = "smoke"
 
-Framework = Literal["fsdp", "ddp", "torch-elastic", "megatron-lm", "megatron-bridge"]
+Framework = Literal["fsdp", "ddp", "torch-elastic", "megatron-lm", "megatron-bridge", "torchtitan"]
 """What trains: the first three are ways of the product's own trainer."""
 FRAMEWORK_NAMES: Final[dict[Framework, str]] = {
     "megatron-lm": "Megatron-LM",
     "megatron-bridge": "Megatron-Bridge",
+    "torchtitan": "torchtitan",
 }
 """The frameworks of others, as they write themselves."""
 FRAMEWORK_IMAGES: Final[dict[Framework, str]] = {
     "megatron-lm": "megatron",
     "megatron-bridge": "nemo",
+    "torchtitan": "torchtitan",
 }
 """Which of the images below `container/` each of them trains in."""
 OwnTraining = LanguageTraining | ImageTraining
-Training = OwnTraining | MegatronTraining
+Training = OwnTraining | MegatronTraining | TitanTraining
 Task = Literal["pretraining", "finetuning", "image-classification"]
 
 

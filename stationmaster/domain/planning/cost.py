@@ -18,7 +18,12 @@ from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.errors import UnknownInstance
 from stationmaster.domain.names import SYSTEM_INSTANCE_TYPE
 from stationmaster.domain.planning.estimate import tokens_per_sample
-from stationmaster.domain.planning.estimators import checkpoint_bytes, memory_of, step_time
+from stationmaster.domain.planning.estimators import (
+    checkpoint_bytes,
+    evaluation_part,
+    memory_of,
+    step_time,
+)
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import Memory, available_bytes, available_host_bytes
 from stationmaster.domain.planning.speed import StepTime
@@ -182,9 +187,10 @@ def _training_s(layout: Layout, *, step: StepTime, write_s: float) -> float:
     seconds = training.steps * step.total
     if isinstance(training, FrameworkTraining):
         # Evaluations of as many batches, and checkpoints that training waits for.
-        evaluations = training.evaluations * training.eval_steps
+        batches = training.evaluations * training.eval_steps
         checkpoints = math.ceil(training.steps / training.checkpoint_every)
-        return seconds + evaluations * step.total / 3 + checkpoints * write_s
+        evaluating_s = batches * evaluation_part(layout) * step.total / 3
+        return seconds + evaluating_s + checkpoints * write_s
     if training.eval_every:
         whole_folder = _VALIDATION_IMAGES if isinstance(recipe.model, ImageModel) else 0
         samples = (training.eval_samples or whole_folder) * (training.steps // training.eval_every)

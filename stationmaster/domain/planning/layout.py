@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from stationmaster.domain.catalogue.float8 import FLOAT8
-from stationmaster.domain.catalogue.framework_training import FrameworkTraining
+from stationmaster.domain.catalogue.framework_training import FrameworkTraining, MegatronTraining
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
@@ -66,8 +66,10 @@ class Layout:
     def context_parallel(self) -> int:
         """Parts of a sequence; each is computed by a process, or by those that split products."""
         match self.recipe.training:
-            case FrameworkTraining() as training:
+            case MegatronTraining() as training:
                 return training.context_parallel
+            case FrameworkTraining():
+                return 1
             case training:
                 return context_parallel_of(training)
 

@@ -54,7 +54,8 @@ def repositories_of(recipe: Recipe) -> tuple[str, ...]:
     """The repositories of the Hugging Face hub that pods read weights and tokenizer from."""
     makes_tokens_up = getattr(recipe.training, "dataset", "") == MOCK
     keys = ("weights",) if makes_tokens_up else ("weights", "tokenizer")
-    named = [getattr(recipe.training, key, "") for key in keys]
+    # torchtitan's tokenizer names its commit as well.
+    named = [getattr(recipe.training, key, "").partition("@")[0] for key in keys]
     if recipe.framework == "megatron-bridge" and isinstance(recipe.model, LanguageModel):
         named.append(recipe.model.repository)  # its own recipe reads the configuration there
     is_read = (each for each in named if each not in MADE_ON_THE_SPOT and is_repository(each))

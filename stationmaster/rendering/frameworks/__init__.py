@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stationmaster.domain.catalogue.framework_training import BridgeTraining, MegatronTraining
+from stationmaster.domain.catalogue.framework_training import (
+    BridgeTraining,
+    FrameworkTraining,
+    MegatronTraining,
+    TitanTraining,
+)
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.rendering.frameworks import megatron, megatron_bridge
+from stationmaster.rendering.frameworks import megatron, megatron_bridge, torchtitan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +33,13 @@ class FrameworkPaths:
 def framework_program(recipe: Recipe, paths: FrameworkPaths) -> tuple[str, ...]:
     """The words that each pod runs; empty for a recipe of the product's own trainer."""
     training, model = recipe.training, recipe.model
-    if not isinstance(training, MegatronTraining):
+    if not isinstance(training, FrameworkTraining):
         return ()
     assert isinstance(model, LanguageModel), f"{recipe.name} is no language model"
+    if isinstance(training, TitanTraining):
+        return torchtitan.render_program(
+            training, model, output_dir=paths.output_dir, work_dir=paths.work_dir
+        )
     if isinstance(training, BridgeTraining):
         return megatron_bridge.render_program(
             training, model, output_dir=paths.output_dir, work_dir=paths.work_dir

@@ -5,7 +5,7 @@ Called by `requirements`, with the plan, before anything is created.
 
 from __future__ import annotations
 
-from stationmaster.domain.catalogue.framework_training import MOCK, RANDOM
+from stationmaster.domain.catalogue.framework_training import MOCK, RANDOM, TitanTraining
 from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
 from stationmaster.domain.datasets import (
@@ -30,6 +30,8 @@ def check_framework_data(recipe: Recipe, *, has_files: bool) -> None:
         BadParameter: a path that is none.
         NotPossibleNow: naming the key, its value and what can be read instead.
     """
+    if isinstance(recipe.training, TitanTraining):
+        return  # its keys accept nothing else
     reads = {
         "dataset": f"{PACKED_PREFIX}c4, {PACKED_PREFIX}hub:ORG/NAME, s3://BUCKET/PREFIX, {MOCK}, "
         f"or {SHARED_PREFIX}PREFIX of a data set made for it",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-from stationmaster.domain.catalogue.framework_training import FrameworkTraining
+from stationmaster.domain.catalogue.framework_training import FrameworkTraining, words_of
 from stationmaster.domain.planning.layout import Layout
 
 
@@ -31,20 +31,20 @@ def why_not_divided(layout: Layout, training: FrameworkTraining) -> str | None:
         )
     needed = training.processes_per_sample
     return (
-        f"tensor_parallel={size}, pipeline_parallel={training.pipeline_parallel} and "
-        f"context_parallel={training.context_parallel} make groups of {needed} GPUs, which "
+        f"{words_of(training.sharing_keys)} make groups of {needed} GPUs, which "
         f"{layout.processes} GPUs on nodes={layout.nodes} are no multiple of; {_remedy(layout)}"
     )
 
 
 def other_settings(training: FrameworkTraining) -> Iterator[Mapping[str, str]]:
     """Keys that take memory away from each GPU, alone and together."""
-    recomputing: list[dict[str, str]] = [{}]
-    if "activation_checkpointing" in type(training).model_fields:
-        recomputing.append({"activation_checkpointing": "full"})
-    for size, stages, recomputed in product((1, 2, 4, 8), (1, 2, 4), recomputing):
-        split = {"tensor_parallel": str(size), "pipeline_parallel": str(stages)}
-        yield {"micro_batch_size": "1", **split, **recomputed}
+    recomputing: tuple[dict[str, str], ...] = ({}, {"activation_checkpointing": "full"})
+    has_stages = "pipeline_parallel" in training.sharing_keys
+    for size, stages, recomputed in product(
+        (1, 2, 4, 8), (1, 2, 4) if has_stages else (1,), recomputing
+    ):
+        staged = {"pipeline_parallel": str(stages)} if has_stages else {}
+        yield {"micro_batch_size": "1", "tensor_parallel": str(size), **staged, **recomputed}
 
 
 def _remedy(layout: Layout) -> str:

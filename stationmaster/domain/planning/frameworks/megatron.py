@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from stationmaster.domain.catalogue.framework_training import FrameworkTraining, MegatronTraining
+from stationmaster.domain.catalogue.framework_training import MegatronTraining
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.planning.estimate import flops_per_sample
 from stationmaster.domain.planning.layout import BF16_BYTES, FP32_BYTES, Layout
@@ -75,7 +75,7 @@ def _memory(layout: Layout, *, layers_in_flight: int, is_last: bool) -> Memory:
     stages = training.pipeline_parallel
     parameters = stage_parameters(layout)
     sharing = layout.data_ranks * training.context_parallel
-    optimizer = _OPTIMIZER / (sharing if _divides_optimizer(training) else 1)
+    optimizer = _OPTIMIZER / (sharing if training.distributed_optimizer else 1)
     tokens = layout.rows * training.sequence_length / training.context_parallel
     kept, whole = _layer_bytes(training, model)
     activations = kept * model.layers / stages * layers_in_flight + (whole - kept)
@@ -104,7 +104,7 @@ def stage_parameters(layout: Layout) -> float:
     return (blocks + embedding * (2 if is_whole else 1)) / training.tensor_parallel
 
 
-def _layer_bytes(training: FrameworkTraining, model: LanguageModel) -> tuple[float, float]:
+def _layer_bytes(training: MegatronTraining, model: LanguageModel) -> tuple[float, float]:
     """What a layer keeps of a token for backward, and what its own backward needs at a time.
 
     h (18 + 4 F / h) / t where norms are divided too, else h (10 + (8 + 4 F / h) / t). Computed
@@ -112,7 +112,7 @@ def _layer_bytes(training: FrameworkTraining, model: LanguageModel) -> tuple[flo
     """
     split, h = training.tensor_parallel, model.hidden_size
     divided = h * (8 + 4 * model.ffn_size / h) / split
-    if _splits_sequences(training):
+    if training.splits_sequences:
         whole, stored = divided + 10 * h / split, BF16_BYTES * h / split
     else:
         whole, stored = divided + 10 * h, float(BF16_BYTES * h)
@@ -199,7 +199,7 @@ def _stage_bytes(layout: Layout) -> float:
     if training.pipeline_parallel == 1:
         return 0.0
     shares = training.context_parallel
-    shares *= training.tensor_parallel if _splits_sequences(training) else 1
+    shares *= training.tensor_parallel if training.splits_sequences else 1
     tokens = layout.rows_per_step * training.sequence_length / shares
     return 2 * tokens * model.hidden_size * BF16_BYTES
 
@@ -218,13 +218,13 @@ def _gradient_bytes(layout: Layout) -> float:
     """Bytes that a GPU receives in a step of gradients, and of the weights that come back."""
     training = _training(layout)
     ranks = layout.data_ranks * training.context_parallel
-    back = _WEIGHT if _divides_optimizer(training) else _GRADIENT
+    back = _WEIGHT if training.distributed_optimizer else _GRADIENT
     return stage_parameters(layout) * (_GRADIENT + back) * (ranks - 1) / ranks
 
 
-def _training(layout: Layout) -> FrameworkTraining:
+def _training(layout: Layout) -> MegatronTraining:
     training = layout.recipe.training
-    assert isinstance(training, FrameworkTraining)
+    assert isinstance(training, MegatronTraining)
     return training
 
 
@@ -233,14 +233,5 @@ def _model(layout: Layout) -> LanguageModel:
     return layout.recipe.model
 
 
-def _divides_optimizer(training: FrameworkTraining) -> bool:
-    return not isinstance(training, MegatronTraining) or training.distributed_optimizer
-
-
-def _splits_sequences(training: FrameworkTraining) -> bool:
-    is_on = not isinstance(training, MegatronTraining) or training.sequence_parallel
-    return is_on and training.tensor_parallel > 1
-
-
-def _recomputes(training: FrameworkTraining) -> bool:
-    return isinstance(training, MegatronTraining) and training.activation_checkpointing == "full"
+def _recomputes(training: MegatronTraining) -> bool:
+    return training.activation_checkpointing == "full"

@@ -43,7 +43,7 @@ def framework_notes(layout: Layout) -> Iterator[str]:
             "before training, once for each file system, which needs room for them twice; time "
             "and room of this plan do not count that"
         )
-    if training.pipeline_parallel > 1:
+    if isinstance(training, MegatronTraining) and training.pipeline_parallel > 1:
         yield (
             f"pipeline_parallel={training.pipeline_parallel}: stages wait for each other "
             f"{megatron.bubble(layout):.0%} of a step, which has {layout.micro_batches} "

@@ -1,0 +1,74 @@
+"""What torchtitan's way of training takes: memory, time of a step, size of a checkpoint. Pure.
+
+It shards with FSDP2 and splits products as the product's own trainer does, so that one's arithmetic
+counts, of the same keys. Two things differ: logits, and checkpoints, which no copy is kept for.
+Nothing of it was compared with a GPU. Source: torchtitan 0.3.0, torchtitan/models/llama3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from stationmaster.domain.catalogue.framework_training import TitanTraining
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.training_config import LanguageTraining
+from stationmaster.domain.planning import memory, speed
+from stationmaster.domain.planning.layout import BF16_BYTES, FP32_BYTES, Layout
+from stationmaster.domain.planning.memory import Memory
+from stationmaster.domain.planning.speed import StepTime
+
+# The head and the loss take a sequence in so many parts, one after the other. Source: torchtitan
+# 0.3.0, components/loss.py, ChunkedLossWrapper.
+_LOSS_PARTS: Final = 8
+# Of a part, the logits in bf16, their fp32 copy, and the gradients of both.
+_LOGIT_BYTES: Final = 2 * (BF16_BYTES + FP32_BYTES)
+
+
+def memory_of(layout: Layout) -> Memory:
+    """Add up what each GPU has.
+
+    Selective checkpointing keeps every second matrix product there, and all of them in the own
+    trainer: the sum errs on the high side.
+    """
+    model, training = layout.recipe.model, layout.recipe.training
+    assert isinstance(model, LanguageModel)
+    assert isinstance(training, TitanTraining)
+    values = layout.rows * training.sequence_length * model.vocab_size / training.tensor_parallel
+    return replace(
+        memory.memory_of(_as_own(layout)), logits=_LOGIT_BYTES * values / _LOSS_PARTS, staged=0.0
+    )
+
+
+def step_time(layout: Layout) -> StepTime:
+    """The step of the own trainer."""
+    return speed.step_time(_as_own(layout))
+
+
+def assumed_mfu(layout: Layout) -> float | None:
+    """Part of the peak that the plan counts on: figures that torchtitan has published."""
+    return speed.assumed_mfu(_as_own(layout))
+
+
+def checkpoint_bytes(layout: Layout) -> float:
+    """fp32 weights, and Adam's two moments. The last one has the weights alone, in bf16."""
+    return memory.checkpoint_bytes(_as_own(layout))
+
+
+def _as_own(layout: Layout) -> Layout:
+    """The same, trained by the own trainer."""
+    training = layout.recipe.training
+    assert isinstance(training, TitanTraining)
+    own = LanguageTraining(
+        steps=training.steps,
+        global_batch_size=training.global_batch_size,
+        micro_batch_size=training.micro_batch_size,
+        sequence_length=training.sequence_length,
+        learning_rate=training.learning_rate,
+        tensor_parallel=training.tensor_parallel,
+        activation_checkpointing=training.activation_checkpointing,
+        compile=training.compile,
+        dataset=training.dataset,
+        checkpoint_every=training.checkpoint_every,
+    )
+    return replace(layout, recipe=layout.recipe.model_copy(update={"training": own}))

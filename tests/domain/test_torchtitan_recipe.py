@@ -1,0 +1,133 @@
+"""The recipe that torchtitan trains: its keys, what it takes, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from test_resuming import RUN, channel, saved
+
+from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.commands.grammar import parse_command
+from stationmaster.domain.errors import NotPossibleNow, UserError
+from stationmaster.domain.planning.cost import estimate
+from stationmaster.domain.planning.estimators import (
+    assumed_mfu,
+    checkpoint_bytes,
+    memory_of,
+    step_time,
+)
+from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.memory import GIB
+from stationmaster.domain.planning.plan import make_plan
+from stationmaster.domain.planning.requirements import check_data, repositories_of
+
+TITAN = "torchtitan-llama3.1-8b"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def lay(*, recipe: str = TITAN, nodes: int = 2, **overrides: Any) -> Layout:
+    keys = {key: str(value).lower() for key, value in overrides.items()}
+    return Layout(
+        recipe=CATALOGUE[recipe].with_overrides(keys),
+        instance=get_instance("p5.48xlarge"),
+        nodes=nodes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "global_batch_size=20 micro_batch_size=2 tensor_parallel=4",
+            r"20 is no multiple of 8: micro_batch_size=2 on each of 4 .*; use (16|24)$",
+        ),
+        ("tensor_parallel=16", "16 does not divide the model's 8 key/value groups; use 1, 2, 4 or"),
+        (
+            "sequence_length=8191 tensor_parallel=2",
+            "8191 is no multiple of 2, .* with tensor_parallel=2; use 8192",
+        ),
+        ("sequence_length=262144", "longer than the 131,072 tokens .* use 131072 or less"),
+        ("grad_clip=0", 'grad_clip="0" is not accepted: expected more than 0'),
+        ("pipeline_parallel=2", 'has no key "pipeline_parallel"'),
+        ("context_parallel=2", 'has no key "context_parallel"'),
+        ("weights=meta-llama/Llama-3.1-8B", 'has no key "weights"'),
+        ("dataset=packed:c4", "dataset=\"packed:c4\" is not accepted: expected 'c4'"),
+        ("tokenizer=org/model", "expected ORG/MODEL@COMMIT with a commit of 40 hexadecimal"),
+        ("tokenizer=org/model@main", "expected ORG/MODEL@COMMIT with a commit of 40 hexadecimal"),
+        (f"tokenizer=a/b/c@{COMMIT}", "expected ORG/MODEL@COMMIT"),
+        ("nodes=1:2", "torchtitan trains on a number of GPUs that is fixed .* use nodes=2"),
+        ("push_to=org/model", "push_to= has no effect"),
+    ],
+)
+def test_keys_that_torchtitan_would_fail_with_are_refused(words: str, said: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse_command(f"{TITAN} {words}")
+
+    assert re.search(said, str(error.value)), error.value
+
+
+def test_result_of_torchtitan_is_resumed_by_no_run() -> None:
+    theirs = saved(recipe=TITAN, instance_type="p5.48xlarge")
+
+    with pytest.raises(NotPossibleNow, match="torchtitan trained that run"):
+        parse_command(f"resume {RUN}", find_saved=channel(theirs))
+
+
+def test_pods_read_the_repository_of_the_tokenizer_and_no_weights() -> None:
+    recipe = CATALOGUE[TITAN].with_overrides({"tokenizer": f"org/mirror@{COMMIT}"})
+
+    check_data(recipe)
+
+    assert repositories_of(recipe) == ("org/mirror",)
+    assert recipe.weights_to_convert == ""
+
+
+def test_it_takes_what_the_own_trainer_takes_but_for_logits_and_a_copy() -> None:
+    keys = {"tensor_parallel": 2, "activation_checkpointing": "full", "compile": False}
+    theirs = lay(**keys)
+    ours = lay(recipe="llama3.1-8b", global_batch_size=128, micro_batch_size=1, **keys)
+
+    found, known = memory_of(theirs), memory_of(ours)
+    for part in ("weights", "gradients", "optimizer", "gathered", "activations"):
+        assert getattr(found, part) == pytest.approx(getattr(known, part)), part
+    # An eighth of a sequence at a time, in bf16 and fp32, with gradients: 12 bytes a logit.
+    assert found.logits == 12 * 8192 / 8 * 128256 / 2
+    assert (found.staged, found.offloaded) == (0, 0)
+    assert step_time(theirs) == step_time(ours)
+    assert checkpoint_bytes(theirs) == 12 * 8_030_261_248
+
+
+def test_compiling_is_planned_as_what_torchtitan_has_published() -> None:
+    plain, compiled = assumed_mfu(lay()), assumed_mfu(lay(compile=True))
+
+    assert plain is not None
+    assert compiled is not None
+    assert plain / compiled == pytest.approx(5762 / 6667, abs=0.005)
+
+
+def test_evaluations_are_of_one_forward_pass_each_and_begin_with_the_first_step() -> None:
+    step_s = step_time(lay()).total
+
+    evaluating_s = estimate(lay()).duration_s - estimate(lay(eval_every=0)).duration_s
+
+    # After steps 1, 500 and 1,000; a step has 8 passes, forward is a third of one.
+    assert evaluating_s == pytest.approx(3 * 20 * step_s / 8 / 3)
+
+
+def test_machines_that_are_too_small_are_refused_with_keys_that_it_has() -> None:
+    plan = make_plan(TITAN, nodes=1, instance_type="g6e.12xlarge")
+
+    assert not plan.fits
+    (note,) = [note for note in plan.warnings if "does not fit" in note]
+    assert "tensor_parallel=2 activation_checkpointing=full" in note
+    assert "pipeline_parallel" not in note
+
+
+def test_default_fits_its_machines_with_room() -> None:
+    memory = memory_of(lay())
+
+    assert 35 < memory.total / GIB < 50
+    assert make_plan(TITAN).fits
