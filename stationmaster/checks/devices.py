@@ -8,8 +8,9 @@ from stationmaster.domain.sizes import counted
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 
 _UNHEARD: Final = (
-    ": its kubelet has heard of none from the device plugin, whose pod there says why: "
-    "kubectl get pods -A -o wide"
+    ": its kubelet has heard of none from the device plugin, whose pod there logs why "
+    "(kubectl get pods -A -o wide); if the cluster is gone by now, start it again and look while "
+    "it is validated"
 )
 
 

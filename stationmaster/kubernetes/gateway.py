@@ -241,7 +241,7 @@ class KubernetesGateway:
         if warnings and warnings[-1].message not in sentence:
             sentence += f" ({warnings[-1].reason}: {warnings[-1].message})"
         others = len(stuck) - 1
-        return f"{sentence}; {others} more like it" if others else sentence
+        return f"{sentence.rstrip('.')}; {others} more like it" if others else sentence
 
     def failure_line(self, pod: str, *, namespace: str | None = None) -> str:
         """The line of the pod's log that says best why it ended; empty when it has no log."""

@@ -104,7 +104,9 @@ def test_apply_of_everything_a_run_renders_is_repeatable_and_bound(
     )
     assert "nodes are available" in pods[0].unschedulable
     assert gateway.job(RUN_ID).condition("Created") is not None
-    assert gateway.explain(pods).startswith(f"pod {pods[0].name} is not scheduled")
+    explained = gateway.explain([*pods, *pods])
+    assert explained.startswith(f"pod {pods[0].name} is not scheduled")
+    assert explained.endswith("Preemption is not helpful for scheduling; 1 more like it")
 
 
 def test_log_and_exit_code_of_a_finished_pod_are_read(
