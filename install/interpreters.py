@@ -25,7 +25,7 @@ Answers = Callable[[Path], str | None]
 
 def main() -> int:
     """Exit code 1 when a test or an installation fails with one of the Pythons."""
-    failed = False
+    running: list[tuple[str, subprocess.Popen[str]]] = []
     for version in SUPPORTED:
         if version == sys.version_info[:2]:
             continue
@@ -39,8 +39,16 @@ def main() -> int:
             environment = _environment(python, VENV / "other" / name)
         except InstallFailed as exc:
             print(f"error: {exc}", file=sys.stderr)
+            for _, tests in running:
+                tests.kill()
+                tests.wait()
             return 1
-        failed |= _run_tests(environment, sys.argv[1:]) != 0
+        running.append((name, _start_tests(environment, sys.argv[1:])))
+    failed = False
+    for name, tests in running:  # side by side, and shown one after the other
+        output, _ = tests.communicate()
+        print(f"Python {name}:\n{output}", flush=True)
+        failed |= tests.returncode != 0
     return int(failed)
 
 
@@ -86,9 +94,9 @@ def _environment(python: Path, folder: Path) -> Path:
     return inside
 
 
-def _run_tests(python: Path, tests: Sequence[str]) -> int:
+def _start_tests(python: Path, tests: Sequence[str]) -> subprocess.Popen[str]:
     command: list[str | Path] = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
-    return subprocess.run(command, check=False).returncode
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def _ignore(line: str) -> None:

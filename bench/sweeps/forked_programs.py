@@ -1,13 +1,18 @@
-"""python -m bench.sweeps.forked_programs SOCKET
+"""python -m bench.sweeps.forked_programs IMAGE SOCKET
 
-Forks the relay and the other programs of its image, for pods of simulated runs, from one process
-that has imported what they use. Imports are most of what such a program costs, and a third of a
-simulated run; what they then do, and with which environment, is as if each had been started.
+Forks the programs of an image, for pods of local mode, from one process that has imported what they
+use. Imports are most of what such a program costs: a third of a simulated run, and three quarters
+of a short training. What they then do, and with which environment, is as if each had been started.
 
-`add_python` leaves a `python` in a folder of programs. For `python -m` one of PROGRAMS it hands its
-files, environment and directory to that process, passes signals on, and ends as the program ends;
-if it is killed, the program is killed. Everything else it leaves to the real one. The server ends
-when its standard input does, so it does not outlive who started it.
+`add_programs` leaves a `python`, and for the trainer a `torchrun`, in a folder of programs. For
+programs of an image they hand their files, environment and directory to its process, pass signals
+on, and end as the program ends; if they are killed, or whoever started them ends, the program is
+killed. Everything else they leave to the real one, and so they do where imports would read another
+value in the environment. The server ends when its standard input does, so it does not outlive who
+started it.
+
+One thing differs: a program's parent is not who started it. A trainer that fails for good does not
+end its torchrun, which starts it again.
 """
 
 from __future__ import annotations
@@ -26,23 +31,39 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final, NoReturn
 
-PROGRAMS: Final = ("relay", "relay.save", "relay.stage", "relay.restore")
+REPOSITORY: Final = Path(__file__).parents[2]
+_POD_PYTHON: Final = REPOSITORY / "local" / "pod_python"
+_TORCHRUN: Final = "torch.distributed.run"
 # Where a client that was stopped by signal n ends, as a shell says it.
 _SIGNALLED: Final = 128
+# Source: linux/prctl.h.
+_PR_SET_PDEATHSIG: Final = 1
 _CLIENT: Final = """\
 #!{python} -IS
-import sys
-if len(sys.argv) != 3 or sys.argv[1] != "-m" or sys.argv[2] not in {programs}:
-    import os
-    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
-import json, os, signal, socket, struct
+import os, sys
+program, arguments = {program!r}, sys.argv[1:]
+if program == None:
+    words = arguments[arguments[:1] == ["-u"]:]
+    if words[:1] == ["-m"] and words[1:]:
+        program, arguments = words[1], words[2:]
+address, imported_with = {servers!r}.get(program, (None, {{}}))
+if address is None or any(os.environ.get(name) != imported_with[name] for name in imported_with):
+    words = sys.argv[1:] if {program!r} == None else ["-m", {program!r}, *sys.argv[1:]]
+    os.execv({python!r}, [{python!r}, *words])
+import ctypes, json, signal, socket, struct
+parent = os.getppid()
+ctypes.CDLL(None).prctl({pdeathsig}, signal.SIGKILL)
+if os.getppid() != parent:
+    sys.exit(137)
 server = socket.socket(socket.AF_UNIX)
-server.connect({address!r})
-asked = json.dumps([sys.argv[2], dict(os.environ), os.getcwd()]).encode()
+server.connect(address)
+asked = json.dumps([program, arguments, dict(os.environ), os.getcwd()]).encode()
 socket.send_fds(server, [struct.pack("!I", len(asked))], [0, 1, 2])
 server.sendall(asked)
 for number in (signal.SIGTERM, signal.SIGINT):
@@ -51,27 +72,82 @@ os._exit((server.recv(1) or b"\\xff")[0])
 """
 
 
-def add_python(programs: Path) -> None:
-    """Put such a `python` into a folder of programs."""
-    python = programs / "python"
-    names = repr(set(PROGRAMS))
-    python.write_text(
-        _CLIENT.format(python=sys.executable, programs=names, address=_running_server())
-    )
-    python.chmod(0o755)
+@dataclass(frozen=True)
+class Image:
+    """Programs that are forked from one process.
+
+    Attributes:
+        programs: modules, as `python -m` takes them.
+        load: imports what they use and importing them does not.
+        imported_with: variables that are read by imports, and their values there; None for one that
+            is not set.
+    """
+
+    programs: tuple[str, ...]
+    load: Callable[[], None]
+    imported_with: Mapping[str, str | None]
+
+
+def add_programs(folder: Path, *, trains: bool = False) -> None:
+    """Put such a `python` into a folder of programs; with `trains`, for the trainer as well."""
+    servers: dict[str, tuple[str, dict[str, str | None]]] = {}
+    for name in ("relay", "training") if trains else ("relay",):
+        image = _images()[name]
+        address = _running_server(name)
+        servers |= {each: (address, dict(image.imported_with)) for each in image.programs}
+    clients = {"python": None} | ({"torchrun": _TORCHRUN} if trains else {})
+    for name, program in clients.items():
+        client = folder / name
+        client.write_text(
+            _CLIENT.format(
+                python=sys.executable,
+                program=program,
+                servers=servers,
+                pdeathsig=_PR_SET_PDEATHSIG,
+            )
+        )
+        client.chmod(0o755)
 
 
 @cache
-def _running_server() -> str:
-    """Start the server of this process; the address on which it listens."""
+def _images() -> dict[str, Image]:
+    from stationmaster.settings import HubAccess
+
+    return {
+        "relay": Image(("relay", "relay.save", "relay.stage", "relay.restore"), _load_relay, {}),
+        "training": Image(
+            (_TORCHRUN, "training", "training.smoke", "training.collectives"),
+            _load_trainer,
+            {
+                "HF_ENDPOINT": HubAccess.from_environment().url,
+                # Read by local/pod_python.
+                "STATIONMASTER_LOCAL_LINK_MBPS": None,
+                "STATIONMASTER_LOCAL_LUSTRE": None,
+            },
+        ),
+    }
+
+
+@cache
+def _running_server(name: str) -> str:
+    """Start the server of an image for this process; the address on which it listens."""
     # A short one: the addresses of such sockets have at most 108 bytes.
     directory = tempfile.TemporaryDirectory(prefix="forked-")
     address = f"{directory.name}/socket"
+    variables = {
+        name: value for name, value in _images()[name].imported_with.items() if value is not None
+    }
     server = subprocess.Popen(
-        [sys.executable, "-m", "bench.sweeps.forked_programs", address],
+        [sys.executable, "-u", "-m", "bench.sweeps.forked_programs", name, address],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
+        cwd=REPOSITORY,
+        env={
+            "PATH": os.environ.get("PATH", ""),
+            "HOME": os.environ.get("HOME", "/tmp"),
+            "PYTHONPATH": str(_POD_PYTHON),
+            **variables,
+        },
     )
     assert server.stdin is not None
     assert server.stdout is not None
@@ -86,9 +162,17 @@ def _running_server() -> str:
     return address
 
 
-def main(address: str) -> None:
+def main(name: str, address: str) -> None:
     """Serve until standard input ends; each program returns from here in a process of its own."""
-    _import_what_they_use()
+    image = _images()[name]
+    image.load()
+    modules = [program if "." in program else f"{program}.__main__" for program in image.programs]
+    for module in modules:
+        importlib.import_module(module)
+    for module in modules:  # each runs anew, as the main module
+        sys.modules.pop(module)
+    gc.collect()
+    gc.freeze()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen(128)
@@ -106,22 +190,34 @@ def main(address: str) -> None:
         client.close()
 
 
-def _import_what_they_use() -> None:
+def _load_relay() -> None:
     import boto3
 
     import local.service_models  # noqa: F401  # clients find their models in memory
 
-    modules = [program if "." in program else f"{program}.__main__" for program in PROGRAMS]
-    for module in modules:
-        importlib.import_module(module)
     for service in ("events", "s3"):
         # Made for what is read on the way; it is never called.
         boto3.client(service, "us-west-2", aws_access_key_id="-", aws_secret_access_key="-")
     boto3.DEFAULT_SESSION = None
-    for module in modules:  # each runs anew, as the main module
-        sys.modules.pop(module)
-    gc.collect()
-    gc.freeze()
+
+
+def _load_trainer() -> None:
+    # As `training.float8` does where nobody asks for it.
+    sys.modules["torchao"] = None  # type: ignore[assignment]
+    for module in (
+        "torch.distributed.checkpoint._fsspec_filesystem",
+        "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend",
+        "tokenizers",
+        "transformers.models.llama.modeling_llama",
+        "training.export",
+        "training.final_model",
+        "training.models.language",
+        "training.optimizer",
+        "training.sharding",
+        "training.trainer",
+    ):
+        importlib.import_module(module)
+    del sys.modules["torchao"]
 
 
 def _keep(client: socket.socket) -> None:
@@ -159,18 +255,29 @@ def _attend(client: socket.socket, ended: int, pid: int) -> NoReturn:
             os._exit(0)
 
 
-def _run(files: list[int], program: str, environment: dict[str, str], directory: str) -> None:
+def _run(
+    files: list[int],
+    program: str,
+    arguments: list[str],
+    environment: dict[str, str],
+    directory: str,
+) -> None:
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
+    os.setsid()
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(directory)
     sys.path.insert(0, directory)
-    sys.argv = ["python"]
+    sys.argv = ["python", *arguments]
     random.seed()
+    if (threads := environment.get("OMP_NUM_THREADS")) and "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(int(threads))
+    if program == _TORCHRUN:
+        os.environ["PYTHON_EXEC"] = "python"
     runpy.run_module(program, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2])

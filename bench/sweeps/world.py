@@ -20,7 +20,7 @@ import boto3
 import kubernetes
 
 from bench.sweeps.direct_calls import without_connection
-from bench.sweeps.forked_programs import add_python
+from bench.sweeps.forked_programs import add_programs
 from bench.sweeps.rules import ApiFault, Fault
 from bench.sweeps.runtime import InterferingRuntime
 from bench.sweeps.torchrun import programs_in
@@ -277,7 +277,7 @@ def open_world(
     What this process calls of AWS is handed over without a connection.
     """
     programs = programs_in(directory)
-    add_python(programs)
+    add_programs(programs)
     runtime = InterferingRuntime()
     mode = LocalMode(
         LocalOptions(

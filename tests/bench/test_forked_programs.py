@@ -11,18 +11,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench.sweeps.forked_programs import add_python
+from bench.sweeps.forked_programs import add_programs
+from stationmaster.settings import HubAccess
 
 
 @pytest.fixture
 def python(tmp_path: Path) -> str:
-    add_python(tmp_path)
+    add_programs(tmp_path)
     return str(tmp_path / "python")
 
 
 @pytest.fixture
-def waiting(python: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A relay that waits for a cluster which nobody serves."""
+def waiting_environment(tmp_path: Path) -> dict[str, str]:
+    """With it a relay waits for a cluster which nobody serves."""
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
         yaml.safe_dump(
@@ -34,7 +35,7 @@ def waiting(python: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
             }
         )
     )
-    variables = {
+    return {
         "STATIONMASTER_RUN_ID": "tiny-llama-0123abcd",
         "STATIONMASTER_JOB": "tiny-llama-0123abcd",
         "STATIONMASTER_BUS_NAME": "bus",
@@ -44,9 +45,14 @@ def waiting(python: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
         "KUBECONFIG": str(kubeconfig),
     }
+
+
+@pytest.fixture
+def waiting(python: str, waiting_environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A relay that waits."""
     with subprocess.Popen(
         [python, "-m", "relay"],
-        env=variables,
+        env=waiting_environment,
         cwd=Path(__file__).parents[2],
         stderr=subprocess.PIPE,
         text=True,
@@ -83,6 +89,44 @@ def test_program_is_killed_with_its_client(waiting: subprocess.Popen[str]):
 
     assert waiting.stderr is not None
     assert "relay stops" not in waiting.stderr.read()  # it ends when the program has
+
+
+def test_program_is_killed_when_whoever_started_it_ends(
+    python: str, waiting_environment: dict[str, str]
+):
+    with subprocess.Popen(
+        ["/bin/sh", "-c", f"{python} -m relay & wait"],
+        env=waiting_environment,
+        cwd=Path(__file__).parents[2],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as started:
+        assert started.stderr is not None
+        assert "relay starts" in started.stderr.readline()
+
+        started.kill()
+
+        assert "relay stops" not in started.stderr.read()  # it ends when the program has
+
+
+def test_torchrun_is_forked_and_forks_its_ranks(tmp_path: Path):
+    add_programs(tmp_path, trains=True)
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "HF_ENDPOINT": HubAccess.from_environment().url,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+
+    def run(*words: str) -> str:
+        return subprocess.check_output(
+            [tmp_path / "torchrun", "--nproc-per-node", "2", *words],
+            env=environment,
+            cwd=tmp_path,
+            text=True,
+        )
+
+    assert run("--no-python", "printenv", "PYTHON_EXEC") == "python\n" * 2
+    assert run("-m", "training.collectives", "--help").count("usage: ") == 2
 
 
 def test_other_programs_are_started_by_the_real_python(python: str):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.sweeps.forked_programs import add_python
+from bench.sweeps.forked_programs import add_programs
 from local.limits import DEFAULT_LIMITS
 from local.mode import LocalMode, LocalOptions
 from local.slack import TRAINING_CHANNEL_ID
@@ -128,16 +128,16 @@ class World:
 
 
 @contextmanager
-def world(state_dir: Path, *, forks_relays: bool = False, **options: Any) -> Iterator[World]:
+def world(state_dir: Path, *, forks: bool = False, **options: Any) -> Iterator[World]:
     """A local mode of its own, stopped at the end with every pod.
 
-    With `forks_relays` relays, savers and stagers are not started but forked, where they are not
-    what the test is about.
+    With `forks` relays, trainers and the like are not started but forked, where how they start is
+    not what the test is about.
     """
-    if forks_relays:
+    if forks:
         programs = state_dir.parent / f"{state_dir.name}-programs"
         programs.mkdir()
-        add_python(programs)
+        add_programs(programs, trains=True)
         options["extra_path"] = programs
     options["limits"] = DEFAULT_LIMITS | options.get("limits", {})
     options = {"port": 0, "answer_within_s": PATIENCE_S, "shortest_wait_s": LOOK_S} | options

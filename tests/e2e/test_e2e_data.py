@@ -37,7 +37,7 @@ def put_images(s3: Any) -> None:
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A local mode whose account has a bucket with data."""
-    with world(tmp_path_factory.mktemp("data"), forks_relays=True) as started:
+    with world(tmp_path_factory.mktemp("data"), forks=True) as started:
         assert started.mode.aws is not None
         s3 = started.mode.aws.client("s3")
         s3.create_bucket(

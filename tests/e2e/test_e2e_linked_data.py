@@ -35,7 +35,7 @@ def put_images(s3: Any) -> None:
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A local mode whose account has a bucket with images."""
-    with world(tmp_path_factory.mktemp("linked"), forks_relays=True, limits=LIMITS) as started:
+    with world(tmp_path_factory.mktemp("linked"), forks=True, limits=LIMITS) as started:
         assert started.mode.aws is not None
         put_images(started.mode.aws.client("s3"))
         yield started

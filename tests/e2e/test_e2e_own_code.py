@@ -22,9 +22,7 @@ START = f"/train ddp-cpu preset=smoke nodes=2 command={shlex.quote(shlex.join(WO
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(
-        tmp_path_factory.mktemp("own-code"), forks_relays=True, allow_commands=True
-    ) as started:
+    with world(tmp_path_factory.mktemp("own-code"), forks=True, allow_commands=True) as started:
         yield started
 
 

@@ -15,7 +15,7 @@ PATIENCE_MS = 1_800_000
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory, chromium):
     with (
-        world(tmp_path_factory.mktemp("page")) as running,
+        world(tmp_path_factory.mktemp("page"), forks=True) as running,
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(

@@ -30,7 +30,7 @@ FEW, MANY = (
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory):
     """A local mode with a kept cluster of two nodes."""
-    with world(tmp_path_factory.mktemp("ranges")) as made:
+    with world(tmp_path_factory.mktemp("ranges"), forks=True) as made:
         made.type("/train cluster create lab nodes=2 ttl=4h")
         made.wait(lambda: phases(made, "ready"), "the cluster is ready")
         yield made

@@ -24,7 +24,7 @@ STATIC = "ddp-cpu"
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
     """The local mode after all runs have their receipts, and the run of each recipe."""
-    with world(tmp_path_factory.mktemp("recipes"), forks_relays=True) as local:
+    with world(tmp_path_factory.mktemp("recipes"), forks=True) as local:
         started = {name: local.start(f"/train {_words(name)}") for name in RECIPES}
         yield local, {name: local.wait_for_receipt(run_id) for name, run_id in started.items()}
 

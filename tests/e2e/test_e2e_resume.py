@@ -18,7 +18,7 @@ KEYS = "nodes=2 schedule=constant warmup_steps=2"
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("resume"), forks_relays=True) as started:
+    with world(tmp_path_factory.mktemp("resume"), forks=True) as started:
         yield started
 
 

@@ -7,7 +7,7 @@ All of it is gloo on CPUs in float32: NCCL, GPUs and bfloat16 are not run here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from parallel_runs import (
 )
 from torch import nn
 
+from bench.sweeps.points import of_day, seed_of_day
 from training.config import Launch
 from training.models.architectures import build_model
 from training.models.initialisation import initialise
@@ -168,6 +169,19 @@ ON_FOUR_RANKS: Final = {
     ),
 }
 
+# Costly, and what they combine is also run by itself.
+COMBINED: Final = ("accumulated", "compiled", "exchanging", "selective")
+
+
+def of_today(runs: Iterable[str]) -> list[str]:
+    """All but two thirds of those that combine: each has its days, by the seed of the sweeps."""
+    combined = [name for name in runs if any(word in name for word in COMBINED)]
+    chosen = of_day(combined, seed_of_day(), days=3)
+    return [name for name in runs if name not in combined or name in chosen]
+
+
+TWO_TODAY, FOUR_TODAY = of_today(ON_TWO_RANKS), of_today(ON_FOUR_RANKS)
+
 
 def counted(parallelism: str, *, micro_batch_size: int, as_large_model: bool) -> Run:
     """Two steps; each rank has four samples a step."""
@@ -199,13 +213,14 @@ COUNTED: Final = {
 
 @pytest.fixture(scope="module")
 def on_two_ranks(once: Once) -> dict[str, Result]:
-    runs = {name: run for name, (run, _) in ON_TWO_RANKS.items()} | COUNTED
+    runs = {name: ON_TWO_RANKS[name][0] for name in TWO_TODAY} | COUNTED
     return results_in(once("two-ranks", partial(train_on_ranks, runs, world_size=2)))
 
 
 @pytest.fixture(scope="module")
 def on_four_ranks(once: Once) -> dict[str, Result]:
-    return results_in(once("four-ranks", partial(train_on_ranks, ON_FOUR_RANKS, world_size=4)))
+    runs = {name: ON_FOUR_RANKS[name] for name in FOUR_TODAY}
+    return results_in(once("four-ranks", partial(train_on_ranks, runs, world_size=4)))
 
 
 _known: dict[str, Result] = {}
@@ -273,7 +288,7 @@ def test_lone_rank_gives_the_same_losses_however_a_step_is_computed(keys: dict[s
     assert_same(alone(Run(keys=keys)), alone(Run()))
 
 
-@pytest.mark.parametrize("name", list(ON_TWO_RANKS))
+@pytest.mark.parametrize("name", TWO_TODAY)
 def test_two_ranks_give_a_lone_ranks_losses(on_two_ranks: dict[str, Result], name: str) -> None:
     _, reference = ON_TWO_RANKS[name]
 
@@ -302,7 +317,7 @@ def test_checkpointing_changes_no_bit(on_two_ranks: dict[str, Result]) -> None:
     assert again == on_two_ranks["fsdp"].losses[: len(again)]
 
 
-@pytest.mark.parametrize("name", list(ON_FOUR_RANKS))
+@pytest.mark.parametrize("name", FOUR_TODAY)
 def test_four_ranks_give_a_lone_ranks_losses(on_four_ranks: dict[str, Result], name: str) -> None:
     recipe = ON_FOUR_RANKS[name].recipe
     assert_same(on_four_ranks[name], alone(MIXTRAL if recipe == MIXTRAL.recipe else Run()))

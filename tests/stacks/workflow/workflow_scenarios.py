@@ -84,15 +84,15 @@ class Scenario:
 
 
 def plays(
-    *names: str, some: bool = False, **more: Sequence[object]
+    *names: str, days: int = 1, **more: Sequence[object]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The test is run once for each scenario, and gets how it ended by itself as `outcome`.
 
-    With `some` only for every twentieth: those that the seed of the day is for. `more` are further
+    With `days` only for one in so many: those that the seed of the day is for. `more` are further
     arguments, one value for each scenario.
     """
     values = list(zip(names, *more.values(), strict=True))
-    chosen = of_day(values, seed_of_day()) if some else values
+    chosen = of_day(values, seed_of_day(), days=days)
     ids = [re.sub(r"[^\w: -]", "", name) for name, *_ in chosen]
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
