@@ -245,6 +245,7 @@ TEARDOWN_STEPS: Final = (
     ),
     _step(
         "release-network",
+        P.CLUSTER_READ,
         P.NETWORK_READ,
         P.NETWORK_DELETE,
         P.FILE_SYSTEM_READ,

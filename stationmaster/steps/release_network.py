@@ -3,7 +3,8 @@
 That is what nodes and EKS left behind, launch templates, placement group and security group.
 
 A file system whose creation landed after its release holds the security group, so one that is
-found here is deleted again.
+found here is deleted again. An EKS cluster that could not be deleted holds what is in the network,
+too; all of that is left to the verification, which has the rights to delete it in order.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from stationmaster.steps.recording import check_time, resources_deleted
 
 
 def release_network(services: Services, cluster_id: ClusterId) -> StepResult:
-    """Ready when nothing of the network carries the cluster's tag.
+    """Ready when nothing of the network carries the cluster's tag, or while its EKS cluster stays.
 
     Raises:
         StepTimedOut: something is still there when the teardown's time is over.
@@ -30,6 +31,8 @@ def release_network(services: Services, cluster_id: ClusterId) -> StepResult:
         left += kind.left(cluster_id)
     if not left:
         resources_deleted(services, cluster, set(kinds))
+        return READY
+    if services.clusters.left(cluster_id):
         return READY
     for file_system in services.file_systems.left(cluster_id):
         services.file_systems.release(cluster_id, file_system.id)

@@ -124,6 +124,19 @@ def test_verification_deletes_what_landed_late_and_names_it_when_time_is_over(ac
     assert find_left(account.services, account.cluster_id) == []
 
 
+def test_network_of_a_cluster_that_could_not_be_deleted_is_left_to_the_verification(
+    account: Account,
+):
+    build(account)
+    release_before(account, release_cluster, {})
+
+    assert account.call(release_network), "nobody waits for a cluster that nobody deletes"
+    assert not account.call(verify_released)
+    account.finish(verify_released)
+
+    assert find_left(account.services, account.cluster_id) == []
+
+
 def test_teardown_that_begins_twice_is_one_attempt(account: Account):
     account.request()
 
