@@ -5,6 +5,8 @@ moto 5.2.5 invokes the mapped function while the writer waits, sends it the whol
 names us-east-1 in every record, writes two records for an item that an update creates, emits
 records of transactions that are then rolled back, copies the whole table (stream included) for
 each transaction, and sorts the whole table for each query: both get slower with every item stored.
+And it looks for each of the ten types in each attribute of an answer, under five names each: a
+quarter of what a run in local mode costs.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from moto.core.serialize import BaseJSONSerializer
 from moto.core.utils import unix_time
 from moto.dynamodb.models import DynamoDBBackend
 from moto.dynamodb.models.table import StreamRecord, StreamShard, Table
@@ -35,6 +38,7 @@ _local = _Local()
 _transact_write_items = DynamoDBBackend.transact_write_items
 _update_item = DynamoDBBackend.update_item
 _query_all = Table.query
+_serialize_structure = BaseJSONSerializer._serialize_type_structure
 
 
 @contextmanager
@@ -186,10 +190,21 @@ def _query(self: Any, hash_key: Any, *args: Any, **options: Any) -> Any:
     return _query_all(partition, hash_key, *args, **options)
 
 
+def _serialize(self: Any, serialized: dict[str, Any], value: Any, shape: Any, key: str) -> None:
+    """Take an attribute as it is where it is text or a number: it is stored as JSON has it."""
+    if shape.name == "AttributeValue" and key and type(value) is dict and len(value) == 1:
+        ((kind, content),) = value.items()
+        if kind in ("S", "N") and type(content) is str:
+            serialized[key] = value
+            return
+    _serialize_structure(self, serialized, value, shape, key)
+
+
 def apply() -> None:
-    """Replace the stream's append, the update, the transaction and the query."""
+    """Replace the stream's append, the update, the transaction, the query and an answer's texts."""
     StreamShard.add = _add
     Table.__deepcopy__ = _copy_table
     DynamoDBBackend.transact_write_items = _transact
     DynamoDBBackend.update_item = _update
     Table.query = _query
+    BaseJSONSerializer._serialize_type_structure = _serialize

@@ -270,6 +270,33 @@ def test_stream_batches_what_waits_up_to_a_hundred(aws: LocalAws, script: Script
     assert sequences == sorted(set(sequences))
 
 
+def test_item_is_read_as_it_was_written_with_each_type_of_attribute(
+    aws: LocalAws, deployed: Deployment
+) -> None:
+    client, key = aws.client("dynamodb"), {"pk": {"S": "types"}, "sk": {"S": "x"}}
+    lists: dict[str, Any] = {"L": [{"S": ""}, {"N": "1.50"}, {"M": {"a": {"BOOL": False}}}]}
+    values: dict[str, Any] = {
+        "text": {"S": 'a "quoted" ü'}, "empty": {"S": ""}, "number": {"N": "-1e3"},
+
+            "true": {"BOOL": True},
+            "null": {"NULL": True},
+            "list": lists,
+            "map": {"M": lists["L"][2]["M"]}
+        ,
+        "texts": {"SS": ["a", "b"]}, "numbers": {"NS": ["1", "2"]},
+    }
+    client.put_item(TableName="runs", Item=key | values)
+
+    found = client.get_item(TableName="runs", Key=key)["Item"]
+    (queried,) = client.query(
+        TableName="runs",
+        KeyConditionExpression="pk = :pk",
+        ExpressionAttributeValues={":pk": key["pk"]},
+    )["Items"]
+
+    assert found == queried == key | values
+
+
 def test_stream_has_nothing_of_a_transaction_that_failed(aws: LocalAws, script: Script) -> None:
     write(aws, "kept", 1)
     client = aws.client("dynamodb")
