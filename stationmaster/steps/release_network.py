@@ -32,10 +32,11 @@ def release_network(services: Services, cluster_id: ClusterId) -> StepResult:
     if not left:
         resources_deleted(services, cluster, set(kinds))
         return READY
-    if services.clusters.left(cluster_id):
-        return READY
-    for file_system in services.file_systems.left(cluster_id):
+    late = services.file_systems.left(cluster_id)
+    for file_system in late:
         services.file_systems.release(cluster_id, file_system.id)
+    if not late and services.clusters.left(cluster_id):
+        return READY
     check_time(
         services,
         since=cluster.teardown_started_at,

@@ -149,9 +149,10 @@ class Run(State):
         """Whether its pods have begun to train; of a command or framework, whether it has run.
 
         What these print need not say that it trains, and what it writes is worth as much. The end
-        of one that fails at once may be reported before its pods are.
+        of one that fails at once may be reported before its pods are, and that of a job that has
+        succeeded before its trainer's lines.
         """
-        if self.training_started_at is not None:
+        if self.training_started_at is not None or self.job_condition == "Succeeded":
             return True
         has_run = self.job_condition in ("Succeeded", "Failed") or any(
             pod.was_up or pod.exit_code is not None for pod in self.pods.values()
