@@ -153,7 +153,7 @@ def _while_the_cluster_stands(events: Sequence[ThreadEvent], view: RunView) -> l
 
 
 def _is_made_by_the_teardown(event: ThreadEvent, run: Run) -> bool:
-    """Whether it only says that the job of a run that had ended was deleted, with its pods.
+    """Whether it only says that the job of a run that had ended was deleted, with pods or nodes.
 
     A job that has not ended by itself is deleted before its results are saved.
     """
@@ -165,6 +165,8 @@ def _is_made_by_the_teardown(event: ThreadEvent, run: Run) -> bool:
             return True
         case ev.PodChanged(exit_code=int(code)) if code in _ENDED_BY_SIGNAL:
             return event.at >= over_at - _WHOLE_SECOND
+        case ev.ClusterWarning(reason="NodeNotReady") if run.ended_at is not None:
+            return event.at >= run.ended_at - _WHOLE_SECOND
         case _:
             return False
 

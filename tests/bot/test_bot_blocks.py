@@ -884,6 +884,28 @@ def test_thread_tells_a_killed_pod_unless_its_teardown_killed_it(
     assert (thread_message([killed], run) is not None) == posted
 
 
+@pytest.mark.parametrize(
+    ("ended_at", "reason", "seconds_after_the_end", "posted"),
+    [
+        (NOW, "NodeNotReady", 2, False),
+        (NOW, "NodeNotReady", -60, True),
+        (NOW, "FailedMount", 2, True),
+        (None, "NodeNotReady", 2, True),
+    ],
+)
+def test_thread_tells_a_lost_node_unless_it_was_deleted_after_the_end(
+    ended_at, reason, seconds_after_the_end, posted
+):
+    run = in_phase(ev.RunPhase.SUCCEEDED, ended_at=ended_at)
+    lost = event(
+        *(ev.ClusterWarning, 0),
+        object_name=f"{RUN_ID}-worker-0", reason=reason, message="Node is not ready",
+        at=NOW + timedelta(seconds=seconds_after_the_end),
+    )
+
+    assert (thread_message([lost], run) is not None) == posted
+
+
 def test_thread_shows_what_the_trained_model_wrote():
     samples = [{"prompt": "`if", "text": "<x>\nreturn"}]
     finished = event(ev.TrainingFinished, 0, step=9, samples=samples)
