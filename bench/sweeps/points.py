@@ -19,6 +19,7 @@ T = TypeVar("T")
 SEED_VARIABLE: Final = "STATIONMASTER_SWEEP_SEED"
 # So many days in a row, each with its own number as seed, meet each group once.
 DAYS: Final = 20
+CORE_DAYS: Final = 2
 
 
 @dataclass
@@ -59,7 +60,7 @@ class Point:
     """What it is played on: `own`, `kept` or `existing`."""
     play: Callable[[Scene, str], Verdict] = field(repr=False, compare=False)
     is_core: bool = False
-    """So dangerous that every sample has it."""
+    """So dangerous that it is played every other day."""
 
 
 def seed_of_day() -> int | None:
@@ -79,9 +80,10 @@ def seed_of_day() -> int | None:
 
 
 def sample(points: Sequence[Point], seed: int | None) -> list[Point]:
-    """The core, and one point of every twentieth group, in the points' order; all without a seed.
+    """Half of the core, and one point of every twentieth group, in the points' order.
 
-    The seeds of twenty days in a row bring each group once; which of its points is by chance.
+    Two days in a row bring the core. The seeds of twenty bring each group once; which of its points
+    is by chance. All without a seed.
     """
     if seed is None:
         return list(points)
@@ -91,7 +93,8 @@ def sample(points: Sequence[Point], seed: int | None) -> list[Point]:
             groups.setdefault(point.group, []).append(point)
     chance = random.Random(seed)
     chosen = [chance.choice(groups[group]) for group in of_day(sorted(groups), seed)]
-    return [point for point in points if point.is_core or point in chosen]
+    chosen += of_day([point for point in points if point.is_core], seed, days=CORE_DAYS)
+    return [point for point in points if point in chosen]
 
 
 def of_day(things: Sequence[T], seed: int | None, *, days: int = DAYS) -> list[T]:

@@ -899,7 +899,9 @@ def test_thread_tells_a_lost_node_unless_it_was_deleted_after_the_end(
     run = in_phase(ev.RunPhase.SUCCEEDED, ended_at=ended_at)
     lost = event(
         *(ev.ClusterWarning, 0),
-        object_name=f"{RUN_ID}-worker-0", reason=reason, message="Node is not ready",
+        object_name=f"{RUN_ID}-worker-0",
+        reason=reason,
+        message="Node is not ready",
         at=NOW + timedelta(seconds=seconds_after_the_end),
     )
 

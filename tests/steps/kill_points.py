@@ -58,7 +58,7 @@ MADE_BY_AWS = frozenset(
     }
 )
 # So many days in a row bring a death after each write.
-DAYS = 3
+DAYS = 6
 # So long a teardown waits between two calls: until what was asked for can appear no more.
 _BETWEEN_CALLS = timedelta(seconds=30)
 _READING = ("Describe", "Get", "List", "Query")
@@ -103,7 +103,7 @@ class Case:
 def points(case: Case, made: Sequence[str], *, of: str = "") -> list[tuple[int, str]]:
     """Number and name of the writes after which the case's steps die, of those that they `made`.
 
-    Of a day: three in a row bring each write, and with `all` as seed they are all there. `of` is
+    Of a day: six in a row bring each write, and with `all` as seed they are all there. `of` is
     how the name of a write begins, for some of them only.
     """
     assert bool(made) is not case.writes_nothing, f"it wrote {made}"

@@ -180,7 +180,8 @@ def of_today(runs: Iterable[str]) -> list[str]:
     return [name for name in runs if name not in combined or name in chosen]
 
 
-TWO_TODAY, FOUR_TODAY = of_today(ON_TWO_RANKS), of_today(ON_FOUR_RANKS)
+TWO_TODAY = of_today(ON_TWO_RANKS)
+FOUR_TODAY = of_day(of_today(ON_FOUR_RANKS), seed_of_day(), days=2)
 
 
 def counted(parallelism: str, *, micro_batch_size: int, as_large_model: bool) -> Run:

@@ -276,14 +276,15 @@ def test_item_is_read_as_it_was_written_with_each_type_of_attribute(
     client, key = aws.client("dynamodb"), {"pk": {"S": "types"}, "sk": {"S": "x"}}
     lists: dict[str, Any] = {"L": [{"S": ""}, {"N": "1.50"}, {"M": {"a": {"BOOL": False}}}]}
     values: dict[str, Any] = {
-        "text": {"S": 'a "quoted" ü'}, "empty": {"S": ""}, "number": {"N": "-1e3"},
-
-            "true": {"BOOL": True},
-            "null": {"NULL": True},
-            "list": lists,
-            "map": {"M": lists["L"][2]["M"]}
-        ,
-        "texts": {"SS": ["a", "b"]}, "numbers": {"NS": ["1", "2"]},
+        "text": {"S": 'a "quoted" ü'},
+        "empty": {"S": ""},
+        "number": {"N": "-1e3"},
+        "true": {"BOOL": True},
+        "null": {"NULL": True},
+        "list": lists,
+        "map": {"M": lists["L"][2]["M"]},
+        "texts": {"SS": ["a", "b"]},
+        "numbers": {"NS": ["1", "2"]},
     }
     client.put_item(TableName="runs", Item=key | values)
 
