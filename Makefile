@@ -1,10 +1,8 @@
 # Every target does its own set-up in .venv; a fresh clone needs Python 3.11 to 3.13 and make only.
 VENV := .venv
 BIN := $(VENV)/bin
-# The Python of .venv, or the first on the PATH that is new enough; name another with PYTHON=...
-PYTHON ?= $(shell for python in $(wildcard $(BIN)/python) python3 python3.13 python3.12 python3.11; do \
-	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && \
-	echo $$python && exit; done; echo python3)
+# The Python of .venv, or the best that is new enough; name another with PYTHON=...
+PYTHON ?= $(shell sh install/find_python.sh)
 # uv takes a fifth of pip's time; INSTALLER=pip uses pip alone
 INSTALLER ?= uv
 PORT ?= 8700

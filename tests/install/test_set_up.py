@@ -178,3 +178,49 @@ def test_make_lets_python_keep_what_it_has_compiled_whatever_the_environment_say
     )
 
     assert said.stdout.strip() == "nothing"
+
+
+def chosen(folder: Path, *pythons: str, path: str = "") -> str:
+    """The Python that the Makefile takes in a folder with these stand-ins, the PATH being `path`.
+
+    What one of them is told to run, it runs with the Python of the tests.
+    """
+    for name in pythons:
+        python = folder / name
+        python.parent.mkdir(parents=True, exist_ok=True)
+        python.symlink_to(sys.executable)
+    script = (ROOT / "install" / "find_python.sh").read_text()
+    return subprocess.run(
+        # No Python of this machine has a say.
+        ["/bin/sh", "-c", script.replace("/usr/bin/python3", f"{folder}/system/python3")],
+        cwd=folder,
+        env={"PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+
+
+def test_make_takes_the_python_of_venv_then_the_system_s_then_the_first_on_the_path(
+    tmp_path: Path,
+) -> None:
+    path = str(tmp_path / "bin")
+
+    assert chosen(tmp_path, path=path) == "python3"
+    assert chosen(tmp_path, "bin/python3.12", path=path) == "python3.12"
+    assert chosen(tmp_path, "system/python3", path=path) == f"{tmp_path}/system/python3"
+    assert chosen(tmp_path, ".venv/bin/python", path=path) == ".venv/bin/python"
+
+
+@pytest.mark.parametrize("question", ["version_info", "ensurepip", "Python.h"])
+def test_make_passes_over_a_system_s_python_that_is_too_old_or_lacks_parts(
+    question: str, tmp_path: Path
+) -> None:
+    """Debian's python3 without python3-venv and python3-dev, for one."""
+    lacking = tmp_path / "system" / "python3"
+    lacking.parent.mkdir()
+    lacking.write_text(f'#!/bin/sh\ncase "$2" in *{question}*) exit 1 ;; esac\n')
+    lacking.chmod(0o755)
+    (tmp_path / "bin").mkdir()
+
+    assert chosen(tmp_path, "bin/python3.11", path=str(tmp_path / "bin")) == "python3.11"
