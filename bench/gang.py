@@ -107,6 +107,7 @@ class Gang:
         endpoint: str | None = None,
         max_restarts: int = 3,
         missed_beats: int = 3,
+        torchrun: Sequence[str] = (sys.executable, "-m", "torch.distributed.run"),
     ) -> None:
         """Prepare a gang without pods.
 
@@ -114,7 +115,7 @@ class Gang:
         server listens, None for c10d, whose store the first pod hosts. An agent that misses so many
         beats, one a second, counts as dead: more where the machine is busy.
         """
-        self._command = [sys.executable, "-m", "torch.distributed.run", *command]
+        self._command = [*torchrun, *command]
         self._environ = {
             **environ,
             "PET_NNODES": nnodes,

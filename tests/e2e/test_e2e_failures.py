@@ -18,7 +18,14 @@ from local.slack import TRAINING_CHANNEL_ID
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     """One healthy local mode for the cases whose fault is in the run itself."""
-    with world(tmp_path_factory.mktemp("failures")) as started:
+    with world(tmp_path_factory.mktemp("failures"), forks=True) as started:
+        yield started
+
+
+@pytest.fixture
+def running_as_people_do(tmp_path):
+    """A local mode whose trainers are children of their torchrun."""
+    with world(tmp_path) as started:
         yield started
 
 
@@ -43,23 +50,30 @@ def processes():
     return found
 
 
-def trainer_pids(run_id):
-    """Training processes of the run: children of its torchrun that run the trainer's module."""
-    found = processes()
+def torchruns(run_id):
+    """Processes that run the torchrun of one of the run's pods, started or forked."""
+    return {
+        pid
+        for pid, (_, command) in processes().items()
+        if "torchrun" in command and run_id in command
+    }
+
+
+def trainers(run_id):
+    """Training processes of the run: children of its torchrun."""
+    parents = torchruns(run_id)
     return [
         pid
-        for pid, (parent, command) in found.items()
-        if "-m training" in command
-        and "torchrun" not in command
-        and "torchrun" in found.get(parent, (0, ""))[1]
-        and run_id in found[parent][1]
+        for pid, (parent, command) in processes().items()
+        if parent in parents and pid not in parents and "-m training" in command
     ]
 
 
-def test_run_when_a_training_process_is_killed_resumes_from_the_checkpoint(running):
+def test_run_when_a_training_process_is_killed_resumes_from_the_checkpoint(running_as_people_do):
+    running = running_as_people_do
     run_id = running.start("/train tiny-llama nodes=2 steps=20 checkpoint_every=5 seed=1")
     running.wait_for("checkpoint.saved")
-    victims = trainer_pids(run_id)
+    victims = trainers(run_id)
     assert victims, "no training process was found"
 
     os.kill(victims[0], signal.SIGKILL)
@@ -89,7 +103,7 @@ def test_run_when_the_training_command_exits_1_fails_with_its_sentence(running):
     assert "start it again with a smaller eval_samples=" in card
     assert "typed as `/train tiny-llama nodes=1 eval_every=9 eval_samples=900000 seed=2`" in card
     assert running.left(run_id) == []
-    assert trainer_pids(run_id) == []
+    assert torchruns(run_id) == set()
 
 
 def test_run_when_its_workflow_is_stopped_from_outside_is_torn_down(running):
@@ -97,6 +111,7 @@ def test_run_when_its_workflow_is_stopped_from_outside_is_torn_down(running):
     running.wait(
         lambda: any(e.run_id == run_id for e in running.of_type("progress.reported")), "progress"
     )
+    assert torchruns(run_id)
     arn = running.mode.settings.train_state_machine_arn.replace(":stateMachine:", ":execution:")
 
     running.mode.aws.client("stepfunctions").stop_execution(
@@ -111,7 +126,7 @@ def test_run_when_its_workflow_is_stopped_from_outside_is_torn_down(running):
     assert "workflow in AWS Step Functions was stopped" in card
     assert f"`/train resume {run_id}`" in card
     assert running.left(run_id) == []
-    assert trainer_pids(run_id) == []
+    assert torchruns(run_id) == set()
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,7 @@ def test_elastic_nodes_come_and_go_and_each_sample_is_used_once(
         *(*KEYS, "steps=1000000", "checkpoint_every=1000000"),
         directory=tmp_path,
         nnodes="1:3",
+        forks=True,
     ) as gang:
         gang.add(2)
         gang.wait_for(lambda lines: is_training(lines, world_size=2), what="two nodes")
