@@ -168,9 +168,7 @@ def test_pod_that_is_deleted_under_way_costs_a_restart_of_all(world: World) -> N
 
     eventually(lambda: world.job_set("loses")["status"]["restarts"] == 1, "a restart")
     world.running("loses", instead_of=before)
-    job = world.gateway.job("loses")
-    assert job is not None
-    assert job.condition("Running") is not None
+    eventually(lambda: is_said_to_run(world, "loses"), "the job says that it runs again")
     world.gateway.delete_job("loses")
     eventually(lambda: not world.pods("loses"), "its pods go")
     runtime = ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime")
