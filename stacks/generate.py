@@ -1,15 +1,13 @@
-"""Write what is committed of a synthesis: `python -m stacks.generate [--check]`.
+"""Write what is committed of a synthesis: `python -m stacks.generate`.
 
-The state machines, and the policies of every role. Run by `make generate` and, with `--check`, by
-the freshness test. Local mode reads the committed files, so it starts without Node or the CDK. A
-function's ARN stands in the machines as ${function-name}.
+The state machines, and the policies of every role. Run by `make generate`; a test fails while the
+committed files differ. Local mode reads them, so it starts without Node or the CDK. A function's
+ARN stands in the machines as ${function-name}.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,15 +59,6 @@ def definitions() -> dict[str, str]:
     }
 
 
-def stale_files() -> list[str]:
-    """Paths of the committed files that differ from what the code says."""
-    return [
-        path
-        for path, text in definitions().items()
-        if not (ROOT / path).exists() or (ROOT / path).read_text() != text
-    ]
-
-
 def _with_placeholders(value: Any) -> Any:
     """The definition with each function's ARN replaced by its placeholder."""
     match value:
@@ -96,19 +85,11 @@ def _literal(value: Any) -> str:
             raise ValueError(f"a definition holds {value!r}; expected text, a join, the partition")
 
 
-def main() -> int:
-    """Write the files, or with --check name those that are stale and exit 1."""
-    parser = argparse.ArgumentParser(prog="python -m stacks.generate", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, fail when stale")
-    if parser.parse_args().check:
-        stale = stale_files()
-        for path in stale:
-            sys.stderr.write(f"{path} is stale; run: make generate\n")
-        return 1 if stale else 0
+def main() -> None:
+    """Write the files."""
     for path, text in definitions().items():
         (ROOT / path).write_text(text)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -5,6 +5,7 @@ Each registry Package is one asset, shared by all functions of that package.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ def code_of(package: Package) -> lambda_.Code:
     """The code asset of a package; its hash covers our files and the pins, not the time."""
     return lambda_.Code.from_asset(
         str(ROOT),
-        asset_hash=fingerprint(package),
+        asset_hash=_fingerprint(package),
         asset_hash_type=cdk.AssetHashType.CUSTOM,
         bundling=cdk.BundlingOptions(
             image=RUNTIME.bundling_image,
@@ -32,6 +33,10 @@ def code_of(package: Package) -> lambda_.Code:
             local=PipBundling(package),
         ),
     )
+
+
+# All functions of a package ask for it, and reading our files takes some tenths of a second.
+_fingerprint = cache(fingerprint)
 
 
 @jsii.implements(cdk.ILocalBundling)

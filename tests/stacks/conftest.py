@@ -1,8 +1,8 @@
-"""The synthesized application, made once: by `app.py` itself, as `make synth` runs it."""
+"""The synthesized application, made once by `app.py` itself."""
 
 from __future__ import annotations
 
-import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,20 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from infra_templates import ROOT, Resource, Template, of_type, reference, synthesis_environment
+from infra_templates import ROOT, Resource, Template, of_type, reference, templates_of
 
 
 @pytest.fixture(scope="session")
-def assembly(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """The folder with the templates. Synthesis fails on any finding of the AwsSolutions rules."""
-    return once("synthesis", _synthesize) / "cdk.out"
+def syntheses(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """The folder of `syntheses.py`. A synthesis fails on any finding of the AwsSolutions rules."""
+    return once("syntheses", _synthesize)
 
 
 def _synthesize(folder: Path) -> None:
     finished = subprocess.run(
-        [sys.executable, str(ROOT / "app.py")],
-        cwd=folder,
-        env=synthesis_environment(),
+        [sys.executable, str(Path(__file__).parent / "syntheses.py"), str(folder)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
@@ -32,14 +31,15 @@ def _synthesize(folder: Path) -> None:
 
 
 @pytest.fixture(scope="session")
+def assembly(syntheses: Path) -> Path:
+    """The folder with the templates of app.py."""
+    return syntheses / "main"
+
+
+@pytest.fixture(scope="session")
 def templates(assembly: Path) -> dict[str, Template]:
     """Templates by the name of their stack, without the deployment's prefix."""
-    return {
-        path.name.removeprefix("stationmaster-").removesuffix(".template.json"): json.loads(
-            path.read_text()
-        )
-        for path in assembly.glob("*.template.json")
-    }
+    return templates_of(assembly)
 
 
 @pytest.fixture(scope="session")

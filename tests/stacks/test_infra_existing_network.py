@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,56 +16,25 @@ from infra_templates import (
     as_list,
     of_type,
     reference,
-    synthesis_environment,
+    templates_of,
     text_of,
 )
+from syntheses import EXISTING
 
 from lambdas.registry import FUNCTIONS, Permission
 from stacks.config import StageConfig, read_config
+from stacks.node import use_packaged_node
 
-VPC = "vpc-0123456789abcdef0"
-SUBNETS = ["subnet-0123456789abcdef0", "subnet-0a1b2c3d"]
-PEOPLE = ["arn:aws:iam::123456789012:role/team/researchers"]
-OFFICE = ["203.0.113.0/24"]
-CONTEXT = {
-    "stationmaster": {
-        "vpc_id": VPC,
-        "subnet_ids": SUBNETS,
-        "kubectl_role_arns": PEOPLE,
-        "api_cidrs": OFFICE,
-        "gpu_metrics": True,
-        "node_repair": True,
-        "more_images": ["nemo", "cpu", "nemo"],
-    }
-}
-
-
-def synthesize(folder: Path, context: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "app.py")],
-        cwd=folder,
-        env=synthesis_environment() | {"CDK_CONTEXT_JSON": json.dumps(context)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+VPC = EXISTING["vpc_id"]
+SUBNETS = EXISTING["subnet_ids"]
+PEOPLE = EXISTING["kubectl_role_arns"]
+OFFICE = EXISTING["api_cidrs"]
 
 
 @pytest.fixture(scope="session")
-def existing(once: Callable[[str, Callable[[Path], None]], Path]) -> dict[str, Template]:
+def existing(syntheses: Path) -> dict[str, Template]:
     """Templates of a deployment into a network of others, by the name of their stack."""
-
-    def make(folder: Path) -> None:
-        finished = synthesize(folder, CONTEXT)
-        assert finished.returncode == 0, finished.stdout[-6000:] + finished.stderr[-6000:]
-
-    assembly = once("synthesis-existing-network", make) / "cdk.out"
-    return {
-        path.name.removeprefix("stationmaster-").removesuffix(".template.json"): json.loads(
-            path.read_text()
-        )
-        for path in assembly.glob("*.template.json")
-    }
+    return templates_of(syntheses / "existing")
 
 
 def test_nothing_of_the_network_is_made(existing: dict[str, Template]) -> None:
@@ -263,7 +232,18 @@ def test_half_a_network_is_refused_in_a_sentence(context: dict[str, Any], said: 
 
 
 def test_refusal_ends_the_synthesis_without_a_traceback(tmp_path: Path) -> None:
-    finished = synthesize(tmp_path, {"stationmaster": {"vpc_id": VPC}})
+    """By app.py in a process of its own, with its context as the CDK's command line gives it."""
+    context = json.dumps({"stationmaster": {"vpc_id": VPC}})
+    use_packaged_node()
+
+    finished = subprocess.run(
+        [sys.executable, str(ROOT / "app.py")],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "CDK_CONTEXT_JSON": context},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
     assert finished.returncode == 1
     assert finished.stderr.strip().splitlines()[-1].startswith("cdk.json, object stationmaster: ")
