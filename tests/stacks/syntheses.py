@@ -29,7 +29,7 @@ EXISTING: Final[Mapping[str, Any]] = {
     "api_cidrs": ["203.0.113.0/24"],
     "gpu_metrics": True,
     "node_repair": True,
-    "more_images": ["nemo", "cpu", "nemo"],
+    "more_images": ["torchtitan", "nemo", "cpu", "nemo", "megatron"],
 }
 ZONES: Final = ("bd", "abc", "abcdef")
 

@@ -24,6 +24,8 @@ from syntheses import EXISTING
 from lambdas.registry import FUNCTIONS, Permission
 from stacks.config import StageConfig, read_config
 from stacks.node import use_packaged_node
+from stationmaster.domain.catalogue.recipes import FRAMEWORK_IMAGES
+from stationmaster.settings import PREFIX
 
 VPC = EXISTING["vpc_id"]
 SUBNETS = EXISTING["subnet_ids"]
@@ -72,12 +74,36 @@ def test_images_that_are_asked_for_are_built_besides(existing: dict[str, Templat
 
     repositories = of_type(resources, "AWS::ECR::Repository").values()
     assert sorted(each["Properties"]["RepositoryName"] for each in repositories) == [
-        f"stationmaster/{image}" for image in ("cpu", "nemo", "relay", "training")
+        f"stationmaster/{image}"
+        for image in ("cpu", "megatron", "nemo", "relay", "torchtitan", "training")
     ]
     specification = json.loads(text_of(project["Properties"]["Source"]["BuildSpec"]))
     (command,) = specification["phases"]["build"]["commands"]
-    assert command.endswith(" training relay cpu nemo")
+    assert command.endswith(" training relay cpu megatron nemo torchtitan")
     assert project["Properties"]["Environment"]["ComputeType"] == "BUILD_GENERAL1_2XLARGE"
+
+
+def test_functions_know_the_images_of_the_frameworks_that_are_built(
+    existing: dict[str, Template],
+) -> None:
+    repositories = of_type(existing["images"]["Resources"], "AWS::ECR::Repository")
+    built = {
+        repository["Properties"]["RepositoryName"].rpartition("/")[2]: name
+        for name, repository in repositories.items()
+    }
+    functions = [
+        function
+        for stack in ("workflow", "bot")
+        for function in of_type(existing[stack]["Resources"], "AWS::Lambda::Function").values()
+    ]
+
+    assert len(functions) == len(FUNCTIONS)
+    for function in functions:
+        variables = function["Properties"]["Environment"]["Variables"]
+        for image in FRAMEWORK_IMAGES.values():
+            address = text_of(variables[f"{PREFIX}{image.upper()}_IMAGE"])
+            assert built[image] in address, image
+            assert address.endswith(":0.1.0"), image
 
 
 def test_people_are_let_in_to_look_and_for_nothing_else(existing: dict[str, Template]) -> None:

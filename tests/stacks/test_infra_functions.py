@@ -18,6 +18,7 @@ from lambdas.registry import (
     get_function,
 )
 from stacks.config import MOST_LISTED, StageConfig, read_config
+from stationmaster.domain.catalogue.recipes import FRAMEWORK_IMAGES
 from stationmaster.settings import PREFIX, Settings
 
 
@@ -119,6 +120,16 @@ def test_long_settings_go_to_those_that_read_them() -> None:
 def test_environment_is_only_settings(functions: dict[str, Resource]) -> None:
     for name, function in functions.items():
         assert all(variable.startswith(PREFIX) for variable in environment(function)), name
+
+
+def test_no_function_knows_the_image_of_a_framework_that_is_not_built(
+    functions: dict[str, Resource],
+) -> None:
+    variables = {f"{PREFIX}{image.upper()}_IMAGE" for image in FRAMEWORK_IMAGES.values()}
+
+    assert variables <= {PREFIX + setting.upper() for setting in Settings.model_fields}
+    for name, function in functions.items():
+        assert not variables & environment(function).keys(), name
 
 
 # The longest that may stand in place of a reference, by what the reference looks like.
