@@ -19,6 +19,7 @@ _MEMORY_PARTS: Final = (
     ("gathered", "gathered blocks"),
     ("activations", "activations"),
     ("logits", "logits"),
+    ("graphs", "CUDA graphs"),
 )
 
 

@@ -37,6 +37,15 @@ def test_parts_of_memory_follow_one_another_like_a_fall():
     assert gradients.index(bar) == weights.rindex(bar) + 1
 
 
+def test_what_cuda_graphs_take_is_a_part_of_memory():
+    graphs = next(line for line in printed("torchtitan-llama3.1-8b").splitlines() if "CUDA" in line)
+
+    assert graphs.split()[:4] == ["CUDA", "graphs", "6.18", "GiB"]
+    assert "CUDA graphs" not in printed(
+        "torchtitan-llama3.1-8b", overrides={"cuda_graphs": "false"}
+    )
+
+
 def test_job_of_images_on_a_range_has_the_passes_of_its_most_nodes(capsys):
     assert main(["render", "resnet50", "nodes=1:4"]) == 0
 

@@ -87,7 +87,7 @@ def test_pods_read_the_repository_of_the_tokenizer_and_no_weights() -> None:
 
 def test_it_takes_what_the_own_trainer_takes_but_for_logits_and_a_copy() -> None:
     keys = {"tensor_parallel": 2, "activation_checkpointing": "full", "compile": False}
-    theirs = lay(**keys)
+    theirs = lay(cuda_graphs=False, **keys)
     ours = lay(recipe="llama3.1-8b", global_batch_size=128, micro_batch_size=1, **keys)
 
     found, known = memory_of(theirs), memory_of(ours)
@@ -98,6 +98,40 @@ def test_it_takes_what_the_own_trainer_takes_but_for_logits_and_a_copy() -> None
     assert (found.staged, found.offloaded) == (0, 0)
     assert step_time(theirs) == step_time(ours)
     assert checkpoint_bytes(theirs) == 12 * 8_030_261_248
+
+
+def test_evaluation_has_no_room_in_the_memory_of_a_cuda_graph() -> None:
+    eager, captured = memory_of(lay(cuda_graphs=False)), memory_of(lay())
+
+    assert eager.graphs == 0
+    assert captured.total - eager.total == captured.graphs
+    # In bf16 the embedding, the head and three of 32 blocks, gathered whole; what a block keeps of
+    # 8,192 tokens: norms, attention with 8 of 32 key/value heads, and the inner products.
+    outer, block = 2 * 128256 * 4096 + 4096, 218_112_000
+    kept = 8192 * (16 * 4096 + 2 * 2.5 * 4096 + 4 * 32 + 4 * 2 * 14336)
+    assert captured.graphs == pytest.approx(
+        2 * (outer + 3 * block) + kept + captured.logits, rel=1e-4
+    )
+    # Split products divide all of it but what they read.
+    assert 0.5 < memory_of(lay(tensor_parallel=2)).graphs / captured.graphs < 0.55
+
+
+def test_exported_model_has_no_room_in_the_memory_of_a_cuda_graph() -> None:
+    memory = memory_of(lay(eval_every=0))
+
+    # Its weights in bf16, divided among 16 GPUs.
+    assert memory.graphs == pytest.approx(2 * 8_030_261_248 / 16)
+
+
+def test_plan_offers_training_without_cuda_graphs_where_these_do_not_fit() -> None:
+    keys = {"activation_checkpointing": "off"}
+
+    plan = make_plan(TITAN, nodes=1, overrides=keys)
+
+    assert not plan.fits
+    assert plan.memory_per_gpu_gib.graphs > 5
+    assert plan.suggestion == "cuda_graphs=false"
+    assert make_plan(TITAN, nodes=1, overrides=keys | {"cuda_graphs": "false"}).fits
 
 
 def test_compiling_is_planned_as_what_torchtitan_has_published() -> None:

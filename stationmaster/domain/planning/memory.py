@@ -59,6 +59,9 @@ class Memory:
     """In host memory, for each process."""
     staged: float
     """In host memory, for each process: the copy of the state that checkpoints are written from."""
+    graphs: float = 0.0
+    """What evaluations and exports take while CUDA graphs keep the memory of a step for themselves.
+    """
 
     @property
     def total(self) -> float:
@@ -70,6 +73,7 @@ class Memory:
             self.gathered,
             self.activations,
             self.logits,
+            self.graphs,
         )
         return sum(on_gpu)
 
@@ -155,23 +159,25 @@ def _gathered(layout: Layout) -> float:
     return float(root + (4 * e + FP32_BYTES) * layout.block_parameters) / split
 
 
+def forward_alone_bytes(layout: Layout) -> float:
+    """What a forward pass without backward takes of a sharded language model, but for its logits.
+
+    Of weights it holds the root group, the block that computes, the next, and a buffer that the
+    next is received in; of activations at most what a block keeps for backward.
+    """
+    model = layout.recipe.model
+    assert isinstance(model, LanguageModel)
+    gathered = layout.root_parameters + 3 * layout.block_parameters
+    weights = layout.compute_bytes * gathered / layout.tensor_parallel
+    return weights + _tokens(layout) * _whole_block(layout, model)
+
+
 def _activations(layout: Layout, model: LanguageModel) -> float:
     training = layout.recipe.own_training
     e, stream = layout.compute_bytes, _stream_bytes(layout)
-    masked = tokens_per_sample(layout.recipe) if getattr(training, "document_mask", False) else 0
-    tokens = layout.rows * tokens_per_sample(layout.recipe) / layout.context_parallel
-    busiest = layout.busiest
-    whole_block = (
-        _kept_by_compiled_block(model, e=e, stream=stream, masked=masked, busiest=busiest)
-        if training.compile
-        else _kept_by_block(model, e=e, stream=stream, masked=masked, busiest=busiest)
-    )
-    split = layout.tensor_parallel
-    read_whole = 2 * e * model.hidden_size + e * masked  # by the products, and attention's mask
-    gathered = _gathered_keys(layout, model)
-    attended = gathered * model.heads / model.kv_heads if masked else gathered
-    others = attended * (layout.context_parallel - 1) / layout.context_parallel
-    whole_block = read_whole + (whole_block + others - read_whole) / split
+    split, busiest = layout.tensor_parallel, layout.busiest
+    whole_block = _whole_block(layout, model)
+    gathered, attended = _gathered_keys(layout, model), _attended_keys(layout, model)
     match training.activation_checkpointing:
         case "off":
             kept = whole_block
@@ -191,7 +197,35 @@ def _activations(layout: Layout, model: LanguageModel) -> float:
     backward += 2 * _travelling(layout, model)
     # Before that, the final norm keeps its input in fp32, its output, and what the head reads.
     norm = ((4 + stream) / split + e) * model.hidden_size
-    return tokens * (model.layers * kept + max(backward, norm))
+    return _tokens(layout) * (model.layers * kept + max(backward, norm))
+
+
+def _tokens(layout: Layout) -> float:
+    """Of a forward pass, on one rank."""
+    return layout.rows * tokens_per_sample(layout.recipe) / layout.context_parallel
+
+
+def _masked(layout: Layout) -> int:
+    """Tokens of a row of attention's mask; 0 without one."""
+    has_mask = getattr(layout.recipe.training, "document_mask", False)
+    return tokens_per_sample(layout.recipe) if has_mask else 0
+
+
+def _whole_block(layout: Layout, model: LanguageModel) -> float:
+    """All that a block's forward keeps of a token for backward, nothing computed again."""
+    keeping = _kept_by_compiled_block if layout.recipe.own_training.compile else _kept_by_block
+    e, masked = layout.compute_bytes, _masked(layout)
+    whole = keeping(model, e=e, stream=_stream_bytes(layout), masked=masked, busiest=layout.busiest)
+    read_whole = 2 * e * model.hidden_size + e * masked  # by the products, and attention's mask
+    parts = layout.context_parallel
+    others = _attended_keys(layout, model) * (parts - 1) / parts
+    return read_whole + (whole + others - read_whole) / layout.tensor_parallel
+
+
+def _attended_keys(layout: Layout, model: LanguageModel) -> float:
+    """The same as attention reads them: with a mask, repeated for every head."""
+    repeated = model.heads / model.kv_heads if _masked(layout) else 1
+    return _gathered_keys(layout, model) * repeated
 
 
 def _gathered_keys(layout: Layout, model: LanguageModel) -> float:

@@ -77,6 +77,9 @@ class MemoryPerGpu(BaseModel):
     """Weights whole for the moment of their use, and gradients on their way to their owners."""
     activations: float
     logits: float
+    graphs: float = 0.0
+    """Of CUDA graphs, which keep the memory of a step: what evaluations and exports take beside it.
+    """
     total: float
     available: float
     in_host_memory: float
@@ -353,6 +356,7 @@ def _memory_per_gpu(figures: Figures) -> MemoryPerGpu:
         "gathered": memory.gathered,
         "activations": memory.activations,
         "logits": memory.logits,
+        "graphs": memory.graphs,
         "total": memory.total,
         "in_host_memory": memory.in_host_memory if memory.offloaded else 0.0,
     }

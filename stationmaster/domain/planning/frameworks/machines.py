@@ -8,7 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-from stationmaster.domain.catalogue.framework_training import FrameworkTraining, words_of
+from stationmaster.domain.catalogue.framework_training import (
+    FrameworkTraining,
+    TitanTraining,
+    words_of,
+)
 from stationmaster.domain.planning.layout import Layout
 
 
@@ -38,6 +42,8 @@ def why_not_divided(layout: Layout, training: FrameworkTraining) -> str | None:
 
 def other_settings(training: FrameworkTraining) -> Iterator[Mapping[str, str]]:
     """Keys that take memory away from each GPU, alone and together."""
+    if isinstance(training, TitanTraining):
+        yield {"cuda_graphs": "false"}
     recomputing: tuple[dict[str, str], ...] = ({}, {"activation_checkpointing": "full"})
     has_stages = "pipeline_parallel" in training.sharing_keys
     for size, stages, recomputed in product(

@@ -1,8 +1,8 @@
 """What torchtitan's way of training takes: memory, time of a step, size of a checkpoint. Pure.
 
 It shards with FSDP2 and splits products as the product's own trainer does, so that one's arithmetic
-counts, of the same keys. Two things differ: logits, and checkpoints, which no copy is kept for.
-Nothing of it was compared with a GPU. Source: torchtitan 0.3.0, torchtitan/models/llama3.
+counts, of the same keys. Three things differ: logits, checkpoints, which no copy is kept for, and
+CUDA graphs. Nothing of it was compared with a GPU. Source: torchtitan 0.3.0, models/llama3.
 """
 
 from __future__ import annotations
@@ -35,9 +35,31 @@ def memory_of(layout: Layout) -> Memory:
     assert isinstance(model, LanguageModel)
     assert isinstance(training, TitanTraining)
     values = layout.rows * training.sequence_length * model.vocab_size / training.tensor_parallel
-    return replace(
+    eager = replace(
         memory.memory_of(_as_own(layout)), logits=_LOGIT_BYTES * values / _LOSS_PARTS, staged=0.0
     )
+    return replace(eager, graphs=_beside_graph(layout, eager)) if training.cuda_graphs else eager
+
+
+def _beside_graph(layout: Layout, eager: Memory) -> float:
+    """What is taken outside of the CUDA graph of a step, whose memory nothing else can use.
+
+    One graph has forward and backward of a micro-batch. Its private pool stays until training ends
+    (torchtitan 0.3.0, distributed/cudagraph.py), and in it memory is taken and given back as
+    without a graph (PyTorch, CUDAGraph Trees): the pool is taken to be as large as gathered
+    weights, activations and logits together, which are counted anyhow. The first micro-batch runs
+    without the graph, and its memory is freed before the capture (torch/cuda/graphs.py).
+
+    Without a graph the same memory would serve an evaluation, which is a forward pass
+    (components/validate.py), and the bf16 copy of the weights that the last checkpoint is written
+    from (components/checkpointer/dcp.py). Both have to fit beside the pool, one after the other.
+    Copies of a graph's inputs are a few MB. What its nodes take is not counted: 64 KB each up to
+    CUDA 12.4 (CUDAGraph Trees), not published for later versions.
+    """
+    exported = eager.weights * BF16_BYTES / FP32_BYTES
+    if not layout.recipe.training.eval_every:
+        return exported
+    return max(exported, memory.forward_alone_bytes(_as_own(layout)) + eager.logits)
 
 
 def step_time(layout: Layout) -> StepTime:
