@@ -277,7 +277,9 @@ def _planned_size(start: StartRun) -> int | None:
     """GiB of a new file system where they are not the recipe's."""
     if start.storage.existing is not None:
         return None
-    chosen = (start.plan.data, start.storage.new_gib, start.resume_from, start.weights_from)
+    plan, storage = start.plan, start.storage
+    brought = (plan.data, plan.conversion, start.resume_from, start.weights_from)
+    chosen = (*brought, storage.new_gib)
     is_planned = any(each is not None for each in chosen)
     return start.plan.file_system_gib if is_planned else None
 

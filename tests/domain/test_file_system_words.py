@@ -221,6 +221,17 @@ def test_data_that_a_file_system_cannot_hold_is_refused() -> None:
     assert "use file_system=2400" in str(small)
 
 
+def test_weights_that_a_file_system_has_no_room_to_convert_are_refused() -> None:
+    text = f"plan megatron-llama3-8b file_system={ID} weights=meta-llama/Llama-3.1-8B"
+
+    full = refused(text, find_file_system=Account(free_gib=370))
+
+    assert "370 GiB free, and data, weights that are converted and checkpoints need 379" in str(
+        full
+    )
+    assert isinstance(parse(text, find_file_system=Account(free_gib=380)), ShowPlan)
+
+
 def test_room_that_is_known_is_said() -> None:
     start = start_of(
         f"tiny-llama nodes=1 file_system={ID}", find_file_system=Account(free_gib=3000)

@@ -244,27 +244,25 @@ def refuse_no_room(storage: Storage, plan: Plan) -> None:
     Raises:
         BadParameter: naming what is needed and what there is.
     """
+    brought = "data" if plan.conversion is None else "data, weights that are converted"
+    needed = _needed_gib(plan)
     if storage.new_gib is not None and plan.file_system_gib > storage.new_gib:
         raise BadParameter(
-            f"{FILE_SYSTEM}={storage.new_gib} is too small: data and checkpoints need "
-            f"{plan.data.needed_gib if plan.data else plan.file_system_gib:,} GiB; use "
-            f"{FILE_SYSTEM}={plan.file_system_gib}, or leave it out"
+            f"{FILE_SYSTEM}={storage.new_gib} is too small: {brought} and checkpoints need "
+            f"{needed:,} GiB; use {FILE_SYSTEM}={plan.file_system_gib}, or leave it out"
         )
     found = storage.found
     if found is None or found.free_gib is None:
         return
-    needed = _needed_gib(plan)
     if needed > found.free_gib:
         raise BadParameter(
-            f"{FILE_SYSTEM}={found.spec.existing_id} has {found.free_gib:,} GiB free, and data and "
-            f"checkpoints need {needed:,} GiB; free some, or leave {FILE_SYSTEM}= out"
+            f"{FILE_SYSTEM}={found.spec.existing_id} has {found.free_gib:,} GiB free, and "
+            f"{brought} and checkpoints need {needed:,} GiB; free some, or leave {FILE_SYSTEM}= out"
         )
 
 
 def _needed_gib(plan: Plan) -> int:
-    if plan.data is not None:
-        return plan.data.needed_gib
-    return round(CHECKPOINTS_ON_DISK * plan.checkpoint_gb * 1e9 / GIB)
+    return plan.needed_gib or round(CHECKPOINTS_ON_DISK * plan.checkpoint_gb * 1e9 / GIB)
 
 
 def plan_with_storage(plan: Plan, storage: Storage, *, is_guest: bool = False) -> Plan:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from pydantic import BaseModel, ConfigDict
 
@@ -16,13 +15,7 @@ from stationmaster.domain.catalogue.instances import PRICES_AS_OF, InstanceType,
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import norm_batch_of
-from stationmaster.domain.datasets import (
-    S3_SCHEME,
-    Listing,
-    read_packed_source,
-    read_shared_path,
-)
-from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.datasets import Listing
 from stationmaster.domain.names import SYSTEM_INSTANCE_TYPE
 from stationmaster.domain.planning.advice import (
     changes_that_fit,
@@ -30,6 +23,7 @@ from stationmaster.domain.planning.advice import (
     misfits_of,
     warnings_of,
 )
+from stationmaster.domain.planning.conversion import Conversion
 from stationmaster.domain.planning.cost import (
     ON_DEMAND,
     Figures,
@@ -55,14 +49,8 @@ from stationmaster.domain.planning.ranges import (
     words_of,
 )
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.planning.staging import (
-    LARGEST_GIB,
-    DataPlan,
-    legal_size_gib,
-    needed_gib,
-    plan_data,
-    restore_s,
-)
+from stationmaster.domain.planning.room import find_room, room_notes
+from stationmaster.domain.planning.staging import DataPlan
 
 
 class MemoryPerGpu(BaseModel):
@@ -123,6 +111,10 @@ class Plan(BaseModel):
     checkpoint_write_s: float
     data: DataPlan | None = None
     """What is brought to the file system before training; None where pods read or make the data."""
+    conversion: Conversion | None = None
+    """Of published weights that are converted for a framework before training."""
+    needed_gib: int = 0
+    """Of a file system, for what is brought and checkpoints; 0 where nothing is brought."""
     file_system_gib: int
     """The file system that the run would use."""
     file_system_id: str = ""
@@ -222,9 +214,11 @@ def plan_recipe(
     if min_nodes is not None:
         check_range(layout, min_nodes, trains=trains)
         layout = with_norm_batch(layout) if trains else layout
-    layout, data = _with_data(layout, listing, shared, restored_bytes=restored_bytes)
+    room = find_room(
+        layout, listing, shared, restored_bytes=restored_bytes, converts_weights=trains
+    )
+    layout, stage_s = room.layout, room.stage_s
     recipe = layout.recipe
-    stage_s = (data.stage_s if data else 0) + restore_s(recipe, restored_bytes)
     figures = estimate(layout, shared=shared, stage_s=stage_s)
     changes = [] if figures.fits else changes_that_fit(figures, shared=shared)
     mfu = assumed_mfu(layout)
@@ -262,7 +256,9 @@ def plan_recipe(
         assumed_mfu=None if mfu is None else round(mfu, 3),
         checkpoint_gb=round(checkpoint_bytes(layout) / 1e9, 3),
         checkpoint_write_s=round(figures.checkpoint_write_s, 1),
-        data=data,
+        data=room.data,
+        conversion=room.conversion,
+        needed_gib=room.needed_gib,
         file_system_gib=recipe.file_system_gib,
         file_system_id=recipe.file_system_id,
         time_to_first_step_s=figures.time_to_first_step_s,
@@ -276,75 +272,12 @@ def plan_recipe(
         warnings=[
             *misfits,
             *(range_notes(figures, fewest) if fewest is not None else ()),
-            *_data_notes(recipe, data, shared),
+            *room_notes(room, shared),
             *warnings_of(figures),
             *hub_notes(recipe),
             price_note,
         ],
     )
-
-
-def _with_data(
-    layout: Layout, listing: Listing | None, shared: Shared | None, *, restored_bytes: int
-) -> tuple[Layout, DataPlan | None]:
-    """The layout with a file system that holds what is brought, and what the data needs.
-
-    Raises:
-        BadParameter: the shared cluster's file system is too small for it, or any is.
-    """
-    data, needed = None, needed_gib(layout, restored_bytes)
-    is_own = shared is None and not layout.recipe.file_system_id
-    told = f"what comes back of other runs has {restored_bytes / 1e9:,.1f} GB"
-    if listing is not None:
-        data = plan_data(layout, listing, is_own=is_own, restored_bytes=restored_bytes)
-        needed = data.needed_gib
-        told = f'dataset="{listing.source}" has {listing.expected_bytes / 1e9:,.1f} GB'
-    elif not restored_bytes:
-        return layout, None
-    told += f" and needs {needed:,} GiB with what is made of it and checkpoints; "
-    size, has = legal_size_gib(needed), layout.recipe.file_system_gib
-    if data is not None and data.is_packed and not is_own:
-        return layout, data  # at most so much, and it may be there already
-    if shared is not None and needed > has:
-        raise BadParameter(
-            f"{told}the file system of cluster {shared.label} has {has:,} GiB: leave on= out, or "
-            "use less data"
-        )
-    if layout.recipe.file_system_id and needed > has:
-        raise BadParameter(
-            f"{told}file system {layout.recipe.file_system_id} has {has:,} GiB: leave file_system= "
-            "out, or use less data"
-        )
-    if size > LARGEST_GIB:
-        raise BadParameter(f"{told}the largest file system has {LARGEST_GIB:,} GiB: use less data")
-    if size > has and is_own:
-        recipe = layout.recipe.model_copy(update={"file_system_gib": size})
-        # A larger one is faster, so that a copy may have become better than a link.
-        larger = replace(layout, recipe=recipe)
-        return _with_data(larger, listing, shared, restored_bytes=restored_bytes)
-    return layout, data
-
-
-def _data_notes(recipe: Recipe, data: DataPlan | None, shared: Shared | None) -> list[str]:
-    if data is not None:
-        return [data.sentence]
-    if recipe.training.dataset.startswith(S3_SCHEME):
-        return [
-            f"how much {recipe.training.dataset} holds, and how long it takes to bring it to the "
-            "file system, is asked in the channel: /train plan"
-        ]
-    has_files = shared is not None or recipe.file_system_id
-    if has_files and (path := read_shared_path(recipe.training.dataset)) is not None:
-        return [
-            f"{path} is read where it lies; whether it is there and what this recipe needs is "
-            "looked at before training"
-        ]
-    if (packed := read_packed_source(recipe.training.dataset)) is not None:
-        return [
-            f"all nodes pack {packed} on the file system before training; how long that takes and "
-            "how much room it needs is asked in the channel, where the hub answers: /train plan"
-        ]
-    return []
 
 
 def _memory_per_gpu(figures: Figures) -> MemoryPerGpu:

@@ -111,7 +111,7 @@ def plan_data(
 
     Args:
         is_own: whether the file system is made for this run.
-        restored_bytes: what comes back of other runs' results and lies there as well.
+        restored_bytes: what else lies there: other runs' results, weights that are converted.
     """
     choice = _choice(layout, listing, is_own=is_own)
     stored = choice.read_bytes if listing.is_stored else 0

@@ -36,13 +36,6 @@ def framework_notes(layout: Layout) -> Iterator[str]:
                 f"it trains from new weights on {tokens / 1e9:,.3g} B tokens; a model of this size "
                 f"takes {wanted / 1e9:,.0f} B or more to become useful"
             )
-    if weights := layout.recipe.weights_to_convert:
-        size = 2 * layout.recipe.model.num_parameters / 1e9
-        yield (
-            f"weights={weights}: about {size:,.0f} GB are downloaded and converted on one node "
-            "before training, once for each file system, which needs room for them twice; time "
-            "and room of this plan do not count that"
-        )
     if isinstance(training, MegatronTraining) and training.pipeline_parallel > 1:
         yield (
             f"pipeline_parallel={training.pipeline_parallel}: stages wait for each other "
