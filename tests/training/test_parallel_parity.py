@@ -103,6 +103,10 @@ ON_TWO_RANKS: Final = {
     ),
     "context parallel, documents kept apart": (Run(keys=CONTEXT | DOCUMENTS), Run(keys=DOCUMENTS)),
     "context parallel, mixtral": (replace(MIXTRAL, keys=CONTEXT), MIXTRAL),
+    "context parallel, mixtral, compiled": (
+        replace(MIXTRAL, keys=CONTEXT | {"compile": "true"}),
+        MIXTRAL,
+    ),
     "mixtral, fsdp": (MIXTRAL, MIXTRAL),
     "mixtral, fsdp, accumulated": (
         Run(recipe="mixtral-8x7b", keys=ACCUMULATED | SHORT),
