@@ -340,6 +340,16 @@ def test_machines_that_cannot_run_or_have_no_price_are_refused(instance, reason)
         make_plan("llama2-7b", instance_type=instance, overrides={"precision": "fp32"})
 
 
+def test_cpu_recipe_that_does_not_fit_is_said_once_with_what_fits():
+    """Also machines without a price in the catalogue are looked at, and passed over."""
+    plan = make_plan("tiny-llama", overrides={"sequence_length": "1000000"})
+
+    (misfit,) = plan.misfits
+    assert "needed on each process, 25.6 GiB available; it fits with" in misfit
+    with pytest.raises(BadParameter, match=r"p5e\.48xlarge has no on-demand price .*; use m5.2xl"):
+        make_plan("tiny-llama", instance_type="p5e.48xlarge")
+
+
 def test_no_plan_has_the_price_of_its_control_plane_alone():
     with pytest.raises(UnknownInstance, match=r"p5e\.48xlarge has no on-demand price"):
         node_group_price(get_instance("p5e.48xlarge"), nodes=2)

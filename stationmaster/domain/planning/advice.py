@@ -197,7 +197,8 @@ def misfits_of(
             f"does not fit: {memory.total / GIB:.1f} GiB needed on each {_holder(layout)}, "
             f"{figures.available / GIB:.1f} GiB available; {remedy}"
         )
-    if figures.host_bytes > figures.available_host:
+    # On CPUs both are the same memory, and one sentence is enough.
+    if figures.host_bytes > figures.available_host and (layout.recipe.needs_gpu or not found):
         moved = f"cpu_offload moves {memory.offloaded / GIB:.1f} GiB of each process there and "
         found.append(
             f"does not fit: {figures.host_bytes / GIB:.1f} GiB of host memory needed by each "

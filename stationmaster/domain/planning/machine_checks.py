@@ -6,6 +6,7 @@ Pure functions of the layout, used by `plan` and, for machines that it suggests,
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from stationmaster.domain.catalogue.context_parallel import possible_parts
 from stationmaster.domain.catalogue.expert_parallel import possible_expert_sizes, uneven_experts
@@ -22,6 +23,8 @@ from stationmaster.domain.planning.frameworks.machines import (
     why_not_divided,
 )
 from stationmaster.domain.planning.layout import Layout
+
+_NO_PRICE: Final = "has no on-demand price in the catalogue, so what a run costs is unknown"
 
 
 def check_machines(layout: Layout, *, cluster: str | None) -> None:
@@ -61,14 +64,14 @@ def check_instance(layout: Layout) -> str | None:
     if instance.is_neuron:
         return f"has Trainium accelerators and {recipe.name} needs CUDA"
     if not recipe.needs_gpu:
-        return None
+        return None if instance.price_per_hour_usd is not None else _NO_PRICE
     if instance.num_gpus == 0:
         return f"has no GPU and {recipe.name} needs one"
     figures = instance.gpu_figures
     if figures is not None and not figures.runs_cuda_13:
         return f"has {instance.gpu} GPUs, which the training image's CUDA 13 does not support"
     if instance.price_per_hour_usd is None:
-        return "has no on-demand price in the catalogue, so what a run costs is unknown"
+        return _NO_PRICE
     if figures is not None and not figures.has_bf16 and layout.compute == "bf16":
         if not recipe.uses_own_trainer:
             return f"has {instance.gpu} GPUs, which lack bfloat16, and {recipe.name} computes in it"
