@@ -62,7 +62,10 @@ def test_framework_has_no_small_preset(name: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("tensor_parallel=3", "3 does not divide the model's 32 attention heads; use 1, 2, 4, 8"),
+        (
+            "tensor_parallel=3",
+            "3 does not divide the model's 32 attention heads; use 1, 2, 4 or 8$",
+        ),
         ("tensor_parallel=16", "16 does not divide the model's 8 key/value groups; use 1, 2, 4 or"),
         (
             "pipeline_parallel=5",
@@ -72,7 +75,7 @@ def test_framework_has_no_small_preset(name: str) -> None:
             "sequence_length=8190 context_parallel=2",
             "8190 is no multiple of 8, .* with tensor_parallel=2 and context_parallel=2; use 8192",
         ),
-        ("eval_every=10 eval_steps=0", "eval_every=10 needs batches .* add e.g. eval_steps=10"),
+        ("eval_every=10 eval_steps=0", "needs batches .* eval_steps=10, or eval_every=0 for no"),
         ("warmup_steps=101", "warmup_steps=101 is more than steps=100"),
         ("tensor_parallel=8 instance=g6e.12xlarge", "the 4 of a g6e.12xlarge .* use 1 or 2 or 4"),
         (
@@ -84,7 +87,8 @@ def test_framework_has_no_small_preset(name: str) -> None:
             "100 is no multiple of 8: micro_batch_size=1 on each of 8 data-parallel ranks "
             r"\(16 GPUs in groups of 2\); use 96",
         ),
-        ("global_batch_size=20 micro_batch_size=4", "20 is no multiple of 32: .* use 32"),
+        ("global_batch_size=20 micro_batch_size=4", "20 is no multiple of 32: .* use 32$"),
+        ("micro_batch_size=24", "128 is no multiple of 192: .* use 192, or micro_batch_size=8$"),
         ("nodes=1:2", "Megatron-LM trains on a number of GPUs that is fixed .* use nodes=2"),
         ("instance=p3.16xlarge", "p3"),
         ("rendezvous=etcd", "expected 'c10d' or 'static'"),

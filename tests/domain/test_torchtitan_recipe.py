@@ -42,13 +42,18 @@ def lay(*, recipe: str = TITAN, nodes: int = 2, **overrides: Any) -> Layout:
     [
         (
             "global_batch_size=20 micro_batch_size=2 tensor_parallel=4",
-            r"20 is no multiple of 8: micro_batch_size=2 on each of 4 .*; use (16|24)$",
+            "20 is no multiple of 8: .* on each of 4 .*; use 16, or micro_batch_size=1$",
         ),
         ("tensor_parallel=16", "16 does not divide the model's 8 key/value groups; use 1, 2, 4 or"),
         (
             "sequence_length=8191 tensor_parallel=2",
             "8191 is no multiple of 2, .* with tensor_parallel=2; use 8192",
         ),
+        (
+            "sequence_length=8196 tensor_parallel=4",
+            "8196 is no multiple of 8, the parts .* computes the loss of; use 8192",
+        ),
+        ("sequence_length=9", "9 is no multiple of 8, .*; use 8$"),
         ("sequence_length=262144", "longer than the 131,072 tokens .* use 131072 or less"),
         ("grad_clip=0", 'grad_clip="0" is not accepted: expected more than 0'),
         ("pipeline_parallel=2", 'has no key "pipeline_parallel"'),

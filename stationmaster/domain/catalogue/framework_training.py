@@ -20,6 +20,11 @@ from stationmaster.domain.errors import BadParameter
 MOCK: Final = "mock"
 """In place of a data set: tokens that the framework makes up, to try a cluster with."""
 RANDOM: Final = "random"
+TITAN_LOSS_PARTS: Final = 8
+"""Parts of a sequence that torchtitan computes the loss of, one after the other, all of one length.
+
+Source: torchtitan 0.3.0, components/loss.py, ChunkedLossWrapper.
+"""
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
@@ -93,15 +98,18 @@ class FrameworkTraining(BaseModel):
         Raises:
             BadParameter: naming the first key that breaks one, and what to use.
         """
-        for total, what in (
-            (model.heads, "attention heads"),
-            (model.kv_heads, "key/value groups"),
-            (model.ffn_size, "inner size"),
-        ):
-            check_divides("tensor_parallel", self.tensor_parallel, total, what)
+        split = {
+            "attention heads": model.heads,
+            "key/value groups": model.kv_heads,
+            "inner size": model.ffn_size,
+        }
+        for what, total in split.items():
+            common = math.gcd(*split.values())
+            check_divides("tensor_parallel", self.tensor_parallel, total, what, common=common)
         if self.eval_every and not self.eval_steps:
             raise BadParameter(
-                f"eval_every={self.eval_every} needs batches to evaluate on; add e.g. eval_steps=10"
+                f"eval_every={self.eval_every} needs batches to evaluate on; add e.g. "
+                "eval_steps=10, or eval_every=0 for no evaluations"
             )
         chunks = self.sequence_chunks
         if self.sequence_length % chunks:
@@ -120,14 +128,20 @@ def words_of(keys: Mapping[str, int]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def check_divides(key: str, value: int, total: int, what: str) -> None:
+def check_divides(
+    key: str, value: int, total: int, what: str, *, common: int | None = None
+) -> None:
     """Refuse a number of GPUs that `total` of the model's `what` do not come out even for.
+
+    Args:
+        common: what a number has to divide to be named in place of it, if that is not `total`.
 
     Raises:
         BadParameter: naming the numbers that do.
     """
     if total % value:
-        fitting = [str(n) for n in range(1, min(total, 64) + 1) if total % n == 0]
+        whole = common or total
+        fitting = [str(n) for n in range(1, min(whole, 64) + 1) if whole % n == 0]
         raise BadParameter(
             f"{key}={value} does not divide the model's {total:,} {what}; use "
             f"{', '.join(fitting[:-1])} or {fitting[-1]}"
@@ -259,3 +273,10 @@ class TitanTraining(FrameworkTraining):
                 "commit of 40 hexadecimal digits, so that every pod and every restart has the same"
             )
         super().check(model)
+        if self.sequence_length % TITAN_LOSS_PARTS:
+            unit = math.lcm(TITAN_LOSS_PARTS, self.tensor_parallel)
+            nearest = max(unit, round(self.sequence_length / unit) * unit)
+            raise BadParameter(
+                f"sequence_length={self.sequence_length} is no multiple of {TITAN_LOSS_PARTS}, the "
+                f"parts of a sequence that torchtitan computes the loss of; use {nearest}"
+            )

@@ -249,8 +249,8 @@ def _check_own(training: OwnTraining) -> None:
         )
     if training.eval_every and not training.eval_samples and isinstance(training, LanguageTraining):
         raise BadParameter(
-            f"eval_every={training.eval_every} needs samples to evaluate on; "
-            "add e.g. eval_samples=64"
+            f"eval_every={training.eval_every} needs samples to evaluate on; add e.g. "
+            "eval_samples=64, or eval_every=0 for no evaluations"
         )
     if isinstance(training, ImageTraining):
         size, batch = training.norm_batch_size, training.global_batch_size

@@ -5,6 +5,7 @@ Called by `machine_checks` in place of the checks of the product's own trainer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from itertools import product
 
@@ -70,8 +71,11 @@ def why_batch_uneven(layout: Layout, training: FrameworkTraining) -> str:
     ranks, micro = layout.data_ranks, training.micro_batch_size
     unit, batch = ranks * micro, training.global_batch_size
     nearest = max(unit, round(batch / unit) * unit)
+    remedy = f"use {nearest}"
+    if batch % ranks == 0:
+        remedy += f", or micro_batch_size={math.gcd(micro, batch // ranks)}"
     return (
         f"global_batch_size={batch} is no multiple of {unit}: micro_batch_size={micro} on each of "
         f"{ranks} data-parallel ranks ({layout.processes} GPUs in groups of "
-        f"{training.processes_per_sample}); use {nearest}"
+        f"{training.processes_per_sample}); {remedy}"
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from stationmaster.domain.catalogue.framework_training import TitanTraining
+from stationmaster.domain.catalogue.framework_training import TITAN_LOSS_PARTS, TitanTraining
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.planning import memory, speed
@@ -18,9 +18,6 @@ from stationmaster.domain.planning.layout import BF16_BYTES, FP32_BYTES, Layout
 from stationmaster.domain.planning.memory import Memory
 from stationmaster.domain.planning.speed import StepTime
 
-# The head and the loss take a sequence in so many parts, one after the other. Source: torchtitan
-# 0.3.0, components/loss.py, ChunkedLossWrapper.
-_LOSS_PARTS: Final = 8
 # Of a part, the logits in bf16, their fp32 copy, and the gradients of both.
 _LOGIT_BYTES: Final = 2 * (BF16_BYTES + FP32_BYTES)
 
@@ -36,7 +33,9 @@ def memory_of(layout: Layout) -> Memory:
     assert isinstance(training, TitanTraining)
     values = layout.rows * training.sequence_length * model.vocab_size / training.tensor_parallel
     eager = replace(
-        memory.memory_of(_as_own(layout)), logits=_LOGIT_BYTES * values / _LOSS_PARTS, staged=0.0
+        memory.memory_of(_as_own(layout)),
+        logits=_LOGIT_BYTES * values / TITAN_LOSS_PARTS,
+        staged=0.0,
     )
     return replace(eager, graphs=_beside_graph(layout, eager)) if training.cuda_graphs else eager
 
