@@ -83,8 +83,8 @@ def read_s3_source(dataset: str) -> S3Source | None:
     prefix = ((found[2] or "") if found else "").strip("/")
     if found is None or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
         raise BadParameter(
-            f'dataset="{dataset}" is not accepted: expected {S3_SCHEME}BUCKET/PREFIX, e.g. '
-            f"{S3_SCHEME}my-bucket/imagenet"
+            f'dataset="{dataset}" is not accepted: expected {S3_SCHEME}BUCKET/PREFIX with the '
+            f"name of a bucket, of 3 to 63 characters, e.g. {S3_SCHEME}my-bucket/imagenet"
         )
     return S3Source(found[1], f"{prefix}/" if prefix else "")
 

@@ -54,7 +54,7 @@ def test_other_data_sets_are_no_address(typed: str) -> None:
     "typed", ["s3://", "s3://B/x", "s3://bucket/../x", "s3://bucket/a//b", "s3://b/x", "s3://bu/$x"]
 )
 def test_malformed_address_is_refused_with_what_is_expected(typed: str) -> None:
-    with pytest.raises(BadParameter, match="expected s3://BUCKET/PREFIX"):
+    with pytest.raises(BadParameter, match="expected s3://BUCKET/PREFIX with the name of a bucket"):
         read_s3_source(typed)
 
 

@@ -28,13 +28,15 @@ def shared(name: str, size: int, *, nodes: int, instance: str, **keys: str) -> L
     ("name", "keys", "sentence"),
     [
         ("llama2-7b", parts(0), "expected 1 or more"),
-        ("llama2-7b", parts(3), "6 equal chunks and .*=4,096 does not divide by 6; use 2, 4, 8"),
-        ("llama2-7b", parts(2, sequence_length="4098"), "does not divide by 4; leave it out"),
+        ("llama2-7b", parts(3), "=4,096 does not divide by 6; use context_parallel=2, 4, 8"),
+        ("llama2-7b", parts(2, sequence_length="4098"), "divide by 4; use context_parallel=1$"),
         (
             "llama2-7b",
             parts(8, sequence_length="4144", tensor_parallel="4"),
-            "each split over tensor_parallel=4, and .* does not divide by 32; use 2 or 4",
+            "each split over tensor_parallel=4, and .* by 32; use context_parallel=2 or 4$",
         ),
+        # It is the recipe's own key: nobody can leave it out.
+        ("llama3.1-70b", {"sequence_length": "9"}, "=9 does not .* 8; use context_parallel=1$"),
         ("llama2-7b", parts(2, parallelism="ddp"), "use parallelism=full or hybrid"),
         ("resnet50", parts(2), 'has no key "context_parallel"'),
     ],
@@ -85,7 +87,7 @@ def test_small_preset_runs_in_a_lone_process() -> None:
             "tiny-llama",
             1,
             parts(2),
-            "over 2 processes, and 1, 1 on each node, .* groups; leave it out",
+            "over 2 processes, and 1, 1 on each node, .* groups; use 1",
         ),
         (
             "llama2-7b",

@@ -47,7 +47,7 @@ def shared(size: int, *, nodes: int = 4, instance: str = "p5.48xlarge", **keys: 
             NAME,
             3,
             {"expert_parallel": "8", "global_batch_size": "48"},
-            "leaves 1 expert to 3 of 24 processes, over which .* do not divide; leave it out",
+            "leaves 1 expert to 3 of 24 processes, over which .* do not divide; use 1",
         ),
         (NAME, 4, {"expert_parallel": "2", "tensor_parallel": "2"}, "not Mixtral models; leave"),
         ("llama2-7b", 2, {"expert_parallel": "2"}, "Mixtral models, not of Llama models; leave"),

@@ -35,7 +35,7 @@ def split(name: str, size: int, *, nodes: int, instance: str, **keys: str) -> La
         ("llama2-7b", {"tensor_parallel": "2", "compile": "true"}, "use compile=false"),
         ("mixtral-8x7b", {"tensor_parallel": "2"}, "not Mixtral models; leave it out"),
         ("resnet50", {"tensor_parallel": "2"}, 'has no key "tensor_parallel"'),
-        ("tiny-llama", {"tensor_parallel": "2"}, "processes of a m5.2xlarge, 1, .*; leave it out"),
+        ("tiny-llama", {"tensor_parallel": "2"}, "processes of a m5.2xlarge, 1, .*; use 1"),
     ],
 )
 def test_split_that_cannot_work_is_refused(name: str, keys: dict[str, str], sentence: str) -> None:

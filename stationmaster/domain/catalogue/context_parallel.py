@@ -39,7 +39,7 @@ def check_context_parallel(training: LanguageTraining, model: LanguageModel, *, 
             "Mistral and Mixtral models, not of models of the hub; leave it out"
         )
     if training.sequence_length % _divisor(size, training.tensor_parallel):
-        remedy = words_of(possible_parts(model, training))
+        remedy = words_of(possible_parts(model, training)).replace(" ", " context_parallel=", 1)
         split = training.tensor_parallel
         within = "" if split == 1 else f", each split over tensor_parallel={split},"
         raise BadParameter(

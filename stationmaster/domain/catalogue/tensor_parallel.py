@@ -84,8 +84,8 @@ def refuse_whole_weights(training: LanguageTraining, typed: str) -> None:
 
 
 def words_of(sizes: Sequence[int]) -> str:
-    """What to use instead, of several sizes."""
+    """What to use instead, of several sizes above 1."""
     if not sizes:
-        return "leave it out"
+        return "use 1"  # and not "leave it out": a recipe may have a larger one by default
     *others, last = (str(size) for size in sizes)
     return f"use {', '.join(others)} or {last}" if others else f"use {last}"
