@@ -42,6 +42,17 @@ def test_converting_weights_takes_time_money_and_room(name: str) -> None:
     assert any("about 16 GB are downloaded and converted" in note for note in plan.warnings)
 
 
+def test_change_that_is_offered_costs_what_its_plan_says() -> None:
+    keys = {"weights": LLAMA}
+    plan = make_plan(MEGATRON, instance_type="p4d.24xlarge", overrides=keys)
+
+    staged = make_plan(
+        MEGATRON, instance_type="p4d.24xlarge", overrides=keys | {"pipeline_parallel": "2"}
+    )
+    cost = f"pipeline_parallel=2 (about ${staged.estimated_cost_usd:,.0f} in all)"
+    assert any(cost in misfit for misfit in plan.misfits), plan.misfits
+
+
 def test_file_system_holds_weights_twice_beside_data_and_checkpoints() -> None:
     keys = {"dataset": "packed:c4"}
     without, converting = (

@@ -85,14 +85,19 @@ class Change:
     cost_usd: float
 
 
-def changes_that_fit(figures: Figures, *, shared: Shared | None = None) -> list[Change]:
+def changes_that_fit(
+    figures: Figures, *, shared: Shared | None = None, stage_s: float = 0
+) -> list[Change]:
     """The cheapest change of settings and the cheapest one of machines, the cheaper first.
 
     A shared cluster has the machines that it has: only more of its nodes may help.
+
+    Args:
+        stage_s: how long what is brought takes to arrive; taken to be the same with any change.
     """
     layout = figures.layout
     machines = _other_machines(layout) if shared is None else _more_nodes(layout, shared)
-    found = [_cheapest(_other_settings(layout), shared), _cheapest(machines, shared)]
+    found = [_cheapest(layouts, shared, stage_s) for layouts in (_other_settings(layout), machines)]
     return sorted((change for change in found if change), key=lambda change: change.cost_usd)
 
 
@@ -101,11 +106,13 @@ def smallest_file_system_gib(layout: Layout) -> int:
     return legal_size_gib(CHECKPOINTS_ON_DISK * checkpoint_bytes(layout) / GIB * 1.1)
 
 
-def _cheapest(layouts: Iterator[tuple[str, Layout]], shared: Shared | None) -> Change | None:
+def _cheapest(
+    layouts: Iterator[tuple[str, Layout]], shared: Shared | None, stage_s: float
+) -> Change | None:
     fitting = [
         Change(words, changed.cost_usd)
         for words, layout in layouts
-        if (changed := estimate(layout, shared=shared)).fits
+        if (changed := estimate(layout, shared=shared, stage_s=stage_s)).fits
     ]
     return min(fitting, key=lambda change: (change.cost_usd, len(change.words)), default=None)
 

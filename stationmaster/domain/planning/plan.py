@@ -220,7 +220,7 @@ def plan_recipe(
     layout, stage_s = room.layout, room.stage_s
     recipe = layout.recipe
     figures = estimate(layout, shared=shared, stage_s=stage_s)
-    changes = [] if figures.fits else changes_that_fit(figures, shared=shared)
+    changes = [] if figures.fits else changes_that_fit(figures, shared=shared, stage_s=stage_s)
     mfu = assumed_mfu(layout)
     misfits = misfits_of(figures, changes=changes, shared=shared)
     suggestion = changes[0].words if changes else None
