@@ -53,6 +53,11 @@ def duration(seconds: float) -> str:
     return f"{days} days {hours} h"
 
 
+def _seconds(seconds: float) -> str:
+    """0.0914 s, 42.7 s, 39,200 s."""
+    return f"{seconds:,.0f} s" if seconds >= 1000 else f"{seconds:.3g} s"
+
+
 def _step(plan: Plan) -> str:
     what = "image" if plan.counts_images else "sequence"
     sample = f"{plan.micro_batch_size} {what}{'s' * (plan.micro_batch_size > 1)}"
@@ -103,7 +108,7 @@ def _facts(plan: Plan) -> Table:
     assumption = f", at {plan.assumed_mfu:.0%} MFU" if plan.assumed_mfu else ""
     table.add_row(
         "speed",
-        f"about {plan.tokens_per_s:,.0f} {unit}/s: {plan.step_time_s:.3g} s a step, "
+        f"about {plan.tokens_per_s:,.0f} {unit}/s: {_seconds(plan.step_time_s)} a step, "
         f"limited by {plan.limited_by}{assumption}",
     )
     table.add_row(

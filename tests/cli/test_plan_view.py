@@ -46,6 +46,12 @@ def test_what_cuda_graphs_take_is_a_part_of_memory():
     )
 
 
+def test_long_steps_are_whole_seconds():
+    keys = {"sequence_length": "1048576", "context_parallel": "8"}
+
+    assert ": 39,239 s a step" in printed("megatron-llama3-8b", overrides=keys)
+
+
 def test_job_of_images_on_a_range_has_the_passes_of_its_most_nodes(capsys):
     assert main(["render", "resnet50", "nodes=1:4"]) == 0
 

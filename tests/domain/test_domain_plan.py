@@ -340,6 +340,22 @@ def test_machines_that_cannot_run_or_have_no_price_are_refused(instance, reason)
         make_plan("llama2-7b", instance_type=instance, overrides={"precision": "fp32"})
 
 
+def test_what_adds_to_computing_is_named_where_gpus_idle():
+    (note,) = [
+        warning
+        for warning in make_plan("llama2-7b", overrides={"cpu_offload": "true"}).warnings
+        if "GPUs idle" in warning
+    ]
+
+    assert note.startswith("moving weights to host memory adds to computing: GPUs idle 30%")
+
+
+def test_interval_that_is_shorter_than_a_minute_is_in_seconds():
+    plan = make_plan("megatron-llama3-8b", overrides={"checkpoint_every": "1"})
+
+    assert any("takes 3 min to write, longer than the 11 s between two" in w for w in plan.warnings)
+
+
 def test_cpu_recipe_that_does_not_fit_is_said_once_with_what_fits():
     """Also machines without a price in the catalogue are looked at, and passed over."""
     plan = make_plan("tiny-llama", overrides={"sequence_length": "1000000"})

@@ -157,6 +157,14 @@ def test_bubble_makes_a_step_longer() -> None:
     )
 
 
+def test_step_of_one_micro_batch_is_said_in_the_singular() -> None:
+    keys = {"pipeline_parallel": "2", "global_batch_size": "4"}
+
+    notes = " ".join(make_plan(MEGATRON, overrides=keys).warnings)
+
+    assert "50% of a step, which has 1 micro-batch; a larger global_batch_size" in notes
+
+
 def test_gradients_of_a_stage_within_a_node_do_not_cross_its_border() -> None:
     spread, within = lay(), lay(pipeline_parallel=2)
 

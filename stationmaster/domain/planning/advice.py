@@ -254,10 +254,14 @@ def _file_system_warnings(figures: Figures) -> Iterator[str]:
     if training.checkpoint_every < training.steps and waits > _NOTABLE_WAIT_S:
         enough = math.ceil(figures.checkpoint_write_s / figures.step.total)
         yield (
-            f"a checkpoint of {size / 1e9:,.0f} GB takes {figures.checkpoint_write_s / 60:.0f} min "
-            f"to write, longer than the {interval_s / 60:.0f} min between two; training waits for "
-            f"it; use checkpoint_every={enough} or more"
+            f"a checkpoint of {size / 1e9:,.0f} GB takes {_time(figures.checkpoint_write_s)} to "
+            f"write, longer than the {_time(interval_s)} between two; training waits for it; use "
+            f"checkpoint_every={enough} or more"
         )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def _speed_warnings(figures: Figures) -> Iterator[str]:
@@ -271,7 +275,9 @@ def _speed_warnings(figures: Figures) -> Iterator[str]:
     if not layout.recipe.needs_gpu:
         return
     idle = 1 - step.computing / step.total
-    if idle > 0.2:
+    if idle > 0.2 and step.limited_by == "computing":
+        yield f"{step.longest_addition} adds to computing: GPUs idle {idle:.0%} of the time"
+    elif idle > 0.2:
         yield f"{step.limited_by} takes longer than computing: GPUs idle {idle:.0%} of the time"
     if layout.compute == "fp32":
         yield "precision=fp32 is at most half as fast as bf16"

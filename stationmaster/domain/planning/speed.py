@@ -97,17 +97,29 @@ class StepTime:
     @property
     def limited_by(self) -> str:
         """What decides, in words."""
-        times = {
+        beside = {
             "computing": self.computing,
             "the network between nodes": self.network,
             "the links between GPUs": self.links,
             "decoding images": self.decoding,
+        }
+        times = beside | self._after_computing
+        return max(times, key=lambda name: times[name])
+
+    @property
+    def longest_addition(self) -> str:
+        """Of what nothing hides, what takes longest, in words."""
+        times = self._after_computing
+        return max(times, key=lambda name: times[name])
+
+    @property
+    def _after_computing(self) -> dict[str, float]:
+        return {
             "moving weights to host memory": self.host,
             "exchanging activations between the GPUs of a sample": self.splitting,
             "exchanging keys and values between the GPUs of a sequence": self.sharing,
             "sending tokens to their experts": self.travelling,
         }
-        return max(times, key=lambda name: times[name])
 
 
 def step_time(layout: Layout) -> StepTime:

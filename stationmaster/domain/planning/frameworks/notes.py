@@ -40,7 +40,8 @@ def framework_notes(layout: Layout) -> Iterator[str]:
         yield (
             f"pipeline_parallel={training.pipeline_parallel}: stages wait for each other "
             f"{megatron.bubble(layout):.0%} of a step, which has {layout.micro_batches} "
-            "micro-batches; a larger global_batch_size or fewer stages shorten that"
+            f"micro-batch{'es' * (layout.micro_batches > 1)}; a larger global_batch_size or fewer "
+            "stages shorten that"
         )
     if isinstance(training, MegatronTraining) and not training.distributed_optimizer:
         yield "distributed_optimizer=false: each GPU keeps the optimizer's state of all its weights"
