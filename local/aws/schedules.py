@@ -2,7 +2,8 @@
 
 Started by the endpoint with the deployment's schedules. `rate(...)` and `at(...)` exist here. A
 rate is divided by the endpoint's speed but never goes below five real seconds: at the usual speed
-the reaper would run each second, and take a tenth of what a short run costs. A time is a time: people's clocks are not emulated.
+the reaper would run each second, and take a tenth of what a short run costs. A time is a time:
+people's clocks are not emulated.
 """
 
 from __future__ import annotations

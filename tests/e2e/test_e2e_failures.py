@@ -71,7 +71,7 @@ def trainers(run_id):
 
 def test_run_when_a_training_process_is_killed_resumes_from_the_checkpoint(running_as_people_do):
     running = running_as_people_do
-    run_id = running.start("/train tiny-llama nodes=2 steps=20 checkpoint_every=5 seed=1")
+    run_id = running.start("/train tiny-llama nodes=1 steps=20 checkpoint_every=5 seed=1")
     running.wait_for("checkpoint.saved")
     victims = trainers(run_id)
     assert victims, "no training process was found"
