@@ -246,3 +246,8 @@ def with_typo(runtime: dict[str, Any]) -> dict[str, Any]:
     (node,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     node["template"]["spec"]["template"]["spec"]["tolerationz"] = []
     return runtime
+
+
+def is_said_to_run(world: World, name: str) -> bool:
+    job = world.gateway.job(name)
+    return job is not None and job.condition("Running") is not None
