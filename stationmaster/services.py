@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.instances import Instances
     from stationmaster.aws.kinds import Releasable
     from stationmaster.aws.launch_templates import LaunchTemplates
+    from stationmaster.aws.log_groups import LogGroups
     from stationmaster.aws.metrics_logs import MetricsLogs
     from stationmaster.aws.network_interfaces import NetworkInterfaces
     from stationmaster.aws.node_groups import NodeGroups
@@ -173,6 +174,13 @@ class Services:
         from stationmaster.aws.metrics_logs import MetricsLogs
 
         return MetricsLogs(self.settings, self._client("logs"))
+
+    @cached_property
+    def log_groups(self) -> LogGroups:
+        """Log groups that clusters have left."""
+        from stationmaster.aws.log_groups import LogGroups
+
+        return LogGroups(self._client("logs"))
 
     @cached_property
     def access_entries(self) -> AccessEntries:
@@ -350,7 +358,10 @@ class Services:
         }
 
     def network_in_deletion_order(self) -> dict[ResourceKind, Releasable]:
-        """The kinds that nodes and file system use; the VPC itself is shared and stays."""
+        """The kinds that nodes and file system use, and the log group that nodes write to.
+
+        The VPC itself is shared and stays.
+        """
         return {
             ResourceKind.INSTANCE: self.instances,
             ResourceKind.VOLUME: self.volumes,
@@ -359,6 +370,7 @@ class Services:
             ResourceKind.PLACEMENT_GROUP: self.placement_groups,
             ResourceKind.EKS_SECURITY_GROUP: self.eks_security_groups,
             ResourceKind.SECURITY_GROUP: self.security_groups,
+            ResourceKind.LOG_GROUP: self.log_groups,
         }
 
     @cached_property

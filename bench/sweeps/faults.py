@@ -59,6 +59,7 @@ OPERATIONS: Final[dict[str, tuple[str, ...]]] = {
         *("PATCH services", "PATCH validatingwebhookconfigurations"),
         *("POST selfsubjectaccessreviews", "POST subjectaccessreviews"),
     ),
+    "logs": ("DescribeLogGroups",),
     "s3": ("GetObject",),
     "secretsmanager": ("GetSecretValue",),
     "stepfunctions": ("DescribeExecution", "SendTaskSuccess", "StartExecution"),

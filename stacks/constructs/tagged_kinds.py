@@ -62,6 +62,13 @@ def _kinds(family: str) -> list[Actions]:
 def _any(stack: cdk.Stack, type_name: str) -> str:
     """The ARNs of all resources of a type."""
     service, _, resource = type_name.partition(":")
+    if service == "logs":
+        return stack.format_arn(
+            service=service,
+            resource=resource,
+            resource_name="*",
+            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+        )
     return arn(stack, service, resource, "*")
 
 

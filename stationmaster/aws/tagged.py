@@ -1,9 +1,7 @@
 """All that clusters have in the account, asked of AWS by tag and not of records.
 
 The Resource Groups Tagging API lists what carries the product's tags, of every kind at once. It
-hears of changes late, so what it lists is looked up once more before anything follows from it. Log
-groups are left out: their lines expire by a retention that is set when the group is made, and an
-empty group costs nothing. Two
+hears of changes late, so what it lists is looked up once more before anything follows from it. Two
 kinds it does not know as ours, because AWS's own parts make and tag them: interfaces of the VPC CNI
 and security groups of EKS. Both name their EKS cluster, and so ours.
 """
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 # Between the parts of an ARN.
 _PARTS: Final = re.compile(r"[:/]")
-_LOGS: Final = "logs"
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,8 @@ class Tagged:
 
     def is_named(self, resource_id: str) -> bool:
         """Whether this is the resource of that id, as its deleting call takes it."""
-        return resource_id in _PARTS.split(self.name)
+        is_whole_name = self.name.endswith(f":{resource_id}")  # of a log group, which has slashes
+        return is_whole_name or resource_id in _PARTS.split(self.name)
 
 
 class TaggedResources:
@@ -83,7 +81,6 @@ class TaggedResources:
         return [
             _tagged(each["ResourceARN"], {tag["Key"]: tag["Value"] for tag in each["Tags"]})
             for each in found
-            if _service(each["ResourceARN"]) != _LOGS
         ]
 
     def _of_part(
@@ -113,10 +110,6 @@ def _tagged(arn: str, tags: dict[str, str]) -> Tagged:
         tags.get(TAG_DEPLOYMENT, ""),
         RunId(tags[TAG_RUN_ID]) if TAG_RUN_ID in tags else None,
     )
-
-
-def _service(arn: str) -> str:
-    return arn.split(":")[2]
 
 
 def _of_name(eks_name: str) -> ClusterId:

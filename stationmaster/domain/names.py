@@ -73,6 +73,11 @@ def metrics_log_group(cluster_id: str) -> str:
     return f"/aws/containerinsights/{cluster_name(cluster_id)}/performance"
 
 
+def control_plane_log_group(cluster_id: str) -> str:
+    """The log group that EKS makes when a control plane's logs are switched on."""
+    return f"/aws/eks/{cluster_name(cluster_id)}/cluster"
+
+
 def own_namespace(cluster_id: ClusterId) -> str:
     """The namespace of a cluster in an EKS cluster of others: 63 characters are allowed."""
     return f"{NAMESPACE}-{cluster_id}"

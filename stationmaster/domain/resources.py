@@ -20,6 +20,7 @@ class ResourceKind(StrEnum):
     NODE_GROUP = "node group"
     ADDON = "add-on"
     FILE_SYSTEM = "file system"
+    LOG_GROUP = "log group"
     DATA_LINK = "data link"
     NAMESPACE = "namespace"
     """In an EKS cluster of others: all that the product has in Kubernetes there."""

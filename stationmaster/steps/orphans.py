@@ -9,12 +9,15 @@ cluster; its first half starts from the table. What is deleted:
 - Of a cluster that the table does not know, or cannot read: after `orphan_grace_s`, for people to
   repair it. Its file system may have the only copy of a run's results; where the table does not
   say that it has none, it stays for FILE_SYSTEM_STAYS.
+
+The logs of a released cluster's control plane, which somebody has switched on, are reported while
+they have no retention, and never deleted.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -58,6 +61,8 @@ class Orphans:
     left: tuple[Left, ...]
     deleted: tuple[Left, ...] = ()
     """Whose deletion was requested now."""
+    logs: tuple[Left, ...] = ()
+    """Those of `left` that keep lines for ever, for somebody else."""
 
     @property
     def sentence(self) -> str:
@@ -72,12 +77,15 @@ class Orphans:
 
     @property
     def _next(self) -> str:
-        stays = [str(each) for each in self.left if each not in self.deleted]
-        if not stays:
-            return "its deletion was requested"
-        if not self.deleted:
-            return "nothing of it was deleted yet: delete it, or repair the table"
-        return f"{', '.join(stays)} stays: save what it holds, or delete it"
+        stays = [each for each in self.left if each not in (*self.deleted, *self.logs)]
+        said = [f"give {each} a retention, or delete it" for each in self.logs]
+        if stays and self.deleted:
+            said = [f"{', '.join(map(str, stays))} stays: save what it holds, or delete it", *said]
+        elif stays:
+            said = ["nothing of it was deleted yet: delete it, or repair the table", *said]
+        elif self.deleted and said:
+            said = ["deletion of the rest was requested", *said]
+        return "; ".join(said) or "its deletion was requested"
 
 
 def find_orphans(services: Services) -> list[Orphans]:
@@ -85,14 +93,15 @@ def find_orphans(services: Services) -> list[Orphans]:
 
     One cluster that cannot be looked at does not keep the others from it.
     """
-    of_clusters: dict[ClusterId, list[Tagged]] = {}
+    logs = _logs_kept_for_ever(services)
+    of_clusters: dict[ClusterId, list[Tagged]] = {cluster_id: [] for cluster_id in logs}
     for each in services.tagged.list_all():
         of_clusters.setdefault(each.cluster_id, []).append(each)
     found = []
     for cluster_id, tagged in of_clusters.items():
         with bound({"cluster_id": cluster_id}):
             try:
-                orphans = _look_at(services, cluster_id, tagged)
+                orphans = _look_at(services, cluster_id, tagged, logs.get(cluster_id))
             except StationmasterError:
                 logger.exception(NOT_HELPED, extra={"subject": cluster_id})
                 continue
@@ -102,7 +111,18 @@ def find_orphans(services: Services) -> list[Orphans]:
     return found
 
 
-def _look_at(services: Services, cluster_id: ClusterId, tagged: Sequence[Tagged]) -> Orphans | None:
+def _logs_kept_for_ever(services: Services) -> Mapping[ClusterId, Left]:
+    """The logs of control planes without a retention; none where they cannot be listed now."""
+    try:
+        return services.log_groups.kept_for_ever()
+    except StationmasterError:
+        logger.exception(NOT_HELPED, extra={"subject": "log groups of control planes"})
+        return {}
+
+
+def _look_at(
+    services: Services, cluster_id: ClusterId, tagged: Sequence[Tagged], logs: Left | None
+) -> Orphans | None:
     deployment = services.settings.deployment
     makers = {each.deployment for each in tagged if each.deployment}
     if makers and deployment not in makers:
@@ -110,13 +130,15 @@ def _look_at(services: Services, cluster_id: ClusterId, tagged: Sequence[Tagged]
     standing = _standing(services, cluster_id)
     if standing is Standing.OPEN:
         return None  # its own teardown sees to it
-    left = left_in_account(services, cluster_id)
-    if not left:
+    is_known = standing is Standing.RELEASED
+    # Of a cluster that the table does not know, another deployment may have been the maker.
+    kept = (logs,) if logs is not None and is_known else ()
+    left = left_in_account(services, cluster_id) if tagged else []
+    if not left and not kept:
         services.orphans.forget(cluster_id)
         return None  # the tagging API has not heard of its end
-    found = Orphans(cluster_id, standing, tuple(left))
+    found = Orphans(cluster_id, standing, (*left, *kept), logs=kept)
     since = services.orphans.seen(cluster_id, finding=found.finding, now=services.now())
-    is_known = standing is Standing.RELEASED
     ours = [
         each for each in left if _is_ours(each, tagged, deployment, by_aws=bool(makers) or is_known)
     ]

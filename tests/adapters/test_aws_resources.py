@@ -72,6 +72,7 @@ def create_everything(services: Services, cluster_id: str) -> None:
             subnet_id=group.subnet_id,
             security_group_id=group.group_id,
         )
+        services.metrics_logs.ensure(cluster_id)
     link_data(services, cluster_id)
     until(lambda: services.clusters.describe(cluster_id).status == "ACTIVE")
     for _ in range(2):
@@ -142,6 +143,7 @@ def test_repeated_creations_leave_one_of_each_listed_in_deletion_order(
         f"placement group {name}",
         f"security group of EKS {name}",
         f"security group {name}",
+        f"log group /aws/containerinsights/{name}/performance",
     ]
     assert str(left[0]).startswith("data link dra-")
     assert str(left[1]).startswith("file system fs-")
@@ -160,7 +162,7 @@ def test_everything_that_is_made_says_which_deployment_made_it(
         TagFilters=[{"Key": "stationmaster:cluster-id", "Values": [cluster_id]}]
     )["ResourceTagMappingList"]
 
-    assert len({each["ResourceARN"].split(":")[2] for each in found}) == 3  # EC2, EKS, FSx
+    assert len({each["ResourceARN"].split(":")[2] for each in found}) == 4  # EC2, EKS, FSx, logs
     for each in found:
         if ":volume/" not in each["ResourceARN"]:  # this one was made by the test
             assert {"Key": "stationmaster:deployment", "Value": "research"} in each["Tags"], each
@@ -245,6 +247,7 @@ def test_deletion_of_what_is_in_use_is_left_to_the_next_call(
         (ResourceKind.PLACEMENT_GROUP, "stationmaster-gone"),
         (ResourceKind.EKS_SECURITY_GROUP, "sg-0123456789abcdef0"),
         (ResourceKind.SECURITY_GROUP, "sg-0123456789abcdef0"),
+        (ResourceKind.LOG_GROUP, "/aws/containerinsights/stationmaster-gone/performance"),
     ],
 )
 def test_deletion_of_what_is_gone_is_no_error(

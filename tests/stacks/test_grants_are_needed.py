@@ -100,7 +100,7 @@ def called() -> frozenset[str]:
         )
     }
     account = Account("123456789012", "us-west-2")
-    services = {action.partition(":")[0] for action in granted()} - {"iam", "kms", "logs", "sqs"}
+    services = {action.partition(":")[0] for action in granted()} - {"iam", "kms", "sqs"}
     signing = {prefix: name for name, prefix in PREFIXES.items()}
     return frozenset(
         check.action

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 from infra_templates import Resource, Template, of_type, text_of
@@ -79,6 +80,19 @@ def test_silence_of_the_reaper_is_an_alarm_and_silence_of_others_is_not(
 
     assert missing.pop("ReaperSilent") == "breaching"
     assert set(missing.values()) == {"notBreaching"}
+
+
+def test_each_alarm_of_the_deployment_is_explained_in_its_guide(
+    resources: dict[str, Resource],
+) -> None:
+    guide = (Path(__file__).parent.parent.parent / "docs" / "deploy.md").read_text()
+    names = {
+        re.sub(r"[0-9A-F]{8}$", "", name.partition("/")[2])
+        for name in of_type(resources, "AWS::CloudWatch::Alarm")
+        if name.startswith("observability/")
+    }
+
+    assert [name for name in sorted(names) if f"`{name}`" not in guide] == []
 
 
 def test_dashboard_draws_every_figure_machine_and_function(resources: dict[str, Resource]) -> None:

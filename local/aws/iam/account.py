@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from moto.ec2.models import ec2_backends
+from moto.logs.models import logs_backends
 from moto.secretsmanager.models import secretsmanager_backends
 from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 
@@ -42,6 +43,8 @@ class Account:
         parts = arn.split(":", 5)
         if parts[2] == "ec2":
             return self._ec2_tags(*parts[5].split("/", 1))
+        if parts[2] == "logs":
+            return self._log_group_tags(parts[5].removeprefix("log-group:"))
         for source in self.sources:
             if source.owns_arn(arn):
                 for resource in source.iter_tagged_resources():
@@ -78,6 +81,10 @@ class Account:
             if env is not None and env.callback_pool_manager.get(token) is not None:
                 return str(execution.state_machine.arn)
         return None
+
+    def _log_group_tags(self, name: str) -> dict[str, str] | None:
+        logs = logs_backends[self.account_id][self.region]
+        return dict(logs.list_tags_log_group(name)) if name in logs.groups else None
 
     @property
     def _ec2(self) -> Any:

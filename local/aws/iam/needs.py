@@ -342,6 +342,7 @@ _EC2: Final[Mapping[str, Rule]] = {
 _OTHERS: Final[Mapping[str, Rule]] = {
     "autoscaling:TerminateInstanceInAutoScalingGroup": _scaling_termination,
     "events:PutEvents": _events,
+    "logs:DeleteLogGroup": _on_held("logs:DeleteLogGroup", "logs:log-group:{logGroupName}"),
     "scheduler:CreateSchedule": _plain("scheduler:CreateSchedule", _SCHEDULE),
     "scheduler:UpdateSchedule": _plain("scheduler:UpdateSchedule", _SCHEDULE),
     "scheduler:DeleteSchedule": _plain(

@@ -49,6 +49,11 @@ GRANTS = [
     statement("ec2:CreateSecurityGroup"),
     statement("ec2:CreateTags", StringEquals={"ec2:CreateAction": "CreateSecurityGroup"}),
     statement("ec2:DeleteSecurityGroup", Null={"aws:ResourceTag/team": "false"}),
+    statement(
+        "logs:DeleteLogGroup",
+        resource="arn:aws:logs:*:*:log-group:*",
+        Null={"aws:ResourceTag/team": "false"},
+    ),
     statement("s3:GetObject", resource="arn:aws:s3:::ours/*"),
     statement("s3:ListBucket", resource="arn:aws:s3:::ours"),
     statement("events:PutEvents", StringEquals={"events:source": "ours"}),
@@ -178,6 +183,22 @@ def test_creation_needs_the_tag_that_its_condition_names(
     ec2.delete_security_group(GroupId=tagged)
     # What is not there has no tags to ask for.
     assert refused(ec2.delete_security_group, GroupId=tagged)[0] == "InvalidGroup.NotFound"
+
+
+def test_deletion_of_a_log_group_needs_the_tag_that_its_condition_names(
+    aws: LocalAws, client: Client
+) -> None:
+    as_owner, logs = aws.client("logs"), client("logs")
+    as_owner.create_log_group(logGroupName="/ours/a", tags={"team": "a"})
+    as_owner.create_log_group(logGroupName="/others/b")
+
+    code, message = refused(logs.delete_log_group, logGroupName="/others/b")
+    logs.delete_log_group(logGroupName="/ours/a")
+
+    where = "arn:aws:logs:us-west-2:123456789012:log-group:/others/b"
+    assert code == "AccessDeniedException"
+    assert message == not_authorized("logs:DeleteLogGroup", where)
+    assert refused(logs.delete_log_group, logGroupName="/ours/a")[0] == "ResourceNotFoundException"
 
 
 def test_each_event_of_a_batch_is_looked_at(client: Client) -> None:

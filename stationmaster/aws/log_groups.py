@@ -1,0 +1,70 @@
+"""CloudWatch log groups of clusters: AWS deletes none of them with its cluster.
+
+The product makes one (`metrics_logs`), to which CloudWatch's agent writes the metrics of GPUs. It
+is deleted with its cluster; the metrics themselves stay in CloudWatch. EKS makes another one when
+somebody switches on the logs of a control plane, which the product never does. That group has no
+tag and no retention, so its lines are kept, and paid for, until somebody acts. Others asked for
+them, so it is only listed.
+
+Sources: EKS user guide, "Send control plane logs to CloudWatch Logs"; CloudWatch Logs API
+reference, DeleteLogGroup.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from stationmaster.aws.calls import aws_call, ignoring_gone_or_busy
+from stationmaster.aws.kinds import Actions
+from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.names import control_plane_log_group, metrics_log_group
+from stationmaster.domain.resources import Left, ResourceKind
+
+ACTIONS: Final = Actions(
+    permission="network",
+    resource="logs:log-group",
+    read=("logs:DescribeLogGroups",),
+    delete=("logs:DeleteLogGroup",),
+)
+# Two calls change the same group at once; the next look tries again.
+_BUSY: Final = "OperationAbortedException"
+_BEFORE, _AFTER = control_plane_log_group("|").split("|")
+
+
+class LogGroups:
+    """Finds log groups of clusters, and deletes those that the product made."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def release(self, cluster_id: ClusterId, name: str) -> None:
+        """Delete a group with its lines; nothing happens where it is gone."""
+        with ignoring_gone_or_busy(f"deleting log group {name} of {cluster_id}", _BUSY):
+            self._client.delete_log_group(logGroupName=name)
+
+    def left(self, cluster_id: ClusterId) -> list[Left]:
+        """The group of the cluster's metrics."""
+        name = metrics_log_group(cluster_id)
+        return [_left(each) for each in self._groups(name) if each["logGroupName"] == name]
+
+    def kept_for_ever(self) -> dict[ClusterId, Left]:
+        """The group of each control plane whose lines do not expire; clusters that exist too."""
+        return {
+            ClusterId(each["logGroupName"].removeprefix(_BEFORE).removesuffix(_AFTER)): _left(each)
+            for each in self._groups(_BEFORE)
+            if "retentionInDays" not in each and each["logGroupName"].endswith(_AFTER)
+        }
+
+    def _groups(self, prefix: str) -> list[Any]:
+        pages = self._client.get_paginator("describe_log_groups")
+        with aws_call(f"listing log groups {prefix}*"):
+            return [
+                each
+                for page in pages.paginate(logGroupNamePrefix=prefix)
+                for each in page["logGroups"]
+            ]
+
+
+def _left(group: Any) -> Left:
+    name = group["logGroupName"]
+    return Left(ResourceKind.LOG_GROUP, name, name)
