@@ -59,6 +59,10 @@ def policies() -> dict[str, Any]:
                 roles[path]["statements"] += read.plain(
                     policy["Properties"]["PolicyDocument"]["Statement"]
                 )
+    for role in roles.values():
+        # Their order means nothing to IAM, and follows from what the CDK found to fit into the
+        # role's own policy: where a few characters decide that, it differs between two syntheses.
+        role["statements"].sort(key=json.dumps)
     return dict(sorted(roles.items()))
 
 
