@@ -10,7 +10,7 @@ from typing import Final
 
 from bot.blocks import mrkdwn as md
 from bot.blocks.cluster_card import goes
-from bot.blocks.cluster_changes import replacement_line, settled_line, zone_line
+from bot.blocks.cluster_changes import check_line, replacement_line, settled_line, zone_line
 from bot.blocks.elements import Content, event_lines
 from bot.blocks.thread import ThreadEvent, preflight_line
 from stationmaster.domain.cluster import events as cl
@@ -82,9 +82,7 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
         case cl.ClusterPhaseChanged():
             return "\u267b\ufe0f *the cluster goes away*"
         case cl.CheckFinished():
-            name = md.escape(event.check, 80)
-            mark = md.DONE if event.passed else md.FAILED
-            return f"{mark} check *{name}*: {md.escape(event.detail, 300)}"
+            return check_line(event)
         case cl.LeaseRequested():
             nodes = counted(event.nodes, "node")
             least = f"{event.min_nodes} to " if event.min_nodes is not None else ""

@@ -15,7 +15,7 @@ from typing import Final
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.backups import backup_line
-from bot.blocks.cluster_changes import replacement_line, settled_line, zone_line
+from bot.blocks.cluster_changes import check_line, replacement_line, settled_line, zone_line
 from bot.blocks.elements import Content, event_lines
 from bot.blocks.failures import recovery_line, without_repeats
 from bot.blocks.results import push_line, results_line
@@ -231,8 +231,7 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
         case ev.PreflightWarned() | cl.ClusterPreflightWarned():
             return preflight_line(first)
         case cl.CheckFinished():
-            mark = md.DONE if first.passed else md.FAILED
-            return f"{mark} check *{md.escape(first.check, 80)}*: {md.escape(first.detail, 300)}"
+            return check_line(first)
         case ev.StopRequested():
             if first.why:
                 return f"\U0001f6d1 the run is {md.escape(first.why, 400)}"

@@ -1013,6 +1013,18 @@ def test_thread_names_the_full_zone_and_the_next_one():
     )
 
 
+def test_threads_give_the_whole_reason_of_a_check_that_failed():
+    why = (
+        " ".join(f"node-{number} offers 0 of 8 GPUs;" for number in range(20)) + " look at its log"
+    )
+    assert 300 < len(why) < 900
+    about = {"cluster_id": RUN_ID, "at": START, "event_id": "f"}
+    failed = cl.CheckFinished(check="gpus", passed=False, detail=why, **about)
+
+    assert f"check *gpus*: {why}" in seen(thread_message([failed], running()))
+    assert f"check *gpus*: {why}" in seen(cluster_message([failed], make_cluster()))
+
+
 def test_threads_say_which_node_is_replaced_and_why():
     about = {"cluster_id": RUN_ID, "at": START, "node": "node-a", "instance_id": "i-1"}
     began = cl.NodeReplacementBegan(
