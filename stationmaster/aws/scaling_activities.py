@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from itertools import takewhile
 from typing import Any, Final
 
@@ -30,15 +31,17 @@ class ScalingActivities:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def add_to(self, found: NodeGroup) -> NodeGroup:
+    def add_to(self, found: NodeGroup, *, since: datetime | None = None) -> NodeGroup:
         """The node group with what its newest attempts failed with, where nothing came since.
 
-        Health issues that EKS reports are kept: they say the same.
+        Attempts of before `since` do not count. Health issues that EKS reports are kept: they say
+        the same.
         """
         failures = [
             each
             for name in found.scaling_groups
             for each in takewhile(_has_failed, filter(_has_ended, self._activities(name)))
+            if since is None or each["StartTime"] >= since
         ]
         if not failures:
             return found

@@ -129,8 +129,10 @@ def replace_nodes(services: Services, cluster: Cluster, found: NodeGroup) -> boo
         return True
     last = begun[-1]
     what = f"node {last.node} failed check {last.check} ({last.reason}) and no other one has come"
-    found = services.scaling_activities.add_to(found)
-    is_degraded = lacks_wanted_nodes(cluster, found)
+    # A group that lacked instances before, such as one that settled for fewer, has old failures.
+    since = min(each.began_at for each in begun)
+    found = services.scaling_activities.add_to(found, since=since)
+    is_degraded = found.failed_attempts > 0 and lacks_wanted_nodes(cluster, found)
     if is_degraded or (found.failed_attempts > 1 and found.lacks_instances):
         raise ResourceFailed(f"{what}: {found.why_failed}")
     check_time(

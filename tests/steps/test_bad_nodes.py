@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from kill_points import Killed, Writes, alone, writes  # noqa: F401
 from local.aws.emulation import current
 from local.cluster import LocalCluster
 from local.cluster_behind_eks import ClusterBehindEks
+from stationmaster.aws.node_groups import NodeGroup
 from stationmaster.domain.cluster.events import (
     ClusterPhase,
     ClusterPhaseChanged,
@@ -199,6 +201,31 @@ def test_wait_for_another_node_ends_with_what_is_wrong_with_the_bad_one(
     ended = StepTimedOut if has_capacity else ResourceFailed
     with pytest.raises(ended, match=sentence):
         replace(account)
+
+
+def test_launches_that_failed_before_a_node_was_replaced_do_not_count(account: Account):
+    """As where a group with fewer nodes than asked for has settled for them."""
+    begin(account)
+    (group,) = described(account).scaling_groups
+    for minutes in (2, 1):
+        current().scaling_activities.failed(
+            group,
+            "InsufficientInstanceCapacity",
+            at=account.now() - timedelta(minutes=minutes),
+            subnet=SimpleNamespace(id="subnet-1", availability_zone="us-west-2a"),
+        )
+    assert account.services.scaling_activities.add_to(described(account)).failed_attempts == 2
+
+    with pytest.raises(NodesToReplace):
+        fail_check(account)
+
+    assert not replace(account)
+
+
+def described(account: Account) -> NodeGroup:
+    found = account.services.node_groups.describe(account.cluster_id, "training")
+    assert found is not None
+    return found
 
 
 def test_third_bad_node_fails_the_cluster(account: Account):
