@@ -23,6 +23,7 @@ from stationmaster.domain.commands.requests import (
     ShowHelp,
     ShowLogs,
     ShowPlan,
+    ShowPreflight,
     ShowRecipes,
     ShowStatus,
 )
@@ -34,6 +35,7 @@ _QUESTIONS: Final = (
     ShowHelp,
     ShowRecipes,
     ShowPlan,
+    ShowPreflight,
     ListRuns,
     ShowStatus,
     ShowLogs,
