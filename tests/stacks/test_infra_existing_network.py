@@ -197,7 +197,7 @@ def test_endpoints_that_functions_in_the_network_need_are_documented(
     existing: dict[str, Template],
 ) -> None:
     """They are what the functions' roles may call, less what AWS itself calls for them."""
-    by_lambda = {"iam", "kms", "logs", "sqs", "xray"}
+    by_lambda = {"iam", "kms", "sqs", "xray"}
     endpoints = {"tag": "tagging"}
     inside = {spec.name for spec in FUNCTIONS if Permission.KUBERNETES in spec.permissions}
     services = {
