@@ -176,9 +176,10 @@ class KubernetesGateway:
         return None if item is None else parse_job(item, self.backend)
 
     def job_names(self, *, labels: Mapping[str, str]) -> list[str]:
-        """Names of the training jobs that carry all the labels."""
-        items = self._list(self.backend.API_VERSION, self.backend.KIND, labels=labels)
-        return sorted(str(item["metadata"]["name"]) for item in items)
+        """Names of the training jobs that carry all the labels, of which a part may be left."""
+        kinds = [(api_version, kind) for api_version, kind, _ in self.backend.parts("")]
+        items = [item for each in kinds for item in self._list(*each, labels=labels)]
+        return sorted({str(item["metadata"]["name"]) for item in items})
 
     def batch_jobs(
         self, *, labels: Mapping[str, str], namespace: str | None = None

@@ -100,11 +100,13 @@ def _record_loss(services: Services, run: Run) -> None:
 def _training_is_over(services: Services, gateway: KubernetesGateway, run: Run) -> bool:
     """Whether nothing writes what is about to be saved; a job that has not ended is deleted.
 
+    So is what is left of a job whose deletion was interrupted between its parts.
+
     A pod that waits for its next start, of a job that has failed, writes nothing. One whose node is
     lost never ends, and is waited for no longer than at a teardown.
     """
     job = gateway.job(run.job)
-    if job is not None and not (job.condition("Succeeded") or job.condition("Failed")):
+    if job is None or not (job.condition("Succeeded") or job.condition("Failed")):
         gateway.delete_job(run.job)
     pods = gateway.pods(labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
     if all(pod.phase in ("Succeeded", "Failed") or pod.waiting_reason for pod in pods):

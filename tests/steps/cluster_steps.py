@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.rendering import job_spec, pytorch_job
 from stationmaster.rendering.etcd import render_etcd
+from stationmaster.rendering.job_backends import JobBackend
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.relay import render_relay, render_relay_rights
@@ -66,10 +67,30 @@ LISTS = (
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A cluster with the Training Operator, whose only node takes no other pods."""
-    state = tmp_path_factory.mktemp("cluster")
+    operator = {"training-operator": "kubeflow"}
+    with cluster_with(
+        tmp_path_factory.mktemp("cluster"),
+        [namespace(), *load_manifests("training-operator")],
+        deployments=operator,
+    ) as started:
+        yield started
+
+
+@contextmanager
+def cluster_with(
+    state: Path,
+    objects: Sequence[Mapping[str, Any]],
+    *,
+    deployments: Mapping[str, str],
+    programs: str = os.environ["PATH"],
+) -> Iterator[LocalCluster]:
+    """A cluster with these objects, once the Deployments of these namespaces are available.
+
+    `programs` is where its pods look for theirs.
+    """
     cluster = LocalCluster(
         state_dir=state,
-        pod_environment={"PATH": os.environ["PATH"]},
+        pod_environment={"PATH": programs},
         python_path=REPOSITORY,
         file_system_dir=lambda handle: None,
         list_gpus=list,
@@ -79,8 +100,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         gateway = KubernetesGateway(api)
         add_nodes(cluster, "system", {"stationmaster/node-group": "system"}, cpu="8")
         cluster.set_addon("aws-fsx-csi-driver", active=True)
-        gateway.apply([namespace(), *load_manifests("training-operator")])
-        until(lambda: gateway.deployment_ready("training-operator", namespace="kubeflow"))
+        gateway.apply(objects)
+        for name, where in deployments.items():
+            until(lambda name=name, where=where: gateway.deployment_ready(name, namespace=where))
         (node,) = gateway.nodes()
         client.CoreV1Api(api).patch_node(node.name, {"spec": {"unschedulable": True}})
     CLUSTERS[str(cluster.kubeconfig)] = cluster
@@ -98,12 +120,18 @@ def endpoint(
 
 
 def add_nodes(
-    cluster: LocalCluster, node_group: str, labels: dict[str, str], *, cpu: str, count: int = 1
+    cluster: LocalCluster,
+    node_group: str,
+    labels: dict[str, str],
+    *,
+    cpu: str,
+    count: int = 1,
+    instance_type: str = "m5.2xlarge",
 ) -> None:
     cluster.add_nodes(
         node_group=node_group,
         cluster="c",
-        instance_type="m5.2xlarge",
+        instance_type=instance_type,
         count=count,
         zone="us-west-2a",
         labels=labels,
@@ -285,14 +313,14 @@ def job(account: Account) -> dict[str, Any]:
     return render_pytorch_job(spec)
 
 
-def relay(account: Account) -> list[dict[str, Any]]:
+def relay(account: Account, backend: JobBackend = pytorch_job) -> list[dict[str, Any]]:
     return render_relay(
         account.run_id,
         job=account.run_id,
         image="image",
         bus_name="events",
         region="us-west-2",
-        backend=pytorch_job,
+        backend=backend,
     )
 
 

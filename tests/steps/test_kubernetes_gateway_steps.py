@@ -23,6 +23,7 @@ from kubernetes_gateway_fixtures import (  # noqa: F401
     gateway,
 )
 from kubernetes_gateway_world import World, world  # noqa: F401
+from kueue_objects import kueue_crds, of_kueue
 
 from local.cluster import LocalCluster
 from stationmaster.checks.storage import render_jobs
@@ -586,39 +587,6 @@ def set_job_status(cluster: LocalCluster, status: dict[str, Any]) -> None:
         client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
             "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", RUN_ID, {"status": status}
         )
-
-
-def kueue_crds() -> list[dict[str, Any]]:
-    """Kueue's types, with the parts of their schemas that the product uses left open."""
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": "v1beta2",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": anything},
-    }
-    kinds = (("LocalQueue", "Namespaced"), ("ClusterQueue", "Cluster"), ("Workload", "Namespaced"))
-    return [
-        {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{kind.lower()}s.kueue.x-k8s.io"},
-            "spec": {
-                "group": "kueue.x-k8s.io",
-                "names": {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower()},
-                "scope": scope,
-                "versions": [version],
-            },
-        }
-        for kind, scope in kinds
-    ]
-
-
-def of_kueue(kind: str, name: str, **values: Any) -> dict[str, Any]:
-    metadata = {"name": name, "labels": values.pop("labels", {})}
-    if kind == "Workload":
-        metadata["namespace"] = NAMESPACE
-    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, **values}
 
 
 def test_job_for_a_queue_waits_for_kueue_and_starts_when_it_is_admitted(

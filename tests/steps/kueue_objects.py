@@ -1,0 +1,41 @@
+"""Kueue's types and objects, as the product meets them; tests do what its controller does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stationmaster.domain.names import NAMESPACE
+
+
+def kueue_crds() -> list[dict[str, Any]]:
+    """Kueue's types, with the parts of their schemas that the product uses left open."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1beta2",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": anything},
+    }
+    kinds = (("LocalQueue", "Namespaced"), ("ClusterQueue", "Cluster"), ("Workload", "Namespaced"))
+    return [
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{kind.lower()}s.kueue.x-k8s.io"},
+            "spec": {
+                "group": "kueue.x-k8s.io",
+                "names": {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower()},
+                "scope": scope,
+                "versions": [version],
+            },
+        }
+        for kind, scope in kinds
+    ]
+
+
+def of_kueue(kind: str, name: str, **values: Any) -> dict[str, Any]:
+    """An object of Kueue; a Workload is in the namespace of runs."""
+    metadata = {"name": name, "labels": values.pop("labels", {})}
+    if kind == "Workload":
+        metadata["namespace"] = NAMESPACE
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, **values}

@@ -1,0 +1,159 @@
+"""As test_kill_points_in_cluster, for what guests write where jobs are TrainJobs."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+import pytest
+from aws_fixtures import until
+from aws_steps import IDLE, Account, account  # noqa: F401
+from cluster_steps import account_only, endpoint  # noqa: F401
+from kill_acts import of_cluster, of_run
+from kill_points import (
+    Call,
+    Case,
+    PlayEveryKill,
+    accounts,  # noqa: F401
+    play_every_kill,  # noqa: F401
+    undisturbed,  # noqa: F401
+    writes,  # noqa: F401
+)
+from trainer_steps import (
+    arriving,
+    checked,
+    close_room,
+    cluster,  # noqa: F401
+    occupied,
+    of_guest,
+    queued,
+    ready_for_check,
+    ready_for_job,
+    ready_for_queue,
+    sharing,
+    training,
+)
+
+from stationmaster.domain.resources import Left
+from stationmaster.rendering import train_job
+from stationmaster.steps import READY, StepResult
+from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.ensure_cluster import ensure_cluster
+from stationmaster.steps.ensure_job_started import ensure_job_started
+from stationmaster.steps.leaving_existing import left_in_existing
+from stationmaster.steps.release_cluster import release_cluster
+from stationmaster.steps.release_job import release_job
+from stationmaster.steps.release_run import release_run
+from stationmaster.steps.run_check import run_check
+from stationmaster.steps.save_results import save_results
+from stationmaster.steps.submit_job import submit_job
+
+SPEED = IDLE
+RUNTIMES = "/apis/trainer.kubeflow.org/v1alpha1/trainingruntimes"
+
+
+def once(step: Call) -> Call:
+    """What it starts takes its time; the case ends here."""
+    return lambda account: ["called", step(account)]
+
+
+def until_gone(step: Call, left: Call) -> Call:
+    """One call deletes all; what the cluster takes longer for is gone a moment later."""
+
+    def call(account: Account) -> StepResult:
+        step(account)
+        until(lambda: not left(account))
+        return READY
+
+    return call
+
+
+def left_in_theirs(account: Account) -> list[Left]:
+    return left_in_existing(account.services, account.cluster)
+
+
+def volumes(account: Account) -> list[str]:
+    return of_guest(account)["/api/v1/persistentvolumes"]
+
+
+def draining(account: Account) -> None:
+    """A guest with a job whose teardown has begun."""
+    occupied(account)
+    account.enter("failed", reason="for the test")
+    begin_teardown(account.services, account.cluster_id)
+
+
+CASES = (
+    Case(
+        "ensure_cluster that finds Trainer",
+        [of_cluster(ensure_cluster)],
+        given=arriving,
+        also=close_room,
+    ),
+    Case(
+        "run_check network",
+        [once(of_cluster(run_check, check="network"))],
+        given=ready_for_check,
+        also=close_room,
+    ),
+    Case(
+        "run_check network that has passed",
+        [of_cluster(run_check, check="network")],
+        given=checked,
+        also=of_guest,
+    ),
+    Case("submit_job", [of_run(submit_job)], given=ready_for_job, also=of_guest),
+    Case("submit_job to a queue", [of_run(submit_job)], given=ready_for_queue, also=of_guest),
+    Case("ensure_job_started of a queued job", [of_run(ensure_job_started)], given=queued),
+    Case(
+        "save_results of a job that has not ended",
+        [once(of_run(save_results))],
+        given=training,
+        also=of_guest,
+    ),
+    Case("release_run", [of_run(release_run)], given=sharing, also=of_guest),
+    Case(
+        "release_job",
+        [until_gone(of_cluster(release_job), volumes)],
+        given=occupied,
+        also=of_guest,
+    ),
+    Case(
+        "release_cluster with a job in it",
+        [
+            until_gone(of_cluster(release_cluster), left_in_theirs),
+            of_cluster(release_cluster),
+        ],
+        given=draining,
+        also=of_guest,
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_step_that_dies_after_a_write_and_is_called_again_ends_as_if_nothing_had_happened(
+    play_every_kill: PlayEveryKill, case: Case
+):
+    play_every_kill(case)
+
+
+@pytest.mark.parametrize(
+    ("given", "step", "stay"),
+    [
+        (checked, of_cluster(run_check, check="network"), 0),
+        (training, of_run(save_results), 1),  # the check's
+        (occupied, of_cluster(release_job), 0),
+    ],
+    ids=["check", "saving", "teardown"],
+)
+def test_runtime_that_a_call_before_has_left_goes_with_the_next_one(
+    account: Account, given: Call, step: Call, stay: int
+):
+    """A call that dies between the two parts of a job has deleted the first."""
+    given(account)
+    before = of_guest(account)[RUNTIMES]
+    gateway = account.services.kubernetes(account.cluster_id)
+    for name in (account.run_id, f"{account.cluster_id}-nw-0"):
+        gateway.delete(train_job.API_VERSION, train_job.KIND, name=name)
+
+    step(account)
+
+    assert len(before) > len(of_guest(account)[RUNTIMES]) == stay
