@@ -61,6 +61,10 @@ _OF_GUESTS: Final = (
     ("train", "kubernetes.PATCH pytorchjobs", "submit-job"),
     ("train", "kubernetes.PATCH jobs", "save-results"),
 )
+_OF_TRAIN_JOBS: Final = (
+    ("train", "kubernetes.PATCH trainingruntimes", "submit-job"),
+    ("train", "kubernetes.PATCH trainjobs", "submit-job"),
+)
 # A run that is being saved cannot be stopped; a stop waits for what calls for a cluster.
 _NEVER: Final = frozenset(
     {
@@ -86,6 +90,7 @@ def points() -> Iterator[Named]:
     made = [(Place.OWN, Creation("cluster", *each)) for each in _OF_CLUSTERS]
     made += [(Place.OWN, Creation("train", *each)) for each in _OF_RUNS]
     made += [(Place.EXISTING, Creation(*each)) for each in _OF_GUESTS]
+    made += [(Place.TRAINER, Creation(*each)) for each in _OF_TRAIN_JOBS]
     for place, creation in made:
         ends = ("train", "cluster", "stop") if creation.machine == "cluster" else ("train", "stop")
         for end in ends:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from bench.sweeps.moments import Moment
 from bench.sweeps.points import Verdict
 from bench.sweeps.rules import Hold
@@ -14,6 +17,20 @@ from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.names import LABEL_RUN_ID
 from stationmaster.domain.run.aggregate import Run
+
+# The functions that make, read or delete the run's job; no other knows of which kind it is.
+_WITH_JOBS: Final = (
+    "submit-job",
+    "ensure-job-started",
+    "await-job",
+    "save-results",
+    "leave-unsaved",
+)
+
+
+def moments_in(place: Place, moments: Sequence[Moment]) -> list[Moment]:
+    """Those of the moments that are points in a place: with TrainJobs, where a job is met."""
+    return [each for each in moments if place is not Place.TRAINER or each.function in _WITH_JOBS]
 
 
 def expect_results(verdict: Verdict, run: Run, moment: Moment) -> None:

@@ -13,11 +13,11 @@ from functools import partial
 from typing import Final
 
 from bench.sweeps import creations, losses, people
-from bench.sweeps.ends import ended, expect_gone, expect_results, hold_in_state, in_pass
+from bench.sweeps.ends import ended, expect_gone, expect_results, hold_in_state, in_pass, moments_in
 from bench.sweeps.moments import MOMENTS, Moment, reach
 from bench.sweeps.points import Point, Verdict
 from bench.sweeps.rules import Fault, Hold
-from bench.sweeps.scene import NODES, Named, Place, Scene, short
+from bench.sweeps.scene import GUESTS, NODES, Named, Place, Scene, short
 from bench.sweeps.states import CLUSTER_TASKS, TEARDOWN_TASKS
 from bench.sweeps.watched import AnId
 from stationmaster.domain.cluster.aggregate import TeardownStatus
@@ -31,6 +31,8 @@ _PASSES: Final = (
     *((NODES + 1, state) for state in CLUSTER_TASKS),
     *((NODES, state) for state in ("EnsureCluster", "RunCheck", "ConcludeCluster")),
 )
+# Of a guest's teardown, what deletes a job or sees that it is gone.
+_WITH_JOBS: Final = ("ReleaseJob", "ReleaseCluster", "VerifyReleased", "ConcludeTeardown")
 # A mistake here costs most: something is created, or nobody is left who would delete it.
 _CORE: Final = frozenset(
     {
@@ -62,7 +64,7 @@ def kills() -> list[Point]:
 
 def _train_kills() -> Iterator[Named]:
     for place in Place:
-        for moment in MOMENTS:
+        for moment in moments_in(place, MOMENTS):
             for after in (False, True):
                 when = "after" if after else "before"
                 name = f"{place}: train {moment.state} is killed {when} its function"
@@ -77,7 +79,7 @@ def _after(moment: Moment) -> Moment:
 
 
 def _cluster_kills() -> Iterator[Named]:
-    for place in Place:
+    for place in (Place.OWN, Place.KEPT, Place.EXISTING):
         for state in CLUSTER_TASKS:
             for after in (False, True):
                 when = "after" if after else "before"
@@ -97,11 +99,13 @@ def _pass_kills() -> Iterator[Named]:
 def _teardown_kills() -> Iterator[Named]:
     for place in Place:
         for state in TEARDOWN_TASKS:
+            if place is Place.TRAINER and state not in _WITH_JOBS:
+                continue
             for after in (False, True):
                 when = "after" if after else "before"
                 name = f"{place}: teardown {state} is killed {when} its function"
                 play = partial(_kill_teardown, place, state, after)
-                on = Place.EXISTING if place is Place.EXISTING else Place.OWN
+                on = place if place in GUESTS else Place.OWN
                 yield f"teardown {state}", name, on, play
 
 
@@ -195,17 +199,17 @@ def _kill_teardown(place: Place, state: str, after: bool, scene: Scene, name: st
     held: list[Hold] = []
 
     def hold(owner: AnId) -> None:
-        is_guest = place is Place.EXISTING
+        is_guest = place in GUESTS
         held.append(hold_in_state(world, owner, state, guest=is_guest, after=after))
 
+    # All that costs is there when a plugin fails; a job is there when it has trained.
+    faults = [] if place is Place.TRAINER else [Fault("install-plugin")]
     if place is Place.KEPT:
         cluster_id: AnId = world.create_cluster(short(name), nodes=NODES, before=hold).cluster_id
         world.until_ready(cluster_id)
         world.delete_cluster(cluster_id)
     else:
-        # All that costs is there when a plugin fails.
-        fails = Fault("install-plugin")
-        cluster_id = world.request(name, fails, before=hold, **scene.shared(place))
+        cluster_id = world.request(name, *faults, before=hold, **scene.shared(place))
     world.until(held[0].reached.is_set, f"{state} is called")
 
     world.kill(f"{cluster_id}-teardown-1", "teardown")
@@ -222,7 +226,8 @@ def _kill_teardown(place: Place, state: str, after: bool, scene: Scene, name: st
     verdict.expect(helped, "the reaper did not help")
     if place is not Place.KEPT:
         run = world.until_out(cluster_id)
-        verdict.expect(run.phase is RunPhase.FAILED, f"the run ended {run.phase}")
+        ends = RunPhase.FAILED if faults else RunPhase.SUCCEEDED
+        verdict.expect(run.phase is ends, f"the run ended {run.phase}, not {ends}")
     reasons = [
         each.reason for each in clusters.events(cluster_id) if each.type == "teardown.failed"
     ]

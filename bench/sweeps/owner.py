@@ -14,6 +14,7 @@ from bench.sweeps.world import World
 from local.cluster.trainer import NAMESPACE as TRAINER_NAMESPACE
 from local.cluster.trainer import trainer_objects
 from stationmaster.domain.cluster.spec import FileSystemSpec
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.manifests import load_manifests
 
@@ -50,6 +51,7 @@ class Owner:
 
     world: World
     file_system: FileSystemSpec = field(init=False)
+    _serves: JobKind = JobKind.PYTORCH_JOB
 
     @property
     def settings(self) -> Any:
@@ -166,25 +168,38 @@ class Owner:
     @contextmanager
     def with_trainer(self) -> Iterator[None]:
         """Have Kubeflow Trainer v2 in place of the Training Operator inside the block."""
-        operator = ("apps/v1", "Deployment")
+        self.serve(JobKind.TRAIN_JOB)
+        yield
+        self.serve(JobKind.PYTORCH_JOB)
+
+    def serve(self, kind: JobKind) -> None:
+        """Have the operator of these jobs in the cluster, and no other."""
+        if kind is self._serves:
+            return
         with kubernetes.config.new_client_from_config(str(self.kubeconfig)) as api:
             gateway = KubernetesGateway(api)
-            gateway.delete(*operator, name="training-operator", namespace="kubeflow")
-            gateway.apply(trainer_objects())
-            for item in trainer_objects():
-                if item["kind"] == "Deployment":
-                    self._until_ready(gateway, item["metadata"]["name"], TRAINER_NAMESPACE)
-            yield
-            for item in reversed(trainer_objects()):
-                about = item["metadata"]
+            if kind is JobKind.TRAIN_JOB:
                 gateway.delete(
-                    item["apiVersion"],
-                    item["kind"],
-                    name=about["name"],
-                    namespace=about.get("namespace"),
+                    "apps/v1", "Deployment", name="training-operator", namespace="kubeflow"
                 )
-            gateway.apply(load_manifests("training-operator"))
-            self._until_ready(gateway, "training-operator", "kubeflow")
+                self._bring_trainer(gateway)
+            else:
+                self._take_trainer_away(gateway)
+                gateway.apply(load_manifests("training-operator"))
+                self._until_ready(gateway, "training-operator", "kubeflow")
+        self._serves = kind
+
+    def _bring_trainer(self, gateway: KubernetesGateway) -> None:
+        gateway.apply(trainer_objects())
+        for item in trainer_objects():
+            if item["kind"] == "Deployment":
+                self._until_ready(gateway, item["metadata"]["name"], TRAINER_NAMESPACE)
+
+    def _take_trainer_away(self, gateway: KubernetesGateway) -> None:
+        for item in reversed(trainer_objects()):
+            about = item["metadata"]
+            where = about.get("namespace")
+            gateway.delete(item["apiVersion"], item["kind"], name=about["name"], namespace=where)
 
     def _until_ready(self, gateway: KubernetesGateway, name: str, namespace: str) -> None:
         self.world.until(

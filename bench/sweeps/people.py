@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from bench.sweeps.ends import ended, expect_gone, expect_results, in_pass
+from bench.sweeps.ends import ended, expect_gone, expect_results, in_pass, moments_in
 from bench.sweeps.moments import AT_THE_END, BEFORE_THE_END, Moment, reach
 from bench.sweeps.points import Verdict
 from bench.sweeps.rules import Hold
@@ -26,7 +26,7 @@ _MAKING: Final = (
 
 def stops() -> Iterator[Named]:
     for place in Place:
-        for moment in BEFORE_THE_END:
+        for moment in moments_in(place, BEFORE_THE_END):
             name = f"{place}: run is stopped in {moment.state}"
             yield f"stop in {moment.state}", name, place, partial(_stop_run, place, moment)
     for moment in AT_THE_END[1:]:

@@ -20,7 +20,7 @@ from bench.figures import AtMost, Figure
 from bench.sweeps.faults import faults
 from bench.sweeps.kills import kills
 from bench.sweeps.points import Point, Verdict
-from bench.sweeps.scene import Place, open_scene, play_point
+from bench.sweeps.scene import GUESTS, open_scene, play_point
 
 SWEEPS: Final[dict[str, Callable[[], list[Point]]]] = {"kills": kills, "faults": faults}
 _POINTS_OF_A_WORLD: Final = 25
@@ -131,8 +131,9 @@ def last_line(name: str, played: Sequence[Played]) -> str:
 
 def _parts(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
     """Points that share a world: guests count the nodes of a cluster, and share one with nobody."""
-    apart = [point for point in points if point.place == Place.EXISTING]
-    together = [point for point in points if point.place != Place.EXISTING]
+    apart = [point for point in points if point.place in GUESTS]
+    apart.sort(key=lambda point: point.place)  # so that operators change once
+    together = [point for point in points if point.place not in GUESTS]
     for group in (together, apart):
         for start in range(0, len(group), _POINTS_OF_A_WORLD):
             yield group[start : start + _POINTS_OF_A_WORLD]

@@ -5,7 +5,7 @@ Each is made when the first point asks for it and serves all others of the same 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,6 +21,7 @@ from bench.sweeps.world import LIMITS, World, open_world
 from local.slack import TRAINING_CHANNEL_ID
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.steps.leftovers import find_left
 
 NODES: Final = 2
@@ -54,6 +55,15 @@ class Place(StrEnum):
     OWN = "own"
     KEPT = "kept"
     EXISTING = "existing"
+    TRAINER = "trainjob"
+    """As `existing`, where the cluster's owner has Kubeflow Trainer: jobs are TrainJobs."""
+
+
+# Places in the EKS cluster of somebody else, by what jobs are there.
+GUESTS: Final[Mapping[Place, JobKind]] = {
+    Place.EXISTING: JobKind.PYTORCH_JOB,
+    Place.TRAINER: JobKind.TRAIN_JOB,
+}
 
 
 # Group, name, place and play of a point.
@@ -98,7 +108,8 @@ class Scene:
                 return {}
             case Place.KEPT:
                 return {"cluster_id": self.lab.cluster_id}
-            case Place.EXISTING:
+            case Place.EXISTING | Place.TRAINER:
+                self.owner.serve(GUESTS[place])
                 return self.owner.guest
 
     def empty_cluster(self) -> None:

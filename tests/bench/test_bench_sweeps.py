@@ -14,6 +14,7 @@ from bench.sweeps.points import DAYS, SEED_VARIABLE, Point, Verdict, alone, samp
 from bench.sweeps.states import CLUSTER_TASKS, TEARDOWN_TASKS
 from lambdas import registry
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.rendering import train_job
 
 
 def point(name: str, group: str = "g", *, is_core: bool = False) -> Point:
@@ -51,6 +52,16 @@ def test_each_function_of_the_workflows_is_killed():
     met |= {moment_function(state) for state in states_of(killed, "train")}
 
     assert functions - met == set()
+
+
+def test_states_that_meet_a_trainjob_are_killed_and_each_part_of_it_is_held_in_flight():
+    groups = {each.group for each in kills() if each.place == "trainjob"}
+
+    parts = {plural for _, plural in train_job.TYPES}
+    assert {f"creation kubernetes.PATCH {part} of submit-job" for part in parts} <= groups
+    assert {"SubmitJob", "AwaitJob", "SaveResults"} <= states_of(groups, "train")
+    assert {"ReleaseJob", "ReleaseCluster"} <= states_of(groups, "teardown")
+    assert "PushResults" not in states_of(groups, "train"), "it does not know the job"
 
 
 def killed_states(groups: set[str]) -> list[str]:

@@ -11,7 +11,7 @@ from bench.sweeps.kills import kills
 from bench.sweeps.moments import Moment, reach
 from bench.sweeps.points import Point, Verdict, alone, sample, seed_of_day
 from bench.sweeps.rules import Hold
-from bench.sweeps.scene import WAIT_S, Place, Scene, open_scene, play_point
+from bench.sweeps.scene import GUESTS, WAIT_S, Place, Scene, open_scene, play_point
 from bench.sweeps.watched import AnId
 
 SEED = seed_of_day()
@@ -19,7 +19,7 @@ SEED = seed_of_day()
 # kept cluster would leave Kubernetes other than a new one has it.
 POINTS = sorted(
     [*sample(faults(), SEED), *sample(kills(), SEED)],
-    key=lambda point: point.place == Place.EXISTING,
+    key=lambda point: (point.place in GUESTS, point.place if point.place in GUESTS else ""),
 )
 
 
@@ -34,7 +34,7 @@ def scene(
 
 @pytest.mark.parametrize(
     ("scene", "point"),
-    [(point.place == Place.EXISTING, point) for point in POINTS],
+    [(point.place in GUESTS, point) for point in POINTS],
     indirect=["scene"],
     ids=[point.name for point in POINTS],
 )
