@@ -83,16 +83,17 @@ def cluster_with(
     *,
     deployments: Mapping[str, str],
     programs: str = os.environ["PATH"],
+    shared: Path | None = None,
 ) -> Iterator[LocalCluster]:
     """A cluster with these objects, once the Deployments of these namespaces are available.
 
-    `programs` is where its pods look for theirs.
+    `programs` is where its pods look for theirs; `shared` is what they mount as a file system.
     """
     cluster = LocalCluster(
         state_dir=state,
         pod_environment={"PATH": programs},
         python_path=REPOSITORY,
-        file_system_dir=lambda handle: None,
+        file_system_dir=lambda handle: shared,
         list_gpus=list,
     )
     cluster.start()
@@ -125,6 +126,7 @@ def add_nodes(
     labels: dict[str, str],
     *,
     cpu: str,
+    memory: str = "32Gi",
     count: int = 1,
     instance_type: str = "m5.2xlarge",
 ) -> None:
@@ -136,7 +138,7 @@ def add_nodes(
         zone="us-west-2a",
         labels=labels,
         taints=[],
-        capacity={"cpu": cpu, "memory": "32Gi", "pods": "110"},
+        capacity={"cpu": cpu, "memory": memory, "pods": "110"},
     )
 
 

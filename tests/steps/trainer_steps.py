@@ -1,7 +1,7 @@
 """As cluster_steps, for guests in an EKS cluster of others whose jobs are TrainJobs.
 
-Kubeflow Trainer v2 and JobSet are in the local cluster, the Training Operator is not. Pods find no
-program, so what goes to a node by chance ends at once.
+Kubeflow Trainer v2 and JobSet are in the local cluster, the Training Operator is not. The only
+program that pods find is a torchrun that waits.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
+from shutil import which
 from typing import Any
 
 import pytest
@@ -32,22 +33,28 @@ from kueue_objects import kueue_crds, of_kueue
 from local.cluster import LocalCluster
 from local.cluster.trainer import NAMESPACE as TRAINER_NAMESPACE
 from local.cluster.trainer import trainer_objects
+from relay.observations import JobObserver
+from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.job_kinds import JobKind
+from stationmaster.domain.names import relay_name
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.request import JobOptions
 from stationmaster.rendering import job_spec, train_job
 from stationmaster.rendering.collectives_job import render_collectives_job
 from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.storage import render_storage
+from stationmaster.steps.record_events import record_batch
+from stationmaster.steps.submit_job import submit_job
 
 EKS_NAME = "theirs"
 QUEUE = "night"
-# Its nodes take pods of checks; those of runs, on m5.2xlarge, wait for nodes all the time.
+# Its nodes take pods of checks; those of runs, on m5.2xlarge, wait for `nodes_for_runs`.
 WITH_ROOM = "c5.2xlarge"
 LISTS = (
     "/api/v1/namespaces",
@@ -67,11 +74,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A cluster with Trainer and JobSet, whose only node takes no other pods."""
     objects = trainer_objects()
     names = [each["metadata"]["name"] for each in objects if each["kind"] == "Deployment"]
+    programs, shared = (tmp_path_factory.mktemp(name) for name in ("programs", "shared"))
+    torchrun = programs / "torchrun"
+    torchrun.write_text(f"#!/bin/sh\nexec {which('sleep')} 3600\n")
+    torchrun.chmod(0o755)
     with cluster_with(
         tmp_path_factory.mktemp("cluster"),
         objects,
         deployments=dict.fromkeys(names, TRAINER_NAMESPACE),
-        programs="/nowhere",
+        programs=str(programs),
+        shared=shared,
     ) as started:
         yield started
 
@@ -103,6 +115,15 @@ def close_room(account: Account) -> dict[str, list[str]]:
     gateway.delete("v1", "Namespace", name=gateway.namespace)
     CLUSTERS[account.settings.kubeconfig].remove_nodes(node_group=_room_of(account))
     return found
+
+
+@contextmanager
+def nodes_for_runs(account: Account) -> Iterator[None]:
+    """Nodes that take the pods of runs, also of those of tests before."""
+    local, room = CLUSTERS[account.settings.kubeconfig], _room_of(account)
+    add_nodes(local, room, {"pool": room}, cpu="640", memory="2Ti", count=3)
+    yield
+    local.remove_nodes(node_group=room)
 
 
 def _room_of(account: Account) -> str:
@@ -154,10 +175,16 @@ def ready_for_queue(account: Account) -> None:
 def queued(account: Account) -> None:
     """A submitted job that Kueue knows and has no room for."""
     ready_for_queue(account)
-    account.enter(*TO_RUNNING[2:3])
-    gateway = account.services.kubernetes(account.cluster_id)
-    gateway.apply([*map(without_pods, relay(account, train_job)), *train_job_of(account)])
+    submit_to_queue(account)
     make_workload(account, "2 more CPUs needed")
+
+
+def submit_to_queue(account: Account) -> None:
+    """Submit the run's job; its relays count as up and have no pods."""
+    submit_job(account.services, account.run_id)
+    gateway = account.services.kubernetes(account.cluster_id)
+    gateway.apply([*map(without_pods, relay(account, train_job))])
+    until(lambda: gateway.deployment_ready(relay_name(account.run_id), at_least=1))
 
 
 def make_workload(account: Account, message: str) -> None:
@@ -171,13 +198,35 @@ def make_workload(account: Account, message: str) -> None:
     gateway.apply([of_kueue("Workload", f"trainjob-{job.name}", labels=labels, status=status)])
 
 
+def report(account: Account, relay: JobObserver) -> Run:
+    """Let the relay look at the job as it is now, and the recorder take in what that is."""
+    about = ("trainer.kubeflow.org", "v1alpha1", _space_of(account), "trainjobs")
+    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
+        listed = client.CustomObjectsApi(api).list_namespaced_custom_object(*about)["items"]
+    found = [each for each in listed if each["metadata"]["name"] == account.run_id]
+    events = relay.observe(found[0]) if found else relay.deleted()
+    batch = RelayBatch(
+        run_id=account.run_id,
+        batch_id=",".join(event.event_id for event in events) or "none",
+        at=account.now(),
+        events=events,
+        heartbeat=True,
+    )
+    record_batch(account.services, batch)
+    return account.run
+
+
+def _space_of(account: Account) -> str:
+    return account.services.kubernetes(account.cluster_id).namespace
+
+
 def set_suspended(account: Account, value: bool) -> None:
     """Admit the job, or preempt it, as Kueue does."""
     with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
         client.CustomObjectsApi(api).patch_namespaced_custom_object(
             "trainer.kubeflow.org",
             "v1alpha1",
-            account.services.kubernetes(account.cluster_id).namespace,
+            _space_of(account),
             "trainjobs",
             account.run_id,
             {"spec": {"suspend": value}},

@@ -1,4 +1,9 @@
-"""As test_kill_points_in_cluster, for what guests write where jobs are TrainJobs."""
+"""Guests whose jobs are TrainJobs: kill points of their steps, and jobs in a queue of Kueue.
+
+Kueue is done by hand: what it changes is `suspend`. It also adds a patch to the job by which it
+chooses nodes, which the product does not look at.
+Source: Kueue, pkg/controller/jobs/trainjob/trainjob_controller.go.
+"""
 
 # ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
@@ -22,20 +27,33 @@ from trainer_steps import (
     checked,
     close_room,
     cluster,  # noqa: F401
+    make_workload,
+    nodes_for_runs,
     occupied,
     of_guest,
     queued,
     ready_for_check,
     ready_for_job,
     ready_for_queue,
+    report,
+    set_suspended,
     sharing,
+    submit_to_queue,
     training,
 )
 
+from local.cluster.api.metadata import timestamp
+from relay.observations import JobObserver
+from stationmaster.domain.errors import RunStopped, TrainingFailed
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
+from stationmaster.domain.reactions.run import POLICY, WaitOpen, decide
+from stationmaster.domain.reactions.workflow import EndWait
 from stationmaster.domain.resources import Left
+from stationmaster.domain.run.events import RunPhase, StopRequested
 from stationmaster.rendering import train_job
 from stationmaster.steps import READY, StepResult
 from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.conclude_run import conclude_run
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_job_started import ensure_job_started
 from stationmaster.steps.leaving_existing import left_in_existing
@@ -47,6 +65,7 @@ from stationmaster.steps.save_results import save_results
 from stationmaster.steps.submit_job import submit_job
 
 SPEED = IDLE
+TRAIN_JOBS = "/apis/trainer.kubeflow.org/v1alpha1/trainjobs"
 RUNTIMES = "/apis/trainer.kubeflow.org/v1alpha1/trainingruntimes"
 
 
@@ -157,3 +176,88 @@ def test_runtime_that_a_call_before_has_left_goes_with_the_next_one(
     step(account)
 
     assert len(before) > len(of_guest(account)[RUNTIMES]) == stay
+
+
+def test_job_in_a_queue_is_admitted_preempted_and_admitted_again(account: Account):
+    ready_for_queue(account)
+    services, run_id = account.services, account.run_id
+    gateway = services.kubernetes(account.cluster_id)
+    watching = JobObserver(run_id, job=run_id, backend=train_job, now=account.now)
+    of_run = {LABEL_RUN_ID: run_id, LABEL_ROLE: "training"}
+
+    def pods() -> list[str]:
+        return [each.name for each in gateway.pods(labels=of_run) if each.phase == "Running"]
+
+    def until_reported(phase: RunPhase) -> str:
+        until(lambda: report(account, watching).phase is phase)
+        return account.run.reason
+
+    with nodes_for_runs(account):
+        submit_to_queue(account)
+        assert gateway.job(run_id).suspended
+        unknown = ensure_job_started(services, run_id)
+        make_workload(account, "2 more CPUs needed")
+        held = ensure_job_started(services, run_id)
+        report(account, watching)
+        queued_because = [account.run.phase, account.run.reason, gateway.pods(labels=of_run)]
+
+        set_suspended(account, False)
+        submit_job(services, run_id)
+        assert not gateway.job(run_id).suspended, "a repeated step must not suspend it again"
+        until(lambda: len(pods()) == 2)
+        admitted_because, first = until_reported(RunPhase.RUNNING), pods()
+        next_second()
+        set_suspended(account, True)
+        preempted_because = until_reported(RunPhase.QUEUED)
+        until(lambda: not gateway.pods(labels=of_run))
+        next_second()
+        set_suspended(account, False)
+        until(lambda: len(pods()) == 2)
+        again_because = until_reported(RunPhase.RUNNING)
+
+    assert (unknown, held) == ({"ready": False}, READY)
+    assert queued_because == [
+        RunPhase.QUEUED,
+        "Kueue has not admitted the job to queue night yet: 2 more CPUs needed",
+        [],
+    ]
+    assert admitted_because == again_because == "Kueue has admitted the job to queue night"
+    assert preempted_because == "Kueue has put the job back into queue night"
+    assert not set(first) & set(pods())
+
+
+def next_second() -> None:
+    """The time of a condition has no parts of a second, and makes two of a name differ."""
+    now = timestamp()
+    until(lambda: timestamp() > now)
+
+
+def test_job_that_is_deleted_from_its_queue_ends_the_run(account: Account):
+    queued(account)
+    services, run_id = account.services, account.run_id
+    watching = JobObserver(run_id, job=run_id, backend=train_job, now=account.now)
+    assert ensure_job_started(services, run_id) == READY
+    assert report(account, watching).phase is RunPhase.QUEUED
+
+    services.kubernetes(account.cluster_id).delete_job(run_id)
+    run = report(account, watching)
+
+    gone = f"TrainJob {run_id} was deleted from the cluster before it had ended"
+    assert decide(run, WaitOpen(account.now()), POLICY) == (EndWait(TrainingFailed, gone),)
+
+
+def test_job_that_is_stopped_in_its_queue_leaves_nothing_but_what_is_kueues(account: Account):
+    queued(account)
+    assert ensure_job_started(account.services, account.run_id) == READY
+    account.happen(StopRequested, user_id="U1")
+    stopped = {"Error": "RunStopped", "Cause": ""}
+
+    with pytest.raises(RunStopped, match="stopped by U1"):
+        ensure_job_started(account.services, account.run_id)
+    saved = save_results(account.services, account.run_id, error=stopped)
+    conclude_run(account.services, account.run_id, error=stopped)
+    release_job(account.services, account.cluster_id)
+
+    assert (saved, account.run.phase) == (READY, RunPhase.STOPPED)
+    found = of_guest(account)
+    assert (found[RUNTIMES], found[TRAIN_JOBS], found["/apis/apps/v1/deployments"]) == ([], [], [])
