@@ -17,7 +17,8 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -93,18 +94,25 @@ def write_model(
     """
     logger.info("reading step %d of %s", step, run)
     model, state = _read(run, step, dtype=dtype)
-    output_dir.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{output_dir.name}-"
-    for left_over in output_dir.parent.glob(f"{prefix}*"):  # of a start that was killed
-        shutil.rmtree(left_over, ignore_errors=True)
-    building = Path(tempfile.mkdtemp(prefix=prefix, dir=output_dir.parent))
-    try:
+    with whole_directory(output_dir) as building:
         model.save_pretrained(building, state_dict=state, max_shard_size=_MAX_FILE)
         for name in ("tokenizer.json", "tokenizer_config.json"):
             if (run / DESCRIPTION / name).exists():
                 shutil.copyfile(run / DESCRIPTION / name, building / name)
         for name, text in (texts or {}).items():
             (building / name).write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def whole_directory(output_dir: Path) -> Iterator[Path]:
+    """A directory to write to, which takes the place of `output_dir` unless the block raises."""
+    output_dir.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{output_dir.name}-"
+    for left_over in output_dir.parent.glob(f"{prefix}*"):  # of a start that was killed
+        shutil.rmtree(left_over, ignore_errors=True)
+    building = Path(tempfile.mkdtemp(prefix=prefix, dir=output_dir.parent))
+    try:
+        yield building
         building.chmod(0o755)
         if output_dir.exists():
             output_dir.rename(Path(tempfile.mkdtemp(prefix=prefix, dir=output_dir.parent)) / "old")

@@ -12,32 +12,20 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
 
-from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.progress_lines import EvaluatedLine, Sample
-from stationmaster.domain.restoring import model_directory
 from stationmaster.domain.results import MODEL, SAMPLES_FILE
 from training.agreement import from_rank_0
 from training.export import write_model
 from training.manifest import checkpoint_path
+from training.model_card import CARD, NOTE, model_card
 from training.parallel import Ranks
-from training.repositories import RANDOM, SAMPLE
 from training.samples import MOST_PARAMETERS, generate, prompts_of
 from training.task import Batch
 
 logger = logging.getLogger(__name__)
-
-NOTE: Final = "stationmaster.json"
-"""Says of which checkpoint the model was made, so that it is not made twice."""
-CARD: Final = "README.md"
-_CLASSES: Final = {
-    "text-generation": "AutoModelForCausalLM",
-    "image-classification": "AutoModelForImageClassification",
-}
 
 
 class FinalModel:
@@ -103,52 +91,3 @@ class FinalModel:
             dtype="fp32",
             texts={CARD: card, NOTE: note},
         )
-
-
-def model_card(recipe: Recipe, *, loss_nats: float | None, evaluation: EvaluatedLine | None) -> str:
-    """The README.md of a trained model: what it is, what it has learned from, how to load it."""
-    training = recipe.training
-    is_language = isinstance(recipe.model, LanguageModel)
-    pipeline = "text-generation" if is_language else "image-classification"
-    head = ["library_name: transformers", f"pipeline_tag: {pipeline}"]
-    start = "from new weights"
-    if isinstance(training, LanguageTraining) and training.weights == SAMPLE:
-        start = "from seeded sample weights, which nobody has trained"
-    elif isinstance(training, LanguageTraining) and training.weights != RANDOM:
-        start = f"from the weights of `{training.weights}`"
-        if training.weights.endswith(f"/{model_directory()}"):
-            start = "from the trained model of an earlier run"
-        if is_repository(training.weights) and not Path(training.weights).is_dir():
-            head.append(f"base_model: {training.weights}")
-    facts = [
-        f"Trained by Stationmaster with the recipe `{recipe.name}`, {start}.",
-        "",
-        f"- data: `{training.dataset}`",
-        f"- steps: {training.steps:,}, of {training.global_batch_size:,} samples each",
-    ]
-    if isinstance(training, LanguageTraining):
-        facts.append(f"- sequence length: {training.sequence_length:,} tokens")
-    facts.append(f"- seed: {training.seed}")
-    if loss_nats is not None:
-        facts.append(f"- training loss of the last step: {loss_nats:.4f} nats")
-    if evaluation is not None:
-        facts.append(f"- loss on held-out data: {evaluation.loss_nats:.4f} nats")
-        for name in ("perplexity", "top1", "top5"):
-            figure = getattr(evaluation, name)
-            if figure is not None:
-                facts.append(f"- {name} on held-out data: {figure:.4f}")
-    loader = _CLASSES[pipeline]
-    loading = [f"from transformers import {loader}", ""]
-    if is_language:
-        loading = [
-            f"from transformers import {loader}, AutoTokenizer",
-            "",
-            'tokenizer = AutoTokenizer.from_pretrained("THIS_DIRECTORY")',
-        ]
-    loading.append(f'model = {loader}.from_pretrained("THIS_DIRECTORY")')
-    lines = [
-        *("---", *head, "---", "", f"# {recipe.name}", "", *facts, "", "## How to load it", ""),
-        *("```python", *loading, "```", ""),
-        "Weights are float32, as they were trained.",
-    ]
-    return "\n".join(lines) + "\n"

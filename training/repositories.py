@@ -151,8 +151,12 @@ def config_directory(recipe: Recipe, *, cache_dir: Path) -> Path:
     return fetch_repository(recipe.model.repository, cache_dir=cache_dir, files="config")
 
 
-def fetch_repository(repository: str, *, cache_dir: Path, files: Files) -> Path:
+def fetch_repository(
+    repository: str, *, cache_dir: Path, files: Files, revision: str | None = None
+) -> Path:
     """Download what is needed of a repository unless the cache has it; returns the directory.
+
+    Without a `revision`, a commit, it is the newest of when the cache first got it.
 
     Raises:
         BadParameter: there is no such repository, it is gated, or it lacks the files.
@@ -160,12 +164,13 @@ def fetch_repository(repository: str, *, cache_dir: Path, files: Files) -> Path:
     """
     store = cache_dir / "hub"
     store.mkdir(parents=True, exist_ok=True)
-    note = store / f"{repository.replace('/', '--')}.{files}.json"
+    at = f"@{revision}" if revision is not None else ""
+    note = store / f"{repository.replace('/', '--')}{at}.{files}.json"
     with _locked(note.with_suffix(".lock")):
         if note.exists():
             return Path(json.loads(note.read_text())["directory"])
         logger.info("downloading %s of %s", files, repository)
-        directory = _download(repository, store=store, files=files)
+        directory = _download(repository, store=store, files=files, revision=revision)
         if not any(directory.glob(_NEEDED[files])):
             raise BadParameter(
                 f"{repository} on the Hugging Face hub has no {_NEEDED[files]}; {_WITHOUT[files]}"
@@ -207,7 +212,7 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _download(repository: str, *, store: Path, files: Files) -> Path:
+def _download(repository: str, *, store: Path, files: Files, revision: str | None) -> Path:
     import huggingface_hub
     from huggingface_hub import errors
     from huggingface_hub.utils.tqdm import disable_progress_bars
@@ -220,6 +225,7 @@ def _download(repository: str, *, store: Path, files: Files) -> Path:
         return Path(
             huggingface_hub.snapshot_download(
                 repository,
+                revision=revision,
                 cache_dir=store,
                 allow_patterns=_PATTERNS[files],
                 endpoint=endpoint,

@@ -28,7 +28,7 @@ from training.build import build_trainer, prepare_data
 from training.config import parse_config
 from training.export import export
 from training.facts import code_hash
-from training.final_model import model_card
+from training.model_card import model_card
 from training.parallel import joined_ranks
 from training.progress import ProgressWriter
 from training.watchdog import Watchdog

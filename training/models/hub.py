@@ -141,17 +141,27 @@ def describe_model(
     checkpoints.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f".{DESCRIPTION}-", dir=checkpoints))
     try:
-        config: dict[str, Any] = model.config.to_dict()  # type: ignore[union-attr,operator]
-        config["architectures"] = [_published_class(model)]
-        config["use_cache"] = True
-        config["dtype"] = "float32"
-        if tokenizer is not None:
-            config |= _save_tokenizer(tokenizer, building, context=_context(config))
-        (building / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+        write_description(building, model=model, tokenizer=tokenizer, dtype="float32")
         building.chmod(0o755)
         building.rename(directory)
     finally:
         shutil.rmtree(building, ignore_errors=True)
+
+
+def write_description(
+    directory: Path, *, model: nn.Module, tokenizer: Path | None, dtype: str
+) -> None:
+    """Write config.json, and the tokenizer where there is one.
+
+    `dtype` is that of the weights beside them.
+    """
+    config: dict[str, Any] = model.config.to_dict()  # type: ignore[union-attr,operator]
+    config["architectures"] = [_published_class(model)]
+    config["use_cache"] = True
+    config["dtype"] = dtype
+    if tokenizer is not None:
+        config |= _save_tokenizer(tokenizer, directory, context=_context(config))
+    (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
 def _read(recipe: Recipe, *, cache_dir: Path) -> Mapping[str, Tensor]:

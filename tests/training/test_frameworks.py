@@ -1,0 +1,374 @@
+"""Models made of what other frameworks have saved: transformers loads them; they answer alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from framework_checkpoints import (
+    PADDED,
+    SHAPE,
+    MegatronSave,
+    save_as_torchtitan,
+    tiny,
+    trained_llama,
+)
+from safetensors.torch import load_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import Tensor
+from torch.distributed.checkpoint.metadata import Metadata
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from stationmaster.domain.catalogue.hub import language_model_from_config
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.errors import BadParameter
+from training.frameworks import __main__ as program
+from training.frameworks.megatron import TRACKER
+from training.frameworks.published import write_published
+from training.frameworks.torch_dist import TorchDistCheckpoint
+
+TOKENS = torch.arange(24).reshape(2, 12)
+MEGATRON, TITAN = "megatron-llama3-8b", "torchtitan-llama3.1-8b"
+PACKED = {"dataset": "packed:c4"}
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is:UserWarning")
+
+
+@pytest.fixture(scope="module")
+def llama() -> Any:
+    return trained_llama()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("tokenizer")
+    vocabulary = {"<|end_of_text|>": 0, "all": 1, "aboard": 2, "[UNK]": 3}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(["<|end_of_text|>"])
+    tokenizer.save(str(directory / "tokenizer.json"))
+    return directory
+
+
+@pytest.fixture(name="export")
+def exporting(tmp_path: Path, tokenizer: Path) -> Callable[..., Path]:
+    """Make the model of the run in the test's directory."""
+
+    def export(recipe: str = MEGATRON, **keys: str) -> Path:
+        keys = keys or (PACKED if recipe == MEGATRON else {})
+        return program.export(
+            tiny(recipe, **keys),
+            output_dir=tmp_path,
+            tokenizer=str(tokenizer),
+            loss_nats=2.25,
+            cache_dir=tmp_path / "cache",
+        )
+
+    return export
+
+
+def checkpoints_of(run: Path) -> Path:
+    directory = run / "output" / "checkpoints"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def logits_of(model: Any) -> Tensor:
+    with torch.no_grad():
+        return model(input_ids=TOKENS, use_cache=False).logits  # type: ignore[no-any-return]
+
+
+def differing(one: LanguageModel, other: LanguageModel) -> set[str]:
+    """The fields in which two shapes are not the same."""
+    theirs = other.model_dump()
+    return {name for name, value in one.model_dump().items() if value != theirs[name]}
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["stacked", "layer-by-layer"])
+def test_model_of_megatrons_checkpoint_answers_as_trained_bit_by_bit(
+    llama: Any, export: Callable[..., Path], tmp_path: Path, together: bool
+) -> None:
+    MegatronSave(llama.state_dict(), together=together).write(checkpoints_of(tmp_path))
+
+    made = export()
+
+    loaded, report = AutoModelForCausalLM.from_pretrained(
+        made, dtype="auto", output_loading_info=True
+    )
+    assert not any(report.values()), report
+    assert loaded.dtype == torch.float32
+    assert torch.equal(logits_of(loaded), logits_of(llama))
+    assert AutoTokenizer.from_pretrained(made)("all aboard").input_ids == [1, 2]
+
+
+def test_model_of_torchtitans_last_save_answers_as_its_numbers_do(
+    llama: Any, export: Callable[..., Path], tmp_path: Path
+) -> None:
+    saved = save_as_torchtitan(llama.state_dict(), checkpoints_of(tmp_path))
+    assert (saved / "sharded").is_dir()
+    (checkpoints_of(tmp_path) / "step-10").mkdir()  # one that training resumes from
+
+    made = export(TITAN)
+
+    loaded, report = AutoModelForCausalLM.from_pretrained(
+        made, dtype="auto", output_loading_info=True
+    )
+    with torch.no_grad():
+        for parameter in (rounded := trained_llama()).parameters():
+            parameter.copy_(parameter.to(torch.bfloat16))
+    assert not any(report.values()), report
+    assert loaded.dtype == torch.bfloat16
+    assert torch.equal(logits_of(loaded.float()), logits_of(rounded))
+    assert AutoTokenizer.from_pretrained(made)("all aboard").input_ids == [1, 2]
+
+
+def test_model_has_the_shape_of_the_recipe_and_says_how_it_was_made(
+    llama: Any, export: Callable[..., Path], tmp_path: Path
+) -> None:
+    MegatronSave(llama.state_dict()).write(checkpoints_of(tmp_path))
+
+    made = export(MEGATRON, **PACKED, weights="meta-llama/Llama-3.1-8B", steps="20")
+
+    config = json.loads((made / "config.json").read_text())
+    theirs = language_model_from_config(SHAPE.repository, config)
+    assert differing(theirs, SHAPE) == {"family", "own_head_dim"}
+    assert (made / "generation_config.json").is_file()
+    card = (made / "README.md").read_text()
+    assert "Trained by Stationmaster and Megatron-LM with the recipe `megatron-llama3-8b`" in card
+    assert "from the weights of `meta-llama/Llama-3.1-8B`" in card
+    assert "- made of the checkpoint of step 20\n" in card
+    assert "- data: `packed:c4`\n" in card
+    assert "2.2500 nats" in card
+    assert "Weights are float32, as the framework has saved them." in card
+
+
+def test_model_of_random_tokens_comes_without_a_tokenizer(
+    llama: Any, export: Callable[..., Path], tmp_path: Path
+) -> None:
+    MegatronSave(llama.state_dict()).write(checkpoints_of(tmp_path))
+
+    made = export(MEGATRON, dataset="mock")
+
+    assert not (made / "tokenizer.json").exists()
+    assert "comes without a tokenizer" in (made / "README.md").read_text()
+    assert "AutoTokenizer" not in (made / "README.md").read_text()
+
+
+def test_model_is_divided_into_files_that_transformers_puts_together(
+    llama: Any, tmp_path: Path
+) -> None:
+    weights = llama.state_dict()
+
+    class Whole:
+        def read(self, name: str) -> Tensor:
+            return weights[name]  # type: ignore[no-any-return]
+
+    write_published(
+        SHAPE,
+        Whole(),
+        output_dir=tmp_path / "model",
+        tokenizer=None,
+        texts=lambda dtype: {"README.md": dtype},
+        max_file_bytes=20_000,
+    )
+
+    files = sorted((tmp_path / "model").glob("*.safetensors"))
+    assert len(files) > 2
+    assert all(sum(t.nbytes for t in load_file(path).values()) <= 20_000 for path in files)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype="auto")
+    assert torch.equal(logits_of(loaded), logits_of(llama))
+
+
+def test_second_start_leaves_the_model_and_a_newer_checkpoint_replaces_it(
+    llama: Any, export: Callable[..., Path], tmp_path: Path
+) -> None:
+    directory = checkpoints_of(tmp_path)
+    first = MegatronSave(llama.state_dict()).write(directory)
+    weights = export() / "model.safetensors"
+    before = weights.stat().st_ino
+    shutil.rmtree(first)  # it is not read again
+
+    assert export() / "model.safetensors" == weights
+    assert weights.stat().st_ino == before
+
+    newer = {name: tensor * 2 for name, tensor in llama.state_dict().items()}
+    MegatronSave(newer).write(directory, iteration=40)
+    export()
+
+    assert torch.equal(
+        load_file(weights)["model.norm.weight"], llama.state_dict()["model.norm.weight"] * 2
+    )
+
+
+def without_a_norm(saved: Path, weights: Mapping[str, Tensor]) -> None:
+    shutil.rmtree(saved)
+    MegatronSave(weights, norm=None).write(saved.parent)
+
+
+def of_another_width(saved: Path, weights: Mapping[str, Tensor]) -> None:
+    shutil.rmtree(saved)
+    MegatronSave(weights, norm=torch.ones(64)).write(saved.parent)
+
+
+def not_a_number(saved: Path, weights: Mapping[str, Tensor]) -> None:
+    diverged = {name: tensor.clone() for name, tensor in weights.items()}
+    diverged["model.layers.1.mlp.down_proj.weight"][3, 3] = float("nan")
+    shutil.rmtree(saved)
+    MegatronSave(diverged).write(saved.parent)
+
+
+def file_gone(saved: Path, _weights: Mapping[str, Tensor]) -> None:
+    sorted(saved.glob("*.distcp"))[-1].unlink()
+
+
+def files_cut(saved: Path, _weights: Mapping[str, Tensor]) -> None:
+    for path in saved.glob("*.distcp"):
+        os.truncate(path, path.stat().st_size // 2)
+
+
+def index_gone(saved: Path, _weights: Mapping[str, Tensor]) -> None:
+    (saved / ".metadata").unlink()
+
+
+def index_cut(saved: Path, _weights: Mapping[str, Tensor]) -> None:
+    os.truncate(saved / ".metadata", 200)
+
+
+def tracker_gone(saved: Path, _weights: Mapping[str, Tensor]) -> None:
+    (saved.parent / TRACKER).unlink()
+
+
+def tracker_of_a_release(saved: Path, _weights: Mapping[str, Tensor]) -> None:
+    (saved.parent / TRACKER).write_text("release")
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (without_a_norm, r"another model: expected a tensor decoder\.final_layernorm.*has none"),
+        (of_another_width, r"another model: .* of shape \(32,\), it has one of shape \(64,\)"),
+        (not_a_number, r"model\.layers\.1\.mlp\.down_proj\.weight has numbers that are not finite"),
+        (file_gone, r"iter_0000020 has no __0_\d+\.distcp, which its index names"),
+        (files_cut, "the file is damaged or cut off"),
+        (index_gone, r"has no \.metadata: it is no checkpoint"),
+        (index_cut, "is not an index of a checkpoint"),
+        (tracker_gone, "no checkpoint was saved"),
+        (tracker_of_a_release, 'says "release", expected the number of an iteration'),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_checkpoint_of_megatron_that_is_not_whole_leaves_no_model(
+    llama: Any, export: Callable[..., Path], tmp_path: Path, damage: Callable[..., None], words: str
+) -> None:
+    weights = llama.state_dict()
+    damage(MegatronSave(weights).write(checkpoints_of(tmp_path)), weights)
+
+    with pytest.raises(BadParameter, match=words):
+        export()
+
+    assert [path.name for path in tmp_path.iterdir() if path.name != "cache"] == ["output"]
+
+
+@pytest.mark.parametrize("harm", ["weight", "file", "cut", "index"])
+def test_last_save_of_torchtitan_that_is_not_whole_leaves_no_model(
+    llama: Any, export: Callable[..., Path], tmp_path: Path, harm: str
+) -> None:
+    saved = save_as_torchtitan(llama.state_dict(), checkpoints_of(tmp_path))
+    (path,) = saved.glob("model*.safetensors")
+    index = saved / "model.safetensors.index.json"
+    listed = json.loads(index.read_text())
+    if harm == "weight":
+        del listed["weight_map"]["model.norm.weight"]
+        index.write_text(json.dumps(listed))
+    elif harm == "file":
+        path.unlink()
+    elif harm == "cut":
+        os.truncate(path, path.stat().st_size - 10)
+    else:
+        index.unlink()
+    words = {
+        "weight": "another model: it has no model.norm.weight",
+        "file": f"has no {path.name}, which its index names",
+        "cut": "it is damaged or cut off",
+        "index": "torchtitan writes it with its last step",
+    }[harm]
+
+    with pytest.raises(BadParameter, match=words):
+        export(TITAN)
+
+    assert not (tmp_path / "model").exists()
+
+
+class Harmful:
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.mkdir, ("harm-was-done",)
+
+
+def test_index_that_would_run_something_is_refused_and_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".metadata").write_bytes(
+        pickle.dumps(Metadata({}, planner_data=Harmful(), storage_data={}))
+    )
+
+    with pytest.raises(BadParameter, match=r"names posix\.mkdir, which no index has"):
+        TorchDistCheckpoint(tmp_path)
+
+    assert not Path("harm-was-done").exists()
+
+
+def test_classes_of_megatron_in_an_index_are_not_needed(tmp_path: Path) -> None:
+    """Before core 0.15, optimizers left one there."""
+    of_megatron = (
+        b"cmegatron.core.dist_checkpointing.strategies.torch\nMCoreMetadata\n)\x81}(X\x01\x00"
+        b"\x00\x00aK\x01ub"
+    )
+    index = pickle.dumps(Metadata({}, planner_data=12345, storage_data={}), protocol=2)
+    assert index.count(b"M90") == 1
+    (tmp_path / ".metadata").write_bytes(index.replace(b"M90", of_megatron))
+
+    assert TorchDistCheckpoint(tmp_path).shape("decoder.final_layernorm.weight") is None
+
+
+def test_padding_of_the_vocabulary_is_left_out(
+    llama: Any, export: Callable[..., Path], tmp_path: Path
+) -> None:
+    saved = MegatronSave(llama.state_dict()).write(checkpoints_of(tmp_path))
+    stored = TorchDistCheckpoint(saved).shape("embedding.word_embeddings.weight")
+    assert stored == (PADDED, SHAPE.hidden_size)
+
+    weights = load_file(export() / "model.safetensors")
+
+    assert weights["model.embed_tokens.weight"].shape == (SHAPE.vocab_size, SHAPE.hidden_size)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([MEGATRON], 3, "has no latest_checkpointed_iteration.txt: no checkpoint was saved"),
+        ([TITAN], 3, "has no step-N/model.safetensors.index.json"),
+        (["tiny-llama"], 2, "python -m training.export"),
+        (["megatron-llama"], 2, "is not in the catalogue"),
+        ([MEGATRON, "steps"], 2, '"steps" is not a key=value pair'),
+        ([MEGATRON, "steps=none"], 2, "steps"),
+    ],
+)
+def test_program_says_in_one_sentence_why_there_is_no_model(
+    words: list[str], code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = program.main(
+        [*words, "--output-dir", str(tmp_path)],
+        {"STATIONMASTER_CACHE_DIR": str(tmp_path / "cache")},
+    )
+
+    assert ended == code
+    (line,) = capsys.readouterr().out.splitlines()
+    assert said in line

@@ -1,0 +1,154 @@
+"""A Llama that Megatron trained, by the names and in the layout of transformers.
+
+Called by `training.frameworks.__main__`, for Megatron-LM and for Megatron-Bridge, which save with
+the same core. Source: Megatron-LM core_v0.19.0, the sharded_state_dict of
+megatron/core/models/gpt/gpt_model.py, transformer/transformer_block.py, attention.py and mlp.py,
+and megatron/training/checkpointing.py. Rotary embeddings turn halves of a head in both, so no
+weight is permuted.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from torch import Tensor
+
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.errors import BadParameter
+from training.frameworks.torch_dist import TorchDistCheckpoint
+
+TRACKER: Final = "latest_checkpointed_iteration.txt"
+"""Names the newest checkpoint that is whole; written after it."""
+
+_LAYER: Final = re.compile(r"model\.layers\.(\d+)\.(.+)")
+# Transformer Engine's layers have the norm before a product in the product's module; the layers
+# without Transformer Engine are saved under these names as well.
+_OF_LAYER: Final = {
+    "input_layernorm.weight": "self_attention.linear_qkv.layer_norm_weight",
+    "self_attn.o_proj.weight": "self_attention.linear_proj.weight",
+    "post_attention_layernorm.weight": "mlp.linear_fc1.layer_norm_weight",
+    "mlp.down_proj.weight": "mlp.linear_fc2.weight",
+}
+_GATE_AND_UP: Final = ("mlp.gate_proj.weight", "mlp.up_proj.weight")
+_QKV: Final = ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight")
+
+
+def newest_checkpoint(directory: Path) -> tuple[int, Path]:
+    """The iteration and the directory of the newest checkpoint.
+
+    Raises:
+        BadParameter: the framework has saved none.
+        OSError: the file system does not answer.
+    """
+    tracker = directory / TRACKER
+    try:
+        said = tracker.read_text(encoding="utf-8").strip()
+    except FileNotFoundError as exc:
+        raise BadParameter(f"{directory} has no {TRACKER}: no checkpoint was saved") from exc
+    if not (said.isascii() and said.isdigit()):
+        raise BadParameter(f'{tracker} says "{said[:40]}", expected the number of an iteration')
+    return int(said), directory / f"iter_{int(said):07d}"
+
+
+class MegatronWeights:
+    """The weights of one checkpoint."""
+
+    def __init__(self, checkpoint: Path, model: LanguageModel) -> None:
+        """Read the checkpoint's index.
+
+        Raises:
+            BadParameter: it has none that can be read.
+        """
+        self._stored = TorchDistCheckpoint(checkpoint)
+        self._model = model
+
+    def read(self, name: str) -> Tensor:
+        """The weight of that name, as it is stored.
+
+        Raises:
+            BadParameter: the checkpoint is of another model, or damaged.
+            OSError: the file system does not answer.
+        """
+        model = self._model
+        found = _LAYER.fullmatch(name)
+        if found is None:
+            key = {
+                "model.embed_tokens.weight": "embedding.word_embeddings.weight",
+                "model.norm.weight": "decoder.final_layernorm.weight",
+                "lm_head.weight": "output_layer.weight",
+            }[name]
+            return self._norm(key) if name == "model.norm.weight" else self._vocabulary(key)
+        layer, rest = int(found[1]), found[2]
+        if rest in _QKV:
+            return self._attention(layer, _QKV.index(rest))
+        if rest in _GATE_AND_UP:
+            shape = (2 * model.ffn_size, model.hidden_size)
+            first = _GATE_AND_UP.index(rest) * model.ffn_size
+            return self._of_layer(
+                layer, "mlp.linear_fc1.weight", shape, rows=(first, model.ffn_size)
+            )
+        shapes: dict[str, tuple[int, ...]] = {
+            "self_attn.o_proj.weight": (model.hidden_size, model.attention_width),
+            "mlp.down_proj.weight": (model.hidden_size, model.ffn_size),
+        }
+        return self._of_layer(layer, _OF_LAYER[rest], shapes.get(rest, (model.hidden_size,)))
+
+    def _norm(self, key: str) -> Tensor:
+        self._check(key, (self._model.hidden_size,))
+        return self._stored.read(key, [0], [self._model.hidden_size])
+
+    def _vocabulary(self, key: str) -> Tensor:
+        """A matrix of the vocabulary, without the rows that Megatron adds to it."""
+        size, width = self._model.vocab_size, self._model.hidden_size
+        shape = self._stored.shape(key)
+        if shape is None or len(shape) != 2 or shape[0] < size or shape[1] != width:
+            raise self._other(key, f"({size} or more, {width})")
+        return self._stored.read(key, [0, 0], [size, width])
+
+    def _attention(self, layer: int, which: int) -> Tensor:
+        """Queries, keys or values: stored are, for each group, its queries, its key, its value."""
+        model = self._model
+        per_group = model.heads // model.kv_heads
+        rows = (model.heads + 2 * model.kv_heads) * model.head_dim
+        stored = self._of_layer(
+            layer, "self_attention.linear_qkv.weight", (rows, model.hidden_size)
+        )
+        by_group = stored.view(model.kv_heads, per_group + 2, model.head_dim, model.hidden_size)
+        first, number = ((0, per_group), (per_group, 1), (per_group + 1, 1))[which]
+        return by_group[:, first : first + number].reshape(-1, model.hidden_size)
+
+    def _of_layer(
+        self,
+        layer: int,
+        name: str,
+        shape: tuple[int, ...],
+        *,
+        rows: tuple[int, int] | None = None,
+    ) -> Tensor:
+        """A tensor of one layer, or some of its rows: the first, and how many.
+
+        Where all layers are alike, Megatron saves one tensor of all of them.
+        """
+        first, number = rows or (0, shape[0])
+        begin, sizes = [first, *[0] * (len(shape) - 1)], [number, *shape[1:]]
+        together = f"decoder.layers.{name}"
+        if self._stored.shape(together) is None:
+            key = f"decoder.layers.{layer}.{name}"
+            self._check(key, shape)
+            return self._stored.read(key, begin, sizes)
+        self._check(together, (self._model.layers, *shape))
+        return self._stored.read(together, [layer, *begin], [1, *sizes])[0]
+
+    def _check(self, key: str, shape: tuple[int, ...]) -> None:
+        if self._stored.shape(key) != shape:
+            raise self._other(key, str(shape))
+
+    def _other(self, key: str, expected: str) -> BadParameter:
+        found = self._stored.shape(key)
+        has = "none" if found is None else f"one of shape {found}"
+        return BadParameter(
+            f"{self._stored.directory} is a checkpoint of another model: expected a tensor {key} "
+            f"of shape {expected}, it has {has}"
+        )
