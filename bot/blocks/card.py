@@ -94,6 +94,7 @@ def card_milestone(view: RunView) -> str:
             run.unsaved_reason,
             str(run.passes),
             run.results.manifest_sha256 if run.results is not None else "",
+            run.export.reason if run.export is not None else "",
             run.not_pushed,
             run.pushed.revision if run.pushed is not None else "",
             run.backups.failed,

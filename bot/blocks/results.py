@@ -38,7 +38,7 @@ def result_blocks(view: RunView) -> list[Block]:
     run = view.run
     if run.results is not None:
         shown = f"{_saved(run, run.results)}\n```{_usage(run, run.results)}```"
-        return [section(shown), *_push(run)]
+        return [section(shown), *_without_model(run), *_push(run)]
     if run.unsaved_reason:
         return [section(_unsaved(view))]
     why = ""
@@ -49,6 +49,23 @@ def result_blocks(view: RunView) -> list[Block]:
     newest = fallback(run) if why or run.phase.is_terminal else ""
     lines = [line for line in (why, newest) if line]
     return [section("\n".join(lines))] if lines else []
+
+
+def _without_model(run: Run) -> list[Block]:
+    """Why the result of another framework's run has no model."""
+    if run.export is None or not run.export.reason:
+        return []
+    return [section(f"{md.WARNING} *No model:* {md.escape(run.export.reason, 600)}")]
+
+
+def export_line(event: ev.ExportEnded) -> str:
+    """What became of making a model of a framework's checkpoint, as a line of the thread."""
+    if not event.reason:
+        return "\u25b8 a model that transformers loads was made of the newest checkpoint"
+    return (
+        f"{md.WARNING} *no model was made of the newest checkpoint*, which is saved all the same: "
+        f"{md.escape(event.reason, 600)}"
+    )
 
 
 def _push(run: Run) -> list[Block]:
@@ -177,7 +194,8 @@ def _usage(run: Run, results: Results) -> str:
     """The commands that bring the result to a machine and use it."""
     # Local mode's bucket is found by itself; that of a deployment is named.
     bucket = "" if run.emulated_speed else f" --bucket {results.uri.split('/')[2]}"
-    if not run.request.uses_own_trainer:
+    has_model = run.export is not None and not run.export.reason
+    if not (run.request.uses_own_trainer or has_model):
         lines = [
             f"stationmaster results {run.run_id} --to {_OUTPUT_FOLDER}{bucket}",
             f"ls {_OUTPUT_FOLDER}/{OUTPUT}",

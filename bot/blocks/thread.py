@@ -18,7 +18,7 @@ from bot.blocks.backups import backup_line
 from bot.blocks.cluster_changes import check_line, replacement_line, settled_line, zone_line
 from bot.blocks.elements import Content, event_lines
 from bot.blocks.failures import recovery_line, without_repeats
-from bot.blocks.results import push_line, results_line
+from bot.blocks.results import export_line, push_line, results_line
 from bot.blocks.running import network_line
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterEvent
@@ -271,6 +271,8 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
             return results_line(first, run)
         case ev.BackupStarted() | ev.BackupLookedAt() | ev.BackupSaved() | ev.BackupFailed():
             return backup_line(first)
+        case ev.ExportEnded():
+            return export_line(first)
         case ev.ResultsPushed() | ev.ResultsNotPushed():
             return push_line(first)
         case _:

@@ -104,6 +104,8 @@ def save_result(
     if is_command:
         output = directory.output()
         upload(output.files)
+        if facts.model:  # made of a framework's checkpoint by a Job of the product's own
+            upload(directory.model())
     else:
         checkpoint = _trained(directory, upload, trains=trains)
     if trains:

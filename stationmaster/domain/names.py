@@ -103,6 +103,11 @@ def backup_name(run_id: RunId, number: int) -> str:
     return f"{run_id}-backup-{number}"
 
 
+def exporting_name(run_id: RunId) -> str:
+    """Name of the Job that makes a model of another framework's checkpoint."""
+    return f"{run_id}-export"
+
+
 def pushing_name(run_id: RunId) -> str:
     """Name of the Job that pushes a run's model to the Hugging Face hub."""
     return f"{run_id}-push"

@@ -9,7 +9,8 @@ the cluster, and by `stationmaster results`, which downloads it. Pure: nothing h
     runs/RUN/metrics.jsonl          the trainer's progress lines
     runs/RUN/samples.jsonl          texts that a language model wrote at the end
     runs/RUN/profile/...            what one step did, where that was asked for
-    runs/RUN/output/...             in place of these: what a command of people's own has written
+    runs/RUN/output/...             in place of these: what a command of people's own has written;
+                                    of another framework, its checkpoints, beside model/
     runs/RUN/logs/POD.log           what the pods printed
     runs/RUN/manifest.json          lists all of them; written last: without it nothing is complete
 
@@ -201,7 +202,7 @@ class RunFacts(TrainerFacts):
     recipe: str
     overrides: dict[str, str] = {}
     model: str = ""
-    """What was trained: a repository of the hub, or the catalogue's model."""
+    """What was trained: a repository of the hub, or the catalogue's model; "" for a command."""
     nodes: int = Field(ge=0)
     instance_type: str
     image: str = ""

@@ -18,7 +18,9 @@ from stationmaster.rendering.job_spec import KubernetesObject
 
 # The user of the training image, whom what is on the file system belongs to.
 TRAINER_USER: Final = 1000
-RunRole = Literal["training", "relay", "rendezvous", "saving", "backup", "pushing", "staging"]
+RunRole = Literal[
+    "training", "relay", "rendezvous", "exporting", "saving", "backup", "pushing", "staging"
+]
 ClusterRole = Literal["check", "storage"]
 
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"

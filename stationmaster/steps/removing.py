@@ -18,7 +18,7 @@ from stationmaster.rendering.etcd import etcd_name
 from stationmaster.services import Services
 
 # The roles of the Jobs that work before a training job, beside it, or after it.
-_BESIDE: Final = ("staging", "backup", "pushing")
+_BESIDE: Final = ("staging", "backup", "exporting", "pushing")
 
 
 def jobs_of(services: Services, cluster: Cluster, runs: Sequence[RunId]) -> list[str]:

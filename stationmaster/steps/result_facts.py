@@ -26,8 +26,8 @@ def result_facts(
     recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
     progress = run.progress
     trained = (request.model.repository if request.model is not None else "") or request.recipe
-    # What a command of people's own has trained, nobody has said; a framework has no result but
-    # its own checkpoints, which are saved as a command's are.
+    # What a command of people's own has trained, nobody has said. A framework's checkpoints are
+    # saved as what a command has written, and beside them the model that was made of them.
     return RunFacts(
         run_id=run.run_id,
         recipe=request.recipe,

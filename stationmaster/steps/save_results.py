@@ -25,6 +25,7 @@ from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.back_up import remove_backups
 from stationmaster.steps.catching import parse_caught
 from stationmaster.steps.examining import explain_silence
+from stationmaster.steps.exporting import export_model
 from stationmaster.steps.failing import why_saver_failed
 from stationmaster.steps.recording import change_phases, check_time, cluster_of
 from stationmaster.steps.result_facts import result_facts
@@ -57,7 +58,9 @@ def save_results(
         return NOT_READY
     jobs = gateway.batch_jobs(labels=run_labels(run_id, "saving"))
     if not jobs:
-        _start(services, gateway, run)
+        exported = export_model(services, gateway, run)
+        if exported is not None:
+            _start(services, gateway, exported)
         return NOT_READY
     return READY if _is_done(services, gateway, run, jobs[0]) else NOT_READY
 
@@ -157,7 +160,7 @@ def _is_done(services: Services, gateway: KubernetesGateway, run: Run, job: Batc
     try:
         check_time(
             services,
-            since=run.saving_since,
+            since=run.export.ended_at if run.export is not None else run.saving_since,
             # The end of the training pods may have been waited for before.
             limit_s=settings.release_job_timeout_s + settings.job_start_timeout_s,
             what=f"Job {job.name} did not start",

@@ -79,6 +79,7 @@ def test_result_of_a_command_is_what_it_wrote_below_its_output_directory(run: Sa
     # Of a trainer's names nothing is taken, nor believed.
     run.write("facts.json", b'{"seed": 7}')
     run.write("elsewhere.bin", b"not saved")
+    run.write("model/model.safetensors", b"not saved")
 
     saved = run.save(logs=TwoLogs())
 
@@ -90,6 +91,20 @@ def test_result_of_a_command_is_what_it_wrote_below_its_output_directory(run: Sa
     assert stored["output/a/b.pt"] == b"weights"
     assert saved.manifest.program == ("torchrun", "x.py")
     assert (saved.manifest.seed, saved.manifest.left_out) == (None, ())
+
+
+def test_result_of_a_framework_has_its_model_beside_its_checkpoints(run: SavedRun) -> None:
+    framework = {"program": ("torchrun", "pretrain_gpt.py"), "model": "megatron-llama3-8b"}
+    run.facts = run.facts.model_copy(update=framework)
+    run.write("output/checkpoints/latest_checkpointed_iteration.txt", b"20")
+    run.write("model/model.safetensors", b"weights")
+
+    saved = run.save(logs=TwoLogs())
+
+    assert run.stored()["model/model.safetensors"] == b"weights"
+    assert {file.path.partition("/")[0] for file in saved.manifest.files} == {
+        *("logs", "model", "output"),
+    }
 
 
 def test_command_without_output_has_its_logs_saved(run: SavedRun) -> None:

@@ -276,6 +276,7 @@ _NewsOnly = (
     | ev.SavingRequested
     | ev.ResultsLost
     | ev.ResultsGivenUp
+    | ev.ExportEnded
     | ev.ResultsPushed
     | ev.ResultsNotPushed
     | ev.BackupStarted

@@ -24,6 +24,7 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.attempts import Attempt, begun, ended, placed, submitted
 from stationmaster.domain.run.backups import Backups, backups_after
 from stationmaster.domain.run.events import RunEvent, RunPhase
+from stationmaster.domain.run.exporting import Export
 from stationmaster.domain.run.failure_lines import says_lost_peer
 from stationmaster.domain.run.failures import Failure, failures_after, first_cause, still_open
 from stationmaster.domain.run.pods import Pod, pod_after
@@ -111,6 +112,8 @@ class Run(State):
     """Why what it had not saved is gone."""
     results_given_up_by: str = ""
     """The person who wants what was not saved to be deleted."""
+    export: Export | None = None
+    """What became of making a model of another framework's checkpoint."""
     pushed: Pushed | None = None
     """Its model on the Hugging Face hub."""
     not_pushed: str = ""
@@ -287,6 +290,8 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             | ev.ResultsGivenUp()
         ):
             return results_after(event, passes=run.passes)
+        case ev.ExportEnded():
+            return {"export": Export(ended_at=event.at, reason=event.reason)}
         case ev.ResultsPushed() | ev.ResultsNotPushed():
             return push_after(event)
         case ev.BackupStarted() | ev.BackupLookedAt() | ev.BackupSaved() | ev.BackupFailed():

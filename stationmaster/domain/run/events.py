@@ -113,6 +113,13 @@ class ResultsGivenUp(_Event):
     user_id: str
 
 
+class ExportEnded(_Event):
+    """A model was made of the checkpoint of another framework; or not, and `reason` says why."""
+
+    type: Literal["results.export_ended"] = "results.export_ended"
+    reason: str = ""
+
+
 class ResultsPushed(_Event):
     """The model is in a repository of the Hugging Face hub, verified by what the hub says."""
 
@@ -460,6 +467,7 @@ RunEvent = Annotated[
     | SavingRequested
     | ResultsLost
     | ResultsGivenUp
+    | ExportEnded
     | ResultsPushed
     | ResultsNotPushed
     | BackupStarted

@@ -45,6 +45,7 @@ from stationmaster.rendering.collectives_job import render_collectives_job
 from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.examples import example, saving_example, to_yaml
+from stationmaster.rendering.exporting import render_export
 from stationmaster.rendering.job_spec import job_spec
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.people import render_people_rights
@@ -93,6 +94,15 @@ def of_data() -> list[dict[str, Any]]:
             restoring, cluster_id=LONG, image="relay:1", region="us-west-2", bucket="b"
         ),
         *render_preparing(spec, data_id="copied", preparation=Preparation.NONE),
+        render_export(
+            RUN_ID,
+            recipe="megatron-llama3-8b",
+            overrides={"dataset": "packed:c4"},
+            tokenizer="/fsx/data/c4/files/tokenizer",
+            loss_nats=2.0,
+            cluster_id=LONG,
+            image="training:1",
+        ),
         render_push(RUN_ID, repository="org/name", cluster_id=LONG, image="training:1"),
         render_hugging_face_secret(SecretStr("hf_x")),
         *render_jobs(LONG, hostnames=[HOSTNAME], image="t:1"),

@@ -1,0 +1,17 @@
+"""What became of making a model of another framework's checkpoint, in the state of a run. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Export(BaseModel):
+    """The export has ended; the result is saved either way."""
+
+    model_config = ConfigDict(frozen=True)
+
+    ended_at: datetime
+    reason: str = ""
+    """Why the result has no model; "" where it has one."""

@@ -1,0 +1,174 @@
+"""A model is made of another framework's checkpoint before its result is saved: each look alone."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+import pytest
+from aws_fixtures import until
+from aws_steps import IDLE, Account, account  # noqa: F401
+from cluster_steps import (
+    account_only,  # noqa: F401
+    cluster,  # noqa: F401
+    endpoint,  # noqa: F401
+    furnish,
+    in_cluster,
+)
+from kubernetes import client, config
+
+from stationmaster.domain.datasets import Preparation
+from stationmaster.domain.names import NAMESPACE
+from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.rendering.metadata import run_labels
+from stationmaster.steps.leave_unsaved import leave_unsaved
+from stationmaster.steps.save_results import save_results
+
+SPEED = IDLE
+JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+MEGATRON = {
+    "recipe": "megatron-llama3-8b",
+    "instance_type": "p5.48xlarge",
+    "overrides": {"dataset": "packed:c4", "steps": "20"},
+}
+
+
+def succeeded(account: Account, *, reason: str = "", **request: object) -> Account:
+    """A run whose job has ended; well, unless there is a reason."""
+    account.request(**request)
+    account.enter(RunPhase.VALIDATING, RunPhase.SUBMITTING, RunPhase.RUNNING)
+    furnish(account)
+    account.happen(ev.TrainingStarted, total_steps=20)
+    account.enter(RunPhase.SAVING, reason=reason)
+    return account
+
+
+@pytest.fixture(name="exporting")
+def account_that_exports(account: Account) -> Account:
+    """A run of Megatron-LM whose export was started."""
+    succeeded(account, **MEGATRON)
+    assert not saves(account)
+    return account
+
+
+def saves(account: Account) -> bool:
+    return save_results(account.services, account.run_id)["ready"]
+
+
+def jobs(account: Account) -> list[str]:
+    """Those that are about the result."""
+    names = [name.removeprefix(account.run_id) for name in in_cluster(account)[JOBS]]
+    return sorted({"-export", "-save"}.intersection(names))
+
+
+def ends(account: Account, condition: str, message: str = "") -> None:
+    done = {"conditions": [{"type": condition, "status": "True", "message": message}]}
+    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
+        client.BatchV1Api(api).patch_namespaced_job_status(
+            f"{account.run_id}-export", NAMESPACE, {"status": done}
+        )
+
+
+def test_result_of_a_framework_is_saved_after_its_model_was_made(exporting: Account):
+    assert jobs(exporting) == ["-export"]
+    assert not saves(exporting)
+    assert jobs(exporting) == ["-export"]
+
+    ends(exporting, "Complete")
+    for _ in range(2):
+        assert not saves(exporting)
+
+    assert jobs(exporting) == ["-save"]
+    (event,) = exporting.events("results.export_ended")
+    assert event.reason == ""
+
+
+def test_export_is_a_job_of_the_training_image_with_the_keys_of_the_run(exporting: Account):
+    with config.new_client_from_config(config_file=exporting.settings.kubeconfig) as api:
+        job = client.BatchV1Api(api).read_namespaced_job(f"{exporting.run_id}-export", NAMESPACE)
+
+    (container,) = job.spec.template.spec.containers
+    assert container.image == exporting.settings.training_image
+    assert container.command == [
+        *("python", "-m", "training.frameworks", "megatron-llama3-8b"),
+        *("dataset=packed:c4", "steps=20"),
+        *("--output-dir", f"/fsx/runs/{exporting.run_id}"),
+    ]
+    assert not container.volume_mounts[0].read_only
+
+
+def test_tokenizer_is_the_one_that_the_data_was_made_with(account: Account):
+    succeeded(account, **MEGATRON)
+    account.happen(
+        ev.DataStaged,
+        cluster_id=account.cluster_id,
+        work="preparing",
+        data_id="c4-0123",
+        root="c4-0123/files",
+        preparation=Preparation.NONE,
+        num_files=2,
+        num_bytes=9,
+        was_there=False,
+        seconds=1.0,
+    )
+
+    assert not saves(account)
+
+    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
+        job = client.BatchV1Api(api).read_namespaced_job(f"{account.run_id}-export", NAMESPACE)
+    (container,) = job.spec.template.spec.containers
+    assert container.command[-2:] == ["--tokenizer", "/fsx/data/c4-0123/files/tokenizer"]
+
+
+def test_export_that_fails_does_not_keep_the_result_from_being_saved(exporting: Account):
+    ends(exporting, "Failed", "the pod failed")
+
+    for _ in range(2):
+        assert not saves(exporting)
+
+    assert jobs(exporting) == ["-save"]
+    (event,) = exporting.events("results.export_ended")
+    assert event.reason == f"Job {exporting.run_id}-export failed: the pod failed"
+    assert exporting.run.has_unsaved_results
+
+
+def test_export_that_does_not_start_in_time_is_given_up_and_the_saver_has_its_own_time(
+    exporting: Account,
+):
+    gateway = exporting.services.kubernetes(exporting.cluster_id)
+    until(lambda: gateway.pods(labels=run_labels(exporting.run_id, "exporting")))
+    exporting.pass_time()
+
+    assert not saves(exporting)
+    until(lambda: gateway.pods(labels=run_labels(exporting.run_id, "saving")))
+    assert not saves(exporting)
+
+    assert jobs(exporting) == ["-save"]
+    assert "-export did not start after 86400 s: pod " in exporting.run.export.reason
+
+
+def test_model_is_not_made_again_when_the_result_is_saved_again(exporting: Account):
+    ends(exporting, "Failed", "the pod failed")
+    saves(exporting)
+    leave_unsaved(exporting.services, exporting.run_id, error={"Error": "SavingFailed"})
+
+    assert not saves(exporting)
+
+    assert len(exporting.events("results.export_ended")) == 1
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        {"recipe": "tiny-llama"},
+        MEGATRON | {"program": ("torchrun", "x.py"), "overrides": {}},
+        MEGATRON | {"reason": "the loss is nan"},
+    ],
+    ids=["own-trainer", "command", "failed"],
+)
+def test_nothing_is_exported_of_other_runs(account: Account, run: dict[str, object]):
+    succeeded(account, **run)
+
+    assert not saves(account)
+
+    assert jobs(account) == ["-save"]
+    assert account.run.export is None
