@@ -20,6 +20,7 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.results import (
     CHECKPOINT,
     MODEL,
+    OUTPUT,
     ResultFile,
     ResultManifest,
     checkpoint_directory,
@@ -97,11 +98,11 @@ def model_files(manifest: ResultManifest) -> list[ResultFile]:
     """
     files = _below(manifest, f"{MODEL}/")
     if not files:
-        why = (
-            "it is a backup of while the run trained"
-            if is_backup(manifest)
-            else f"the run {manifest.outcome} before its last step"
-        )
+        why = f"the run {manifest.outcome} before its last step"
+        if is_backup(manifest):
+            why = "it is a backup of while the run trained"
+        elif manifest.program and manifest.outcome == "succeeded":
+            why = "none was made of what its program has saved"
         raise PermanentError(
             f"the result of run {manifest.run_id} has no trained model, because {why}; "
             f"{_what_there_is(manifest)}"
@@ -117,4 +118,6 @@ def _what_there_is(manifest: ResultManifest) -> str:
     step = saved_step(manifest)
     if step is not None:
         return f"its checkpoint is of step {step}"
-    return "it has a trained model" if _below(manifest, f"{MODEL}/") else "it has logs only"
+    if _below(manifest, f"{MODEL}/"):
+        return "it has a trained model"
+    return f"it has {OUTPUT}/" if _below(manifest, f"{OUTPUT}/") else "it has logs only"

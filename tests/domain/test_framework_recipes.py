@@ -221,9 +221,7 @@ def test_keys_about_own_checkpoints_are_refused(words: str, said: str) -> None:
     assert said in str(refusal(f"{MEGATRON} {words}"))
 
 
-@pytest.mark.parametrize(
-    "words", ["resume {}", f"{MEGATRON} resume_from={{}}", f"{MEGATRON} weights={{}}"]
-)
+@pytest.mark.parametrize("words", ["resume {}", f"{MEGATRON} resume_from={{}}"])
 def test_result_of_a_framework_is_continued_by_no_run(words: str) -> None:
     theirs = saved(recipe=MEGATRON, instance_type="p5.48xlarge")
 

@@ -267,6 +267,30 @@ def test_weights_of_a_run_are_its_final_model():
     assert not any("Hugging Face hub" in note for note in start.plan.warnings)
 
 
+FRAMEWORK = {"recipe": "megatron-llama3-8b", "overrides": {}}
+
+
+def test_weights_of_a_frameworks_run_are_the_model_that_was_made_of_its_checkpoint():
+    start = read(f"llama3.1-8b weights={RUN}", saved(files=FILES[3:], **FRAMEWORK))
+
+    assert start.weights_from == RUN
+    assert f"starts from the trained model of run {RUN}" in start.plan.warnings
+
+
+def test_frameworks_run_without_a_model_or_with_another_recipe_is_refused():
+    without = saved(files=("logs/pod.log", "output/checkpoints/x"), **FRAMEWORK)
+    without.manifest.__dict__["program"] = ("torchrun", "pretrain_gpt.py")
+
+    assert str(refused(f"llama3.1-8b weights={RUN}", without)).endswith(
+        "has no trained model, because none was made of what its program has saved; it has output/"
+    )
+    whole = saved(files=FILES[3:], **FRAMEWORK)
+    assert "are of another model" in str(refused(f"tiny-llama weights={RUN}", whole))
+    error = str(refused("resume last", whole))
+    assert "Megatron-LM trained that run, and no run continues from its checkpoints" in error
+    assert f"weights={RUN} takes its model" in error
+
+
 @pytest.mark.parametrize("weights", ["random", "org/model", "gpt2"])
 def test_other_weights_are_read_as_before(weights):
     start = read(f"tiny-llama weights={weights}")

@@ -131,7 +131,7 @@ def read_returning(values: MutableMapping[str, str], *, find_saved: FindSaved) -
     weights = None
     first = values.get("weights", "")
     if _RUN_ID.fullmatch(first):
-        weights = _of_recipe("weights", find_saved(first))
+        weights = _of_recipe("weights", find_saved(first), is_model_enough=True)
         try:
             files += model_files(weights.manifest)
         except PermanentError as exc:
@@ -161,8 +161,10 @@ def _checkpoint(label: str, find_saved: FindSaved) -> tuple[SavedRun, int]:
     return saved, step
 
 
-def _of_recipe(key: str, saved: SavedRun) -> SavedRun:
+def _of_recipe(key: str, saved: SavedRun, *, is_model_enough: bool = False) -> SavedRun:
     """The run, unless another program trained it.
+
+    A framework leaves a model as well, which is all that is needed where `is_model_enough`.
 
     Raises:
         NotPossibleNow: it did.
@@ -173,11 +175,12 @@ def _of_recipe(key: str, saved: SavedRun) -> SavedRun:
             "not known to a recipe's trainer; stationmaster results "
             f"{saved.run_id} --to DIR downloads it"
         )
-    if not saved.request.uses_own_trainer:
+    if not (saved.request.uses_own_trainer or is_model_enough):
         name = FRAMEWORK_NAMES[saved.request.resolved.framework]
         raise NotPossibleNow(
             f"{key}={saved.run_id}: {name} trained that run, and no run continues from its "
-            f"checkpoints; stationmaster results {saved.run_id} --to DIR downloads them"
+            f"checkpoints; weights={saved.run_id} takes its model, and stationmaster results "
+            f"{saved.run_id} --to DIR downloads both"
         )
     return saved
 
