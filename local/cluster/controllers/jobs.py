@@ -6,6 +6,7 @@ Started by `LocalCluster`. Indexed completion, suspension, deadline and time to 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from local.cluster import infrastructure
@@ -13,8 +14,10 @@ from local.cluster.api import resources
 from local.cluster.api.metadata import clone, timestamp
 from local.cluster.api.objects import Objects
 from local.cluster.api.resources import Object
+from local.cluster.api.store import Change
 from local.cluster.back_off import BackOff
-from local.cluster.controllers.children import is_going, owned, phase, pod_from
+from local.cluster.controllers.children import controller_of, is_going, owned, phase, pod_from
+from local.cluster.controllers.controller import Key
 from local.cluster.controllers.workloads import WorkloadController
 from local.cluster.events import EventRecorder
 
@@ -73,6 +76,16 @@ class JobController(WorkloadController):
         # By the Job's uid: its failures in a row, and when the last was seen.
         self._failures: dict[str, tuple[int, float]] = {}
         self._own: set[str] = set()  # uids of the pods that this controller has deleted
+        # By the Job's uid: pods that others have taken away before their end, a lost node included.
+        self._gone: dict[str, set[str]] = {}
+
+    def keys_of(self, change: Change) -> Iterable[Key]:
+        if change.resource == resources.PODS.key and change.type == "DELETED":
+            owner, uid = controller_of(change.object), change.object["metadata"]["uid"]
+            has_ended = phase(change.object) in ("Succeeded", "Failed")
+            if owner is not None and not has_ended and uid not in self._own:
+                self._gone.setdefault(owner["uid"], set()).add(uid)
+        return super().keys_of(change)
 
     def bring_in_order(self, obj: Object) -> float | None:
         if _ended(obj):
@@ -95,7 +108,8 @@ class JobController(WorkloadController):
         if deadline_s is not None:
             left_s = deadline_s - _seconds_since(status["startTime"])
         failure = _forbidden_end(spec, failed)
-        if failure is None and len(failed) + len(self._lost(active)) > spec["backoffLimit"]:
+        num_failed = len(failed) + len(self._gone.get(obj["metadata"]["uid"], ()))
+        if failure is None and num_failed + len(self._lost(active)) > spec["backoffLimit"]:
             failure = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
         if failure is None and left_s is not None and left_s <= 0:
             failure = ("DeadlineExceeded", "Job was active longer than specified deadline")
@@ -113,13 +127,13 @@ class JobController(WorkloadController):
         ready = sum(1 for pod in active if infrastructure.is_ready(pod))
         counts = {"active": len(active), "ready": ready}
         self.set_status(
-            obj, {**status, **counts, "succeeded": len(succeeded), "failed": len(failed)}
+            obj, {**status, **counts, "succeeded": len(succeeded), "failed": num_failed}
         )
         due = [seconds for seconds in (left_s, pause_s or None) if seconds is not None]
         return min(due, default=None)
 
     def _lost(self, active: list[Object]) -> list[Object]:
-        """Pods that others have deleted before their end, which count as failed.
+        """Pods that others have deleted before their end, which count as failed and end now.
 
         Source: kubernetes, pkg/controller/job/job_controller.go, isPodFailed.
         """

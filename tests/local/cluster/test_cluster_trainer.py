@@ -29,10 +29,14 @@ class World:
         self.cluster = cluster
         self.gateway = KubernetesGateway(cluster.api, namespace=SPACE, kind=JobKind.TRAIN_JOB)
 
-    def install(self) -> None:
+    def add_nodes(self) -> None:
+        """Two of them, as often as it is asked for."""
         self.cluster.add_nodes(
             count=2, instance_type="m5.2xlarge", capacity={"cpu": "8", "memory": "32Gi"}
         )
+
+    def install(self) -> None:
+        self.add_nodes()
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}}
         self.gateway.apply([*trainer_objects(), space])
         for name in ("kubeflow-trainer-controller-manager", "jobset-controller-manager"):
@@ -173,6 +177,20 @@ def test_pod_that_is_deleted_under_way_costs_a_restart_of_all(world: World) -> N
     eventually(lambda: not world.pods("loses"), "its pods go")
     runtime = ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime")
     assert not world.gateway.exists(*runtime, name="loses", namespace=SPACE)
+
+
+def test_node_that_is_lost_costs_a_restart_of_all(world: World) -> None:
+    """The pod goes with its node, and counts as failed as one that is deleted."""
+    world.submit("node-lost", "exec sleep 600")
+    before = world.running("node-lost")
+
+    world.cluster.local.lose_node(before[1].spec.node_name)
+    eventually(lambda: world.job_set("node-lost")["status"]["restarts"] == 1, "a restart")
+    world.add_nodes()
+
+    world.running("node-lost", instead_of=before)
+    world.gateway.delete_job("node-lost")
+    eventually(lambda: not world.pods("node-lost"), "its pods go")
 
 
 def test_suspended_job_has_pods_only_once_somebody_admits_it(world: World) -> None:
