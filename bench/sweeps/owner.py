@@ -189,6 +189,15 @@ class Owner:
                 self._until_ready(gateway, "training-operator", "kubeflow")
         self._serves = kind
 
+    def replace_node(self) -> None:
+        """Let EKS bring a node in place of one that was lost."""
+        eks, cluster = self.world.aws.client("eks"), self.world.mode.cluster
+        sizes = {"minSize": 4, "maxSize": 4, "desiredSize": 4}
+        eks.update_nodegroup_config(clusterName=NAME, nodegroupName="pool", scalingConfig=sizes)
+        with kubernetes.config.new_client_from_config(str(cluster.kubeconfig)) as api:
+            gateway = KubernetesGateway(api)
+            self.world.until(lambda: len(gateway.nodes()) == 5, "another node joins")
+
     def _bring_trainer(self, gateway: KubernetesGateway) -> None:
         gateway.apply(trainer_objects())
         for item in trainer_objects():

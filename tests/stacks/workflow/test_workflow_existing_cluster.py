@@ -15,11 +15,12 @@ from stationmaster import commands
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.commands.requests import CreateCluster
-from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, own_namespace
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.events import NodeLost, PhaseChanged, RunPhase
+from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.steps.leftovers import find_left
 
 
@@ -236,21 +237,29 @@ def test_cluster_without_room_is_refused_before_anything_is_made_in_it(
     assert owner.belongings() == before
 
 
-def test_guest_trains_as_a_trainjob_where_others_have_trainer_only(
+def test_guest_trains_as_a_trainjob_where_others_have_trainer_only_over_a_lost_node(
     world: World, owner: Owner
 ) -> None:
     services, run_id = world.services, run_id_of("trainjob")
+    of_run = {LABEL_RUN_ID: run_id, LABEL_ROLE: "training"}
 
     with owner.with_trainer():
         before = owner.belongings()
         world.request("trainjob", plan="waits", nodes=2, **owner.guest)
         world.until_awaiting(run_id)
         gateway = services.kubernetes(ClusterId(run_id))
-        job = gateway.job(run_id)
-        pods = gateway.pods(labels={LABEL_RUN_ID: run_id, LABEL_ROLE: "training"})
+        job, pods = gateway.job(run_id), gateway.pods(labels=of_run)
+        where, lost = {pod.node for pod in pods}, pods[1].node
+        world.until(lambda: nodes_known_of(world, run_id) == where, "the relay has seen both pods")
+        world.mode.cluster.lose_node(lost)
+        world.until(lambda: set_back(world, run_id), "the loss is reported")
+        old = {pod.name for pod in pods}
+        world.until(lambda: len(running(gateway, of_run) - old) == 2, "all start again")
+        new_pods = gateway.pods(labels=of_run)
         world.let_end(run_id)
         world.until_rested(run_id, torn_down=True)
         after = owner.belongings()
+        owner.replace_node()
 
     outcome = world.outcome(run_id)
     run = outcome.run
@@ -259,12 +268,35 @@ def test_guest_trains_as_a_trainjob_where_others_have_trainer_only(
     assert run.job_kind is JobKind.TRAIN_JOB
     assert job is not None
     assert (job.kind, job.condition("Failed")) == (JobKind.TRAIN_JOB, None)
+    events = services.runs.events(run_id)
+    assert {each.node for each in events if isinstance(each, NodeLost)} == {lost}
+    phases = [each.phase for each in events if isinstance(each, PhaseChanged)]
+    assert phases[phases.index(RunPhase.RECOVERING) + 1] is RunPhase.RUNNING
     assert len({pod.node for pod in pods}) == 2
+    assert len({pod.node for pod in new_pods} - {lost}) == 2, "both start again"
+    assert not {pod.name for pod in pods} & {pod.name for pod in new_pods}
     assert set(run.pods) == {f"{run_id}-node-0-{index}" for index in (0, 1)}
-    assert after == before
+    nodes = "/api/v1/nodes"
+    assert after | {nodes: []} == before | {nodes: []}
+    assert [each for each in before[nodes] if each[1] != lost] == after[nodes]
     assert_left_nothing(outcome)
     assert outcome.cluster is not None
     assert outcome.cluster.job_kind is JobKind.TRAIN_JOB
+
+
+def running(gateway: KubernetesGateway, labels: dict[str, str]) -> set[str]:
+    return {pod.name for pod in gateway.pods(labels=labels) if pod.phase == "Running"}
+
+
+def nodes_known_of(world: World, run_id: RunId) -> set[str]:
+    return {pod.node for pod in world.services.runs.load(run_id).pods.values()}
+
+
+def set_back(world: World, run_id: RunId) -> list[str]:
+    """The reasons for which the run was recovering."""
+    events = world.services.runs.events(run_id)
+    changes = [each for each in events if isinstance(each, PhaseChanged)]
+    return [each.reason for each in changes if each.phase is RunPhase.RECOVERING]
 
 
 def assert_left_nothing(outcome: Outcome) -> None:
