@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -158,8 +159,10 @@ def test_elastic_nodes_come_and_go_and_each_sample_is_used_once(
 
     resumed = of_kind(seen, "resumed")
     steps = [line["step"] for line in of_kind(seen, "progress")]
-    # On a busy machine the first node may begin alone.
-    assert sizes(seen) in ([2, 3, 2], [1, 2, 3, 2])
+    # On a busy machine the first node may begin alone, and the third come too late for the start
+    # that it asked for.
+    grown = [size for size, _ in groupby(sizes(seen))]
+    assert grown in ([2, 3, 2], [1, 2, 3, 2])
     assert failed_while_growing == [False, False, False]
     assert agents_ended == [[], [], []]
     assert steps == list(range(1, len(steps) + 1))

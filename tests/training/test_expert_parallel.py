@@ -147,8 +147,8 @@ def test_checkpoint_goes_between_shared_and_whole_experts(
 @pytest.mark.parametrize(
     ("ranks", "keys", "sentence"),
     [
-        (3, ("expert_parallel=2",), "no divisor of the 3 processes .*; leave it out"),
-        (6, ("expert_parallel=4",), "no divisor of the 6 processes .*; leave it out"),
+        (3, ("expert_parallel=2",), "no divisor of the 3 processes .*; use 1"),
+        (6, ("expert_parallel=4",), "no divisor of the 6 processes .*; use 1"),
         (8, ("expert_parallel=4", "parallelism=hybrid"), "divisor of the 2 processes .*; use 2"),
     ],
 )
