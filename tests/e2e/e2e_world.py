@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
+from bench.sweeps.direct_calls import without_connection
 from bench.sweeps.forked_programs import add_programs
 from local.limits import DEFAULT_LIMITS
 from local.mode import LocalMode, LocalOptions
@@ -131,8 +133,8 @@ class World:
 def world(state_dir: Path, *, forks: bool = False, **options: Any) -> Iterator[World]:
     """A local mode of its own, stopped at the end with every pod.
 
-    With `forks` relays, trainers and the like are not started but forked, where how they start is
-    not what the test is about.
+    With `forks` relays, trainers and the like are not started but forked, and the functions' calls
+    of AWS are handed over without a connection, where neither is what the test is about.
     """
     if forks:
         programs = state_dir.parent / f"{state_dir.name}-programs"
@@ -142,6 +144,10 @@ def world(state_dir: Path, *, forks: bool = False, **options: Any) -> Iterator[W
     options["limits"] = DEFAULT_LIMITS | options.get("limits", {})
     options = {"port": 0, "answer_within_s": PATIENCE_S, "shortest_wait_s": LOOK_S} | options
     with LocalMode(LocalOptions(state_dir=state_dir, **options)) as mode:
+        if forks:
+            assert boto3.DEFAULT_SESSION is not None
+            assert mode.aws is not None
+            boto3.DEFAULT_SESSION.events.register("before-send", without_connection(mode.aws))
         yield World(mode)
 
 

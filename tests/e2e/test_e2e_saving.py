@@ -27,7 +27,7 @@ def test_run_whose_saver_is_denied_keeps_its_file_system_until_a_person_saves_ag
 
 
 def _save_and_push(tmp_path: Path, hub: UploadHub) -> None:
-    with world(tmp_path / "state") as made:
+    with world(tmp_path / "state", forks=True) as made:
         aws = made.mode.aws
         aws.inject("s3", "PutObject", "AccessDenied", times=1000)
         aws.inject("s3", "CreateMultipartUpload", "AccessDenied", times=1000)
