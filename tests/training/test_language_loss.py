@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from bench.sweeps.points import of_day, seed_of_day
 from training.models.cross_entropy import sum_cross_entropy
 from training.task import IGNORED_LABEL
 
@@ -33,10 +34,16 @@ def reference(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor
 
 
 def ours(
-    logits: torch.Tensor, targets: torch.Tensor, *, overwrite: bool = True, compiled: bool = False
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    *,
+    overwrite: bool = True,
+    compile_backend: str | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     leaf = logits.clone().requires_grad_()
-    loss = sum_cross_entropy(leaf * 1.0, targets, overwrite=overwrite, compiled=compiled)
+    loss = sum_cross_entropy(
+        leaf * 1.0, targets, overwrite=overwrite, compile_backend=compile_backend
+    )
     (loss / 7.0).backward()
     assert leaf.grad is not None
     return loss.detach(), leaf.grad
@@ -69,12 +76,15 @@ def test_sum_cross_entropy_bfloat16_rounds_only_its_result() -> None:
 
 # The compiler's own imports use what torch has deprecated.
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs g++")
-def test_sum_cross_entropy_compiled_equals_the_plain_one() -> None:
+# Inductor's C++ is compiled one day in four, by the seed of the sweeps: it takes 15 s.
+@pytest.mark.parametrize("backend", ["aot_eager", *of_day(["inductor"], seed_of_day(), days=4)])
+def test_sum_cross_entropy_compiled_equals_the_plain_one(backend: str) -> None:
+    if backend == "inductor" and shutil.which("g++") is None:
+        pytest.skip("inductor on a CPU needs g++")
     logits, targets = sample()
     logits = logits.bfloat16()
 
-    loss, gradient = ours(logits, targets, compiled=True)
+    loss, gradient = ours(logits, targets, compile_backend=backend)
 
     plain_loss, plain_gradient = ours(logits, targets)
     torch.testing.assert_close(loss, plain_loss, rtol=1e-6, atol=0)

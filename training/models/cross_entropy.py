@@ -34,7 +34,7 @@ _NOT_HERE: Final = -1
 
 
 def sum_cross_entropy(
-    logits_NV: Tensor, targets_N: Tensor, *, overwrite: bool, compiled: bool = False
+    logits_NV: Tensor, targets_N: Tensor, *, overwrite: bool, compile_backend: str | None = None
 ) -> Tensor:
     """-log p of the targets in nats, summed; a float32 scalar.
 
@@ -46,7 +46,8 @@ def sum_cross_entropy(
         overwrite: let backward write the gradient over the logits. The logits must be used by
             nothing else, and the operation that made them must not need its result for its own
             backward: a matrix product does not. Autograd raises if it does.
-        compiled: fuse the passes over a few rows with torch.compile; not those of a DTensor.
+        compile_backend: fuse the passes over a few rows with torch.compile, by this backend; not
+            those of a DTensor.
     """
     total: Tensor
     if isinstance(logits_NV, DTensor):
@@ -54,25 +55,25 @@ def sum_cross_entropy(
         columns_NV = logits_NV.to_local()
         total = _SumSplitCrossEntropy.apply(columns_NV, targets_N, group, overwrite)
     else:
-        total = _SumCrossEntropy.apply(logits_NV, targets_N, overwrite, compiled)
+        total = _SumCrossEntropy.apply(logits_NV, targets_N, overwrite, compile_backend)
     return total
 
 
 class _SumCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, logits_NV: Tensor, targets_N: Tensor, overwrite: bool, compiled: bool
+        ctx: Any, logits_NV: Tensor, targets_N: Tensor, overwrite: bool, backend: str | None
     ) -> Tensor:
         valid_N = targets_N != IGNORED_LABEL
         indices_N = targets_N.clamp_min(0)
         log_totals_N = torch.empty(len(targets_N), dtype=torch.float32, device=logits_NV.device)
         losses_N = torch.empty_like(log_totals_N)
-        rows_loss = _compiled(_rows_loss_fused) if compiled else _rows_loss
+        rows_loss = _compiled(_rows_loss_fused, backend) if backend else _rows_loss
         values_NV = logits_NV.detach()  # the compiler would guard what autograd knows of a view
-        for rows in _row_ranges(values_NV, compiled=compiled):
+        for rows in _row_ranges(values_NV, compiled=backend is not None):
             losses_N[rows], log_totals_N[rows] = rows_loss(values_NV[rows], indices_N[rows])
         ctx.save_for_backward(logits_NV, indices_N, valid_N, log_totals_N)
-        ctx.overwrite, ctx.compiled = overwrite, compiled
+        ctx.overwrite, ctx.backend = overwrite, backend
         return torch.where(valid_N, losses_N, 0.0).sum()
 
     @staticmethod
@@ -102,7 +103,7 @@ class _SumSplitCrossEntropy(torch.autograd.Function):
         dist.all_reduce(sums_2N, group=group)
         log_totals_N = highest_N + torch.log(sums_2N[0])
         ctx.save_for_backward(logits_NV, indices_N, valid_N, log_totals_N)
-        ctx.overwrite, ctx.compiled = overwrite, False
+        ctx.overwrite, ctx.backend = overwrite, None
         return torch.where(valid_N, log_totals_N - sums_2N[1], 0.0).sum()
 
     @staticmethod
@@ -117,8 +118,9 @@ def _gradient_of(ctx: Any, gradient: Tensor) -> Tensor:
     logits_NV = saved_NV.detach()  # shares autograd's version counter: misuse is noticed
     gradient_NV: Tensor = logits_NV if ctx.overwrite else logits_NV.clone()
     scales_N = valid_N * gradient
-    write_gradient = _compiled(_write_gradient_fused) if ctx.compiled else _write_gradient
-    for rows in _row_ranges(logits_NV, compiled=ctx.compiled):
+    backend = ctx.backend
+    write_gradient = _compiled(_write_gradient_fused, backend) if backend else _write_gradient
+    for rows in _row_ranges(logits_NV, compiled=backend is not None):
         write_gradient(gradient_NV[rows], indices_N[rows], log_totals_N[rows], scales_N[rows])
     return gradient_NV
 
@@ -179,5 +181,5 @@ def _row_ranges(logits_NV: Tensor, *, compiled: bool) -> list[slice]:
 
 
 @functools.cache
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(function)
+def _compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    return torch.compile(function, backend=backend)

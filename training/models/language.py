@@ -49,7 +49,8 @@ class LanguageTask:
         self._cache_dir = cache_dir
         # The head of a model that we do not know may need its result for its own backward.
         self._overwrite_logits = recipe.model.family != "hub"
-        self._compiled_loss = recipe.own_training.compile and ranks.device.type == "cuda"
+        compiles_loss = recipe.own_training.compile and ranks.device.type == "cuda"
+        self._loss_backend = "inductor" if compiles_loss else None
 
     def initialise(self, *, device: torch.device) -> None:
         """Give every parameter and buffer its memory and first value: drawn, or a checkpoint's.
@@ -79,7 +80,7 @@ class LanguageTask:
             output.logits.flatten(0, 1),
             batch.targets[:, tokens].flatten(),
             overwrite=self._overwrite_logits,
-            compiled=self._compiled_loss,
+            compile_backend=self._loss_backend,
         )
         reported = loss.detach()
         if self._ranks.context_group is not None:
