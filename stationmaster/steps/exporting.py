@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stationmaster.domain.errors import PermanentError, TransientError
-from stationmaster.domain.names import exporting_name
+from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.reactions.ending import outcome_of
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import ExportEnded, RunPhase, run_event_id
@@ -34,17 +33,18 @@ def export_model(services: Services, gateway: KubernetesGateway, run: Run) -> Ru
     Raises:
         TransientError: the cluster does not answer.
     """
-    if run.export is not None or not _has_checkpoint_of_framework(run):
+    if not _has_checkpoint_of_framework(run):
         return run
-    try:
-        ended = _look(services, gateway, run)
-    except PermanentError as exc:
-        ended = _ended(services, run, str(exc))
-    if ended is None:
-        return None
-    recorded = services.runs.record(run.run_id, [ended])
+    if run.export is None:
+        try:
+            ended = _look(services, gateway, run)
+        except PermanentError as exc:
+            ended = _ended(services, run, str(exc))
+        if ended is None:
+            return None
+        run = services.runs.record(run.run_id, [ended])
     _remove_job(gateway, run)
-    return recorded
+    return run
 
 
 def _has_checkpoint_of_framework(run: Run) -> bool:
@@ -112,10 +112,15 @@ def _late(
 
 
 def _remove_job(gateway: KubernetesGateway, run: Run) -> None:
-    """One that was given up must not begin; what this does not delete, the run's release does."""
+    """One that was given up must not begin while the result is saved.
+
+    A call that ended before it came here has left the Job; where the cluster refuses the deletion,
+    the run's release is the last to delete it.
+    """
     try:
-        gateway.delete("batch/v1", "Job", name=exporting_name(run.run_id))
-    except (TransientError, PermanentError):
+        for job in gateway.batch_jobs(labels=run_labels(run.run_id, "exporting")):
+            gateway.delete("batch/v1", "Job", name=job.name)
+    except PermanentError:
         return
 
 

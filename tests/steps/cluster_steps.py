@@ -34,6 +34,7 @@ from stationmaster.checks import storage
 from stationmaster.domain.cluster.events import ClusterPhase, LeaseRequested
 from stationmaster.domain.names import LABEL_CLUSTER_ID, LABEL_ROLE, LABEL_RUN_ID, NAMESPACE
 from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.rendering import job_spec, pytorch_job
@@ -47,6 +48,11 @@ from stationmaster.settings import Settings
 from stationmaster.steps.live import live_cluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+MEGATRON = {
+    "recipe": "megatron-llama3-8b",
+    "instance_type": "p5.48xlarge",
+    "overrides": {"dataset": "packed:c4", "steps": "20"},
+}
 NAMESPACED = f"namespaces/{NAMESPACE}"
 CLUSTERS: dict[str, LocalCluster] = {}
 LISTS = (
@@ -260,6 +266,25 @@ def trained(account: Account) -> None:
     account.train()
     furnish(account)
     account.happen(ev.TrainingStarted, total_steps=9)
+
+
+def succeeded(account: Account, *, reason: str = "", **request: object) -> Account:
+    """A run whose job has ended; well, unless there is a reason."""
+    account.request(**request)
+    account.enter(RunPhase.VALIDATING, RunPhase.SUBMITTING, RunPhase.RUNNING)
+    furnish(account)
+    account.happen(ev.TrainingStarted, total_steps=20)
+    account.enter(RunPhase.SAVING, reason=reason)
+    return account
+
+
+def end_export(account: Account, condition: str, message: str = "") -> None:
+    """The Job that makes a model of a framework's checkpoint ends, as its cluster says."""
+    done = {"conditions": [{"type": condition, "status": "True", "message": message}]}
+    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
+        client.BatchV1Api(api).patch_namespaced_job_status(
+            f"{account.run_id}-export", NAMESPACE, {"status": done}
+        )
 
 
 def sharing(account: Account) -> Account:

@@ -7,39 +7,25 @@ import pytest
 from aws_fixtures import until
 from aws_steps import IDLE, Account, account  # noqa: F401
 from cluster_steps import (
+    MEGATRON,
     account_only,  # noqa: F401
     cluster,  # noqa: F401
+    end_export,
     endpoint,  # noqa: F401
-    furnish,
     in_cluster,
+    succeeded,
 )
 from kubernetes import client, config
 
 from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.events import RunPhase
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.steps.leave_unsaved import leave_unsaved
 from stationmaster.steps.save_results import save_results
 
 SPEED = IDLE
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
-MEGATRON = {
-    "recipe": "megatron-llama3-8b",
-    "instance_type": "p5.48xlarge",
-    "overrides": {"dataset": "packed:c4", "steps": "20"},
-}
-
-
-def succeeded(account: Account, *, reason: str = "", **request: object) -> Account:
-    """A run whose job has ended; well, unless there is a reason."""
-    account.request(**request)
-    account.enter(RunPhase.VALIDATING, RunPhase.SUBMITTING, RunPhase.RUNNING)
-    furnish(account)
-    account.happen(ev.TrainingStarted, total_steps=20)
-    account.enter(RunPhase.SAVING, reason=reason)
-    return account
 
 
 @pytest.fixture(name="exporting")
@@ -60,20 +46,12 @@ def jobs(account: Account) -> list[str]:
     return sorted({"-export", "-save"}.intersection(names))
 
 
-def ends(account: Account, condition: str, message: str = "") -> None:
-    done = {"conditions": [{"type": condition, "status": "True", "message": message}]}
-    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
-        client.BatchV1Api(api).patch_namespaced_job_status(
-            f"{account.run_id}-export", NAMESPACE, {"status": done}
-        )
-
-
 def test_result_of_a_framework_is_saved_after_its_model_was_made(exporting: Account):
     assert jobs(exporting) == ["-export"]
     assert not saves(exporting)
     assert jobs(exporting) == ["-export"]
 
-    ends(exporting, "Complete")
+    end_export(exporting, "Complete")
     for _ in range(2):
         assert not saves(exporting)
 
@@ -120,7 +98,7 @@ def test_tokenizer_is_the_one_that_the_data_was_made_with(account: Account):
 
 
 def test_export_that_fails_does_not_keep_the_result_from_being_saved(exporting: Account):
-    ends(exporting, "Failed", "the pod failed")
+    end_export(exporting, "Failed", "the pod failed")
 
     for _ in range(2):
         assert not saves(exporting)
@@ -147,7 +125,7 @@ def test_export_that_does_not_start_in_time_is_given_up_and_the_saver_has_its_ow
 
 
 def test_model_is_not_made_again_when_the_result_is_saved_again(exporting: Account):
-    ends(exporting, "Failed", "the pod failed")
+    end_export(exporting, "Failed", "the pod failed")
     saves(exporting)
     leave_unsaved(exporting.services, exporting.run_id, error={"Error": "SavingFailed"})
 

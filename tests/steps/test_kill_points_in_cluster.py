@@ -9,9 +9,11 @@ import pytest
 from aws_fixtures import until
 from aws_steps import IDLE, Account, account  # noqa: F401
 from cluster_steps import (
+    MEGATRON,
     account_only,  # noqa: F401
     checked_with_one_node,
     cluster,  # noqa: F401
+    end_export,
     endpoint,  # noqa: F401
     in_cluster,
     occupied,
@@ -20,6 +22,7 @@ from cluster_steps import (
     ready_for_job,
     sharing,
     submitted,
+    succeeded,
     trained,
     training_nodes,
     with_nodes,
@@ -29,16 +32,22 @@ from factories import TO_RUNNING
 from kill_acts import of_cluster, of_run, sizes
 from kill_givens import with_cluster
 from kill_points import (
+    Accounts,
     Call,
     Case,
     PlayEveryKill,
+    Undisturbed,
+    Writes,
     accounts,  # noqa: F401
+    die,
     play_every_kill,  # noqa: F401
+    points,
     undisturbed,  # noqa: F401
     writes,  # noqa: F401
 )
 
 from stationmaster.domain.cluster.events import SizeSettled
+from stationmaster.domain.run.events import ResultsGivenUp
 from stationmaster.steps import READY, StepResult
 from stationmaster.steps.ensure_job_started import ensure_job_started
 from stationmaster.steps.ensure_node_group import ensure_node_group
@@ -76,6 +85,26 @@ def being_saved(account: Account) -> None:
     save_results(account.services, account.run_id)
 
 
+def trained_by_framework(account: Account) -> None:
+    succeeded(account, **MEGATRON)
+
+
+def exporting(account: Account) -> None:
+    """A Job makes a model of the framework's checkpoint; no node takes its pod."""
+    trained_by_framework(account)
+    save_results(account.services, account.run_id)
+
+
+def exported(account: Account) -> None:
+    exporting(account)
+    end_export(account, "Complete")
+
+
+def not_exported(account: Account) -> None:
+    exporting(account)
+    end_export(account, "Failed", "for the test")
+
+
 def short_of_nodes(account: Account) -> None:
     """Of two to four nodes three have joined, and no more come."""
     with_cluster(account, nodes=4, min_nodes=2)
@@ -93,7 +122,28 @@ def leased_fewer(account: Account) -> None:
     account.enter(*TO_RUNNING[1:2])
 
 
+EXPORTS = (
+    Case(
+        "save_results that has a model made first",
+        [once(of_run(save_results)), once(of_run(save_results))],
+        given=trained_by_framework,
+        also=in_cluster,
+    ),
+    Case(
+        "save_results of a model that was made",
+        [once(of_run(save_results)), once(of_run(save_results))],
+        given=exported,
+        also=in_cluster,
+    ),
+    Case(
+        "save_results without a model that could not be made",
+        [once(of_run(save_results)), once(of_run(save_results))],
+        given=not_exported,
+        also=in_cluster,
+    ),
+)
 CASES = (
+    *EXPORTS,
     Case(
         "ensure_node_group that settles for the nodes that came",
         [of_cluster(ensure_node_group, node_group="training")],
@@ -182,3 +232,24 @@ def test_step_that_dies_after_a_write_and_is_called_again_ends_as_if_nothing_had
     play_every_kill: PlayEveryKill, case: Case
 ):
     play_every_kill(case)
+
+
+@pytest.mark.parametrize("case", EXPORTS, ids=lambda case: case.name)
+def test_teardown_after_a_write_of_an_export_leaves_nothing_in_the_cluster(
+    accounts: Accounts,
+    writes: Writes,
+    undisturbed: Undisturbed,
+    subtests: pytest.Subtests,
+    case: Case,
+):
+    _, made = undisturbed(case)
+    for number, write in points(case, made):
+        with subtests.test(f"{number} {write}"), accounts() as account:
+            die(account, case, writes, number)
+            account.happen(ResultsGivenUp, user_id="U2")
+
+            until(
+                lambda account=account: release_job(account.services, account.cluster_id) == READY
+            )
+
+            assert not any(in_cluster(account).values())
