@@ -114,7 +114,7 @@ def _facts(plan: Plan) -> Table:
     table.add_row(
         "time",
         f"first step after about {duration(plan.time_to_first_step_s)}, "
-        f"end of training after {duration(plan.estimated_duration_s)}",
+        f"end of training after {duration(plan.estimated_duration_s - plan.export_s)}",
     )
     table.add_row(
         "cost",

@@ -226,10 +226,20 @@ def test_weights_that_a_file_system_has_no_room_to_convert_are_refused() -> None
 
     full = refused(text, find_file_system=Account(free_gib=370))
 
-    assert "370 GiB free, and data, weights that are converted and checkpoints need 379" in str(
+    assert "370 GiB free, and data, weights that are converted and checkpoints need 395" in str(
         full
     )
-    assert isinstance(parse(text, find_file_system=Account(free_gib=380)), ShowPlan)
+    assert isinstance(parse(text, find_file_system=Account(free_gib=395)), ShowPlan)
+
+
+def test_model_that_is_made_of_a_frameworks_checkpoint_needs_room_beside_three() -> None:
+    text = f"plan megatron-llama3-8b dataset=mock file_system={ID}"
+
+    # Three of 112.4 GB are 314 GiB.
+    full = refused(text, find_file_system=Account(free_gib=320))
+
+    assert "320 GiB free, and data and checkpoints need 329 GiB" in str(full)
+    assert isinstance(parse(text, find_file_system=Account(free_gib=329)), ShowPlan)
 
 
 def test_room_that_is_known_is_said() -> None:

@@ -262,7 +262,8 @@ def refuse_no_room(storage: Storage, plan: Plan) -> None:
 
 
 def _needed_gib(plan: Plan) -> int:
-    return plan.needed_gib or round(CHECKPOINTS_ON_DISK * plan.checkpoint_gb * 1e9 / GIB)
+    written_gb = CHECKPOINTS_ON_DISK * plan.checkpoint_gb + plan.export_gb
+    return plan.needed_gib or round(written_gb * 1e9 / GIB)
 
 
 def plan_with_storage(plan: Plan, storage: Storage, *, is_guest: bool = False) -> Plan:

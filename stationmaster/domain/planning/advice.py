@@ -40,7 +40,11 @@ from stationmaster.domain.planning.speed import (
     shares_over_nodes,
     split_bytes,
 )
-from stationmaster.domain.planning.staging import CHECKPOINTS_ON_DISK, legal_size_gib
+from stationmaster.domain.planning.staging import (
+    CHECKPOINTS_ON_DISK,
+    checkpoint_room_bytes,
+    smallest_file_system_gib,
+)
 
 # Above this part of what is usable, a longer batch or another version of a library may not fit.
 _TIGHT: Final = 0.9
@@ -99,11 +103,6 @@ def changes_that_fit(
     machines = _other_machines(layout) if shared is None else _more_nodes(layout, shared)
     found = [_cheapest(layouts, shared, stage_s) for layouts in (_other_settings(layout), machines)]
     return sorted((change for change in found if change), key=lambda change: change.cost_usd)
-
-
-def smallest_file_system_gib(layout: Layout) -> int:
-    """The smallest size that FSx offers which holds the checkpoints with a tenth to spare."""
-    return legal_size_gib(CHECKPOINTS_ON_DISK * checkpoint_bytes(layout) / GIB * 1.1)
 
 
 def _cheapest(
@@ -242,10 +241,11 @@ def _file_system_warnings(figures: Figures) -> Iterator[str]:
     layout, training = figures.layout, figures.layout.recipe.training
     recipe = layout.recipe
     size = checkpoint_bytes(layout)
-    if CHECKPOINTS_ON_DISK * size > recipe.file_system_gib * GIB:
+    if checkpoint_room_bytes(layout) > recipe.file_system_gib * GIB:
+        model = "" if recipe.uses_own_trainer else " and the model that is made of one"
         yield (
             f"the file system's {recipe.file_system_gib:,} GiB have no room for "
-            f"{CHECKPOINTS_ON_DISK} checkpoints of {size / 1e9:,.0f} GB; they take "
+            f"{CHECKPOINTS_ON_DISK} checkpoints of {size / 1e9:,.0f} GB{model}; they take "
             f"{smallest_file_system_gib(layout):,} GiB"
         )
     # The last checkpoint is written at the end, whatever the interval.

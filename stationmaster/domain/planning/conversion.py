@@ -14,16 +14,18 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.planning.cost import JOB_START_S, file_system_bytes_per_s
+from stationmaster.domain.planning.cost import (
+    COPY_BYTES_PER_S,
+    JOB_START_S,
+    REORDER_BYTES_PER_S,
+    file_system_bytes_per_s,
+)
 from stationmaster.domain.planning.layout import BF16_BYTES, Layout
 from stationmaster.domain.planning.memory import available_host_bytes
-from stationmaster.domain.planning.staging import COPY_BYTES_PER_S
 
 # As published, and converted: both are on the file system, and in memory, until the Job ends.
 # Source: container/nemo/convert_weights.py, which deletes the first after the second is whole.
 _COPIES: Final = 2
-# Assumed: tensors are split and renamed one after the other, and one core copies 1 GB/s at least.
-_CONVERT_BYTES_PER_S: Final = 1e9
 
 
 class Conversion(BaseModel):
@@ -72,7 +74,7 @@ def plan_conversion(layout: Layout) -> Conversion | None:
         JOB_START_S  # its image, and Python's libraries
         + size / min(COPY_BYTES_PER_S, disk)  # assumed of the hub as of S3, as for data
         + _COPIES * size / disk  # read once and written once
-        + size / _CONVERT_BYTES_PER_S
+        + size / REORDER_BYTES_PER_S
     )
     return Conversion(
         repository=repository,

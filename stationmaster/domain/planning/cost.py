@@ -21,6 +21,7 @@ from stationmaster.domain.planning.estimate import tokens_per_sample
 from stationmaster.domain.planning.estimators import (
     checkpoint_bytes,
     evaluation_part,
+    export_bytes,
     memory_of,
     step_time,
 )
@@ -53,6 +54,12 @@ VALIDATION_S: Final = 60
 JOB_START_S: Final = 120
 TIME_TO_FIRST_STEP_S: Final = CLUSTER_S + CAPACITY_S + PLUGINS_S + VALIDATION_S + JOB_START_S
 TEARDOWN_S: Final = 900
+
+# One pod copies, on the system node. Source: EC2 network specifications, c5.2xlarge: 2.5 Gbit/s
+# that last, up to 10 for minutes.
+COPY_BYTES_PER_S: Final = 2.5e9 / 8
+# Assumed: weights are split, renamed and checked one after the other, and one core does 1 GB/s.
+REORDER_BYTES_PER_S: Final = 1e9
 
 # Least time from SIGTERM to the end of the trainer, and what Python and the last collectives add.
 _LEAST_STOP_S: Final = 100
@@ -97,8 +104,10 @@ class Figures:
     checkpoint_write_s: float
     time_to_first_step_s: int
     """Not counting a wait for nodes that others use."""
+    export_s: int
+    """How long a model is made of a framework's checkpoint, once training has ended."""
     duration_s: float
-    """From the request to the end of training."""
+    """From the request to the end of training, and of that."""
     teardown_s: int
     """How long its machines are paid for after that."""
     price_per_hour_usd: float
@@ -141,6 +150,7 @@ def estimate(layout: Layout, *, shared: Shared | None = None, stage_s: float = 0
     step = step_time(layout)
     write_s = checkpoint_bytes(layout) / file_system_bytes_per_s(layout.recipe)
     training_s = _training_s(layout, step=step, write_s=write_s)
+    export_s = _export_s(layout)
     first_step_s = (JOB_START_S if shared else TIME_TO_FIRST_STEP_S) + math.ceil(stage_s)
     return Figures(
         layout=layout,
@@ -149,7 +159,8 @@ def estimate(layout: Layout, *, shared: Shared | None = None, stage_s: float = 0
         step=step,
         checkpoint_write_s=write_s,
         time_to_first_step_s=first_step_s,
-        duration_s=first_step_s + training_s,
+        export_s=export_s,
+        duration_s=first_step_s + training_s + export_s,
         teardown_s=0 if shared else TEARDOWN_S,
         price_per_hour_usd=_price_per_hour(layout, shared),
     )
@@ -198,6 +209,16 @@ def _training_s(layout: Layout, *, step: StepTime, write_s: float) -> float:
     interval = min(training.checkpoint_every, training.steps)
     checkpoints = math.ceil(training.steps / interval)
     return seconds + write_s + (checkpoints - 1) * max(0.0, write_s - interval * step.total)
+
+
+def _export_s(layout: Layout) -> int:
+    """Seconds of the Job that makes the model: it may run on the system node, without a GPU."""
+    size = export_bytes(layout)
+    if not size:
+        return 0
+    rate = min(COPY_BYTES_PER_S, file_system_bytes_per_s(layout.recipe))
+    # Its image and Python's libraries; each weight is read, put in order and written, once.
+    return math.ceil(JOB_START_S + 2 * size / rate + size / REORDER_BYTES_PER_S)
 
 
 def file_system_bytes_per_s(recipe: Recipe) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from stationmaster.domain.catalogue.framework_training import MegatronTraining, TitanTraining
 from stationmaster.domain.planning import memory, speed
 from stationmaster.domain.planning.frameworks import megatron, torchtitan
-from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.layout import BF16_BYTES, Layout
 from stationmaster.domain.planning.memory import Memory
 from stationmaster.domain.planning.speed import StepTime
 
@@ -55,6 +55,15 @@ def checkpoint_bytes(layout: Layout) -> float:
             return torchtitan.checkpoint_bytes(layout)
         case _:
             return memory.checkpoint_bytes(layout)
+
+
+def export_bytes(layout: Layout) -> int:
+    """Size of the model that is made of a framework's checkpoint: its weights in bf16.
+
+    0 for the product's own trainer, which writes its model while it trains.
+    """
+    recipe = layout.recipe
+    return 0 if recipe.uses_own_trainer else BF16_BYTES * recipe.model.num_parameters
 
 
 def evaluation_part(layout: Layout) -> float:

@@ -7,7 +7,7 @@ object. The arithmetic is in `memory`, `speed` and `cost`; what to do about it i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel, ConfigDict
 
@@ -33,7 +33,11 @@ from stationmaster.domain.planning.cost import (
     estimate,
     tokens_per_s,
 )
-from stationmaster.domain.planning.estimators import assumed_mfu, checkpoint_bytes
+from stationmaster.domain.planning.estimators import (
+    assumed_mfu,
+    checkpoint_bytes,
+    export_bytes,
+)
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.machine_checks import check_batch, check_machines
 from stationmaster.domain.planning.memory import GIB
@@ -109,6 +113,10 @@ class Plan(BaseModel):
     assumed_mfu: float | None
     checkpoint_gb: float
     checkpoint_write_s: float
+    export_gb: float = 0.0
+    """Of the model that is made of a framework's checkpoint after training; 0 where none is."""
+    export_s: int = 0
+    """How long that takes; in the estimated duration and cost."""
     data: DataPlan | None = None
     """What is brought to the file system before training; None where pods read or make the data."""
     conversion: Conversion | None = None
@@ -256,6 +264,8 @@ def plan_recipe(
         assumed_mfu=None if mfu is None else round(mfu, 3),
         checkpoint_gb=round(checkpoint_bytes(layout) / 1e9, 3),
         checkpoint_write_s=round(figures.checkpoint_write_s, 1),
+        export_gb=round(export_bytes(layout) / 1e9, 3),
+        export_s=figures.export_s,
         data=room.data,
         conversion=room.conversion,
         needed_gib=room.needed_gib,
@@ -273,11 +283,22 @@ def plan_recipe(
             *misfits,
             *(range_notes(figures, fewest) if fewest is not None else ()),
             *room_notes(room, shared),
+            *_export_notes(figures),
             *warnings_of(figures),
             *hub_notes(recipe),
             price_note,
         ],
     )
+
+
+def _export_notes(figures: Figures) -> Iterator[str]:
+    """What happens after the training of another framework."""
+    if size := export_bytes(figures.layout):
+        yield (
+            f"after training, a model of about {size / 1e9:,.0f} GB is made of the newest "
+            f"checkpoint, in about {max(1, round(figures.export_s / 60))} min, which this plan "
+            f"counts; it takes {size / 1e9:,.0f} GB of the file system beside the checkpoints"
+        )
 
 
 def _memory_per_gpu(figures: Figures) -> MemoryPerGpu:

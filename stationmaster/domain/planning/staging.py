@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.datasets import Listing, Preparation
-from stationmaster.domain.planning.cost import file_system_bytes_per_s
-from stationmaster.domain.planning.estimators import checkpoint_bytes
+from stationmaster.domain.planning.cost import COPY_BYTES_PER_S, file_system_bytes_per_s
+from stationmaster.domain.planning.estimators import checkpoint_bytes, export_bytes
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.linking import Choice, choose
 from stationmaster.domain.planning.memory import GIB
@@ -28,9 +28,6 @@ STEP_GIB: Final = 2400
 # account in a region.
 LARGEST_GIB: Final = 100_800
 
-# One pod copies, on the system node. Source: EC2 network specifications, c5.2xlarge: 2.5 Gbit/s
-# that last, up to 10 for minutes.
-COPY_BYTES_PER_S: Final = 2.5e9 / 8
 # What one small object costs a core in Python and boto3: `relay.stage` took 1.3 ms for each of
 # 1,500 of 110 kB from local mode's S3. TLS, which that has not, is taken to double it.
 COPY_S_PER_OBJECT: Final = 0.003
@@ -100,8 +97,13 @@ def legal_size_gib(needed_gib: float) -> int:
 
 
 def checkpoint_room_bytes(layout: Layout) -> int:
-    """What training writes to the file system at most."""
-    return math.ceil(CHECKPOINTS_ON_DISK * checkpoint_bytes(layout))
+    """What training writes to the file system at most, with a model that is made of it."""
+    return math.ceil(CHECKPOINTS_ON_DISK * checkpoint_bytes(layout)) + export_bytes(layout)
+
+
+def smallest_file_system_gib(layout: Layout) -> int:
+    """The smallest size that FSx offers which holds what is written, with a tenth to spare."""
+    return legal_size_gib(checkpoint_room_bytes(layout) / GIB * _SPARE)
 
 
 def plan_data(

@@ -36,6 +36,8 @@ def plan_of_program(plan: Plan) -> Plan:
             "limited_by": "",
             "checkpoint_gb": 0.0,
             "checkpoint_write_s": 0.0,
+            "export_gb": 0.0,
+            "export_s": 0,
             "fewest": fewest,
             "warnings": [*([plan.data.sentence] if plan.data else []), plan.price_note],
         }
