@@ -126,6 +126,8 @@ class BatchJobView(_View):
     failed: bool = False
     message: str = ""
     """Why it failed, in the cluster's words."""
+    failures: int = 0
+    """Pods of it that have failed, also those that are gone with their nodes."""
 
 
 class WarningView(_View):
@@ -273,13 +275,15 @@ def parse_workload_message(item: Json) -> str:
 
 def parse_batch_job(item: Json) -> BatchJobView:
     """From a batch/v1 Job."""
-    holding = _holding(item.get("status") or {})
+    status = item.get("status") or {}
+    holding = _holding(status)
     failed = holding.get("Failed")
     return BatchJobView(
         name=item["metadata"]["name"],
         succeeded="Complete" in holding,
         failed=failed is not None,
         message=(failed.get("message") or failed.get("reason") or "") if failed is not None else "",
+        failures=status.get("failed") or 0,
     )
 
 

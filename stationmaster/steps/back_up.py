@@ -32,7 +32,7 @@ from stationmaster.kubernetes.views import BatchJobView
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.saving import render_saving
 from stationmaster.services import Services
-from stationmaster.steps.failing import why_saver_failed
+from stationmaster.steps.failing import has_run, why_saver_failed
 from stationmaster.steps.recording import cluster_of
 from stationmaster.steps.result_facts import result_facts
 
@@ -129,8 +129,8 @@ def _end(
     pods = gateway.pods(labels=_labels(run))
     if job.failed:
         return _failed(services, run, why_saver_failed(gateway, job, pods))
-    if any(pod.phase != "Pending" for pod in pods):
-        return None  # once a pod of it runs, the Job's own deadline counts
+    if has_run(job, pods):
+        return None  # once a pod of it has run, the Job's own deadline counts
     begun_at = run.backups.begun_at or services.now()
     waited_s = (services.now() - begun_at).total_seconds()
     limit_s = services.settings.job_start_timeout_s

@@ -22,12 +22,13 @@ from stationmaster.domain.run.events import (
     run_event_id,
 )
 from stationmaster.kubernetes.gateway import KubernetesGateway
-from stationmaster.kubernetes.views import PodView
+from stationmaster.kubernetes.views import BatchJobView, PodView
 from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.pushing import render_push
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.failing import has_run
 from stationmaster.steps.recording import cluster_of
 
 
@@ -82,7 +83,7 @@ def _look(services: Services, run: Run) -> ResultsPushed | ResultsNotPushed | No
         ended = [pod for pod in pods if pod.exit_code not in (None, 0)]
         said = gateway.last_log_line(ended[-1].name) if ended else ""
         return _not_pushed(services, run, said or f"Job {job.name} failed: {job.message}")
-    return _late(services, gateway, run, pods)
+    return _late(services, gateway, run, job, pods)
 
 
 def _start(services: Services, gateway: KubernetesGateway, run: Run) -> ResultsNotPushed | None:
@@ -121,17 +122,20 @@ def _pushed(
 
 
 def _late(
-    services: Services, gateway: KubernetesGateway, run: Run, pods: Sequence[PodView]
+    services: Services,
+    gateway: KubernetesGateway,
+    run: Run,
+    job: BatchJobView,
+    pods: Sequence[PodView],
 ) -> ResultsNotPushed | None:
-    """A pod that runs is ended by its Job's own deadline; one that never ran, here."""
+    """Once a pod has run, the Job's own deadline counts; one whose pods never ran ends here."""
     saved_at = run.results.saved_at if run.results is not None else services.now()
     waited_s = (services.now() - saved_at).total_seconds()
     limit_s = services.settings.job_start_timeout_s
-    if any(pod.phase != "Pending" for pod in pods) or waited_s <= limit_s:
+    if has_run(job, pods) or waited_s <= limit_s:
         return None
     why = gateway.explain(pods)
-    name = pushing_name(run.run_id)
-    return _not_pushed(services, run, f"Job {name} did not start after {waited_s:.0f} s: {why}")
+    return _not_pushed(services, run, f"Job {job.name} did not start after {waited_s:.0f} s: {why}")
 
 
 def _not_pushed(services: Services, run: Run, reason: str) -> ResultsNotPushed:

@@ -26,7 +26,7 @@ from stationmaster.steps.back_up import remove_backups
 from stationmaster.steps.catching import parse_caught
 from stationmaster.steps.examining import explain_silence
 from stationmaster.steps.exporting import export_model
-from stationmaster.steps.failing import why_saver_failed
+from stationmaster.steps.failing import has_run, why_saver_failed
 from stationmaster.steps.recording import change_phases, check_time, cluster_of
 from stationmaster.steps.result_facts import result_facts
 
@@ -148,13 +148,13 @@ def _start(services: Services, gateway: KubernetesGateway, run: Run) -> None:
 
 
 def _is_done(services: Services, gateway: KubernetesGateway, run: Run, job: BatchJobView) -> bool:
-    """Whether the Job has ended well; once a pod of it runs, the Job's own deadline counts."""
+    """Whether the Job has ended well; once a pod of it has run, the Job's own deadline counts."""
     if job.succeeded:
         return True
     pods = gateway.pods(labels=run_labels(run.run_id, "saving"))
     if job.failed:
         raise SavingFailed(why_saver_failed(gateway, job, pods))
-    if any(pod.phase != "Pending" for pod in pods):
+    if has_run(job, pods):
         return False
     settings = services.settings
     try:

@@ -63,6 +63,7 @@ from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.admitting import refuse_missing
+from stationmaster.steps.failing import has_run
 from stationmaster.steps.leaving_existing import taken_out_when_late
 from stationmaster.steps.linking import ensure_link
 from stationmaster.steps.placing import place_attempt
@@ -122,7 +123,8 @@ def stage_data(services: Services, run_id: RunId) -> StepResult:
         raise DataNotStaged(_why_failed(gateway, pods, work))
     if not job.succeeded:
         _report(services, gateway, run, attempt, work, pods)
-        _check_started(services, gateway, run, pods)
+        if not has_run(job, pods):  # else the Job's own deadline counts
+            _check_time_to_start(services, gateway, run, pods)
         return NOT_READY
     line = _end(gateway, pods)
     if line is None:
@@ -294,12 +296,9 @@ def _report(
     services.runs.record(run.run_id, [event])
 
 
-def _check_started(
+def _check_time_to_start(
     services: Services, gateway: KubernetesGateway, run: Run, pods: Sequence[PodView]
 ) -> None:
-    """A pod that runs is ended by its Job's own deadline; one that never ran, here."""
-    if any(pod.phase != "Pending" for pod in pods):
-        return
     try:
         check_time(
             services,

@@ -40,7 +40,7 @@ from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.rendering import job_spec, pytorch_job
 from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.job_backends import JobBackend
-from stationmaster.rendering.metadata import namespace
+from stationmaster.rendering.metadata import namespace, run_labels
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.relay import render_relay, render_relay_rights
 from stationmaster.rendering.storage import render_storage
@@ -280,10 +280,15 @@ def succeeded(account: Account, *, reason: str = "", **request: object) -> Accou
 
 def end_export(account: Account, condition: str, message: str = "") -> None:
     """The Job that makes a model of a framework's checkpoint ends, as its cluster says."""
-    done = {"conditions": [{"type": condition, "status": "True", "message": message}]}
+    done = {"type": condition, "status": "True", "message": message}
+    patch_export(account, {"conditions": [done]})
+
+
+def patch_export(account: Account, status: dict[str, object]) -> None:
+    """What the cluster says of that Job changes."""
     with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
         client.BatchV1Api(api).patch_namespaced_job_status(
-            f"{account.run_id}-export", NAMESPACE, {"status": done}
+            f"{account.run_id}-export", NAMESPACE, {"status": status}
         )
 
 
@@ -303,23 +308,31 @@ def sharing(account: Account) -> Account:
 
 def pod(account: Account, role: str) -> dict[str, object]:
     """A pod of the run that no node takes, and that nobody deletes."""
-    labels = {LABEL_RUN_ID: account.run_id, LABEL_ROLE: role}
+    labels = {**run_labels(account.run_id, "training"), LABEL_ROLE: role}
     about = {"name": f"{account.run_id}-{role}", "namespace": NAMESPACE, "labels": labels}
     containers = {"containers": [{"name": "c", "image": "image"}]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": containers}
 
 
-def running_pod(account: Account, role: str) -> str:
+def running_pod(
+    account: Account,
+    role: str,
+    *,
+    command: Sequence[str] = ("sleep", "3600"),
+    until_phase: str = "Running",
+) -> str:
     """The name of a pod of the run that runs on a node of a group of its own, `lone`."""
     add_nodes(CLUSTERS[account.settings.kubeconfig], "lone", {}, cpu="8")
     gateway = account.services.kubernetes(account.cluster_id)
     (node,) = gateway.nodes(labels={NODE_GROUP_LABEL: "lone"})
     item = pod(account, role)
-    containers = [{"name": "c", "image": "image", "command": ["sleep", "3600"]}]
-    gateway.apply([item | {"spec": {"nodeName": node.name, "containers": containers}}])
+    containers = [{"name": "c", "image": "image", "command": [*command]}]
+    spec = {"nodeName": node.name, "containers": containers, "restartPolicy": "Never"}
+    gateway.apply([item | {"spec": spec}])
     of_run = {LABEL_RUN_ID: account.run_id, LABEL_ROLE: role}
-    until(lambda: [each.phase for each in gateway.pods(labels=of_run)] == ["Running"])
-    return f"{account.run_id}-{role}"
+    name = f"{account.run_id}-{role}"
+    until(lambda: (name, until_phase) in {(x.name, x.phase) for x in gateway.pods(labels=of_run)})
+    return name
 
 
 @contextmanager

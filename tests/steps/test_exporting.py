@@ -13,12 +13,17 @@ from cluster_steps import (
     end_export,
     endpoint,  # noqa: F401
     in_cluster,
+    patch_export,
+    running_pod,
     succeeded,
 )
 from kubernetes import client, config
 
+from stationmaster.commands import stop_run
 from stationmaster.domain.datasets import Preparation
+from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.names import NAMESPACE
+from stationmaster.domain.reactions.ending import outcome_of
 from stationmaster.domain.run import events as ev
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.steps.leave_unsaved import leave_unsaved
@@ -121,7 +126,54 @@ def test_export_that_does_not_start_in_time_is_given_up_and_the_saver_has_its_ow
     assert not saves(exporting)
 
     assert jobs(exporting) == ["-save"]
-    assert "-export did not start after 86400 s: pod " in exporting.run.export.reason
+    said = exporting.run.export.reason
+    assert "-export did not start after 86400 s: pod " in said
+    assert " is not scheduled: " in said
+
+
+def test_export_whose_pod_was_lost_with_its_node_is_not_given_up_as_never_started(
+    exporting: Account,
+):
+    gateway = exporting.services.kubernetes(exporting.cluster_id)
+    until(lambda: gateway.pods(labels=run_labels(exporting.run_id, "exporting")))
+    patch_export(exporting, {"failed": 1})
+    exporting.pass_time()
+
+    assert not saves(exporting)
+
+    assert jobs(exporting) == ["-export"]
+    assert exporting.run.export is None
+
+
+def test_export_that_was_killed_for_its_memory_says_so(exporting: Account):
+    dies = [
+        "sh",
+        "-c",
+        "echo 12 weights are written; kill -9 $$$$",
+    ]  # $$ is a dollar to the kubelet
+    name = running_pod(exporting, "exporting", command=dies, until_phase="Failed")
+    end_export(exporting, "Failed", "it has reached the specified backoff limit")
+
+    assert not saves(exporting)
+
+    assert exporting.run.export.reason == (
+        f"pod {name} exited with code 137; Job {exporting.run_id}-export failed: it has reached "
+        "the specified backoff limit"
+    )
+
+
+def test_stop_that_arrives_during_the_export_changes_nothing(exporting: Account):
+    run, someone = exporting.run, {"channel_id": exporting.run.request.channel_id, "user_id": "U2"}
+    with pytest.raises(NotPossibleNow, match="its results are being saved"):
+        stop_run(exporting.services, run.run_id, **someone)
+    exporting.happen(ev.StopRequested, user_id="U2")  # recorded while the phase changed
+
+    end_export(exporting, "Complete")
+    assert not saves(exporting)
+
+    assert jobs(exporting) == ["-save"]
+    assert exporting.run.export.reason == ""
+    assert outcome_of(exporting.run) is ev.RunPhase.SUCCEEDED
 
 
 def test_model_is_not_made_again_when_the_result_is_saved_again(exporting: Account):

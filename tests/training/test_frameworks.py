@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import resource
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,11 +29,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from stationmaster.domain.catalogue.hub import language_model_from_config
 from stationmaster.domain.catalogue.models import LanguageModel
-from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.errors import BadParameter, PermanentError
 from training.frameworks import __main__ as program
 from training.frameworks.megatron import TRACKER
 from training.frameworks.published import write_published
 from training.frameworks.torch_dist import TorchDistCheckpoint
+from training.model_card import NOTE
 
 TOKENS = torch.arange(24).reshape(2, 12)
 MEGATRON, TITAN = "megatron-llama3-8b", "torchtitan-llama3.1-8b"
@@ -205,6 +207,44 @@ def test_second_start_leaves_the_model_and_a_newer_checkpoint_replaces_it(
     assert torch.equal(
         load_file(weights)["model.norm.weight"], llama.state_dict()["model.norm.weight"] * 2
     )
+
+
+def test_file_system_that_is_full_is_named_and_keeps_nothing_of_the_model(
+    llama: Any, tokenizer: Path, tmp_path: Path
+) -> None:
+    """A limit on the size of files ends a write as a full file system does."""
+    MegatronSave(llama.state_dict()).write(checkpoints_of(tmp_path))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(PermanentError, match=r"the model cannot be written: .*too large"):
+            program.export(
+                tiny(MEGATRON, **PACKED),
+                output_dir=tmp_path,
+                tokenizer=str(tokenizer),
+                cache_dir=tmp_path / "cache",
+            )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert [path.name for path in tmp_path.iterdir() if path.name != "cache"] == ["output"]
+
+
+def test_model_is_of_the_newest_checkpoint_that_is_whole(
+    llama: Any, export: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A run that was restarted has left a save that its end cut off."""
+    whole = MegatronSave(llama.state_dict()).write(checkpoints_of(tmp_path))
+    newer = {name: tensor * 2 for name, tensor in llama.state_dict().items()}
+    cut_off = MegatronSave(newer).write(checkpoints_of(tmp_path), iteration=40)
+    (cut_off / ".metadata").unlink()  # written last, as the tracker's number is
+    (checkpoints_of(tmp_path) / TRACKER).write_text("20")
+
+    made = export()
+
+    norm = load_file(made / "model.safetensors")["model.norm.weight"]
+    assert torch.equal(norm, llama.state_dict()["model.norm.weight"])
+    assert whole.name in (made / NOTE).read_text()
 
 
 def without_a_norm(saved: Path, weights: Mapping[str, Tensor]) -> None:

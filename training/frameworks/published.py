@@ -60,7 +60,7 @@ def write_published(
 
     Raises:
         BadParameter: a weight is missing, has another shape, or has numbers that are not finite.
-        PermanentError: what was written is not what was read.
+        PermanentError: the file system does not take the weights, or has others than were written.
         OSError: the file system does not take it.
     """
     model = build_model(shape)
@@ -133,7 +133,10 @@ class _Files:
 
     def _flush(self) -> None:
         path = self._directory / _part(len(self._names))
-        save_file(self._pending, path, metadata={"format": "pt"})
+        try:
+            save_file(self._pending, path, metadata={"format": "pt"})
+        except SafetensorError as exc:  # of the file system: what is written was checked
+            raise PermanentError(f"the model cannot be written: {exc}") from exc
         logger.info("%d weights are written", sum(map(len, self._names)) + len(self._pending))
         self._names.append(list(self._pending))
         self._num_bytes += self._pending_bytes

@@ -125,10 +125,10 @@ class JobController(WorkloadController):
         for _ in range(0 if pause_s > 0 else wanted - (len(active) - len(going))):
             active.append(self._create(obj, [*active, *succeeded]))
         ready = sum(1 for pod in active if infrastructure.is_ready(pod))
-        counts = {"active": len(active), "ready": ready}
-        self.set_status(
-            obj, {**status, **counts, "succeeded": len(succeeded), "failed": num_failed}
-        )
+        # A pod that has failed counts also when it is gone.
+        counts = {"active": len(active), "ready": ready, "succeeded": len(succeeded)}
+        counts["failed"] = max(num_failed, status.get("failed", 0))
+        self.set_status(obj, {**status, **counts})
         due = [seconds for seconds in (left_s, pause_s or None) if seconds is not None]
         return min(due, default=None)
 
