@@ -70,6 +70,8 @@ def _look(services: Services, run: Run) -> ResultsPushed | ResultsNotPushed | No
     """How the push has ended; None while it has not."""
     if outcome_of(run) is not RunPhase.SUCCEEDED:
         return _not_pushed(services, run, "the run did not succeed, so it has no trained model")
+    if run.export is not None and run.export.reason:
+        return _not_pushed(services, run, f"no model was made: {run.export.reason}")
     if services.control_plane(cluster_of(run)) is None:
         return _not_pushed(services, run, f"cluster {cluster_of(run)} is gone")
     gateway, labels = services.kubernetes(cluster_of(run)), run_labels(run.run_id, "pushing")

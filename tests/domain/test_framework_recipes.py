@@ -210,15 +210,16 @@ def test_recipe_that_does_not_fit_is_refused_with_what_does() -> None:
     assert fitting.fits
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("backup_every=1h", "backup_every= has no effect"),
-        ("push_to=org/model", "push_to= has no effect"),
-    ],
-)
-def test_keys_about_own_checkpoints_are_refused(words: str, said: str) -> None:
-    assert said in str(refusal(f"{MEGATRON} {words}"))
+def test_key_about_own_checkpoints_is_refused() -> None:
+    assert "backup_every= has no effect" in str(refusal(f"{MEGATRON} backup_every=1h"))
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_model_of_a_framework_may_be_pushed(name: str) -> None:
+    found = start(f"{name} push_to=lab/model")
+
+    assert found.push_to == "lab/model"
+    assert any(note.startswith("push_to=lab/model: after it") for note in found.plan.warnings)
 
 
 @pytest.mark.parametrize("words", ["resume {}", f"{MEGATRON} resume_from={{}}"])

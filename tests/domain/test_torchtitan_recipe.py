@@ -64,7 +64,7 @@ def lay(*, recipe: str = TITAN, nodes: int = 2, **overrides: Any) -> Layout:
         ("tokenizer=org/model@main", "expected ORG/MODEL@COMMIT with a commit of 40 hexadecimal"),
         (f"tokenizer=a/b/c@{COMMIT}", "expected ORG/MODEL@COMMIT"),
         ("nodes=1:2", "torchtitan trains on a number of GPUs that is fixed .* use nodes=2"),
-        ("push_to=org/model", "push_to= has no effect"),
+        ("backup_every=1h", "backup_every= has no effect"),
     ],
 )
 def test_keys_that_torchtitan_would_fail_with_are_refused(words: str, said: str) -> None:

@@ -10,11 +10,13 @@ from artifacts_world import save_run
 from aws_fixtures import until
 from aws_steps import IDLE, Account, account  # noqa: F401
 from cluster_steps import (
+    MEGATRON,
     account_only,  # noqa: F401
     cluster,  # noqa: F401
     endpoint,  # noqa: F401
     furnish,
     in_cluster,
+    succeeded,
 )
 from kubernetes import client, config
 
@@ -53,6 +55,15 @@ def saved(account: Account, *, push_to: str = REPOSITORY, reason: str = "") -> A
     furnish(account)
     account.happen(ev.TrainingStarted, total_steps=9)
     account.enter(RunPhase.SAVING, reason=reason)
+    save_run(account.aws.client("s3"), account.run_id, FILES)
+    verify_results(account.services, account.run_id)
+    return account
+
+
+def saved_framework(account: Account, *, reason: str = "") -> Account:
+    """A run of Megatron-LM whose result is saved, with a model unless there is a reason."""
+    succeeded(account, push_to=REPOSITORY, **MEGATRON)
+    account.happen(ev.ExportEnded, reason=reason)
     save_run(account.aws.client("s3"), account.run_id, FILES)
     verify_results(account.services, account.run_id)
     return account
@@ -180,3 +191,22 @@ def test_teardown_ends_a_run_that_pushes_as_its_job_did(pushing: Account):
     assert pushing.run.phase is RunPhase.SUCCEEDED
     assert pushing.run.not_pushed == "its cluster was torn down before the model was pushed"
     assert pushes(pushing)
+
+
+def test_model_that_was_made_of_a_frameworks_checkpoint_is_pushed(account: Account):
+    with_token(account)
+    saved_framework(account)
+
+    assert not pushes(account)
+
+    assert pushers(account) == [f"{account.run_id}-push"]
+
+
+def test_run_of_a_framework_without_a_model_pushes_nothing_and_says_why(account: Account):
+    with_token(account)
+    saved_framework(account, reason="the training has diverged")
+
+    assert pushes(account)
+
+    assert pushers(account) == []
+    assert account.run.not_pushed == "no model was made: the training has diverged"

@@ -10,13 +10,12 @@ from typing import Final
 
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_IMAGES, FRAMEWORK_NAMES, Recipe
 from stationmaster.domain.commands.backing_up import BACKUP_EVERY
-from stationmaster.domain.commands.pushing import PUSH_TO
 from stationmaster.domain.commands.resuming import RESUME_FROM
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.ids import RunId
 
-# Keys that are about checkpoints and models of the product's own trainer.
-_OWN_TRAINERS_KEYS: Final = (BACKUP_EVERY, PUSH_TO, RESUME_FROM)
+# Keys that are about checkpoints of the product's own trainer.
+_OWN_TRAINERS_KEYS: Final = (BACKUP_EVERY, RESUME_FROM)
 
 
 def refuse_own_trainers_keys(recipe: Recipe, keys: Collection[str]) -> None:
@@ -30,7 +29,7 @@ def refuse_own_trainers_keys(recipe: Recipe, keys: Collection[str]) -> None:
     idle = next((key for key in _OWN_TRAINERS_KEYS if key in keys), None)
     if idle is not None:
         raise BadParameter(
-            f"{idle}= has no effect with {recipe.name}, whose checkpoints and models are those of "
+            f"{idle}= has no effect with {recipe.name}, whose checkpoints are those of "
             f"{FRAMEWORK_NAMES[recipe.framework]}; leave it out"
         )
 
