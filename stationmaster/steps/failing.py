@@ -17,7 +17,11 @@ _EXPLAINED: Final = frozenset({EXIT_NOT_DONE, EXIT_MISUNDERSTOOD, EXIT_REFUSED})
 
 
 def why_failed(gateway: KubernetesGateway, run: Run, message: str, pods: Sequence[PodView]) -> str:
-    """What the relay has reported of the cause, or else what the pods say now; then `message`."""
+    """The trainer's own words; else what the relay has reported of the cause, or what the pods say
+    now, and then `message`.
+    """
+    if run.trainer_failure:
+        return run.trainer_failure
     cause = first_cause(run.failures)
     if cause is not None and not cause.follows:
         return f"{cause.sentence}; {message}"

@@ -171,6 +171,18 @@ def test_failure_that_no_relay_reported_is_read_from_the_pods(
     assert sentence == f"pod w-1 exited with code 137 (OOMKilled){said}; the job failed"
 
 
+def test_what_the_trainer_has_said_comes_before_how_its_pod_ended(outside: World):
+    begin(outside)
+    name, said = f"{RUN_ID}-worker-0", "the loss is not a number"
+    report(outside, event(outside, ev.TrainingReportedFailure, reason=said))
+    report(outside, pod(outside, name, "Failed", exit_code=1, reason="Error"))
+    run = outside.runs.load(RUN_ID)
+
+    sentence = why_failed(PlayedLogs(""), run, "the job failed", [])  # type: ignore[arg-type]
+
+    assert sentence == said
+
+
 def test_lost_node_is_a_recovery_that_is_waited_for_while_its_group_stands(outside: World):
     begin(outside)
 
