@@ -19,7 +19,7 @@ from stationmaster.rendering import job_spec
 from stationmaster.rendering.exporting import render_export
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
-from stationmaster.steps.failing import has_run, why_saver_failed
+from stationmaster.steps.failing import why_not_started, why_saver_failed
 from stationmaster.steps.recording import attempt_of, cluster_of
 from stationmaster.steps.stage_data import staging_of
 
@@ -100,15 +100,11 @@ def _late(
     job: BatchJobView,
     pods: Sequence[PodView],
 ) -> ExportEnded | None:
-    """Once a pod has run, the Job's own deadline counts; one whose pods never ran ends here."""
-    settings = services.settings
-    waited_s = (services.now() - (run.saving_since or services.now())).total_seconds()
+    since, settings = run.saving_since or services.now(), services.settings
     # The end of the training pods may have been waited for before.
     limit_s = settings.release_job_timeout_s + settings.job_start_timeout_s
-    if has_run(job, pods) or waited_s <= limit_s:
-        return None
-    why = gateway.explain(pods)
-    return _ended(services, run, f"Job {job.name} did not start after {waited_s:.0f} s: {why}")
+    why = why_not_started(services, gateway, job, pods, since=since, limit_s=limit_s)
+    return None if why is None else _ended(services, run, why)
 
 
 def _remove_job(gateway: KubernetesGateway, run: Run) -> None:

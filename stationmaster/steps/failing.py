@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from stationmaster.domain.errors import TransientError
@@ -11,6 +12,7 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.failures import FOLLOWING_CODES, first_cause
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import BatchJobView, PodView
+from stationmaster.services import Services
 
 # With these the product's own programs have said why, in their last line.
 _EXPLAINED: Final = frozenset({EXIT_NOT_DONE, EXIT_MISUNDERSTOOD, EXIT_REFUSED})
@@ -57,6 +59,25 @@ def why_ended(pod: PodView) -> str:
     """How the container of a pod that failed has ended, in the cluster's words."""
     reason = f" ({pod.terminated_reason})" if pod.terminated_reason not in ("", "Error") else ""
     return f"pod {pod.name} exited with code {pod.exit_code}{reason}"
+
+
+def why_not_started(
+    services: Services,
+    gateway: KubernetesGateway,
+    job: BatchJobView,
+    pods: Sequence[PodView],
+    *,
+    since: datetime,
+    limit_s: float,
+) -> str | None:
+    """Why no pod of the Job has run since then, once the limit is over; else None.
+
+    Once a pod has run, the Job's own deadline counts.
+    """
+    waited_s = (services.now() - since).total_seconds()
+    if has_run(job, pods) or waited_s <= limit_s:
+        return None
+    return f"Job {job.name} did not start after {waited_s:.0f} s: {gateway.explain(pods)}"
 
 
 def has_run(job: BatchJobView, pods: Sequence[PodView]) -> bool:

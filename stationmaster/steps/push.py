@@ -28,7 +28,7 @@ from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.pushing import render_push
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.failing import has_run
+from stationmaster.steps.failing import why_not_started
 from stationmaster.steps.recording import cluster_of
 
 
@@ -130,14 +130,10 @@ def _late(
     job: BatchJobView,
     pods: Sequence[PodView],
 ) -> ResultsNotPushed | None:
-    """Once a pod has run, the Job's own deadline counts; one whose pods never ran ends here."""
-    saved_at = run.results.saved_at if run.results is not None else services.now()
-    waited_s = (services.now() - saved_at).total_seconds()
+    since = run.results.saved_at if run.results is not None else services.now()
     limit_s = services.settings.job_start_timeout_s
-    if has_run(job, pods) or waited_s <= limit_s:
-        return None
-    why = gateway.explain(pods)
-    return _not_pushed(services, run, f"Job {job.name} did not start after {waited_s:.0f} s: {why}")
+    why = why_not_started(services, gateway, job, pods, since=since, limit_s=limit_s)
+    return None if why is None else _not_pushed(services, run, why)
 
 
 def _not_pushed(services: Services, run: Run, reason: str) -> ResultsNotPushed:
