@@ -98,7 +98,9 @@ def actions(elements: Sequence[Block], *, block_id: str = "run_actions") -> Bloc
 
 
 def _mrkdwn(text: str) -> Block:
-    return {"type": "mrkdwn", "text": text}
+    # Otherwise Slack makes links of addresses and of names in foreign text.
+    # Source: https://docs.slack.dev/reference/block-kit/composition-objects/text-object
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
 def event_lines(lines: Sequence[str], *, after: timedelta) -> Content:

@@ -33,10 +33,11 @@ _CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{2,30}")
 def escape(text: str, limit: int = 600) -> str:
     """Make foreign text harmless in mrkdwn, on one line, at most `limit` characters when escaped.
 
-    Slack reads &, < and > as control characters; everything else is shown as it is.
+    Slack reads &, < and > as control characters. What is not printable is left out: NUL, and what
+    turns the direction of the text. Addresses stay plain words (`elements`, "verbatim").
     Source: https://docs.slack.dev/messaging/formatting-message-text#escaping
     """
-    line = " ".join(text.split())
+    line = "".join(char for char in " ".join(text.split()) if char.isprintable())
     escaped = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return cut(escaped, limit)
 

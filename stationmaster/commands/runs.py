@@ -334,12 +334,16 @@ def stop_run(services: Services, run_id: RunId | None, *, channel_id: str, user_
     """Ask a run to stop; its workflow then ends and tears everything down.
 
     Args:
-        run_id: None means the newest run of the channel that has not ended.
+        run_id: None means the person's own run of the channel that has not ended, if it is the
+            only one.
 
     Raises:
-        RunNotFound, NotPossibleNow: nothing to stop.
+        RunNotFound, NotPossibleNow: nothing to stop, or it is not clear which run is meant.
     """
-    run = _find(services, run_id, channel_id=channel_id, active=True)
+    if run_id is None:
+        run = _own_active_run(services, channel_id=channel_id, user_id=user_id)
+    else:
+        run = _find(services, run_id, channel_id=channel_id)
     if run.phase.is_terminal:
         raise NotPossibleNow(f"run {run.run_id} has ended already: {run.phase.value}")
     if run.phase is RunPhase.SAVING:
@@ -385,7 +389,7 @@ def give_up_results(services: Services, run_id: RunId, *, channel_id: str, user_
 
 
 def _unsaved(services: Services, run_id: RunId, *, channel_id: str) -> Run:
-    run = _find(services, run_id, channel_id=channel_id, active=False)
+    run = _find(services, run_id, channel_id=channel_id)
     if not run.has_unsaved_results or not run.unsaved_reason:
         standing = "are being saved" if run.has_unsaved_results else "are not waiting to be saved"
         raise NotPossibleNow(f"the results of run {run_id} {standing}")
@@ -398,7 +402,7 @@ def describe_run(services: Services, run_id: RunId | None, *, channel_id: str) -
     Raises:
         RunNotFound: no such run in this channel.
     """
-    return view_run(services, _find(services, run_id, channel_id=channel_id, active=False))
+    return view_run(services, _find(services, run_id, channel_id=channel_id))
 
 
 def list_runs(services: Services, *, channel_id: str) -> list[RunView]:
@@ -421,7 +425,7 @@ def show_logs(
     Raises:
         RunNotFound: no such run in this channel.
     """
-    run = _find(services, run_id, channel_id=channel_id, active=False)
+    run = _find(services, run_id, channel_id=channel_id)
     return run, services.runs.log_tails(run.run_id)
 
 
@@ -431,10 +435,23 @@ def find_run(services: Services, run_id: RunId, *, channel_id: str) -> Run:
     Raises:
         RunNotFound: no such run in this channel.
     """
-    return _find(services, run_id, channel_id=channel_id, active=False)
+    return _find(services, run_id, channel_id=channel_id)
 
 
-def _find(services: Services, run_id: RunId | None, *, channel_id: str, active: bool) -> Run:
+def _own_active_run(services: Services, *, channel_id: str, user_id: str) -> Run:
+    newest = services.runs.list_recent(limit=50, channel_id=channel_id)
+    active = [run for run in newest if not run.phase.is_terminal]
+    if not active:
+        raise RunNotFound("no run is active in this channel; start one with /train RECIPE")
+    own = [run for run in active if run.request.user_id == user_id]
+    if len(own) == 1:
+        return own[0]
+    listed = ", ".join(f"{run.run_id} by {run.request.user_id}" for run in (own or active)[:5])
+    what = f"you have {len(own)} active runs" if own else "no active run of this channel is yours"
+    raise NotPossibleNow(f"{what}: {listed}; say which one: /train stop RUN")
+
+
+def _find(services: Services, run_id: RunId | None, *, channel_id: str) -> Run:
     if run_id is not None:
         run = services.runs.load(run_id)
         # A run of another channel is answered like one that does not exist; where its card
@@ -445,8 +462,6 @@ def _find(services: Services, run_id: RunId | None, *, channel_id: str, active: 
         ):
             raise RunNotFound(f'no run is called "{run_id[:60]}" in this channel; see /train list')
         return run
-    for run in services.runs.list_recent(limit=50, channel_id=channel_id):
-        if not active or not run.phase.is_terminal:
-            return run
-    what = "no run is active in this channel" if active else "there is no run in this channel yet"
-    raise RunNotFound(f"{what}; start one with /train RECIPE")
+    for run in services.runs.list_recent(limit=1, channel_id=channel_id):
+        return run
+    raise RunNotFound("there is no run in this channel yet; start one with /train RECIPE")

@@ -6,7 +6,9 @@ What a run remembers are facts: how containers and processes ended, and the line
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Final
 
 from stationmaster.diagnosis.evidence import is_of_a_library
 from stationmaster.diagnosis.explaining import (
@@ -26,6 +28,10 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.failures import Failure, first_cause
 
 _ANYWHERE = TEXT_LINE | frozenset({Where.POD, Where.NODE})
+# What remedies are made of.
+_RESUME: Final = "/train resume"
+_AGAIN: Final = "type its command again"
+_CLAUSES: Final = re.compile(r"; |, or |, then ")
 
 
 def explain_run(run: Run, context: Context) -> Finding | None:
@@ -41,9 +47,9 @@ def explain_run(run: Run, context: Context) -> Finding | None:
         for finding in explain([*_of_pods(failures), _of_run(run)], context)
         if finding.role is not Role.NOTE
     ]
-    if not findings or _is_worse_than_quoted(findings[0], failures):
+    if not findings or _is_worse_than_quoted(findings[0], failures, run.trainer_failure):
         return _quoted(run, context)
-    return findings[0]
+    return _with_possible_remedy(findings[0], run)
 
 
 def explain_setback(reason: str, context: Context) -> Finding | None:
@@ -79,12 +85,31 @@ def _of_run(run: Run) -> Source:
     return Source(name=run.run_id, seen=[Seen(text=text, where=_ANYWHERE) for text in texts])
 
 
-def _is_worse_than_quoted(finding: Finding, failures: list[Failure]) -> bool:
-    """Whether a line that no rule knows says more than what followed from it."""
+def _is_worse_than_quoted(finding: Finding, failures: list[Failure], trainer_said: str) -> bool:
+    """Whether the trainer's own sentence, or a line that no rule knows, says more."""
+    if RULE[finding.rule].rank < Rank.UNKNOWN_SIGNAL:
+        return False
+    if trainer_said and not is_of_a_library(trainer_said):
+        return True
     cause = first_cause(failures)
     if cause is None or cause.follows or not cause.line or is_of_a_library(cause.line):
         return False
-    return RULE[finding.rule].rank >= Rank.UNKNOWN_SIGNAL and not matches(cause.line, LOG)
+    return not matches(cause.line, LOG)
+
+
+def _with_possible_remedy(finding: Finding, run: Run) -> Finding:
+    """The finding without the advice to resume a run that has saved no checkpoint."""
+    step = (
+        run.last_checkpoint_step if run.last_checkpoint_step is not None else run.resumed_from_step
+    )
+    is_saved = run.results is not None or run.backups.newest is not None
+    can_resume = step is not None and is_saved and run.request.uses_own_trainer
+    if can_resume or _RESUME not in finding.remedy:
+        return finding
+    others = [part for part in _CLAUSES.split(finding.remedy) if _RESUME not in part]
+    if not any(_AGAIN in part for part in others):
+        others.append(f"{_AGAIN}: it has saved no checkpoint to resume from")
+    return finding.model_copy(update={"remedy": "; ".join(others)})
 
 
 def _quoted(run: Run, context: Context) -> Finding:

@@ -369,8 +369,21 @@ def test_escaped_text_holds_no_control_character_and_no_broken_entity(text, limi
     assert len(escaped) <= limit
     assert "<" not in escaped
     assert ">" not in escaped
+    assert escaped.isprintable()
     rest = escaped.replace("&amp;", "").replace("&lt;", "").replace("&gt;", "")
     assert "&" not in rest
+
+
+def test_foreign_text_turns_no_direction_and_becomes_no_link():
+    run = in_phase(ev.RunPhase.FAILED, reason="see \u202emoc.live\x00 https://evil.example @here")
+
+    card = run_card(run, now=NOW)
+
+    assert "see moc.live https://evil.example" in seen(card)
+    texts = [
+        block["text"] for block in card.blocks if block["type"] == "section" and "text" in block
+    ]
+    assert all(text["verbatim"] for text in texts)
 
 
 def test_card_shows_what_a_person_wants_to_know_of_a_running_run():
@@ -578,7 +591,7 @@ LOST_NCCL = Failure(
         (
             "the workflow was stopped from outside: <x>",
             [],
-            ["> the workflow was stopped from outside: &lt;x&gt;", "`/train resume tiny-llama-"],
+            ["> the workflow was stopped from outside: &lt;x&gt;", "type its command again"],
         ),
         (
             "no known words",

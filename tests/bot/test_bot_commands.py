@@ -8,7 +8,7 @@ import sys
 
 import boto3
 import pytest
-from bot_world import CHANNEL, REGION, USER, Person, started_workflows
+from bot_world import CHANNEL, REGION, USER, Person, Story, started_workflows
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import EC2Backend
 
@@ -350,7 +350,30 @@ def test_breakdown_shows_a_reference_that_the_log_has(person, caplog):
     assert "ResourceNotFound" not in seen(answer)
 
 
-def test_stop_command_without_run_id_stops_the_active_run(person, story, services):
+@pytest.mark.parametrize(
+    ("others", "typing", "words"),
+    [
+        ([], "U0OTHER", "no active run of this channel is yours"),
+        (["tiny-llama-00000002"], USER, "you have 2 active runs"),
+    ],
+)
+def test_stop_command_that_may_mean_several_runs_stops_none(
+    person, services, clock, others, typing, words
+):
+    stories = [Story(services, clock, run_id=each) for each in ("tiny-llama-00000001", *others)]
+    for story in stories:
+        story.begin()
+
+    answer = person.type("stop", user_id=typing)
+
+    assert words in seen(answer)
+    assert f"{stories[0].run_id} by <@{USER}>" in seen(answer)
+    assert [services.runs.load(each.run_id).is_stopping for each in stories] == [False] * len(
+        stories
+    )
+
+
+def test_stop_command_without_run_id_stops_the_own_run(person, story, services):
     story.begin()
 
     answer = person.type("stop")

@@ -13,11 +13,15 @@ from stationmaster.diagnosis.runs import explain_run
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.failures import Failure
 from stationmaster.domain.run.pods import Pod
+from stationmaster.domain.run.saving import Results
 
 CONTEXT = Context(run=RUN_ID, recipe="tiny-llama")
 NCCL = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:268, internal error"
 NO_INTERFACE = "w:1:1 [0] bootstrap.cc:45 NCCL WARN Bootstrap : no socket interface found"
 KEY_ERROR = "KeyError: 'model'"
+SAVED = Results(
+    uri="s3://b/runs/r/", num_files=1, num_bytes=1, manifest_sha256="0" * 64, saved_at=START
+)
 
 
 def failure(pod, at, **values):
@@ -86,6 +90,52 @@ def test_what_fails_after_training_was_given_up_is_no_cause():
     late = failure("w-1", 900, exit_code=137, reason="OOMKilled")
 
     assert explained(first, late, ended_at=START + timedelta(seconds=60)) == "unexplained"
+
+
+NO_HOST = "socket.gaierror: [Errno -2] Name or service not known"
+
+
+@pytest.mark.parametrize(
+    ("trainer_said", "rule"),
+    [
+        ("", "rdzv-name"),
+        ("dataset=hub:a/b: the hub does not answer: Name or service not known", "unexplained"),
+        ("torch.distributed.DistNetworkError: Name or service not known", "rdzv-name"),
+    ],
+)
+def test_trainers_own_sentence_stands_above_what_the_network_says(trainer_said, rule):
+    assert (
+        explained(failure("w-0", 1, exit_code=1, line=NO_HOST), trainer_failure=trainer_said)
+        == rule
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "values", "remedy"),
+    [
+        (
+            "the workflow was stopped from outside",
+            {},
+            "without a checkpoint, type its command again",
+        ),
+        (
+            "node n is lost",
+            {"last_checkpoint_step": 20},  # on a file system that is gone
+            f"`/train status {RUN_ID}` says whether it recovers on another node; "
+            "type its command again: it has saved no checkpoint to resume from",
+        ),
+        (
+            "node n is lost",
+            {"last_checkpoint_step": 20, "results": SAVED},
+            f"`/train status {RUN_ID}` says whether it recovers on another node; otherwise "
+            f"`/train resume {RUN_ID}`",
+        ),
+    ],
+)
+def test_only_a_run_with_a_saved_checkpoint_is_advised_to_resume(reason, values, remedy):
+    run = make_run(ev.RunPhase.FAILED, reason=reason, **values)
+
+    assert explain_run(run, CONTEXT).remedy == remedy
 
 
 @pytest.mark.parametrize(

@@ -314,7 +314,7 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
         Subcommand(
             name="stop",
             takes=OptionalRun(StopRun),
-            help="stop a run and tear it down",
+            help="stop a run and tear it down; without RUN your own, where you have only one",
             example="stop",
             meanings=("cancel", "kill", "abort", "halt", "end", "quit"),
             changes=True,
