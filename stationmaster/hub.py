@@ -19,14 +19,13 @@ from pydantic import SecretStr
 
 from stationmaster.domain.catalogue.hub import language_model_from_config
 from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.data_files import ROW_FILES, is_table
 from stationmaster.domain.datasets import C4, HubSource, Listing, preparation_of, prepared_bytes
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 
 _TIMEOUT_S: Final = 2.0
 # A model's page lists its files, which are a few hundred at most; a configuration is a few KB.
 _MOST_BYTES: Final = 4_000_000
-# Endings of files with many documents; `training.data.corpus` reads these.
-_TABLES: Final = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".csv", ".parquet")
 # The page of C4 is too long to wait for. Source: the data set's card, huggingface.co/datasets/
 # allenai/c4: 1,024 files of 305 GB in all; 156 G tokens (Dodge et al. 2021, table 1).
 _C4_SIZES: Final = {f"en/{number:05}.json.gz": 305_000_000_000 // 1024 for number in range(1024)}
@@ -126,10 +125,10 @@ class Hub:
         if not isinstance(files, list):
             raise self._unreachable(name, "its page lists no files")
         sizes = {each.get("rfilename", ""): each.get("size") for each in files}
-        rows = {path: size for path, size in sizes.items() if path.endswith(_TABLES)}
+        rows = {path: size for path, size in sizes.items() if is_table(path)}
         if not rows:
             raise BadParameter(
-                f'dataset="packed:{source.uri}" has no files of rows ({", ".join(_TABLES)}) on the '
+                f'dataset="packed:{source.uri}" has no files of rows ({ROW_FILES}) on the '
                 "Hugging Face hub"
             )
         of_config = {p: size for p, size in rows.items() if source.config in p.split("/")[:-1]}

@@ -14,11 +14,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from relay.staging.config import LookingConfig
 from relay.staging.source import StagingRefused
+from stationmaster.domain.data_files import (
+    HEAD_BYTES,
+    ROW_FILES,
+    is_table,
+    refusal,
+    strangeness,
+)
 from stationmaster.domain.datasets import (
     AS_IT_IS,
     FOR_MEGATRON,
@@ -32,7 +40,6 @@ from stationmaster.domain.datasets import (
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.indexed import BIN, IDX, check_indexed
 
-ROW_ENDINGS: Final = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".csv", ".parquet")
 IMAGE_ENDINGS: Final = (".jpg", ".jpeg", ".png")
 IMAGE_PLACES: Final = ("", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
 PACKING_FILE: Final = "packing.json"
@@ -40,8 +47,7 @@ LARGEST_TEXT_BYTES: Final = 2 * 2**30
 _ARCHIVES: Final = (".tar", ".tar.gz", ".tgz", ".zip")
 # Each waits for a round trip or two to the file system's servers.
 _LOOKS_AT_ONCE: Final = 16
-_TEXTS_READ: Final = 200
-_HEAD_BYTES: Final = 4096
+_READ: Final = 200
 _GB: Final = 1e9
 
 
@@ -282,12 +288,12 @@ def _images_of(data: _Data, folders: list[os.DirEntry[str]]) -> list[str]:
 
 def _look_at_rows(data: _Data) -> dict[str, int]:
     files = [str(data.root)] if data.root.is_file() else _files(data)
-    strange = next((file for file in files if not file.endswith(ROW_ENDINGS)), None)
+    strange = next((file for file in files if not is_table(file)), None)
     if strange is not None:
         raise StagingRefused(
-            f"{data.shown(strange)} is no file of rows; expected files that end in "
-            f"{', '.join(ROW_ENDINGS)}"
+            f"{data.shown(strange)} is no file of rows; expected files that end in {ROW_FILES}"
         )
+    _check_text(data, files)
     return {"files_of_rows": data.count(files)}
 
 
@@ -304,15 +310,14 @@ def _look_at_text(data: _Data) -> dict[str, int]:
             f"{data.shown(data.root)} is not packed to its end; run the same python -m "
             "training.pack again, which continues where it stopped"
         )
-    kinds = Counter(file.endswith(ROW_ENDINGS) for file in files)
+    kinds = Counter(is_table(file) for file in files)
     data.count(files)
     if is_streamed and not kinds[True]:
         raise StagingRefused(
             f"{data.shown(data.root)} has no files of rows to stream; expected files that end in "
-            f"{', '.join(ROW_ENDINGS)}"
+            f"{ROW_FILES}"
         )
-    for file in [file for file in files if not file.endswith(ROW_ENDINGS)][:_TEXTS_READ]:
-        _check_text(data, file)
+    _check_text(data, files)
     if not is_streamed and data.num_bytes > LARGEST_TEXT_BYTES:
         advice = "pack it once with python -m training.pack"
         if not kinds[False]:
@@ -352,16 +357,14 @@ def _files(data: _Data) -> list[str]:
     return files
 
 
-def _check_text(data: _Data, file: str) -> None:
-    with open(file, "rb") as opened:
-        head = opened.read(_HEAD_BYTES)
-    try:
-        # What is cut at the end of the head may be half a character.
-        text = head.decode("utf-8", errors="strict")
-    except UnicodeDecodeError as exc:
-        text = "" if exc.start >= len(head) - 3 and len(head) == _HEAD_BYTES else "\0"
-    if "\0" in text:
-        raise StagingRefused(
-            f"{data.shown(file)} is no UTF-8 text; expected text, or files that end in "
-            f"{', '.join(ROW_ENDINGS)}"
-        )
+def _check_text(data: _Data, files: list[str]) -> None:
+    by_name = {data.shown(file): file for file in files}
+
+    def look(name: str) -> str:
+        with open(by_name[name], "rb") as opened:
+            return strangeness(name, opened.read(HEAD_BYTES))
+
+    with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
+        said = refusal(data.shown(data.root), list(by_name), partial(pool.map, look), most=_READ)
+    if said:
+        raise StagingRefused(said)

@@ -406,9 +406,13 @@ def _preflight(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
 
 
 def _datasets_list(_stack: cdk.Stack, granted: Granted) -> list[Statement]:
-    """Names and sizes, for a plan; nothing without configured buckets."""
+    """Names, sizes and first bytes, for a plan; nothing without configured buckets."""
     buckets = granted.dataset_bucket_arns
-    return [Statement(("s3:ListBucket",), buckets)] if buckets else []
+    if not buckets:
+        return []
+    objects = tuple(f"{bucket}/*" for bucket in buckets)
+    reason = "which objects a run trains on is a person's choice"
+    return [Statement(("s3:ListBucket",), buckets), Statement(("s3:GetObject",), objects, reason)]
 
 
 def _existing_file_systems_read(_stack: cdk.Stack, _granted: Granted) -> list[Statement]:

@@ -1,18 +1,21 @@
 """S3: how much a data set holds, asked once while a person waits for a plan.
 
-Nothing is read but names and sizes. Which buckets may be asked about is configuration.
+Names and sizes are read, and the first bytes of some objects of text. Which buckets may be asked
+about is configuration.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from stationmaster.aws.calls import aws_call
+from stationmaster.domain.data_files import HEAD_BYTES, refusal, strangeness
 from stationmaster.domain.datasets import (
     Listing,
     Preparation,
@@ -21,11 +24,16 @@ from stationmaster.domain.datasets import (
     prepared_bytes,
 )
 from stationmaster.domain.errors import NotPossibleNow, TransientError
+from stationmaster.domain.indexed import IDX
 
 # A page has 1,000 objects and takes about 0.1 s. What is not counted in time is said to be more.
 MAX_PAGES: Final = 10
 TIME_LIMIT_S: Final = 1.2
 ANY_BUCKET: Final = "*"
+# Three rounds of about 50 ms each: Slack waits for the answer.
+_LOOKED_INTO: Final = 24
+_LOOKS_AT_ONCE: Final = 8
+_TEXT: Final = (Preparation.TOKENS, Preparation.MEGATRON)
 # See `training.data.images`: train/CLASS/NAME, and val/CLASS/NAME after all of these.
 _TRAINING_FOLDER: Final = "train"
 
@@ -73,6 +81,8 @@ class Datasets:
                 f'dataset="{source.uri}" holds no objects; check bucket and prefix'
             )
         preparation = preparation_of(task, [path for path, _ in sizes])
+        if preparation in _TEXT or task == "finetuning":
+            self._check_text(source, [path for path, _ in sizes])
         is_cut = preparation is Preparation.IMAGES and not is_complete
         likely_objects, likely_bytes = self._by_classes(source, sizes) if is_cut else (0, 0)
         return Listing(
@@ -87,6 +97,28 @@ class Datasets:
             may_link=source.bucket in self._linked or ANY_BUCKET in self._linked,
             link_saves_s=self._link_saves_s,
         )
+
+    def _check_text(self, source: S3Source, paths: Sequence[str]) -> None:
+        """Refuse what cannot be read as text, before anything is made for it.
+
+        Raises:
+            NotPossibleNow: naming files, and how many there are.
+        """
+        if any(path.endswith(IDX) for path in paths):  # Megatron's own files
+            return
+
+        def look(path: str) -> str:
+            place = {"Bucket": source.bucket, "Key": source.prefix + path}
+            try:
+                answer = self._client.get_object(**place, Range=f"bytes=0-{HEAD_BYTES - 1}")
+                return strangeness(path, answer["Body"].read())
+            except (ClientError, BotoCoreError):
+                return ""  # an empty object, or one that only the stager may read
+
+        with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
+            said = refusal(source.uri, paths, partial(pool.map, look), most=_LOOKED_INTO)
+        if said:
+            raise NotPossibleNow(said)
 
     def _by_classes(self, source: S3Source, sizes: Sequence[tuple[str, int]]) -> tuple[int, int]:
         """Objects and bytes, judged by the classes that were counted whole; 0 where none tell."""

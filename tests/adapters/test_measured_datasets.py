@@ -12,7 +12,7 @@ from moto import mock_aws
 
 from stationmaster.aws.calls import QUICK, make_client
 from stationmaster.aws.datasets import ANY_BUCKET, MAX_PAGES, Datasets
-from stationmaster.domain.datasets import Preparation, S3Source
+from stationmaster.domain.datasets import AS_IT_IS, FOR_MEGATRON, Preparation, S3Source
 from stationmaster.domain.errors import NotPossibleNow
 
 BUCKET = "research-data"
@@ -73,6 +73,25 @@ def test_source_without_objects_is_refused(s3: Any, source: S3Source, said: str)
         Datasets([ANY_BUCKET], s3).measure(source, "pretraining")
 
 
+@pytest.mark.parametrize("task", ["pretraining", "finetuning", FOR_MEGATRON])
+def test_objects_that_are_no_text_are_refused_with_their_number(s3: Any, task: str) -> None:
+    for number in range(40):
+        s3.put_object(Bucket=BUCKET, Key=f"books/{number:02}.jsonl", Body=b'{"text": "x"}')
+    s3.put_object(Bucket=BUCKET, Key="books/a.zst", Body=b"\x28\xb5\x2f\xfd...")
+    s3.put_object(Bucket=BUCKET, Key="books/empty.txt", Body=b"")
+    s3.put_object(Bucket=BUCKET, Key="books/old.txt", Body="caf\u00e9 au lait".encode("latin-1"))
+    s3.put_object(Bucket=BUCKET, Key="books/x.tar.gz", Body=b"\x1f\x8b...")
+
+    with pytest.raises(NotPossibleNow) as caught:
+        Datasets([BUCKET], s3).measure(BOOKS, task)
+
+    assert str(caught.value).startswith(
+        'dataset="s3://research-data/books/": 2 of 44 files cannot be read as text '
+        "(24 were looked at): x.tar.gz is an archive; old.txt is no UTF-8: byte 0xe9 at 3; "
+    )
+    assert Datasets([BUCKET], s3).measure(BOOKS, AS_IT_IS).num_objects == 44
+
+
 @pytest.mark.parametrize(
     ("buckets", "said"),
     [
@@ -94,7 +113,7 @@ def test_bucket_that_is_not_configured_is_refused_without_a_call(
 def test_very_many_objects_are_counted_up_to_a_limit() -> None:
     pages = Pages()
 
-    found = Datasets([BUCKET], pages, clock=lambda: 0.0).measure(BOOKS, "finetuning")
+    found = Datasets([BUCKET], pages, clock=lambda: 0.0).measure(BOOKS, AS_IT_IS)
 
     assert pages.asked == MAX_PAGES
     assert (found.num_objects, found.is_complete) == (MAX_PAGES * 1000, False)
@@ -143,7 +162,7 @@ def test_buckets_that_are_not_to_be_linked_are_not(s3: Any) -> None:
 def test_listing_that_takes_long_is_cut_short() -> None:
     pages, times = Pages(), iter([0.0, 1.0, 2.0])
 
-    found = Datasets([BUCKET], pages, clock=lambda: next(times)).measure(BOOKS, "finetuning")
+    found = Datasets([BUCKET], pages, clock=lambda: next(times)).measure(BOOKS, AS_IT_IS)
 
     assert (found.num_objects, found.is_complete) == (2000, False)
 
@@ -169,4 +188,4 @@ def test_refusal_of_s3_is_one_sentence(code: str, status: int, said: str) -> Non
     pages = Pages(error=refused(code, status))
 
     with pytest.raises(NotPossibleNow, match=said):
-        Datasets([BUCKET], pages).measure(BOOKS, "finetuning")
+        Datasets([BUCKET], pages).measure(BOOKS, AS_IT_IS)

@@ -27,7 +27,7 @@ from stationmaster.domain.datasets import (
 )
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_REFUSED
 from stationmaster.domain.ids import RunId
-from training.data import corpus, images, shards, sources
+from training.data import images, shards, sources
 
 NOBODY = 65534
 TEXT, ROWS, IMAGES = "pretraining", "finetuning", "image-classification"
@@ -115,7 +115,7 @@ def test_data_that_is_not_packed_to_its_end_is_refused(fsx: FileSystem) -> None:
 
 def test_rows_are_a_file_or_a_folder_of_them(fsx: FileSystem) -> None:
     fsx.put("rows/train.jsonl")
-    fsx.put("rows/more.parquet")
+    fsx.put("rows/more.parquet", b"PAR1")
 
     assert fsx.look("rows", ROWS).counts == {"files_of_rows": 2}
     assert fsx.look("rows/train.jsonl", ROWS).counts == {"files_of_rows": 1}
@@ -260,12 +260,19 @@ def test_what_pods_may_not_read_is_named(seen_by_somebody: FileSystem, place: st
 
 
 @pytest.mark.parametrize(
-    ("data", "name"), [(b"\xff\xfe\x00binary", "a.bin"), (b"PK\x03\x04\x00\x00", "a.zip")]
+    ("data", "name", "what"),
+    [(b"t\0e\0", "a.jsonl", "binary data"), (b"PK\x03\x04\x00\x00", "a", "a zip archive")],
 )
-def test_files_that_are_no_text_are_refused(fsx: FileSystem, data: bytes, name: str) -> None:
+def test_files_that_are_no_text_are_refused(
+    fsx: FileSystem, data: bytes, name: str, what: str
+) -> None:
     fsx.put(f"text/{name}", data)
 
-    assert f"/fsx/text/{name} is no UTF-8 text" in fsx.refusal("text")
+    said = fsx.refusal("text")
+
+    assert said.startswith('dataset="/fsx/text": 1 of 1 files cannot be read as text: ')
+    assert f"/fsx/text/{name} is {what}" in said
+    assert name == "a" or what in fsx.refusal("text", ROWS)
 
 
 def test_character_that_the_first_bytes_cut_is_text(fsx: FileSystem) -> None:
@@ -347,7 +354,6 @@ def test_program_says_what_it_found_or_why_not(
 
 
 def test_what_is_looked_for_is_what_the_trainer_reads() -> None:
-    assert set(looking.ROW_ENDINGS) == set(corpus.TABLES)
     assert looking.IMAGE_ENDINGS == images.IMAGE_SUFFIXES
     assert looking.IMAGE_PLACES == images._PLACES
     assert looking.PACKING_FILE == shards.PACKING

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
+import io
 import json
+import lzma
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow
+import pyarrow.ipc
 from pyarrow import parquet
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from training.data.shards import PackedData, Packing, PackPlan, Position, ShardWriter
 from training.data.tokenizers import END_OF_TEXT, TokenizerFile, describe_tokenizer
 
-FORMATS = ("rows.jsonl", "rows.json", "rows.jsonl.gz", "rows.csv", "rows.parquet")
+FORMATS = (
+    "rows.jsonl",
+    "rows.json.gz",
+    "rows.jsonl.bz2",
+    "rows.ndjson.xz",
+    "rows.csv.zst",
+    "rows.csv",
+    "rows.parquet",
+    "rows.arrow",
+    "stream.arrow",
+)
+_COMPRESS = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": lambda data: pyarrow.compress(data, "zstd", asbytes=True),
+}
 
 
 def write_rows(path: Path, texts: Sequence[str]) -> Path:
@@ -25,13 +45,18 @@ def write_rows(path: Path, texts: Sequence[str]) -> Path:
     if path.suffix == ".parquet":
         table = pyarrow.table({"id": range(len(texts)), "text": list(texts)})
         parquet.write_table(table, path, row_group_size=3)
-    elif path.suffix == ".csv":
-        with path.open("w", newline="") as out:
-            writer = csv.writer(out)
-            writer.writerows([["id", "text"], *enumerate(texts)])
+    elif path.suffix == ".arrow":
+        table = pyarrow.table({"id": range(len(texts)), "text": list(texts)})
+        form = pyarrow.ipc.new_stream if path.stem == "stream" else pyarrow.ipc.new_file
+        with form(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=3)
     else:
-        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
-        path.write_bytes(gzip.compress(lines) if path.suffix == ".gz" else lines)
+        out = io.StringIO(newline="")
+        if ".csv" in path.name:
+            csv.writer(out).writerows([["id", "text"], *enumerate(texts)])
+        else:
+            out.writelines(json.dumps({"text": text}) + "\n" for text in texts)
+        path.write_bytes(_COMPRESS.get(path.suffix, bytes)(out.getvalue().encode()))
     return path
 
 

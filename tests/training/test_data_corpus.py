@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -24,10 +26,48 @@ def test_read_documents_goes_on_at_any_row(tmp_path: Path, name: str, start: int
 
 
 def test_read_documents_other_files_are_one_document(tmp_path: Path) -> None:
-    (tmp_path / "latin.py").write_bytes(b"caf\xe9\n")
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress("\ufeffcaf\u00e9\n".encode()))
 
-    assert list(read_documents(str(tmp_path / "latin.py"))) == ["caf�\n"]
-    assert list(read_documents(str(tmp_path / "latin.py"), start=1)) == []
+    assert list(read_documents(str(tmp_path / "a.txt.gz"))) == ["caf\u00e9\n"]
+    assert list(read_documents(str(tmp_path / "a.txt.gz"), start=1)) == []
+
+
+def test_compression_is_known_by_bytes_and_not_by_name(tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "rows.jsonl.gz", TEXTS).rename(tmp_path / "rows.jsonl.bz2")
+
+    assert list(read_documents(str(file))) == TEXTS
+
+
+def test_half_a_surrogate_pair_becomes_the_replacement_character(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b'{"text": "half \\ud83d of \\uD83D\\uDE00"}\n')
+
+    assert list(read_documents(str(file))) == ["half \ufffd of \U0001f600"]
+
+
+def test_directory_with_files_that_are_no_text_is_refused_by_name(tmp_path: Path) -> None:
+    write_rows(tmp_path / "good.jsonl", TEXTS)
+    (tmp_path / "utf16.txt").write_bytes("text".encode("utf-16"))
+    (tmp_path / "latin1.txt").write_bytes("caf\u00e9 au lait".encode("latin-1"))
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n")
+    with tarfile.open(tmp_path / "shard.txt.gz", "w:gz") as tar:
+        tar.add(tmp_path / "good.jsonl", "good.jsonl")
+
+    with pytest.raises(BadParameter) as caught:
+        find_corpus(str(tmp_path))
+
+    said = str(caught.value)
+    assert "4 of 5 files cannot be read as text: " in said
+    assert f"{tmp_path}/latin1.txt is no UTF-8: byte 0xe9 at 3" in said
+    assert f"{tmp_path}/picture.png is a picture" in said
+    assert f"{tmp_path}/shard.txt.gz is a tar archive and 1 more" in said
+
+
+def test_saved_dataset_is_its_arrow_files(tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "data-00000-of-00001.arrow", TEXTS)
+    (tmp_path / "state.json").write_text("{}")
+
+    assert find_corpus(str(tmp_path)).files == (str(file),)
 
 
 @pytest.mark.parametrize(
@@ -35,9 +75,14 @@ def test_read_documents_other_files_are_one_document(tmp_path: Path) -> None:
     [
         ("a.jsonl", b'{"text": "x"}\n{"text": \n', r"a\.jsonl:2 is not JSON"),
         ("a.jsonl", b'{"content": "x", "id": 1}\n', r'a\.jsonl:1 has no "text" but content, id'),
-        ("a.json", b'["x"]\n', r'a\.json:1 has no "text" but list'),
-        ("a.csv", b"id,content\n1,x\n", r'a\.csv has no column "text" but id, content'),
-        ("a.parquet", b"PAR1 and more", r"a\.parquet is not a parquet file"),
+        ("a.jsonl", b'{"text": {"en": "x"}}\n', r'a\.jsonl:1: "text" is dict, .*expected a text'),
+        ("a.json", b'["x"]\n', r"a\.json:1 is str, expected an object"),
+        ("a.csv", b"id,content\n1,x\n", r'a\.csv:2 has no "text" but id, content'),
+        ("a.csv", b"id,text\n1,x\n2,caf\xe9\n", r"a\.csv is no UTF-8: byte 0xe9 at 17"),
+        ("a.parquet", b"PAR1 and more", r"a\.parquet is damaged"),
+        ("a.arrow", b"ARROW1\0\0 and more", r"a\.arrow is damaged"),
+        ("a.parquet", b"{}", r"a\.parquet is not a parquet file"),
+        ("a.txt", b"a\n" * 9000 + b"caf\xe9", r"a\.txt:9001 is no UTF-8 \(byte 0xe9\)"),
     ],
 )
 def test_read_documents_malformed_files_are_named(
@@ -55,6 +100,16 @@ def test_read_documents_broken_archive_fails_with_a_sentence(tmp_path: Path) -> 
 
     with pytest.raises(PermanentError, match=r"reading .*rows\.jsonl\.gz broke off"):
         list(read_documents(str(file)))
+
+
+def test_too_large_zstd_window_says_what_to_do(tmp_path: Path) -> None:
+    # A frame's head with a window of 2 GiB, and an empty block.
+    (tmp_path / "a.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd\x00\xa8\x01\x00\x00")
+
+    with pytest.raises(
+        BadParameter, match=r"a\.jsonl\.zst is damaged .*: compress it again without"
+    ):
+        find_corpus(str(tmp_path))
 
 
 @pytest.mark.parametrize(

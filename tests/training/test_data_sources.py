@@ -155,6 +155,7 @@ def test_a_stream_without_anything_to_evaluate_on_is_refused_before_training(
 def test_more_text_than_is_prepared_at_a_start_names_the_other_ways(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     with (tmp_path / "text" / "a.jsonl").open("wb") as file:
+        file.write(b'{"text": "x"}\n' * 400)
         file.truncate(3 * 2**30)  # takes no space
 
     with pytest.raises(

@@ -290,7 +290,7 @@ def test_all_file_formats_hold_the_same_examples(tmp_path: Path) -> None:
     ("line", "sentence"),
     [
         ("{not json", r"b\.jsonl:3 is not JSON"),
-        ('["a"]', r"b\.jsonl:3 is list, not an object; expected prompt and response"),
+        ('["a"]', r"b\.jsonl:3 is list, expected an object"),
         ('{"question": "a", "answer": "b"}', r"b\.jsonl:3 has the keys question, answer; expected"),
         ('{"prompt": "a", "response": null}', r"b\.jsonl:3: response is 'None', expected a text"),
         (

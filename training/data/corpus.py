@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from stationmaster.domain.data_files import is_table
 from stationmaster.domain.errors import BadParameter
 
 PYTHON_STDLIB: Final = "python-stdlib"
@@ -28,11 +29,6 @@ HUB_PREFIX: Final = "hub:"
 SHORT_NAMES: Final = {"c4": "hub:allenai/c4/en"}
 TEXT_COLUMN: Final = "text"
 
-JSON_LINES: Final = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
-CSV: Final = ".csv"
-PARQUET: Final = ".parquet"
-TABLES: Final = (*JSON_LINES, CSV, PARQUET)
-"""Endings of files with many documents."""
 _HELD_OUT_NAMES: Final = ("validation", "valid", "val", "dev", "eval", "test")
 
 
@@ -87,8 +83,8 @@ def split_files(files: Sequence[str]) -> tuple[list[str], list[str]]:
     Only files of rows are separated, and all others are for training. `validation` goes before
     `test` where there are both; when some names say `train`, names that say nothing are left out.
     """
-    tables = [file for file in files if file.endswith(TABLES)]
-    others = [file for file in files if not file.endswith(TABLES)]
+    tables = [file for file in files if is_table(file)]
+    others = [file for file in files if not is_table(file)]
     said = {file: set(re.split(r"[^a-z]+", Path(file).name.lower())) for file in tables}
     by_name = {
         name: [file for file in tables if name in said[file]]

@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 import sysconfig
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from stationmaster.domain.data_files import ARROW, refusal
 from stationmaster.domain.errors import BadParameter
 from training.data.corpus import (
     HUB_PREFIX,
@@ -21,11 +23,17 @@ from training.data.corpus import (
     Corpus,
     split_files,
 )
+from training.data.rows import strangeness_of
 
 # 5 MB of source is about 1.5 M tokens, 12,000 sequences of 128: 700 steps of tiny-llama before a
 # sample comes twice, and about 2 s to prepare on one core.
 _STDLIB_BYTES: Final = 5_000_000
 _STDLIB_SKIPPED: Final = {"test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages"}
+
+# Each look is a round trip or two to a shared file system; what they miss is refused when read.
+_LOOKED_INTO: Final = 200
+# Source: huggingface/datasets, config.py: what `save_to_disk` writes beside its arrow files.
+_DESCRIPTIONS: Final = {"dataset_info.json", "state.json", "dataset_dict.json"}
 
 
 def find_corpus(dataset: str, *, revision: str = "") -> Corpus:
@@ -72,6 +80,11 @@ def _list_directory(dataset: str) -> list[Path]:
     if not files:
         example = "files of rows (.jsonl, .parquet)" if streamed else "UTF-8 text files"
         raise BadParameter(f'dataset="{dataset}" holds no files; expected {example}')
+    if any(path.suffix == ARROW for path in files):
+        files = [path for path in files if path.name not in _DESCRIPTIONS]
+    names = [str(path) for path in files]
+    if said := refusal(dataset, names, partial(map, strangeness_of), most=_LOOKED_INTO):
+        raise BadParameter(said)
     return files
 
 

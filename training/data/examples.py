@@ -6,15 +6,11 @@ tokens.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
-from stationmaster.domain.errors import BadParameter, PermanentError
+from stationmaster.domain.errors import BadParameter
+from training.data.rows import read_rows
 
 Segment = tuple[str, bool]
 """A text, and whether it is a response, that is: learned."""
@@ -30,7 +26,6 @@ _ALPACA: Final = (
 _ALPACA_PAIRED: Final = ", paired with an input that provides further context"
 # Source: llama-cookbook's samsum_dataset.
 _SAMSUM: Final = "Summarize this dialog:\n{dialogue}\n---\nSummary:\n"
-_HUB_FILE: Final = "hf://"
 
 
 def read_examples(file: str) -> Iterator[list[Segment]]:
@@ -40,83 +35,9 @@ def read_examples(file: str) -> Iterator[list[Segment]]:
         BadParameter: a row of another form, named by file and line.
         PermanentError: reading broke off.
     """
-    try:
-        for number, row in _rows(file):
-            yield _segments(row, where=f"{file}:{number}")
-    except (OSError, EOFError) as exc:
-        raise PermanentError(
-            f"reading {file} broke off ({exc}); check the file and the network and start again"
-        ) from exc
-
-
-def _rows(file: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Line or row numbers, from 1, and rows."""
-    if file.endswith(".parquet"):
-        yield from enumerate(_parquet_rows(file), start=1)
-    elif file.endswith(".csv"):
-        yield from _csv_rows(file)
-    else:
-        yield from _json_rows(file)
-
-
-def _json_rows(file: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """One object a line, or one array of them, as Alpaca's own data are."""
-    with _open(file) as raw:
-        lines = gzip.GzipFile(fileobj=raw) if file.endswith(".gz") else raw
-        for number, line in enumerate(lines, start=1):
-            where = f"{file}:{number}"
-            if number == 1 and line.lstrip().startswith(b"["):
-                for index, row in enumerate(_json(line + lines.read(), where=where), start=1):
-                    yield index, _object(row, where=f"{file}:{index}")
-                return
-            if line.strip():
-                yield number, _object(_json(line, where=where), where=where)
-
-
-def _json(text: bytes, *, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except (json.JSONDecodeError, UnicodeDecodeError) as exc:
-        raise BadParameter(f"{where} is not JSON ({exc}); expected one object a line") from exc
-
-
-def _object(row: Any, *, where: str) -> Mapping[str, Any]:
-    if not isinstance(row, dict):
-        raise BadParameter(f"{where} is {type(row).__name__}, not an object; {_EXPECTED}")
-    return row
-
-
-def _csv_rows(file: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    csv.field_size_limit(2**27)  # a long dialogue is one field; the default is 128 KiB
-    with _open(file) as raw:
-        reader = csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""))
-        try:
-            for row in reader:
-                yield reader.line_num, row
-        except (csv.Error, UnicodeDecodeError) as exc:
-            raise BadParameter(
-                f"{file}:{reader.line_num} is not CSV in UTF-8 ({exc}); expected a header and rows"
-            ) from exc
-
-
-def _parquet_rows(file: str) -> Iterator[Mapping[str, Any]]:
-    from pyarrow import ArrowInvalid, parquet  # 0.2 s, for parquet only
-
-    with _open(file, seekable=True) as raw:
-        try:
-            table = parquet.ParquetFile(raw)
-        except ArrowInvalid as exc:
-            raise BadParameter(f"{file} is not a parquet file: {exc}") from exc
-        for batch in table.iter_batches(batch_size=256):
-            yield from batch.to_pylist()
-
-
-def _open(file: str, *, seekable: bool = False) -> IO[bytes]:
-    if file.startswith(_HUB_FILE):
-        from training.data.hub_files import open_on_hub  # the hub's client; local runs need none
-
-        return open_on_hub(file, seekable=seekable)
-    return Path(file).open("rb")
+    for where, row in read_rows(file):
+        if row is not None:
+            yield _segments(row, where=where)
 
 
 def _segments(row: Mapping[str, Any], *, where: str) -> list[Segment]:

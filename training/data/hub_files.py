@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import huggingface_hub
 from huggingface_hub import errors
@@ -24,8 +24,9 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]  # not in an _
     hf_raise_for_status,
 )
 
+from stationmaster.domain.data_files import ROW_FILES, is_table
 from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
-from training.data.corpus import TABLES, Corpus, split_files
+from training.data.corpus import Corpus, split_files
 
 _TIMEOUT_S: Final = 20.0
 _STREAMING_BUFFER_BYTES: Final = 4 * 2**20
@@ -66,7 +67,7 @@ def find_on_hub(dataset: str, name: str, *, revision: str) -> Corpus:
     except (OSError, errors.HTTPError) as exc:  # type: ignore[attr-defined]  # not in an __all__
         raise _refused(repository, exc) from exc
     names = [sibling.rfilename for sibling in info.siblings or ()]
-    files = sorted(name for name in names if name.endswith(TABLES))
+    files = sorted(name for name in names if is_table(name))
     card: Mapping[str, Any] = info.card_data.to_dict() if info.card_data else {}
     configurations = [one for one in card.get("configs") or () if one.get("data_files")]
     config = parts[2] if len(parts) == 3 else None
@@ -77,7 +78,7 @@ def find_on_hub(dataset: str, name: str, *, revision: str) -> Corpus:
         training, held_out = split_files(within)
     if not training:
         raise BadParameter(
-            f'dataset="{dataset}" has no files for training that end in {", ".join(TABLES)}; see '
+            f'dataset="{dataset}" has no files for training that end in {ROW_FILES}; see '
             f"https://huggingface.co/datasets/{repository}/tree/main"
         )
 
@@ -120,7 +121,7 @@ def open_on_hub(
     *,
     seekable: bool,
     wait: Callable[[float], None] = time.sleep,
-) -> IO[bytes]:
+) -> io.BufferedReader:
     """Open a file of a `Corpus` for reading.
 
     Every read is a request of its own for a range of the file. One long response would be dropped:

@@ -1,8 +1,8 @@
 """Instructions and responses to packed sequences whose targets are the responses alone.
 
 Called by `sources` for fine-tuning recipes. A data set is a file of rows or a directory of them
-(.jsonl or .json, also gzipped, .parquet, .csv), hub:ORG/NAME[/CONFIG],
-or `python-docstrings`. A row has one of
+(see `stationmaster.domain.data_files`), hub:ORG/NAME[/CONFIG], or `python-docstrings`. A row has
+one of
 
     {"prompt", "response"}                             used word for word
     {"instruction", "output"}, optionally "input"      in the frame that Alpaca made usual
@@ -39,10 +39,11 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.training_config import LanguageTraining
+from stationmaster.domain.data_files import ROW_FILES, is_table
 from stationmaster.domain.errors import BadParameter
 from training.config import TrainerConfig
 from training.data import docstrings
-from training.data.corpus import HUB_PREFIX, TABLES, Corpus
+from training.data.corpus import HUB_PREFIX, Corpus
 from training.data.corpus_lookup import find_corpus
 from training.data.examples import Segment, read_examples
 from training.data.tokenizers import (
@@ -181,7 +182,7 @@ def _contents(dataset: str) -> str:
 
 def _find(dataset: str) -> Corpus:
     path = Path(dataset)
-    if path.is_file() and dataset.endswith(TABLES):
+    if path.is_file() and is_table(dataset):
         return Corpus(dataset=dataset, revision="", files=(dataset,), held_out=())
     if not path.is_dir() and not dataset.startswith(HUB_PREFIX):
         raise BadParameter(
@@ -190,11 +191,11 @@ def _find(dataset: str) -> Corpus:
             "node can read"
         )
     corpus = find_corpus(dataset)
-    strange = [file for file in corpus.files if not file.endswith(TABLES)]
+    strange = [file for file in corpus.files if not is_table(file)]
     if strange:
         raise BadParameter(
             f'dataset="{dataset}" holds {strange[0]}; expected files of rows, which end in '
-            f"{', '.join(sorted(TABLES))}"
+            f"{ROW_FILES}"
         )
     return corpus
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.training_config import LanguageTraining
+from stationmaster.domain.data_files import is_table
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, PermanentError
 from training.config import TrainerConfig
-from training.data.corpus import HUB_PREFIX, SHORT_NAMES, STREAM_PREFIX, TABLES, Corpus
+from training.data.corpus import HUB_PREFIX, SHORT_NAMES, STREAM_PREFIX, Corpus
 from training.data.corpus_lookup import find_corpus
 from training.data.corpus_reading import read_corpus
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
@@ -209,7 +210,7 @@ def _check_to_prepare(corpus: Corpus) -> None:
     num_bytes = sum(os.path.getsize(file) for file in corpus.files)
     if num_bytes > _LARGEST_TO_PREPARE_BYTES:
         advice = "pack it once with python -m training.pack and train on the result"
-        if all(file.endswith(TABLES) for file in corpus.files):
+        if all(map(is_table, corpus.files)):
             advice += f", or use dataset={STREAM_PREFIX}{corpus.dataset}"
         raise BadParameter(
             f'dataset="{corpus.dataset}" has {num_bytes / 2**30:.1f} GiB of text, too much to '
