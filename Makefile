@@ -16,7 +16,7 @@ INSTALL = @$(PYTHON) -m install --installer $(INSTALLER)
 setup:  ## everything that development needs
 	$(INSTALL) everything
 
-demo:  ## local mode with the page at http://127.0.0.1:8700; installs what local mode needs
+demo:  ## local mode with the page, whose address it prints; installs what local mode needs
 	$(INSTALL) local
 	@echo "Starting local mode; the first start takes a few seconds longer than later ones."
 	@$(BIN)/stationmaster local up --port $(PORT)

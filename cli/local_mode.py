@@ -40,7 +40,8 @@ def up(arguments: argparse.Namespace) -> int:
             if signals.asked():
                 return OK
             places = describe_endpoints(mode)
-            console.print(f"[bold]Stationmaster[/] is up: [link]{places.pop('page')}[/link]")
+            page = places.pop("page")
+            console.print(f"[bold]Stationmaster[/] is up: [link]{page}[/link]", soft_wrap=True)
             for name, place in places.items():
                 console.print(f"  {name:<13}{place}", highlight=False)
             for line in mode.left_out:

@@ -125,11 +125,17 @@ class LoopbackGuard:
         refusal = self._rule(seen)
         if refusal is None:
             await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await receive()
-            await send({"type": "websocket.close", "code": 1008, "reason": refusal[:120]})
         else:
-            await JSONResponse(_content(refusal), status_code=403)(scope, receive, send)
+            await refuse(refusal, scope, receive, send)
+
+
+async def refuse(refusal: str, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request with 403, and a socket by not opening it."""
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": 1008, "reason": refusal[:120]})
+    else:
+        await JSONResponse(_content(refusal), status_code=403)(scope, receive, send)
 
 
 class ProgramsOnlyHandler(BaseHTTPRequestHandler):

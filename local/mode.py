@@ -382,7 +382,7 @@ def describe_endpoints(mode: LocalMode) -> dict[str, Any]:
     """Addresses that a person may want to use beside the page."""
     assert mode.aws is not None
     return {
-        "page": mode.slack.url,
+        "page": mode.slack.page_url,
         "kubeconfig": str(mode.cluster.kubeconfig),
         "aws": mode.aws.url,
         "aws key": str(mode.options.state_dir / "aws.env"),

@@ -21,6 +21,7 @@ from local.slack.config import SlackAppConfig
 from local.slack.directory_methods import METHODS
 from local.slack.endpoint import Endpoint
 from local.slack.interactions import Interactions
+from local.slack.page_key import new_key
 from local.slack.rates import RateLimiter
 from local.slack.records import (
     ApiCall,
@@ -67,6 +68,7 @@ class LocalSlack:
     ) -> None:
         self._host_port = host_port
         self._url: str | None = None
+        self._page_key = new_key()
         self._endpoint = Endpoint(
             app=app,
             clock=clock,
@@ -98,6 +100,11 @@ class LocalSlack:
         return self._url
 
     @property
+    def page_url(self) -> str:
+        """What a person opens: the page's address with its key, which nobody else may see."""
+        return f"{self.url}/?key={self._page_key}"
+
+    @property
     def api_url(self) -> str:
         """What `WebClient(base_url=...)` takes."""
         return f"{self.url}/api/"
@@ -123,7 +130,10 @@ class LocalSlack:
             raise OSError(exc.errno, _bind_refusal(exc, self._host_port)) from exc
         self._url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         application = build_application(
-            endpoint=self._endpoint, api=self._api, interactions=self._interactions
+            endpoint=self._endpoint,
+            api=self._api,
+            interactions=self._interactions,
+            page_key=self._page_key,
         )
         config = uvicorn.Config(
             application,

@@ -22,6 +22,7 @@ from local.slack.errors import SlackRefusal
 from local.slack.file_methods import IMAGE_TYPES, receive_upload
 from local.slack.hooks import use_response_url
 from local.slack.interactions import Interactions
+from local.slack.page_key import PageKeyGuard
 from local.slack.page_routes import PageRoutes
 from local.slack.records import Json
 
@@ -67,7 +68,9 @@ _FILE_HEADERS = {
 }
 
 
-def build_application(*, endpoint: Endpoint, api: WebApi, interactions: Interactions) -> Starlette:
+def build_application(
+    *, endpoint: Endpoint, api: WebApi, interactions: Interactions, page_key: str
+) -> Starlette:
     """Return the ASGI application."""
     routes = _Routes(endpoint=endpoint, api=api)
     page = PageRoutes(endpoint=endpoint, interactions=interactions)
@@ -83,7 +86,10 @@ def build_application(*, endpoint: Endpoint, api: WebApi, interactions: Interact
             WebSocketRoute("/local/socket", page.socket),
             *page.routes(),
         ],
-        middleware=[Middleware(LoopbackGuard, rule=own_page_too)],
+        middleware=[
+            Middleware(LoopbackGuard, rule=own_page_too),
+            Middleware(PageKeyGuard, key=page_key),
+        ],
     )
 
 

@@ -299,7 +299,7 @@ def test_attack_on_a_careless_server_reads_it(stage: Stage) -> None:
 def test_own_page_works(stage: Stage) -> None:
     for host in ("127.0.0.1", "localhost"):
         page = stage.browser.new_page()
-        page.goto(stage.running.mode.slack.url.replace("127.0.0.1", host))
+        page.goto(stage.running.mode.slack.page_url.replace("127.0.0.1", host))
         expect(page.locator("[data-testid=app][data-connection=connected]")).to_be_visible()
         page.close()
 

@@ -24,7 +24,7 @@ def stage(tmp_path_factory, chromium):
         expect.set_options(timeout=PATIENCE_MS)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.set_default_timeout(PATIENCE_MS)
-        page.goto(running.mode.slack.url)
+        page.goto(running.mode.slack.page_url)
         expect(page.locator("[data-testid=app][data-connection=connected]")).to_be_visible()
         yield running, page
         browser.close()

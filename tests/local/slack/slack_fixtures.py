@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx
 from slack_bolt import App, BoltRequest
 from slack_sdk import WebClient
+from websockets.sync.client import ClientConnection, connect
 
 from local.slack import (
+    OPERATOR_ID,
     ArgumentHint,
     Choice,
     LocalSlack,
@@ -168,3 +171,15 @@ def wait_until(condition: Callable[[], Any], *, what: str, timeout_s: float = 18
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come within {timeout_s} s"
         time.sleep(0.02)
+
+
+def page_cookies(slack: LocalSlack) -> httpx.Cookies:
+    """What a browser has after it has opened the page's address."""
+    return httpx.get(slack.page_url).cookies
+
+
+def page_socket(slack: LocalSlack, user: str = OPERATOR_ID) -> ClientConnection:
+    """The page's socket, as the page opens it."""
+    cookies = "; ".join(f"{name}={value}" for name, value in page_cookies(slack).items())
+    address = f"{slack.url}/local/socket?user={user}".replace("http:", "ws:")
+    return connect(address, additional_headers={"Cookie": cookies})

@@ -23,12 +23,13 @@ from slack_fixtures import (
     http_app,
     local_slack,
     new_bolt_app,
+    page_cookies,
+    page_socket,
     wait_until,
     web_client,
 )
 from slack_sdk.errors import SlackApiError
 from slack_sdk.webhook import WebhookClient
-from websockets.sync.client import connect
 
 from local.slack import (
     APPROVER_ID,
@@ -415,11 +416,11 @@ def test_view_submission_shows_errors_then_closes() -> None:
         def submit(value: str) -> dict[str, Any]:
             field = {"count": {"type": "plain_text_input", "value": value}}
             fields = {"user": OPERATOR_ID, "view_id": opened[0], "values": {"nodes": field}}
-            return dict(httpx.post(f"{slack.url}/local/submit", json=fields).json())
+            address = f"{slack.url}/local/submit"
+            return dict(httpx.post(address, json=fields, cookies=page_cookies(slack)).json())
 
         slack.type_command("/train form")
-        address = f"{slack.url}/local/socket?user={OPERATOR_ID}".replace("http:", "ws:")
-        with connect(address) as page:
+        with page_socket(slack) as page:
             snapshot = json.loads(page.recv(timeout=1800))["payload"]
         opened += [view["id"] for view in snapshot["views"]]
         refused, accepted, again = submit("two"), submit("2"), submit("2")

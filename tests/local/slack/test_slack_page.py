@@ -133,7 +133,7 @@ def page(browser: Any, demo: Demo) -> Iterator[Any]:
             None if request.url.startswith(demo.slack.url) else elsewhere.append(request.url)
         ),
     )
-    opened.goto(demo.slack.url)
+    opened.goto(demo.slack.page_url)
     opened.wait_for_selector('[data-testid="app"][data-connection="connected"]')
     yield opened
     context.close()

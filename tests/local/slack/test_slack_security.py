@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from slack_fixtures import local_slack, web_client
+from slack_fixtures import local_slack, page_cookies, page_socket, web_client
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
@@ -25,8 +25,8 @@ def slack() -> Iterator[LocalSlack]:
         yield workspace
 
 
-def socket_url(slack: LocalSlack, user: str = OPERATOR_ID) -> str:
-    return f"{slack.url}/local/socket?user={user}".replace("http:", "ws:")
+def socket_url(slack: LocalSlack) -> str:
+    return f"{slack.url}/local/socket?user={OPERATOR_ID}".replace("http:", "ws:")
 
 
 @pytest.mark.parametrize("path", ["/", "/static/main.js", "/api/auth.test", "/files/F1/x.png"])
@@ -58,11 +58,11 @@ def test_embedding_by_another_site_is_refused_and_following_a_link_is_not(
             "Sec-Fetch-Mode": mode,
             "Sec-Fetch-Dest": dest,
         }
-        return httpx.get(f"{slack.url}/", headers=headers).status_code
+        return httpx.get(slack.page_url, headers=headers).status_code
 
     assert status("no-cors", "script") == 403
     assert status("navigate", "iframe") == 403
-    assert status("navigate", "document") == 200
+    assert status("navigate", "document") == 303
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,10 @@ def test_post_of_a_kind_that_any_form_can_send_is_refused(slack: LocalSlack, kin
     typed = {"user": OPERATOR_ID, "channel": TRAINING_CHANNEL_ID, "text": "typed by nobody"}
 
     answer = httpx.post(
-        f"{slack.url}/local/send", content=json.dumps(typed), headers={"Content-Type": kind}
+        f"{slack.url}/local/send",
+        content=json.dumps(typed),
+        headers={"Content-Type": kind},
+        cookies=page_cookies(slack),
     )
 
     assert answer.status_code == 415
@@ -97,8 +100,27 @@ def test_socket_from_elsewhere_is_refused(slack: LocalSlack, headers: dict[str, 
     assert refused.value.response.status_code == 403
 
 
+@pytest.mark.parametrize("cookie", ["", "stationmaster-page-{port}=guessed"])
+def test_page_without_its_key_shows_and_does_nothing(slack: LocalSlack, cookie: str) -> None:
+    """Any user of the machine reaches the port, and command= may run a shell as its owner."""
+    headers = {"Cookie": cookie.format(port=slack.url.rpartition(":")[2])} if cookie else {}
+    typed = {"user": OPERATOR_ID, "channel": TRAINING_CHANNEL_ID, "text": "typed by a stranger"}
+
+    answers = [
+        httpx.post(f"{slack.url}/local/send", json=typed, headers=headers),
+        *(httpx.get(f"{slack.url}{path}", headers=headers) for path in ("/", "/?key=", "/?key=a")),
+    ]
+    with pytest.raises(InvalidStatus) as refused:
+        connect(socket_url(slack), additional_headers=headers)
+
+    assert refused.value.response.status_code == 403
+    for answer in answers:
+        assert (answer.status_code, "needs its key" in answer.json()["error"]) == (403, True)
+    assert "typed by a stranger" not in [message.text for message in slack.messages()]
+
+
 def test_page_allows_nothing_from_elsewhere(slack: LocalSlack) -> None:
-    page = httpx.get(f"{slack.url}/")
+    page = httpx.get(slack.page_url, follow_redirects=True)
 
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -158,7 +180,7 @@ def test_port_of_the_privileged_says_so() -> None:
 
 
 def test_socket_sends_a_snapshot_then_changes(slack: LocalSlack) -> None:
-    with connect(socket_url(slack)) as page:
+    with page_socket(slack) as page:
         snapshot = json.loads(page.recv(timeout=1800))
         ts = web_client(slack).chat_postMessage(channel=TRAINING_CHANNEL_ID, text="live")["ts"]
         kinds = [json.loads(page.recv(timeout=1800)) for _ in range(2)]
@@ -170,7 +192,7 @@ def test_socket_sends_a_snapshot_then_changes(slack: LocalSlack) -> None:
 
 
 def test_socket_never_shows_an_ephemeral_to_somebody_else(slack: LocalSlack) -> None:
-    with connect(socket_url(slack, "U000APPROVER")) as page:
+    with page_socket(slack, "U000APPROVER") as page:
         page.recv(timeout=1800)
         client = web_client(slack)
         client.chat_postEphemeral(channel=TRAINING_CHANNEL_ID, user=OPERATOR_ID, text="secret")
@@ -180,6 +202,6 @@ def test_socket_never_shows_an_ephemeral_to_somebody_else(slack: LocalSlack) -> 
             received.append(str(page.recv(timeout=1800)))
 
     assert not any('"secret"' in text and '"message"' in text[:20] for text in received)
-    with connect(socket_url(slack, "U000APPROVER")) as page:
+    with page_socket(slack, "U000APPROVER") as page:
         messages = json.loads(page.recv(timeout=1800))["payload"]["messages"]
     assert "secret" not in [message["text"] for message in messages]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from slack_fixtures import BOT_TOKEN, local_slack, web_client
+from slack_fixtures import BOT_TOKEN, local_slack, page_cookies, web_client
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError
 
@@ -155,6 +155,7 @@ def test_update_of_unknown_or_foreign_message_is_refused(
 ) -> None:
     httpx.post(
         f"{slack.url}/local/send",
+        cookies=page_cookies(slack),
         json={"user": OPERATOR_ID, "channel": TRAINING_CHANNEL_ID, "text": "mine"},
     )
     [foreign] = slack.messages()
@@ -301,7 +302,9 @@ def test_permalink_leads_to_the_page(slack: LocalSlack, client: WebClient) -> No
     link = client.chat_getPermalink(channel=TRAINING_CHANNEL_ID, message_ts=ts)["permalink"]
 
     assert link == f"{slack.url}/archives/{TRAINING_CHANNEL_ID}/p{ts.replace('.', '')}"
-    assert httpx.get(link).headers["content-type"].startswith("text/html")
+    assert (
+        httpx.get(link, cookies=page_cookies(slack)).headers["content-type"].startswith("text/html")
+    )
 
 
 def test_directory_methods_answer_as_the_sdk_expects(client: WebClient) -> None:
