@@ -67,6 +67,7 @@ class WorkflowStack(cdk.Stack):
                 key=data.key,
                 dataset_bucket_arns=dataset_bucket_arns,
                 dataset_key_arns=config.dataset_key_arns,
+                eks_clusters=config.eks_clusters,
                 has_metrics=config.gpu_metrics,
             ),
             dataset_bucket_arns=dataset_bucket_arns,

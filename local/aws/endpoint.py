@@ -215,12 +215,13 @@ class LocalAws:
 
     def pod_key(self, namespace: str, service_account: str) -> dict[str, str]:
         """Return the variables with the key of a pod's role; none without a Pod Identity."""
-        role_arn = "" if self._eks is None else self._eks.role_of(namespace, service_account)
-        principal = self.identities.of_role(role_arn)
-        if principal is None:
+        role_arn, tags = "", dict[str, str]()
+        if self._eks is not None:
+            role_arn, tags = self._eks.session_of(namespace, service_account)
+        key = self.identities.assume(role_arn, service="pods.eks.amazonaws.com", tags=tags)
+        if key is None:
             return {}
-        values = (principal.key.key_id, principal.key.secret, "local")
-        return dict(zip(self.KEY_VARIABLES, values, strict=True))
+        return dict(zip(self.KEY_VARIABLES, (key.key_id, key.secret, "local"), strict=True))
 
     def client(self, service: str) -> Any:
         """Return a boto3 client on this endpoint, the same one each time."""

@@ -17,7 +17,15 @@ from stacks.acknowledgements import accept, accept_wildcard
 from stacks.constructs.statements import LISTING
 from stationmaster.domain.bus import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import cluster_name, metrics_log_group
+from stationmaster.domain.names import (
+    FSX_CSI_ACCOUNT,
+    METRICS_ACCOUNT,
+    RELAY,
+    SAVER,
+    STAGER,
+    cluster_name,
+    metrics_log_group,
+)
 from stationmaster.domain.results import results_prefix
 
 
@@ -34,9 +42,12 @@ class ClusterRoles(Construct):
         key: kms.IKey,
         dataset_bucket_arns: Sequence[str] = (),
         dataset_key_arns: Sequence[str] = (),
+        eks_clusters: Sequence[str] = (),
         has_metrics: bool = False,
     ) -> None:
+        """`eks_clusters` are the names of those of others in which pods of runs take roles on."""
         super().__init__(scope, construct_id)
+        self._guest_of = eks_clusters
         self.metrics = self._metrics() if has_metrics else None
         self.cluster = self._managed("Cluster", "eks.amazonaws.com", ["AmazonEKSClusterPolicy"])
         self.nodes = self._managed(
@@ -48,7 +59,7 @@ class ClusterRoles(Construct):
                 "AmazonEC2ContainerRegistryPullOnly",
             ],
         )
-        self.relay = self._pod_role("Relay")
+        self.relay = self._pod_role("Relay", RELAY)
         self.relay.add_to_policy(
             iam.PolicyStatement(
                 actions=["events:PutEvents"],
@@ -63,7 +74,7 @@ class ClusterRoles(Construct):
         )
         self.saver = self._saver(artifacts_arn, key)
         self.stager = self._stager(artifacts_arn, key, dataset_bucket_arns, dataset_key_arns)
-        self.fsx_csi = self._pod_role("FsxCsi")
+        self.fsx_csi = self._pod_role("FsxCsi", FSX_CSI_ACCOUNT)
         # Volumes are static: the driver mounts what exists, and neither creates nor deletes.
         self.fsx_csi.add_to_policy(
             iam.PolicyStatement(actions=["fsx:DescribeFileSystems"], resources=["*"])
@@ -89,7 +100,7 @@ class ClusterRoles(Construct):
 
     def _saver(self, artifacts_arn: str, key: kms.IKey) -> iam.Role:
         """May add and read results, and look for parts of an earlier try; deletes nothing."""
-        role = self._pod_role("Saver")
+        role = self._pod_role("Saver", SAVER)
         results = f"{artifacts_arn}/{results_prefix(RunId('*'))}*"
         role.add_to_policy(
             iam.PolicyStatement(
@@ -127,7 +138,7 @@ class ClusterRoles(Construct):
         key_arns: Sequence[str],
     ) -> iam.Role:
         """May read what runs have left, and the buckets of data that the deployment names."""
-        role = self._pod_role("Stager")
+        role = self._pod_role("Stager", STAGER)
         results = f"{artifacts_arn}/{results_prefix(RunId('*'))}*"
         role.add_to_policy(iam.PolicyStatement(actions=["s3:GetObject"], resources=[results]))
         role.add_to_policy(
@@ -170,7 +181,7 @@ class ClusterRoles(Construct):
         Source: AWS managed policy CloudWatchAgentServerPolicy, without its rights on all log
         groups, on X-Ray and on parameters.
         """
-        role = self._pod_role("Metrics")
+        role = self._pod_role("Metrics", METRICS_ACCOUNT)
         groups = cdk.Stack.of(self).format_arn(
             service="logs",
             resource="log-group",
@@ -197,17 +208,20 @@ class ClusterRoles(Construct):
         accept_wildcard(role, "*", LISTING)
         return role
 
-    def _pod_role(self, name: str) -> iam.Role:
-        """A role for EKS Pod Identity, of this account's Stationmaster clusters only."""
-        stack = cdk.Stack.of(self)
-        clusters = stack.format_arn(
-            service="eks", resource="cluster", resource_name=cluster_name("*")
-        )
+    def _pod_role(self, name: str, account: str) -> iam.Role:
+        """A role for EKS Pod Identity: of one service account, in clusters that runs may use.
+
+        Pod Identity says where a pod is by the tags of its session, and by no source ARN.
+        Source: EKS user guide, "Create IAM role with trust policy required by EKS Pod Identity".
+        """
         principal = iam.ServicePrincipal(
             "pods.eks.amazonaws.com",
             conditions={
-                "StringEquals": {"aws:SourceAccount": stack.account},
-                "ArnLike": {"aws:SourceArn": clusters},
+                "StringEquals": {"aws:SourceAccount": cdk.Stack.of(self).account},
+                "StringLike": {
+                    "aws:RequestTag/eks-cluster-name": [cluster_name("*"), *self._guest_of],
+                    "aws:RequestTag/kubernetes-service-account": account,
+                },
             },
         )
         return iam.Role(self, name, assumed_by=iam.SessionTagsPrincipal(principal))

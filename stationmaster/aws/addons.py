@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict
 from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_existing
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
+    FSX_CSI_ACCOUNT,
     FSX_CSI_ADDON,
+    METRICS_ACCOUNT,
     METRICS_ADDON,
     NODE_MONITORING_ADDON,
     cluster_name,
@@ -63,8 +65,8 @@ class Addons:
         self._deployment = settings.deployment
         # Which AWS role the service account of an add-on's pods has.
         self._roles = {
-            FSX_CSI_ADDON: ("fsx-csi-controller-sa", settings.fsx_csi_role_arn),
-            METRICS_ADDON: ("cloudwatch-agent", settings.metrics_role_arn),
+            FSX_CSI_ADDON: (FSX_CSI_ACCOUNT, settings.fsx_csi_role_arn),
+            METRICS_ADDON: (METRICS_ACCOUNT, settings.metrics_role_arn),
         }
         self._configuration = {METRICS_ADDON: json.dumps(_METRICS_ONLY)}
 

@@ -56,6 +56,9 @@ FSX_CSI_ADDON: Final = "aws-fsx-csi-driver"
 NODE_MONITORING_ADDON: Final = "eks-node-monitoring-agent"
 # CloudWatch's agent, with NVIDIA's DCGM exporter on nodes with GPUs.
 METRICS_ADDON: Final = "amazon-cloudwatch-observability"
+# Service accounts, as the add-ons of FSx and of metrics name them.
+FSX_CSI_ACCOUNT: Final = "fsx-csi-controller-sa"
+METRICS_ACCOUNT: Final = "cloudwatch-agent"
 
 # Where the run's file system is mounted in every pod that needs it.
 SHARED_MOUNT: Final = "/fsx"

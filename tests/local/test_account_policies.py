@@ -40,6 +40,34 @@ def test_every_function_and_pod_acts_with_a_role_of_its_own(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("changes", "is_trusted"),
+    [
+        ({}, True),
+        ({"eks-cluster-name": "team-gpu"}, True),
+        ({"eks-cluster-name": "somebody-elses"}, False),
+        ({"kubernetes-service-account": "default"}, False),
+    ],
+)
+def test_role_trusts_its_own_account_in_own_and_configured_clusters(
+    tmp_path: Path, changes: dict[str, str], is_trusted: bool
+) -> None:
+    """A guest's pods take their roles on as those of the product's own clusters do."""
+    text = committed_policies(REPOSITORY).replace("${eks-cluster}", "team-gpu")
+    identities = account(tmp_path, text).identities
+    tags = {
+        "eks-cluster-name": "stationmaster-tiny-llama-b0e1c64b",
+        "kubernetes-service-account": "stationmaster-relay",
+    } | changes
+
+    key = identities.assume(
+        identities.named("relay").role_arn, service="pods.eks.amazonaws.com", tags=tags
+    )
+
+    assert (key is not None) == is_trusted
+    assert key is None or getattr(identities.of_key(key.key_id), "name", "") == "relay"
+
+
+@pytest.mark.parametrize(
     ("role", "check", "expected"),
     [
         ("prepare-run", Check("dynamodb:PutItem", TABLE), "allowed"),

@@ -445,11 +445,16 @@ def test_buckets_that_may_be_linked_are_among_those_that_may_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "prefix",
-    ["ClusterRolesRelay", "ClusterRolesSaver", "ClusterRolesStager", "ClusterRolesFsxCsi"],
+    ("prefix", "account"),
+    [
+        ("ClusterRolesRelay", "stationmaster-relay"),
+        ("ClusterRolesSaver", "stationmaster-saver"),
+        ("ClusterRolesStager", "stationmaster-stager"),
+        ("ClusterRolesFsxCsi", "fsx-csi-controller-sa"),
+    ],
 )
-def test_pod_role_trusts_pods_of_our_clusters_only(
-    prefix: str, resources: dict[str, Resource]
+def test_pod_role_trusts_one_account_of_the_clusters_that_runs_may_use(
+    prefix: str, account: str, resources: dict[str, Resource]
 ) -> None:
     _, role = role_named(resources, prefix)
     trust = role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
@@ -458,9 +463,14 @@ def test_pod_role_trusts_pods_of_our_clusters_only(
     assert actions == {"sts:AssumeRole", "sts:TagSession"}
     for statement in trust:
         assert statement["Principal"] == {"Service": "pods.eks.amazonaws.com"}
-        condition = statement["Condition"]
-        assert condition["StringEquals"]["aws:SourceAccount"] == {"Ref": "AWS::AccountId"}
-        assert text_of(condition["ArnLike"]["aws:SourceArn"]).endswith(":cluster/stationmaster-*")
+        # Pod Identity sends no aws:SourceArn: a condition on it trusts nobody.
+        assert statement["Condition"] == {
+            "StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}},
+            "StringLike": {
+                "aws:RequestTag/eks-cluster-name": ["stationmaster-*"],
+                "aws:RequestTag/kubernetes-service-account": account,
+            },
+        }
 
 
 def test_node_role_holds_what_al2023_nodes_need(resources: dict[str, Resource]) -> None:

@@ -8,11 +8,12 @@ so that a test can tell what a grant is needed for.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +22,17 @@ from local.aws.iam.account import Account
 from local.aws.iam.needs import Parameters, checks_of
 from local.aws.iam.on_behalf import LINKING, ON_BEHALF, PASSED
 from local.aws.iam.parameters import parameters_of
-from local.aws.iam.policies import Check, Decision, Statement, decide, read_statement
+from local.aws.iam.policies import (
+    PRINCIPAL_TAG,
+    Check,
+    Decision,
+    Statement,
+    decide,
+    read_statement,
+)
 from local.aws.services.wire import ApiRequest
+
+logger = logging.getLogger(__name__)
 
 # Error codes by protocol; "" is for every protocol that is not listed.
 # Source: "Common Errors" of the service's API reference; for EC2 "Error codes for the Amazon EC2
@@ -35,6 +45,8 @@ _CODES: Final = {
 }
 # A run makes some 400 different checks; a local mode that stays up for days remembers no more.
 MOST_ASKED: Final = 10_000
+# Of roles that pods take on; a run has one of its own.
+_MOST_SESSIONS: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,9 @@ class Principal:
     trusted: frozenset[str]
     """The services that may take the role on."""
     key: AccessKey
+    trust: tuple[Statement, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """What conditions and policy variables know of a session: aws:PrincipalTag/NAME -> value."""
 
     @property
     def session_arn(self) -> str:
@@ -94,6 +109,7 @@ class Identities:
         self._most_asked = most_asked
         self._by_name: dict[str, Principal] = {}
         self._of_functions: dict[str, str] = {}
+        self._sessions: dict[tuple[str, frozenset[tuple[str, str]]], AccessKey] = {}
         self._asked: set[tuple[str, str, str, frozenset[tuple[str, str]], bool]] = set()
         self._guard = threading.Lock()
 
@@ -119,6 +135,7 @@ class Identities:
             statements=tuple(read_statement(each, values) for each in role["statements"]),
             trusted=frozenset(_services(role["trust"])),
             key=AccessKey.new(),
+            trust=tuple(trust),
         )
         with self._guard:
             self._by_name[name] = made
@@ -145,7 +162,34 @@ class Identities:
 
     def of_key(self, key_id: str) -> Principal | None:
         """Whose key it is, None for the owner's and for one that nobody has."""
+        with self._guard:
+            sessions = list(self._sessions.items())
+        for (name, tags), key in sessions:
+            if key.key_id == key_id:
+                known = {f"{PRINCIPAL_TAG}{tag}": value for tag, value in tags}
+                return replace(self.named(name), key=key, tags=known)
         return next((each for each in self._all() if each.key.key_id == key_id), None)
+
+    def assume(self, role_arn: str, *, service: str, tags: Mapping[str, str]) -> AccessKey | None:
+        """The key of a session of a role, for a service; None where the role's trust refuses it.
+
+        Source: EKS user guide, "Create IAM role with trust policy required by EKS Pod Identity":
+        the service takes the role on and tags the session.
+        """
+        role = self.of_role(role_arn)
+        context = {f"aws:RequestTag/{tag}": value for tag, value in tags.items()}
+        context["aws:SourceAccount"] = self.account.account_id
+        if role is None or service not in role.trusted:
+            return None
+        for action in ("sts:AssumeRole", "sts:TagSession"):
+            if decide(role.trust, Check(action, context=context)) is not Decision.ALLOWED:
+                logger.warning("a role's trust refuses a pod", extra={"role": role_arn, **tags})
+                return None
+        with self._guard:
+            while len(self._sessions) >= _MOST_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
+            session = (role.name, frozenset(tags.items()))
+            return self._sessions.setdefault(session, AccessKey.new())
 
     def of_function(self, function: str) -> Principal | None:
         """The role of a Lambda function, None when it has none."""
@@ -238,6 +282,7 @@ class Identities:
         return None
 
     def _refusal(self, principal: Principal, check: Check, protocol: str) -> Refusal | None:
+        check = replace(check, context={**check.context, **principal.tags})
         context = frozenset(check.context.items())
         with self._guard:
             if len(self._asked) < self._most_asked:

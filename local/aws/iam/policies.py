@@ -1,4 +1,4 @@
-"""Identity policies: statements are read once, and decide about single checks.
+"""Identity and trust policies: statements are read once, and decide about single checks.
 
 Used by `identities`. What is not known here - an operator, a condition key, an element of a
 statement - is refused when a policy is read, never ignored when it is evaluated.
@@ -36,7 +36,9 @@ _KEYS: Final = frozenset(
         "s3:prefix",
     }
 )
-_KEY_FAMILIES: Final = (_RESOURCE_TAG, "aws:RequestTag/")
+# Of a session; the one kind of policy variable that is known here, as ${aws:PrincipalTag/NAME}.
+PRINCIPAL_TAG: Final = "aws:PrincipalTag/"
+_KEY_FAMILIES: Final = (_RESOURCE_TAG, "aws:RequestTag/", PRINCIPAL_TAG)
 
 
 class PolicyError(ValueError):
@@ -78,7 +80,7 @@ class Condition:
         if self.operator == "Null":
             return (found is None) == (self.values[0].lower() == "true")
         return found is not None and any(
-            _OPERATORS[self.operator](value, found) for value in self.values
+            _OPERATORS[self.operator](_filled(value, check), found) for value in self.values
         )
 
 
@@ -95,7 +97,9 @@ class Statement:
         """Whether action, resource and conditions fit."""
         return (
             any(_like(pattern.lower(), check.action.lower()) for pattern in self.actions)
-            and any(_arn_like(pattern, check.resource) for pattern in self.resources)
+            and any(
+                _arn_like(_filled(pattern, check), check.resource) for pattern in self.resources
+            )
             and all(condition.holds(check) for condition in self.conditions)
         )
 
@@ -117,7 +121,7 @@ def decide(statements: Iterable[Statement], check: Check) -> Decision:
 
 
 def read_statement(document: Mapping[str, Any], values: Mapping[str, str]) -> Statement:
-    """A statement of a policy document, with each ${name} replaced.
+    """A statement of a policy document, with each ${name} replaced but for policy variables.
 
     Raises:
         PolicyError: it has an element, an operator, a key or a name that is not known.
@@ -169,6 +173,8 @@ def replaced(text: str, values: Mapping[str, str]) -> str:
     """
 
     def value(match: re.Match[str]) -> str:
+        if match[1].startswith(PRINCIPAL_TAG):
+            return match[0]
         if match[1] not in values:
             raise PolicyError(
                 f"the policies name ${{{match[1]}}}, for which local mode has no value; add it to "
@@ -177,6 +183,13 @@ def replaced(text: str, values: Mapping[str, str]) -> str:
         return values[match[1]]
 
     return _PLACEHOLDER.sub(value, text)
+
+
+def _filled(text: str, check: Check) -> str:
+    """The text with its policy variables; one that the request does not have fits nothing."""
+    if "${" not in text:
+        return text
+    return _PLACEHOLDER.sub(lambda match: check.context.get(match[1], match[0]), text)
 
 
 @lru_cache(maxsize=4096)

@@ -219,14 +219,23 @@ class InsideCluster(NativeService):
         held[association["associationId"]] = association
         return {"association": association}
 
-    def role_of(self, namespace: str, service_account: str) -> str:
-        """Return the ARN of the role that pods of a service account have, "" for none."""
+    def session_of(self, namespace: str, service_account: str) -> tuple[str, dict[str, str]]:
+        """Return the ARN of the role of a service account's pods, "" for none, and its tags.
+
+        The tags of the one pod, its name and uid, are left out.
+        Source: EKS user guide, "Grant Pods access to AWS resources based on tags".
+        """
         with self.emulation.locks["eks"]:
             for cluster in self.clusters.values():
                 for held in cluster.pod_identities.values():
                     if (held["namespace"], held["serviceAccount"]) == (namespace, service_account):
-                        return str(held["roleArn"])
-        return ""
+                        return held["roleArn"], {
+                            "eks-cluster-arn": cluster.described["arn"],
+                            "eks-cluster-name": held["clusterName"],
+                            "kubernetes-namespace": namespace,
+                            "kubernetes-service-account": service_account,
+                        }
+        return "", {}
 
     def describe_pod_identity_association(self, params: dict[str, Any]) -> dict[str, Any]:
         """Return one association."""

@@ -49,6 +49,17 @@ def decided(check: Check, *documents: dict[str, Any]) -> Decision:
             Check("eks:DeleteCluster", CLUSTER, {"aws:ResourceTag/team": "b"}),
             Decision.NOT_ALLOWED,
         ),
+        # A policy variable is what the session's tag says; without the tag it fits nothing.
+        (
+            {"Resource": CLUSTER.replace("-a", "-${aws:PrincipalTag/team}")},
+            Check("eks:DeleteCluster", CLUSTER, {"aws:PrincipalTag/team": "a"}),
+            Decision.ALLOWED,
+        ),
+        (
+            {"Resource": CLUSTER.replace("-a", "-${aws:PrincipalTag/team}")},
+            Check("eks:DeleteCluster", CLUSTER),
+            Decision.NOT_ALLOWED,
+        ),
         # AWS says that a resource is not there before it asks for its tags.
         (
             {"Condition": {"StringLike": {"aws:ResourceTag/team": "a*"}}},
@@ -91,7 +102,7 @@ def test_explicit_deny_outweighs_every_allow() -> None:
     [
         ({"NotAction": "eks:*"}, "NotAction"),
         ({"Condition": {"DateLessThan": {"aws:CurrentTime": "2026"}}}, "DateLessThan"),
-        ({"Condition": {"StringEquals": {"aws:PrincipalTag/team": "a"}}}, "aws:PrincipalTag/team"),
+        ({"Condition": {"StringEquals": {"aws:PrincipalOrgID": "a"}}}, "aws:PrincipalOrgID"),
         ({"Resource": "${nowhere/Table.Arn}"}, "nowhere/Table.Arn"),
     ],
 )
