@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
@@ -259,6 +261,24 @@ class StageConfig(BaseModel):
                 "them there as well"
             )
         return self
+
+
+def read_context(path: Path) -> dict[str, Any]:
+    """The context in a cdk.json, as the CDK's command line finds it; empty without that file.
+
+    Raises:
+        ValueError: one sentence that says what was expected.
+    """
+    try:
+        written = json.loads(path.read_text())
+        context = written.get("context", {})
+        if not isinstance(context, dict):
+            raise TypeError
+    except FileNotFoundError:
+        return {}
+    except (ValueError, AttributeError, TypeError):
+        raise ValueError(f'{path} is not read: expected JSON, {{"context": {{...}}}}') from None
+    return context
 
 
 def read_config(context: Mapping[str, Any] | None) -> StageConfig:

@@ -49,7 +49,7 @@ def functions_group(scope: Construct, construct_id: str, *, vpc_id: str) -> ec2.
     group = ec2.CfnSecurityGroup(
         scope,
         construct_id,
-        group_description="Stationmaster's functions and the Kubernetes APIs that they call",
+        group_description="Functions of Stationmaster and the Kubernetes APIs that they call",
         vpc_id=vpc_id,
         security_group_egress=[
             ec2.CfnSecurityGroup.EgressProperty(

@@ -4,8 +4,9 @@ One process makes it, once for all workers: most of a synthesis is what Node has
 
     main/            the assembly of app.py as it is
     existing/        the same with the context EXISTING
-    refused.txt      why app.py ended with a queue, open to plain HTTP, in place of our stacks
-    networks.json    the resources of a network alone, by its zones' letters
+    private/         the same with the context PRIVATE
+    networks/        a network alone: ZONES.template.json, by its zones' letters
+    refused.json     why app.py ended with a stack of REFUSED in place of ours, by its name
     generated.json   the text of each committed file that `stacks.generate` writes, by its path
 """
 
@@ -31,6 +32,18 @@ EXISTING: Final[Mapping[str, Any]] = {
     "node_repair": True,
     "more_images": ["torchtitan", "nemo", "cpu", "nemo", "megatron"],
 }
+PRIVATE: Final[Mapping[str, Any]] = {
+    "public_api": False,
+    "zones": [f"us-west-2{letter}" for letter in "abcd"],
+    "interface_endpoints": ["ecr.api", "ecr.dkr", "sts"],
+    "alarm_emails": ["ops@example.com"],
+    "dataset_buckets": ["research-data"],
+    "linked_buckets": ["research-data"],
+    "dataset_key_arns": ["arn:aws:kms:us-west-2:123456789012:key/0a1b2c3d"],
+    "eks_clusters": ["team-gpu"],
+    "trace_functions": False,
+}
+VARIANTS: Final = ("main", "existing", "private", "networks")
 ZONES: Final = ("bd", "abc", "abcdef")
 
 
@@ -41,9 +54,12 @@ def main(folder: Path) -> None:
 
     _run_app(folder / "main", {})
     _run_app(folder / "existing", {"stationmaster": EXISTING})
-    (folder / "refused.txt").write_text(_refusal(folder / "refused"))
-    networks = {zones: _network(zones) for zones in ZONES}
-    (folder / "networks.json").write_text(json.dumps(networks))
+    _run_app(folder / "private", {"stationmaster": PRIVATE})
+    (folder / "networks").mkdir()
+    for zones in ZONES:
+        (folder / "networks" / f"{zones}.template.json").write_text(json.dumps(_network(zones)))
+    refused = {name: _refusal(folder / "refused", name) for name in ("queue", "group")}
+    (folder / "refused.json").write_text(json.dumps(refused))
     (folder / "generated.json").write_text(json.dumps(definitions()))
 
 
@@ -61,17 +77,22 @@ def _run_app(folder: Path, context: Mapping[str, Any]) -> None:
         runpy.run_path(str(ROOT / "app.py"))
 
 
-def _refusal(folder: Path) -> str:
+def _refusal(folder: Path, careless: str) -> str:
     """What the CDK says and reports; nothing where it does not refuse."""
     import aws_cdk as cdk
+    from aws_cdk import aws_ec2 as ec2
     from aws_cdk import aws_sqs as sqs
 
     from stacks import application
 
-    def add_queue(app: cdk.App, _config: object) -> None:
-        sqs.Queue(cdk.Stack(app, "Careless"), "Queue")
+    def add_one(app: cdk.App, _config: object) -> None:
+        stack = cdk.Stack(app, "Careless")
+        if careless == "queue":  # open to plain HTTP
+            sqs.Queue(stack, "Queue")
+        else:  # EC2 takes no apostrophe
+            ec2.CfnSecurityGroup(stack, "Group", group_description="it's closed", vpc_id=EXISTING["vpc_id"])
 
-    with mock.patch.object(application, "add_stacks", add_queue):
+    with mock.patch.object(application, "add_stacks", add_one):
         try:
             _run_app(folder, {})
         except RuntimeError as error:
@@ -91,9 +112,8 @@ def _network(zones: str) -> dict[str, Any]:
     }
     app = cdk.App()
     stack = NetworkStack(app, "network", config=read_config(context))
-    template = app.synth().get_stack_artifact(stack.artifact_id).template
-    resources: dict[str, Any] = template["Resources"]
-    return resources
+    template: dict[str, Any] = app.synth().get_stack_artifact(stack.artifact_id).template
+    return template
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from infra_templates import (
 from syntheses import EXISTING
 
 from lambdas.registry import FUNCTIONS, Permission
-from stacks.config import StageConfig, read_config
+from stacks.config import StageConfig, read_config, read_context
 from stacks.node import use_packaged_node
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_IMAGES
 from stationmaster.settings import PREFIX
@@ -257,15 +257,21 @@ def test_half_a_network_is_refused_in_a_sentence(context: dict[str, Any], said: 
     assert "\n" not in str(caught.value)
 
 
-def test_refusal_ends_the_synthesis_without_a_traceback(tmp_path: Path) -> None:
-    """By app.py in a process of its own, with its context as the CDK's command line gives it."""
+@pytest.mark.parametrize("reader", ["make synth", "cdk"])
+def test_refusal_ends_the_synthesis_without_a_traceback(reader: str, tmp_path: Path) -> None:
+    """By app.py in a process of its own, where cdk.json says it and where the CDK hands it over."""
     context = json.dumps({"stationmaster": {"vpc_id": VPC}})
     use_packaged_node()
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    if reader == "cdk":
+        environment["CDK_CONTEXT_JSON"] = context
+    else:
+        (tmp_path / "cdk.json").write_text(f'{{"context": {context}}}')
 
     finished = subprocess.run(
         [sys.executable, str(ROOT / "app.py")],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "CDK_CONTEXT_JSON": context},
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
@@ -275,6 +281,15 @@ def test_refusal_ends_the_synthesis_without_a_traceback(tmp_path: Path) -> None:
     assert finished.stderr.strip().splitlines()[-1].startswith("cdk.json, object stationmaster: ")
     assert "Traceback" not in finished.stderr
     assert not (tmp_path / "cdk.out").exists() or not list((tmp_path / "cdk.out").glob("*.json"))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"context": []}'])
+def test_unreadable_cdk_json_is_refused_in_a_sentence(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "cdk.json"
+    path.write_text(text)
+
+    with pytest.raises(ValueError, match=r"cdk\.json is not read: expected JSON"):
+        read_context(path)
 
 
 def test_configuration_may_be_left_out() -> None:

@@ -25,7 +25,8 @@ def subnets(resources: dict[str, Resource], kind: str) -> dict[str, ipaddress.IP
 def test_network_has_the_zones_that_are_named(letters: str, mask: int, syntheses: Path) -> None:
     zones = [f"us-west-2{letter}" for letter in letters]
 
-    made = json.loads((syntheses / "networks.json").read_text())[letters]
+    template = json.loads((syntheses / "networks" / f"{letters}.template.json").read_text())
+    made = template["Resources"]
 
     private, public = subnets(made, "Private"), subnets(made, "Public")
     assert list(private) == list(public) == zones
