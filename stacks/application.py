@@ -23,6 +23,7 @@ def add_stacks(app: cdk.App, config: StageConfig) -> None:
     workflow = WorkflowStack(
         app, f"{prefix}-workflow", config=config, network=network, data=data, images=images
     )
+    workflow.add_stack_dependency(images)  # which it knows by names only
     bot = BotStack(app, f"{prefix}-bot", config=config, data=data, workflow=workflow)
     ObservabilityStack(
         app,

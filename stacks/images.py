@@ -17,7 +17,6 @@ from constructs import Construct
 from stacks.acknowledgements import accept, accept_wildcard
 from stacks.config import StageConfig
 from stacks.packages import ROOT
-from stationmaster.domain.catalogue.recipes import FRAMEWORK_IMAGES
 
 # What the Dockerfiles copy, and the script; everything else of the repository stays at home.
 BUILT_FROM: Final = (
@@ -34,8 +33,6 @@ BUILT_FROM: Final = (
 
 # What every deployment takes; `more_images` of its configuration are built besides.
 NEEDED: Final = ("training", "relay")
-# Those of them that recipes of other frameworks run in; the setting NAME_image has its address.
-FRAMEWORKS: Final = frozenset(FRAMEWORK_IMAGES.values())
 
 
 class ImagesStack(cdk.Stack):
@@ -48,13 +45,11 @@ class ImagesStack(cdk.Stack):
         # Each once, in an order that the configuration's does not change.
         images = (*NEEDED, *sorted(set(config.more_images)))
         repositories = {image: self._repository(image, config) for image in images}
-        self.training_image, self.relay_image = (
-            repositories[image].repository_uri_for_tag(config.image_tag) for image in NEEDED
-        )
-        self.framework_images = {
-            image: repositories[image].repository_uri_for_tag(config.image_tag)
+        # By name: a reference would be an export, and keep the repository from going again.
+        self.registry = f"{cdk.Aws.ACCOUNT_ID}.dkr.ecr.{cdk.Aws.REGION}.{cdk.Aws.URL_SUFFIX}"
+        self.built = {
+            image: f"{self.registry}/{config.deployment}/{image}:{config.image_tag}"
             for image in images
-            if image in FRAMEWORKS
         }
         self._add_builder(config, repositories)
 
@@ -72,8 +67,7 @@ class ImagesStack(cdk.Stack):
             retention=logs.RetentionDays.ONE_MONTH,
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
-        registry = f"{self.account}.dkr.ecr.{self.region}.{self.url_suffix}"
-        names = " ".join(repositories)
+        command = f"bash container/build.sh {config.image_tag} {self.registry}"
         builder = codebuild.Project(
             self,
             "Builder",
@@ -83,13 +77,7 @@ class ImagesStack(cdk.Stack):
             build_spec=codebuild.BuildSpec.from_object(
                 {
                     "version": "0.2",
-                    "phases": {
-                        "build": {
-                            "commands": [
-                                f"bash container/build.sh {config.image_tag} {registry} {names}"
-                            ]
-                        }
-                    },
+                    "phases": {"build": {"commands": [" ".join((command, *repositories))]}},
                 }
             ),
             environment=codebuild.BuildEnvironment(

@@ -5,6 +5,8 @@ Nothing of a run is in this stack: clusters, nodes and file systems come and go 
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,13 +18,15 @@ from constructs import Construct
 from stacks.config import StageConfig
 
 # EKS places the control plane's interfaces in two zones at least, and a stack that knows no region
-# can name no more than its first two. /18: EFA instances take up to 32 interfaces each, and every
-# pod takes an address; six zones leave /19 for each.
+# can name no more than its first two.
 NUM_ZONES: Final = 2
 ADDRESSES: Final = "10.0.0.0/16"
-PRIVATE_MASK: Final = 18
-PRIVATE_MASK_OF_MANY: Final = 19  # from the fourth zone on
-PUBLIC_MASK: Final = 24
+# A zone's subnets have the names and the addresses of its letter, whatever other zones there are,
+# so zones come and go one by one. Each has a /19 of its own, because every pod takes an address;
+# the public subnets share the seventh.
+LETTERS: Final = "abcdef"
+_SLOTS: Final = tuple(ipaddress.IPv4Network(ADDRESSES).subnets(new_prefix=19))
+_PUBLIC: Final = tuple(_SLOTS[len(LETTERS)].subnets(new_prefix=24))
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,10 @@ def network_of(app: Construct, construct_id: str, *, config: StageConfig) -> Net
     if config.vpc_id:
         return Network(config.vpc_id, config.subnet_ids)
     stack = NetworkStack(app, construct_id, config=config)
-    return Network(stack.vpc.vpc_id, stack.private_subnet_ids)
+    # Read at deployment, not exported: an export that another stack imports can never go.
+    for subnet in stack.private:
+        cdk.CrossStackReferences.of(subnet).produce(cdk.ReferenceStrength.WEAK)
+    return Network(stack.vpc.vpc_id, tuple(subnet.subnet_id for subnet in stack.private))
 
 
 def functions_group(scope: Construct, construct_id: str, *, vpc_id: str) -> ec2.CfnSecurityGroup:
@@ -80,41 +87,62 @@ class NetworkStack(cdk.Stack):
             self,
             "Vpc",
             ip_addresses=ec2.IpAddresses.cidr(ADDRESSES),
-            max_azs=None if config.zones else NUM_ZONES,
-            availability_zones=list(config.zones) or None,
-            nat_gateways=config.num_nat_gateways,
+            nat_gateways=0,
+            subnet_configuration=[],  # which would number subnets and their addresses by position
             restrict_default_security_group=False,  # would deploy a function of its own to do it
-            subnet_configuration=[
-                ec2.SubnetConfiguration(
-                    name="Private",
-                    subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS,
-                    cidr_mask=PRIVATE_MASK if len(config.zones) <= 3 else PRIVATE_MASK_OF_MANY,
-                ),
-                ec2.SubnetConfiguration(
-                    name="Public",
-                    subnet_type=ec2.SubnetType.PUBLIC,
-                    cidr_mask=PUBLIC_MASK,
-                    map_public_ip_on_launch=False,
-                ),
-            ],
-            # Image layers and data sets come from S3: through a gateway they cost no NAT traffic.
-            gateway_endpoints={
-                "S3": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.S3),
-                "DynamoDb": ec2.GatewayVpcEndpointOptions(
-                    service=ec2.GatewayVpcEndpointAwsService.DYNAMODB
-                ),
-            },
         )
-        for subnet in self.vpc.private_subnets:
-            cdk.Tags.of(subnet).add("kubernetes.io/role/internal-elb", "1")
+        zones = dict(
+            zip(LETTERS, self.availability_zones[:NUM_ZONES], strict=False)
+            if not config.zones
+            else ((zone[-1], zone) for zone in config.zones)
+        )
+        self.private = [self._private(letter, zone) for letter, zone in zones.items()]
+        self._add_ways_out(zones, config.num_nat_gateways)
+        # Image layers and data sets come from S3: through a gateway they cost no NAT traffic.
+        for name, service in (
+            ("S3", ec2.GatewayVpcEndpointAwsService.S3),
+            ("DynamoDb", ec2.GatewayVpcEndpointAwsService.DYNAMODB),
+        ):
+            self.vpc.add_gateway_endpoint(
+                name, service=service, subnets=[ec2.SubnetSelection(subnets=self.private)]
+            )
         if config.interface_endpoints:
             self._add_interface_endpoints(config.interface_endpoints)
         self._log_flows()
 
-    @property
-    def private_subnet_ids(self) -> tuple[str, ...]:
-        """One private subnet a zone."""
-        return tuple(subnet.subnet_id for subnet in self.vpc.private_subnets)
+    def _private(self, letter: str, zone: str) -> ec2.PrivateSubnet:
+        subnet = ec2.PrivateSubnet(
+            self,
+            f"Private{letter.upper()}",
+            vpc_id=self.vpc.vpc_id,
+            availability_zone=zone,
+            cidr_block=str(_SLOTS[LETTERS.index(letter)]),
+            map_public_ip_on_launch=False,
+        )
+        cdk.Tags.of(subnet).add("kubernetes.io/role/internal-elb", "1")
+        return subnet
+
+    def _add_ways_out(self, zones: Mapping[str, str], num_nat_gateways: int) -> None:
+        """A public subnet a zone, and NAT gateways in the first of them."""
+        internet = ec2.CfnInternetGateway(self, "Internet")
+        attachment = ec2.CfnVPCGatewayAttachment(
+            self, "Attachment", vpc_id=self.vpc.vpc_id, internet_gateway_id=internet.ref
+        )
+        nat_ids: list[str] = []
+        for letter, zone in zones.items():
+            public = ec2.PublicSubnet(
+                self,
+                f"Public{letter.upper()}",
+                vpc_id=self.vpc.vpc_id,
+                availability_zone=zone,
+                cidr_block=str(_PUBLIC[LETTERS.index(letter)]),
+                map_public_ip_on_launch=False,
+            )
+            public.add_default_internet_route(internet.ref, attachment)
+            if len(nat_ids) < num_nat_gateways:
+                nat_ids.append(public.add_nat_gateway().ref)
+        for index, private in enumerate(self.private):
+            private.add_default_nat_route(nat_ids[index % len(nat_ids)])
 
     def _add_interface_endpoints(self, services: tuple[str, ...]) -> None:
         group = ec2.SecurityGroup(
@@ -129,6 +157,7 @@ class NetworkStack(cdk.Stack):
             self.vpc.add_interface_endpoint(
                 service.title().replace(".", "").replace("-", ""),
                 service=ec2.InterfaceVpcEndpointAwsService(service),
+                subnets=ec2.SubnetSelection(subnets=self.private),
                 security_groups=[group],
                 open=False,
             )

@@ -32,6 +32,7 @@ from stacks.constructs.permissions import Granted
 from stacks.data import DataStack
 from stacks.images import ImagesStack
 from stacks.network import Network, functions_group
+from stationmaster.domain.catalogue.recipes import FRAMEWORK_IMAGES
 from stationmaster.settings import Settings
 
 
@@ -178,11 +179,10 @@ class WorkflowStack(cdk.Stack):
             kubernetes_version=config.kubernetes_version,
             node_repair=config.node_repair,
             metrics_role_arn=roles.metrics.role_arn if roles.metrics is not None else "",
-            training_image=images.training_image,
-            relay_image=images.relay_image,
-            megatron_image=images.framework_images.get("megatron", ""),
-            nemo_image=images.framework_images.get("nemo", ""),
-            torchtitan_image=images.framework_images.get("torchtitan", ""),
+            **{
+                f"{image}_image": images.built.get(image, "")
+                for image in ("training", "relay", *FRAMEWORK_IMAGES.values())
+            },
             relay_replicas=config.relay_replicas,
             slack_secret_id=data.slack_secret.secret_arn,
             hugging_face_secret_id=data.hugging_face_secret.secret_arn,

@@ -206,6 +206,8 @@ class Resolver:
         match function, given:
             case "Fn::ImportValue", str(name):
                 return self._imported(name)
+            case "Fn::GetStackOutput", {"StackName": str(other), "OutputName": str(name)}:
+                return self._output(other, name)
             case "Fn::Join", [str(separator), list(parts)]:
                 return separator.join(str(part) for part in parts)
             case "Fn::Select", [index, list(items)] if int(index) < len(items):
@@ -265,6 +267,15 @@ class Resolver:
             )
         stack, value = self._exports[name]
         return self.plain(value, stack)
+
+    def _output(self, stack: str, name: str) -> Any:
+        output = self._templates.get(stack, {}).get("Outputs", {}).get(name)
+        if output is None:
+            raise TemplateError(
+                f'stack {stack} has no output "{name}"; run make synth again, so that all '
+                "templates are of one synthesis"
+            )
+        return self.plain(output["Value"], stack)
 
     def _holds(self, name: str, stack: str) -> bool:
         conditions = self._templates[stack].get("Conditions", {})

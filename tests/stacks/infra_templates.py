@@ -37,7 +37,7 @@ def reference(value: Any) -> str:
     match value:
         case {"Ref": str(name)} | {"Fn::GetAtt": [str(name), _]}:
             return name
-        case {"Fn::ImportValue": str(name)}:
+        case {"Fn::ImportValue": str(name)} | {"Fn::GetStackOutput": {"OutputName": str(name)}}:
             return name
         case _:
             return str(value)

@@ -90,7 +90,9 @@ def _refusal(folder: Path, careless: str) -> str:
         if careless == "queue":  # open to plain HTTP
             sqs.Queue(stack, "Queue")
         else:  # EC2 takes no apostrophe
-            ec2.CfnSecurityGroup(stack, "Group", group_description="it's closed", vpc_id=EXISTING["vpc_id"])
+            ec2.CfnSecurityGroup(
+                stack, "Group", group_description="it's closed", vpc_id=EXISTING["vpc_id"]
+            )
 
     with mock.patch.object(application, "add_stacks", add_one):
         try:

@@ -39,9 +39,7 @@ def test_templates_pass_cfn_lint(variant: str, syntheses: Path) -> None:
     assert finished.returncode == 0, finished.stdout[-4000:] + finished.stderr[-2000:]
 
 
-@pytest.mark.parametrize(
-    ("careless", "rule"), [("queue", "AwsSolutions-SQS4"), ("group", "F3031")]
-)
+@pytest.mark.parametrize(("careless", "rule"), [("queue", "AwsSolutions-SQS4"), ("group", "F3031")])
 def test_app_refuses_what_breaks_the_rules(careless: str, rule: str, syntheses: Path) -> None:
     assert rule in json.loads((syntheses / "refused.json").read_text())[careless]
 

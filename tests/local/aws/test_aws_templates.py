@@ -72,6 +72,10 @@ def test_imports_come_from_the_stack_that_exports_them() -> None:
     assert imported == "arn:aws:sqs:us-west-2:123456789012:letters"
     with pytest.raises(TemplateError, match='no stack exports "one:other"; run make synth again'):
         read.plain({"Fn::ImportValue": "one:other"}, "two")
+    asked = {"StackName": "one", "Region": {"Ref": "AWS::Region"}, "OutputName": "Arn"}
+    assert read.plain({"Fn::GetStackOutput": asked}, "two") == imported
+    with pytest.raises(TemplateError, match='stack one has no output "Other"; run make synth'):
+        read.plain({"Fn::GetStackOutput": asked | {"OutputName": "Other"}}, "two")
 
 
 @pytest.mark.parametrize(
