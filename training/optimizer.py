@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from stationmaster.domain.catalogue.training_config import TrainingConfig
 from stationmaster.domain.errors import BadParameter
@@ -18,7 +19,8 @@ def build_optimizer(model: nn.Module, training: TrainingConfig) -> torch.optim.O
 
     Weight decay pulls matrices and convolutions (two dimensions and more) towards zero, not the
     gains and biases of norms. The learning rate is set before each step by the schedule. Updates
-    are fused, one kernel over all parameters, on GPUs and CPUs.
+    are fused, one kernel over all parameters, on GPUs and CPUs; but those of SGD only where weights
+    are not sharded, because torch has no rule for sharded ones (`aten._fused_sgd_`).
 
     Raises:
         BadParameter: the model has no parameter to train.
@@ -38,8 +40,13 @@ def build_optimizer(model: nn.Module, training: TrainingConfig) -> torch.optim.O
     ]
     groups = [group for group in groups if group["params"]]
     if training.optimizer == "sgd":
+        sharded = any(isinstance(parameter, DTensor) for parameter in trained)
         return torch.optim.SGD(
-            groups, lr=training.learning_rate, momentum=training.momentum, fused=True
+            groups,
+            lr=training.learning_rate,
+            momentum=training.momentum,
+            fused=not sharded,
+            foreach=False,
         )
     return torch.optim.AdamW(
         groups,

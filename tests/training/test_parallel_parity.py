@@ -50,6 +50,7 @@ SPLIT: Final = {"tensor_parallel": "2", "steps": FEW}
 CONTEXT: Final = {"context_parallel": "2", "steps": FEW}
 DOCUMENTS: Final = {"document_mask": "true", "steps": FEW}
 SHARED: Final = {"expert_parallel": "2", "steps": FEW}
+SGD: Final = {"optimizer": "sgd", "learning_rate": "0.1"}
 # Mistral, and an embedding that is not tied to the head.
 MATHSTRAL: Final = Run(recipe="mathstral-7b", keys=SHORT)
 
@@ -114,6 +115,10 @@ ON_TWO_RANKS: Final = {
     ),
     "mixtral, experts that do not divide": (THREE_EXPERTS, THREE_EXPERTS),
     "shared experts": (replace(MIXTRAL, keys=SHARED), MIXTRAL),
+    "sgd, shared experts": (
+        replace(MIXTRAL, keys=SHARED | SGD),
+        replace(MIXTRAL, keys=SHORT | SGD),
+    ),
     "shared experts, accumulated, full checkpointing, compiled": (
         replace(
             MIXTRAL,
