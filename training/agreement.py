@@ -46,6 +46,8 @@ def on_every_rank(action: Callable[[], Result], ranks: Ranks) -> Result:
 
 def gathered(mine: Result, ranks: Ranks) -> list[Result]:
     """What each rank gave, in their order, on every rank."""
+    if ranks.world_size == 1:
+        return [mine]
     everyones: list[Any] = [None] * ranks.world_size
     dist.all_gather_object(everyones, mine, group=ranks.checkpoint_group)
     return everyones

@@ -20,10 +20,12 @@ from transformers.modeling_utils import PreTrainedModel
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.errors import BadParameter, PermanentError
+from training.agreement import gathered
 from training.models.architectures import build_model
 from training.models.cross_entropy import sum_cross_entropy
-from training.models.initialisation import initialise
+from training.models.initialisation import initialise, unfilled
 from training.parallel import Ranks, sum_over_group
 from training.task import IGNORED_LABEL, Batch, BatchSource, Forward
 
@@ -56,14 +58,23 @@ class LanguageTask:
         """Give every parameter and buffer its memory and first value: drawn, or a checkpoint's.
 
         Raises:
-            UserError: `weights` cannot be had, or are not of this model's shape.
+            UserError: `weights` cannot be had, are not of this model's shape, or leave something
+                without a value; the same error on every rank.
         """
         training = self._recipe.training
+        assert isinstance(training, LanguageTraining)
         initialise(self.model, seed=training.seed, device=device)
-        if getattr(training, "weights", "random") != "random":
+        if training.weights != "random":
             from training.models.hub import load_weights
 
             load_weights(self.model, self._recipe, cache_dir=self._cache_dir, ranks=self._ranks)
+        empty = gathered(unfilled(self.model), self._ranks)
+        if first := next(filter(None, empty), None):
+            raise BadParameter(
+                f"{self._recipe.name}: {len(first)} tensors of {type(self.model).__name__} have no "
+                f"first value, e.g. {first[0]}: transformers has no rule for them, and "
+                f"weights={training.weights} lacks them; use published weights that are complete"
+            )
 
     def forward(self, model: nn.Module, batch: Batch) -> Forward:
         """Cross-entropy in nats, summed over targets; with experts, also what balances them.

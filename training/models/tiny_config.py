@@ -1,0 +1,145 @@
+"""A model's configuration made small: few layers, narrow, and otherwise as it is.
+
+Called by `training.models.proof`, which tries a family with it in seconds. Works on the names that
+configurations use, whatever the architecture; what comes out may still be one that transformers
+cannot build, which says nothing against the model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+VOCABULARY: Final = 128
+_LAYERS: Final = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_blocks")
+_EXPERTS: Final = re.compile(
+    r"(moe_)?num_(local_)?experts|n_routed_experts|zero_expert_num", re.ASCII
+)
+# Sizes that are multiplied with one another keep their ratios when all are divided by one number.
+_WIDTH: Final = re.compile(
+    r"(^|_)(hidden|intermediate|embd|embedding|ffn|dim|rank|width|channels|dff|d_ssm|headdim)(_|$)"
+    r"|^d_(model|head|inner|rel)$|(^|_)(d_head|head_size|time_step_rank)$|^mamba_headdim$|^n_inner$"
+)
+_NOT_A_WIDTH: Final = re.compile(
+    r"hidden_layers|kernel|_conv|multiple|multiplier|hidden_act|embedding_multiplier|_type|dropout"
+)
+_PERIOD: Final = re.compile(r"period|interval|every_n|pattern|layer_group_size|sparse_step")
+_LONG: Final = re.compile(r"sliding_window|attention_window|local_attention|chunk_size|block_size")
+_HIDDEN: Final = ("hidden_size", "n_embd", "d_model")
+_HEADS: Final = ("num_attention_heads", "n_head", "num_heads", "n_heads")
+_CHOSEN: Final = (
+    "num_experts_per_tok",
+    "num_experts_per_token",
+    "moe_topk",
+    "moe_k",
+    "top_k_experts",
+)
+_GROUPS: Final = ("n_group", "num_expert_group")
+_SHARING: Final = "num_kv_shared_layers"  # the last ones read keys of layers before
+_MOST_LAYERS: Final = 8
+
+
+def tiny_config(config: PretrainedConfig) -> PretrainedConfig:
+    """The same architecture with few layers and narrow ones."""
+    from transformers import AutoConfig
+
+    small = _small(config.to_dict())
+    kind = small.pop("model_type")
+    return AutoConfig.for_model(kind, **small)
+
+
+def _small(config: Mapping[str, Any]) -> dict[str, Any]:
+    layers = _number(config, _LAYERS) or 0
+    kept = _kept_layers(config, layers)
+    divisor = _divisor(config)
+    small: dict[str, Any] = {}
+    for name, value in config.items():
+        if name in _LAYERS:
+            small[name] = len(kept)
+        elif name == _SHARING:
+            small[name] = sum(n >= layers - (value or 0) for n in kept)
+        elif _is_of_layers(value, layers) and isinstance(value, list):
+            small[name] = [_scaled(name, value[n], divisor) for n in kept]
+        elif _is_of_layers(value, layers):
+            by_layer = {int(n): one for n, one in value.items()}
+            small[name] = {
+                new: {key: _scaled(key, each, divisor) for key, each in by_layer[old].items()}
+                for new, old in enumerate(kept)
+                if old in by_layer
+            }
+        elif isinstance(value, dict) and "model_type" in value:
+            small[name] = _small(value)
+        elif name.startswith("vocab_size"):
+            small[name] = VOCABULARY
+        elif name.endswith("_token_id"):
+            small[name] = None if value is None else 1
+        elif _EXPERTS.fullmatch(name) and value:
+            small[name] = _fewer_experts(config, value)
+        else:
+            small[name] = _scaled(name, value, divisor)
+    return small
+
+
+def _is_of_layers(value: Any, layers: int) -> bool:
+    """Whether a setting has an entry for each layer, or a dictionary by their numbers."""
+    if isinstance(value, dict):
+        return bool(value) and all(
+            str(n).isdigit() and isinstance(one, dict) for n, one in value.items()
+        )
+    return isinstance(value, list) and layers > 0 and len(value) == layers
+
+
+def _scaled(name: str, value: Any, divisor: int) -> Any:
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 1:
+        return value
+    if _LONG.search(name):
+        return min(value, 16)
+    narrow, rest = divmod(value, divisor)
+    # Kernels want rows of whole 16 bytes.
+    is_width = _WIDTH.search(name) and not _NOT_A_WIDTH.search(name)
+    return narrow if is_width and not rest and (narrow < 16 or narrow % 4 == 0) else value
+
+
+def _divisor(config: Mapping[str, Any]) -> int:
+    """A power of two that leaves a head wide enough for what is done to its parts."""
+    hidden = _number(config, _HIDDEN) or 0
+    heads = _number(config, _HEADS) or 1
+    head = _number(config, ("head_dim", "qk_rope_head_dim", "d_head")) or hidden // heads
+    divisor = 1
+    while head // (2 * divisor) >= 16 and head % (16 * divisor) == 0:
+        divisor *= 2
+    return divisor
+
+
+def _kept_layers(config: Mapping[str, Any], layers: int) -> list[int]:
+    """One layer of each kind at least, in their order."""
+    of_layers = [
+        dict(enumerate(value)) if isinstance(value, list) else {int(n): v for n, v in value.items()}
+        for value in config.values()
+        if _is_of_layers(value, layers)
+    ]
+    sharing = config.get(_SHARING) or 0
+    kinds = [
+        (n >= layers - sharing, *(str(entries.get(n)) for entries in of_layers))
+        for n in range(layers)
+    ]
+    kept = sorted({kinds.index(kind) for kind in kinds})[:_MOST_LAYERS]
+    if len(kept) > 1:
+        return kept
+    periods = [v for n, v in config.items() if _PERIOD.search(n) and isinstance(v, int)]
+    return list(range(min(layers, _MOST_LAYERS, max([2, *periods]))))
+
+
+def _fewer_experts(config: Mapping[str, Any], experts: int) -> int:
+    chosen, groups = _number(config, _CHOSEN) or 1, _number(config, _GROUPS) or 1
+    while experts % 2 == 0 and experts // 2 >= max(2 * chosen, 4 * groups):
+        experts //= 2
+    return experts
+
+
+def _number(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+    return next((config[n] for n in names if isinstance(config.get(n), int)), None)
