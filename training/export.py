@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from stationmaster.domain.checkpoints import DESCRIPTION, Manifest
 from stationmaster.domain.errors import BadParameter, StationmasterError
+from training.data.tokenizers import copy_tokenizer
 from training.manifest import (
     checkpoint_path,
     complete_steps,
@@ -96,9 +97,8 @@ def write_model(
     model, state = _read(run, step, dtype=dtype)
     with whole_directory(output_dir) as building:
         model.save_pretrained(building, state_dict=state, max_shard_size=_MAX_FILE)
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            if (run / DESCRIPTION / name).exists():
-                shutil.copyfile(run / DESCRIPTION / name, building / name)
+        if (tokenizer := run / DESCRIPTION / "tokenizer.json").exists():
+            copy_tokenizer(tokenizer, building)
         for name, text in (texts or {}).items():
             (building / name).write_text(text, encoding="utf-8")
 

@@ -36,11 +36,20 @@ RANDOM: Final = "random"
 SAMPLE: Final = "sample"
 """Weights of the recipe's own shape, seeded, written once in the published form: for trying out."""
 
+TOKENIZER_FILES: Final = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+)
+"""What makes a tokenizer, with its special tokens and its chat template."""
+
 Files = Literal["config", "tokenizer", "weights"]
 
 _PATTERNS: Final[dict[Files, list[str]]] = {
     "config": ["config.json", "generation_config.json"],
-    "tokenizer": ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"],
+    "tokenizer": [*TOKENIZER_FILES],
     # Some repositories hold the same weights a second time (original/, consolidated.safetensors)
     # or pickled, which would run code: neither is wanted.
     "weights": [

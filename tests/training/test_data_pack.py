@@ -14,13 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from data_sets import number_tokenizer, numbered, write_rows
 
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from training.data.corpus_lookup import find_corpus
 from training.data.pack import make_plan, pack, unfinished_packing
-from training.data.shards import PackedData
+from training.data.shards import PackedData, read_packed
+from training.data.tokenizers import describe_tokenizer
 from training.pack import main
 
 
@@ -54,6 +56,19 @@ def packed_once(tmp_path_factory: pytest.TempPathFactory) -> PackedOnce:
     arguments = [*once.arguments, "--workers", "1", "--output-dir", str(once.directory)]
     assert main(arguments, once.environ) == 0
     return once
+
+
+def test_packed_data_keeps_the_end_token_of_its_tokenizer(tmp_path: Path) -> None:
+    write_rows(tmp_path / "text" / "a.jsonl", ["1 2", "3"])
+    number_tokenizer(tmp_path / "own")
+    (tmp_path / "own" / "tokenizer_config.json").write_text('{"eos_token": "9"}')
+    arguments = [str(tmp_path / "text"), "--tokenizer", str(tmp_path / "own"), "--workers", "1"]
+
+    assert main([*arguments, "--output-dir", str(tmp_path / "out")], os.environ) == 0
+
+    packed = read_packed(tmp_path / "out")
+    assert np.fromfile(packed.paths[0], dtype=np.uint16).tolist() == [1, 2, 9, 3, 9]
+    assert describe_tokenizer(packed.tokenizer.path) == packed.tokenizer
 
 
 def test_pack_killed_and_started_again_ends_with_the_same_bytes(

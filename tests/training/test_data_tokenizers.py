@@ -78,6 +78,20 @@ def test_describe_tokenizer_without_an_end_token_says_where_to_name_one(tmp_path
         describe_tokenizer(tmp_path / "tokenizer.json")
 
 
+def test_describe_tokenizer_reads_all_files_that_name_its_end(tmp_path: Path) -> None:
+    path = number_tokenizer(tmp_path).path
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"eos_token": "7"}))
+
+    assert describe_tokenizer(path).end_id == 7
+
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<eos>"}))
+    with pytest.raises(BadParameter, match="has none of the tokens <eos> to end a document"):
+        describe_tokenizer(path)
+    (tmp_path / "tokenizer_config.json").write_text("[]")
+    with pytest.raises(BadParameter, match=r"tokenizer_config\.json cannot be read"):
+        describe_tokenizer(path)
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

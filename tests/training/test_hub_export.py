@@ -126,6 +126,32 @@ def test_an_exported_model_generates_text_with_its_tokenizer(
     assert reread.generation_config.eos_token_id == text.eos_token_id == 0
 
 
+def test_an_exported_model_has_all_special_tokens_of_its_tokenizer(
+    tokenizer: Path, tmp_path: Path
+) -> None:
+    """As Qwen's chat models have it: <|endoftext|> is there, and does not end a text."""
+    own = tmp_path / "own"
+    own.mkdir()
+    told = Tokenizer.from_file(str(tokenizer))
+    told.add_special_tokens(["<|im_end|>"])
+    told.save(str(own / "tokenizer.json"))
+    end = {"__type": "AddedToken", "content": "<|im_end|>", "special": True}
+    named = {"eos_token": end, "pad_token": "<|endoftext|>"}
+    (own / "tokenizer_config.json").write_text(json.dumps(named))
+    (own / "chat_template.jinja").write_text("{{ messages }}")
+    trained = build_lone(smoke_recipe("llama2-7b"), tmp_path)
+    save_checkpoint(tmp_path / "out", model=trained, step=1, tokenizer=own / "tokenizer.json")
+
+    written = export(tmp_path / "out", output_dir=tmp_path / "hf", step=None, dtype="fp32")
+
+    text = AutoTokenizer.from_pretrained(written)
+    assert (text.eos_token, text.pad_token, text.bos_token) == ("<|im_end|>", "<|endoftext|>", None)
+    assert text.chat_template == "{{ messages }}"
+    config = AutoModelForCausalLM.from_pretrained(written).config
+    ids = (config.eos_token_id, config.pad_token_id, config.bos_token_id)
+    assert ids == (text.eos_token_id, text.pad_token_id, None)
+
+
 def test_the_newest_undamaged_step_is_taken(tokenizer: Path, tmp_path: Path) -> None:
     trained = build_lone(smoke_recipe("llama2-7b"), tmp_path)
     for step in (1, 2, 3):

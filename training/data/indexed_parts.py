@@ -16,7 +16,6 @@ import hashlib
 import itertools
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,9 +37,9 @@ from stationmaster.domain.indexed import (
     id_type,
 )
 from training.data.packed_parts import PackedParts
-from training.data.shards import TOKENIZER, Manifest, PackPlan, write_atomically
+from training.data.shards import Manifest, PackPlan, write_atomically
 from training.data.shares import Result, Share
-from training.data.tokenizers import token_of
+from training.data.tokenizers import copy_tokenizer, token_of
 
 _LENGTHS: Final = "lengths.int32"
 _JOINED: Final = "joined.json"
@@ -279,10 +278,7 @@ def _tokens(part: Path, manifest: Manifest) -> Iterator[npt.NDArray[Any]]:
 def _copy_tokenizer(path: Path, directory: Path, *, plan: PackPlan) -> None:
     """What `AutoTokenizer` reads, so that no rank asks the hub for it."""
     directory.mkdir(exist_ok=True)
-    shutil.copyfile(path, directory / TOKENIZER)
-    for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        if path.with_name(name).is_file():
-            shutil.copyfile(path.with_name(name), directory / name)
+    copy_tokenizer(path, directory)
     config = directory / "tokenizer_config.json"
     if not config.exists():
         end = token_of(path, plan.end_id)

@@ -50,6 +50,7 @@ from training.data.tokenizers import (
     TRAINED,
     TextTokenizer,
     TokenizerFile,
+    copy_tokenizer,
     prepare_tokenizer,
 )
 
@@ -145,7 +146,9 @@ def _tokenizer_spec(config: TrainerConfig) -> str:
     assert isinstance(training, LanguageTraining)
     if training.tokenizer == TRAINED:
         return f"{TRAINED} {_vocab_size(config)}"
-    return _tokenizer(config, corpus=None).identity
+    # Tokenizers of a base and of a chat model are often the same file, with another end token.
+    tokenizer = _tokenizer(config, corpus=None)
+    return f"{tokenizer.identity} {tokenizer.end_id}"
 
 
 def _vocab_size(config: TrainerConfig) -> int:
@@ -242,9 +245,7 @@ def _build(config: TrainerConfig, directory: Path) -> None:
             num_targets=trained.targets,
             sha256=digest.hexdigest(),
         )
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            if tokenizer.path.with_name(name).exists():
-                shutil.copyfile(tokenizer.path.with_name(name), building / name)
+        copy_tokenizer(tokenizer.path, building)
         (building / "manifest.json").write_text(manifest.model_dump_json(indent=2) + "\n")
         building.chmod(0o755)
         building.rename(directory)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import itertools
 import logging
-import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +26,6 @@ from training.data.corpus_reading import read_documents
 from training.data.shards import (
     MANIFEST,
     PACKING,
-    TOKENIZER,
     PackedData,
     Packing,
     PackPlan,
@@ -37,7 +35,8 @@ from training.data.shards import (
     write_atomically,
 )
 from training.data.shares import end_with_parent
-from training.data.tokenizers import TextTokenizer, TokenIds, TokenizerFile
+from training.data.tokenizers import TextTokenizer, TokenIds, TokenizerFile, copy_tokenizer
+from training.repositories import TOKENIZER_FILES
 
 DEFAULT_SHARD_TOKENS: Final = 128 * 2**20
 """256 MiB a file of uint16: a few seconds to write, and seldom a sequence that spans two."""
@@ -106,7 +105,7 @@ def pack(
         if packing is None:
             _check_empty(directory)
             packing = Packing(plan=plan)
-            shutil.copyfile(tokenizer.path, directory / TOKENIZER)
+            copy_tokenizer(tokenizer.path, directory)
             write_atomically(directory / PACKING, packing.model_dump(mode="json"))
         else:
             _check_same(packing.plan, plan, directory=directory)
@@ -260,7 +259,7 @@ def _check_same(there: PackPlan, asked: PackPlan, *, directory: Path) -> None:
 
 def _check_empty(directory: Path) -> None:
     found = sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
-    if found and found != [TOKENIZER]:
+    if not set(found) <= set(TOKENIZER_FILES):
         raise BadParameter(
             f"{directory} holds {found[0]} and no packed data set; give a new or empty directory"
         )

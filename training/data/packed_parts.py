@@ -22,7 +22,6 @@ from training.data.corpus_reading import read_corpus
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
 from training.data.shards import (
     MANIFEST,
-    TOKENIZER,
     Manifest,
     PackedData,
     PackPlan,
@@ -31,7 +30,7 @@ from training.data.shards import (
     write_atomically,
 )
 from training.data.shares import Result, Share
-from training.data.tokenizers import TokenizerFile, prepare_tokenizer
+from training.data.tokenizers import TokenizerFile, copy_tokenizer, prepare_tokenizer
 
 # A file of C4 is one part, and a thousand small files are a few.
 PART_BYTES: Final = 64 * 2**20
@@ -125,7 +124,7 @@ class PackedParts:
                 shards.append(shard.model_copy(update={"file": name}))
         if not shards:
             raise BadParameter(f"{self.name} holds no text")
-        (files / TOKENIZER).write_bytes(self._tokenizer.path.read_bytes())
+        copy_tokenizer(self._tokenizer.path, files)
         write_atomically(files / MANIFEST, self._manifest(parts, shards).model_dump(mode="json"))
         return read_packed(files)
 

@@ -39,9 +39,9 @@ from training.data.imagenet import (
 )
 from training.data.images import class_root
 from training.data.packed_parts import PART_BYTES, PackedParts, file_sizes
-from training.data.shards import TOKENIZER
 from training.data.shares import Result, Share, Shares, in_processes
 from training.data.targets import Target
+from training.repositories import TOKENIZER_FILES
 
 SHARES: Final = "shares"
 
@@ -162,7 +162,8 @@ class TokenWork:
     def finish(self) -> DataManifest:
         """Join the parts."""
         packed = self.parts.join(self.target.directory / FILES)
-        names = [*(path.name for path in packed.paths), "manifest.json", TOKENIZER]
+        there = (name for name in TOKENIZER_FILES if (packed.directory / name).is_file())
+        names = [*(path.name for path in packed.paths), "manifest.json", *there]
         sha256 = {shard.file: shard.sha256 for shard in packed.manifest.shards}
         return self.target.manifest(
             root=f"{self.target.name}/{FILES}",

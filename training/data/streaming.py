@@ -210,7 +210,7 @@ class StreamingSource:
         self.num_micro_batches, self.micro_batch_size = micro_batch_shape(
             most_rows, micro_batch_size=micro_batch_size
         )
-        self.identity = f"stream {corpus.identity} {tokenizer.identity}"
+        self.identity = f"stream {corpus.identity} {tokenizer.identity} {tokenizer.end_id}"
         self._positions = {lane: LanePosition(0, 0, 0) for lane in self._own_lanes}
         self._next_sample: int | None = 0
         self._ahead: _Ahead | None = None

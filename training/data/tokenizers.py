@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stationmaster.domain.errors import BadParameter
+from training.repositories import TOKENIZER_FILES
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -107,6 +109,25 @@ def describe_tokenizer(path: Path) -> TokenizerFile:
     )
 
 
+def special_ids(path: Path) -> dict[str, int | None]:
+    """The ids of a tokenizer's begin, end and padding tokens, by their names in config.json."""
+    described, tokenizer = describe_tokenizer(path), _open(path)
+    begin, padding = (
+        tokenizer.token_to_id(_declared(path, role) or "") for role in ("bos_token", "pad_token")
+    )
+    if begin is None and described.begin_ids:
+        begin = described.begin_ids[0]
+    return {"bos_token_id": begin, "eos_token_id": described.end_id, "pad_token_id": padding}
+
+
+def copy_tokenizer(path: Path, directory: Path) -> None:
+    """Copy a tokenizer.json, under this name, and what belongs to it and lies beside it."""
+    shutil.copyfile(path, directory / "tokenizer.json")
+    for name in TOKENIZER_FILES[1:]:
+        if path.with_name(name).is_file():
+            shutil.copyfile(path.with_name(name), directory / name)
+
+
 def token_of(path: Path, token_id: int) -> str:
     """The token with an id, as a tokenizer.json spells it."""
     token = _open(path).id_to_token(token_id)
@@ -172,22 +193,33 @@ def _locate(spec: str, *, cache_dir: Path) -> Path:
 
 
 def _end_id(tokenizer: Tokenizer, path: Path) -> int:
-    names = list(_END_TOKENS)
-    config = path.with_name("tokenizer_config.json")
-    if config.is_file():
-        declared = json.loads(config.read_text()).get("eos_token")
-        # Written as the token itself, or as an object that has it.
-        content = declared.get("content") if isinstance(declared, dict) else declared
-        if content:
-            names.insert(0, str(content))
+    declared = _declared(path, "eos_token")
+    names = [declared] if declared else [*_END_TOKENS]
     for name in names:
         found = tokenizer.token_to_id(name)
         if found is not None:
             return found
     raise BadParameter(
         f"{path} has none of the tokens {', '.join(names)} to end a document with; name one as "
-        f"eos_token in {config.name} beside it"
+        "eos_token in tokenizer_config.json beside it"
     )
+
+
+def _declared(path: Path, role: str) -> str | None:
+    """The token for eos_token or another role that the files beside a tokenizer.json name."""
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        file = path.with_name(name)
+        if not file.is_file():
+            continue
+        try:
+            declared = json.loads(file.read_bytes()).get(role)
+        except (ValueError, AttributeError) as exc:
+            raise BadParameter(f"{file} cannot be read: {exc}; expected a JSON object") from exc
+        # Written as the token itself, or as an object that has it.
+        content = declared.get("content") if isinstance(declared, dict) else declared
+        if content:
+            return str(content)
+    return None
 
 
 def _trained(texts: Iterable[str], *, vocab_size: int, cache_dir: Path) -> Path:

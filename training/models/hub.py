@@ -268,26 +268,22 @@ def _save_tokenizer(
     """Copy a tokenizer with its configuration, made up where it has none; returns special ids."""
     from tokenizers import Tokenizer
 
-    from training.data.tokenizers import describe_tokenizer
+    from training.data.tokenizers import copy_tokenizer, special_ids
 
-    described = describe_tokenizer(tokenizer)
-    shutil.copyfile(tokenizer, directory / "tokenizer.json")
-    published = tokenizer.with_name("tokenizer_config.json")
-    if published.exists():
-        shutil.copyfile(published, directory / published.name)
-    else:
+    copy_tokenizer(tokenizer, directory)
+    ids = special_ids(tokenizer)
+    published = directory / "tokenizer_config.json"
+    if not published.exists():
         vocabulary = Tokenizer.from_file(str(tokenizer))
         settings: dict[str, Any] = {
             "tokenizer_class": "PreTrainedTokenizerFast",
-            "eos_token": vocabulary.id_to_token(described.end_id),
+            **{
+                name.removesuffix("_id"): vocabulary.id_to_token(number)
+                for name, number in ids.items()
+                if number is not None
+            },
         }
-        if described.begin_ids:
-            settings["bos_token"] = vocabulary.id_to_token(described.begin_ids[0])
         if context is not None:
             settings["model_max_length"] = context
-        (directory / published.name).write_text(json.dumps(settings, indent=2) + "\n")
-    return {
-        "bos_token_id": described.begin_ids[0] if described.begin_ids else None,
-        "eos_token_id": described.end_id,
-        "pad_token_id": None,
-    }
+        published.write_text(json.dumps(settings, indent=2) + "\n")
+    return ids
