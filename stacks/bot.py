@@ -24,7 +24,7 @@ from lambdas.registry import (
 )
 from stacks.acknowledgements import accept
 from stacks.config import StageConfig
-from stacks.constructs.alarms import add_log_alarm, add_poison_alarms
+from stacks.constructs.alarms import add_alarm, add_log_alarm, add_poison_alarms
 from stacks.constructs.deliveries import add_schedules, add_stream_consumer
 from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_queue
 from stacks.data import DataStack
@@ -86,6 +86,12 @@ class BotStack(cdk.Stack):
         )
         add_poison_alarms(functions[NOTIFIER.name])
         api = self._api(functions, config)
+        add_alarm(
+            api,
+            "server-errors-alarm",
+            api.metric_server_error(statistic="Sum", period=cdk.Duration.minutes(5)),
+            "the bot's address answered Slack with a 5xx: look at the logs of the bot and the API",
+        )
         cdk.CfnOutput(
             self,
             "SlackRequestUrl",

@@ -17,6 +17,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
+from lambdas.registry import BOT, STREAM_CONSUMER
 from stacks.config import StageConfig
 from stacks.constructs.gpu_graphs import gpu_graphs
 from stationmaster.domain.census import DIMENSION, NAMESPACE, Census, Measure
@@ -24,6 +25,9 @@ from stationmaster.domain.census import DIMENSION, NAMESPACE, Census, Measure
 _FIVE_MINUTES: Final = cdk.Duration.minutes(5)
 # The reaper counts every quarter of an hour.
 _COUNTED: Final = cdk.Duration.minutes(15)
+# Single ones are scanners that have found the address.
+_REFUSED: Final = 5
+_LATE: Final = cdk.Duration.minutes(5)
 _AT_LEAST: Final = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
 _ABOVE: Final = cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD
 
@@ -47,6 +51,7 @@ class ObservabilityStack(cdk.Stack):
         topic = self._topic(config)
         self._alarms: list[cloudwatch.Alarm] = []
         self._add_alarms(config, machine_arns, functions)
+        self._add_alarms_of_slack()
         action = actions.SnsAction(topic)
         for alarm in self._alarms:
             alarm.add_alarm_action(action)
@@ -94,8 +99,8 @@ class ObservabilityStack(cdk.Stack):
             self._alarm(
                 f"{name.title()}Crashed",
                 failed,
-                f"a {name} workflow crashed, was stopped or ran out of time; the reaper goes on "
-                "with it within a quarter of an hour",
+                f"a {name} workflow crashed, was stopped, ran out of time or left something "
+                "behind; the reaper goes on with it within a quarter of an hour",
             )
         for name in ("recorder", "reaper", "notifier"):
             if name in functions:
@@ -139,6 +144,32 @@ class ObservabilityStack(cdk.Stack):
             f"all clusters together cost more than {config.alarm_usd_per_hour:g} USD an hour",
             threshold=config.alarm_usd_per_hour,
             comparison=_ABOVE,
+        )
+
+    def _add_alarms_of_slack(self) -> None:
+        """What people notice in Slack: commands that fail, cards that stand still."""
+        self._alarm(
+            "BotFails",
+            self._of_function("Errors", BOT.name),
+            "the bot failed on a command or a click; look at its log",
+        )
+        self._alarm(
+            "BotThrottled",
+            self._of_function("Throttles", BOT.name),
+            "Lambda did not call the bot: the account runs as many functions as it may",
+        )
+        self._alarm(
+            "RefusedRequests",
+            self._measured(Measure.REFUSED_REQUESTS, statistic="Sum")[0],
+            f"{_REFUSED} requests to the bot in five minutes were not Slack's: somebody tries, or "
+            "the signing secret is another one than Slack's",
+            threshold=_REFUSED,
+        )
+        self._alarm(
+            "NotifierLate",
+            self._of_function("IteratorAge", STREAM_CONSUMER, statistic="Maximum"),
+            "cards and threads are five minutes behind the table; look at the notifier's log",
+            threshold=_LATE.to_milliseconds(),
         )
 
     def _alarm(

@@ -1,4 +1,4 @@
-"""Alarms on what functions log and on dead letters, for what reaches no channel."""
+"""Alarms on what functions log, on dead letters and the like, for what reaches no channel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from stationmaster.domain.names import ITEM_UNREADABLE, SET_ASIDE
 
 
 def add_log_alarm(function: lambda_.Function, *, message: str, description: str) -> None:
-    """Raise an alarm within five minutes of a log line with this very message."""
+    """Raise an alarm within five minutes of a log line with this very message.
+
+    The metric is called after deployment and function: others may log the same.
+    """
+    resource = function.node.default_child
+    assert isinstance(resource, lambda_.CfnFunction)
     name = message.replace(" ", "-")
     metric_filter = logs.MetricFilter(
         function,
@@ -21,11 +26,11 @@ def add_log_alarm(function: lambda_.Function, *, message: str, description: str)
         log_group=function.log_group,
         filter_pattern=logs.FilterPattern.string_value("$.message", "=", message),
         metric_namespace="Stationmaster",
-        metric_name=name,
+        metric_name=f"{resource.function_name}-{name}",
         metric_value="1",
     )
     metric = metric_filter.metric(statistic="Sum", period=cdk.Duration.minutes(5))
-    _add_alarm(function, f"{name}-alarm", metric, description)
+    add_alarm(function, f"{name}-alarm", metric, description)
 
 
 def add_poison_alarms(function: lambda_.Function) -> None:
@@ -48,12 +53,13 @@ def add_queue_alarm(queue: sqs.Queue) -> None:
         statistic="Maximum", period=cdk.Duration.minutes(5)
     )
     advice = "dead letters wait: stationmaster redrive --dry-run lists them"
-    _add_alarm(queue, "depth-alarm", metric, advice)
+    add_alarm(queue, "depth-alarm", metric, advice)
 
 
-def _add_alarm(
+def add_alarm(
     scope: Construct, construct_id: str, metric: cloudwatch.Metric, description: str
 ) -> None:
+    """Raise an alarm where the metric is 1 or more."""
     metric.create_alarm(
         scope,
         construct_id,

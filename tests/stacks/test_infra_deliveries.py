@@ -217,15 +217,15 @@ def test_what_cannot_be_read_raises_an_alarm(resources: dict[str, Resource], mes
         for each in properties(resources, "AWS::Logs::MetricFilter")
         if each["FilterPattern"] == f'{{ $.message = "{message}" }}'
     ]
-    watched = {reference(each["LogGroupName"]) for each in filters}
-
-    assert {
-        name for group in watched for name in ("notifier", "recorder", "reaper") if name in group
-    } == {
-        "notifier",
-        "recorder",
-        "reaper",
+    watched = {
+        each["MetricTransformations"][0]["MetricName"]: reference(each["LogGroupName"])
+        for each in filters
     }
+
+    ending = message.replace(" ", "-")
+    functions = ("notifier", "recorder", "reaper")
+    assert watched.keys() == {f"stationmaster-{name}-{ending}" for name in functions}
+    assert all(name.split("-")[1] in group for name, group in watched.items())
 
 
 def test_each_queue_of_dead_letters_has_a_name_and_an_alarm(resources: dict[str, Resource]) -> None:

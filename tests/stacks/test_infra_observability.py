@@ -58,15 +58,31 @@ def test_alarms_watch_machines_functions_and_figures_that_exist(
                     seen["machine"].add(value.rpartition(":stationmaster-")[2])
                 case "AWS/Lambda":
                     assert value in functions
-                    seen["function"].add(value.removeprefix("stationmaster-"))
+                    watched = f"{value.removeprefix('stationmaster-')} {metric['MetricName']}"
+                    seen["function"].add(watched)
                 case _:
                     assert (metric["Namespace"], value) == (NAMESPACE, "stationmaster")
                     assert dimension["Name"] == "service"
                     seen["figure"].add(metric["MetricName"])
 
     assert seen["machine"] == set(MACHINES)
-    assert seen["function"] == {"recorder", "reaper", "notifier"}
-    assert seen["figure"] == set(Census.model_fields) - {"OpenRuns"}
+    assert seen["function"] == {
+        *(f"{name} Errors" for name in ("recorder", "reaper", "notifier", "bot")),
+        "bot Throttles",
+        "notifier IteratorAge",
+    }
+    assert seen["figure"] == {*Census.model_fields, Measure.REFUSED_REQUESTS} - {"OpenRuns"}
+
+
+def test_server_errors_of_the_bots_address_raise_an_alarm(resources: dict[str, Resource]) -> None:
+    (alarm,) = [
+        each["Properties"]
+        for each in of_type(resources, "AWS::CloudWatch::Alarm").values()
+        if each["Properties"].get("Namespace") == "AWS/ApiGateway"
+    ]
+
+    assert (alarm["MetricName"], alarm["Statistic"], alarm["Threshold"]) == ("5xx", "Sum", 1)
+    assert [each["Name"] for each in alarm["Dimensions"]] == ["ApiId"]
 
 
 def test_silence_of_the_reaper_is_an_alarm_and_silence_of_others_is_not(
