@@ -37,11 +37,32 @@ PASSING_ERRORS: Final = [
     "Lambda.AWSLambdaException",
     "Lambda.SdkClientException",
     "Lambda.ClientExecutionTimeoutException",
-    "Lambda.TooManyRequestsException",
     "Lambda.Unknown",  # the function's process ended
     "Sandbox.Timedout",  # the function ran into its own time limit
 ]
 LOST_ANSWER: Final = "States.Timeout"
+
+# The function was not called: the account runs as many as it may, or the function gets no interface
+# in its network. That may last for many minutes, and says nothing about the step.
+# Source: Lambda API reference, "Invoke". Step Functions has names of Lambda's errors from its SDK
+# for Java as well, whose second version writes some of them differently; it does not say which.
+BUSY_ERRORS: Final = [
+    f"Lambda.{name}Exception"
+    for name in (
+        "TooManyRequests",
+        "ResourceNotReady",
+        "ENINotReady",
+        "EC2Throttled",
+        "EC2Unexpected",
+        "ENILimitReached",
+        "SubnetIPAddressLimitReached",
+        "EniNotReady",
+        "Ec2Throttled",
+        "Ec2Unexpected",
+        "EniLimitReached",
+        "SubnetIpAddressLimitReached",
+    )
+]
 
 # Over a function's own time limit, for the queueing and the network on the way to it and back.
 CALL_MARGIN_S: Final = 60
@@ -77,14 +98,7 @@ class StepStates:
         `payload` is what the step gets beside the id.
         """
         task = self._call(name, function, payload, result_path)
-        task.add_retry(
-            errors=[*PASSING_ERRORS, LOST_ANSWER],
-            interval=cdk.Duration.seconds(2),
-            backoff_rate=2,
-            max_attempts=6,
-            max_delay=cdk.Duration.seconds(60),
-            jitter_strategy=sfn.JitterType.FULL,
-        )
+        _add_retries(task, [*PASSING_ERRORS, LOST_ANSWER])
         return task
 
     def last_resort(
@@ -101,13 +115,7 @@ class StepStates:
         and the rule on dead executions and the reaper take over.
         """
         task = self._call(name, function, payload, result_path)
-        task.add_retry(
-            errors=ANY_ERROR,
-            interval=cdk.Duration.seconds(2),
-            backoff_rate=2,
-            max_attempts=15,
-            max_delay=cdk.Duration.seconds(60),
-        )
+        _add_retries(task, ANY_ERROR, attempts=15, jitter=sfn.JitterType.NONE)
         return task
 
     def loop(
@@ -175,16 +183,18 @@ class StepStates:
             task_timeout=limit,
             result_path=sfn.JsonPath.DISCARD,
         )
-        task.add_retry(
-            errors=PASSING_ERRORS,
-            interval=cdk.Duration.seconds(2),
-            backoff_rate=2,
-            max_attempts=6,
-            max_delay=cdk.Duration.seconds(60),
-            jitter_strategy=sfn.JitterType.FULL,
-        )
+        _add_retries(task, PASSING_ERRORS)
         task.add_catch(catch, errors=ANY_ERROR, result_path="$.error")
         return task
+
+    def failed(self, name: str, error_path: str) -> sfn.Fail:
+        """A failed execution, which the rule on dead executions and an alarm hear of.
+
+        The error has a name of our own: a caught States.* name is reserved and not accepted. What
+        was caught is the cause as a whole, since a timeout has no Cause.
+        """
+        cause = f"States.JsonToString({error_path})"
+        return sfn.Fail(self._scope, name, error=name, cause_path=cause)
 
     def _call(
         self, name: str, function: str, payload: Mapping[str, Any], result_path: str
@@ -199,4 +209,26 @@ class StepStates:
             retry_on_service_exceptions=False,
             task_timeout=sfn.Timeout.duration(cdk.Duration.seconds(timeout_s)),
             result_path=result_path,
+        )
+
+
+def _add_retries(
+    task: tasks.LambdaInvoke,
+    errors: list[str],
+    *,
+    attempts: int = 6,
+    jitter: sfn.JitterType = sfn.JitterType.FULL,
+) -> None:
+    """Call again after errors that end by themselves; a call that was refused, for longer."""
+    for retried, max_attempts, strategy in (
+        (BUSY_ERRORS, 20, sfn.JitterType.FULL),
+        (errors, attempts, jitter),
+    ):
+        task.add_retry(
+            errors=retried,
+            interval=cdk.Duration.seconds(2),
+            backoff_rate=2,
+            max_attempts=max_attempts,
+            max_delay=cdk.Duration.seconds(60),
+            jitter_strategy=strategy,
         )

@@ -32,9 +32,7 @@ def teardown_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]
     """The chain of the teardown workflow; `functions` by registry name."""
     states = StepStates(scope, functions, owner=CLUSTER_ID)
     failure = states.last_resort("ConcludeTeardownFailed", "conclude-teardown", payload=ERROR)
-    failure.next(
-        sfn.Fail(scope, "TeardownFailed", error="TeardownFailed", cause_path="$.error.Cause")
-    )
+    failure.next(states.failed("TeardownFailed", "$.error"))
 
     # From the last to the first: each stretch's Catch names the one after it.
     verify = _verify(scope, states, failure)

