@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from stationmaster.domain.polling import first_turn, next_turn
+
 _TOKEN_TASK: Final = "arn:aws:states:::lambda:invoke.waitForTaskToken"
 # Names in a payload that say what a call works on, beside the function.
 _SUBJECTS: Final = ("node_group", "plugin", "check")
@@ -65,7 +67,7 @@ def walk(
     """
     done = Walk(began_s)
     begun: dict[str, float] = {}
-    name, ready = str(definition["StartAt"]), False
+    name, ready, turn = str(definition["StartAt"]), False, first_turn(0)
     while name != until:
         state = definition["States"][name]
         match state["Type"]:
@@ -74,8 +76,11 @@ def walk(
                 work = Stretch(_work(state, item), began_s, began_s)
                 is_asked = definition["States"][state["Next"]]["Type"] == "Choice"
                 ready = _call(done, work, pace=pace, is_asked=is_asked)
+            case "Pass":
+                turn = state["Result"]
             case "Wait":
-                done.ended_s += state["Seconds"]
+                turn = next_turn(turn)
+                done.ended_s += turn["wait_s"]
             case "Choice":
                 name = _chosen(name, state, ready=ready)
                 continue

@@ -13,6 +13,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from stationmaster.domain.polling import next_turn
 from stationmaster.invocations import guarded
 from stationmaster.services import Services
 from stationmaster.settings import Settings
@@ -34,14 +35,15 @@ def step_handler(step: Callable[..., Any]) -> Handler:
     """A handler whose payload has, by name, what the step takes after its services.
 
     The first of these is the id that the step is about; a key without which the step can do may be
-    missing from the payload.
+    missing from the payload. Where a loop of a state machine calls it, the answer says how long the
+    loop is to wait.
     """
     _, owner, *others = inspect.signature(step).parameters.values()
     required = [each.name for each in others if each.default is inspect.Parameter.empty]
     optional = [each.name for each in others if each.default is not inspect.Parameter.empty]
 
     def handler(event: dict[str, Any], context: LambdaContext) -> Any:
-        return guarded(
+        answer = guarded(
             lambda: step(
                 services(),
                 event[owner.name],
@@ -50,5 +52,8 @@ def step_handler(step: Callable[..., Any]) -> Handler:
             ),
             keys={owner.name: event.get(owner.name), "step": step.__name__},
         )
+        if "turn" not in event or answer["ready"]:
+            return answer
+        return {**answer, **next_turn(event["turn"])}
 
     return handler

@@ -17,11 +17,14 @@ from aws_cdk import aws_stepfunctions_tasks as tasks
 from constructs import Construct
 
 from lambdas.registry import get_function
+from stationmaster.domain.polling import first_turn
 
 RUN_ID: Final[Mapping[str, Any]] = {"run_id": sfn.JsonPath.string_at("$.run_id")}
 CLUSTER_ID: Final[Mapping[str, Any]] = {"cluster_id": sfn.JsonPath.string_at("$.cluster_id")}
 NOTHING_MORE: Final[Mapping[str, Any]] = {}
 ERROR: Final[Mapping[str, Any]] = {"error": sfn.JsonPath.object_at("$.error")}
+# Where a loop is: its step's function says how long to wait, and calls grow rare with time.
+TURN: Final[Mapping[str, Any]] = {"turn": sfn.JsonPath.object_at("$.step")}
 
 # States.ALL does not match States.Runtime and States.DataLimitExceeded. Both mean a faulty machine;
 # they end the execution, and the rule on dead executions takes over.
@@ -132,10 +135,10 @@ class StepStates:
     ) -> sfn.Chain:
         """Call a step until it answers {"ready": true}, waiting in between.
 
-        The step itself raises when its time is over, so the loop has no counter. Without `catch`
+        The step itself raises when its time is over. Without `catch`
         errors rise to the Map or Parallel around it.
         """
-        task = self.step(name, function, payload=payload, result_path="$.step")
+        task = self.step(name, function, payload={**payload, **TURN}, result_path="$.step")
         if catch is not None:
             task.add_catch(catch, errors=ANY_ERROR, result_path=error_path)
         return self.around(task, subject=subject, question=question, every_s=every_s)
@@ -143,11 +146,21 @@ class StepStates:
     def around(
         self, task: tasks.LambdaInvoke, *, subject: str, question: str, every_s: int
     ) -> sfn.Chain:
-        """The loop around a step whose answer is in $.step; its caller adds what it catches."""
+        """The loop around a step whose answer is in $.step; its caller adds what it catches.
+
+        It begins by forgetting what another loop has left there. The step's payload has the `TURN`.
+        """
+        begin = sfn.Pass(
+            self._scope,
+            f"BeginWaitFor{subject}",
+            result=sfn.Result.from_object({**first_turn(every_s)}),
+            result_path="$.step",
+        )
+        begin.next(task)
         wait = sfn.Wait(
             self._scope,
             f"WaitFor{subject}",
-            time=sfn.WaitTime.duration(cdk.Duration.seconds(every_s)),
+            time=sfn.WaitTime.seconds_path("$.step.wait_s"),
         )
         wait.next(task)
         # Anything but true waits: the way on is the default only once "not ready" is ruled out.
@@ -155,7 +168,7 @@ class StepStates:
         choice = sfn.Choice(self._scope, question).when(sfn.Condition.not_(is_ready), wait)
         task.next(choice)
         way_on = choice.afterwards(include_otherwise=True)
-        return sfn.Chain.custom(task, way_on.end_states, way_on)
+        return sfn.Chain.custom(begin, way_on.end_states, way_on)
 
     def wait_for_token(
         self,

@@ -18,7 +18,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from stacks.constructs.states import ANY_ERROR, CLUSTER_ID, ERROR, StepStates
+from stacks.constructs.states import ANY_ERROR, CLUSTER_ID, ERROR, TURN, StepStates
 from stationmaster.domain.errors import ResultsHeld
 from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
 
@@ -132,7 +132,7 @@ def _release_system_nodes(
     task = states.step(
         "ReleaseSystemNodes",
         "release-node-group",
-        payload={"node_group": SYSTEM_NODE_GROUP},
+        payload={"node_group": SYSTEM_NODE_GROUP, **TURN},
         result_path="$.step",
     )
     task.add_catch(failure, errors=[ResultsHeld.__name__], result_path="$.error")

@@ -13,15 +13,17 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 from bench.critical_path import DURATIONS, SCRIPTS_CLUSTER, compare, measure_critical_path
 from bench.figures import Verdict
 from bench.state_machines import Pace, walk
+from stationmaster.domain.polling import first_turn
 
 MIDDLE = {work: each.middle_s for work, each in DURATIONS.items()}
 
 
 def loop(name: str, *, then: str) -> dict[str, dict[str, object]]:
-    """Call a function of that name until it is ready, every 10 s."""
+    """Call a function of that name until it is ready, every 10 s at first."""
     not_ready = {"Not": {"Variable": "$.step.ready", "BooleanEquals": True}}
     return {
-        name: {
+        name: {"Type": "Pass", "Result": first_turn(10), "Next": f"call-{name}"},
+        f"call-{name}": {
             "Type": "Task",
             "Resource": f"${{{name}}}",
             "Parameters": {},
@@ -32,7 +34,7 @@ def loop(name: str, *, then: str) -> dict[str, dict[str, object]]:
             "Choices": [{**not_ready, "Next": f"wait-{name}"}],
             "Default": then,
         },
-        f"wait-{name}": {"Type": "Wait", "Seconds": 10, "Next": name},
+        f"wait-{name}": {"Type": "Wait", "SecondsPath": "$.step.wait_s", "Next": f"call-{name}"},
     }
 
 
@@ -62,7 +64,8 @@ def test_walk_of_branches_takes_the_one_that_ends_last():
 
     assert [each.work for each in way.path] == ["long", "c"]
     assert sorted(way.works) == ["c", "long", "short"]
-    assert way.ended_s == 57
+    # The second branch waits 10, 10, 11, 11 and 12 s between its calls, and ends at 60.
+    assert way.ended_s == 61
 
 
 def test_walk_of_a_state_that_ends_badly_is_refused():

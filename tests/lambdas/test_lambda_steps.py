@@ -48,7 +48,7 @@ def test_tasks_send_what_their_steps_take(path: Path) -> None:
         module = __import__(f"stationmaster.steps.{name}", fromlist=[name])
         _, *taken = inspect.signature(getattr(module, name)).parameters.values()
         needed = {each.name for each in taken if each.default is inspect.Parameter.empty}
-        sent = {key.removesuffix(".$") for key in payload}
+        sent = {key.removesuffix(".$") for key in payload} - {"turn"}
 
         assert needed <= sent <= {each.name for each in taken}, function
         seen.add(function)
@@ -97,6 +97,17 @@ def test_handler_passes_the_payload_by_name_and_leaves_out_what_is_missing() -> 
     payload = {"cluster_id": "c", "plugin": "p", "more": "of the state"}
     assert handler(payload, None) == ["t", "c", "p", None]
     assert handler(payload | {"error": {"Error": "E"}}, None) == ["t", "c", "p", {"Error": "E"}]
+
+
+def test_handler_tells_a_loop_to_wait_longer_the_longer_it_has_waited() -> None:
+    def step(services: Any, run_id: str) -> dict[str, bool]:
+        return {"ready": run_id == "ready"}
+
+    handler, turn = step_handler(step), {"every_s": 10, "wait_s": 10, "waited_s": 400}
+
+    longer = {"ready": False, "every_s": 10, "wait_s": 30, "waited_s": 430}
+    assert handler({"run_id": "r", "turn": turn}, None) == longer
+    assert handler({"run_id": "ready", "turn": turn}, None) == {"ready": True}
 
 
 def test_handler_lets_errors_of_the_tree_out_and_names_any_other() -> None:

@@ -189,7 +189,7 @@ def test_task_catches_everything_or_is_caught_outside(machine: dict[str, Any]) -
 def test_task_passes_ids_only(machine: dict[str, Any]) -> None:
     owner = OWNER[id(machine)]
     allowed = {f"{owner}.$", "node_group", "plugin.$", "check.$", "task_token.$", "error.$"}
-    allowed |= {"pass_number.$"}
+    allowed |= {"pass_number.$", "turn.$"}
     for name, task in tasks(machine).items():
         payload = task["Parameters"].get("Payload", task["Parameters"])
         assert payload[f"{owner}.$"] == f"$.{owner}", name
@@ -222,6 +222,7 @@ def test_loop_waits_unless_the_step_says_ready(machine: dict[str, Any]) -> None:
         assert wait["Type"] == "Wait"
         assert scope["States"][step["Next"]] is choice
         assert step["ResultPath"] == "$.step"
+        assert step["Parameters"]["turn.$"] == "$.step"
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ PATCHES = (
     "schedules",
     "states_errors",
     "states_executions",
+    "states_limits",
     "states_parsing",
     "states_tasks",
     "states_time",

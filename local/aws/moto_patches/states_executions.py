@@ -103,7 +103,7 @@ def _eval_and_wake(self: Any, env: Any) -> None:
 
 
 def _keep_first_end(self: Any, error: Any) -> None:
-    if not isinstance(self._program_state, (ProgramStopped, ProgramTimedOut)):
+    if not isinstance(self._program_state, (ProgramStopped, ProgramTimedOut, ProgramError)):
         _set_error(self, error)
 
 

@@ -23,6 +23,7 @@ from aws_fixtures import (  # noqa: F401
 from aws_handlers import CapacityError
 from botocore.exceptions import ClientError
 from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
+from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 
 from local.aws import moto_patches as patches
 
@@ -280,6 +281,45 @@ def test_fail_state_reports_error_and_cause(machines: Machines) -> None:
     ended = machines.run({"No": {"Type": "Fail", "Error": "Refused", "Cause": "too dear"}})
 
     assert (ended["status"], ended["error"], ended["cause"]) == ("FAILED", "Refused", "too dear")
+
+
+def test_execution_ends_with_its_25000th_event_and_catches_nothing(
+    aws: Any, machines: Machines, script: Script
+) -> None:
+    again = {"Type": "Pass", "Next": "Again"}
+    states = {"Await": task("worker", token=True, Next="Again"), "Again": again}
+    once = {"Type": "Map", "ItemsPath": "$.items", "Catch": [CATCH], "End": True}
+    once["ItemProcessor"] = {"StartAt": "Await", "States": states}
+    execution = machines.start({"Once": once, "Caught": CAUGHT}, start_input={"items": [0]})
+    token = token_of(script)
+    backend = stepfunctions_parser_backends[aws.account_id][aws.region]
+    env = backend.describe_execution(execution).exec_worker.env
+    env.event_manager._event_id_gen._next_id = 24_900  # so many events take half a minute
+
+    machines.client.send_task_success(taskToken=token, output="{}")
+
+    ended = machines.end(execution)
+    assert (ended["status"], ended["error"]) == ("FAILED", "States.Runtime")
+    assert ended["cause"] == "The execution reached the maximum number of history events (25000)."
+    assert [each["id"] for each in env.event_manager.get_event_history()][-2:] == [24_999, 25_000]
+
+
+def test_result_over_256_kib_ends_the_execution_uncaught(
+    machines: Machines, script: Script
+) -> None:
+    script.on("worker", lambda event, context: "x" * 256 * 1024)
+
+    ended = machines.run({"Do": task("worker", Catch=[CATCH]), "Caught": CAUGHT})
+
+    assert (ended["status"], ended["error"]) == ("FAILED", "States.DataLimitExceeded")
+
+
+def test_execution_that_waits_for_over_a_year_times_out(machines: Machines) -> None:
+    month = {"Type": "Wait", "Seconds": 366 * 86_400, "Next": "Month"}
+
+    ended = machines.run({"Month": month})
+
+    assert ended["status"] == "TIMED_OUT"
 
 
 def test_token_success_continues_with_its_output(machines: Machines, script: Script) -> None:

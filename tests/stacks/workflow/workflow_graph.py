@@ -9,6 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from state_loops import without_beginnings
+
+# A loop's beginning, which every way into the loop goes through.
+_PASS = "PassState"
 _ENTERED, _EXITED = "StateEntered", "StateExited"
 _SCHEDULED = ("LambdaFunctionScheduled", "TaskScheduled")
 _FAILURES = (
@@ -30,10 +34,10 @@ class Graph:
     retries: set[str] = field(default_factory=set)
 
 
-def defined(definition: Mapping[str, Any]) -> Graph:
+def defined(definition: dict[str, Any]) -> Graph:
     """Everything that a definition can do."""
     graph = Graph()
-    for name, state in _states(definition):
+    for name, state in _states(without_beginnings(definition)):
         targets = [
             *([state["Next"]] if "Next" in state else []),
             *(choice["Next"] for choice in state.get("Choices", [])),
@@ -55,7 +59,7 @@ def visited(histories: Iterable[Sequence[Mapping[str, Any]]]) -> Graph:
     for history in histories:
         by_id = {event["id"]: event for event in history}
         for event in history:
-            if event["type"].endswith(_ENTERED):
+            if event["type"].endswith(_ENTERED) and not event["type"].startswith(_PASS):
                 name = _name(event)
                 graph.states.add(name)
                 origin = _origin(event, by_id)
@@ -93,6 +97,8 @@ def _before(
 def _origin(event: Mapping[str, Any], by_id: Mapping[int, Mapping[str, Any]]) -> str | None:
     """The state that led to this one; None for the first of a machine, a branch or an item."""
     for previous in _before(event, by_id):
+        if previous["type"].startswith(_PASS):
+            continue
         if previous["type"].endswith(_EXITED):
             return _name(previous)
         if previous["type"].endswith((_ENTERED, "StateStarted", "IterationStarted")):
