@@ -390,7 +390,7 @@ READERS: Final = {
     "fsx_csi_role_arn": {P.ADDON_CREATE},
     "public_api": {P.CLUSTER_CREATE},
     "api_cidrs": {P.CLUSTER_CREATE},
-    "functions_security_group_id": {P.CLUSTER_CREATE},
+    "functions_security_group_id": {P.CLUSTER_CREATE, P.KUBERNETES},
     "cluster_access_role_arns": {P.CLUSTER_CREATE, P.EXISTING_CLUSTERS_READ},
     "slack_secret_id": {P.SLACK_SECRET},
     "hugging_face_secret_id": {P.HUGGING_FACE_SECRET},

@@ -6,7 +6,6 @@ never change: a changed id is a new, empty resource.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import aws_cdk as cdk
@@ -39,15 +38,11 @@ class DataStack(cdk.Stack):
         self.artifacts_arn = self.export_value(self.artifacts.bucket_arn)
         self.bus = events.EventBus(self, "Bus", description="Facts reported from running clusters")
         self.slack_secret = self._secret(
-            "SlackSecret",
-            "bot_token and signing_secret of the Slack app, filled in by hand",
-            "bot_token",
-            "signing_secret",
+            "SlackSecret", "bot_token and signing_secret of the Slack app, filled in by hand"
         )
         self.hugging_face_secret = self._secret(
             "HuggingFaceSecret",
-            "token of a Hugging Face account, filled in by hand; empty for none",
-            "token",
+            "token of a Hugging Face account, filled in by hand; may stay empty",
         )
         cdk.CfnOutput(
             self,
@@ -132,20 +127,22 @@ class DataStack(cdk.Stack):
         )
         return bucket
 
-    def _secret(self, construct_id: str, description: str, *fields: str) -> secretsmanager.Secret:
-        """A secret with empty fields, which a person fills in."""
+    def _secret(self, construct_id: str, description: str) -> secretsmanager.Secret:
+        """A secret without a value, which a person fills in.
+
+        With a template for its first value, a deployment that changes the template would put
+        a new value in place of the person's.
+        """
         secret = secretsmanager.Secret(
             self,
             construct_id,
             description=description,
             encryption_key=self.key,
-            generate_secret_string=secretsmanager.SecretStringGenerator(
-                secret_string_template=json.dumps(dict.fromkeys(fields, "")),
-                # Secrets Manager wants one generated field; nothing reads it.
-                generate_string_key="placeholder",
-            ),
             removal_policy=cdk.RemovalPolicy.RETAIN,
         )
+        made = secret.node.default_child
+        assert isinstance(made, secretsmanager.CfnSecret)
+        made.add_property_deletion_override("GenerateSecretString")
         accept(
             secret,
             "SMG4",

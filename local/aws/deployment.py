@@ -55,7 +55,8 @@ def create(spec: DeploymentSpec, *, client: Client, region: str) -> Deployment:
     if spec.network is not None:
         _create_network(spec.network, made, client, region)
     for name, value in spec.secrets.items():
-        answer = client("secretsmanager").create_secret(Name=name, SecretString=value)
+        given = {} if value is None else {"SecretString": value}
+        answer = client("secretsmanager").create_secret(Name=name, **given)
         made.secret_arns[name] = answer["ARN"]
     for table in spec.tables:
         made.stream_arns[table.name] = _create_table(table, client)

@@ -137,8 +137,8 @@ class DeploymentSpec:
     schedule_groups: Sequence[str] = ()
     routes: Sequence[Route] = ()
     state_machines: Sequence[StateMachineSpec] = ()
-    # Secret name -> value.
-    secrets: Mapping[str, str] = field(default_factory=dict)
+    # Secret name -> value; None for none yet.
+    secrets: Mapping[str, str | None] = field(default_factory=dict)
     # Names of IAM roles, beside the one that functions and state machines run with.
     roles: Sequence[str] = ()
     network: NetworkSpec | None = None

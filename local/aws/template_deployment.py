@@ -6,7 +6,6 @@ them; with these names everything else can be read.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -77,10 +76,10 @@ class TemplateDeployment:
     # -- what is created first --------------------------------------------------------------------
 
     def base(self) -> DeploymentSpec:
-        """The network, the secrets with what the templates let generate, and the roles."""
+        """The network, the secrets without values, and the roles."""
         return DeploymentSpec(
             network=self._network(),
-            secrets={self._secret_name(each): self._secret(each) for each in self._secrets()},
+            secrets={self._secret_name(each): None for each in self._secrets()},
             roles=[self._ref(role) for role in self._of("AWS::IAM::Role")],
         )
 
@@ -121,14 +120,6 @@ class TemplateDeployment:
 
     def _secret_name(self, secret: Resource) -> str:
         return str(self._value(secret, "Name", f"{secret.stack}-{secret.logical_id}"))
-
-    def _secret(self, secret: Resource) -> str:
-        generated = self._value(secret, "GenerateSecretString", {})
-        known = {"GenerateStringKey", "SecretStringTemplate"}
-        if set(generated) != known:
-            raise secret.refused(f"generates {sorted(generated)}; local mode knows {sorted(known)}")
-        value = {generated["GenerateStringKey"]: "generated"}
-        return json.dumps(json.loads(generated["SecretStringTemplate"]) | value)
 
     # -- the rest ---------------------------------------------------------------------------------
 

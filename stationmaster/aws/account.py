@@ -17,7 +17,7 @@ from stationmaster.aws.calls import AwsConflict, AwsNotFound, aws_call, make_cli
 from stationmaster.aws.kubernetes_versions import VERSION_ACTIONS, offered_versions
 from stationmaster.domain.catalogue.instances import CATALOGUE
 from stationmaster.domain.catalogue.kubernetes_versions import OfferedVersion
-from stationmaster.domain.catalogue.quotas import SERVICE_CODE, VcpuQuota
+from stationmaster.domain.catalogue.quotas import VcpuQuota
 from stationmaster.domain.errors import PermanentError
 
 # What the questions take; AWS grants them on all resources or none, but for images and buckets.
@@ -87,24 +87,22 @@ class Account:
         """
         return offered_versions(self._eks)
 
-    def vcpu_limit(self, quota: VcpuQuota) -> int:
-        """How many vCPUs the account may run; AWS's default where nobody has asked for more.
+    def quota(self, service: str, code: str) -> int:
+        """What a quota allows; AWS's default where nobody has asked for more.
 
         Raises:
             TransientError, PermanentError: Service Quotas does not answer, or refuses to.
         """
-        asked = {"ServiceCode": SERVICE_CODE, "QuotaCode": quota.code}
+        asked = {"ServiceCode": service, "QuotaCode": code}
         try:
-            with aws_call(f"reading the quota {quota.code}"):
+            with aws_call(f"reading the quota {code}"):
                 answer = self._quotas.get_service_quota(**asked)
         except AwsNotFound:
             try:
-                with aws_call(f"reading the default of quota {quota.code}"):
+                with aws_call(f"reading the default of quota {code}"):
                     answer = self._quotas.get_aws_default_service_quota(**asked)
             except AwsNotFound as exc:
-                raise PermanentError(
-                    f"Service Quotas does not know the quota {quota.code}"
-                ) from exc
+                raise PermanentError(f"Service Quotas does not know the quota {code}") from exc
         return int(answer["Quota"]["Value"])
 
     def vcpus_in_use(self, quota: VcpuQuota) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from mypy_boto3_eks import EKSClient
     from mypy_boto3_eks.type_defs import VpcConfigRequestTypeDef
 
+_ANYWHERE: Final = "0.0.0.0/0"
+
 
 class EksCluster(BaseModel):
     """One EKS cluster; endpoint and certificate are empty until it is active."""
@@ -30,6 +32,8 @@ class EksCluster(BaseModel):
     certificate_authority: str = ""
     security_group_id: str = ""
     failure: str = ""
+    is_closed: bool = False
+    """Whether its API is private, or public for some addresses only."""
 
 
 class Clusters:
@@ -51,13 +55,16 @@ class Clusters:
         except AwsNotFound:
             return None
         issues = found.get("health", {}).get("issues", [])
+        network = found.get("resourcesVpcConfig", {})
         return EksCluster(
             name=name,
             status=found.get("status", "CREATING"),
             endpoint=found.get("endpoint", ""),
             certificate_authority=found.get("certificateAuthority", {}).get("data", ""),
-            security_group_id=found.get("resourcesVpcConfig", {}).get("clusterSecurityGroupId", ""),
+            security_group_id=network.get("clusterSecurityGroupId", ""),
             failure="; ".join(f"{i.get('code')}: {i.get('message')}" for i in issues),
+            is_closed=not network.get("endpointPublicAccess", True)
+            or _ANYWHERE not in network.get("publicAccessCidrs", [_ANYWHERE]),
         )
 
     def choose_version(self) -> OfferedVersion:

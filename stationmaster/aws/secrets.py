@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
@@ -28,6 +28,14 @@ class HuggingFaceCredentials(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     token: SecretStr
+
+
+# Of a secret that is there; AWS has one error code for both.
+_NO_VALUE: Final = "can't find the specified secret value"
+
+
+class _NotFilledIn(PermanentError):
+    """A secret as it is deployed: without a value."""
 
 
 Fields = TypeVar("Fields", bound=BaseModel)
@@ -73,7 +81,10 @@ class Secrets:
         """
         if not self._hugging_face_secret_id:
             return None
-        token = self._read(self._hugging_face_secret_id, HuggingFaceCredentials).token
+        try:
+            token = self._read(self._hugging_face_secret_id, HuggingFaceCredentials).token
+        except _NotFilledIn:
+            return None
         return token if token.get_secret_value() else None
 
     def _read(self, secret_id: str, fields: type[Fields]) -> Fields:
@@ -81,6 +92,10 @@ class Secrets:
             with aws_call(f'reading secret "{secret_id}"'):
                 text = self._client.get_secret_value(SecretId=secret_id)["SecretString"]
         except AwsNotFound as exc:
+            if _NO_VALUE in str(exc):
+                raise _NotFilledIn(
+                    f'secret "{secret_id}" has no value yet; fill it in, see docs/deploy.md'
+                ) from exc
             raise PermanentError(
                 f'secret "{secret_id}" does not exist; deploy the data stack and fill it in'
             ) from exc

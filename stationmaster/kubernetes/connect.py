@@ -29,14 +29,23 @@ class ClusterAddress(Protocol):
     @property
     def certificate_authority(self) -> str: ...
 
+    @property
+    def is_closed(self) -> bool: ...
+
 
 def connect(settings: Settings, *, cluster: ClusterAddress | None) -> ApiClient:
     """A client of the kubernetes package, signed in; nothing is sent yet.
 
     Raises:
         TransientError: the cluster has no endpoint yet.
-        PermanentError: the kubeconfig cannot be used.
+        PermanentError: the kubeconfig cannot be used, or the API is closed to the functions.
     """
+    if cluster is not None and cluster.is_closed and not settings.functions_security_group_id:
+        raise PermanentError(
+            f"the Kubernetes API of EKS cluster {cluster.name} is not reached from everywhere, and "
+            "the functions of this deployment are outside of its network; until the cluster is "
+            'gone, set "public_api": false or "api_cidrs": ["0.0.0.0/0"] in cdk.json and deploy'
+        )
     if settings.kubeconfig:
         return _from_kubeconfig(settings.kubeconfig)
     if cluster is None or not cluster.endpoint:

@@ -19,6 +19,7 @@ from stationmaster.domain.errors import StationmasterError
 from stationmaster.preflight import (
     artifacts_bucket,
     data_bucket,
+    image_builds,
     images,
     instance_offers,
     kubernetes_version,
@@ -51,6 +52,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     instance_offers,
     kubernetes_version,
     reservation,
+    image_builds,
     images,
     model_access,
     artifacts_bucket,

@@ -28,7 +28,7 @@ def look(services: Services, account: Account, subject: Subject) -> list[Finding
         if quota is None:
             found.append(_unknown(subject.machines))
             continue
-        limit, used = account.vcpu_limit(quota), account.vcpus_in_use(quota)
+        limit, used = account.quota(SERVICE_CODE, quota.code), account.vcpus_in_use(quota)
         found.append(
             judge(quota, limit=limit, used=used, least=least, most=most, region=account.region)
         )

@@ -9,11 +9,13 @@ import pytest
 from aws_fixtures import aws, deployed, until  # noqa: F401
 
 from local.aws import Deployment, LocalAws
-from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.names import PEOPLE, cluster_name
+from stationmaster.kubernetes.connect import connect
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 
+ANYWHERE = "0.0.0.0/0"
 PERSON = "arn:aws:iam::123456789012:role/team/researchers"
 
 
@@ -105,3 +107,29 @@ def test_restricted_api_is_reached_by_the_functions_group_and_the_named_addresse
     assert office["publicAccessCidrs"] == ["203.0.113.0/24"]
     assert office["endpointPrivateAccess"]
     assert private["endpointPrivateAccess"]
+
+
+def test_closed_api_is_refused_by_functions_that_have_left_the_network(services: Services) -> None:
+    closed = {"functions_security_group_id": "sg-1"}
+    for name, is_public, addresses, is_closed in (
+        ("office", True, ["203.0.113.0/24"], True),
+        ("inside", False, [ANYWHERE], True),
+        ("open", True, [ANYWHERE], False),
+    ):
+        services.clusters._client.create_cluster(
+            name=name,
+            roleArn=services.settings.cluster_role_arn,
+            resourcesVpcConfig={
+                "subnetIds": list(services.settings.subnet_ids),
+                "endpointPublicAccess": is_public,
+                "publicAccessCidrs": addresses,
+            },
+        )
+        found = services.clusters.find(name)
+        assert found.is_closed is is_closed
+        if is_closed:
+            with pytest.raises(PermanentError, match='"public_api": false or "api_cidrs"'):
+                connect(services.settings, cluster=found)
+        # That it has no endpoint yet is found after that.
+        with pytest.raises(TransientError, match="no Kubernetes endpoint yet"):
+            connect(services.settings.model_copy(update=closed), cluster=found)

@@ -97,6 +97,19 @@ def test_quota_of_a_new_account_is_lacking_for_gpus_and_not_for_cpus(account: Ac
     assert lacking(cpus["vcpu-quota"]) == []
 
 
+def test_new_account_is_warned_of_builds_on_the_largest_machine(account: Account):
+    account.aws.faults.add("no-vcpu-quota")
+
+    found = found_of(account, DEPLOYMENT)["image-builds"]
+
+    assert [each.severity for each in found] == [Severity.INFO, Severity.WARNING]
+    assert (
+        "on Linux/2XLarge in us-west-2, used with more_images in cdk.json, 0 at a time"
+        in found[1].message
+    )
+    assert "--service-code codebuild --quota-code L-0397D009" in found[1].remedy
+
+
 def test_extended_support_is_said_of_a_start_and_of_the_deployment_alone(account: Account):
     account.aws.faults.add("extended-support-only")
 
@@ -163,6 +176,19 @@ def test_data_that_may_not_be_read_is_lacking(account: Account):
 
     assert found.severity is Severity.ERROR
     assert "reads no data from S3 yet" in found.message
+
+
+def test_secrets_that_nobody_has_filled_in_are_told_from_those_that_are_gone(account: Account):
+    for name in ("new-hub", "new-slack"):
+        account.aws.client("secretsmanager").create_secret(Name=name)
+    with_settings(account, hugging_face_secret_id="new-hub", slack_secret_id="new-slack")
+
+    slack, hub = found_of(account, DEPLOYMENT)["secrets"]
+    assert 'secret "new-slack" has no value yet' in slack.message
+    assert hub.severity is Severity.INFO
+    with_settings(account, hugging_face_secret_id="gone")
+    (hub,) = found_of(account, of_request(make_request()))["secrets"]
+    assert 'secret "gone" does not exist' in hub.message
 
 
 def test_secret_without_its_fields_is_lacking_and_one_without_a_token_is_not(account: Account):
@@ -296,7 +322,7 @@ def test_command_has_each_start_with_what_was_not_found_before(account: Account)
         "/train llama2-7b instance=p5.48xlarge",
     ]
     assert [{each.check for each in findings} for _, findings in examined] == [
-        {"kubernetes-version", "images", "artifacts-bucket"},
+        {"kubernetes-version", "image-builds", "images", "artifacts-bucket"},
         {"vcpu-quota", "instance-offers"},
         {"vcpu-quota", "instance-offers", "model-access"},
     ]
@@ -323,4 +349,4 @@ def test_command_line_asks_the_account_alone_where_nothing_is_deployed(
     assert main(["preflight", "--json"]) == 0
 
     found = [each["check"] for each in json.loads(capsys.readouterr().out)]
-    assert found == ["kubernetes-version", "images", "images"]
+    assert found == ["kubernetes-version", *["image-builds"] * 2, *["images"] * 2]

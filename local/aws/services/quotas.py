@@ -1,7 +1,8 @@
-"""Service Quotas, as far as EC2's vCPU quotas go; moto 5.2.5 has none of EC2's.
+"""Service Quotas: EC2's vCPU quotas and CodeBuild's builds; moto 5.2.5 has none of them.
 
 The account has asked for more of each long ago, and got it, unless the fault "no-vcpu-quota" makes
-it a new one: that has none for machines with GPUs.
+it a new one: that has none for machines with GPUs
+and for builds on the largest machines.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from local.aws.services.wire import ApiError, NativeService, page
 
 NO_QUOTA: Final = "no-vcpu-quota"
 
-# Code -> name, default value. Source: Service Quotas, EC2, and the EC2 user guide.
+# Code -> name, default value. Source: Service Quotas, EC2 and CodeBuild, and the EC2 user guide.
 _QUOTAS: Final[dict[str, tuple[str, float]]] = {
     "L-1216C47A": ("Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", 5.0),
     "L-417A185B": ("Running On-Demand P instances", 0.0),
@@ -24,7 +25,11 @@ _QUOTAS: Final[dict[str, tuple[str, float]]] = {
     "L-C4BD4855": ("All P5 Spot Instance Requests", 0.0),
     "L-3819A6DF": ("All G and VT Spot Instance Requests", 0.0),
     "L-6B0D517C": ("All Trn Spot Instance Requests", 0.0),
+    "L-4DDC4A99": ("Concurrently running builds for Linux/Large environment", 1.0),
+    "L-0397D009": ("Concurrently running builds for Linux/2XLarge environment", 0.0),
 }
+_BUILDS: Final = ("codebuild", "AWS CodeBuild")
+_MACHINES: Final = ("ec2", "Amazon Elastic Compute Cloud (Amazon EC2)")
 _GRANTED: Final = 50_000.0
 
 
@@ -49,17 +54,18 @@ class QuotasService(NativeService):
         return {"Quota": self._quota(code, _QUOTAS[code][1])}
 
     def list_service_quotas(self, params: dict[str, Any]) -> dict[str, Any]:
-        """All of EC2's that are known here, with the values that apply."""
+        """All of a service's that are known here, with the values that apply."""
         quotas = [
             self._quota(code, default if self._is_new(code) else _GRANTED)
             for code, (_, default) in _QUOTAS.items()
+            if _service(code)[0] == params.get("ServiceCode")
         ]
         shown, token = page(quotas, params, limit="MaxResults", token="NextToken")
         return {"Quotas": shown} | ({"NextToken": token} if token else {})
 
     def _code(self, params: dict[str, Any]) -> str:
         code = str(params.get("QuotaCode", ""))
-        if params.get("ServiceCode") != "ec2" or code not in _QUOTAS:
+        if code not in _QUOTAS or params.get("ServiceCode") != _service(code)[0]:
             raise ApiError(
                 "NoSuchResourceException",
                 f"quota {code} of service {params.get('ServiceCode')} does not exist",
@@ -70,11 +76,12 @@ class QuotasService(NativeService):
         return NO_QUOTA in self.emulation.faults and _QUOTAS[code][1] == 0
 
     def _quota(self, code: str, value: float) -> dict[str, Any]:
-        region = self.emulation.region
+        region, (service, service_name) = self.emulation.region, _service(code)
+        place = f"{region}:{self.emulation.account_id}:{service}/{code}"
         return {
-            "ServiceCode": "ec2",
-            "ServiceName": "Amazon Elastic Compute Cloud (Amazon EC2)",
-            "QuotaArn": f"arn:aws:servicequotas:{region}:{self.emulation.account_id}:ec2/{code}",
+            "ServiceCode": service,
+            "ServiceName": service_name,
+            "QuotaArn": f"arn:aws:servicequotas:{place}",
             "QuotaCode": code,
             "QuotaName": _QUOTAS[code][0],
             "Value": value,
@@ -82,3 +89,7 @@ class QuotasService(NativeService):
             "Adjustable": True,
             "GlobalQuota": False,
         }
+
+
+def _service(code: str) -> tuple[str, str]:
+    return _BUILDS if "builds" in _QUOTAS[code][0] else _MACHINES
