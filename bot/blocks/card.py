@@ -84,7 +84,7 @@ def card_milestone(view: RunView) -> str:
     run = view.run
     return "/".join(
         (
-            str(len(run.phases)),
+            str(len(run.phases) + run.folded.get("phases", 0)),
             run.phase.value,
             view.teardown.value,
             str(view.place_in_queue),

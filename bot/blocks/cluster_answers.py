@@ -107,7 +107,7 @@ def cluster_shown(view: ClusterView, *, reach: Reach, now: datetime) -> Content:
         hidden = len(split.runs) - len(lines)
         lines += [f"{hidden} earlier runs"] if hidden > 0 else []
         own = md.money_escaped(split.own)
-        lines.append(f"no run: while it was made, and for nodes that were free  {own}")
+        lines.append(f"{parts.own_share(cluster)}  {own}")
         blocks.append(section("*Cost so far, by run*\n" + "\n".join(lines)))
     if not cluster.is_going_away and cluster.phase is not ClusterPhase.REQUESTED:
         blocks.append(section(_with_kubectl(cluster, reach)))

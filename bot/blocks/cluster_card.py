@@ -97,7 +97,7 @@ def cluster_milestone(cluster: Cluster) -> str:
     queue = [waiting.run_id for waiting in cluster.queue]
     return "/".join(
         (
-            str(len(cluster.phases)),
+            str(len(cluster.phases) + cluster.folded.get("phases", 0)),
             cluster.phase.value,
             cluster.teardown.value,
             str(cluster.spec.nodes),

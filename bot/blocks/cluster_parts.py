@@ -60,6 +60,13 @@ def price_notes(spec: ClusterSpec) -> list[str]:
     return []
 
 
+def own_share(cluster: Cluster) -> str:
+    """What the cluster itself pays for: what no run has caused, or none that it still knows."""
+    earlier = sum(cluster.folded.get(name, 0) for name in ("leases", "past_leases"))
+    more = f", and for {earlier} runs before these" if earlier else ""
+    return f"no run: while it was made, and for nodes that were free{more}"
+
+
 def provisioning(cluster: Cluster) -> list[str]:
     """The parts that people wait for, and how far they are."""
     lines = []

@@ -75,6 +75,6 @@ def _bill(view: ClusterView, *, now: datetime) -> list[str]:
         rest = md.money_escaped(sum(usd for _, usd in hidden))
         lines.append(f"and {len(hidden)} more runs  {rest}")
     own = md.money_escaped(split.own)
-    lines.append(f"no run: while it was made, and for nodes that were free  {own}")
+    lines.append(f"{parts.own_share(view.cluster)}  {own}")
     lines.append(f"*together  {md.money_escaped(split.total)}*")
     return lines

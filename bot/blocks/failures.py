@@ -57,7 +57,8 @@ def recovery_line(event: PhaseChanged, run: Run) -> str:
     stood = md.duration(event.at - setbacks[-1])
     reason = event.reason.replace(f"{run.run_id}-", "")  # as the pods are called in the thread
     said = f": {md.escape(reason, 600)}" if reason else ""
-    line = f"\u25b8 *training continues* after {stood}, restart {len(setbacks)}{said}"
+    number = len(setbacks) + run.folded.get("phases", 0) // 2  # in turns with training
+    line = f"\u25b8 *training continues* after {stood}, restart {number}{said}"
     found = explain_setback(event.reason, Context(run=run.run_id, recipe=run.request.recipe))
     return f"{line}\n> *{md.escape(found.diagnosis, 500)}*" if found is not None else line
 

@@ -2,7 +2,8 @@
 
 A state and the events that changed it are written in one transaction, conditional on the version
 that was read and on every event being new. So an event counts once however often it is delivered,
-and two writers cannot overwrite each other.
+and two writers cannot overwrite each other. Nothing is written that could not be read again, and a
+state that does not end leaves half of its item free for its end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from stationmaster.aws.table import Item, Key, Prefix
 from stationmaster.domain.aggregate import Aggregate, EventT, StateT
 from stationmaster.domain.errors import (
     IllegalTransition,
-    ItemTooLarge,
+    NotStorable,
     Unreadable,
     WriteConflict,
 )
@@ -35,8 +36,7 @@ _WRITE_ATTEMPTS: Final = 8
 # DynamoDB takes items of 400 KiB, their keys included.
 # Source: Amazon DynamoDB developer guide, "Service, account, and table quotas".
 MAX_BODY_BYTES: Final = 400 * 1024 - 2_000
-# An id is part of the sort key, which takes 1,024 bytes.
-_MAX_EVENT_ID: Final = 900
+_MAX_LIVING_BYTES: Final = 200 * 1024
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
 
         Raises:
             StationmasterError, IllegalTransition: as load and apply.
-            ItemTooLarge: an event, or the state after it, is more than DynamoDB takes.
+            NotStorable: an event, or the state after it, is too large or could not be read again.
             WriteConflict: other writers kept winning, or `also` refuses; worth retrying.
         """
         state = self.load(owner)
@@ -269,25 +269,25 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
 
     def _state_item(self, state: StateT) -> Item:
         by_age = f"{state.requested_at.isoformat()}#{state.id}"
+        most = MAX_BODY_BYTES if state.is_ending else _MAX_LIVING_BYTES
+        read_again = self._aggregate.state.model_validate_json
+        body = _body(self._named(state.id), state.model_dump_json(), read_again, most)
         item = {
             **table.state(self._kind, state.id).attributes,
             **table.index_entry(table.ALL_INDEX, self._kind, by_age),
             "version": {"N": str(state.version)},
-            "body": {"S": _body(self._named(state.id), state.model_dump_json())},
+            "body": {"S": body},
         }
         if state.is_open:
             item |= table.index_entry(table.OPEN_INDEX, self._kind, by_age)
         return item
 
     def _event_item(self, owner: str, event: EventT, *, version: int, index: int) -> Item:
-        if len(event.event_id) > _MAX_EVENT_ID:
-            raise ItemTooLarge(
-                f"an event of {owner} has an id of {len(event.event_id)} characters; "
-                f"{_MAX_EVENT_ID} are the most"
-            )
+        name, read_again = f"event {event.event_id} of {owner}", self._aggregate.event.validate_json
+        body = _body(name, event.model_dump_json(), read_again)
         return self._event_key(owner, event).attributes | {
             "place": {"N": str(version * 1000 + index)},
-            "body": {"S": _body(f"event {event.event_id} of {owner}", event.model_dump_json())},
+            "body": {"S": body},
         }
 
     def _event_key(self, owner: str, event: EventT) -> Key:
@@ -331,10 +331,17 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
             start = {"ExclusiveStartKey": last}
 
 
-def _body(what: str, text: str) -> str:
+def _body(
+    what: str, text: str, read_again: Callable[[str], object], most: int = MAX_BODY_BYTES
+) -> str:
+    """The text of an item, which is no larger than that and can be read again."""
     size = len(text.encode())
-    if size > MAX_BODY_BYTES:
-        raise ItemTooLarge(f"{what} has {size} bytes; DynamoDB takes {MAX_BODY_BYTES} at most")
+    if size > most:
+        raise NotStorable(f"{what} has {size} bytes; its item takes {most} at most")
+    try:
+        read_again(text)
+    except ValidationError as exc:
+        raise NotStorable(f"{what} could not be read again: {_problem(exc)}") from exc
     return text
 
 
@@ -347,11 +354,15 @@ def read_body(item: Item, parse: Callable[[str], _ParsedT]) -> _ParsedT:
     try:
         return parse(str(item["body"]["S"]))
     except ValidationError as exc:
-        first = exc.errors(include_url=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the text"
-        raise _unreadable(item, f"{place}: {first['msg']}") from exc
+        raise _unreadable(item, _problem(exc)) from exc
     except (KeyError, TypeError) as exc:
         raise _unreadable(item, "it has no text named body") from exc
+
+
+def _problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or "the text"
+    return f"{place}: {first['msg']}"
 
 
 def _read_place(item: Item) -> int:

@@ -3,19 +3,52 @@
 An aggregate is a state that only events change. `start` makes the state of its first event, `apply`
 the state after a further one, and `consequences` says which events follow from one that was just
 applied. All three are pure; `aws/aggregate_store.py` keeps every aggregate in the same way.
+
+Every collection of a state has a `Bound`, so that its item stays small however long it lives: below
+half of what the table takes. The other half is room for its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from itertools import islice
+from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from stationmaster.domain.errors import StationmasterError
+from stationmaster.domain.errors import IllegalTransition, StationmasterError
 from stationmaster.domain.event import Event
+
+
+def _oldest(entries: Iterable[Any]) -> Iterator[Any]:
+    return iter(entries if isinstance(entries, Mapping) else range(len([*entries])))
+
+
+def repeated(entries: Sequence[tuple[Any, datetime]]) -> Iterator[int]:
+    """Places of phases that were entered before and were entered again later."""
+    names = [name for name, _ in entries]
+    first = {name: names.index(name) for name in names}
+    last = {name: place for place, name in enumerate(names)}
+    return (place for place, name in enumerate(names) if first[name] < place < last[name])
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How many entries a collection has at most; annotates the field.
+
+    `spare` has the keys or places of those that may go, in order; where none may, what would add
+    another entry is refused.
+    """
+
+    most: int
+    spare: Callable[[Any], Iterable[Any]] = _oldest
+
+
+def none_spare(_: object) -> tuple[()]:
+    """Of a collection of which no entry may go."""
+    return ()
 
 
 class State(BaseModel):
@@ -26,6 +59,8 @@ class State(BaseModel):
     version: int = 0
     """How many times it was written; the store's business."""
     requested_at: datetime
+    folded: Annotated[dict[str, int], Bound(20)] = Field(default_factory=dict)
+    """How many entries its collections had beside those that they have."""
 
     @property
     def id(self) -> str:
@@ -42,9 +77,41 @@ class State(BaseModel):
         """Its end is final: what comes too late to be possible is left out, not refused."""
         return False
 
+    @property
+    def is_ending(self) -> bool:
+        """It ends or has ended: what is written now may take the room that is kept for that."""
+        raise NotImplementedError
+
 
 StateT = TypeVar("StateT", bound=State)
 EventT = TypeVar("EventT", bound=Event)
+
+
+def bounded(before: StateT, after: StateT) -> StateT:
+    """The state `after` an event with the collections at their bounds; what went is counted.
+
+    Raises:
+        IllegalTransition: a collection would grow of which no entry may go.
+    """
+    changes: dict[str, Any] = {}
+    for name, field in type(after).model_fields.items():
+        bound = next((each for each in field.metadata if isinstance(each, Bound)), None)
+        entries = getattr(after, name)
+        if bound is None or len(entries) <= bound.most:
+            continue
+        gone = {*islice(bound.spare(entries), len(entries) - bound.most)}
+        if len(entries) - len(gone) > max(bound.most, len(getattr(before, name))):
+            raise IllegalTransition(
+                f"{after.id} has {bound.most} {name.replace('_', ' ')} already, and takes no more"
+            )
+        changes[name] = (
+            {key: value for key, value in entries.items() if key not in gone}
+            if isinstance(entries, Mapping)
+            else [each for place, each in enumerate(entries) if place not in gone]
+        )
+        counted = changes.setdefault("folded", dict(after.folded))
+        counted[name] = counted.get(name, 0) + len(gone)
+    return after.model_copy(update=changes) if changes else after
 
 
 @dataclass(frozen=True)

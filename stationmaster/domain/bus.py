@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.outside import Moment
 from stationmaster.domain.run.events import RUN_EVENT, RunEvent
 
 EVENT_SOURCE = "stationmaster"
@@ -23,7 +23,7 @@ class LogTail(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     pod: str
-    at: datetime
+    at: Moment
     lines: list[str] = Field(max_length=200)
 
 
@@ -38,7 +38,7 @@ class RelayBatch(BaseModel):
 
     run_id: RunId
     batch_id: str
-    at: datetime
+    at: Moment
     events: list[RunEvent] = []
     log_tails: list[LogTail] = []
     heartbeat: bool = False

@@ -32,7 +32,7 @@
         |-- RunStopped            a person asked to stop; ends the workflow, is no failure
         |-- Unreadable            what the table has of a run or a cluster cannot be read
         |-- IllegalTransition     an event that cannot happen in the phase of a run or cluster
-        |-- ItemTooLarge          an event or a state that DynamoDB does not take
+        |-- NotStorable           an event or a state is too large, or could not be read again
         `-- LeftBehind            teardown finished and something billable is still there
 
 Step Functions matches errors by the bare class name, so names here are part of the state machines:
@@ -181,8 +181,8 @@ class IllegalTransition(PermanentError):
     """An event that cannot happen in the phase that the run or the cluster is in."""
 
 
-class ItemTooLarge(PermanentError):
-    """An event or a state that is larger than DynamoDB takes."""
+class NotStorable(PermanentError):
+    """An event or a state that is larger than its item may be, or that could not be read again."""
 
 
 class LeftBehind(PermanentError):

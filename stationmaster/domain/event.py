@@ -2,17 +2,21 @@
 
 Its class adds `type`, which distinguishes events, and the id of what it happened to. The id of
 an event is the same on every delivery of the same fact, so that recording it twice changes nothing.
+Whoever makes one, relays included, its numbers, times and texts are plausible: see `outside`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from stationmaster.domain.ids import EventId
+from stationmaster.domain.outside import Moment, sound
+
+# An id is part of a sort key of the table, and of what a run keeps of a lost node.
+_MAX_ID: Final = 300
 
 
 class Event(BaseModel):
@@ -23,8 +27,13 @@ class Event(BaseModel):
     is_frequent: ClassVar[bool] = False
     """Whether there may be a million of its kind: such events are kept apart from the others."""
 
-    event_id: EventId
-    at: datetime
+    event_id: Annotated[EventId, Field(max_length=_MAX_ID)]
+    at: Moment
+
+    @field_validator("*")
+    @classmethod
+    def _sound(cls, value: Any) -> Any:
+        return sound(value)
 
 
 def make_event_id(owner: str, *parts: object) -> EventId:

@@ -8,7 +8,7 @@ from stationmaster.aws.workflows import train_name
 from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.errors import (
     IllegalTransition,
-    ItemTooLarge,
+    NotStorable,
     PermanentError,
     TransientError,
 )
@@ -71,12 +71,12 @@ def _record(services: Services, batch: RelayBatch) -> tuple[Run, list[tuple[RunE
     """Record all events at once, or one after another where one of them is refused for good."""
     try:
         return services.runs.record(batch.run_id, batch.events), []
-    except (IllegalTransition, ItemTooLarge):
+    except (IllegalTransition, NotStorable):
         refused: list[tuple[RunEvent, str]] = []
     for event in batch.events:
         try:
             services.runs.record(batch.run_id, [event])
-        except (IllegalTransition, ItemTooLarge) as exc:
+        except (IllegalTransition, NotStorable) as exc:
             refused.append((event, str(exc)))
     return services.runs.load(batch.run_id), refused
 

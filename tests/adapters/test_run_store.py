@@ -14,10 +14,11 @@ from aws_fixtures import aws  # noqa: F401
 from factories import RUN_ID, make_request, make_requested
 from factories import START as NOW
 
+from stationmaster.aws import table
 from stationmaster.aws.run_store import RunStore
 from stationmaster.aws.table import table_definition
 from stationmaster.domain.bus import LogTail
-from stationmaster.domain.errors import IllegalTransition, RunNotFound, WriteConflict
+from stationmaster.domain.errors import IllegalTransition, NotStorable, RunNotFound, WriteConflict
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Wait
 from stationmaster.domain.run.events import RunPhase
@@ -149,6 +150,33 @@ def test_record_of_a_phase_that_cannot_follow_raises_and_writes_nothing(store):
         store.record(RUN_ID, [phase(RunPhase.RUNNING)])
 
     assert store.load(RUN_ID).version == 1
+
+
+def test_run_that_outgrew_half_of_its_item_takes_only_what_ends_it(store):
+    run, _ = create(store)
+    large = run.model_copy(update={"phase": RunPhase.RUNNING, "not_pushed": "x" * 250_000})
+    store._client.update_item(
+        TableName=store._table,
+        Key=table.state("RUN", RUN_ID).attributes,
+        UpdateExpression="SET body = :body",
+        ExpressionAttributeValues={":body": {"S": large.model_dump_json()}},
+    )
+
+    with pytest.raises(NotStorable, match=r"run tiny-llama-\S+ has 25\d{4} bytes; its item takes"):
+        store.record(RUN_ID, [progress(1)])
+    store.record(RUN_ID, [phase(RunPhase.SAVING)])
+    ended = store.record(RUN_ID, [phase(RunPhase.FAILED)])
+
+    assert (ended.phase, ended.progress) == (RunPhase.FAILED, None)
+
+
+def test_what_could_not_be_read_again_is_not_written(store):
+    requested = make_requested().model_copy(update={"estimated_cost_usd": float("inf")})
+
+    with pytest.raises(NotStorable, match=r"could not be read again: .*estimated_cost_usd"):
+        store.create(requested, dedup_key="w", dedup_until=NOW + timedelta(seconds=30))
+
+    assert store.find(RUN_ID) is None
 
 
 def test_lists_know_channels_and_what_is_still_open(store):

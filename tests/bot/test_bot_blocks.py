@@ -163,7 +163,8 @@ TEXT = st.one_of(
     st.text(max_size=40),
     st.sampled_from(["<!channel>", "`" * 30, "&" * 900, "a" * 5_000, "", " \n\t ", "x\n" * 400]),
 )
-LOSS = st.floats(allow_nan=True, allow_infinity=True)
+LOSS = st.floats(-1e12, 1e12)
+COUNT = st.integers(0, 2**53 - 1)
 AMOUNT = st.floats(min_value=0, max_value=1e12, allow_nan=False)
 MOMENT = st.integers(0, 10**7).map(lambda seconds: START + timedelta(seconds=seconds))
 
@@ -277,14 +278,14 @@ ANY_EVENT = st.one_of(
             (ev.JobSubmitted, {"job": TEXT}),
             (ev.JobConditionChanged, {"reason": TEXT, "message": TEXT}),
             (ev.ClusterWarning, {"object_name": TEXT, "reason": TEXT, "message": TEXT}),
-            (ev.TrainingStarted, {}),
-            (ev.TrainingEvaluated, {}),
-            (ev.CheckpointSaved, {}),
+            (ev.TrainingStarted, {"total_steps": COUNT}),
+            (ev.TrainingEvaluated, {"step": COUNT, "loss_nats": st.none() | LOSS}),
+            (ev.CheckpointSaved, {"step": COUNT}),
             (ev.WorkersRestarting, {"pod": TEXT, "reason": TEXT}),
             (ev.ProcessFailed, {"pod": TEXT, "process": TEXT, "line": TEXT}),
-            (ev.TrainingResumed, {}),
+            (ev.TrainingResumed, {"step": COUNT}),
             (ev.TrainingReportedFailure, {"reason": TEXT}),
-            (ev.TrainingFinished, {}),
+            (ev.TrainingFinished, {"step": COUNT}),
             (ev.NodeLost, {"node": TEXT, "reason": TEXT}),
             (ev.NodeRecovered, {"node": TEXT}),
             (ev.JobDisappeared, {"job": TEXT}),

@@ -67,10 +67,21 @@ VALUES = {
     "loss_nats": st.none() | st.floats(0, 9),
     "step_time_s": st.none() | st.floats(0, 9),
 }
+NUMBERS = {
+    int: st.integers(0, 9),
+    int | None: st.none() | st.integers(0, 9),
+    float: st.floats(0, 9),
+    float | None: st.none() | st.floats(0, 9),
+}
 EVENT_CLASSES = get_args(get_args(RunEvent)[0])
 EVENTS = st.sampled_from(EVENT_CLASSES).flatmap(
     lambda kind: st.builds(
-        kind, **{name: VALUES[name] for name in kind.model_fields if name in VALUES}
+        kind,
+        **{
+            name: VALUES.get(name, NUMBERS.get(field.annotation))
+            for name, field in kind.model_fields.items()
+            if name in VALUES or field.annotation in NUMBERS
+        },
     )
 )
 FACTS = (

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from stationmaster.aws import table
 from stationmaster.domain.bus import RELAY_BATCH_DETAIL_TYPE
 from stationmaster.domain.names import ITEM_UNREADABLE, SET_ASIDE
+from stationmaster.domain.progress_lines import Sample
 from stationmaster.domain.run import events as ev
 from stationmaster.steps.taking_in import take_in
 
@@ -154,14 +155,18 @@ def test_event_of_another_run_in_a_batch_is_set_aside_alone(account: Account) ->
 
 def test_event_that_is_too_large_for_the_table_is_set_aside_cut(account: Account) -> None:
     account.train()
-    huge = ev.WorkersRestarting(
-        event_id="w", run_id=account.run_id, at=account.now(), pod="p", reason="x" * 500_000
+    huge = ev.TrainingFinished(
+        event_id="w",
+        run_id=account.run_id,
+        at=account.now(),
+        step=9,
+        samples=(Sample(prompt="p", text="x" * 500_000),),
     ).model_dump(mode="json")
 
     take_in(account.services, batch(account, huge, progress(account, 8)))
 
     (entry,) = kept(account)
-    assert (account.run.progress.step, account.run.num_restarts) == (8, 0)
+    assert account.run.progress.step == 8
     assert entry.is_cut
     assert "has 500" in entry.reason
 
@@ -172,7 +177,7 @@ def test_event_with_an_id_too_long_for_a_key_is_set_aside(account: Account) -> N
     take_in(account.services, batch(account, progress(account, 1, event_id="x" * 2_000)))
 
     (entry,) = kept(account)
-    assert "2000 characters" in entry.reason
+    assert "at most 300 characters" in entry.reason
 
 
 def test_batch_of_an_unknown_run_is_set_aside_and_its_heartbeats_are_not(account: Account) -> None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, assert_never
+from typing import Annotated, Final, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from stationmaster.domain.aggregate import State
+from stationmaster.domain.aggregate import Bound, State, bounded, none_spare, repeated
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.changes import (
     cannot,
@@ -33,6 +33,7 @@ from stationmaster.domain.cluster.leases import (
     Lease,
     Waiting,
     held_nodes,
+    released_runs,
 )
 from stationmaster.domain.cluster.replacing import Replacement, replacements_after
 from stationmaster.domain.cluster.resources import (
@@ -46,6 +47,7 @@ from stationmaster.domain.cluster.zones import LeftZone, zone_changed
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
+from stationmaster.domain.outside import MAX_KEPT_BYTES, clipped
 from stationmaster.domain.resources import ResourceKind
 
 # Releasing and released are not among the targets: the teardown's own events lead there.
@@ -94,7 +96,7 @@ class Check(BaseModel):
     name: str
     passed: bool
     detail: str
-    figures: dict[str, float] = {}
+    figures: Annotated[dict[str, float], Bound(30)] = {}
     at: datetime | None = None
     """When it came to its verdict; None where that was not recorded."""
 
@@ -110,25 +112,24 @@ class Cluster(State):
     requester: Requester | None = None
     """Who keeps it, and in which channel it has a card; None where it goes with its run."""
     phase: ClusterPhase = ClusterPhase.REQUESTED
-    phases: list[tuple[ClusterPhase, datetime]]
+    phases: Annotated[list[tuple[ClusterPhase, datetime]], Bound(40, repeated)]
+    """As it came into them; of a phase that comes again and again the first and last times stay."""
     reason: str = ""
     """Why it failed; kept while it goes away."""
     passes: int = 1
     """How many times its workflow has gone over it, the first included."""
     is_full: bool = False
     """Whether its newest pass runs every check, also those that quick passes leave out."""
-    earlier_sizes: list[tuple[datetime, int]] = Field(default_factory=list)
+    earlier_sizes: Annotated[list[tuple[datetime, int]], Bound(50)] = Field(default_factory=list)
     """How many training nodes it was to have until then, oldest first."""
-    phases_before_pass: int = 0
-    """How many of `phases` are of earlier passes."""
     resizes_from: int | None = None
     """How many training nodes it had before the pass that is under way, if that changes them."""
     resize_failure: str = ""
     """Why it did not get the size that was last asked for."""
-    leases: dict[RunId, Lease] = Field(default_factory=dict)
-    past_leases: list[Lease] = Field(default_factory=list)
+    leases: Annotated[dict[RunId, Lease], Bound(160, released_runs)] = Field(default_factory=dict)
+    past_leases: Annotated[list[Lease], Bound(20)] = Field(default_factory=list)
     """Released ones of runs that have leased it again."""
-    queue: list[Waiting] = Field(default_factory=list)
+    queue: Annotated[list[Waiting], Bound(100, none_spare)] = Field(default_factory=list)
     """The runs that wait for nodes, the first in line first."""
     keep_until: datetime | None = None
     """It stays until then without a run; None: it goes with its last lease."""
@@ -138,20 +139,20 @@ class Cluster(State):
     """The `keep_until` of which the channel has been warned."""
     deleted_by: str = ""
     """The person who asked to delete it."""
-    given_up_zones: list[LeftZone] = Field(default_factory=list)
+    given_up_zones: Annotated[list[LeftZone], Bound(20, none_spare)] = Field(default_factory=list)
     """Where AWS had no instances for its training nodes, in the order in which it was tried."""
     subnet_id: str = ""
     """Where its nodes and its file system are since the last of these; "" while there is none."""
-    resources: dict[str, Resource] = Field(default_factory=dict)
+    resources: Annotated[dict[str, Resource], Bound(60, none_spare)] = Field(default_factory=dict)
     job_kind: JobKind | None = None
     """What training jobs are in the EKS cluster of others that it uses; None until it is chosen."""
-    plugins: list[str] = Field(default_factory=list)
-    checks: list[Check] = Field(default_factory=list)
-    replacements: list[Replacement] = Field(default_factory=list)
+    plugins: Annotated[list[str], Bound(20)] = Field(default_factory=list)
+    checks: Annotated[list[Check], Bound(20)] = Field(default_factory=list)
+    replacements: Annotated[list[Replacement], Bound(20)] = Field(default_factory=list)
     """Nodes that failed a check and were replaced, or are about to be, of all passes."""
     teardown_reason: str = ""
     """Why the newest teardown gave up; empty while none has."""
-    left_behind: list[str] = Field(default_factory=list)
+    left_behind: Annotated[list[str], Bound(50)] = Field(default_factory=list)
     final_cost_usd: float | None = None
 
     @property
@@ -163,6 +164,11 @@ class Cluster(State):
     def is_open(self) -> bool:
         """It has not been released yet."""
         return self.phase is not ClusterPhase.RELEASED
+
+    @property
+    def is_ending(self) -> bool:
+        """It has failed or goes away."""
+        return self.is_going_away or self.phase is ClusterPhase.FAILED
 
     @property
     def is_going_away(self) -> bool:
@@ -198,8 +204,7 @@ class Cluster(State):
     @property
     def pass_began_at(self) -> datetime:
         """When its workflow began to go over it this time; at first, when it was requested."""
-        _, at = self.phases[min(self.phases_before_pass, len(self.phases) - 1)]
-        return at
+        return self._phases_of_pass[0][1]
 
     @property
     def is_wanted(self) -> bool:
@@ -246,8 +251,16 @@ class Cluster(State):
 
     def entered_in_pass(self, phase: ClusterPhase) -> datetime | None:
         """When the cluster last came into `phase` while its workflow went over it this time."""
-        of_pass = self.phases[self.phases_before_pass :]
-        return next((at for entered, at in reversed(of_pass) if entered is phase), None)
+        of_pass = reversed(self._phases_of_pass)
+        return next((at for entered, at in of_pass if entered is phase), None)
+
+    @property
+    def _phases_of_pass(self) -> list[tuple[ClusterPhase, datetime]]:
+        """Each pass but the first begins with the phase of provisioning, and enters it once."""
+        names = [phase for phase, _ in self.phases]
+        if self.passes == 1 or ClusterPhase.PROVISIONING not in names:
+            return self.phases
+        return self.phases[-1 - names[::-1].index(ClusterPhase.PROVISIONING) :]
 
     def quiet_at(self, grace: timedelta) -> datetime | None:
         """From when on nothing can appear that was asked for; None where nothing is open.
@@ -305,7 +318,7 @@ def apply(cluster: Cluster, event: ClusterEvent) -> Cluster:
         raise IllegalTransition(
             f"event {event.type} of cluster {event.cluster_id} is not of {cluster.cluster_id}"
         )
-    return cluster.model_copy(update=_changes(cluster, event))
+    return bounded(cluster, cluster.model_copy(update=_changes(cluster, event)))
 
 
 def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
@@ -380,11 +393,12 @@ def _torn_down(
             # It is recorded also where the workflow crashed before its first step.
             if cluster.phase not in (ClusterPhase.DRAINING, ClusterPhase.RELEASING):
                 raise cannot(cluster, "have a teardown that failed")
+            left = [clipped(each, MAX_KEPT_BYTES) for each in event.left]
             began = (
                 entered(cluster, ClusterPhase.RELEASING, event.at)
                 if cluster.phase is ClusterPhase.DRAINING
                 else {}
             )
-            return began | {"teardown_reason": event.reason, "left_behind": event.left}
+            return began | {"teardown_reason": event.reason, "left_behind": left}
         case _:
             assert_never(event)

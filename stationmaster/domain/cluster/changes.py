@@ -153,7 +153,6 @@ def _next_pass(cluster: Cluster, *, nodes: int, at: datetime) -> dict[str, objec
         "earlier_sizes": [*cluster.earlier_sizes, *size],
         "passes": cluster.passes + 1,
         "is_full": False,
-        "phases_before_pass": len(cluster.phases),
         "reason": "",
         "plugins": [],
         "checks": [],

@@ -16,6 +16,7 @@ from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.event import Event, make_event_id
 from stationmaster.domain.ids import ClusterId, EventId, RunId
 from stationmaster.domain.job_kinds import JobKind
+from stationmaster.domain.outside import Name
 from stationmaster.domain.resources import ResourceKind
 
 
@@ -173,11 +174,11 @@ class ZoneGivenUp(_Event):
     """AWS has no room for training nodes or file system in a zone; both are made in the next."""
 
     type: Literal["cluster.zone_given_up"] = "cluster.zone_given_up"
-    zone: str
-    left_subnet_id: str
+    zone: Name
+    left_subnet_id: Name
     """Where they were asked for, in `zone`."""
-    next_zone: str
-    subnet_id: str
+    next_zone: Name
+    subnet_id: Name
     """Where nodes and file system are made from now on, in `next_zone`."""
     instance_type: str
     nodes: int
@@ -243,14 +244,14 @@ class PluginReady(_Event):
     """A plugin or operator runs in the cluster."""
 
     type: Literal["plugin.ready"] = "plugin.ready"
-    plugin: str
+    plugin: Name
 
 
 class CheckFinished(_Event):
     """A validation check came to its verdict; `detail` is a sentence that has the figures."""
 
     type: Literal["check.finished"] = "check.finished"
-    check: str
+    check: Name
     passed: bool
     detail: str
     figures: dict[str, float] = Field(default_factory=dict)
@@ -262,9 +263,9 @@ class NodeReplacementBegan(_Event):
     """A node failed a check: its instance is about to be terminated, so that another one comes."""
 
     type: Literal["cluster.node_replacement_began"] = "cluster.node_replacement_began"
-    node: str
-    instance_id: str
-    check: str
+    node: Name
+    instance_id: Name
+    check: Name
     reason: str
     """What is wrong with it."""
     number: int
@@ -275,8 +276,8 @@ class NodeReplaced(_Event):
     """The instance of a node that failed a check is gone, and all nodes are ready again."""
 
     type: Literal["cluster.node_replaced"] = "cluster.node_replaced"
-    node: str
-    instance_id: str
+    node: Name
+    instance_id: Name
 
 
 class JobKindChosen(_Event):

@@ -50,6 +50,11 @@ class Waiting(BaseModel):
         return min(self.nodes, free) if self.least_nodes <= free else 0
 
 
+def released_runs(leases: Mapping[RunId, Lease]) -> list[RunId]:
+    """The runs of leases that were released, the oldest first."""
+    return [run_id for run_id, lease in leases.items() if lease.released_at is not None]
+
+
 def held_nodes(leases: Iterable[Lease]) -> int:
     """How many training nodes the leases hold that were not released."""
     return sum(lease.nodes for lease in leases if lease.released_at is None)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.cluster.changes import cannot, refuse_going
 from stationmaster.domain.cluster.events import ClusterPhase, NodeReplaced, NodeReplacementBegan
+from stationmaster.domain.outside import MAX_KEPT_BYTES, clipped
 from stationmaster.domain.sizes import counted
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def replacements_after(
         node=event.node,
         instance_id=event.instance_id,
         check=event.check,
-        reason=event.reason,
+        reason=clipped(event.reason, MAX_KEPT_BYTES),
         pass_number=cluster.passes,
         began_at=event.at,
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import assert_never
+from typing import Annotated, Final, assert_never
 
 from pydantic import BaseModel, ConfigDict
 
+from stationmaster.domain.aggregate import Bound
 from stationmaster.domain.cluster.events import (
     ResourceCreated,
     ResourceDeleted,
@@ -18,6 +19,8 @@ from stationmaster.domain.cluster.events import (
     ResourceSeen,
 )
 from stationmaster.domain.resources import ResourceKind
+
+MAX_PRICES: Final = 8
 
 
 class ResourceStatus(StrEnum):
@@ -38,7 +41,7 @@ class Resource(BaseModel):
     resource_id: str = ""
     status: ResourceStatus = ResourceStatus.REQUESTED
     price_per_hour_usd: float = 0.0
-    earlier_prices: list[tuple[datetime, float]] = []
+    earlier_prices: Annotated[list[tuple[datetime, float]], Bound(MAX_PRICES)] = []
     """What it cost an hour until then, oldest first; for what has changed its size."""
     creations: int = 1
     """How many times it was to be created: again where AWS refused it, or where it was lost."""
@@ -110,7 +113,7 @@ def resources_after(known: Mapping[str, Resource], event: ResourceEvent) -> dict
             elif old.price_per_hour_usd != event.price_per_hour_usd:
                 changes = {
                     "price_per_hour_usd": event.price_per_hour_usd,
-                    "earlier_prices": [*old.earlier_prices, (event.at, old.price_per_hour_usd)],
+                    "earlier_prices": _priced(old, (event.at, old.price_per_hour_usd)),
                 }
         case ResourceSeen():
             changes = {"seen_at": event.at}
@@ -137,5 +140,16 @@ def _paid_anew(old: Resource, event: ResourceRequested) -> dict[str, object]:
     until_gone = (old.deleted_at, old.price_per_hour_usd)
     return {
         "price_per_hour_usd": event.price_per_hour_usd,
-        "earlier_prices": [*old.earlier_prices, until_gone, (event.at, 0.0)],
+        "earlier_prices": _priced(old, until_gone, (event.at, 0.0)),
     }
+
+
+def _priced(old: Resource, *ended: tuple[datetime, float]) -> list[tuple[datetime, float]]:
+    """The prices with those that have ended; the oldest become one that costs the same."""
+    prices = [*old.earlier_prices, *ended]
+    while len(prices) > MAX_PRICES:
+        (first, price), (second, then) = prices[:2]
+        whole_s = (second - old.requested_at).total_seconds()
+        part = max(0.0, (first - old.requested_at).total_seconds()) / whole_s if whole_s > 0 else 0
+        prices[:2] = [(second, price * part + then * (1 - part))]
+    return prices

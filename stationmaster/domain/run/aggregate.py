@@ -11,23 +11,30 @@ import hashlib
 import re
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, assert_never
+from typing import Annotated, Final, assert_never
 
 from pydantic import Field
 
-from stationmaster.domain.aggregate import State
+from stationmaster.domain.aggregate import Bound, State, bounded, repeated
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import job_name
+from stationmaster.domain.outside import MAX_KEPT_BYTES, clipped
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.attempts import Attempt, begun, ended, placed, submitted
 from stationmaster.domain.run.backups import Backups, backups_after
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.domain.run.exporting import Export
 from stationmaster.domain.run.failure_lines import says_lost_peer
-from stationmaster.domain.run.failures import Failure, failures_after, first_cause, still_open
-from stationmaster.domain.run.pods import Pod, pod_after
+from stationmaster.domain.run.failures import (
+    MAX_FAILURES,
+    Failure,
+    failures_after,
+    first_cause,
+    still_open,
+)
+from stationmaster.domain.run.pods import MAX_PODS, Pod, deleted_first, pod_after
 from stationmaster.domain.run.pushing import Pushed, push_after
 from stationmaster.domain.run.request import Placement, TrainingRequest
 from stationmaster.domain.run.saving import Results, results_after
@@ -37,8 +44,6 @@ from stationmaster.domain.run.transitions import TRANSITIONS
 
 # Loss points kept on the run for the card's sparkline; the full curve is in the run's events.
 MAX_LOSS_POINTS: Final = 96
-# Names of nodes that AWS took back; older ones explain nothing any more.
-MAX_TAKEN_BACK: Final = 50
 # A step that was under way when a pod or node was lost may be reported after the loss; one that is
 # reported this much later was taken without it. Kubernetes gives times in whole seconds.
 REPORTED_LATE: Final = timedelta(seconds=30)
@@ -57,7 +62,8 @@ class Run(State):
     run_id: RunId
     request: TrainingRequest
     phase: RunPhase = RunPhase.REQUESTED
-    phases: list[tuple[RunPhase, datetime]]
+    phases: Annotated[list[tuple[RunPhase, datetime]], Bound(40, repeated)]
+    """As it came into them; of a phase that comes again and again the first and last times stay."""
     reason: str = ""
     stop_requested_by: str | None = None
     """Who asked to stop it: a person, or "" for the product itself; None while nobody has."""
@@ -67,18 +73,18 @@ class Run(State):
     estimated_cost_usd: float = 0.0
     emulated_speed: float | None = None
     ended_at: datetime | None = None
-    attempts: list[Attempt] = Field(default_factory=list)
+    attempts: Annotated[list[Attempt], Bound(8)] = Field(default_factory=list)
     job_condition: str = ""
     job_message: str = ""
     job_disappeared: bool = False
-    pods: dict[str, Pod] = Field(default_factory=dict)
-    lost_nodes: dict[str, ev.NodeLost] = Field(default_factory=dict)
+    pods: Annotated[dict[str, Pod], Bound(MAX_PODS, deleted_first)] = Field(default_factory=dict)
+    lost_nodes: Annotated[dict[str, ev.NodeLost], Bound(40)] = Field(default_factory=dict)
     """By name, until they are ready again or a step shows that training continues without them."""
-    left_nodes: list[str] = Field(default_factory=list)
+    left_nodes: Annotated[list[str], Bound(50)] = Field(default_factory=list)
     """Lost nodes without which training went on; their pods are no loss any more."""
-    taken_back: list[str] = Field(default_factory=list)
+    taken_back: Annotated[list[str], Bound(50)] = Field(default_factory=list)
     """Spot nodes that AWS takes back, or has, the newest last."""
-    failures: list[Failure] = Field(default_factory=list)
+    failures: Annotated[list[Failure], Bound(MAX_FAILURES)] = Field(default_factory=list)
     """How containers and processes ended badly since training last continued."""
     set_back_at: datetime | None = None
     """When a pod, a node or the workers were last lost."""
@@ -87,7 +93,9 @@ class Run(State):
     training_started_at: datetime | None = None
     progress: ev.ProgressReported | None = None
     first_loss_nats: float | None = None
-    loss_points: list[tuple[int, float]] = Field(default_factory=list)
+    loss_points: Annotated[list[tuple[int, float]], Bound(MAX_LOSS_POINTS)] = Field(
+        default_factory=list
+    )
     speeds: Speeds = Field(default_factory=Speeds)
     """Of its newest progress lines."""
     network: ev.NetworkObserved | None = None
@@ -135,6 +143,11 @@ class Run(State):
     def is_final(self) -> bool:
         """A run's end is final."""
         return self.phase.is_terminal
+
+    @property
+    def is_ending(self) -> bool:
+        """It stops, saves or has ended."""
+        return self.is_stopping or self.phase is RunPhase.SAVING or self.phase.is_terminal
 
     @property
     def is_stopping(self) -> bool:
@@ -258,7 +271,7 @@ def apply(run: Run, event: RunEvent) -> Run:
     """
     if event.run_id != run.run_id:
         raise IllegalTransition(f"event {event.type} of run {event.run_id} is not of {run.run_id}")
-    return run.model_copy(update=_changes(run, event))
+    return bounded(run, run.model_copy(update=_changes(run, event)))
 
 
 def _changes(run: Run, event: RunEvent) -> dict[str, object]:
@@ -359,7 +372,7 @@ def _job_changes(run: Run, event: _JobEvent) -> dict[str, object]:
         case ev.NodeLost():
             return _node_lost(run, event) | _set_back(event)
         case ev.NodeTakenBack():
-            return {"taken_back": [*run.taken_back, event.node][-MAX_TAKEN_BACK:]}
+            return {"taken_back": [*run.taken_back, event.node]}
         case ev.NodeRecovered():
             there = {name: lost for name, lost in run.lost_nodes.items() if name != event.node}
             left = [name for name in run.left_nodes if name != event.node]
@@ -418,7 +431,8 @@ def _failed(run: Run, event: ev.PodChanged | ev.ProcessFailed) -> dict[str, obje
 
 def _node_lost(run: Run, event: ev.NodeLost) -> dict[str, object]:
     """A node that went away explains why pods of others ended, whichever is reported first."""
-    lost: dict[str, object] = {"lost_nodes": run.lost_nodes | {event.node: event}}
+    kept = event.model_copy(update={"reason": clipped(event.reason, MAX_KEPT_BYTES)})
+    lost: dict[str, object] = {"lost_nodes": run.lost_nodes | {event.node: kept}}
     cause = first_cause(run.failures)
     named = run.lost_nodes or event.node in run.taken_back or (cause is not None and cause.explains)
     if run.phase is not RunPhase.RECOVERING or named:
@@ -463,9 +477,10 @@ def _progress(run: Run, event: ev.ProgressReported) -> dict[str, object]:
     lost = {
         name: node for name, node in run.lost_nodes.items() if node.at + REPORTED_LATE >= event.at
     }
+    left = run.lost_nodes.keys() - lost.keys()
     return {
         "lost_nodes": lost,
-        "left_nodes": sorted({*run.left_nodes, *(run.lost_nodes.keys() - lost.keys())}),
+        "left_nodes": [*run.left_nodes, *sorted(left - {*run.left_nodes})],
         "failures": still_open(run.failures, trained_at=event.at - REPORTED_LATE),
         "progress": event,
         "speeds": speeds_after(run.speeds, event),

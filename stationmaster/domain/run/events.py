@@ -16,6 +16,7 @@ from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.event import Event, make_event_id
 from stationmaster.domain.ids import AttemptId, ClusterId, EventId, RunId
 from stationmaster.domain.job_kinds import ConditionName, JobKind
+from stationmaster.domain.outside import Name
 from stationmaster.domain.progress_lines import Sample
 from stationmaster.domain.run.request import Placement, TrainingRequest
 
@@ -196,8 +197,8 @@ class AttemptStarted(_Event):
     attempt_id: AttemptId
     cluster_id: ClusterId
     placement: Placement
-    job: str
-    rendezvous_id: str
+    job: Name
+    rendezvous_id: Name
 
 
 class NodesLeased(_Event):
@@ -254,7 +255,7 @@ class JobSubmitted(_Event):
     """The job was accepted by the cluster."""
 
     type: Literal["job.submitted"] = "job.submitted"
-    job: str
+    job: Name
     kind: JobKind = JobKind.PYTORCH_JOB
 
 
@@ -271,7 +272,7 @@ class JobDisappeared(_Event):
     """The job was deleted before it had ended; nothing makes it again."""
 
     type: Literal["job.disappeared"] = "job.disappeared"
-    job: str
+    job: Name
 
 
 class PodChanged(_Event):
@@ -281,9 +282,9 @@ class PodChanged(_Event):
     """
 
     type: Literal["pod.changed"] = "pod.changed"
-    pod: str
+    pod: Name
     phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown", "Deleted"]
-    node: str = ""
+    node: Name = ""
     reason: str = ""
     message: str = ""
     exit_code: int | None = None
@@ -362,7 +363,7 @@ class WorkersRestarting(_Event):
     """Torch elastic lost a training process and restarts the group inside the pods."""
 
     type: Literal["workers.restarting"] = "workers.restarting"
-    pod: str
+    pod: Name
     reason: str
 
 
@@ -370,7 +371,7 @@ class ProcessFailed(_Event):
     """The log of a container says how a process of it, or the container itself, ended badly."""
 
     type: Literal["process.failed"] = "process.failed"
-    pod: str
+    pod: Name
     restarts: int = 0
     """Which run of the container it was, counted from 0."""
     process: str = ""
@@ -417,8 +418,8 @@ class NetworkObserved(_Event):
     """
 
     type: Literal["network.observed"] = "network.observed"
-    job: str
-    pod: str
+    job: Name
+    pod: Name
     uses_sockets: bool
     """Messages go over TCP: NCCL's own sockets, or libfabric's provider for it."""
     provider: str = ""
@@ -435,7 +436,7 @@ class NodeLost(_Event):
     """A node of the run's node group went away or NotReady."""
 
     type: Literal["node.lost"] = "node.lost"
-    node: str
+    node: Name
     reason: str
 
     @property
@@ -448,14 +449,14 @@ class NodeTakenBack(_Event):
     """AWS takes a spot node of the run back: EKS lets its pods end, and then it goes."""
 
     type: Literal["node.taken_back"] = "node.taken_back"
-    node: str
+    node: Name
 
 
 class NodeRecovered(_Event):
     """A node that was lost is Ready again."""
 
     type: Literal["node.recovered"] = "node.recovered"
-    node: str
+    node: Name
 
 
 RunEvent = Annotated[

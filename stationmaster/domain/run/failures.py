@@ -13,7 +13,9 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
+from stationmaster.domain.outside import clipped
 from stationmaster.domain.run.events import PodChanged, ProcessFailed
+from stationmaster.domain.run.failure_lines import MAX_LINE
 
 # Exit codes that say "another one is gone" or "I was asked to stop": training/elastic.py's
 # EXIT_PEER_LOST, and 128 + SIGTERM.
@@ -22,7 +24,7 @@ FOLLOWING_CODES: Final = frozenset({75, 143})
 _UNSPECIFIC_CODE: Final = 1
 _UNSPECIFIC_REASONS: Final = ("", "Error")
 # Enough to find the cause; a gang may have a hundred pods.
-_MAX_KEPT: Final = 24
+MAX_FAILURES: Final = 20
 # Kubernetes gives the end of a container in whole seconds.
 _SECOND: Final = timedelta(seconds=1)
 
@@ -101,8 +103,12 @@ def failures_after(
         }
         news["at"] = event.at  # a newer attempt in the same container
     others = [f for f in known if f is not old]
+    news = {
+        key: clipped(said, MAX_LINE) if isinstance(said, str) else said
+        for key, said in news.items()
+    }
     merged = sorted([*others, failure.model_copy(update=news)], key=lambda f: (f.rank, f.at))
-    return merged[:_MAX_KEPT]
+    return merged[:MAX_FAILURES]
 
 
 def still_open(known: Sequence[Failure], *, trained_at: datetime) -> list[Failure]:

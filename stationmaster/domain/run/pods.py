@@ -5,11 +5,17 @@ Used by `run`, which records it, and by `stall`, which judges it. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from stationmaster.domain.outside import MAX_KEPT_BYTES, Name, clipped
 from stationmaster.domain.run.events import PodChanged
+
+# The largest recipe has as many nodes.
+MAX_PODS: Final = 128
 
 
 class Pod(BaseModel):
@@ -20,8 +26,8 @@ class Pod(BaseModel):
     name: str
     phase: str
     node: str = ""
-    reason: str = ""
-    message: str = ""
+    reason: Name = ""
+    message: Annotated[str, AfterValidator(lambda text: clipped(text, MAX_KEPT_BYTES))] = ""
     exit_code: int | None = None
     restarts: int = 0
     was_up: bool = False
@@ -52,6 +58,11 @@ class Pod(BaseModel):
         ended = f" with exit code {self.exit_code}" if self.exit_code is not None else ""
         why = ": ".join(part for part in (self.reason, self.message) if part)
         return f"pod {self.name} is {self.phase}{ended}{f' ({why})' if why else ''}"
+
+
+def deleted_first(pods: Mapping[str, Pod]) -> list[str]:
+    """The pods by name, those that are deleted before the others."""
+    return sorted(pods, key=lambda name: pods[name].phase != "Deleted")
 
 
 def pod_after(known: Pod | None, event: PodChanged) -> Pod:

@@ -6,15 +6,17 @@ What that means is decided when its card is drawn (stationmaster/diagnosis/runni
 from __future__ import annotations
 
 from statistics import median
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict
 
+from stationmaster.domain.aggregate import Bound
 from stationmaster.domain.run.events import ProgressReported
 
 # The first lines after each start are of steps that compile, fill caches and load a checkpoint.
 SKIPPED_LINES: Final = 2
 KEPT_LINES: Final = 10
+_Kept = Annotated[tuple[float, ...], Bound(KEPT_LINES)]
 
 
 class Speeds(BaseModel):
@@ -23,11 +25,11 @@ class Speeds(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     num_skipped: int = 0
-    samples_per_s: tuple[float, ...] = ()
+    samples_per_s: _Kept = ()
     """Over all ranks."""
-    mfus: tuple[float, ...] = ()
+    mfus: _Kept = ()
     """Part of the GPUs' bf16 peak, 0 to 1, as the trainer measured it."""
-    gpu_uses: tuple[float, ...] = ()
+    gpu_uses: _Kept = ()
     """Part of the time, 0 to 1, in which the GPU that is idle most ran a kernel."""
 
     @property

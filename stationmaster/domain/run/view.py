@@ -84,7 +84,12 @@ class RunView:
             return 0.0
         if not self.cluster.is_kept:
             return self.cluster.cost_usd(now)
-        return shares(self.cluster, now).runs.get(self.run.run_id, 0.0)
+        share = shares(self.cluster, now).runs.get(self.run.run_id)
+        if share is None and self.run.attempt is not None and self.cluster.folded.get("leases"):
+            # The cluster has forgotten its lease: an estimate is nearer than nothing.
+            took = (self.run.ended_at or now) - self.run.attempt.started_at
+            return self.run.price_per_hour_usd * took.total_seconds() / 3600
+        return share or 0.0
 
     @property
     def _users(self) -> list[RunId]:

@@ -1,0 +1,81 @@
+"""How large numbers, times and texts may be that come from outside: one place for all of them.
+
+Log lines, Kubernetes objects, the Hugging Face hub and batches on the bus are written by others.
+What they say is made plausible where it is parsed, so that nothing behind it has to ask whether it
+can add two times or store a number. It imports nothing of the domain: the trainer starts with it.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, AwareDatetime, Field
+
+MAX_COUNT: Final = 2**53
+"""Counts stay below it: larger ones are not exact in every reader of JSON."""
+MAX_FIGURE: Final = 1e12
+"""A figure beyond it (a step of 30,000 years, a loss after divergence) says no more than inf."""
+EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
+"""Kubernetes' zero time is of the year 1; no cluster, trainer or relay is older than this."""
+LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
+MAX_TEXT_BYTES: Final = 1_200
+"""As JSON. The relay sends 1,000 characters of a message."""
+MAX_NAME_BYTES: Final = 80
+"""Of names of pods and nodes; EKS' own have 60."""
+MAX_KEPT_BYTES: Final = 160
+"""Of a text that is kept once for each of many pods or nodes."""
+
+
+def plausible(figure: float) -> float:
+    """The figure; one that is too large to be true becomes infinite, and nan stays nan."""
+    return figure if not abs(figure) > MAX_FIGURE else math.copysign(math.inf, figure)
+
+
+def plausible_time(at: datetime | None) -> datetime | None:
+    """The time where it has a zone and lies in this century or the next; None otherwise."""
+    return at if at is not None and at.tzinfo and EARLIEST <= at < LATEST else None
+
+
+def clipped(text: str, most: int = MAX_TEXT_BYTES) -> str:
+    """The beginning of a text that takes `most` bytes of JSON."""
+    if len(text) * 6 <= most:
+        return text
+    size = 0
+    for place, character in enumerate(text):
+        size += 6 if character < " " else 2 if character in '"\\' else len(character.encode())
+        if size > most:
+            return text[:place]
+    return text
+
+
+def sound(value: Any) -> Any:
+    """A field of an event: texts are cut, in lists too.
+
+    Raises:
+        ValueError: a number that is not finite or too large, or a time that cannot be true.
+    """
+    match value:
+        case str():
+            return clipped(value)
+        case float() | int() if not abs(value) <= (
+            MAX_FIGURE if isinstance(value, float) else MAX_COUNT
+        ):
+            raise ValueError(
+                f"expected a finite number of at most {MAX_FIGURE:g}, got {value!r:.40}"
+            )
+        case datetime() if plausible_time(value) is None:
+            raise ValueError(f"expected a time from 2000 to 2199 with its zone, got {value}")
+        case list() | tuple():
+            return type(value)(sound(each) for each in value)
+        case dict():
+            return {key: sound(each) for key, each in value.items()}
+        case _:
+            return value
+
+
+Count = Annotated[int, Field(ge=0, lt=MAX_COUNT)]
+Moment = Annotated[AwareDatetime, Field(ge=EARLIEST, lt=LATEST)]
+Name = Annotated[str, AfterValidator(lambda name: clipped(name, MAX_NAME_BYTES))]
+"""The name of a pod or a node."""
