@@ -55,6 +55,7 @@ class WorkflowStack(cdk.Stack):
         machine_names = {name: f"{config.deployment}-{name}" for name in MACHINES}
         dataset_bucket_arns = self._bucket_arns(config.dataset_buckets)
         self.granted = Granted(
+            deployment=config.deployment,
             table_arns=data.table_arns,
             key=data.key,
             bus=data.bus,

@@ -10,31 +10,39 @@ AssociateAccessPolicy.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import aws_cdk as cdk
 
-from stacks.constructs.statements import NAMED, TAGGED_AT_CREATION, Statement, arn
+from stacks.constructs.statements import NAMED, Statement, arn
 from stationmaster.aws.access_entries import ACCESS_POLICIES, ADMIN_POLICY, VIEW_POLICY
 from stationmaster.domain.names import cluster_name
 
 
-def let_in(stack: cdk.Stack, *, functions: str, people: tuple[str, ...]) -> list[Statement]:
-    """Letting in the roles like `functions` as administrators, and those of `people` to look."""
+def let_in(
+    stack: cdk.Stack, *, functions: str, people: tuple[str, ...], tagged: Mapping[str, Any]
+) -> list[Statement]:
+    """Letting in the roles like `functions` as administrators, and those of `people` to look.
+
+    `tagged` is the condition on the tags of an entry.
+    """
     given = [(ADMIN_POLICY, (functions,)), (VIEW_POLICY, people)]
     return [
         statement
         for policy, roles in given
         if roles
-        for statement in (_make(stack, roles), _give(stack, policy, roles))
+        for statement in (_make(stack, roles, tagged), _give(stack, policy, roles))
     ]
 
 
-def _make(stack: cdk.Stack, roles: tuple[str, ...]) -> Statement:
+def _make(stack: cdk.Stack, roles: tuple[str, ...], tagged: Mapping[str, Any]) -> Statement:
     """Making access entries of these roles."""
     return Statement(
         ("eks:CreateAccessEntry",),
         (arn(stack, "eks", "cluster", cluster_name("*")),),
         NAMED,
-        {**TAGGED_AT_CREATION, "ArnLike": {"eks:principalArn": list(roles)}},
+        {**tagged, "ArnLike": {"eks:principalArn": list(roles)}},
     )
 
 

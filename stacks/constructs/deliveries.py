@@ -75,6 +75,15 @@ def _pattern(rule: Rule, machine_arns: Sequence[str]) -> events.EventPattern:
     )
 
 
+def _scheduler(scope: Construct) -> iam.ServicePrincipal:
+    """EventBridge Scheduler, for schedules of this account only.
+
+    Source: EventBridge Scheduler user guide, "Confused deputy prevention".
+    """
+    here = {"StringEquals": {"aws:SourceAccount": cdk.Stack.of(scope).account}}
+    return iam.ServicePrincipal("scheduler.amazonaws.com", conditions=here)
+
+
 def add_schedules(
     scope: Construct,
     schedules: Sequence[Schedule],
@@ -90,7 +99,7 @@ def add_schedules(
         role = iam.Role(
             scope,
             f"{schedule.name}-schedule-role",
-            assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"),
+            assumed_by=_scheduler(scope),
         )
         accept_wildcard(
             role, f"{function.function_arn}:*", "versions and aliases of this one function"
@@ -125,7 +134,7 @@ def add_clock(scope: Construct, *, group: str, function_arn: str) -> Clock:
     role = iam.Role(
         scope,
         "ClockRole",
-        assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"),
+        assumed_by=_scheduler(scope),
         description="Lets the clock of a kept cluster ring",
     )
     role.add_to_policy(

@@ -6,6 +6,7 @@ Used by the workflow and bot stacks, which bring the permissions' resources and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -20,7 +21,15 @@ from stacks.acknowledgements import accept, accept_wildcard
 from stacks.constructs.alarms import add_queue_alarm
 from stacks.constructs.bundling import ARCHITECTURE, RUNTIME, code_of
 from stacks.constructs.permissions import Granted, grant
+from stationmaster.aws.network_interfaces import CNI_TAG
+from stationmaster.domain.names import TAG_DEPLOYMENT, cluster_name
 from stationmaster.settings import Settings
+
+_MAKE_INTERFACES: Final = (
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:CreateNetworkInterface",
+    "ec2:UnassignPrivateIpAddresses",
+)
 
 
 class FunctionRoles(Construct):
@@ -132,7 +141,7 @@ class Functions(Construct):
         if self._tracing is lambda_.Tracing.ACTIVE:
             accept_wildcard(role, "*", "X-Ray takes segments of traces, and no single resource")
         if self._settings.functions_security_group_id and Permission.KUBERNETES in spec.permissions:
-            _join_network(function, role, self._settings)
+            _join_network(spec.name, function, role, self._settings)
         accept(
             function,
             "L1",
@@ -141,29 +150,56 @@ class Functions(Construct):
         return function
 
 
-def _join_network(function: lambda_.Function, role: iam.Role, settings: Settings) -> None:
-    """Let the function call clusters from inside of the network, by an interface of its own."""
+def _join_network(
+    name: str, function: lambda_.Function, role: iam.Role, settings: Settings
+) -> None:
+    """Let the function call clusters from inside of the network, by an interface of its own.
+
+    What Lambda does with the interface the function's own code may not do: of interfaces, it may
+    delete those of the deployment's clusters, where it is granted that.
+    """
     resource = function.node.default_child
     assert isinstance(resource, lambda_.CfnFunction)
     resource.vpc_config = lambda_.CfnFunction.VpcConfigProperty(
         subnet_ids=list(settings.subnet_ids),
         security_group_ids=[settings.functions_security_group_id],
     )
-    # Source: Lambda developer guide, "Giving Lambda functions access to resources in a VPC".
+    # Source, also of the condition on what the code itself calls: Lambda developer guide, "Giving
+    # Lambda functions access to resources in an Amazon VPC".
     role.add_to_policy(
         iam.PolicyStatement(
             actions=[
-                "ec2:AssignPrivateIpAddresses",
-                "ec2:CreateNetworkInterface",
+                *_MAKE_INTERFACES,
                 "ec2:DeleteNetworkInterface",
                 "ec2:DescribeNetworkInterfaces",
                 "ec2:DescribeSubnets",
-                "ec2:UnassignPrivateIpAddresses",
             ],
             resources=["*"],
         )
     )
     accept_wildcard(role, "*", "Lambda makes the interface itself; its id is unknown at deployment")
+    by_code = cdk.Stack.of(function).format_arn(
+        service="lambda",
+        resource="function",
+        resource_name=f"{settings.deployment}-{name}",
+        arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+    )
+    others = {
+        f"aws:ResourceTag/{CNI_TAG}": cluster_name("*"),
+        f"aws:ResourceTag/{TAG_DEPLOYMENT}": settings.deployment,
+    }
+    for actions, conditions in (
+        (_MAKE_INTERFACES, {}),
+        (("ec2:DeleteNetworkInterface",), {"StringNotLike": others}),
+    ):
+        role.add_to_policy(
+            iam.PolicyStatement(
+                effect=iam.Effect.DENY,
+                actions=[*actions],
+                resources=["*"],
+                conditions={"ArnEquals": {"lambda:SourceFunctionArn": by_code}, **conditions},
+            )
+        )
 
 
 def dead_letter_queue(scope: Construct, construct_id: str, *, name: str) -> sqs.Queue:

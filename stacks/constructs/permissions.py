@@ -26,14 +26,15 @@ from stacks.constructs.deliveries import Clock
 from stacks.constructs.statements import (
     LISTING,
     NAMED,
-    TAGGED_AT_CREATION,
     Statement,
     arn,
     get_roles,
+    of_deployment,
     pass_role,
     pass_to_pods,
     service_linked_role,
     service_linked_role_arn,
+    tagged_at_creation,
 )
 from stacks.constructs.tagged_kinds import create_tagged, delete_tagged, read_kinds
 from stationmaster.aws.account import ACCOUNT_ACTIONS, IMAGE_ACTIONS
@@ -47,7 +48,6 @@ from stationmaster.aws.scaling_groups import REPLACE_ACTIONS
 from stationmaster.aws.schedules import CLOCK_ACTIONS
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import (
-    TAG_CLUSTER_ID,
     TRAINING_NODE_GROUP,
     cluster_name,
     metrics_log_group,
@@ -59,6 +59,7 @@ from stationmaster.domain.results import results_prefix
 class Granted:
     """What permissions are about: the resources of the other stacks."""
 
+    deployment: str
     table_arns: tuple[str, ...]  # the table and each of its indexes
     key: kms.IKey
     bus: events.IEventBus
@@ -177,10 +178,15 @@ def _cluster_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
             ("eks:CreateCluster",),
             (arn(stack, "eks", "cluster", cluster_name("*")),),
             NAMED,
-            TAGGED_AT_CREATION,
+            tagged_at_creation(granted.deployment),
         ),
         Statement(VERSION_ACTIONS, ("*",), LISTING),
-        *let_in(stack, functions=granted.function_role_arns, people=granted.kubectl_role_arns),
+        *let_in(
+            stack,
+            functions=granted.function_role_arns,
+            people=granted.kubectl_role_arns,
+            tagged=tagged_at_creation(granted.deployment),
+        ),
         # With a cluster come its pods' identities and the add-on they need.
         Statement(
             ("eks:CreateAddon", "eks:CreatePodIdentityAssociation", "eks:TagResource"),
@@ -238,10 +244,11 @@ def _cluster_read(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     ]
 
 
-def _cluster_delete(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+def _cluster_delete(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     """Add-ons, access entries and pods' identities go with their cluster."""
     clusters = arn(stack, "eks", "cluster", cluster_name("*"))
-    return [Statement(("eks:DeleteCluster",), (clusters,), NAMED)]
+    ours = of_deployment(granted.deployment)
+    return [Statement(("eks:DeleteCluster",), (clusters,), NAMED, ours)]
 
 
 def _node_group_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
@@ -250,7 +257,7 @@ def _node_group_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
             ("eks:CreateNodegroup",),
             (arn(stack, "eks", "cluster", cluster_name("*")),),
             NAMED,
-            TAGGED_AT_CREATION,
+            tagged_at_creation(granted.deployment),
         ),
         Statement(
             ("eks:TagResource", "eks:UpdateNodegroupConfig"),
@@ -301,9 +308,10 @@ def _replace_training_nodes(stack: cdk.Stack) -> Statement:
     return Statement(REPLACE_ACTIONS, (groups,), NAMED, ours)
 
 
-def _node_group_delete(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+def _node_group_delete(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     node_groups = arn(stack, "eks", "nodegroup", f"{cluster_name('*')}/*")
-    return [Statement(("eks:DeleteNodegroup",), (node_groups,), NAMED)]
+    ours = of_deployment(granted.deployment)
+    return [Statement(("eks:DeleteNodegroup",), (node_groups,), NAMED, ours)]
 
 
 def _addon_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
@@ -324,7 +332,7 @@ def _addon_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
 
 def _file_system_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     return [
-        *create_tagged(stack, "file-system"),
+        *create_tagged(stack, "file-system", granted.deployment),
         # FSx asks in the caller's name whether the security group may be used in the network.
         # Source: Service Authorization Reference, Amazon FSx, dependent actions.
         Statement(("ec2:GetSecurityGroupsForVpc",), (granted.vpc_arn,)),
@@ -343,7 +351,7 @@ def _data_link_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     it reads. It asks for the right to write objects even where the link only reads, so a function
     has these rights through FSx only.
     """
-    linking = create_tagged(stack, "data-link")
+    linking = create_tagged(stack, "data-link", granted.deployment)
     buckets = granted.linked_bucket_arns
     if not buckets:
         return linking
@@ -366,7 +374,7 @@ def _data_link_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
 
 def _network_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     return [
-        *create_tagged(stack, "network"),
+        *create_tagged(stack, "network", granted.deployment),
         Statement(("ec2:CreateSecurityGroup",), (granted.vpc_arn,)),
     ]
 
@@ -475,7 +483,7 @@ def _existing_clusters_join(stack: cdk.Stack, granted: Granted) -> list[Statemen
             ("eks:CreatePodIdentityAssociation",),
             _existing(stack, granted, "cluster"),
             _EXISTING,
-            TAGGED_AT_CREATION,
+            tagged_at_creation(granted.deployment),
         ),
         Statement(
             ("eks:TagResource",), _existing(stack, granted, "podidentityassociation"), _EXISTING
@@ -484,7 +492,7 @@ def _existing_clusters_join(stack: cdk.Stack, granted: Granted) -> list[Statemen
 
 
 def _existing_clusters_leave(stack: cdk.Stack, granted: Granted) -> list[Statement]:
-    """Take these roles away again: of associations that carry the product's tag."""
+    """Take these roles away again: of associations that carry the deployment's tag."""
     if not granted.eks_clusters:
         return []
     return [
@@ -492,7 +500,7 @@ def _existing_clusters_leave(stack: cdk.Stack, granted: Granted) -> list[Stateme
             ("eks:DeletePodIdentityAssociation",),
             _existing(stack, granted, "podidentityassociation"),
             _EXISTING,
-            {"StringLike": {f"aws:ResourceTag/{TAG_CLUSTER_ID}": "*"}},
+            of_deployment(granted.deployment),
         )
     ]
 
@@ -531,13 +539,19 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[cdk.Stack, Granted], list[State
     Permission.ADDON_CREATE: _addon_create,
     Permission.FILE_SYSTEM_CREATE: _file_system_create,
     Permission.FILE_SYSTEM_READ: _file_system_read,
-    Permission.FILE_SYSTEM_DELETE: lambda stack, _: delete_tagged(stack, "file-system"),
+    Permission.FILE_SYSTEM_DELETE: lambda stack, granted: delete_tagged(
+        stack, "file-system", granted.deployment
+    ),
     Permission.DATA_LINK_CREATE: _data_link_create,
     Permission.DATA_LINK_READ: lambda _stack, _granted: [read_kinds("data-link")],
-    Permission.DATA_LINK_DELETE: lambda stack, _: delete_tagged(stack, "data-link"),
+    Permission.DATA_LINK_DELETE: lambda stack, granted: delete_tagged(
+        stack, "data-link", granted.deployment
+    ),
     Permission.NETWORK_CREATE: _network_create,
     Permission.NETWORK_READ: _network_read,
-    Permission.NETWORK_DELETE: lambda stack, _: delete_tagged(stack, "network"),
+    Permission.NETWORK_DELETE: lambda stack, granted: delete_tagged(
+        stack, "network", granted.deployment
+    ),
     Permission.INSTANCE_TYPES_READ: _instance_types_read,
     Permission.PREFLIGHT: _preflight,
     Permission.DATASETS_LIST: _datasets_list,

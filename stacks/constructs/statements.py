@@ -9,10 +9,9 @@ from typing import Any, Final
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 
-from stationmaster.domain.names import TAG_CLUSTER_ID
+from stationmaster.domain.names import TAG_CLUSTER_ID, TAG_DEPLOYMENT
 
-# The condition that a request tags what it creates, and the reason for "*" where AWS lists.
-TAGGED_AT_CREATION: Final = {"Null": {f"aws:RequestTag/{TAG_CLUSTER_ID}": "false"}}
+# The reason for "*" where AWS lists.
 LISTING: Final = "AWS does not grant these listing actions on single resources"
 NAMED: Final = "a cluster's name is unknown at deployment; the prefix limits it to our clusters"
 
@@ -25,6 +24,19 @@ class Statement:
     resources: tuple[str, ...]
     reason: str = ""
     conditions: Mapping[str, Any] = field(default_factory=dict)
+
+
+def tagged_at_creation(deployment: str) -> dict[str, Any]:
+    """The condition that a request tags what it creates as a cluster's of this deployment."""
+    return {
+        "Null": {f"aws:RequestTag/{TAG_CLUSTER_ID}": "false"},
+        "StringEquals": {f"aws:RequestTag/{TAG_DEPLOYMENT}": deployment},
+    }
+
+
+def of_deployment(deployment: str) -> dict[str, Any]:
+    """The condition that a resource is this deployment's; another one has clusters as well."""
+    return {"StringEquals": {f"aws:ResourceTag/{TAG_DEPLOYMENT}": deployment}}
 
 
 def arn(stack: cdk.Stack, service: str, resource: str, name: str) -> str:

@@ -11,7 +11,13 @@ from typing import Final
 
 import aws_cdk as cdk
 
-from stacks.constructs.statements import LISTING, TAGGED_AT_CREATION, Statement, arn
+from stacks.constructs.statements import (
+    LISTING,
+    Statement,
+    arn,
+    of_deployment,
+    tagged_at_creation,
+)
 from stationmaster.aws.kinds import Actions, actions_by_module
 
 _IDS: Final = (
@@ -19,23 +25,24 @@ _IDS: Final = (
 )
 
 
-def create_tagged(stack: cdk.Stack, family: str) -> list[Statement]:
+def create_tagged(stack: cdk.Stack, family: str, deployment: str) -> list[Statement]:
     """What creating the kinds of a family takes: each call has to tag what it creates."""
     statements: list[Statement] = []
+    tagged = tagged_at_creation(deployment)
     for kind in _kinds(family):
         resources = (_any(stack, kind.resource),)
         if kind.create:
-            statements.append(Statement(kind.create, resources, _IDS, TAGGED_AT_CREATION))
+            statements.append(Statement(kind.create, resources, _IDS, tagged))
         if kind.parent:
             here = tuple(each for each in kind.create if not each.endswith(":TagResource"))
             parents = (_any(stack, kind.parent),)
-            statements.append(Statement(here, parents, _IDS, TAGGED_AT_CREATION))
+            statements.append(Statement(here, parents, _IDS, tagged))
         if kind.create and kind.resource.startswith("ec2:"):
             creating = [action.removeprefix("ec2:") for action in kind.create]
             only = {"StringEquals": {"ec2:CreateAction": creating}}
             statements.append(Statement(("ec2:CreateTags",), resources, _IDS, only))
         if kind.change:
-            statements.append(Statement(kind.change, resources, _IDS, _tagged(kind)))
+            statements.append(Statement(kind.change, resources, _IDS, _tagged(kind, deployment)))
     return statements
 
 
@@ -45,13 +52,13 @@ def read_kinds(family: str, *more: str) -> Statement:
     return Statement(tuple(sorted(actions.union(more))), ("*",), LISTING)
 
 
-def delete_tagged(stack: cdk.Stack, family: str) -> list[Statement]:
+def delete_tagged(stack: cdk.Stack, family: str, deployment: str) -> list[Statement]:
     """What deleting the kinds of a family takes; they are known by their tags."""
     return [
         Statement(kind.delete, (_any(stack, kind.resource),), _IDS, condition)
         for kind in _kinds(family)
         if kind.delete
-        for condition in (_tagged(kind), *_tagged_otherwise(kind))
+        for condition in (_tagged(kind, deployment), *_tagged_otherwise(kind, deployment))
     ]
 
 
@@ -72,13 +79,16 @@ def _any(stack: cdk.Stack, type_name: str) -> str:
     return arn(stack, service, resource, "*")
 
 
-def _tagged_otherwise(kind: Actions) -> list[Mapping[str, Mapping[str, str]]]:
-    return [{"Null": {f"aws:ResourceTag/{kind.or_tag}": "false"}}] if kind.or_tag else []
+def _tagged_otherwise(kind: Actions, deployment: str) -> list[Mapping[str, Mapping[str, str]]]:
+    return [_tagged_as(kind.or_tag, deployment)] if kind.or_tag else []
 
 
-def _tagged(kind: Actions) -> Mapping[str, Mapping[str, str]]:
-    """The condition that a resource is a cluster's."""
-    tag = f"aws:ResourceTag/{kind.tag}"
+def _tagged(kind: Actions, deployment: str) -> Mapping[str, Mapping[str, str]]:
+    """The condition that a resource is a cluster's, of this deployment where its tags can say."""
     if kind.tag_value == "*":
-        return {"Null": {tag: "false"}}
-    return {"StringLike": {tag: kind.tag_value}}
+        return _tagged_as(kind.tag, deployment)
+    return {"StringLike": {f"aws:ResourceTag/{kind.tag}": kind.tag_value}}
+
+
+def _tagged_as(tag: str, deployment: str) -> Mapping[str, Mapping[str, str]]:
+    return {"Null": {f"aws:ResourceTag/{tag}": "false"}, **of_deployment(deployment)}

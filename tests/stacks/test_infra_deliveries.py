@@ -115,6 +115,12 @@ def test_clocks_are_set_in_one_group_and_ring_one_function(resources: dict[str, 
     (trusted,) = role["AssumeRolePolicyDocument"]["Statement"]
 
     assert trusted["Principal"] == {"Service": "scheduler.amazonaws.com"}
+    here = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+    assert [
+        each["Properties"]["AssumeRolePolicyDocument"]["Statement"][0]["Condition"]
+        for each in of_type(resources, "AWS::IAM::Role").values()
+        if "scheduler.amazonaws" in str(each)
+    ] == [here] * 3
     assert statement["Action"] == "lambda:InvokeFunction"
     assert text_of(statement["Resource"]).endswith(":function:stationmaster-keep-clock")
     of_functions = [

@@ -188,6 +188,35 @@ def test_functions_that_call_a_restricted_api_are_in_the_network(
     assert reference(variables["STATIONMASTER_FUNCTIONS_SECURITY_GROUP_ID"]) == group
 
 
+def test_code_of_functions_in_the_network_may_not_use_the_rights_of_lambda(
+    existing: dict[str, Template],
+) -> None:
+    """Lambda needs rights on all interfaces; the code deletes those of its clusters at most."""
+    denied = [
+        statement
+        for kind in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")  # what does not fit into it
+        for policy in of_type(existing["workflow"]["Resources"], kind).values()
+        for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+        if statement["Effect"] == "Deny"
+    ]
+
+    inside = {spec.name for spec in FUNCTIONS if Permission.KUBERNETES in spec.permissions}
+    for action, others in (
+        ("ec2:CreateNetworkInterface", None),
+        (
+            "ec2:DeleteNetworkInterface",
+            {
+                "aws:ResourceTag/cluster.k8s.amazonaws.com/name": "stationmaster-*",
+                "aws:ResourceTag/stationmaster:deployment": "stationmaster",
+            },
+        ),
+    ):
+        found = [each["Condition"] for each in denied if action in as_list(each["Action"])]
+        arns = {text_of(each["ArnEquals"]["lambda:SourceFunctionArn"]) for each in found}
+        assert {arn.rpartition(":stationmaster-")[2] for arn in arns} == inside
+        assert all(each.get("StringNotLike") == others for each in found)
+
+
 def test_endpoints_that_functions_in_the_network_need_are_documented(
     existing: dict[str, Template],
 ) -> None:

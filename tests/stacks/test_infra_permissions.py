@@ -20,7 +20,7 @@ from stacks.constructs.cluster_roles import ClusterRoles
 from stacks.constructs.permissions import Granted, grant
 from stationmaster.aws.kinds import Actions, actions_by_module
 from stationmaster.domain.bus import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
-from stationmaster.domain.names import TAG_CLUSTER_ID
+from stationmaster.domain.names import TAG_CLUSTER_ID, TAG_DEPLOYMENT
 
 Statements = dict[str, list[dict[str, Any]]]
 
@@ -135,8 +135,11 @@ def test_change_and_deletion_are_limited_to_what_is_tagged_with_a_cluster(
 
 
 def _conditions(kind: Actions) -> list[dict[str, dict[str, str]]]:
-    """What may be deleted: what carries a cluster's tag, or names one of our EKS clusters."""
-    ours = {"Null": {f"aws:ResourceTag/{TAG_CLUSTER_ID}": "false"}}
+    """What may be deleted: a cluster's of this deployment, or what names an EKS cluster of ours."""
+    ours = {
+        "Null": {f"aws:ResourceTag/{TAG_CLUSTER_ID}": "false"},
+        "StringEquals": {f"aws:ResourceTag/{TAG_DEPLOYMENT}": "stationmaster"},
+    }
     if kind.tag == TAG_CLUSTER_ID:
         return [ours]
     named = {"StringLike": {f"aws:ResourceTag/{kind.tag}": "stationmaster-*"}}
@@ -156,7 +159,23 @@ def test_creation_needs_the_tag_of_the_cluster(action: str, statements: Statemen
     for statement in found:
         if ":vpc/" in text_of(statement["Resource"]):
             continue  # a security group is created in the VPC, which has its own tags
-        assert statement["Condition"] == {"Null": {f"aws:RequestTag/{TAG_CLUSTER_ID}": "false"}}
+        assert statement["Condition"] == {
+            "Null": {f"aws:RequestTag/{TAG_CLUSTER_ID}": "false"},
+            "StringEquals": {f"aws:RequestTag/{TAG_DEPLOYMENT}": "stationmaster"},
+        }
+
+
+@pytest.mark.parametrize("action", ["eks:DeleteCluster", "eks:DeleteNodegroup"])
+def test_deletion_in_eks_is_limited_to_the_deployment(action: str, statements: Statements) -> None:
+    """The names of clusters are alike in all deployments of an account."""
+    found = [
+        each for role in statements.values() for each in role if action in as_list(each["Action"])
+    ]
+
+    assert found
+    for each in found:
+        ours = {f"aws:ResourceTag/{TAG_DEPLOYMENT}": "stationmaster"}
+        assert each["Condition"] == {"StringEquals": ours}
 
 
 def test_only_our_functions_are_made_administrators_of_clusters(statements: Statements) -> None:
@@ -342,7 +361,7 @@ def test_linking_takes_rights_on_the_linked_buckets_and_through_fsx_only() -> No
     stack = cdk.Stack(cdk.App(), "links")
     role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
     bucket = "arn:aws:s3:::research-data"
-    granted = cast(Granted, SimpleNamespace(linked_bucket_arns=(bucket,)))
+    granted = cast(Granted, SimpleNamespace(linked_bucket_arns=(bucket,), deployment="ours"))
 
     grant(role, Permission.DATA_LINK_CREATE, granted)
 
@@ -391,7 +410,7 @@ def test_what_allows_own_images_names_registries_and_channels(field: str, value:
 def test_eks_clusters_of_others_are_read_and_only_the_products_own_associations_change() -> None:
     stack = cdk.Stack(cdk.App(), "guests")
     role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
-    granted = cast(Granted, SimpleNamespace(eks_clusters=("team-gpu",)))
+    granted = cast(Granted, SimpleNamespace(eks_clusters=("team-gpu",), deployment="ours"))
 
     for permission in (
         Permission.EXISTING_CLUSTERS_READ,
@@ -415,7 +434,7 @@ def test_eks_clusters_of_others_are_read_and_only_the_products_own_associations_
     }
     assert all("team-gpu" in text_of(each["Resource"]) for each in statements)
     for action in ("eks:CreatePodIdentityAssociation", "eks:DeletePodIdentityAssociation"):
-        assert "stationmaster:cluster-id" in str(changes[action]["Condition"])
+        assert "stationmaster:deployment': 'ours'" in str(changes[action]["Condition"])
 
 
 def test_without_eks_clusters_nothing_of_them_is_granted() -> None:

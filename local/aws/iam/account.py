@@ -15,6 +15,8 @@ from moto.secretsmanager.models import secretsmanager_backends
 from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 
 _BY_NAME: Final = frozenset({"placement-group"})
+# In place of the id that AWS gives to a part of a cluster, where a request names none.
+ID_OF_PART: Final = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass
@@ -48,7 +50,9 @@ class Account:
         for source in self.sources:
             if source.owns_arn(arn):
                 for resource in source.iter_tagged_resources():
-                    if resource.arn == arn:
+                    part, _, identity = arn.rpartition("/")
+                    named = resource.arn.rpartition("/")[0] if identity == ID_OF_PART else ""
+                    if arn == resource.arn or part == named:
                         return dict(resource.tags)
         return None
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from local.aws.iam.account import Account
+from local.aws.iam.account import ID_OF_PART, Account
 from local.aws.iam.parameters import request_tags
 from local.aws.iam.policies import Check
 
@@ -21,8 +21,6 @@ Rule = Callable[[Account, Parameters], Iterator[Check]]
 
 # IAM's prefixes of services whose signing name is another.
 PREFIXES: Final = {"monitoring": "cloudwatch", "tagging": "tag"}
-# The id that AWS gives to parts of a cluster; no policy here names one.
-_ID: Final = "00000000-0000-0000-0000-000000000000"
 
 
 def checks_of(account: Account, service: str, operation: str, given: Parameters) -> list[Check]:
@@ -143,8 +141,8 @@ def _scaling_termination(account: Account, given: Parameters) -> Iterator[Check]
     """The Auto Scaling group of an instance, which EKS names and tags as the instance says."""
     instance = held(account, "", f"ec2:instance/{given.get('InstanceId', '')}")
     tags = {key: value for key, value in instance.context.items() if "/eks:" in key}
-    group = f"eks-{tags.get('aws:ResourceTag/eks:nodegroup-name', '')}-{_ID}"
-    arn = account.arn(f"autoscaling:autoScalingGroup:{_ID}:autoScalingGroupName/{group}")
+    group = f"eks-{tags.get('aws:ResourceTag/eks:nodegroup-name', '')}-{ID_OF_PART}"
+    arn = account.arn(f"autoscaling:autoScalingGroup:{ID_OF_PART}:autoScalingGroupName/{group}")
     action = "autoscaling:TerminateInstanceInAutoScalingGroup"
     yield Check(action, arn, tags, is_missing=instance.is_missing)
 
@@ -243,18 +241,18 @@ class _Named(dict[str, Any]):
 # Where AWS puts what a request creates: the resource of eks:TagResource and fsx:TagResource.
 _MADE: Final = {
     "eks:CreateCluster": "eks:cluster/{name}",
-    "eks:CreateNodegroup": f"eks:nodegroup/{{clusterName}}/{{nodegroupName}}/{_ID}",
-    "eks:CreateAddon": f"eks:addon/{{clusterName}}/{{addonName}}/{_ID}",
-    "eks:CreateAccessEntry": f"eks:access-entry/{{clusterName}}/role/0/any/{_ID}",
+    "eks:CreateNodegroup": f"eks:nodegroup/{{clusterName}}/{{nodegroupName}}/{ID_OF_PART}",
+    "eks:CreateAddon": f"eks:addon/{{clusterName}}/{{addonName}}/{ID_OF_PART}",
+    "eks:CreateAccessEntry": f"eks:access-entry/{{clusterName}}/role/0/any/{ID_OF_PART}",
     "eks:CreatePodIdentityAssociation": "eks:podidentityassociation/{clusterName}/a-new",
     "fsx:CreateFileSystem": "fsx:file-system/fs-new",
     "fsx:CreateDataRepositoryAssociation": "fsx:association/{FileSystemId}/dra-new",
 }
 _CLUSTER: Final = "eks:cluster/{clusterName}"
 _ASSOCIATION: Final = "eks:podidentityassociation/{clusterName}/{associationId}"
-_ENTRY: Final = f"eks:access-entry/{{clusterName}}/role/0/any/{_ID}"
-_ADDON: Final = f"eks:addon/{{clusterName}}/{{addonName}}/{_ID}"
-_NODE_GROUP: Final = f"eks:nodegroup/{{clusterName}}/{{nodegroupName}}/{_ID}"
+_ENTRY: Final = f"eks:access-entry/{{clusterName}}/role/0/any/{ID_OF_PART}"
+_ADDON: Final = f"eks:addon/{{clusterName}}/{{addonName}}/{ID_OF_PART}"
+_NODE_GROUP: Final = f"eks:nodegroup/{{clusterName}}/{{nodegroupName}}/{ID_OF_PART}"
 _SCHEDULE: Final = "scheduler:schedule/{GroupName}/{Name}"
 
 _EKS: Final[Mapping[str, Rule]] = {
@@ -265,14 +263,14 @@ _EKS: Final[Mapping[str, Rule]] = {
     "eks:CreatePodIdentityAssociation": _creating("eks:CreatePodIdentityAssociation", _CLUSTER),
     "eks:AssociateAccessPolicy": _giving_policy,
     "eks:DescribeCluster": _plain("eks:DescribeCluster", "eks:cluster/{name}"),
-    "eks:DeleteCluster": _plain("eks:DeleteCluster", "eks:cluster/{name}"),
+    "eks:DeleteCluster": _on_held("eks:DeleteCluster", "eks:cluster/{name}"),
     "eks:ListNodegroups": _plain("eks:ListNodegroups", _CLUSTER),
     "eks:ListAddons": _plain("eks:ListAddons", _CLUSTER),
     "eks:ListAccessEntries": _plain("eks:ListAccessEntries", _CLUSTER),
     "eks:ListPodIdentityAssociations": _plain("eks:ListPodIdentityAssociations", _CLUSTER),
     "eks:DescribeNodegroup": _plain("eks:DescribeNodegroup", _NODE_GROUP),
     "eks:UpdateNodegroupConfig": _plain("eks:UpdateNodegroupConfig", _NODE_GROUP),
-    "eks:DeleteNodegroup": _plain("eks:DeleteNodegroup", _NODE_GROUP),
+    "eks:DeleteNodegroup": _on_held("eks:DeleteNodegroup", _NODE_GROUP),
     "eks:DescribeAddon": _plain("eks:DescribeAddon", _ADDON),
     "eks:DeleteAddon": _plain("eks:DeleteAddon", _ADDON),
     "eks:DescribeAccessEntry": _plain("eks:DescribeAccessEntry", _ENTRY),
