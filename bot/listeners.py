@@ -164,7 +164,7 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
         case requests.ShowRecipes():
             return answers.recipes_list(CATALOGUE.values())
         case requests.ShowPlan(request=start):
-            plan = commands.plan_run(services, start)
+            plan = commands.plan_run(services, start, channel_id=channel_id)
             fitting = start.fitting_words
             words = f"plan {fitting}" if fitting else start.words
             return answers.plan_summary(plan, command=f"{COMMAND} {words}")

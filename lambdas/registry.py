@@ -394,6 +394,8 @@ READERS: Final = {
     "cluster_access_role_arns": {P.CLUSTER_CREATE, P.EXISTING_CLUSTERS_READ},
     "slack_secret_id": {P.SLACK_SECRET},
     "hugging_face_secret_id": {P.HUGGING_FACE_SECRET},
+    "file_systems": {P.EXISTING_FILE_SYSTEMS_READ},
+    "reservations": {P.PREFLIGHT},
     "schedule_group": {P.CLOCK},
     "keep_clock_function_arn": {P.CLOCK},
     "scheduler_role_arn": {P.CLOCK},

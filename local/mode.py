@@ -343,8 +343,10 @@ class LocalMode:
             image_channels=(TRAINING_CHANNEL_ID,),
             allow_commands=self.options.allow_commands,
             linked_buckets=("*",),
-            # Whatever cluster a person makes in this account.
+            # Whatever a person makes in this account.
             eks_clusters=("*",),
+            file_systems=("*",),
+            reservations=("*",),
             # Wherever the token of this person, HF_TOKEN, may write.
             push_organisations=("*",),
             fsx_csi_role_arn=base.role_arns["fsx-csi"],

@@ -81,6 +81,15 @@ class StageConfig(BaseModel):
     eks_clusters: tuple[Annotated[str, Field(pattern=_EKS_NAME)], ...] = Field(
         default=(), description="EKS clusters of others that runs may use, cluster=eks:NAME"
     )
+    hugging_face_token_in_eks_clusters: bool = Field(
+        default=False, description="whether pods in these get the deployment's token of the hub"
+    )
+    file_systems: tuple[Annotated[str, Field(pattern=r"^fs-[0-9a-f]{8,40}$")], ...] = Field(
+        default=(), description="FSx file systems that runs may use, file_system=fs-..."
+    )
+    reservations: tuple[Annotated[str, Field(pattern=r"^cr-[0-9a-f]{8,40}$")], ...] = Field(
+        default=(), description="capacity reservations and blocks that runs may use, capacity="
+    )
     kubectl_role_arns: tuple[str, ...] = Field(
         default=(), description="IAM roles of people who may use kubectl on the clusters"
     )

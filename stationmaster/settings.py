@@ -71,6 +71,15 @@ class Settings(BaseModel):
     eks_clusters: tuple[str, ...] = Field(
         default=(), description="EKS clusters of others that cluster=eks: may name; * for any"
     )
+    hugging_face_token_in_eks_clusters: bool = Field(
+        default=False, description="whether pods in EKS clusters of others get the hub's token"
+    )
+    file_systems: tuple[str, ...] = Field(
+        default=(), description="ids that file_system= may name; * for any"
+    )
+    reservations: tuple[str, ...] = Field(
+        default=(), description="ids that capacity=odcr: and block: may name; * for any"
+    )
     image_registries: tuple[str, ...] = Field(
         default=(), description="registries, HOST or HOST/PATH, whose images image= may name"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Final
 
@@ -20,7 +20,13 @@ from stationmaster.domain.commands.own_code import OwnCodeRules
 from stationmaster.domain.commands.pushing import refuse_push
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.storing import FoundFileSystem
-from stationmaster.domain.datasets import HubSource, Listing, S3Source, read_shared_path
+from stationmaster.domain.datasets import (
+    HubSource,
+    Listing,
+    S3Source,
+    read_shared_path,
+    run_directory_of,
+)
 from stationmaster.domain.errors import (
     NotPossibleNow,
     RunNotFound,
@@ -88,6 +94,8 @@ def find_file_system(services: Services, file_system_id: str) -> FoundFileSystem
     Raises:
         UserError: clusters of the deployment cannot use it, or AWS does not answer.
     """
+    listed = services.settings.file_systems
+    _refuse_unlisted(f"file_system={file_system_id}", file_system_id, "file_systems", listed)
     try:
         found = services.quick_file_systems.look_up(file_system_id)
     except TransientError as exc:
@@ -114,10 +122,25 @@ def find_reservation(services: Services, reservation_id: str) -> FoundReservatio
     Raises:
         UserError: runs of the deployment cannot use it, or EC2 does not answer.
     """
+    listed = services.settings.reservations
+    _refuse_unlisted(f"reservation {reservation_id}", reservation_id, "reservations", listed)
     try:
         return services.quick_reservations.look_up(reservation_id)
     except TransientError as exc:
         raise NotPossibleNow(f"{exc}; type the command again") from exc
+
+
+def _refuse_unlisted(what: str, name: str, field: str, listed: Collection[str]) -> None:
+    """Refuse what the account has and the deployment does not offer.
+
+    Raises:
+        NotPossibleNow: naming what it offers.
+    """
+    if name not in listed and "*" not in listed:
+        raise NotPossibleNow(
+            f"{what} is not one that this deployment may use: {', '.join(listed) or 'none yet'}; "
+            f"its owner lists them as {field} in cdk.json, see docs/settings.md"
+        )
 
 
 def own_code_rules(services: Services, *, channel_id: str) -> OwnCodeRules:
@@ -132,29 +155,49 @@ def own_code_rules(services: Services, *, channel_id: str) -> OwnCodeRules:
     )
 
 
-def plan_run(services: Services, start: StartRun) -> Plan:
+def plan_run(services: Services, start: StartRun, *, channel_id: str) -> Plan:
     """The plan of a request, with what EC2 says against its machines; creates nothing.
 
     Raises:
         UserError: its pods could not read their data, or it may not push its model.
     """
-    _check_data(start)
+    _check_data(services, start, channel_id=channel_id)
     _check_push(services, start)
     plan = offered_plan(services, start)
     missing = _missing_image(services, start)
     return plan.model_copy(update={"warnings": [missing, *plan.warnings]}) if missing else plan
 
 
-def _check_data(start: StartRun) -> None:
-    """Refuse data that the run's pods could not read; a command knows itself what it can read."""
+def _check_data(services: Services, start: StartRun, *, channel_id: str) -> None:
+    """Refuse data that the run's pods could not read, or that is another channel's run's.
+
+    A command knows itself what it can read.
+    """
     is_on_file_system = read_shared_path(start.overrides.get("dataset", "")) is not None
     if not start.program or is_on_file_system:
         check_data(start.resolved, on_cluster=start.cluster_id is not None)
+    for key in ("dataset", "weights"):
+        path = read_shared_path(value := start.overrides.get(key, ""))
+        owner = run_directory_of(path) if path is not None else None
+        if owner is None:
+            continue
+        run = services.runs.find(RunId(owner)) if owner else None
+        if run is None or run.request.channel_id != channel_id:
+            raise NotPossibleNow(
+                f"{key}={value} is in the directory of runs, and there this channel may read those "
+                "of its own runs only; copy what is to be shared to another directory"
+            )
 
 
 def _check_push(services: Services, start: StartRun) -> None:
     if not start.push_to:
         return
+    if start.eks_name and not services.settings.hugging_face_token_in_eks_clusters:
+        raise NotPossibleNow(
+            f"push_to={start.push_to} needs the deployment's token of the Hugging Face hub in EKS "
+            f"cluster {start.eks_name} of others; its owner allows that with "
+            "hugging_face_token_in_eks_clusters in cdk.json"
+        )
     refuse_push(
         start.push_to,
         organisations=services.settings.push_organisations,
@@ -216,7 +259,7 @@ def request_run(
         NotPossibleNow: the model does not fit in the memory of what was asked for, or more would
             run than the deployment allows.
     """
-    _check_data(start)
+    _check_data(services, start, channel_id=channel_id)
     _check_push(services, start)
     if missing := _missing_image(services, start):
         raise NotPossibleNow(missing)

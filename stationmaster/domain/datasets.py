@@ -29,6 +29,8 @@ PACKED_PREFIX: Final = "packed:"
 STREAM_PREFIX: Final = "stream:"
 # Where pods see the file system of their cluster.
 SHARED_PREFIX: Final = "/fsx/"
+# The directory of the file system that has one for each run.
+RUNS: Final = "runs"
 MANIFEST_FILE: Final = "manifest.json"
 FILES: Final = "files"
 
@@ -93,6 +95,15 @@ def read_shared_path(dataset: str) -> str | None:
     """The path on the run's file system that `dataset=` names, or None where it names none."""
     path = dataset.removeprefix(STREAM_PREFIX)
     return path if path.startswith(SHARED_PREFIX) else None
+
+
+def run_directory_of(path: str) -> str | None:
+    """The run in whose directory a path on the file system is, "" for that of all; None for none.
+
+    The path is one that `check_shared_path` lets pass.
+    """
+    first, _, rest = path.removeprefix(SHARED_PREFIX).partition("/")
+    return rest.partition("/")[0] if first == RUNS else None
 
 
 def check_shared_path(dataset: str, path: str) -> None:

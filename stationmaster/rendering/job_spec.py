@@ -16,7 +16,7 @@ from stationmaster.domain.catalogue.training_config import (
     LanguageTraining,
     Rendezvous,
 )
-from stationmaster.domain.datasets import FOR_MEGATRON
+from stationmaster.domain.datasets import FOR_MEGATRON, RUNS
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.indexed import DATA_NAME, TOKENIZER_NAME
 from stationmaster.domain.names import SHARED_MOUNT
@@ -29,7 +29,7 @@ from stationmaster.domain.run.attempts import Assignment
 from stationmaster.domain.run.request import JobOptions, TrainingRequest
 from stationmaster.rendering.frameworks import FrameworkPaths, framework_program
 
-RUNS_DIRECTORY: Final = f"{SHARED_MOUNT}/runs"
+RUNS_DIRECTORY: Final = f"{SHARED_MOUNT}/{RUNS}"
 DATA_DIRECTORY: Final = f"{SHARED_MOUNT}/data"
 
 KubernetesObject = dict[str, Any]

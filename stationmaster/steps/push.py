@@ -23,13 +23,13 @@ from stationmaster.domain.run.events import (
 )
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import BatchJobView, PodView
-from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.pushing import render_push
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.failing import why_not_started
 from stationmaster.steps.recording import cluster_of
+from stationmaster.steps.tokens import render_token
 
 
 def push(services: Services, run_id: RunId) -> StepResult:
@@ -89,16 +89,16 @@ def _look(services: Services, run: Run) -> ResultsPushed | ResultsNotPushed | No
 
 
 def _start(services: Services, gateway: KubernetesGateway, run: Run) -> ResultsNotPushed | None:
-    token = services.secrets.hugging_face_token()
-    if token is None:
-        return _not_pushed(services, run, "this deployment has no token for the hub any more")
+    token = render_token(services, cluster_of(run))
+    if not token:
+        return _not_pushed(services, run, "its cluster has no token of the deployment for the hub")
     job = render_push(
         run.run_id,
         repository=run.request.push_to,
         cluster_id=cluster_of(run),
         image=services.settings.training_image,
     )
-    gateway.apply([render_hugging_face_secret(token), job])
+    gateway.apply([*token, job])
     return None
 
 

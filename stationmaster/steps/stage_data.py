@@ -47,7 +47,6 @@ from stationmaster.domain.run.staging import Staging
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering import job_spec
-from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.staging import (
@@ -69,6 +68,7 @@ from stationmaster.steps.linking import ensure_link
 from stationmaster.steps.placing import place_attempt
 from stationmaster.steps.recording import attempt_of, check_time, enter_phase
 from stationmaster.steps.stopping import raise_if_stopped
+from stationmaster.steps.tokens import render_token
 from stationmaster.storage import shared_storage
 
 _FAILED: Final[Mapping[StagingWork, str]] = {
@@ -184,8 +184,7 @@ def _objects(
         image = settings.relay_image
         return [*shared, *render_looking(order_to_look, cluster_id=cluster_id, image=image)]
     spec = job_spec(run.request, attempt, run_id=run.run_id, image=settings.training_image)
-    token = services.secrets.hugging_face_token()
-    secret = [render_hugging_face_secret(token)] if token else []
+    secret = render_token(services, cluster_id)
     if work == "converting":
         repository, image = run.request.weights_to_convert, settings.nemo_image
         return [*shared, *secret, *render_converting(spec, repository=repository, image=image)]

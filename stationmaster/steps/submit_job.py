@@ -6,7 +6,6 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.attempts import job_submitted
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.rendering import job_spec
-from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.etcd import render_rendezvous
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.relay import render_relay
@@ -20,6 +19,7 @@ from stationmaster.steps.recording import attempt_of, enter_phase
 from stationmaster.steps.removing import remove_attendants, remove_jobs
 from stationmaster.steps.stage_data import staging_of
 from stationmaster.steps.stopping import raise_if_stopped
+from stationmaster.steps.tokens import render_token
 from stationmaster.storage import shared_storage
 
 
@@ -51,7 +51,6 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
         data_root=staging.root if staging else "",
         weights_root=staging.weights_root if staging else "",
     )
-    token = services.secrets.hugging_face_token()
     gateway = services.kubernetes(cluster_id)
     relay = render_relay(
         run_id,
@@ -71,7 +70,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
             [
                 namespace(),
                 *render_storage(cluster_id, shared_storage(services, cluster_id)),
-                *([render_hugging_face_secret(token)] if token else []),
+                *render_token(services, cluster_id),
                 *relay,
                 *render_rendezvous(spec),
                 *render_queue(gateway, spec.options),

@@ -77,6 +77,8 @@ def settings(slack: RecordingSlack, monkeypatch: pytest.MonkeyPatch) -> Iterator
             scheduler_role_arn="arn:aws:iam::123456789012:role/scheduler",
             slack_secret_id="slack",
             slack_api_url=slack.api_url,
+            file_systems=("*",),
+            reservations=("*",),
         )
         for name, value in made.to_environment().items():
             monkeypatch.setenv(name, value)

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from bot_world import CHANNEL
 from test_bot_blocks import NOW
 from test_bot_cluster_blocks import make_cluster
 from test_bot_cluster_blocks import seen as seen_blocks
@@ -77,3 +78,50 @@ def test_data_on_the_file_system_of_a_kept_cluster_is_planned_and_of_a_new_one_i
     assert "/fsx/books is read where it lies" in json.dumps(on["answer"]["blocks"])
     said = json.dumps(alone["answer"]["blocks"])
     assert "file_system=fs-... names one that exists, and on= a kept cluster" in said
+
+
+@pytest.mark.parametrize("words", ["plan tiny-llama", "cluster create lab"])
+@pytest.mark.parametrize(
+    ("typed", "field"),
+    [
+        (f"file_system={ID}", "file_systems"),
+        ("capacity=odcr:cr-0123456789abcdef0", "reservations"),
+        ("capacity=block:cr-0123456789abcdef0", "reservations"),
+    ],
+)
+def test_what_the_account_has_and_the_deployment_does_not_list_is_refused(
+    person, settings, monkeypatch, words, typed, field
+):
+    monkeypatch.setenv(f"STATIONMASTER_{field.upper()}", "listed-1")
+
+    said = json.dumps(person.type(f"{words} {typed}")["answer"]["blocks"])
+
+    assert "is not one that this deployment may use: listed-1; its owner lists them as" in said
+    assert f"{field} in cdk.json" in said
+
+
+@pytest.mark.parametrize(
+    ("channel", "path", "is_refused"),
+    [
+        (CHANNEL, "/fsx/runs/{run}/output", False),
+        ("C0ELSEWHERE", "/fsx/runs/{run}/output", True),
+        ("C0ELSEWHERE", "stream:/fsx/runs/{run}", True),
+        (CHANNEL, "/fsx/runs", True),
+        (CHANNEL, "/fsx/runs/unknown-00000000", True),
+        ("C0ELSEWHERE", "/fsx/runs-of-books", False),
+    ],
+)
+def test_directory_of_a_run_is_data_for_its_own_channel_only(
+    person, cluster, services, channel, path, is_refused
+):
+    cluster.begin()
+    person.type("tiny-llama nodes=1", channel_id=channel)
+    (run,) = services.runs.list_recent(limit=5)
+    dataset = path.format(run=run.run_id)
+
+    said = json.dumps(
+        person.type(f"plan tiny-llama nodes=1 on=team-a dataset={dataset}")["answer"]["blocks"]
+    )
+
+    assert ("may read those of its own runs only" in said) == is_refused
+    assert is_refused or "is read where it lies" in said

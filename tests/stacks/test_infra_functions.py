@@ -76,7 +76,14 @@ def test_each_function_logs_into_a_group_that_expires(
 
 
 # What only some deployments configure.
-OPTIONAL = {"public_api", "api_cidrs", "functions_security_group_id", "metrics_role_arn"}
+OPTIONAL = {
+    "public_api",
+    "api_cidrs",
+    "functions_security_group_id",
+    "metrics_role_arn",
+    "file_systems",
+    "reservations",
+}
 
 
 @pytest.mark.parametrize("name", [function.name for function in FUNCTIONS])

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.steps.leaving_existing import taken_out_when_late
+from stationmaster.steps.tokens import render_token
 
 STEPS = Path(__file__).resolve().parents[2] / "stationmaster" / "steps"
 # They make and delete the product's own EKS clusters, and turn to others' before they look.
@@ -80,3 +82,19 @@ def test_what_a_run_applies_in_a_cluster_of_others_after_the_teardown_is_taken_o
             raise PermanentError("its namespace is gone")
 
     assert inside.there == ({"PersistentVolume", "Namespace"} if stays else set())
+
+
+@pytest.mark.parametrize(
+    ("eks_name", "is_allowed", "gets_it"),
+    [("", False, True), ("shared", False, False), ("shared", True, True)],
+)
+def test_token_of_the_hub_goes_into_clusters_of_others_where_the_deployment_says_so(
+    eks_name: str, is_allowed: bool, gets_it: bool
+) -> None:
+    services = services_of(Inside(), eks_name=eks_name, teardown=TeardownStatus.RUNNING)
+    services.settings = SimpleNamespace(hugging_face_token_in_eks_clusters=is_allowed)
+    services.secrets = SimpleNamespace(hugging_face_token=lambda: SecretStr("hf_1"))
+
+    rendered = render_token(services, ClusterId("demo-1a2b3c4d"))
+
+    assert [each["kind"] for each in rendered] == (["Secret"] if gets_it else [])

@@ -171,7 +171,7 @@ def test_token_that_was_taken_away_is_said(account: Account):
 
     assert pushes(account)
 
-    assert account.run.not_pushed == "this deployment has no token for the hub any more"
+    assert account.run.not_pushed == "its cluster has no token of the deployment for the hub"
 
 
 def test_cluster_that_never_answers_ends_the_run_without_a_push(pushing: Account):
