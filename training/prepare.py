@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from stationmaster.domain.datasets import Preparation, StagedLine, StagingLine
+from stationmaster.domain.datasets import NO_VALIDATION, Preparation, StagedLine, StagingLine
 from stationmaster.domain.errors import StationmasterError, UserError
 from stationmaster.domain.exit_codes import EXIT_NOT_DONE, EXIT_REFUSED
 from training.config import positive
@@ -62,7 +62,8 @@ def main(argv: Sequence[str]) -> int:
 def _work(arguments: argparse.Namespace) -> Work:
     data, name = arguments.data_directory, arguments.id
     if arguments.what == "images":
-        settings: Settings = {"num_classes": arguments.classes}
+        rest = {NO_VALIDATION: 1} if arguments.no_validation else {}
+        settings: Settings = {"num_classes": arguments.classes, **rest}
         return ImageWork(find_target(data, name, preparation=Preparation.IMAGES, settings=settings))
     settings = {"tokenizer": arguments.tokenizer, "vocab_size": arguments.vocab_size}
     preparation = Preparation(arguments.what)
@@ -117,6 +118,9 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_subparsers(dest="what", required=True)
     images = what.add_parser("images", help="archives become class folders; folders are counted")
     images.add_argument("--classes", type=positive, required=True, metavar="N")
+    images.add_argument(
+        "--no-validation", action="store_true", help="for a run that does not evaluate"
+    )
     tokens = what.add_parser("tokens", help="text is tokenised and packed")
     megatron = what.add_parser("megatron", help="text becomes an indexed data set of Megatron")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1

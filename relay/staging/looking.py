@@ -265,7 +265,13 @@ def _class_folders(data: _Data, split: Path) -> list[os.DirEntry[str]]:
             "eval_every=0 to train without evaluation"
         )
     data.check_inside(split)
-    return [entry for entry in data.entries(split) if entry.is_dir() and entry.name[0] != "."]
+    found = [entry for entry in data.entries(split) if entry.is_dir() and entry.name[0] != "."]
+    if not found:
+        raise StagingRefused(
+            f"{data.shown(split)} has no class folders; move each image into a folder that is "
+            "named for its class"
+        )
+    return found
 
 
 def _images_of(data: _Data, folders: list[os.DirEntry[str]]) -> list[str]:

@@ -33,6 +33,8 @@ SHARED_PREFIX: Final = "/fsx/"
 RUNS: Final = "runs"
 MANIFEST_FILE: Final = "manifest.json"
 FILES: Final = "files"
+NO_VALIDATION: Final = "no_validation"
+"""The setting with which images are prepared for a run that does not evaluate."""
 
 # In place of a recipe's task where another program reads the data: as it is, or as Megatron does.
 AS_IT_IS: Final = "as-it-is"

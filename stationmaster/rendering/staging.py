@@ -19,6 +19,7 @@ from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.datasets import (
+    NO_VALIDATION,
     LookingOrder,
     Preparation,
     StagingOrder,
@@ -68,7 +69,8 @@ DEADLINE_S: Final = 24 * 3600
 def staging_settings(recipe: Recipe) -> dict[str, str | int]:
     """What else than the source decides how a recipe's data is prepared."""
     if isinstance(recipe.model, ImageModel):
-        return {"num_classes": recipe.model.num_classes}
+        rest = {} if recipe.training.eval_every else {NO_VALIDATION: 1}
+        return {"num_classes": recipe.model.num_classes, **rest}
     if recipe.task == "pretraining":
         assert isinstance(recipe.training, LanguageTraining | MegatronTraining)
         assert isinstance(recipe.model, LanguageModel)
@@ -270,7 +272,8 @@ def _labels(run_id: RunId, work: str) -> dict[str, str]:
 def _words(preparation: Preparation, recipe: Recipe, data_id: str) -> Sequence[str]:
     settings = staging_settings(recipe)
     if preparation is Preparation.IMAGES:
-        return ["images", data_id, "--classes", str(settings["num_classes"])]
+        rest = ["--no-validation"] if NO_VALIDATION in settings else []
+        return ["images", data_id, "--classes", str(settings["num_classes"]), *rest]
     # Text that a person typed: the kubelet must not expand $(VAR).
     tokenizer = str(settings["tokenizer"]).replace("$", "$$")
     what = [data_id] if data_id else ["--dataset", read_packed_source(recipe.training.dataset)]

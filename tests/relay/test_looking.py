@@ -150,6 +150,7 @@ def test_images_without_evaluation_need_no_val(fsx: FileSystem) -> None:
         ("none", "has 2 class folders, and the recipe's model has 1,000 classes"),
         ("stray", 'has the class "class9" in one of train and val only'),
         ("empty", "/fsx/shapes/train/class1 holds no images; expected files that end in .jpg"),
+        ("flat", "/fsx/shapes/val has no class folders; move each image into a folder"),
         ("archive", "has no folder train; expected train/CLASS/*.jpg and val/CLASS/*.jpg; it has"),
     ],
 )
@@ -161,6 +162,9 @@ def test_images_that_do_not_fit_are_refused(fsx: FileSystem, changed: str, said:
         case "empty":
             for file in (fsx.mount / "shapes/train/class1").iterdir():
                 file.rename(file.with_suffix(".txt"))
+        case "flat":
+            shutil.rmtree(fsx.mount / "shapes/val")
+            fsx.put("shapes/val/ILSVRC2012_val_00000001.JPEG")
         case "archive":
             (fsx.mount / "shapes/train").rename(fsx.mount / "shapes/other")
             fsx.put("shapes/ILSVRC2012_img_train.tar")

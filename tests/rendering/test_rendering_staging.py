@@ -149,6 +149,18 @@ def test_only_what_decides_the_preparation_is_part_of_the_settings() -> None:
 
     assert staging_settings(tuned) == {}
     assert staging_settings(images) == {"num_classes": 1000}
+    alone = make_request(recipe="resnet50", overrides={"eval_every": "0"}).resolved
+    assert staging_settings(alone) == {"num_classes": 1000, "no_validation": 1}
+
+
+def test_run_that_does_not_evaluate_needs_no_validation_images() -> None:
+    alone, both = (
+        preparing("resnet50", Preparation.IMAGES, overrides=overrides)
+        for overrides in ({"eval_every": "0"}, {})
+    )
+
+    assert "--no-validation" in pod(alone)["containers"][0]["command"]
+    assert "--no-validation" not in pod(both)["containers"][0]["command"]
 
 
 def test_trainer_reads_what_was_brought() -> None:

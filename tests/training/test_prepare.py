@@ -22,6 +22,8 @@ import pytest
 from stationmaster.domain.datasets import (
     FILES,
     MANIFEST_FILE,
+    NO_VALIDATION,
+    DataFile,
     DataFolder,
     DataManifest,
     Preparation,
@@ -32,14 +34,15 @@ from stationmaster.domain.datasets import (
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, StationmasterError
 from stationmaster.domain.exit_codes import EXIT_REFUSED
 from training.data.corpus_lookup import find_corpus
-from training.data.imagenet import Size, check_size, find_archives
+from training.data.imagenet import Size, check_size
+from training.data.images import list_images
 from training.data.mat_file import read_structs
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
 from training.data.packed_parts import split_into_parts
 from training.data.preparing import ImageWork, TokenWork, prepare
 from training.data.shards import PackedData, read_packed, verify_packed, write_atomically
 from training.data.shares import Share, Shares
-from training.data.targets import find_target
+from training.data.targets import Settings, find_target
 from training.data.tokenizers import describe_tokenizer
 from training.prepare import main
 
@@ -55,7 +58,12 @@ def copy_in(data: Path, files: Mapping[str, bytes]) -> None:
     for path, content in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(content)
-    manifest = DataManifest(source="s3://b/x/", source_version="v", root=f"{COPIED}/{FILES}")
+    manifest = DataManifest(
+        source="s3://b/x/",
+        source_version="v",
+        root=f"{COPIED}/{FILES}",
+        files=tuple(DataFile(path=path, num_bytes=len(files[path])) for path in sorted(files)),
+    )
     (data / COPIED / MANIFEST_FILE).write_bytes(manifest.to_json())
 
 
@@ -128,8 +136,10 @@ def published(mapping: str = "labels") -> dict[str, bytes]:
     return files
 
 
-def images(data: Path, *, expected: Size = TINY, num_classes: int = 2) -> ImageWork:
-    settings: dict[str, str | int] = {"num_classes": num_classes}
+def images(
+    data: Path, *, expected: Size = TINY, num_classes: int = 2, more: Settings | None = None
+) -> ImageWork:
+    settings: Settings = {"num_classes": num_classes, **(more or {})}
     target = find_target(data, COPIED, preparation=Preparation.IMAGES, settings=settings)
     return ImageWork(target, expected)
 
@@ -145,6 +155,81 @@ def ignore(done: int, total: int) -> None:
     """Progress that nobody looks at."""
 
 
+SORTED = {
+    "train/n00000001/n00000001_0.JPEG": b"a0",
+    "train/n00000001/n00000001_1.JPEG": b"a1",
+    "train/n00000002/n00000002_0.JPEG": b"b0",
+    "train/n00000002/n00000002_1.JPEG": b"b1",
+    "train/n00000002/n00000002_2.JPEG": b"b2",
+    "val/n00000001/ILSVRC2012_val_00000002.JPEG": b"v2",
+    "val/n00000002/ILSVRC2012_val_00000001.JPEG": b"v1",
+    "val/n00000002/ILSVRC2012_val_00000003.JPEG": b"v3",
+}
+
+
+def unsorted(mapping: str, *, place: str = "ILSVRC/Data/CLS-LOC/") -> dict[str, bytes]:
+    """The same images in folders, those for validation in one: as Kaggle has them."""
+    parts = {name: name.split("/") for name in SORTED}
+    train = {place + name: SORTED[name] for name in parts if parts[name][0] == "train"}
+    val = {f"{place}val/{p[2]}": SORTED[name] for name, p in parts.items() if p[0] == "val"}
+    others = {n: content for n, content in published(mapping).items() if "_img_" not in n}
+    return {**train, **val, f"{place}test/x.JPEG": b"t", **others}
+
+
+@pytest.mark.parametrize("mapping", ["labels", "solution", "kit"])
+def test_unsorted_validation_images_become_class_folders(tmp_path: Path, mapping: str) -> None:
+    copy_in(tmp_path, unsorted(mapping))
+
+    staged = prepare(images(tmp_path), processes=2, progress=ignore)
+
+    root = tmp_path / staged.root
+    train = list_images(root / "train", listings=tmp_path, dataset="d")
+    val = list_images(root / "val", listings=tmp_path, dataset="d")
+    found = {**{train.path(i): 0 for i in range(5)}, **{val.path(i): 0 for i in range(3)}}
+    assert {str(path.relative_to(root)): path.read_bytes() for path in found} == SORTED
+    assert staged.counts == {"classes": 2, "train_images": 5, "validation_images": 3}
+    assert prepare(images(tmp_path), processes=1, progress=ignore).was_there
+
+
+@pytest.mark.parametrize(("mode", "name"), [("w", "imagenet.tar"), ("w:gz", "ILSVRC.tar.gz")])
+def test_archive_of_folders_is_unpacked_and_sorted(tmp_path: Path, mode: str, name: str) -> None:
+    files = unsorted("solution")
+    beside = {"LOC_val_solution.csv": files["LOC_val_solution.csv"]} if mode == "w" else {}
+    inside = {path: content for path, content in files.items() if path not in beside}
+    copy_in(tmp_path, {name: tar_of(inside, mode), **beside})
+
+    staged = prepare(images(tmp_path), processes=1, progress=ignore)
+
+    assert contents(tmp_path, staged) == SORTED
+
+
+def test_training_images_alone_are_no_data_for_a_run_that_evaluates(tmp_path: Path) -> None:
+    copy_in(tmp_path, {n: c for n, c in unsorted("").items() if "/train/" in n})
+
+    with pytest.raises(BadParameter, match="has 5 training images and no validation images"):
+        prepare(images(tmp_path), processes=1, progress=ignore)
+
+    staged = prepare(images(tmp_path, more={NO_VALIDATION: 1}), processes=1, progress=ignore)
+    assert staged.counts["validation_images"] == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"ImageId,Prediction\n", "val_0000000[123].JPEG has no class in the mapping of 0 images"),
+        (b"ImageId,X\nILSVRC2012_val_00000001,y\n", "does not say which class each validation"),
+        (b"ImageId,PredictionString\nILSVRC2012_val_00000001,../x 1\n", "has no class in the"),
+    ],
+)
+def test_mapping_that_is_not_understood_is_refused(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    copy_in(tmp_path, unsorted("") | {"LOC_val_solution.csv": content})
+
+    with pytest.raises(BadParameter, match=said):
+        prepare(images(tmp_path), processes=1, progress=ignore)
+
+
 @pytest.mark.parametrize("mapping", ["labels", "solution", "kit"])
 def test_published_archives_become_class_folders(tmp_path: Path, mapping: str) -> None:
     copy_in(tmp_path, published(mapping))
@@ -154,16 +239,7 @@ def test_published_archives_become_class_folders(tmp_path: Path, mapping: str) -
         images(tmp_path), processes=2, progress=lambda done, total: heard.append((done, total))
     )
 
-    assert contents(tmp_path, staged) == {
-        "train/n00000001/n00000001_0.JPEG": b"a0",
-        "train/n00000001/n00000001_1.JPEG": b"a1",
-        "train/n00000002/n00000002_0.JPEG": b"b0",
-        "train/n00000002/n00000002_1.JPEG": b"b1",
-        "train/n00000002/n00000002_2.JPEG": b"b2",
-        "val/n00000001/ILSVRC2012_val_00000002.JPEG": b"v2",
-        "val/n00000002/ILSVRC2012_val_00000001.JPEG": b"v1",
-        "val/n00000002/ILSVRC2012_val_00000003.JPEG": b"v3",
-    }
+    assert contents(tmp_path, staged) == SORTED
     assert staged.counts == {"classes": 2, "train_images": 5, "validation_images": 3}
     assert staged.preparation is Preparation.NONE
     path = tmp_path / staged.data_id / MANIFEST_FILE
@@ -179,8 +255,6 @@ def test_published_archives_become_class_folders(tmp_path: Path, mapping: str) -
 
 def test_archive_that_was_begun_is_unpacked_anew(tmp_path: Path) -> None:
     copy_in(tmp_path, published())
-    archives = find_archives(tmp_path / COPIED / FILES)
-    assert archives is not None
     target = images(tmp_path).target.directory / FILES / "train"
     (target / f".{CLASSES[0]}.building").mkdir(parents=True)
     (target / f".{CLASSES[0]}.building" / "half.JPEG").write_bytes(b"h")

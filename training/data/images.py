@@ -144,17 +144,6 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def class_root(directory: Path) -> Path | None:
-    """Where a folder `train` of class folders is in a directory; None where there is none."""
-    for place in _PLACES:
-        train = directory / place / "train"
-        if train.is_dir():
-            with os.scandir(train) as entries:
-                if any(entry.is_dir() for entry in entries):
-                    return directory / place
-    return None
-
-
 def _find_root(dataset: str) -> Path:
     given = Path(dataset)
     for place in _PLACES:

@@ -21,6 +21,7 @@ from typing import Final, Protocol
 from stationmaster.domain.datasets import (
     FILES,
     MANIFEST_FILE,
+    NO_VALIDATION,
     DataFile,
     DataManifest,
     Preparation,
@@ -29,15 +30,8 @@ from stationmaster.domain.datasets import (
     read_data_manifest,
 )
 from stationmaster.domain.errors import BadParameter
-from training.data.imagenet import (
-    IMAGENET,
-    Archives,
-    Size,
-    check_size,
-    count_folders,
-    find_archives,
-)
-from training.data.images import class_root
+from training.data.imagenet import EXPECTED, IMAGENET, Size, check_size, count_folders
+from training.data.imagenet_source import ImageSource, find_source
 from training.data.packed_parts import PART_BYTES, PackedParts, file_sizes
 from training.data.shares import Result, Share, Shares, in_processes
 from training.data.targets import Target
@@ -85,24 +79,17 @@ class ImageWork:
     target: Target
     expected: Size = IMAGENET
 
-    def shares(self) -> list[Share]:
-        """A share for each class, and one for the validation images; none for class folders."""
-        archives = self._archives
-        return archives.shares() if archives is not None else []
-
     def passes(self) -> list[Pass]:
-        """One."""
-        return [Pass(SHARES, self.shares(), self.do)]
+        """A share for each class, and one for the validation images; none for class folders."""
+        return [Pass(SHARES, self._source.shares(), self.do)]
 
     def needed_bytes(self) -> int:
         """The copying has looked."""
         return 0
 
     def do(self, share: Share) -> Result:
-        """Unpack one archive."""
-        archives = self._archives
-        assert archives is not None
-        return archives.unpack(share, files=self.target.directory / FILES)
+        """Unpack one archive, or sort and link what lies in folders."""
+        return self._source.unpack(share, files=self.target.directory / FILES)
 
     def finish(self) -> DataManifest:
         """Count the folders.
@@ -110,33 +97,29 @@ class ImageWork:
         Raises:
             BadParameter: they are not as many as the model's, or images as ImageNet has.
         """
-        root = self._folders or self.target.directory / FILES
+        root = self._source.in_place or self.target.directory / FILES
         folders = count_folders(root)
-        num_classes = int(self.target.settings["num_classes"])
-        counts = check_size(folders, num_classes=num_classes, expected=self.expected)
+        settings = self.target.settings
+        counts = check_size(
+            folders,
+            num_classes=int(settings["num_classes"]),
+            expected=self.expected,
+            evaluates=NO_VALIDATION not in settings,
+        )
         relative = str(root.relative_to(self.target.data))
         return self.target.manifest(root=relative, counts=counts, folders=tuple(folders))
 
-    @property
-    def _source(self) -> Path:
-        return self.target.data / self.target.copied.root
-
     @cached_property
-    def _folders(self) -> Path | None:
-        return class_root(self._source)
-
-    @cached_property
-    def _archives(self) -> Archives | None:
-        if self._folders is not None:
-            return None
-        archives = find_archives(self._source)
-        if archives is None:
+    def _source(self) -> ImageSource:
+        copied = self.target.copied
+        names = [file.path for file in copied.files]
+        found = find_source(self.target.data / copied.root, names)
+        if found is None:
             raise BadParameter(
-                f"{self.target.copied.source} holds neither class folders nor ImageNet's archives; "
-                "expected train/CLASS/*.jpg and val/CLASS/*.jpg, or ILSVRC2012_img_train.tar and "
-                "ILSVRC2012_img_val.tar"
+                f"{copied.source} holds neither class folders nor ImageNet's archives; expected "
+                f"{EXPECTED}, or one .tar or .tar.gz of such folders"
             )
-        return archives
+        return found
 
 
 @dataclass(frozen=True)
