@@ -6,12 +6,16 @@ the group of checkpoints, which waits for hours.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch.distributed as dist
 
+from stationmaster.domain.checkpoints import Manifest
 from stationmaster.domain.errors import StationmasterError
+from training.manifest import READ_AGAIN_AFTER_S, first_damage
 from training.parallel import Ranks
 
 Result = TypeVar("Result")
@@ -42,6 +46,25 @@ def on_every_rank(action: Callable[[], Result], ranks: Ranks) -> Result:
     if failure := next(filter(None, gathered(outcome[1], ranks)), None):
         raise failure
     return cast("Result", outcome[0])
+
+
+def damage_of(
+    path: Path,
+    manifest: Manifest,
+    ranks: Ranks,
+    *,
+    cached: bool,
+    waits_s: Sequence[float] = READ_AGAIN_AFTER_S,
+) -> str:
+    """Read a checkpoint, each rank its share; the same answer on every rank, "" when it is whole.
+
+    Raises:
+        OSError: on every rank, when the storage fails one of them.
+    """
+    size = ranks.world_size
+    share = [name for name, file in manifest.files.items() if file.rank % size == ranks.rank]
+    read = partial(first_damage, path, manifest, names=share, cached=cached, waits_s=waits_s)
+    return next(filter(None, gathered(on_every_rank(read, ranks), ranks)), "")
 
 
 def gathered(mine: Result, ranks: Ranks) -> list[Result]:

@@ -138,7 +138,6 @@ def _open_checkpoints(
     config: TrainerConfig, task: Task, directory: Path, *, prepared: Prepared, ranks: Ranks
 ) -> Checkpointer:
     """The run's checkpoints, and beside them what describes its model."""
-    from training.agreement import from_rank_0
     from training.checkpoint import Checkpointer
     from training.models.hub import describe_model
     from training.restored import take_over
@@ -146,10 +145,7 @@ def _open_checkpoints(
     recipe = config.recipe
     configuration = decisive(recipe, data_identity=task.source.identity)
     if config.resume_from is not None:
-        restored = partial(
-            take_over, config.resume_from, directory=directory, configuration=configuration
-        )
-        from_rank_0(restored, ranks)
+        take_over(config.resume_from, directory=directory, configuration=configuration, ranks=ranks)
     checkpointer = Checkpointer(
         directory,
         ranks=ranks,

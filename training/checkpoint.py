@@ -39,13 +39,12 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from stationmaster.domain.checkpoints import Manifest, StoredFile
 from stationmaster.domain.errors import PermanentError
-from training.agreement import from_rank_0, gathered, on_every_rank
+from training.agreement import damage_of, from_rank_0, on_every_rank
 from training.hashed_files import HashedFiles, HashingWriter
 from training.manifest import (
     READ_AGAIN_AFTER_S,
     again,
     checkpoint_path,
-    first_damage,
     is_disk_full,
     remove_old,
     write_manifest,
@@ -344,19 +343,9 @@ class Checkpointer:
             logger.warning("old checkpoints stay until the next save: %s", exc)
 
     def _first_damage(self, manifest: Manifest, *, cached: bool) -> str:
-        """Read a checkpoint, each rank its share; the same answer on every rank, "" when whole.
-
-        Raises:
-            OSError: on every rank, when the storage fails one of them.
-        """
-        rank, world_size = self._ranks.rank, self._ranks.world_size
-        share = [n for n, file in manifest.files.items() if file.rank % world_size == rank]
-        read = partial(
-            first_damage, self.path(manifest.step), manifest, names=share, cached=cached,
-            waits_s=self._waits_s,
-        )  # fmt: skip
-        everyones = gathered(on_every_rank(read, self._ranks), self._ranks)
-        return next(filter(None, everyones), "")
+        return damage_of(
+            self.path(manifest.step), manifest, self._ranks, cached=cached, waits_s=self._waits_s
+        )
 
 
 def _group_of_rank_0(ranks: Ranks) -> dist.ProcessGroup | None:

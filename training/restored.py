@@ -1,6 +1,6 @@
 """A checkpoint that another run has left, taken over as the first one of this run.
 
-Called by `training.build` on rank 0, before the run looks for checkpoints of its own. What was
+Called by `training.build`, before the run looks for checkpoints of its own. What was
 brought back to the file system is moved to where the run's own checkpoints lie: from then on it is
 resumed from, kept and replaced as any of them, also after a restart.
 """
@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from stationmaster.domain.catalogue.continuing import MAY_CHANGE
 from stationmaster.domain.checkpoints import Manifest, Unusable
 from stationmaster.domain.errors import BadParameter, PermanentError
+from training.agreement import damage_of, from_rank_0
 from training.manifest import (
     checkpoint_path,
     differences,
@@ -23,32 +25,56 @@ from training.manifest import (
     read_manifest,
     write_manifest,
 )
+from training.parallel import Ranks
 
 logger = logging.getLogger(__name__)
 
 
-def take_over(restored: Path, *, directory: Path, configuration: Mapping[str, str]) -> None:
+def take_over(
+    restored: Path, *, directory: Path, configuration: Mapping[str, str], ranks: Ranks
+) -> None:
     """Move the checkpoint `restored` into `directory`, unless the run has checkpoints already.
 
-    It may be repeated after a kill at any point. `configuration` is this run's; the checkpoint's
-    may differ in the keys that say how the learning rate goes on, and takes this run's name for it.
+    Called by all ranks together, which read it whole before it is moved. It may be repeated after a
+    kill at any point. `configuration` is this run's; the checkpoint's may differ in the keys that
+    say how the learning rate goes on, and takes this run's name for it.
 
     Raises:
         BadParameter: it was made with another configuration.
-        PermanentError: there is no complete checkpoint.
+        PermanentError: there is no complete checkpoint, or it is damaged; nothing was moved.
         OSError: the storage does not answer.
     """
+    manifest = from_rank_0(partial(_find, restored, directory, configuration), ranks)
+    if manifest is None:
+        return
+    if damage := damage_of(restored, manifest, ranks, cached=True):
+        raise _unusable(restored, damage)
+    from_rank_0(partial(_move, restored, manifest, directory, configuration), ranks)
+
+
+def _find(restored: Path, directory: Path, configuration: Mapping[str, str]) -> Manifest | None:
+    """What is to be moved; None where the run has checkpoints."""
     directory.mkdir(parents=True, exist_ok=True)
     if any(has_manifest(path) for path in numbered_steps(directory).values()):
-        return
+        return None
     manifest = read_manifest(restored) if restored.is_dir() else None
     if not isinstance(manifest, Manifest):
         reason = manifest.reason if isinstance(manifest, Unusable) else "it is not there"
-        raise PermanentError(
-            f"checkpoint {restored} cannot be resumed from: {reason}; bring it back again, or "
-            "leave --resume-from out to start from scratch"
-        )
+        raise _unusable(restored, reason)
     _check(manifest, configuration, restored=restored)
+    return manifest
+
+
+def _unusable(restored: Path, reason: str) -> PermanentError:
+    return PermanentError(
+        f"checkpoint {restored} cannot be resumed from: {reason}; bring it back again, or leave "
+        "--resume-from out to start from scratch"
+    )
+
+
+def _move(
+    restored: Path, manifest: Manifest, directory: Path, configuration: Mapping[str, str]
+) -> None:
     for key in sorted(MAY_CHANGE):
         if manifest.configuration.get(key) != configuration.get(key):
             logger.info(

@@ -224,6 +224,25 @@ def test_checkpoint_of_another_configuration_is_refused(
     assert (run.output_dir / POINT.directory).is_dir()
 
 
+def test_damaged_checkpoint_is_refused_and_stays_where_it_is(
+    saved: Lines, place: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = resumed_run(place, "damaged")
+    bring_back(run.output_dir, checkpoint=POINT)
+    file = run.output_dir / POINT.directory / "__1_0.distcp"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+    code = fail_here(run, *KEYS, f"steps={STEPS + 2}")
+
+    assert code == 1
+    said = capsys.readouterr().err
+    assert f"{POINT.directory} cannot be resumed from: {file} is not what was written" in said
+    assert not run.checkpoints()
+    assert file.read_bytes() == data
+
+
 def test_checkpoint_that_was_not_brought_back_stops_the_run(
     place: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
