@@ -7,12 +7,11 @@ example and torchtitan. A line that is none of these is None, never an error.
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import Final
 
-from stationmaster.domain.progress_lines import MAX_COUNT
+from stationmaster.domain.outside import MAX_COUNT, plausible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +132,8 @@ def read(text: str) -> Finding | None:
 
 
 def number(text: str | None) -> float | None:
-    """A finite number with thousands separators allowed, or None."""
-    value = _parsed(text)
-    return value if value is not None and math.isfinite(value) else None
+    """A plausible number with thousands separators allowed, or None."""
+    return plausible(_parsed(text))
 
 
 def _parsed(text: str | None) -> float | None:
@@ -269,14 +267,14 @@ def _progress(
     return Progress(
         step=step,
         loss_nats=number(loss),
-        total_steps=total_steps,
-        tokens_per_s=tokens_per_s,
-        samples_per_s=samples_per_s,
-        learning_rate=learning_rate,
-        grad_norm=grad_norm,
-        mfu=mfu,
-        step_time_s=step_time_s,
-        memory_gib=memory_gib,
+        total_steps=total_steps if total_steps is not None and total_steps < MAX_COUNT else None,
+        tokens_per_s=plausible(tokens_per_s),
+        samples_per_s=plausible(samples_per_s),
+        learning_rate=plausible(learning_rate),
+        grad_norm=plausible(grad_norm),
+        mfu=plausible(mfu),
+        step_time_s=plausible(step_time_s),
+        memory_gib=plausible(memory_gib),
     )
 
 

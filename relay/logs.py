@@ -36,7 +36,8 @@ def normalise_stamp(text: str) -> str | None:
         except (ValueError, OverflowError):
             return None
         seconds = f"{moment:%Y-%m-%dT%H:%M:%S}"
-    return f"{seconds}.{fraction or '':0<9}Z"
+    # A line that continues another may begin with a time of the program.
+    return f"{seconds}.{fraction or '':0<9}Z" if "1970" <= seconds < "2200" else None
 
 
 class LineAssembler:

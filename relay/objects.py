@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from stationmaster.domain.outside import plausible_time
 from stationmaster.rendering.job_backends import TRAINING_CONTAINERS
 
 MAX_MESSAGE: Final = 1000  # characters of a message that go into an event
@@ -23,14 +24,14 @@ def uid_of(thing: JsonObject) -> str:
 
 
 def parse_time(value: object) -> datetime | None:
-    """A time of the API, or None."""
+    """A time of the API; None where it is none, e.g. the zero time."""
     if not isinstance(value, str):
         return None
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return plausible_time(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
 def training_container(pod: JsonObject) -> str:

@@ -1,16 +1,16 @@
 """Progress lines in the product's own format turned into events.
 
 Pure; called by relay/parsing.py with what `stationmaster.domain.progress_lines` has read. A figure
-that is not finite is None in an event, so that state, charts and JSON hold finite numbers only.
+that is not plausible is None in an event, so that state, charts and JSON hold finite numbers only.
 """
 
 from __future__ import annotations
 
-import math
 from datetime import datetime
 from typing import Final, TypedDict, assert_never
 
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.outside import plausible
 from stationmaster.domain.progress_lines import (
     CheckpointSavedLine,
     EvaluatedLine,
@@ -61,17 +61,17 @@ def event_of(line: Line, head: EventHead) -> RunEvent | None:
             return TrainingEvaluated(
                 **head,
                 step=line.step,
-                loss_nats=finite(line.loss_nats),
-                perplexity=finite(line.perplexity),
-                top1=finite(line.top1),
-                top5=finite(line.top5),
+                loss_nats=plausible(line.loss_nats),
+                perplexity=plausible(line.perplexity),
+                top1=plausible(line.top1),
+                top5=plausible(line.top5),
             )
         case CheckpointSavedLine():
             return CheckpointSaved(
                 **head,
                 step=line.step,
                 path=line.path[:MAX_TEXT],
-                duration_s=finite(line.duration_s),
+                duration_s=plausible(line.duration_s),
             )
         case ResumedLine():
             return TrainingResumed(**head, step=line.step, path=line.path[:MAX_TEXT])
@@ -79,7 +79,7 @@ def event_of(line: Line, head: EventHead) -> RunEvent | None:
             return TrainingFinished(
                 **head,
                 step=line.step,
-                loss_nats=finite(line.loss_nats),
+                loss_nats=plausible(line.loss_nats),
                 samples=tuple(
                     Sample(prompt=each.prompt[:MAX_TEXT], text=each.text[:MAX_TEXT])
                     for each in line.samples[:MAX_SAMPLES]
@@ -102,18 +102,13 @@ def _progress(line: ProgressLine, head: EventHead) -> ProgressReported | None:
         seq=line.seq,
         step=line.step,
         total_steps=line.total_steps,
-        loss_nats=finite(line.loss_nats),
-        tokens_per_s=finite(line.tokens_per_s),
-        samples_per_s=finite(line.samples_per_s),
-        learning_rate=finite(line.learning_rate),
-        grad_norm=finite(line.grad_norm),
-        mfu=finite(line.mfu),
-        step_time_s=finite(line.step_time_s),
-        memory_gib=finite(line.memory_gib),
-        gpu_use=finite(line.gpu_use),
+        loss_nats=plausible(line.loss_nats),
+        tokens_per_s=plausible(line.tokens_per_s),
+        samples_per_s=plausible(line.samples_per_s),
+        learning_rate=plausible(line.learning_rate),
+        grad_norm=plausible(line.grad_norm),
+        mfu=plausible(line.mfu),
+        step_time_s=plausible(line.step_time_s),
+        memory_gib=plausible(line.memory_gib),
+        gpu_use=plausible(line.gpu_use),
     )
-
-
-def finite(figure: float | None) -> float | None:
-    """The figure, or None when it is nan or infinite."""
-    return figure if figure is not None and math.isfinite(figure) else None

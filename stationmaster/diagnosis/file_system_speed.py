@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stationmaster.domain.catalogue.file_system_speeds import MAX_CLIENT_GBPS, SPEEDS
+from stationmaster.domain.outside import Count, Finite
 
 # Shares of what was bought. Burst credits make a healthy file system faster than that.
 _PASSES_AT: Final = 0.8
@@ -29,8 +30,8 @@ class Moved(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    num_bytes: int = Field(ge=0)
-    seconds: float = Field(gt=0)
+    num_bytes: Count
+    seconds: Annotated[Finite, Field(gt=0)]
 
     @property
     def mbps(self) -> float:

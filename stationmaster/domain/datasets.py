@@ -22,7 +22,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from stationmaster.domain.errors import BadParameter, PermanentError
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.progress_lines import Count, PrintedLine
+from stationmaster.domain.outside import Count, Finite
+from stationmaster.domain.progress_lines import PrintedLine
 
 S3_SCHEME: Final = "s3://"
 PACKED_PREFIX: Final = "packed:"
@@ -279,7 +280,7 @@ class DataFile(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     path: Annotated[str, AfterValidator(_plain)]
-    num_bytes: int = Field(ge=0)
+    num_bytes: Count
     sha256: str = ""
     """In hex; "" where nobody has computed it."""
     checked_by: CheckedBy = CheckedBy.SIZE
@@ -291,7 +292,7 @@ class DataFolder(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     path: Annotated[str, AfterValidator(_plain)]
-    num_files: int = Field(ge=0)
+    num_files: Count
 
 
 class DataManifest(BaseModel):
@@ -398,7 +399,7 @@ class StagedLine(PrintedLine):
     counts: dict[str, Count] = Field(default_factory=dict)
     was_there: bool
     """It was found complete, and nothing had to be done."""
-    seconds: float
+    seconds: Finite
 
 
 STAGING_LINES: Final = (StagingLine, StagedLine)

@@ -7,7 +7,6 @@ can add two times or store a number. It imports nothing of the domain: the train
 
 from __future__ import annotations
 
-import math
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -17,8 +16,8 @@ MAX_COUNT: Final = 2**53
 """Counts stay below it: larger ones are not exact in every reader of JSON."""
 MAX_FIGURE: Final = 1e12
 """A figure beyond it (a step of 30,000 years, a loss after divergence) says no more than inf."""
-EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
-"""Kubernetes' zero time is of the year 1; no cluster, trainer or relay is older than this."""
+EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""Kubernetes' zero time is of the year 1, from which nothing can be subtracted."""
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
 MAX_TEXT_BYTES: Final = 1_200
 """As JSON. The relay sends 1,000 characters of a message."""
@@ -28,14 +27,14 @@ MAX_KEPT_BYTES: Final = 160
 """Of a text that is kept once for each of many pods or nodes."""
 
 
-def plausible(figure: float) -> float:
-    """The figure; one that is too large to be true becomes infinite, and nan stays nan."""
-    return figure if not abs(figure) > MAX_FIGURE else math.copysign(math.inf, figure)
+def plausible(figure: float | None) -> float | None:
+    """The figure; None where it is not finite or too large to be true."""
+    return figure if figure is not None and abs(figure) <= MAX_FIGURE else None
 
 
-def plausible_time(at: datetime | None) -> datetime | None:
-    """The time where it has a zone and lies in this century or the next; None otherwise."""
-    return at if at is not None and at.tzinfo and EARLIEST <= at < LATEST else None
+def plausible_time(at: datetime) -> datetime | None:
+    """The time; None where it has no zone or cannot be true."""
+    return at if at.tzinfo and EARLIEST <= at < LATEST else None
 
 
 def clipped(text: str, most: int = MAX_TEXT_BYTES) -> str:
@@ -66,7 +65,7 @@ def sound(value: Any) -> Any:
                 f"expected a finite number of at most {MAX_FIGURE:g}, got {value!r:.40}"
             )
         case datetime() if plausible_time(value) is None:
-            raise ValueError(f"expected a time from 2000 to 2199 with its zone, got {value}")
+            raise ValueError(f"expected a time from 1970 to 2199 with its zone, got {value}")
         case list() | tuple():
             return type(value)(sound(each) for each in value)
         case dict():
@@ -76,6 +75,7 @@ def sound(value: Any) -> Any:
 
 
 Count = Annotated[int, Field(ge=0, lt=MAX_COUNT)]
+Finite = Annotated[float, Field(ge=-MAX_FIGURE, le=MAX_FIGURE)]
 Moment = Annotated[AwareDatetime, Field(ge=EARLIEST, lt=LATEST)]
 Name = Annotated[str, AfterValidator(lambda name: clipped(name, MAX_NAME_BYTES))]
 """The name of a pod or a node."""

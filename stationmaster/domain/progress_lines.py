@@ -1,7 +1,7 @@
 """The lines in which a training container reports, one JSON object each, schema version first.
 
 Written by `training/progress.py`, read by `relay/parsing.py`; other trainers may write them too.
-This is their one schema. It imports nothing of the domain, because the trainer starts with it.
+This is their one schema. It imports little of the domain, because the trainer starts with it.
 
 A figure that is not finite travels as a string, "NaN", "Infinity" or "-Infinity", because JSON has
 no such numbers. (Source: Protocol Buffers, "ProtoJSON Format".) The bare words NaN and Infinity,
@@ -15,7 +15,6 @@ from datetime import datetime
 from typing import Annotated, Final, Literal
 
 from pydantic import (
-    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -25,9 +24,9 @@ from pydantic import (
     ValidationError,
 )
 
+from stationmaster.domain.outside import Count, Moment
+
 SCHEMA_VERSION: Final = 1
-MAX_COUNT: Final = 2**53
-"""Counts stay below it: larger ones are not exact in every reader of JSON."""
 _NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
@@ -42,10 +41,9 @@ def _milliseconds(at: datetime) -> str:
 Kind = Literal[
     "started", "progress", "evaluated", "checkpoint_saved", "resumed", "finished", "failed"
 ]
-Count = Annotated[int, Field(ge=0, lt=MAX_COUNT)]
 Figure = Annotated[float, BeforeValidator(_number)]
 """A number that may be nan or infinite."""
-Moment = Annotated[AwareDatetime, PlainSerializer(_milliseconds, when_used="json")]
+_At = Annotated[Moment, PlainSerializer(_milliseconds, when_used="json")]
 
 
 class PrintedLine(BaseModel):
@@ -58,7 +56,7 @@ class PrintedLine(BaseModel):
     run_id: str | None = None
     seq: Count | None = None
     """Grows within a run, over restarts too."""
-    at: Moment | None = None
+    at: _At | None = None
 
     def text(self) -> str:
         """The line as it is printed, without its end: the head, and every field that was given."""

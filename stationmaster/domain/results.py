@@ -35,7 +35,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from stationmaster.domain.checkpoints import step_name
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.progress_lines import Count, PrintedLine
+from stationmaster.domain.outside import Count, Finite
+from stationmaster.domain.progress_lines import PrintedLine
 
 MODEL: Final = "model"
 CHECKPOINT: Final = "checkpoint"
@@ -171,7 +172,7 @@ class ResultFile(BaseModel):
 
     path: Annotated[str, AfterValidator(_relative)]
     """Below the run's prefix."""
-    num_bytes: int = Field(ge=0)
+    num_bytes: Count
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     s3_checksum: str = Field(pattern=r"^[A-Za-z0-9+/]{43}=(-[0-9]+)?$")
     """What S3 itself computed: see `s3_checksum`."""
@@ -203,7 +204,7 @@ class RunFacts(TrainerFacts):
     overrides: dict[str, str] = {}
     model: str = ""
     """What was trained: a repository of the hub, or the catalogue's model; "" for a command."""
-    nodes: int = Field(ge=0)
+    nodes: Count
     instance_type: str
     image: str = ""
     """Of the training pods, with its digest where that is known."""
@@ -294,4 +295,4 @@ class SavedLine(PrintedLine):
     num_files: Count
     num_bytes: Count
     manifest_sha256: str
-    seconds: float
+    seconds: Finite

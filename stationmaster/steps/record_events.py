@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from stationmaster.aws.workflows import train_name
 from stationmaster.domain.bus import RelayBatch
@@ -37,6 +38,12 @@ from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_run import cluster_to_leave
 from stationmaster.waiting import settle_wait
 
+# What one event may raise, and a further delivery of it as well: the others of its batch are
+# recorded without it, because one of them may be the end of the job.
+_OF_ONE_EVENT: Final = (
+    IllegalTransition, NotStorable, ArithmeticError, LookupError, TypeError, ValueError,
+)  # fmt: skip
+
 logger = logging.getLogger(__name__)
 
 
@@ -68,15 +75,15 @@ def record_batch(services: Services, batch: RelayBatch) -> list[tuple[RunEvent, 
 
 
 def _record(services: Services, batch: RelayBatch) -> tuple[Run, list[tuple[RunEvent, str]]]:
-    """Record all events at once, or one after another where one of them is refused for good."""
+    """Record all events at once, or one after another where one of them can never be recorded."""
     try:
         return services.runs.record(batch.run_id, batch.events), []
-    except (IllegalTransition, NotStorable):
+    except _OF_ONE_EVENT:
         refused: list[tuple[RunEvent, str]] = []
     for event in batch.events:
         try:
             services.runs.record(batch.run_id, [event])
-        except (IllegalTransition, NotStorable) as exc:
+        except _OF_ONE_EVENT as exc:
             refused.append((event, str(exc)))
     return services.runs.load(batch.run_id), refused
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stationmaster.domain.outside import MAX_COUNT
 from stationmaster.domain.progress_lines import (
-    MAX_COUNT,
     CheckpointSavedLine,
     EvaluatedLine,
     FailedLine,
@@ -101,6 +101,8 @@ def test_figure_that_is_not_finite_travels_as_a_string(loss, word):
         ("seq", MAX_COUNT),
         ("at", "2026-01-02T03:04:05"),
         ("at", 1_700_000_000),
+        ("at", "0001-01-01T00:00:00Z"),
+        ("at", "9999-12-31T23:59:59Z"),
         ("run_id", 7),
     ],
 )

@@ -167,6 +167,7 @@ def test_read_malformed_line_is_a_plain_line(text):
         progress_line().replace("8.25", "NaN"),
         progress_line().replace("8.25", "1e999"),
         progress_line(loss_nats="-Infinity"),
+        progress_line(loss_nats=1e14),
         "Batch 3 Loss: nan, Speed: 8.30 samples/sec, lr: 0.000010",
         " iteration 3/ 60 | lm loss: NAN | grad norm: inf |",
         "step:  3  loss: inf  grad_norm:  nan  memory:  9.10GiB(6.51%)",
@@ -187,6 +188,19 @@ def test_read_figures_that_are_not_finite_are_left_out_of_the_other_events():
     )
 
     assert (evaluated.loss_nats, evaluated.perplexity, finished.loss_nats) == (None, None, None)
+
+
+def test_read_times_and_figures_that_cannot_be_true_are_left_out():
+    (slow,) = read(progress_line(step_time_s=1e14, at="0001-01-01T00:00:00Z"))
+    megatron, cookbook = read(
+        " iteration 4/ 60 | elapsed time per iteration (ms): 1E-300 | global batch size: 9e9 |"
+        " lm loss: 1.0 |",
+        "Training Epoch: 1/999999999999999, step 5/999999999999999 completed (loss: 1.5",
+    )
+
+    assert (slow.step_time_s, slow.at.year) == (None, 2026)
+    assert megatron.samples_per_s is None
+    assert cookbook.total_steps == 0
 
 
 @given(st.text(max_size=300))

@@ -52,6 +52,17 @@ def batch(account: Account, *events: Any, **changes: Any) -> dict[str, Any]:
     }
 
 
+def succeeded(account: Account) -> dict[str, Any]:
+    return ev.JobConditionChanged(
+        event_id="succeeded",
+        run_id=account.run_id,
+        at=account.now(),
+        condition="Succeeded",
+        reason="r",
+        message="m",
+    ).model_dump(mode="json")
+
+
 def kept(account: Account) -> list[Any]:
     return [*account.services.set_aside.list()]
 
@@ -178,6 +189,34 @@ def test_event_with_an_id_too_long_for_a_key_is_set_aside(account: Account) -> N
 
     (entry,) = kept(account)
     assert "at most 300 characters" in entry.reason
+
+
+@pytest.mark.parametrize(
+    "spoilt", [{"at": "0001-01-01T00:00:00Z"}, {"step_time_s": 1e14}, {"seq": 10**400}]
+)
+def test_success_is_recorded_beside_an_event_that_cannot_be_true(
+    account: Account, spoilt: dict[str, Any]
+) -> None:
+    account.train()
+
+    answer = take_in(
+        account.services, batch(account, progress(account, 1, **spoilt), succeeded(account))
+    )
+
+    assert (answer, account.run.job_condition) == ({"set_aside": 1}, "Succeeded")
+
+
+def test_success_is_recorded_beside_an_event_that_raises(account: Account) -> None:
+    """The trainer was seen at a time without a zone, which can be compared with no other."""
+    account.train()
+    naive = {"trainer_seen_at": account.now().replace(tzinfo=None)}
+    spoil(account, account.run.model_copy(update=naive).model_dump_json())
+
+    take_in(account.services, batch(account, progress(account, 1), succeeded(account)))
+
+    (entry,) = kept(account)
+    assert "offset-naive" in entry.reason
+    assert account.run.job_condition == "Succeeded"
 
 
 def test_batch_of_an_unknown_run_is_set_aside_and_its_heartbeats_are_not(account: Account) -> None:
