@@ -33,6 +33,7 @@ class Permission(StrEnum):
     SEND_TASK_RESULT = "send-task-result"
     SLACK_SECRET = "slack-secret"
     HUGGING_FACE_SECRET = "hugging-face-secret"
+    RELAY_SECRET = "relay-secret"
     CLUSTER_CREATE = "cluster-create"
     CLUSTER_READ = "cluster-read"
     CLUSTER_DELETE = "cluster-delete"
@@ -150,6 +151,7 @@ TRAIN_STEPS: Final = (
         P.CLUSTER_READ,
         P.FILE_SYSTEM_READ,
         P.HUGGING_FACE_SECRET,
+        P.RELAY_SECRET,
         P.KUBERNETES,
         memory_mib=512,
     ),
@@ -283,7 +285,7 @@ RECORDER: Final = Function(
     permissions=_STEP
     | _FIND_LEFT
     | _FOLLOW_UP
-    | {P.START_TRAIN, P.START_CLUSTER}
+    | {P.START_TRAIN, P.START_CLUSTER, P.RELAY_SECRET}
     # A run that trains is backed up, and the backup verified.
     | {P.KUBERNETES, P.ARTIFACTS_READ},
     timeout_s=120,
@@ -396,6 +398,7 @@ READERS: Final = {
     "hugging_face_secret_id": {P.HUGGING_FACE_SECRET},
     "file_systems": {P.EXISTING_FILE_SYSTEMS_READ},
     "reservations": {P.PREFLIGHT},
+    "relay_secret_id": {P.RELAY_SECRET},
     "schedule_group": {P.CLOCK},
     "keep_clock_function_arn": {P.CLOCK},
     "scheduler_role_arn": {P.CLOCK},

@@ -87,6 +87,7 @@ def _values(
         "data/Table.StreamArn": arn(f"dynamodb:table/{table}/stream/1"),
         "data/SlackSecret": made.secret_arns["slack"],
         "data/HuggingFaceSecret": made.secret_arns["huggingface"],
+        "data/RelaySecret": made.secret_arns["relay"],
         "network/Vpc": made.vpc_id,
         "network/FlowLogs.Arn": arn("logs:log-group:flow-logs"),
         **{f"{path}.Arn": made.role_arns[name] for path, name in ROLES.items()},

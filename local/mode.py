@@ -255,6 +255,7 @@ class LocalMode:
                         {"bot_token": self._bot_token, "signing_secret": self._signing_secret}
                     ),
                     "huggingface": json.dumps({"token": os.environ.get("HF_TOKEN", "")}),
+                    "relay": json.dumps({"key": secrets.token_hex(32)}),
                 },
             )
         )
@@ -357,6 +358,7 @@ class LocalMode:
             ),
             slack_secret_id="slack",
             hugging_face_secret_id="huggingface",
+            relay_secret_id="relay",
             **self._places(),
         )
 

@@ -1,10 +1,11 @@
 """python -m relay
 
 The relay's process: a pod in the run's cluster (Deployment <run id>-relay). It needs
-STATIONMASTER_RUN_ID, STATIONMASTER_JOB, STATIONMASTER_BUS_NAME and AWS_REGION; AWS credentials come
-from Pod Identity, Kubernetes access from the service account, or from $KUBECONFIG where that is
-set. It stays up after the job has ended, until the teardown removes it; on SIGTERM it sends what it
-has and exits 0. With STATIONMASTER_LEASE it is one of several, of which one sends at a time.
+STATIONMASTER_RUN_ID, STATIONMASTER_JOB, STATIONMASTER_BUS_NAME, STATIONMASTER_RELAY_KEY and
+AWS_REGION; AWS credentials come from Pod Identity, Kubernetes access from the service account, or
+from $KUBECONFIG where that is set. It stays up after the job has ended, until the teardown removes
+it; on SIGTERM it sends what it has and exits 0. With STATIONMASTER_LEASE it is one of several, of
+which one sends at a time.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def main(variables: Mapping[str, str]) -> int:
     sender = BusSender(
         _events_client(config),
         bus_name=config.bus_name,
+        key=config.key,
         may_send=leadership.leads if leadership else lambda: True,
     )
     batcher = Batcher(run_id=config.run_id, sender=sender)

@@ -22,7 +22,7 @@ from relay.leases import Sent
 from relay.pending import LogPlace, Pending
 from stationmaster.domain.bus import LogTail, RelayBatch
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.run.events import RunEvent, run_event_id
+from stationmaster.domain.run.events import RelayEvent, run_event_id
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class Batcher:
             return Sent(behind_s=behind_s, logs=self._pending.sent_logs())
 
     def put(
-        self, events: Sequence[RunEvent], *, urgent: bool = False, place: LogPlace | None = None
+        self, events: Sequence[RelayEvent], *, urgent: bool = False, place: LogPlace | None = None
     ) -> bool:
         """Hand over events, in order; waits while the batcher is full. `place`: of a log's events.
 
@@ -269,7 +269,7 @@ class Batcher:
         return min(times, default=None)
 
     def _batch(
-        self, events: list[RunEvent], tails: list[LogTail], *, heartbeat: bool
+        self, events: list[RelayEvent], tails: list[LogTail], *, heartbeat: bool
     ) -> RelayBatch:
         at = self._now()
         identity: list[str] = [event.event_id for event in events]

@@ -3,7 +3,7 @@
 Called by the sender thread of relay/batching.py only. A throttle, an outage and a partial failure
 are retried with a growing pause for as long as it takes; while that lasts, the batcher fills and
 holds its writers back. Delivery is at least once, and ids make the second time harmless. No call
-begins once another relay may lead.
+begins once another relay may lead. Each batch is signed with the run's key.
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
+from pydantic import SecretStr
 
-from stationmaster.domain.bus import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE, RelayBatch
+from stationmaster.domain.bus import (
+    EVENT_SOURCE,
+    RELAY_BATCH_DETAIL_TYPE,
+    RelayBatch,
+    signature,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
@@ -45,10 +51,12 @@ class BusSender:
         client: EventBridgeClient,
         *,
         bus_name: str,
+        key: SecretStr,
         may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         self._client = client
         self._bus_name = bus_name
+        self._key = key
         self._may_send = may_send
         self._deadline: float | None = None
         self._hurry = threading.Event()
@@ -82,11 +90,12 @@ class BusSender:
         return True
 
     def _entry(self, batch: RelayBatch) -> PutEventsRequestEntryTypeDef:
+        signed = signature(batch.model_dump(mode="json"), self._key)
         return {
             "Source": EVENT_SOURCE,
             "DetailType": RELAY_BATCH_DETAIL_TYPE,
             "EventBusName": self._bus_name,
-            "Detail": batch.model_dump_json(),
+            "Detail": batch.model_copy(update={"signature": signed}).model_dump_json(),
         }
 
     def _put(

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SecretStr
 
 from relay.variables import namespace, region, required
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.job_kinds import JobKind
-from stationmaster.domain.names import NAMESPACE
+from stationmaster.domain.names import NAMESPACE, RELAY_KEY_VARIABLE
 
 _SETTER: Final = "the relay's Deployment"
 
@@ -32,6 +32,8 @@ class RelayConfig(BaseModel):
     job_kind: JobKind = JobKind.PYTORCH_JOB
     """What it is in Kubernetes."""
     bus_name: str
+    key: SecretStr
+    """Signs what it reports; of this run alone."""
     region: str
     namespace: str = NAMESPACE
     """The one it runs in, set where it is not the product's usual one."""
@@ -42,7 +44,7 @@ class RelayConfig(BaseModel):
 
     @classmethod
     def from_variables(cls, variables: Mapping[str, str]) -> RelayConfig:
-        """Read STATIONMASTER_RUN_ID, STATIONMASTER_JOB, STATIONMASTER_BUS_NAME and AWS_REGION.
+        """Read STATIONMASTER_RUN_ID, _JOB, _BUS_NAME, _RELAY_KEY and AWS_REGION.
 
         STATIONMASTER_JOB_KIND and STATIONMASTER_NAMESPACE may be set as well, and
         STATIONMASTER_LEASE with STATIONMASTER_POD.
@@ -55,6 +57,7 @@ class RelayConfig(BaseModel):
             job=required(variables, "STATIONMASTER_JOB", setter=_SETTER),
             job_kind=_job_kind(variables.get("STATIONMASTER_JOB_KIND", JobKind.PYTORCH_JOB)),
             bus_name=required(variables, "STATIONMASTER_BUS_NAME", setter=_SETTER),
+            key=SecretStr(required(variables, RELAY_KEY_VARIABLE, setter=_SETTER)),
             region=region(variables, setter=_SETTER),
             namespace=namespace(variables),
             lease=variables.get("STATIONMASTER_LEASE", ""),

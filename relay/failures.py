@@ -12,7 +12,12 @@ import signal
 
 from relay.lines import LogLine, PodFacts
 from stationmaster.diagnosis.evidence import Evidence
-from stationmaster.domain.run.events import ProcessFailed, RunEvent, WorkersRestarting, run_event_id
+from stationmaster.domain.run.events import (
+    ProcessFailed,
+    RelayEvent,
+    WorkersRestarting,
+    run_event_id,
+)
 from stationmaster.domain.run.failure_lines import FailureLines
 from stationmaster.domain.run.failures import FOLLOWING_CODES
 
@@ -46,7 +51,7 @@ class FailureReader:
         self._failure = ""
         self._reported = False
 
-    def read(self, line: LogLine) -> list[RunEvent] | None:
+    def read(self, line: LogLine) -> list[RelayEvent] | None:
         """The events of a line of the agent, or None when it is none of its lines."""
         self._lines.take(line.text)
         if "orker group " not in line.text and "exitcode: " not in line.text:
@@ -58,7 +63,7 @@ class FailureReader:
             return self._restart(line, int(match[2]) - int(match[1]) + 1)
         return []
 
-    def container_ended(self, *, exit_code: int | None, at: LogLine | None) -> list[RunEvent]:
+    def container_ended(self, *, exit_code: int | None, at: LogLine | None) -> list[RelayEvent]:
         """The event of a run of the container whose log was read to its end.
 
         None where it ended well, or where its agent named the worker that failed. An unknown exit
@@ -87,7 +92,7 @@ class FailureReader:
             )
         ]
 
-    def _worker_failed(self, line: LogLine, *, code: int, local_rank: int) -> list[RunEvent]:
+    def _worker_failed(self, line: LogLine, *, code: int, local_rank: int) -> list[RelayEvent]:
         self._failures += 1
         # Workers that follow are stopped (-15), or give up after a lost peer.
         lost_peer = code == -signal.SIGTERM or code in FOLLOWING_CODES
@@ -117,7 +122,7 @@ class FailureReader:
             return [failed]  # no attempt is left, or it is not known: the INFO line would say
         return [failed, *self._restart(line, self._failures)]
 
-    def _restart(self, line: LogLine, restart: int) -> list[RunEvent]:
+    def _restart(self, line: LogLine, restart: int) -> list[RelayEvent]:
         if restart <= self._restarts_reported:
             return []
         self._restarts_reported = restart

@@ -20,7 +20,7 @@ from relay.objects import JsonObject, uid_of
 from relay.parsing import LineInterpreter
 from relay.pending import LogPlace
 from relay.pods import ContainerState, container_state
-from stationmaster.domain.run.events import RunEvent
+from stationmaster.domain.run.events import RelayEvent
 
 logger = logging.getLogger(__name__)
 
@@ -192,7 +192,7 @@ class LogFollower:
     def _take_in(self, chunks: Iterator[bytes]) -> bool:
         return all(self._put(self._pipeline.feed(chunk)) for chunk in chunks)
 
-    def _put(self, events: list[RunEvent]) -> bool:
+    def _put(self, events: list[RelayEvent]) -> bool:
         if not events:
             return not self._stop.is_set()
         return self._batcher.put(events, place=LogPlace(self._pod.uid, self._pipeline.newest))

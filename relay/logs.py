@@ -13,7 +13,7 @@ from typing import Final
 
 from relay.lines import LogLine
 from relay.parsing import LineInterpreter
-from stationmaster.domain.run.events import RunEvent
+from stationmaster.domain.run.events import RelayEvent
 
 MAX_LINE_BYTES: Final = 16_384  # what one write of a container may bring; more is cut off
 # Lines of two streams (stdout, stderr) may be stamped a little out of order.
@@ -166,20 +166,20 @@ class LogPipeline:
         self._cursor.begin_stream()
         self._interpreter.start_container_run(container_run)
 
-    def feed(self, data: bytes) -> list[RunEvent]:
+    def feed(self, data: bytes) -> list[RelayEvent]:
         """The events that the chunk completes."""
         return self._events(self._assembler.feed(data))
 
-    def finish(self) -> list[RunEvent]:
+    def finish(self) -> list[RelayEvent]:
         """The events of a last line without an end."""
         return self._events(self._assembler.finish())
 
-    def container_ended(self, exit_code: int | None) -> list[RunEvent]:
+    def container_ended(self, exit_code: int | None) -> list[RelayEvent]:
         """The events of the end of a run of the container, its log being read; after `finish`."""
         return self._interpreter.container_ended(exit_code)
 
-    def _events(self, pieces: Iterator[tuple[str, str]]) -> list[RunEvent]:
-        events: list[RunEvent] = []
+    def _events(self, pieces: Iterator[tuple[str, str]]) -> list[RelayEvent]:
+        events: list[RelayEvent] = []
         for stamp, text in pieces:
             ordinal = self._cursor.accept(stamp)
             if ordinal is None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from relay.lines import LogLine, PodFacts
 from stationmaster.diagnosis.nccl.transport import Kind, Transport, TransportReader
-from stationmaster.domain.run.events import NetworkObserved, RunEvent, run_event_id
+from stationmaster.domain.run.events import NetworkObserved, RelayEvent, run_event_id
 
 # NCCL prints a line for each channel of each pair of ranks, thousands that differ in figures only.
 _CHANNEL: Final = "via NET/"
@@ -32,7 +32,7 @@ class NetworkReader:
         """What is read from now on was printed by another run of the container."""
         self._reader = TransportReader()
 
-    def read(self, line: LogLine) -> list[RunEvent]:
+    def read(self, line: LogLine) -> list[RelayEvent]:
         """The event of a line that shows that EFA, or some of it, is not used."""
         if self._reported or ("NCCL INFO" not in line.text and "NET/OFI" not in line.text):
             return []

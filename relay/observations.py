@@ -23,7 +23,7 @@ from stationmaster.domain.run.events import (
     NodeRecovered,
     NodeTakenBack,
     PodChanged,
-    RunEvent,
+    RelayEvent,
     run_event_id,
 )
 from stationmaster.rendering.job_backends import JobBackend
@@ -44,11 +44,11 @@ class JobObserver:
         self.exists: bool | None = None  # None: not asked for yet
         self.ended = False
 
-    def observe(self, job: JsonObject) -> list[RunEvent]:
+    def observe(self, job: JsonObject) -> list[RelayEvent]:
         """The events of conditions that were not reported yet, oldest first."""
         self.exists = True
         self._uid = uid_of(job)
-        events: list[RunEvent] = []
+        events: list[RelayEvent] = []
         conditions = self._backend.conditions(job)
         for condition in conditions:
             name, since = condition.name, condition.since
@@ -73,7 +73,7 @@ class JobObserver:
         """The job is not there: it was not submitted yet, or nothing knows its type now."""
         self.exists = False
 
-    def deleted(self) -> list[RunEvent]:
+    def deleted(self) -> list[RelayEvent]:
         """The event of a job that was there, had not ended and is gone."""
         was_there, self.exists = self._uid, False
         self._uid = ""
@@ -107,14 +107,14 @@ class PodObserver:
         """Places in the job of the pods that are there, by uid."""
         return dict(self._names)
 
-    def observe(self, pod: JsonObject) -> list[RunEvent]:
+    def observe(self, pod: JsonObject) -> list[RelayEvent]:
         """The events of what changed since this pod was last seen."""
         uid = uid_of(pod)
         self._names[uid] = self._backend.replica_of(pod)
         view, at = pod_view(pod)
         if view.node:
             self.nodes.add(view.node)
-        events: list[RunEvent] = []
+        events: list[RelayEvent] = []
         # A container that ended and runs again: the end was not seen, and the status still has it.
         missed = missed_exit(pod, view)
         if missed is not None and self._exits_reported.get(uid, -1) < missed[0].restarts:
@@ -127,7 +127,7 @@ class PodObserver:
             self._exits_reported[uid] = max(view.restarts, self._exits_reported.get(uid, -1))
         return events
 
-    def deleted(self, uid: str) -> list[RunEvent]:
+    def deleted(self, uid: str) -> list[RelayEvent]:
         """The event of a pod that is gone."""
         view = self._last.pop(uid, None)
         if view is None:
@@ -165,7 +165,7 @@ class WarningObserver:
         self._now = now
         self._reported: dict[str, int] = {}
 
-    def observe(self, event: JsonObject) -> list[RunEvent]:
+    def observe(self, event: JsonObject) -> list[RelayEvent]:
         """The event's news, if it has any."""
         involved = event.get("involvedObject") or {}
         if event.get("type") != "Warning" or not self._is_ours(involved):
@@ -219,7 +219,7 @@ class NodeObserver:
         """Names of the nodes that are there."""
         return set(self._uids)
 
-    def observe(self, node: JsonObject, *, matters: bool) -> list[RunEvent]:
+    def observe(self, node: JsonObject, *, matters: bool) -> list[RelayEvent]:
         """The event of a node that is not ready; `matters` when the job uses it."""
         name, uid = name_of(node), uid_of(node)
         self._uids[name] = uid
@@ -230,7 +230,7 @@ class NodeObserver:
 
     def _observe_notice(
         self, name: str, uid: str, node: JsonObject, *, matters: bool
-    ) -> list[RunEvent]:
+    ) -> list[RelayEvent]:
         labels = (node.get("metadata") or {}).get("labels") or {}
         is_drained = bool((node.get("spec") or {}).get("unschedulable"))
         is_spot = labels.get(LABEL_CAPACITY_TYPE) == CapacityType.SPOT
@@ -248,7 +248,7 @@ class NodeObserver:
 
     def _observe_readiness(
         self, name: str, uid: str, node: JsonObject, *, matters: bool
-    ) -> list[RunEvent]:
+    ) -> list[RelayEvent]:
         for condition in (node.get("status") or {}).get("conditions") or []:
             if condition.get("type") != "Ready":
                 continue
@@ -259,7 +259,7 @@ class NodeObserver:
             return self._report(name, uid, str(since), reason, parse_time(since), matters=matters)
         return []
 
-    def deleted(self, name: str, *, matters: bool) -> list[RunEvent]:
+    def deleted(self, name: str, *, matters: bool) -> list[RelayEvent]:
         """The event of a node that is gone, unless it was reported lost already."""
         uid = self._uids.pop(name, None)
         if uid is None:
@@ -270,7 +270,7 @@ class NodeObserver:
 
     def _report_recovered(
         self, name: str, uid: str, since: str, at: datetime | None
-    ) -> list[RunEvent]:
+    ) -> list[RelayEvent]:
         if uid not in self._lost:
             return []
         self._lost.discard(uid)
@@ -285,7 +285,7 @@ class NodeObserver:
 
     def _report(
         self, name: str, uid: str, what: str, reason: str, at: datetime | None, *, matters: bool
-    ) -> list[RunEvent]:
+    ) -> list[RelayEvent]:
         if not matters or uid in self._lost:
             return []
         self._lost.add(uid)

@@ -25,7 +25,7 @@ from stationmaster.domain.progress_lines import (
 from stationmaster.domain.run.events import (
     CheckpointSaved,
     ProgressReported,
-    RunEvent,
+    RelayEvent,
     TrainingEvaluated,
     TrainingFinished,
     TrainingReportedFailure,
@@ -45,7 +45,7 @@ class EventHead(TypedDict):
     at: datetime
 
 
-def event_of(line: Line, head: EventHead) -> RunEvent | None:
+def event_of(line: Line, head: EventHead) -> RelayEvent | None:
     """The event that a line reports; None for a progress line without `seq`, which has no place."""
     match line:
         case ProgressLine():

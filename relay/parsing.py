@@ -24,7 +24,7 @@ from stationmaster.domain.progress_lines import read_line
 from stationmaster.domain.run.events import (
     CheckpointSaved,
     ProgressReported,
-    RunEvent,
+    RelayEvent,
     TrainingResumed,
     run_event_id,
 )
@@ -58,7 +58,7 @@ class LineInterpreter:
         self._network.start_container_run()
         self._last_foreign_step = -1
 
-    def read(self, line: LogLine) -> list[RunEvent]:
+    def read(self, line: LogLine) -> list[RelayEvent]:
         """The events in the line; mostly none, at most two."""
         self._newest = line
         events = self._failures.read(line)
@@ -74,14 +74,14 @@ class LineInterpreter:
             return []
         return self._foreign_line(line)
 
-    def container_ended(self, exit_code: int | None) -> list[RunEvent]:
+    def container_ended(self, exit_code: int | None) -> list[RelayEvent]:
         """The events of the end of the container's run, after its last line."""
         return self._failures.container_ended(exit_code=exit_code, at=self._newest)
 
     def _id(self, line: LogLine, what: str) -> str:
         return run_event_id(self._pod.run_id, what, self._pod.uid, line.stamp, line.ordinal)
 
-    def _our_line(self, line: LogLine) -> RunEvent | None:
+    def _our_line(self, line: LogLine) -> RelayEvent | None:
         reported = read_line(line.text)
         if reported is None:
             return None
@@ -94,7 +94,7 @@ class LineInterpreter:
             },
         )
 
-    def _foreign_line(self, line: LogLine) -> list[RunEvent]:
+    def _foreign_line(self, line: LogLine) -> list[RelayEvent]:
         prefix = _TEE_PREFIX.match(line.text)
         if prefix and prefix[1] == "rank" and int(prefix[2]) > 0:
             return []  # every rank prints the same figures; rank 0 counts
@@ -134,7 +134,7 @@ class LineInterpreter:
             path=path,
         )
 
-    def _foreign_progress(self, line: LogLine, progress: foreign.Progress) -> list[RunEvent]:
+    def _foreign_progress(self, line: LogLine, progress: foreign.Progress) -> list[RelayEvent]:
         # Several ranks of a pod, or a redrawn bar, report a step more than once: the first counts.
         if progress.step <= self._last_foreign_step:
             return []

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from stationmaster.domain.run.events import PodChanged, RunEvent
+from stationmaster.domain.run.events import PodChanged, RelayEvent
 
 # Lines of two streams of a log may be stamped a little out of order (as in relay/logs.py).
 _DISORDER: Final = timedelta(seconds=5)
@@ -34,7 +34,7 @@ class LogPlace:
 class Waiting:
     """An event that waits."""
 
-    event: RunEvent
+    event: RelayEvent
     num_bytes: int
     place: LogPlace | None
     """None for what was seen of jobs, pods, warnings and nodes."""
@@ -56,7 +56,7 @@ class Pending:
 
     def add(
         self,
-        events: Sequence[tuple[RunEvent, int]],
+        events: Sequence[tuple[RelayEvent, int]],
         *,
         place: LogPlace | None,
         seen_at: float,
@@ -65,9 +65,9 @@ class Pending:
         if place is None or not self._is_sent(place):
             self._waiting.extend(Waiting(*each, place, seen_at) for each in events)
 
-    def take(self, *, most: int, most_bytes: int) -> tuple[list[RunEvent], int]:
+    def take(self, *, most: int, most_bytes: int) -> tuple[list[RelayEvent], int]:
         """Events for one batch, and their bytes; they are under way until `arrived` or `back`."""
-        events: list[RunEvent] = []
+        events: list[RelayEvent] = []
         num_bytes = 0
         while self._waiting and len(events) < most:
             if events and num_bytes + self._waiting[0].num_bytes > most_bytes:

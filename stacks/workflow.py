@@ -61,6 +61,7 @@ class WorkflowStack(cdk.Stack):
             bus=data.bus,
             slack_secret=data.slack_secret,
             hugging_face_secret=data.hugging_face_secret,
+            relay_secret=data.relay_secret,
             roles=ClusterRoles(
                 self,
                 "ClusterRoles",
@@ -190,6 +191,7 @@ class WorkflowStack(cdk.Stack):
             relay_replicas=config.relay_replicas,
             slack_secret_id=data.slack_secret.secret_arn,
             hugging_face_secret_id=data.hugging_face_secret.secret_arn,
+            relay_secret_id=data.relay_secret.secret_arn,
         )
 
     def _add_machines(

@@ -437,6 +437,7 @@ class Services:
         return Secrets(
             slack_secret_id=self.settings.slack_secret_id,
             hugging_face_secret_id=self.settings.hugging_face_secret_id,
+            relay_secret_id=self.settings.relay_secret_id,
             client=self._client("secretsmanager"),
         )
 

@@ -157,6 +157,9 @@ class Settings(BaseModel):
     hugging_face_secret_id: str = Field(
         default="", description="secret with the JSON field token, handed to training pods if set"
     )
+    relay_secret_id: str = Field(
+        default="", description="secret with the JSON field key, of which relays' keys are made"
+    )
     slack_api_url: str = "https://slack.com/api/"
     hub_url: str = Field(
         default=HUB_URL, description="the Hugging Face hub; HF_ENDPOINT where this is not set"

@@ -8,6 +8,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from pydantic import SecretStr
+
+from stationmaster.domain.bus import relay_key, signature
 from stationmaster.domain.cluster import aggregate as clusters
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.aggregate import Cluster
@@ -29,7 +32,15 @@ TO_RUNNING = (
     ev.RunPhase.RUNNING,
 )
 
+DEPLOYMENT_KEY = "key-of-the-relays-of-a-deployment"
+
 Event = TypeVar("Event", bound=Any)
+
+
+def signed(detail: dict[str, Any], *, run_id: str = "") -> dict[str, Any]:
+    """The detail of a batch, signed by the relay of its run, or of another."""
+    key = relay_key(SecretStr(DEPLOYMENT_KEY), RunId(run_id or detail["run_id"]))
+    return {**detail, "signature": signature(detail, key)}
 
 
 def make_request(**values: Any) -> TrainingRequest:

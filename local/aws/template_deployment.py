@@ -6,6 +6,8 @@ them; with these names everything else can be read.
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -76,10 +78,10 @@ class TemplateDeployment:
     # -- what is created first --------------------------------------------------------------------
 
     def base(self) -> DeploymentSpec:
-        """The network, the secrets without values, and the roles."""
+        """The network, the secrets with what the template generates, and the roles."""
         return DeploymentSpec(
             network=self._network(),
-            secrets={self._secret_name(each): None for each in self._secrets()},
+            secrets={self._secret_name(each): self._secret(each) for each in self._secrets()},
             roles=[self._ref(role) for role in self._of("AWS::IAM::Role")],
         )
 
@@ -120,6 +122,14 @@ class TemplateDeployment:
 
     def _secret_name(self, secret: Resource) -> str:
         return str(self._value(secret, "Name", f"{secret.stack}-{secret.logical_id}"))
+
+    def _secret(self, secret: Resource) -> str | None:
+        """The value that it is deployed with; None for one that a person fills in."""
+        generated = self._value(secret, "GenerateSecretString", {})
+        if not generated:
+            return None
+        value = json.loads(generated["SecretStringTemplate"])
+        return json.dumps(value | {generated["GenerateStringKey"]: secrets.token_hex(16)})
 
     # -- the rest ---------------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ _PROPERTIES: Final = {
         "ScheduleExpression State Target | FlexibleTimeWindow ScheduleExpressionTimezone"
     ),
     "AWS::Scheduler::ScheduleGroup": "Name | Tags",
-    "AWS::SecretsManager::Secret": "Name | Description KmsKeyId Tags",
+    "AWS::SecretsManager::Secret": "GenerateSecretString Name | Description KmsKeyId Tags",
     "AWS::StepFunctions::StateMachine": (
         "DefinitionString StateMachineName | LoggingConfiguration RoleArn Tags TracingConfiguration"
     ),

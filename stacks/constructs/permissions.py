@@ -65,6 +65,7 @@ class Granted:
     bus: events.IEventBus
     slack_secret: secretsmanager.ISecret
     hugging_face_secret: secretsmanager.ISecret
+    relay_secret: secretsmanager.ISecret
     roles: ClusterRoles
     vpc_arn: str
     dataset_bucket_arns: tuple[str, ...]
@@ -528,6 +529,7 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[cdk.Stack, Granted], list[State
     Permission.HUGGING_FACE_SECRET: lambda stack, granted: _secret(
         stack, granted, granted.hugging_face_secret
     ),
+    Permission.RELAY_SECRET: lambda stack, granted: _secret(stack, granted, granted.relay_secret),
     Permission.CLUSTER_CREATE: _cluster_create,
     Permission.CLUSTER_READ: _cluster_read,
     Permission.CLUSTER_DELETE: _cluster_delete,

@@ -1,13 +1,15 @@
-"""Secrets Manager: the Slack app's credentials and the Hugging Face token of training pods."""
+"""Secrets Manager: the Slack app's credentials, the Hugging Face token of pods, relays' keys."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from stationmaster.aws.calls import AwsNotFound, aws_call
+from stationmaster.domain.bus import relay_key
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.ids import RunId
 
 if TYPE_CHECKING:
     from mypy_boto3_secretsmanager import SecretsManagerClient
@@ -38,6 +40,14 @@ class _NotFilledIn(PermanentError):
     """A secret as it is deployed: without a value."""
 
 
+class RelayCredentials(BaseModel):
+    """Fields of the relays' secret, which is generated: the key that relays' keys are made of."""
+
+    model_config = ConfigDict(frozen=True)
+
+    key: SecretStr = Field(min_length=32)
+
+
 Fields = TypeVar("Fields", bound=BaseModel)
 
 
@@ -45,12 +55,19 @@ class Secrets:
     """Reads secrets, once for each warm function."""
 
     def __init__(
-        self, *, slack_secret_id: str, hugging_face_secret_id: str, client: SecretsManagerClient
+        self,
+        *,
+        slack_secret_id: str,
+        hugging_face_secret_id: str,
+        relay_secret_id: str,
+        client: SecretsManagerClient,
     ) -> None:
         self._slack_secret_id = slack_secret_id
         self._hugging_face_secret_id = hugging_face_secret_id
+        self._relay_secret_id = relay_secret_id
         self._client = client
         self._slack: SlackCredentials | None = None
+        self._relay: RelayCredentials | None = None
 
     def slack(self) -> SlackCredentials:
         """The Slack app's bot token and signing secret.
@@ -87,7 +104,22 @@ class Secrets:
             return None
         return token if token.get_secret_value() else None
 
+    def relay_key(self, run_id: RunId) -> SecretStr:
+        """The key by which the recorder knows what the relays of a run report.
+
+        Raises:
+            PermanentError: the secret is missing or is not the JSON that is expected.
+        """
+        if self._relay is None:
+            self._relay = self._read(self._relay_secret_id, RelayCredentials)
+        return relay_key(self._relay.key, run_id)
+
     def _read(self, secret_id: str, fields: type[Fields]) -> Fields:
+        if not secret_id:
+            names = " and ".join(fields.model_fields)
+            raise PermanentError(
+                f"no setting names the secret with {names}; deploy the stacks again"
+            )
         try:
             with aws_call(f'reading secret "{secret_id}"'):
                 text = self._client.get_secret_value(SecretId=secret_id)["SecretString"]

@@ -1,16 +1,24 @@
-"""What travels on the EventBridge bus: the relay's batches, and the names that rules match on."""
+"""What travels on the EventBridge bus: the relay's batches, and the names that rules match on.
+
+A batch counts only with the signature of its run's relay. Each run has a key of its own, made of
+the deployment's key and the run's id: the workflow hands it to the relay, and the recorder makes it
+again, so it is kept nowhere else.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.outside import Moment
-from stationmaster.domain.run.events import RUN_EVENT, RunEvent
+from stationmaster.domain.run.events import RELAY_EVENT, RelayEvent
 
 EVENT_SOURCE = "stationmaster"
 RELAY_BATCH_DETAIL_TYPE = "Relay Batch"
@@ -39,9 +47,36 @@ class RelayBatch(BaseModel):
     run_id: RunId
     batch_id: str
     at: Moment
-    events: list[RunEvent] = []
+    events: list[Annotated[RelayEvent, Field(discriminator="type")]] = []
     log_tails: list[LogTail] = []
     heartbeat: bool = False
+    signature: str = ""
+
+
+def relay_key(deployment_key: SecretStr, run_id: RunId) -> SecretStr:
+    """The key of the relays of one run."""
+    return SecretStr(_hmac(deployment_key, f"relay of run {run_id}"))
+
+
+def signature(detail: Mapping[str, Any], key: SecretStr) -> str:
+    """What a batch with this detail has to carry.
+
+    It is of the values, so that whoever passes the JSON on may space and order it anew.
+    """
+    text = json.dumps({name: value for name, value in detail.items() if name != "signature"})
+    # A number that was written as 1.0 may arrive as 1.
+    plain = json.loads(text, parse_int=float)
+    return _hmac(key, json.dumps(plain, sort_keys=True))
+
+
+def is_signed(detail: Mapping[str, Any], key: SecretStr) -> bool:
+    """Whether a batch is from a relay that has the key, and as that relay wrote it."""
+    found = str(detail.get("signature", ""))
+    return hmac.compare_digest(found.encode(), signature(detail, key).encode())
+
+
+def _hmac(key: SecretStr, text: str) -> str:
+    return hmac.new(key.get_secret_value().encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -77,6 +112,6 @@ def read_batch(detail: Mapping[str, Any]) -> tuple[RelayBatch, list[Unread]]:
                 unread.append(Unread(key, part, exc))
         return found
 
-    events = readable("events", RUN_EVENT.validate_python)
+    events = readable("events", RELAY_EVENT.validate_python)
     tails = readable("log_tails", LogTail.model_validate)
     return batch.model_copy(update={"events": events, "log_tails": tails}), unread

@@ -36,6 +36,7 @@ LABEL_RUN_ID: Final = "stationmaster/run-id"
 LABEL_CLUSTER_ID: Final = "stationmaster/cluster-id"
 LABEL_ROLE: Final = "stationmaster/role"
 RELAY: Final = "stationmaster-relay"
+RELAY_KEY_VARIABLE: Final = "STATIONMASTER_RELAY_KEY"
 SAVER: Final = "stationmaster-saver"
 STAGER: Final = "stationmaster-stager"
 # What EKS writes on each node of a managed group: how EC2 was asked for it.

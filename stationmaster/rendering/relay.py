@@ -1,7 +1,7 @@
-"""The relays of a run in its cluster: their account, their rights, their Deployment and Lease.
+"""The relays of a run in its cluster: their account and rights, their Deployment, Lease and key.
 
-Account and rights are the cluster's, the same for every run and named after the product; Deployment
-and Lease are the run's own, and come and go with its job.
+Account and rights are the cluster's, the same for every run and named after the product; the others
+are the run's own, and come and go with its job.
 
 Relays read jobs, pods, logs and events in their own namespace and nodes anywhere. They write one
 thing: the Lease by which they agree on which of them sends. Their AWS role comes from a Pod
@@ -10,8 +10,11 @@ Identity association of the service account, made by the cluster step.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import Final
+
+from pydantic import SecretStr
 
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import (
@@ -19,6 +22,7 @@ from stationmaster.domain.names import (
     LABEL_RUN_ID,
     NAMESPACE,
     RELAY,
+    RELAY_KEY_VARIABLE,
     relay_name,
 )
 from stationmaster.rendering.job_backends import JobBackend
@@ -35,6 +39,7 @@ from stationmaster.rendering.metadata import (
 )
 
 _RBAC: Final = "rbac.authorization.k8s.io"
+_KEY: Final = "key"
 _READ: Final = ["get", "list", "watch"]
 
 
@@ -64,6 +69,17 @@ def render_relay(
         return [_deployment(run_id, image, variables)]
     variables["STATIONMASTER_LEASE"] = relay_name(run_id)
     return [_lease(run_id), _replicated(_deployment(run_id, image, variables), replicas)]
+
+
+def render_relay_key(run_id: RunId, key: SecretStr) -> KubernetesObject:
+    """The Secret with which the run's relays sign what they report; needed before they start."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata(run_labels(run_id, "relay"), name=relay_name(run_id)),
+        "type": "Opaque",
+        "data": {_KEY: base64.b64encode(key.get_secret_value().encode()).decode()},
+    }
 
 
 def render_relay_rights(backend: JobBackend) -> list[KubernetesObject]:
@@ -139,7 +155,13 @@ def _deployment(run_id: RunId, image: str, variables: Mapping[str, str]) -> Kube
                             "image": image,
                             "command": ["python", "-m", "relay"],
                             "env": [
-                                {"name": name, "value": value} for name, value in variables.items()
+                                *({"name": name, "value": variables[name]} for name in variables),
+                                {
+                                    "name": RELAY_KEY_VARIABLE,
+                                    "valueFrom": {
+                                        "secretKeyRef": {"name": relay_name(run_id), "key": _KEY}
+                                    },
+                                },
                             ],
                             "resources": {
                                 "requests": {"cpu": "100m", "memory": "128Mi"},

@@ -71,6 +71,7 @@ def remove_attendants(
     for run_id in runs:
         gateway.delete("apps/v1", "Deployment", name=relay_name(run_id))
         gateway.delete("coordination.k8s.io/v1", "Lease", name=relay_name(run_id))
+        gateway.delete("v1", "Secret", name=relay_name(run_id))
     return [*_pods(gateway, runs, "relay"), *_pods(gateway, runs, "rendezvous")]
 
 

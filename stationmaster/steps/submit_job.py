@@ -8,7 +8,7 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.etcd import render_rendezvous
 from stationmaster.rendering.metadata import namespace
-from stationmaster.rendering.relay import render_relay
+from stationmaster.rendering.relay import render_relay, render_relay_key
 from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
@@ -71,6 +71,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
                 namespace(),
                 *render_storage(cluster_id, shared_storage(services, cluster_id)),
                 *render_token(services, cluster_id),
+                render_relay_key(run_id, services.secrets.relay_key(run_id)),
                 *relay,
                 *render_rendezvous(spec),
                 *render_queue(gateway, spec.options),

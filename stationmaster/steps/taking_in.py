@@ -7,19 +7,33 @@ left to raise, so that AWS delivers it again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from pydantic import AwareDatetime, BaseModel, ValidationError
+from pydantic import AwareDatetime, BaseModel, SecretStr, ValidationError
 
-from stationmaster.domain.bus import RELAY_BATCH_DETAIL_TYPE, RelayBatch, Unread, read_batch
+from stationmaster.domain.bus import (
+    RELAY_BATCH_DETAIL_TYPE,
+    RelayBatch,
+    Unread,
+    is_signed,
+    read_batch,
+    signature,
+)
 from stationmaster.domain.errors import RunNotFound, Unreadable
 from stationmaster.services import Services
 from stationmaster.setting_aside import first_problem, set_aside
 from stationmaster.steps.record_events import record_batch, record_dead_execution
 
 RECORDER: Final = "recorder"
+
+logger = logging.getLogger(__name__)
+
+_FORGED: Final = (
+    "its signature is not the one of the run's relay; nothing of it counts, whoever sent it"
+)
 
 
 class DeadExecution(BaseModel):
@@ -109,22 +123,28 @@ def _take_in_batch(services: Services, arrived: _Arrived) -> None:
         reason = first_problem(exc) if isinstance(exc, ValidationError) else str(exc)
         arrived.set_aside("a batch of a relay", reason)
         return
+    key = services.secrets.relay_key(batch.run_id)
+    if not is_signed(arrived.detail, key):
+        logger.warning("batch is not signed by the relay", extra={"run_id": batch.run_id})
+        if batch.events or batch.log_tails or unread:
+            arrived.set_aside(f"a batch of run {batch.run_id}", _FORGED)
+        return
     for part in unread:
         arrived.set_aside(
             _named(part, batch),
             first_problem(part.error),
-            detail=_batch_of(batch, part.key, part.part),
+            detail=_batch_of(batch, part.key, part.part, key=key),
         )
     try:
         refused = record_batch(services, batch)
     except (RunNotFound, Unreadable) as exc:
         # A heartbeat alone has nothing that could be recorded later.
         if batch.events or batch.log_tails:
-            whole = {**batch.model_dump(mode="json"), "heartbeat": False}
+            whole = _signed({**batch.model_dump(mode="json"), "heartbeat": False}, key=key)
             arrived.set_aside(f"a batch of run {batch.run_id}", str(exc), detail=whole)
         return
     for event, reason in refused:
-        alone = _batch_of(batch, "events", event.model_dump(mode="json"))
+        alone = _batch_of(batch, "events", event.model_dump(mode="json"), key=key)
         arrived.set_aside(f"event {event.type} of run {batch.run_id}", reason, detail=alone)
 
 
@@ -134,7 +154,12 @@ def _named(part: Unread, batch: RelayBatch) -> str:
     return f"{name} of run {batch.run_id}"
 
 
-def _batch_of(batch: RelayBatch, key: str, part: Any) -> dict[str, Any]:
+def _batch_of(batch: RelayBatch, name: str, part: Any, *, key: SecretStr) -> dict[str, Any]:
     """The detail of a batch that has one part only."""
     empty = batch.model_copy(update={"events": [], "log_tails": [], "heartbeat": False})
-    return {**empty.model_dump(mode="json"), key: [part]}
+    return _signed({**empty.model_dump(mode="json"), name: [part]}, key=key)
+
+
+def _signed(detail: dict[str, Any], *, key: SecretStr) -> dict[str, Any]:
+    """A detail that was taken from a signed one, so that it counts when it is sent again."""
+    return {**detail, "signature": signature(detail, key)}

@@ -6,6 +6,7 @@ come from kubernetes_gateway_fixtures.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any
 
 import boto3
 import pytest
-from factories import make_requested
+from factories import DEPLOYMENT_KEY, make_requested
 from kubernetes_gateway_fixtures import CLUSTER_ID, REQUEST, RUN_ID
 from moto import mock_aws
 
@@ -191,6 +192,7 @@ class World:
         return Secrets(
             slack_secret_id="",
             hugging_face_secret_id=self.settings.hugging_face_secret_id,
+            relay_secret_id="relay",
             client=boto3.client("secretsmanager", region_name="us-west-2"),
         )
 
@@ -263,6 +265,9 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Settings, RunStore
     with mock_aws():
         client = boto3.client("dynamodb", region_name="us-west-2")
         client.create_table(**table_definition("runs"))
+        boto3.client("secretsmanager", region_name="us-west-2").create_secret(
+            Name="relay", SecretString=json.dumps({"key": DEPLOYMENT_KEY})
+        )
         settings = Settings(
             nemo_image="nemo:1",
             region="us-west-2",

@@ -20,6 +20,7 @@ from bot_world import (
     TableStream,
     new_notifier,
 )
+from factories import DEPLOYMENT_KEY
 from moto import mock_aws
 from recording_slack import RecordingSlack
 
@@ -55,6 +56,9 @@ def settings(slack: RecordingSlack, monkeypatch: pytest.MonkeyPatch) -> Iterator
             Name="slack",
             SecretString=json.dumps({"bot_token": BOT_TOKEN, "signing_secret": SIGNING_SECRET}),
         )
+        boto3.client("secretsmanager", REGION).create_secret(
+            Name="relay", SecretString=json.dumps({"key": DEPLOYMENT_KEY})
+        )
         boto3.client("events", REGION).create_event_bus(Name="bus")
         machines = {
             name: boto3.client("stepfunctions", REGION).create_state_machine(
@@ -76,6 +80,7 @@ def settings(slack: RecordingSlack, monkeypatch: pytest.MonkeyPatch) -> Iterator
             keep_clock_function_arn="arn:aws:lambda:us-west-2:123456789012:function:keep-clock",
             scheduler_role_arn="arn:aws:iam::123456789012:role/scheduler",
             slack_secret_id="slack",
+            relay_secret_id="relay",
             slack_api_url=slack.api_url,
             file_systems=("*",),
             reservations=("*",),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from bot_world import Person, Story, TableStream
+from factories import signed
 from recording_slack import Refusal
 
 from bot import notifier_handler
@@ -63,6 +64,7 @@ def test_lines_of_the_recorder_name_the_run_in_modules_that_do_not_know_it(lines
         "at": "2026-01-02T09:00:00Z",
         "events": [happened],
     }
+    detail = signed(detail)
 
     recorder.handler({"detail-type": RELAY_BATCH_DETAIL_TYPE, "detail": detail}, None)
 
@@ -159,7 +161,7 @@ def test_recorder_measures_how_far_behind_a_relay_it_is(lines: Lines, story: Sto
     story.begin()
 
     for number, sent_at in enumerate((datetime.now(UTC) - timedelta(hours=1), "no time")):
-        detail = {"run_id": story.run_id, "batch_id": f"b{number}", "at": str(sent_at)}
+        detail = signed({"run_id": story.run_id, "batch_id": f"b{number}", "at": str(sent_at)})
         recorder.handler({"detail-type": RELAY_BATCH_DETAIL_TYPE, "detail": detail}, None)
 
     (figures,) = figures_in(lines())

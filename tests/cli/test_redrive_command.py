@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from aws_fixtures import HANDLER, Script, until
-from factories import RUN_ID, START, make_event, make_requested
+from factories import DEPLOYMENT_KEY, RUN_ID, START, make_event, make_requested, signed
 
 from cli.main import main
 from local.aws import DeploymentSpec, FunctionSpec, InProcessRuntime, LocalAws
@@ -37,7 +37,12 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
     )
     with endpoint:
         endpoint.client("dynamodb").create_table(**table_definition("runs"))
-        settings = Settings(region=endpoint.region, table_name="runs", bus_name="b")
+        endpoint.client("secretsmanager").create_secret(
+            Name="relay", SecretString=json.dumps({"key": DEPLOYMENT_KEY})
+        )
+        settings = Settings(
+            region=endpoint.region, table_name="runs", bus_name="b", relay_secret_id="relay"
+        )
         endpoint.deploy(
             DeploymentSpec(
                 queues=QUEUES,
@@ -88,7 +93,11 @@ def _url(aws: LocalAws, name: str) -> str:
 
 def relay_batch(*events: Any, run_id: str = RUN_ID) -> dict[str, Any]:
     detail = {"run_id": run_id, "batch_id": "b", "at": START.isoformat(), "events": [*events]}
-    return {"source": "stationmaster", "detail-type": RELAY_BATCH_DETAIL_TYPE, "detail": detail}
+    return {
+        "source": "stationmaster",
+        "detail-type": RELAY_BATCH_DETAIL_TYPE,
+        "detail": signed(detail),
+    }
 
 
 def restart(event_id: str, **more: Any) -> dict[str, Any]:
@@ -181,7 +190,7 @@ def test_what_was_set_aside_stays_until_it_can_be_read(
     )
 
     failed = run(capsys)
-    batch["detail"]["run_id"] = RUN_ID
+    batch = relay_batch(restart("w4"))
     for entry in [*services.set_aside.list()]:
         services.set_aside.delete(entry.item_id)
     services.set_aside.put(

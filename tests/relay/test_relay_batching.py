@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from datetime import UTC, datetime
 from time import monotonic
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
+from pydantic import SecretStr
 
 from relay.batching import Batcher
 from relay.bus import BusSender
-from stationmaster.domain.bus import RelayBatch
+from stationmaster.domain.bus import RelayBatch, is_signed
 from stationmaster.domain.run.events import ClusterWarning
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
+KEY = SecretStr("key of run-1")
 
 
 class RecordingBus:
@@ -59,7 +62,9 @@ def batcher_on():
     batchers = []
 
     def build(bus, **start):
-        batcher = Batcher(run_id="run-1", sender=BusSender(bus, bus_name="bus"), now=lambda: NOW)
+        batcher = Batcher(
+            run_id="run-1", sender=BusSender(bus, bus_name="bus", key=KEY), now=lambda: NOW
+        )
         batchers.append(batcher)
         batcher.start(**start)
         batcher.lead(None)
@@ -91,6 +96,7 @@ def test_start_sends_a_heartbeat(batcher_on):
 
     bus.wait_for(lambda: bus.entries)
     assert bus.batches[0].heartbeat
+    assert is_signed(json.loads(bus.entries[0]["Detail"]), KEY)
     assert {k: bus.entries[0][k] for k in ("Source", "DetailType", "EventBusName")} == {
         "Source": "stationmaster",
         "DetailType": "Relay Batch",
@@ -145,7 +151,7 @@ def test_send_outage_and_throttle_are_retried_until_taken(batcher_on):
 
 def test_send_partial_failure_resends_only_what_failed():
     bus = RecordingBus([None, "InternalFailure", "ThrottlingException"])
-    sender = BusSender(bus, bus_name="bus")
+    sender = BusSender(bus, bus_name="bus", key=KEY)
     batches = [RelayBatch(run_id="run-1", batch_id=str(n), at=NOW) for n in range(3)]
 
     assert sender.send(batches)
@@ -156,7 +162,7 @@ def test_send_partial_failure_resends_only_what_failed():
 
 def test_send_entry_refused_for_good_does_not_stop_the_others():
     bus = RecordingBus(["MalformedDetail", None])
-    sender = BusSender(bus, bus_name="bus")
+    sender = BusSender(bus, bus_name="bus", key=KEY)
     batches = [RelayBatch(run_id="run-1", batch_id=str(n), at=NOW) for n in range(2)]
 
     assert sender.send(batches)
@@ -254,7 +260,7 @@ def test_batch_id_follows_from_the_events():
     ids = []
     for _ in range(2):
         bus = RecordingBus()
-        batcher = Batcher(run_id="run-1", sender=BusSender(bus, bus_name="bus"))
+        batcher = Batcher(run_id="run-1", sender=BusSender(bus, bus_name="bus", key=KEY))
         batcher.put(events(3))
         batcher.start(job_may_exist=lambda: False)
         batcher.lead(None)

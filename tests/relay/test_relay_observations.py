@@ -419,6 +419,7 @@ def test_config_reads_its_variables():
             "STATIONMASTER_RUN_ID": "run-1",
             "STATIONMASTER_JOB": "run-1-2",
             "STATIONMASTER_BUS_NAME": "bus",
+            "STATIONMASTER_RELAY_KEY": "secret",
             "AWS_DEFAULT_REGION": "eu-west-1",
         }
     )
@@ -426,6 +427,7 @@ def test_config_reads_its_variables():
     assert (config.run_id, config.job) == ("run-1", "run-1-2")
     assert (config.bus_name, config.region) == ("bus", "eu-west-1")
     assert config.namespace == "stationmaster"
+    assert "secret" not in str(config.model_dump())  # which is logged
 
 
 def test_config_reads_the_namespace_that_it_is_told():
@@ -434,6 +436,7 @@ def test_config_reads_the_namespace_that_it_is_told():
             "STATIONMASTER_RUN_ID": "run-1",
             "STATIONMASTER_JOB": "run-1",
             "STATIONMASTER_BUS_NAME": "bus",
+            "STATIONMASTER_RELAY_KEY": "secret",
             "AWS_REGION": "eu-west-1",
             "STATIONMASTER_NAMESPACE": "stationmaster-run-1",
         }

@@ -20,15 +20,17 @@ import pytest
 from cluster_fixtures import eventually, pytorchjob, start_cluster
 from kubernetes import client
 from kubernetes.utils import create_from_dict
+from pydantic import SecretStr
 
 from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.progress_lines import FinishedLine, ProgressLine, StartedLine
 from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.metadata import namespace
-from stationmaster.rendering.relay import render_relay, render_relay_rights
+from stationmaster.rendering.relay import render_relay, render_relay_key, render_relay_rights
 
 REPOSITORY = Path(__file__).parents[2]
 NAMESPACE = "stationmaster"
+KEY = SecretStr("key of every run here")
 # A trainer as far as its log goes: waits for a file between steps, so that the test has the pace.
 LINES = {
     line.kind: json.loads(line.text())
@@ -137,6 +139,7 @@ class Relay:
             "STATIONMASTER_RUN_ID": run_id,
             "STATIONMASTER_JOB": run_id,
             "STATIONMASTER_BUS_NAME": "stationmaster",
+            "STATIONMASTER_RELAY_KEY": KEY.get_secret_value(),
             "AWS_REGION": "us-east-1",
             "AWS_ENDPOINT_URL": bus.url,
             "AWS_ACCESS_KEY_ID": "testing",
@@ -320,7 +323,12 @@ def test_relays_of_a_deployment_lose_nothing_with_the_leader_s_process_nor_with_
             region="us-east-1",
             backend=pytorch_job,
         )
-        for body in (namespace(), *render_relay_rights(pytorch_job), *relay):
+        for body in (
+            namespace(),
+            *render_relay_rights(pytorch_job),
+            render_relay_key("run-h", KEY),
+            *relay,
+        ):
             create_from_dict(started.api, body)
         read = started.apps.read_namespaced_deployment
         eventually(
@@ -494,13 +502,14 @@ def test_relay_node_taken_from_a_running_job_is_reported(cluster, bus, start_rel
 
 
 @pytest.mark.parametrize(
-    "missing", ["STATIONMASTER_RUN_ID", "STATIONMASTER_JOB", "STATIONMASTER_BUS_NAME"]
+    "missing", ["STATIONMASTER_RUN_ID", "STATIONMASTER_BUS_NAME", "STATIONMASTER_RELAY_KEY"]
 )
 def test_relay_without_a_variable_says_which_and_ends(missing):
     variables = {
         "STATIONMASTER_RUN_ID": "run-x",
         "STATIONMASTER_JOB": "run-x",
         "STATIONMASTER_BUS_NAME": "bus",
+        "STATIONMASTER_RELAY_KEY": "k",
         "AWS_REGION": "us-east-1",
     }
     del variables[missing]

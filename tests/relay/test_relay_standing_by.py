@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from time import monotonic
 
 import pytest
-from test_relay_batching import RecordingBus
+from test_relay_batching import KEY, RecordingBus
 
 from relay.batching import KEPT_EVENTS, Batcher
 from relay.bus import BusSender
@@ -54,7 +54,7 @@ def bus():
 
 @pytest.fixture
 def batcher(bus, lead):
-    sender = BusSender(bus, bus_name="bus", may_send=lead)
+    sender = BusSender(bus, bus_name="bus", key=KEY, may_send=lead)
     batcher = Batcher(run_id="run-1", sender=sender, now=lambda: NOW)
     batcher.start()
     yield batcher
@@ -176,7 +176,9 @@ def test_lead_that_is_lost_while_the_bus_is_away_ends_the_tries(lead):
 
     bus = LosesLead(*[codes[:1] for codes in throttled])
     batcher = Batcher(
-        run_id="run-1", sender=BusSender(bus, bus_name="bus", may_send=lead), now=lambda: NOW
+        run_id="run-1",
+        sender=BusSender(bus, bus_name="bus", key=KEY, may_send=lead),
+        now=lambda: NOW,
     )
     batcher.start(job_may_exist=lambda: False)
     batcher.put([warning("1")])
@@ -205,7 +207,7 @@ def test_what_is_under_way_does_not_count_as_sent(batcher, bus):
 
 
 def test_cut_watch_holds_back_what_counts_as_sent(bus):
-    batcher = Batcher(run_id="run-1", sender=BusSender(bus, bus_name="bus"))
+    batcher = Batcher(run_id="run-1", sender=BusSender(bus, bus_name="bus", key=KEY))
     batcher.start(blind_s=lambda: 40.0)
 
     assert batcher.sent().behind_s == 40.0

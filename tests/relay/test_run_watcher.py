@@ -143,7 +143,9 @@ class World:
     def __init__(self):
         self._before = set(threading.enumerate())
         self.api, self.reported, self.stop = Api(), Queue(), Stop()
-        config = RelayConfig(run_id="run-1", job="run-1", bus_name="bus", region="us-west-2")
+        config = RelayConfig(
+            run_id="run-1", job="run-1", bus_name="bus", key="k", region="us-west-2"
+        )
         self.watcher = RunWatcher(
             api=self.api, config=config, batcher=self.reported, stop=self.stop
         )

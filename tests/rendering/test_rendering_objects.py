@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from relay.config import RelayConfig
 from stationmaster.domain.errors import PermanentError
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.rendering import pytorch_job
-from stationmaster.rendering.relay import render_relay, render_relay_rights
+from stationmaster.rendering.relay import render_relay, render_relay_key, render_relay_rights
 from stationmaster.rendering.storage import SharedStorage, render_storage
 
 RUN_ID = "tiny-llama-0123abcd"
@@ -86,11 +87,15 @@ VARIABLES = {
 }
 
 
-def test_relay_that_is_alone_has_its_four_variables_and_no_toleration_for_training_nodes():
+def test_relay_that_is_alone_has_its_variables_and_no_toleration_for_training_nodes():
     deployment = relay_deployment(replicas=1)
 
     pod = deployment["spec"]["template"]["spec"]
-    assert {item["name"]: item["value"] for item in pod["containers"][0]["env"]} == VARIABLES
+    *values, key = pod["containers"][0]["env"]
+    assert {item["name"]: item["value"] for item in values} == VARIABLES
+    secret = render_relay_key(RUN_ID, SecretStr("secret"))
+    reference = {"name": secret["metadata"]["name"], "key": next(iter(secret["data"]))}
+    assert key["valueFrom"] == {"secretKeyRef": reference}
     assert "tolerations" not in pod
     assert deployment["spec"]["replicas"] == 1
     assert deployment["spec"]["strategy"] == {"type": "Recreate"}
@@ -166,7 +171,7 @@ def test_relay_understands_the_variables_that_its_deployment_sets():
 
     own_name = {"fieldRef": {"fieldPath": "metadata.name"}}
     assert container["env"][-1] == {"name": "STATIONMASTER_POD", "valueFrom": own_name}
-    variables = {item["name"]: item["value"] for item in container["env"][:-1]}
+    variables = {item["name"]: item.get("value", "secret") for item in container["env"][:-1]}
     config = RelayConfig.from_variables({**variables, "STATIONMASTER_POD": "pod-1"})
 
     assert (config.run_id, config.job) == (RUN_ID, "job-1")

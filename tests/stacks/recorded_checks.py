@@ -23,7 +23,7 @@ MADE = Deployment(
     role_arns={name: f"arn:aws:iam::123456789012:role/{name}" for name in ROLES.values()},
     secret_arns={
         name: f"arn:aws:secretsmanager:us-west-2:123456789012:secret:{name}"
-        for name in ("slack", "huggingface")
+        for name in ("slack", "huggingface", "relay")
     },
     vpc_id="vpc-0",
 )
@@ -31,7 +31,7 @@ _ALIKE = (
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "0"),
     (re.compile(r"\b(stationmaster-)?[a-z0-9-]+-[0-9a-f]{8}\b"), r"\1run-0"),
     (re.compile(r"-[0-9a-f]{10,17}\b"), "-0"),
-    (re.compile(r"secret:(slack|huggingface)-\w+"), r"secret:\1"),
+    (re.compile(r"secret:(slack|huggingface|relay)-\w+"), r"secret:\1"),
     (re.compile(r"(:::[^/]+/runs/[^/]+/).+"), r"\1file"),
     (re.compile(r"(:::[^/]+/)(?!runs/).+"), r"\1file"),
 )

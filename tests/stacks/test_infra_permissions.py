@@ -51,7 +51,11 @@ DANGEROUS = {
     "eks:DeleteNodegroup": {Permission.NODE_GROUP_DELETE},
     "eks:CreateAccessEntry": {Permission.CLUSTER_CREATE},
     "ec2:RunInstances": {Permission.NODE_GROUP_CREATE},
-    "secretsmanager:GetSecretValue": {Permission.SLACK_SECRET, Permission.HUGGING_FACE_SECRET},
+    "secretsmanager:GetSecretValue": {
+        Permission.SLACK_SECRET,
+        Permission.HUGGING_FACE_SECRET,
+        Permission.RELAY_SECRET,
+    },
     "dynamodb:PutItem": {Permission.TABLE_WRITE},
     "events:PutEvents": {Permission.BUS_PUT},
     "s3:GetObject": {Permission.ARTIFACTS_READ},

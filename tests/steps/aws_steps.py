@@ -18,6 +18,7 @@ import pytest
 from artifacts_world import BUCKET
 from aws_fixtures import until
 from factories import (
+    DEPLOYMENT_KEY,
     START,
     TO_RUNNING,
     make_cluster_event,
@@ -266,6 +267,7 @@ def _deployed(aws: LocalAws) -> Settings:
         DeploymentSpec(
             buses=["events"],
             buckets=[BucketSpec(name=BUCKET)],
+            secrets={"relay": json.dumps({"key": DEPLOYMENT_KEY})},
             roles=["eks-cluster"],
             network=NetworkSpec(),
             schedule_groups=["clocks"],
@@ -290,6 +292,7 @@ def _deployed(aws: LocalAws) -> Settings:
         node_role_arn=role,
         relay_role_arn=role,
         saver_role_arn=role,
+        relay_secret_id="relay",
         cluster_access_role_arns=(role,),
     )
 

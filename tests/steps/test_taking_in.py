@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from aws_steps import IDLE, Account, account, endpoint  # noqa: F401
+from factories import make_event, signed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from stationmaster.aws import table
-from stationmaster.domain.bus import RELAY_BATCH_DETAIL_TYPE
+from stationmaster.domain.bus import RELAY_BATCH_DETAIL_TYPE, is_signed, signature
 from stationmaster.domain.names import ITEM_UNREADABLE, SET_ASIDE
 from stationmaster.domain.progress_lines import Sample
 from stationmaster.domain.run import events as ev
@@ -48,7 +51,7 @@ def batch(account: Account, *events: Any, **changes: Any) -> dict[str, Any]:
     return {
         "source": "stationmaster",
         "detail-type": RELAY_BATCH_DETAIL_TYPE,
-        "detail": {**detail, **changes},
+        "detail": signed({**detail, **changes}),
     }
 
 
@@ -133,8 +136,11 @@ def test_what_was_set_aside_is_taken_in_once_it_can_be_read(account: Account) ->
     (entry,) = kept(account)
     payload = json.loads(entry.payload)
 
+    counts = payload["detail"] == signed(payload["detail"])
     del payload["detail"]["events"][0]["watts"]  # this version knows it now
-    answer = take_in(account.services, payload)
+    answer = take_in(account.services, {**payload, "detail": signed(payload["detail"])})
+
+    assert counts
 
     assert (answer, account.run.progress.step) == ({"set_aside": 0}, 3)
 
@@ -228,6 +234,61 @@ def test_batch_of_an_unknown_run_is_set_aside_and_its_heartbeats_are_not(account
     (entry,) = kept(account)
     assert (with_events, alone) == ({"set_aside": 1}, {"set_aside": 0})
     assert json.loads(entry.payload)["detail"]["events"] == [event]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        pytest.param(lambda detail: {**detail, "signature": ""}, id="not signed"),
+        pytest.param(lambda detail: signed(detail, run_id="other-run"), id="by another run"),
+        pytest.param(lambda detail: {**detail, "batch_id": "c"}, id="changed"),
+    ],
+)
+def test_batch_that_the_relay_of_its_run_has_not_signed_changes_nothing(
+    account: Account, forged: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
+    account.train()
+    real = batch(account, progress(account, 4), heartbeat=True)
+
+    answer = take_in(account.services, {**real, "detail": forged(real["detail"])})
+
+    (entry,) = kept(account)
+    assert (answer, account.run.progress) == ({"set_aside": 1}, None)
+    assert "signature" in entry.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (ev.PhaseChanged, {"phase": "succeeded"}),
+        (ev.StopRequested, {"user_id": "U1"}),
+        (
+            ev.ResultsSaved,
+            {"uri": "s3://b/runs/r/", "num_files": 1, "num_bytes": 1, "manifest_sha256": "0"},
+        ),
+    ],
+)
+def test_event_of_the_workflow_is_not_taken_from_a_relay(
+    account: Account, kind: type[Any], values: dict[str, Any]
+) -> None:
+    account.train()
+    event = make_event(kind, run_id=account.run_id, **values).model_dump(mode="json")
+    before = account.run
+
+    take_in(account.services, batch(account, event))
+
+    (entry,) = kept(account)
+    assert account.run == before
+    assert event["type"] in entry.what
+
+
+def test_signature_holds_for_the_same_values_written_in_another_way() -> None:
+    key = SecretStr("key")
+    detail = {"run_id": "r", "events": [{"step": 1, "loss_nats": 2.0, "reason": "\u00e9"}]}
+
+    arrived = json.loads('{"events":[{"reason":"\u00e9","loss_nats":2,"step":1}],"run_id":"r"}')
+
+    assert is_signed({**arrived, "signature": signature(detail, key)}, key)
 
 
 @pytest.mark.parametrize("body", ["{", "{}", '{"schema": 9, "state": "compressed"}'])

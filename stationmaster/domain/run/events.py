@@ -459,8 +459,30 @@ class NodeRecovered(_Event):
     node: Name
 
 
+RelayEvent = (
+    JobConditionChanged
+    | JobDisappeared
+    | PodChanged
+    | ClusterWarning
+    | TrainingStarted
+    | ProgressReported
+    | TrainingEvaluated
+    | CheckpointSaved
+    | WorkersRestarting
+    | ProcessFailed
+    | TrainingResumed
+    | TrainingReportedFailure
+    | TrainingFinished
+    | NetworkObserved
+    | NodeLost
+    | NodeTakenBack
+    | NodeRecovered
+)
+"""What relays report; all other events are the workflow's, and no relay may send them."""
+
 RunEvent = Annotated[
-    RunRequested
+    RelayEvent
+    | RunRequested
     | PhaseChanged
     | StopRequested
     | ResultsSaved
@@ -482,28 +504,14 @@ RunEvent = Annotated[
     | DataReported
     | DataStaged
     | DataUnlinked
-    | JobSubmitted
-    | JobConditionChanged
-    | JobDisappeared
-    | PodChanged
-    | ClusterWarning
-    | TrainingStarted
-    | ProgressReported
-    | TrainingEvaluated
-    | CheckpointSaved
-    | WorkersRestarting
-    | ProcessFailed
-    | TrainingResumed
-    | TrainingReportedFailure
-    | TrainingFinished
-    | NetworkObserved
-    | NodeLost
-    | NodeTakenBack
-    | NodeRecovered,
+    | JobSubmitted,
     Field(discriminator="type"),
 ]
 
 RUN_EVENT: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)
+RELAY_EVENT: TypeAdapter[RelayEvent] = TypeAdapter(
+    Annotated[RelayEvent, Field(discriminator="type")]
+)
 
 
 def run_event_id(run_id: RunId, *parts: object) -> EventId:
