@@ -15,7 +15,8 @@ from typing import Protocol
 
 from relay.saving.bucket import AlreadySaved, NotSaved, ResultsBucket
 from relay.saving.pod_logs import PodLog
-from relay.saving.sources import Output, RunDirectory, SavedStep
+from relay.saving.sources import RunDirectory, SavedStep
+from relay.saving.tree import Tree
 from relay.saving.uploads import FileDamaged, LocalFile, Uploader
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.results import (
@@ -100,10 +101,9 @@ def save_result(
 
     if not trains:
         upload_lines_and_logs()  # at once: the pods may go
-    output, checkpoint = Output(), None
+    checkpoint = None
     if is_command:
-        output = directory.output()
-        upload(output.files)
+        upload(directory.output())
         if facts.model:  # made of a framework's checkpoint by a Job of the product's own
             upload(directory.model())
     else:
@@ -118,7 +118,7 @@ def save_result(
             **trainer.model_dump(exclude_defaults=True),
             "versions": facts.versions | trainer.versions,
             "checkpoint_source": checkpoint.source if checkpoint else "",
-            "left_out": output.notes,
+            "left_out": directory.left_out,
             "files": sorted((file.model_dump() for file in files), key=lambda file: file["path"]),
         }
     )
@@ -139,9 +139,9 @@ def _log_files(logs: LogSource, scratch: Path) -> list[LocalFile]:
     files: list[LocalFile] = []
     try:
         for log in logs.read():
-            path = scratch / str(len(files))
-            path.write_bytes(log.text)
-            files.append(LocalFile(path, log_file(log.pod), len(log.text)))
+            name = str(len(files))
+            (scratch / name).write_bytes(log.text)
+            files.append(LocalFile(Tree(scratch), name, log_file(log.pod), len(log.text)))
     except TransientError as exc:
         logger.warning("the pods' logs are not saved: %s", exc)
     return files

@@ -2,20 +2,21 @@
 
 Called by `relay.saving.result`. The trainer's own rule decides which checkpoint counts: one with a
 manifest whose files are all there at their size; whether their bytes are right shows while they are
-uploaded.
+uploaded. What cannot be saved costs nothing else: it is left out, and named.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
 
+from relay.saving.tree import Entry, Tree
 from relay.saving.uploads import LocalFile
 from stationmaster.domain import checkpoints, results
 from stationmaster.domain.checkpoints import (
@@ -33,6 +34,8 @@ MAX_FILES: Final = 10_000
 # Below the 1,024 bytes of an S3 key, with room for the run's prefix.
 MAX_PATH_BYTES: Final = 900
 MAX_NAMED: Final = 20
+# A checkpoint's manifest has about 150 bytes for each file.
+MAX_JSON_BYTES: Final = 16 * 2**20
 
 _TAIL_BYTES: Final = 2**16
 
@@ -50,65 +53,23 @@ class SavedStep:
     files: tuple[LocalFile, ...]
 
 
-@dataclass(slots=True)
-class Output:
-    """What lies below a command's output directory, as far as it can be saved."""
-
-    files: list[LocalFile] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    """What cannot: each path with the reason, as many as a manifest bears."""
-    num_left_out: int = 0
-
-    def take(self, path: Path, run_directory: Path) -> None:
-        """Take one more entry in.
-
-        Raises:
-            PermanentError: it is one too many.
-        """
-        saved_as = path.relative_to(run_directory).as_posix()
-        status = path.lstat()
-        why = _why_not(saved_as, status)
-        if why:
-            self.num_left_out += 1
-            if len(self.left_out) < MAX_NAMED:
-                self.left_out.append(f"{ascii(saved_as)[1:-1][:300]}: {why}")
-            return
-        identity = (status.st_dev, status.st_ino)
-        self.files.append(LocalFile(path, saved_as, status.st_size, identity=identity))
-        if len(self.files) > MAX_FILES:
-            raise PermanentError(
-                f"the command has written more than {MAX_FILES:,} files below its output "
-                f"directory, {path.parent} and others, and no more are saved; pack them into "
-                "archives on the file system and save again, or give them up"
-            )
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the manifest says of what is not saved."""
-        more = self.num_left_out - len(self.left_out)
-        return (*self.left_out, *([f"{more:,} more"] if more else []))
-
-
 def _why_not(saved_as: str, status: os.stat_result) -> str:
+    """Why something cannot be saved; empty where it can."""
     if stat.S_ISLNK(status.st_mode):
         return "a link"
     if not stat.S_ISREG(status.st_mode):
         return "not a file"
+    return _why_no_path(saved_as)
+
+
+def _why_no_path(path: str) -> str:
     try:
-        is_long = len(saved_as.encode()) > MAX_PATH_BYTES
+        is_long = len(path.encode()) > MAX_PATH_BYTES
     except UnicodeEncodeError:
         return "its name is not UTF-8"
     if is_long:
         return f"its path has more than {MAX_PATH_BYTES} bytes"
-    return "" if is_plain_path(saved_as) else "its name has characters that no result has"
-
-
-def _is_link(directory: str, name: str) -> bool:
-    return Path(directory, name).is_symlink()
-
-
-def _raise(error: OSError) -> None:
-    raise error
+    return "" if is_plain_path(path) else "its name has characters that no result has"
 
 
 class RunDirectory:
@@ -119,44 +80,68 @@ class RunDirectory:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        # The way to it may have links; nothing below has.
-        self._real = path.parent.resolve() / path.name
+        self._tree = Tree(path)
+        self._left_out: dict[str, str] = {}
 
-    def output(self) -> Output:
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What was found and cannot be saved, each with the reason, as many as a manifest bears."""
+        named = [f"{path}: {why}" for path, why in list(self._left_out.items())[:MAX_NAMED]]
+        more = len(self._left_out) - len(named)
+        return (*named, *([f"{more:,} more"] if more else []))
+
+    def _leave_out(self, path: str, why: str) -> None:
+        self._left_out[ascii(path)[1:-1][:300]] = why
+
+    def output(self) -> list[LocalFile]:
         """What a command of people's own has written below its output directory.
 
         Raises:
             PermanentError: it is more than can be saved.
             OSError: the file system does not answer.
         """
-        found = Output()
-        root = self._path / results.OUTPUT
-        if not self._is_own(root):
-            return found
-        for directory, folders, names in os.walk(root, onerror=_raise):
-            folders.sort()
-            for name in sorted(names + [each for each in folders if _is_link(directory, each)]):
-                found.take(Path(directory, name), self._path)
-        return found
-
-    def _is_own(self, path: Path) -> bool:
-        """Whether a path below the directory exists and is reached without links."""
-        try:
-            return path.resolve(strict=True) == self._real / path.relative_to(self._path)
-        except (FileNotFoundError, NotADirectoryError, RuntimeError):
-            return False
-
-    def _are_files(self, paths: Iterable[Path]) -> list[Path]:
-        return [path for path in paths if path.is_file() and self._is_own(path)]
+        return self._below(results.OUTPUT)
 
     def model(self) -> list[LocalFile]:
-        """Every file of the trained model; none before the end of training."""
-        directory = self._path / results.MODEL
-        return [
-            _local(path, f"{results.MODEL}/{path.relative_to(directory).as_posix()}")
-            for path in self._are_files(sorted(directory.rglob("*")))
-        ]
+        """Every file of the trained model; none before the end of training.
+
+        Raises:
+            PermanentError, OSError: as `output`.
+        """
+        return self._below(results.MODEL)
+
+    def _below(self, top: str) -> list[LocalFile]:
+        """Every file below a directory that can be saved under the name that it has."""
+        files: list[LocalFile] = []
+        found = self._tree.entry(top)
+        if found is not None and not found.is_directory:
+            self._leave_out(top, _why_not(top, found.status) or "not a directory")
+        folders = [top]
+        while folders:
+            for entry in self._tree.entries(folders.pop()):
+                if entry.is_directory and not _why_no_path(entry.path):
+                    folders.append(entry.path)
+                elif why := _why_not(entry.path, entry.status):
+                    self._leave_out(entry.path, _why_no_path(entry.path) or why)
+                else:
+                    files.append(self._local(entry))
+            if len(files) > MAX_FILES:
+                raise PermanentError(
+                    f"there are more than {MAX_FILES:,} files below {self._tree.root / top}, and "
+                    "no more are saved; pack them into archives on the file system and save "
+                    "again, or give them up"
+                )
+        return sorted(files, key=lambda file: file.path)
+
+    def _local(self, entry: Entry, saved_as: str = "") -> LocalFile:
+        status = entry.status
+        return LocalFile(
+            self._tree,
+            entry.path,
+            saved_as or entry.path,
+            status.st_size,
+            identity=(status.st_dev, status.st_ino),
+        )
 
     def lines(self, *, still_written: bool = False) -> list[LocalFile]:
         """The trainer's progress lines, samples and profile, if it has written any.
@@ -167,27 +152,33 @@ class RunDirectory:
         if not still_written:
             profile = (results.PROFILE_TRACE, results.PROFILE_MEMORY)
             names += [f"{results.PROFILE}/{name}" for name in profile]
-        found = self._are_files(self._path / name for name in names)
+        found = [file for name in names if (file := self._file(name)) is not None]
         if not still_written:
-            return [_local(path, path.relative_to(self._path).as_posix()) for path in found]
-        return [LocalFile(path, path.name, _whole_lines(path), grows=True) for path in found]
+            return found
+        return [replace(each, num_bytes=self._whole_lines(each), grows=True) for each in found]
+
+    def _file(self, path: str, saved_as: str = "") -> LocalFile | None:
+        """A file that may be there; what is in its place is left out."""
+        entry = self._tree.entry(path)
+        if entry is None:
+            return None
+        if why := _why_not(saved_as or path, entry.status):
+            self._leave_out(path, why)
+            return None
+        return self._local(entry, saved_as)
 
     def facts(self) -> TrainerFacts:
-        """What the trainer says of itself; nothing where it has said nothing.
-
-        Raises:
-            PermanentError: what it says is not understood.
-        """
-        path = self._path / results.TRAINER_FACTS_FILE
-        if not self._is_own(path):
+        """What the trainer says of itself; nothing where it has said nothing that is understood."""
+        path = results.TRAINER_FACTS_FILE
+        if self._file(path) is None:
             return TrainerFacts()
         try:
-            return TrainerFacts.model_validate_json(path.read_bytes())
+            return TrainerFacts.model_validate_json(self._tree.read(path, most=MAX_JSON_BYTES))
         except ValidationError as exc:
-            raise PermanentError(
-                f"{path} is not understood: {exc.errors()[0]['msg']}; remove it, or use the "
-                "version that wrote it"
-            ) from exc
+            self._leave_out(path, f"it is not understood: {exc.errors()[0]['msg']}")
+        except OSError as exc:
+            self._leave_out(path, str(exc.strerror))
+        return TrainerFacts()
 
     def checkpoints(self) -> Iterator[SavedStep]:
         """Complete checkpoints, the newest first: of the configuration that was trained last.
@@ -195,60 +186,74 @@ class RunDirectory:
         Raises:
             OSError: the file system does not answer.
         """
-        directory = self._path / checkpoints.DIRECTORY
-        found = [
-            (marker.stat().st_mtime_ns, marker.parent.parent)
-            for marker in directory.glob(f"*/*/{MARKER}")
-            if step_of(marker.parent.name) is not None and self._is_own(marker)
-        ]
-        newest_first = dict.fromkeys(path for _, path in sorted(found, reverse=True))
-        for configuration in newest_first:
-            steps = {step_of(path.name): path for path in configuration.iterdir()}
-            for step in sorted((step for step in steps if step is not None), reverse=True):
-                saved = self._complete(step, steps[step])
+        found: dict[str, list[tuple[int, str]]] = {}
+        newest: dict[str, int] = {}
+        for configuration in self._tree.entries(checkpoints.DIRECTORY):
+            if why := _why_no_path(configuration.path):
+                self._leave_out(configuration.path, why)
+                continue
+            for entry in self._tree.entries(configuration.path):
+                step = step_of(entry.path.rpartition("/")[2])
+                marker = self._tree.entry(f"{entry.path}/{MARKER}")
+                if step is not None and marker is not None:
+                    found.setdefault(configuration.path, []).append((step, entry.path))
+                    written = max(newest.get(configuration.path, 0), marker.status.st_mtime_ns)
+                    newest[configuration.path] = written
+        for path in sorted(found, key=lambda each: (newest[each], each), reverse=True):
+            for step, directory in sorted(found[path], reverse=True):
+                saved = self._complete(step, directory)
                 if saved is not None:
                     yield saved
 
-    def _complete(self, step: int, path: Path) -> SavedStep | None:
-        marker = path / MARKER
-        if not self._is_own(marker):
+    def _complete(self, step: int, path: str) -> SavedStep | None:
+        marker = self._file(f"{path}/{MARKER}", results.checkpoint_file(step, MARKER))
+        if marker is None:
             return None
-        manifest = parse_manifest(marker.read_bytes(), marker=str(marker))
+        try:
+            text = self._tree.read(marker.name, most=MAX_JSON_BYTES)
+        except OSError as exc:
+            self._leave_out(marker.name, str(exc.strerror))
+            return None
+        manifest = parse_manifest(text, marker=marker.name)
         if not isinstance(manifest, Manifest):
+            self._leave_out(path, manifest.reason)
             return None
         files = []
         for name, stored in sorted(manifest.files.items()):
-            source = path / name
-            if not self._are_files([source]) or source.stat().st_size != stored.size_bytes:
-                return None
             saved_as = results.checkpoint_file(step, name)
-            files.append(LocalFile(source, saved_as, stored.size_bytes, stored.sha256))
-        files.append(_local(marker, results.checkpoint_file(step, MARKER)))
-        files += self._described(path.parent)
-        return SavedStep(step, f"{path.parent.name}/{path.name}", tuple(files))
+            if name == MARKER or _why_no_path(f"{path}/{name}"):
+                self._leave_out(path, f"{MARKER} names a file that no result has")
+                return None
+            file = self._file(f"{path}/{name}", saved_as)
+            if file is None or file.num_bytes != stored.size_bytes:
+                return None
+            files.append(replace(file, sha256=stored.sha256))
+        configuration = path.rpartition("/")[0]
+        files += [marker, *self._described(configuration)]
+        return SavedStep(step, path.partition("/")[2], tuple(files))
 
-    def _described(self, configuration: Path) -> list[LocalFile]:
+    def _described(self, configuration: str) -> list[LocalFile]:
         """What `training.export` needs besides a checkpoint, to make a model of it."""
-        directory = configuration / DESCRIPTION
-        return [
-            _local(path, f"{results.CHECKPOINT}/{DESCRIPTION}/{path.name}")
-            for path in self._are_files(sorted(directory.glob("*")))
-        ]
+        entries = self._tree.entries(f"{configuration}/{DESCRIPTION}")
+        names = (entry.path.rpartition("/")[2] for entry in entries if not entry.is_directory)
+        found = (
+            self._file(
+                f"{configuration}/{DESCRIPTION}/{name}",
+                f"{results.CHECKPOINT}/{DESCRIPTION}/{name}",
+            )
+            for name in names
+        )
+        return [file for file in found if file is not None]
 
-
-def _whole_lines(path: Path) -> int:
-    """The bytes of a file up to the end of its last whole line."""
-    end = path.stat().st_size
-    with path.open("rb") as lines:
-        while end:
-            start = max(0, end - _TAIL_BYTES)
-            lines.seek(start)
-            newline = lines.read(end - start).rfind(b"\n")
-            if newline >= 0:
-                return start + newline + 1
-            end = start
-    return 0
-
-
-def _local(path: Path, saved_as: str) -> LocalFile:
-    return LocalFile(path, saved_as, path.stat().st_size)
+    def _whole_lines(self, file: LocalFile) -> int:
+        """The bytes of a file up to the end of its last whole line."""
+        end = file.num_bytes
+        with self._tree.opened(file.name) as lines:
+            while end:
+                start = max(0, end - _TAIL_BYTES)
+                lines.seek(start)
+                newline = lines.read(end - start).rfind(b"\n")
+                if newline >= 0:
+                    return start + newline + 1
+                end = start
+        return 0

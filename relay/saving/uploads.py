@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from relay.saving.bucket import NotSaved, ResultsBucket, StoredPart
+from relay.saving.tree import Tree
 from stationmaster.domain.results import (
     MIB,
     FileHasher,
@@ -46,7 +47,9 @@ class _Cancelled(Exception):
 class LocalFile:
     """A file to save, and its path in the result."""
 
-    source: Path
+    tree: Tree
+    name: str
+    """Where it is in the tree."""
     path: str
     num_bytes: int
     sha256: str = ""
@@ -55,6 +58,11 @@ class LocalFile:
     """Lines are still appended to it: what it had when it was found is saved."""
     identity: tuple[int, int] | None = None
     """Device and number of the file that was found; None where any file of that name will do."""
+
+    @property
+    def source(self) -> Path:
+        """Where it is, for people."""
+        return self.tree.root / self.name
 
 
 class Uploader:
@@ -222,13 +230,11 @@ def _cancelling(cancelled: threading.Event) -> Iterator[None]:
 def _opened(file: LocalFile) -> Iterator[BinaryIO]:
     """The file, which must be the same when it has been read as when it was found.
 
-    A link in its place is not followed: it may lead out of the run's directory.
-
     Raises:
         NotSaved: it is not.
     """
     try:
-        with open(file.source, "rb", buffering=0, opener=_without_links) as stream:
+        with file.tree.opened(file.name) as stream:
             before = os.fstat(stream.fileno())
             if file.identity not in (None, (before.st_dev, before.st_ino)):
                 raise _changed(file)
@@ -242,11 +248,6 @@ def _opened(file: LocalFile) -> Iterator[BinaryIO]:
         is_same = before.st_size == file.num_bytes and _version(before) == _version(after)
     if not is_same:
         raise _changed(file)
-
-
-def _without_links(path: str, flags: int) -> int:
-    # Nor is a pipe in its place waited for.
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _version(found: os.stat_result) -> tuple[int, int]:

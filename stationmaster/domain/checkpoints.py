@@ -75,7 +75,7 @@ def parse_manifest(text: bytes, *, marker: str) -> Manifest | Unusable:
     """The manifest in the bytes of the file `marker`, or why it is none."""
     try:
         return Manifest.model_validate(json.loads(text))
-    except ValueError as exc:  # not JSON, not UTF-8, or pydantic's own
+    except (ValueError, RecursionError) as exc:  # not JSON, not UTF-8, too deep; pydantic's own
         if isinstance(exc, ValidationError):
             return Unusable(f"{marker}: {_unknown_form(exc)}", is_foreign=True)
         return Unusable(f"{marker} is torn: {exc}")

@@ -224,7 +224,7 @@ class ResultManifest(RunFacts):
     checkpoint_source: str = ""
     """Where the checkpoint lay below the trainer's `checkpoints`: CONFIGURATION/step-N."""
     left_out: tuple[str, ...] = ()
-    """What lay in the output directory of a command and is not saved, each with the reason."""
+    """What the run has written and is not saved, each with the reason."""
     files: tuple[ResultFile, ...]
     """Ordered by path; the manifest itself is not among them."""
 

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from relay.saving import sources
 from relay.saving.bucket import NotSaved, ResultsBucket, SavingRefused, WrittenMeanwhile
 from relay.saving.pod_logs import PodLog
 from relay.saving.sources import RunDirectory
+from relay.saving.tree import Tree
 from relay.saving.uploads import LocalFile, Uploader
 from stationmaster.aws.artifacts import Artifacts
 from stationmaster.domain.errors import PermanentError
@@ -169,7 +171,10 @@ def test_output_directory_that_is_a_link_is_not_followed(
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(secret)
 
-    assert run.save().manifest.files == ()
+    saved = run.save().manifest
+
+    assert saved.files == ()
+    assert saved.left_out == (("output: a link",) if place else ())
 
 
 @pytest.mark.parametrize(
@@ -208,7 +213,7 @@ def test_file_that_is_swapped_for_a_link_while_it_is_saved_is_an_error(
 ) -> None:
     run.facts = run.facts.model_copy(update={"program": ("true",)})
     place = run.write("output/file", b"four")
-    (other,) = RunDirectory(run.directory).output().files
+    (other,) = RunDirectory(run.directory).output()
     secret = tmp_path / "secret"
     secret.write_bytes(b"key!")
     uploader = Uploader(run.bucket(), on_saved=lambda _: None)
@@ -224,6 +229,27 @@ def test_file_that_is_swapped_for_a_link_while_it_is_saved_is_an_error(
     assert run.stored() == {}
 
 
+def test_directory_that_is_swapped_for_a_link_while_it_is_saved_is_not_followed(
+    run: SavedRun, tmp_path: Path
+) -> None:
+    files = RunDirectory(run.directory).model()
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    for file in files:
+        (secret / Path(file.path).name).write_bytes(b"x" * file.num_bytes)
+
+    (run.directory / "model").rename(tmp_path / "away")
+    (run.directory / "model").symlink_to(secret)
+    with pytest.raises(OSError, match="Not a directory"):
+        Uploader(run.bucket(), on_saved=lambda _: None).upload(files)
+
+    assert run.stored() == {}
+
+
+def local(run: SavedRun, path: str, num_bytes: int) -> LocalFile:
+    return LocalFile(Tree(run.directory), path, path, num_bytes)
+
+
 def test_command_that_wrote_too_many_files_is_one_sentence(
     run: SavedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +258,7 @@ def test_command_that_wrote_too_many_files_is_one_sentence(
     for name in ("a", "b", "c"):
         run.write(f"output/{name}", b"")
 
-    with pytest.raises(PermanentError, match="has written more than 2 files"):
+    with pytest.raises(PermanentError, match="there are more than 2 files below"):
         run.save()
 
 
@@ -412,7 +438,7 @@ def test_store_that_does_not_compute_the_checksum_is_not_trusted(run: SavedRun) 
     uploader = Uploader(bucket, on_saved=lambda _: None)
 
     with pytest.raises(NotSaved, match=r"S3 computed the SHA-256 of nothing of model/config\.json"):
-        uploader.upload([LocalFile(run.directory / "model/config.json", "model/config.json", 2)])
+        uploader.upload([local(run, "model/config.json", 2)])
 
 
 class Growing:
@@ -440,7 +466,7 @@ def test_file_that_is_written_again_at_the_same_size_is_an_error(large: SavedRun
     )
 
     with pytest.raises(NotSaved, match=r"model.safetensors changed while it was read"):
-        uploader.upload([LocalFile(path, "model/model.safetensors", len(WEIGHTS))])
+        uploader.upload([local(large, "model/model.safetensors", len(WEIGHTS))])
 
     assert "model/model.safetensors" not in large.stored()
 
@@ -537,11 +563,45 @@ def test_facts_of_the_trainer_go_before_those_of_the_step(run: SavedRun) -> None
     assert (manifest.seed, manifest.data) == (7, "c4 (hash)")
 
 
-def test_facts_of_the_trainer_that_are_not_understood_are_one_sentence(run: SavedRun) -> None:
-    run.write("facts.json", b"{")
+def deep(path: Path) -> None:
+    path.write_bytes(b"[" * 200_000)
 
-    with pytest.raises(PermanentError, match=r"facts.json is not understood"):
-        run.save()
+
+STEP_60 = f"checkpoints/{CONFIGURATION}/step-00000060"
+
+
+@pytest.mark.parametrize(
+    ("place", "put", "why"),
+    [
+        ("facts.json", os.mkfifo, "not a file"),
+        ("facts.json", deep, "it is not understood: Invalid JSON: recursion limit exceeded"),
+        ("metrics.jsonl", os.mkfifo, "not a file"),
+        ("model/pipe", os.mkfifo, "not a file"),
+        (f"checkpoints/{CONFIGURATION}/huggingface/pipe", os.mkfifo, "not a file"),
+        (f"{STEP_60}/weights.pt", os.mkfifo, "not a file"),
+        (f"{STEP_60}/complete.json", os.mkfifo, "not a file"),
+        (f"{STEP_60}/complete.json", os.mkdir, "not a file"),
+        (f"{STEP_60}/complete.json", deep, "complete.json is torn"),
+        ("model/back\\slash", deep, "its name has characters that no result has"),
+        ("model/line\nbreak", deep, "its name has characters that no result has"),
+        (os.fsdecode(b"checkpoints/not-utf8-\xff"), os.mkdir, "its name is not UTF-8"),
+    ],
+)
+def test_what_cannot_be_saved_is_left_out_named_and_costs_nothing_else(
+    run: SavedRun, place: str, put: Callable[[Path], None], why: str
+) -> None:
+    path = run.directory / place
+    path.unlink(missing_ok=True)
+    put(path)
+
+    saved = run.save().manifest
+
+    paths = {file.path for file in saved.files}
+    step = 40 if place.startswith(STEP_60) else 60
+    assert {"model/model.safetensors", f"checkpoint/step-{step:08d}/complete.json"} <= paths
+    (note,) = saved.left_out
+    assert note.startswith(ascii(place.removesuffix("/complete.json"))[1:-1])
+    assert why in note
 
 
 def test_empty_file_is_saved(run: SavedRun) -> None:

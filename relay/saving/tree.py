@@ -1,0 +1,109 @@
+"""What lies below a directory in which others write, reached without ever following a link.
+
+Called by `relay.saving.sources` and `relay.saving.uploads`. Whatever ran in the pods may put a link
+or a pipe in the place of any part of a path at any moment. So each part is opened by the descriptor
+of the one before it, which no link can lead away from, and nothing is waited for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+_NEVER_A_LINK: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+_ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is at a path below the tree's root."""
+
+    path: str
+    status: os.stat_result
+
+    @property
+    def is_directory(self) -> bool:
+        return stat.S_ISDIR(self.status.st_mode)
+
+    @property
+    def is_file(self) -> bool:
+        return stat.S_ISREG(self.status.st_mode)
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A directory that may not exist; the way to it may have links, nothing below has."""
+
+    root: Path
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[BinaryIO]:
+        """A file, unbuffered.
+
+        Raises:
+            OSError: it is not there, is reached through a link, or is no file.
+        """
+        parent, _, name = path.rpartition("/")
+        with self._directory(parent) as directory:
+            descriptor = os.open(name, _NEVER_A_LINK, dir_fd=directory)
+        with open(descriptor, "rb", buffering=0) as stream:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "not a file")
+            yield stream
+
+    def read(self, path: str, *, most: int) -> bytes:
+        """The bytes of a small file.
+
+        Raises:
+            OSError: as `opened`, or it has more than `most` bytes.
+        """
+        data = b""
+        with self.opened(path) as stream:
+            while len(data) <= most and (piece := stream.read(most + 1 - len(data))):
+                data += piece
+        if len(data) > most:
+            raise OSError(errno.EFBIG, f"more than {most:,} bytes")
+        return data
+
+    def entry(self, path: str) -> Entry | None:
+        """What is at a path; None where nothing is, or only a link leads to it."""
+        parent, _, name = path.rpartition("/")
+        with _AbsentIsNothing(), self._directory(parent) as directory:
+            return Entry(path, os.stat(name, dir_fd=directory, follow_symlinks=False))
+        return None
+
+    def entries(self, path: str) -> list[Entry]:
+        """What is in a directory, by name; nothing where there is none, or a link in its place."""
+        found: list[Entry] = []
+        with _AbsentIsNothing(), self._directory(path) as directory:
+            for name in sorted(os.listdir(directory)):
+                with _AbsentIsNothing():
+                    status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                    found.append(Entry(f"{path}/{name}", status))
+        return found
+
+    @contextmanager
+    def _directory(self, path: str) -> Iterator[int]:
+        """The descriptor of a directory; a link on the way is "not a directory"."""
+        descriptor = os.open(self.root.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for part in (self.root.name, *filter(None, path.split("/"))):
+                below = os.open(part, _NEVER_A_LINK | os.O_DIRECTORY, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor = below
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+class _AbsentIsNothing(AbstractContextManager[None]):
+    """Passes over what is not there, or is a link."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
+        return isinstance(error, OSError) and error.errno in _ABSENT
