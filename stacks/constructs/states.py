@@ -49,23 +49,12 @@ LOST_ANSWER: Final = "States.Timeout"
 # in its network. That may last for many minutes, and says nothing about the step.
 # Source: Lambda API reference, "Invoke". Step Functions has names of Lambda's errors from its SDK
 # for Java as well, whose second version writes some of them differently; it does not say which.
-BUSY_ERRORS: Final = [
-    f"Lambda.{name}Exception"
-    for name in (
-        "TooManyRequests",
-        "ResourceNotReady",
-        "ENINotReady",
-        "EC2Throttled",
-        "EC2Unexpected",
-        "ENILimitReached",
-        "SubnetIPAddressLimitReached",
-        "EniNotReady",
-        "Ec2Throttled",
-        "Ec2Unexpected",
-        "EniLimitReached",
-        "SubnetIpAddressLimitReached",
-    )
-]
+_BUSY: Final = (
+    "TooManyRequests ResourceNotReady ENINotReady EC2Throttled EC2Unexpected ENILimitReached "
+    "SubnetIPAddressLimitReached EniNotReady Ec2Throttled Ec2Unexpected EniLimitReached "
+    "SubnetIpAddressLimitReached"
+)
+BUSY_ERRORS: Final = [f"Lambda.{name}Exception" for name in _BUSY.split()]
 
 # Over a function's own time limit, for the queueing and the network on the way to it and back.
 CALL_MARGIN_S: Final = 60
