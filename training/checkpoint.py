@@ -3,7 +3,7 @@
 Called by `training.build` and the trainer, on every rank. This module must not know what a step is
 made of: it stores the state it is given, at the top level a dict of
 
-    "rng", "data"     dicts whose entries belong to ranks: tensors or whatever torch.save takes.
+    "rng", "data"     dicts whose entries belong to ranks: tensors, numbers and texts.
                       A key that several ranks have must mean the same on each; the lowest rank's
                       value is kept. All ranks' entries are stored together, in `ranks.pt`.
     everything else   nested dicts of tensors, DTensors and plain values for
@@ -14,7 +14,7 @@ hash in one pass, manifest (`training.manifest`), read back from storage, remove
 Hashing and reading back are each rank's own work, for the files that it wrote. Nothing is removed
 before the new checkpoint was read back.
 
-`directory` must be visible to all nodes, and as trusted as the code: reading it unpickles.
+`directory` must be visible to all nodes. Nothing that is read there is run.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from training.manifest import (
 from training.parallel import Ranks
 from training.resume import ResumeSearch
 from training.staging import Stager, Staging
+from training.stored_index import PlainPlanner, StoredReader, read_plain
 
 logger = logging.getLogger(__name__)
 
@@ -180,8 +181,7 @@ class Checkpointer:
         tensors = {name: part for name, part in state.items() if name not in _OWNED}
         try:
             again(lambda: self._load(path, tensors), waits_s=self._waits_s)
-            # Arbitrary objects: torch.distributed.checkpoint's own metadata are a pickle as well.
-            read = partial(torch.load, path / _OWNED_FILE, map_location="cpu", weights_only=False)
+            read = partial(read_plain, path / _OWNED_FILE)
             owned = on_every_rank(partial(again, read, waits_s=self._waits_s), self._ranks)
         except OSError as exc:
             raise PermanentError(self._unreadable(exc)) from exc
@@ -192,7 +192,12 @@ class Checkpointer:
     def _load(self, path: Path, tensors: State) -> None:
         """Fill the tensors. All ranks get the same error, so that they try again together."""
         try:
-            load(tensors, checkpoint_id=path, process_group=self._group)
+            load(
+                tensors,
+                storage_reader=StoredReader(path),
+                planner=PlainPlanner(),
+                process_group=self._group,
+            )
         except CheckpointException as exc:
             cause = _first_cause(exc)
             if isinstance(cause, OSError):

@@ -170,8 +170,9 @@ def _read(run: Path, step: int, *, dtype: str) -> tuple[PreTrainedModel, dict[st
     """The model, without memory, and its state dict, tied weights being one tensor."""
     import torch
     import transformers
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.state_dict_loader import load
+
+    from training.stored_index import INDEX, PlainPlanner, StoredReader, read_index
 
     config = transformers.AutoConfig.from_pretrained(run / DESCRIPTION, local_files_only=True)
     # The class that the description names, so that image classifiers are exported like language
@@ -180,7 +181,7 @@ def _read(run: Path, step: int, *, dtype: str) -> tuple[PreTrainedModel, dict[st
     with torch.device("meta"):
         model: PreTrainedModel = architecture(config)
     path = checkpoint_path(run, step)
-    stored = FileSystemReader(path).read_metadata().state_dict_metadata
+    stored = read_index(path / INDEX).state_dict_metadata
     wanted: dict[int, Tensor] = {}
     to_read: dict[str, Tensor] = {}
     expected = model.state_dict(keep_vars=True)
@@ -193,7 +194,12 @@ def _read(run: Path, step: int, *, dtype: str) -> tuple[PreTrainedModel, dict[st
         raise BadParameter(f"{path} lacks {absent[0]}, which {config.architectures[0]} needs")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as intended
-        load({"model": to_read}, checkpoint_id=path, no_dist=True)
+        load(
+            {"model": to_read},
+            storage_reader=StoredReader(path),
+            planner=PlainPlanner(),
+            no_dist=True,
+        )
     cast_to = getattr(torch, _DTYPES[dtype])
     cast: dict[int, Tensor] = {}
     for key, tensor in wanted.items():

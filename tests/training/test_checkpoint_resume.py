@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import logging
+import os
+import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from checkpoint_ranks import TinyRun, checkpointer_in, lone_rank, results, run_ranks
+from torch.distributed.checkpoint.metadata import BytesStorageMetadata as Bytes
+from torch.distributed.checkpoint.metadata import Metadata
 
-from stationmaster.domain.errors import BadParameter, PermanentError
+from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
 from training.checkpoint import Checkpointer
 from training.manifest import complete_steps
 from training.parallel import Ranks
@@ -120,6 +129,53 @@ def test_checkpoint_of_an_unknown_form_stops_the_run(run: Path, ranks: Ranks) ->
 
     assert reason in str(caught.value)
     assert contents_of(run) == before
+
+
+class Harmful:
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.mkdir, ("harm-was-done",)
+
+
+def put_into(step: Path, name: str, data: bytes) -> None:
+    """Whoever writes a file may write what the manifest says of it."""
+    (step / name).write_bytes(data)
+    marker = step / "complete.json"
+    manifest = json.loads(marker.read_text())
+    stored = {"size_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    manifest["files"][name] |= stored
+    marker.write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("name", [".metadata", "__0_0.distcp", "ranks.pt"])
+def test_checkpoint_that_would_run_something_is_refused_and_runs_nothing(
+    run: Path, ranks: Ranks, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    step = run / "step-00000006"
+    harm = io.BytesIO()
+    torch.save(Harmful(), harm)
+    if name == ".metadata":
+        index = pickle.dumps(Metadata({}, planner_data=Harmful(), storage_data={}))
+        put_into(step, name, index)
+    elif name == "ranks.pt":
+        put_into(step, name, harm.getvalue())
+    else:  # a value that is no tensor, in the place of one
+        index = pickle.loads((step / ".metadata").read_bytes())
+        places = index.storage_data
+        place = next(key for key in places if isinstance(index.state_dict_metadata[key.fqn], Bytes))
+        data = (step / name).read_bytes() + harm.getvalue()
+        end = len(data) - len(harm.getvalue())
+        places[place] = replace(places[place], offset=end, length=len(harm.getvalue()))
+        put_into(step, name, data)
+        put_into(step, ".metadata", pickle.dumps(index))
+    checkpointer = checkpointer_in(run, ranks)
+    found = checkpointer.newest_complete_step()
+
+    with pytest.raises(StationmasterError, match=r"names posix.mkdir|plain values|Weights only"):
+        checkpointer.load(6, TinyRun(ranks).state())
+
+    assert found == 6
+    assert not Path("harm-was-done").exists()
 
 
 @pytest.mark.parametrize("name", ["complete.json", "__0_0.distcp"])

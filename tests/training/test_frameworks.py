@@ -365,6 +365,37 @@ def test_index_that_would_run_something_is_refused_and_runs_nothing(
     assert not Path("harm-was-done").exists()
 
 
+_OF_METADATA = b"\x80\x02ctorch.distributed.checkpoint.metadata\nMetadata\n"
+
+
+@pytest.mark.parametrize(
+    ("index", "words"),
+    [
+        (_OF_METADATA + b"(N}X\x05\x00\x00\x00movedK\x01stb.", "it changes Metadata"),
+        (_OF_METADATA + b")\x81(N}X\x05\x00\x00\x00movedK\x01stb.", "it changes Metadata"),
+        (_OF_METADATA + b")\x81.", "not an index"),
+        (
+            b"\x80\x02cbuiltins\ngetattr\nctorch.distributed.checkpoint.planner\nWriteItemType\n"
+            b"X\x04\x00\x00\x00NONE\x86R.",
+            "NONE",
+        ),
+        (b"\x80\x04\x8e" + (2**62).to_bytes(8, "little"), "MemoryError"),
+        (b"\x80\x02K\x01K\x01s.", "not an index"),
+    ],
+    ids=["class", "slots", "nothing", "member", "memory", "item of a number"],
+)
+def test_index_that_no_writer_makes_is_one_sentence(
+    tmp_path: Path, index: bytes, words: str
+) -> None:
+    (tmp_path / ".metadata").write_bytes(index)
+
+    with pytest.raises(BadParameter, match="is not an index of a checkpoint") as caught:
+        TorchDistCheckpoint(tmp_path)
+
+    assert words in str(caught.value)
+    assert not hasattr(Metadata, "moved")
+
+
 def test_classes_of_megatron_in_an_index_are_not_needed(tmp_path: Path) -> None:
     """Before core 0.15, optimizers left one there."""
     of_megatron = (

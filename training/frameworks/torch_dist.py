@@ -11,61 +11,21 @@ import io
 import math
 import pickle
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
-    Metadata,
     TensorStorageMetadata,
 )
 from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
 from stationmaster.domain.errors import BadParameter
-
-INDEX: Final = ".metadata"
-
-# The classes that an index is made of; all of them only hold what they are given.
-_INDEX_CLASSES: Final = frozenset(
-    {
-        ("torch.distributed.checkpoint.metadata", name)
-        for name in (
-            "BytesStorageMetadata",
-            "ChunkStorageMetadata",
-            "Metadata",
-            "MetadataIndex",
-            "StorageMeta",
-            "TensorProperties",
-            "TensorStorageMetadata",
-            "_MEM_FORMAT_ENCODING",
-        )
-    }
-    # Megatron's save leaves what each rank has planned to write.
-    | {
-        ("torch.distributed.checkpoint.planner", name)
-        for name in (
-            "BytesIOWriteData",
-            "SavePlan",
-            "TensorWriteData",
-            "WriteItem",
-            "WriteItemType",
-        )
-    }
-    | {
-        ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
-        ("torch.serialization", "_get_layout"),
-        ("torch", "Size"),
-        ("collections", "OrderedDict"),
-        ("pathlib", "Path"),
-        ("pathlib", "PosixPath"),
-        ("pathlib._local", "PosixPath"),
-    }
-)
+from training.stored_index import INDEX, read_index
 
 
 class TorchDistCheckpoint:
@@ -80,7 +40,12 @@ class TorchDistCheckpoint:
         """
         self.directory = directory
         self._reader = FileSystemReader(directory)
-        self._tensors, metadata = _read_index(directory / INDEX)
+        metadata = read_index(directory / INDEX)
+        self._tensors = {
+            key: found
+            for key, found in metadata.state_dict_metadata.items()
+            if isinstance(found, TensorStorageMetadata)
+        }
         self._reader.set_up_storage_reader(metadata, is_coordinator=True)
 
     def shape(self, key: str) -> tuple[int, ...] | None:
@@ -151,58 +116,3 @@ class _IntoOne(LoadPlanner):
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
         raise NotImplementedError("only tensors are read")
-
-
-def _read_index(path: Path) -> tuple[dict[str, TensorStorageMetadata], Metadata]:
-    try:
-        with path.open("rb") as opened:
-            metadata = _IndexUnpickler(opened).load()
-    except FileNotFoundError as exc:
-        raise BadParameter(f"{path.parent} has no {path.name}: it is no checkpoint") from exc
-    except (pickle.UnpicklingError, EOFError, AttributeError, ValueError, IndexError) as exc:
-        raise BadParameter(f"{path} is not an index of a checkpoint: {exc}") from exc
-    if not isinstance(metadata, Metadata) or metadata.storage_data is None:
-        raise BadParameter(f"{path} is not an index of a checkpoint")
-    tensors = {
-        key: found
-        for key, found in metadata.state_dict_metadata.items()
-        if isinstance(found, TensorStorageMetadata)
-    }
-    return tensors, metadata
-
-
-class _Unused:
-    """In place of a class of Megatron: what it holds is of no use here."""
-
-    def __new__(cls, *args: object, **kwargs: object) -> _Unused:
-        return super().__new__(cls)
-
-    def __setstate__(self, state: object) -> None:
-        """Forget it."""
-
-
-def _member(kind: object, name: str) -> Enum:
-    """A member of an enumeration, which Python 3.11 and 3.12 pickle with getattr."""
-    if not (isinstance(kind, type) and issubclass(kind, Enum)):
-        raise pickle.UnpicklingError(f"it asks for {name} of what is no enumeration")
-    return kind[name]
-
-
-class _IndexUnpickler(pickle.Unpickler):
-    """Makes the classes of an index, and none that could do anything."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """The class, or the number type, of that name.
-
-        Raises:
-            UnpicklingError: it is not one of them.
-        """
-        if (module, name) in _INDEX_CLASSES:
-            return super().find_class(module, name)
-        if (module, name) == ("builtins", "getattr"):
-            return _member
-        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
-            return getattr(torch, name)
-        if module == "megatron" or module.startswith("megatron."):
-            return _Unused
-        raise pickle.UnpicklingError(f"it names {module}.{name}, which no index has")
