@@ -193,7 +193,9 @@ class Script:
                 continue
             folder = self._results_dir / run.run_id
             try:
-                found = self._services.artifacts.download(run.run_id, folder)
+                found = self._services.artifacts.download(
+                    run.run_id, folder, recorded=run.saved_manifest
+                )
             except StationmasterError as exc:
                 self._watch.print_line("damaged", str(exc))
                 is_complete = False

@@ -19,12 +19,13 @@ from rich.table import Table
 
 from cli.state_directory import DEFAULT_STATE_DIR, enter_local_mode
 from stationmaster.aws.artifacts import Artifacts, SavedResult
-from stationmaster.domain.errors import BadCommand
+from stationmaster.domain.errors import BadCommand, PermanentError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.restoring import saved_step
 from stationmaster.domain.results import ResultFile, is_backup
 from stationmaster.domain.sizes import size_text
-from stationmaster.settings import artifacts_bucket
+from stationmaster.services import Services
+from stationmaster.settings import PREFIX, Settings, artifacts_bucket
 
 _RUN_ID: Final = re.compile(r"[a-z][a-z0-9-]{0,44}")
 
@@ -33,11 +34,13 @@ def results(arguments: argparse.Namespace) -> int:
     """List what a run has left, or download it; raises where it is missing or damaged."""
     run_id = _run_id(arguments.run_id)
     artifacts = _artifacts(arguments)
+    recorded = _recorded(run_id)
     to: Path | None = arguments.to
     if to is None:
-        found = artifacts.verify(run_id)
+        found = artifacts.verify(run_id, recorded=recorded)
     else:
-        found = artifacts.download(run_id, to, on_file=_Progress(quiet=arguments.json))
+        progress = _Progress(quiet=arguments.json)
+        found = artifacts.download(run_id, to, recorded=recorded, on_file=progress)
     if arguments.json:
         print(json.dumps(files_of(found), indent=2))
         return 0
@@ -47,6 +50,11 @@ def results(arguments: argparse.Namespace) -> int:
     total = f"{len(manifest.files)} files, {size_text(manifest.num_bytes)}"
     done = "as S3 has them" if to is None else f"verified in {to}"
     print(f"{found.uri}: {total}, {done}")
+    if recorded is None:
+        print(
+            "Nothing was compared with what was recorded when the result was verified: "
+            f"{PREFIX}TABLE_NAME names no table with this run."
+        )
     if is_backup(manifest):
         print(
             f"This is a backup of while the run trained: a checkpoint of step "
@@ -92,6 +100,16 @@ def _run_id(text: str) -> RunId:
             f'"{text}" is no run; expected an id as in the channel, tiny-llama-775214b0'
         )
     return RunId(text)
+
+
+def _recorded(run_id: RunId) -> str | None:
+    """What was recorded of the run's manifest; None where no table is known, or not of the run."""
+    try:
+        settings = Settings.from_environment()
+    except PermanentError:
+        return None
+    run = Services(settings).runs.find(run_id)
+    return run.saved_manifest if run is not None else None
 
 
 def _artifacts(arguments: argparse.Namespace) -> Artifacts:

@@ -35,6 +35,7 @@ from stationmaster.domain.results import (
     ResultManifest,
     read_manifest,
     results_prefix,
+    unlike_recorded,
 )
 
 Connect = Callable[[S3Source], SourceBucket]
@@ -132,8 +133,12 @@ def _look(
         raise StagingRefused(
             f"{source.uri}{MANIFEST_FILE} is not there: the result of run {run_id} is not complete"
         )
+    uri = f"{source.uri}{MANIFEST_FILE}"
     with bucket.opened(found) as body:
-        manifest = read_manifest(b"".join(body.pieces), uri=f"{source.uri}{MANIFEST_FILE}")
+        text = b"".join(body.pieces)
+    if why := unlike_recorded(text, config.order.manifests.get(run_id, ""), uri=uri):
+        raise StagingRefused(f"{why}; use another run's")
+    manifest = read_manifest(text, uri=uri)
     files = pick(manifest)
     for file in files:
         there = objects.get(file.path)

@@ -29,6 +29,7 @@ from stationmaster.domain.results import (
     read_manifest,
     results_prefix,
     results_uri,
+    unlike_recorded,
 )
 
 # A connection pool of botocore has 10; some are left for whoever else uses the client.
@@ -63,11 +64,15 @@ class Artifacts:
         """The bucket, with the credentials and the region of the environment."""
         return cls(bucket, make_client("s3", region=None))
 
-    def read(self, run_id: RunId) -> SavedResult:
+    def read(self, run_id: RunId, *, recorded: str | None = None) -> SavedResult:
         """What the run has saved, as its manifest says; its files are not looked at.
+
+        Args:
+            recorded: the SHA-256 of the manifest that was verified; None where nobody knows it.
 
         Raises:
             ResultMissing: there is no manifest: nothing was saved, or the saving has not ended.
+            ResultDamaged: it is another manifest than was recorded.
             PermanentError: the manifest cannot be read, or is of another run.
         """
         uri = results_uri(self._bucket, run_id)
@@ -81,12 +86,16 @@ class Artifacts:
             raise ResultMissing(
                 f"run {run_id} has no complete result: {uri}{MANIFEST_FILE} is not there"
             ) from exc
+        if recorded is not None and (
+            why := unlike_recorded(text, recorded, uri=f"{uri}{MANIFEST_FILE}")
+        ):
+            raise ResultDamaged(why)
         manifest = read_manifest(text, uri=f"{uri}{MANIFEST_FILE}")
         if manifest.run_id != run_id:
             raise PermanentError(f"{uri}{MANIFEST_FILE} is of run {manifest.run_id}, not {run_id}")
         return SavedResult(uri, manifest, manifest_sha256(text), text)
 
-    def verify(self, run_id: RunId) -> SavedResult:
+    def verify(self, run_id: RunId, *, recorded: str | None = None) -> SavedResult:
         """The run's result, once S3 itself says the size and checksum of each file as expected.
 
         Nothing is downloaded: S3 computed the checksums when it took the files in.
@@ -96,7 +105,7 @@ class Artifacts:
             ResultDamaged: a file has another size or checksum; names it.
             PermanentError: as `read`.
         """
-        result = self.read(run_id)
+        result = self.read(run_id, recorded=recorded)
         _each(
             result.manifest.files,
             lambda file: self._verify_file(run_id, file),
@@ -138,6 +147,7 @@ class Artifacts:
         run_id: RunId,
         to: Path,
         *,
+        recorded: str | None = None,
         on_file: Callable[[ResultFile, bool], None] = lambda _file, _fetched: None,
     ) -> SavedResult:
         """Bring the run's result into the folder `to`, and check each file's SHA-256.
@@ -152,7 +162,7 @@ class Artifacts:
             TransientError: S3 kept breaking off; the next call continues.
             PermanentError: as `read`, or `to` cannot be written.
         """
-        result = self.read(run_id)
+        result = self.read(run_id, recorded=recorded)
 
         def bring(file: ResultFile) -> None:
             on_file(file, self._bring(run_id, file, to / file.path))

@@ -89,7 +89,8 @@ def _is_opened(path: str) -> bool:
 
 def _read(services: Services, run: Run) -> ResultManifest:
     try:
-        return services.quick_artifacts.read(run.run_id).manifest
+        recorded = run.saved_manifest
+        return services.quick_artifacts.read(run.run_id, recorded=recorded).manifest
     except ResultMissing as exc:
         why = f" ({run.unsaved_reason})" if run.unsaved_reason else ""
         raise NotPossibleNow(f"run {run.run_id} has saved nothing{why}") from exc

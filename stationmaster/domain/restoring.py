@@ -56,6 +56,8 @@ class RestoringOrder(BaseModel):
     """Who needs it."""
     checkpoint: ResumePoint | None = None
     model_of: RunId | None = None
+    manifests: dict[RunId, str] = {}
+    """The SHA-256 of the manifest of each result, as it was verified."""
 
     @model_validator(mode="after")
     def _something(self) -> RestoringOrder:

@@ -269,6 +269,18 @@ def manifest_sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def unlike_recorded(data: bytes, recorded: str, *, uri: str) -> str:
+    """Why a manifest is not the one that was verified and recorded; empty where it is."""
+    found = manifest_sha256(data)
+    if found == recorded:
+        return ""
+    known = f"{recorded[:12]} was recorded" if recorded else "none was recorded"
+    return (
+        f"{uri} is not the manifest that was verified: its SHA-256 begins {found[:12]}, and "
+        f"{known}; nothing of this result is used"
+    )
+
+
 class SavingLine(PrintedLine):
     """The saver's progress: bytes that S3 holds, of all bytes of the result."""
 

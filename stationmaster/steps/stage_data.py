@@ -33,6 +33,7 @@ from stationmaster.domain.names import LINKED_PATH, SHARED_MOUNT
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.linking import samples_read
 from stationmaster.domain.planning.staging import checkpoint_room_bytes
+from stationmaster.domain.restoring import RestoringOrder
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import Attempt
 from stationmaster.domain.run.events import (
@@ -153,6 +154,13 @@ def _work_left(run: Run, staging: Staging | None) -> StagingWork | None:
     return "linking" if is_linked else "copying"
 
 
+def _with_manifests(services: Services, order: RestoringOrder) -> RestoringOrder:
+    """The order with what was recorded of the results, which the Job compares."""
+    wanted = {order.model_of, order.checkpoint.run_id if order.checkpoint else None}
+    found, _ = services.runs.load_each(sorted(run_id for run_id in wanted if run_id))
+    return order.model_copy(update={"manifests": {run.run_id: run.saved_manifest for run in found}})
+
+
 def staging_of(run: Run, attempt: Attempt) -> Staging | None:
     """How far the data has come on the file system of the attempt's cluster."""
     is_here = run.staging is not None and run.staging.cluster_id == attempt.cluster_id
@@ -172,7 +180,7 @@ def _objects(
         return [
             *shared,
             *render_restoring(
-                order,
+                _with_manifests(services, order),
                 cluster_id=cluster_id,
                 image=settings.relay_image,
                 region=settings.region,

@@ -12,6 +12,7 @@ from stationmaster.domain.results import (
     FileHasher,
     ResultFile,
     ResultManifest,
+    manifest_sha256,
     part_bytes,
     part_sizes,
     results_prefix,
@@ -30,6 +31,15 @@ class SavedRun:
     manifest: ResultManifest
     s3: Any
     bucket: str = BUCKET
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What an event says of it, once it was verified."""
+        return {
+            "uri": f"s3://{self.bucket}/{results_prefix(self.run_id)}",
+            "num_bytes": self.manifest.num_bytes,
+            "manifest_sha256": manifest_sha256(self.manifest.to_json()),
+        }
 
     def put(self, path: str, data: bytes) -> None:
         """Write a file as the saver does, whatever the manifest says of it."""

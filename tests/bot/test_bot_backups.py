@@ -108,7 +108,9 @@ def test_saved_run_shows_its_result_and_no_backup():
 
 def test_resume_of_a_backup_says_that_it_is_one(person, story: Story, bucket, ended):
     source = "tiny-llama-0123456789ab/step-00000060"
-    save_run(bucket, ended, FILES, checkpoint_source=source, outcome="running")
+    backup = save_run(bucket, ended, FILES, checkpoint_source=source, outcome="running")
+    story.happen(ev.BackupStarted, number=1, step=60)
+    story.happen(ev.BackupSaved, number=1, step=60, **backup.recorded)
 
     answer = person.type("resume last steps=+40")
 
@@ -117,9 +119,11 @@ def test_resume_of_a_backup_says_that_it_is_one(person, story: Story, bucket, en
     assert "what that run trained after its newest backup is not saved" in text
 
 
-def test_model_of_a_backup_is_refused_with_what_it_is(person, bucket, ended):
+def test_model_of_a_backup_is_refused_with_what_it_is(person, story: Story, bucket, ended):
     source = "tiny-llama-0123456789ab/step-00000060"
-    save_run(bucket, ended, FILES, checkpoint_source=source, outcome="running")
+    backup = save_run(bucket, ended, FILES, checkpoint_source=source, outcome="running")
+    story.happen(ev.BackupStarted, number=1, step=60)
+    story.happen(ev.BackupSaved, number=1, step=60, **backup.recorded)
 
     answer = person.type(f"tiny-llama weights={ended}")
 

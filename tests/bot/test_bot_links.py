@@ -34,10 +34,8 @@ def value(story: Story, bucket) -> str:
     story.phases(RunPhase.PROVISIONING, RunPhase.VALIDATING, RunPhase.SUBMITTING, RunPhase.RUNNING)
     story.happen(ev.TrainingStarted, total_steps=9)
     story.phases(RunPhase.SAVING)
-    save_run(bucket, story.run_id, FILES)
-    story.happen(
-        ev.ResultsSaved, uri="s3://b/runs/r/", num_files=3, num_bytes=9, manifest_sha256="0"
-    )
+    saved = save_run(bucket, story.run_id, FILES)
+    story.happen(ev.ResultsSaved, num_files=3, **saved.recorded)
     return json.dumps({"run_id": story.run_id})
 
 

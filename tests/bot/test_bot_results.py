@@ -52,9 +52,12 @@ def ended(story: Story) -> RunId:
 
 
 @pytest.fixture
-def saved(bucket: Any, ended: RunId) -> SavedRun:
+def saved(bucket: Any, ended: RunId, story: Story) -> SavedRun:
     """Its result: a checkpoint of step 60, of the 60 steps that it had."""
-    return save_run(bucket, ended, FILES, checkpoint_source="tiny-llama-0123456789ab/step-00000060")
+    source = "tiny-llama-0123456789ab/step-00000060"
+    made = save_run(bucket, ended, FILES, checkpoint_source=source)
+    story.happen(ev.ResultsSaved, num_files=len(FILES), **made.recorded)
+    return made
 
 
 def only_new(services: Services, old: RunId) -> Any:
@@ -103,13 +106,15 @@ def test_run_that_has_saved_nothing_is_named(
     assert len(services.runs.list_recent()) == 1
 
 
-def test_manifest_that_cannot_be_read_is_named(person: Person, saved: SavedRun) -> None:
-    saved.put("manifest.json", b"{")
+def test_manifest_that_was_changed_since_it_was_verified_is_not_used(
+    person: Person, saved: SavedRun
+) -> None:
+    saved.put("manifest.json", saved.manifest.model_copy(update={"seed": 6}).to_json())
 
     answer = person.type("resume last steps=+40")
 
     assert f"the result of run {saved.run_id} cannot be used: " in seen(answer)
-    assert "is not a manifest that this version reads" in seen(answer)
+    assert "is not the manifest that was verified" in seen(answer)
 
 
 def test_bucket_that_is_gone_is_named(

@@ -11,11 +11,16 @@ from pathlib import Path
 import pytest
 from artifacts_world import BUCKET, SavedRun, save_run
 from aws_fixtures import aws  # noqa: F401
+from factories import START, make_event, make_requested
 
 from cli.main import main
 from local.aws import BucketSpec, DeploymentSpec, LocalAws
+from stationmaster.aws.table import table_definition
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.sizes import size_text
+from stationmaster.services import Services
+from stationmaster.settings import Settings
 
 RUN_IDS = (RunId(f"tiny-llama-{number:08x}") for number in count())
 FILES = {"model/config.json": b"{}", "metrics.jsonl": b'{"step": 1}\n'}
@@ -59,7 +64,30 @@ def test_results_are_listed_for_people(
     printed = capsys.readouterr().out
     assert code == 0
     assert saved.manifest.files[1].sha256 in printed
-    assert printed.endswith(f"runs/{saved.run_id}/: 2 files, 14 B, as S3 has them\n")
+    assert f"runs/{saved.run_id}/: 2 files, 14 B, as S3 has them\nNothing was compared" in printed
+
+
+def test_result_of_another_manifest_than_the_table_has_is_damaged(
+    aws: LocalAws,
+    saved: SavedRun,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    aws.client("dynamodb").create_table(**table_definition("recorded"))
+    settings = Settings(region=aws.region, table_name="recorded", bus_name="b")
+    for name, value in settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+    runs = Services(settings).runs
+    runs.create(make_requested(saved.run_id), dedup_key="k", dedup_until=START)
+    event = make_event(ev.ResultsSaved, run_id=saved.run_id, num_files=2, **saved.recorded)
+    runs.record(saved.run_id, [event])
+
+    codes = [main(["results", saved.run_id, "--bucket", BUCKET])]
+    saved.put("manifest.json", saved.manifest.model_copy(update={"seed": 6}).to_json())
+    codes.append(main(["results", saved.run_id, "--bucket", BUCKET]))
+
+    assert codes == [0, 1]
+    assert "is not the manifest that was verified" in capsys.readouterr().err
 
 
 def test_results_are_downloaded_and_kept_the_second_time(

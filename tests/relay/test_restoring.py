@@ -20,7 +20,7 @@ from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_REFUSED
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
-from stationmaster.domain.results import results_prefix
+from stationmaster.domain.results import MANIFEST_FILE, manifest_sha256, results_prefix
 
 NEXT = RunId("tiny-llama-00000002")
 
@@ -37,6 +37,7 @@ def order(run: SavedRun, *, step: int | None = 60, model: bool = False) -> Resto
         run_id=NEXT,
         checkpoint=None if step is None else ResumePoint(run_id=run.run_id, step=step),
         model_of=run.run_id if model else None,
+        manifests={run.run_id: manifest_sha256(run.stored().get(MANIFEST_FILE, b""))},
     )
 
 
@@ -77,6 +78,20 @@ def test_checkpoint_and_model_lie_as_in_the_result(run: SavedRun, tmp_path: Path
     assert report.expected == sum(report.taken) == staged.num_bytes
 
 
+def test_result_with_another_manifest_than_was_recorded_is_not_brought_back(
+    run: SavedRun, tmp_path: Path
+) -> None:
+    run.save()
+    wanted = order(run)
+    run.facts = run.facts.model_copy(update={"seed": 6})
+    run.save()
+
+    with pytest.raises(StagingRefused, match=r"is not the manifest that was verified.*recorded"):
+        bring_back(wanted, tmp_path / "next")
+
+    assert contents(tmp_path / "next") == {}
+
+
 def test_checkpoint_alone_leaves_the_model_in_the_bucket(run: SavedRun, tmp_path: Path) -> None:
     run.save()
 
@@ -87,10 +102,11 @@ def test_checkpoint_alone_leaves_the_model_in_the_bucket(run: SavedRun, tmp_path
 
 def test_what_is_there_is_found_and_not_read_again(large: SavedRun, tmp_path: Path) -> None:
     large.save()
-    bring_back(order(large, model=True), tmp_path / "next")
+    wanted = order(large, model=True)
+    bring_back(wanted, tmp_path / "next")
     large.aws.forget_calls()
 
-    again = bring_back(order(large, model=True), tmp_path / "next")
+    again = bring_back(wanted, tmp_path / "next")
 
     assert again.was_there
     assert large.calls("GetObject") == 2  # the manifest, for each of the two
@@ -179,10 +195,11 @@ def test_object_that_is_gone_is_named(run: SavedRun, tmp_path: Path) -> None:
 
 def test_missing_right_names_the_bucket_of_results(run: SavedRun, tmp_path: Path) -> None:
     run.save()
+    wanted = order(run)
     run.aws.inject("s3", "GetObject", "AccessDenied", times=99)
 
     with pytest.raises(StagingRefused, match=r"was refused: AccessDenied: .* may read runs/ of"):
-        bring_back(order(run), tmp_path / "next")
+        bring_back(wanted, tmp_path / "next")
 
 
 def test_file_system_without_room_is_refused(run: SavedRun, tmp_path: Path) -> None:

@@ -89,7 +89,8 @@ def test_link_is_over_after_its_time(saved: Account):
 
 def test_large_result_has_a_dozen_links_and_names_the_rest(saved: Account):
     shards = {f"model/model-{number:05}.safetensors": b"x" for number in range(20)}
-    save_run(saved.aws.client("s3"), saved.run_id, FILES | shards)
+    larger = save_run(saved.aws.client("s3"), saved.run_id, FILES | shards)
+    saved.happen(ev.ResultsSaved, num_files=24, **larger.recorded)
 
     found = links(saved)
 

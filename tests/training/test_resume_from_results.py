@@ -25,7 +25,7 @@ from relay.staging.restoring import restore
 from relay.staging.source import SourceBucket, StagingRefused
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint, model_directory
-from stationmaster.domain.results import RunFacts, results_prefix
+from stationmaster.domain.results import RunFacts, manifest_sha256, results_prefix
 from training.__main__ import main
 
 BUCKET = "stationmaster-artifacts"
@@ -83,7 +83,9 @@ def save(run_id: RunId, output_dir: Path) -> None:
 
 def bring_back(output_dir: Path, **wanted: object) -> None:
     """What the stager's Job does before the next run trains."""
-    order = RestoringOrder.model_validate({"run_id": NEXT, **wanted})
+    text = boto3.client("s3").get_object(Bucket=BUCKET, Key=f"{results_prefix(FIRST)}manifest.json")
+    manifests = {FIRST: manifest_sha256(text["Body"].read())}
+    order = RestoringOrder.model_validate({"run_id": NEXT, "manifests": manifests, **wanted})
     config = RestoringConfig(order=order, bucket=BUCKET, region=REGION, directory=output_dir)
     connect = partial(SourceBucket.connect, region=REGION, connections=8)
     restore(config, connect, report=NoReport())

@@ -190,6 +190,12 @@ class Run(State):
         return ends[-1] if ends and self.phase is not RunPhase.QUEUED else None
 
     @property
+    def saved_manifest(self) -> str:
+        """The SHA-256 of the manifest of what it has saved, as it was verified; "" for nothing."""
+        saved = self.results or self.backups.newest
+        return saved.manifest_sha256 if saved is not None else ""
+
+    @property
     def has_unpushed_model(self) -> bool:
         """Whether its model is still to be pushed to the hub."""
         is_settled = self.pushed is not None or self.not_pushed or self.phase.is_terminal
