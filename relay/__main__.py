@@ -1,11 +1,11 @@
 """python -m relay
 
 The relay's process: a pod in the run's cluster (Deployment <run id>-relay). It needs
-STATIONMASTER_RUN_ID, STATIONMASTER_JOB, STATIONMASTER_BUS_NAME, STATIONMASTER_RELAY_KEY and
-AWS_REGION; AWS credentials come from Pod Identity, Kubernetes access from the service account, or
-from $KUBECONFIG where that is set. It stays up after the job has ended, until the teardown removes
-it; on SIGTERM it sends what it has and exits 0. With STATIONMASTER_LEASE it is one of several, of
-which one sends at a time.
+STATIONMASTER_RUN_ID, STATIONMASTER_JOB, STATIONMASTER_BUS_NAME, STATIONMASTER_RELAY_KEY,
+STATIONMASTER_ARTIFACTS_BUCKET and AWS_REGION; AWS credentials come from Pod Identity, Kubernetes
+access from the service account, or from $KUBECONFIG where that is set. It stays up after the job
+has ended, until the teardown removes it; on SIGTERM it sends what it has and exits 0. With
+STATIONMASTER_LEASE it is one of several, of which one sends at a time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +29,9 @@ from relay.batching import Batcher
 from relay.bus import BusSender
 from relay.cluster import ClusterApi
 from relay.config import RelayConfig
+from relay.kept_logs import KeptLogs
 from relay.leadership import Leadership
+from relay.saving.bucket import ResultsBucket
 from relay.watching import RunWatcher
 from stationmaster.domain.errors import PermanentError
 
@@ -38,6 +42,7 @@ logger = logging.getLogger("relay")
 
 # Kubernetes sends SIGKILL 30 s after SIGTERM; the relay is gone well before.
 FLUSH_WITHIN_S: Final = 4.0
+SEND_LOGS_EVERY_S: Final = 20.0
 EXIT_CRASHED: Final = 1
 EXIT_BAD_SETTING: Final = 2
 
@@ -67,14 +72,25 @@ def main(variables: Mapping[str, str]) -> int:
 
     api = ClusterApi.connect(variables.get("KUBECONFIG"))
     leadership = _leadership(api, config)
+    may_send = leadership.leads if leadership else lambda: True
     sender = BusSender(
-        _events_client(config),
-        bus_name=config.bus_name,
-        key=config.key,
-        may_send=leadership.leads if leadership else lambda: True,
+        _events_client(config), bus_name=config.bus_name, key=config.key, may_send=may_send
     )
     batcher = Batcher(run_id=config.run_id, sender=sender)
-    watcher = RunWatcher(api=api, config=config, batcher=batcher, stop=stop)
+    with TemporaryDirectory() as scratch:
+        kept = KeptLogs(Path(scratch), store=_bucket(config), may_send=may_send)
+        return _relay(api, config, batcher, kept, leadership, stop)
+
+
+def _relay(
+    api: ClusterApi,
+    config: RelayConfig,
+    batcher: Batcher,
+    kept: KeptLogs,
+    leadership: Leadership | None,
+    stop: threading.Event,
+) -> int:
+    watcher = RunWatcher(api=api, config=config, batcher=batcher, kept=kept, stop=stop)
     crashed = _stop_on_crash(stop)
     batcher.start(job_may_exist=watcher.job_may_exist, blind_s=watcher.blind_s)
     if leadership:
@@ -82,7 +98,8 @@ def main(variables: Mapping[str, str]) -> int:
     else:
         batcher.lead(None)
     watcher.start()
-    stop.wait()
+    while not stop.wait(SEND_LOGS_EVERY_S):
+        kept.send()  # what the relay that led before this one has not sent
 
     sent = batcher.close(timeout_s=FLUSH_WITHIN_S)
     if leadership and not crashed.is_set():  # it may have missed something: the lease runs out
@@ -100,6 +117,16 @@ def _leadership(api: ClusterApi, config: RelayConfig) -> Leadership | None:
         namespace=config.namespace,
         identity=f"{config.pod}_{secrets.token_hex(4)}",
         job=config.job,
+    )
+
+
+def _bucket(config: RelayConfig) -> ResultsBucket:
+    return ResultsBucket.connect(
+        bucket=config.bucket,
+        run_id=config.run_id,
+        region=config.region,
+        connections=4,
+        attempts=2,
     )
 
 

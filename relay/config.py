@@ -34,6 +34,8 @@ class RelayConfig(BaseModel):
     bus_name: str
     key: SecretStr
     """Signs what it reports; of this run alone."""
+    bucket: str
+    """Where results go; the logs of pods that have ended are put there."""
     region: str
     namespace: str = NAMESPACE
     """The one it runs in, set where it is not the product's usual one."""
@@ -44,7 +46,7 @@ class RelayConfig(BaseModel):
 
     @classmethod
     def from_variables(cls, variables: Mapping[str, str]) -> RelayConfig:
-        """Read STATIONMASTER_RUN_ID, _JOB, _BUS_NAME, _RELAY_KEY and AWS_REGION.
+        """Read STATIONMASTER_RUN_ID, _JOB, _BUS_NAME, _RELAY_KEY, _ARTIFACTS_BUCKET and AWS_REGION.
 
         STATIONMASTER_JOB_KIND and STATIONMASTER_NAMESPACE may be set as well, and
         STATIONMASTER_LEASE with STATIONMASTER_POD.
@@ -58,6 +60,7 @@ class RelayConfig(BaseModel):
             job_kind=_job_kind(variables.get("STATIONMASTER_JOB_KIND", JobKind.PYTORCH_JOB)),
             bus_name=required(variables, "STATIONMASTER_BUS_NAME", setter=_SETTER),
             key=SecretStr(required(variables, RELAY_KEY_VARIABLE, setter=_SETTER)),
+            bucket=required(variables, "STATIONMASTER_ARTIFACTS_BUCKET", setter=_SETTER),
             region=region(variables, setter=_SETTER),
             namespace=namespace(variables),
             lease=variables.get("STATIONMASTER_LEASE", ""),

@@ -14,6 +14,7 @@ from typing import Final
 
 from relay.batching import Batcher
 from relay.cluster import ClusterApi, ClusterUnreachable, ObjectMissing, RequestRefused
+from relay.kept_logs import KeptLogs
 from relay.lines import LogLine, PodFacts
 from relay.logs import LogPipeline
 from relay.objects import JsonObject, uid_of
@@ -44,12 +45,14 @@ class LogFollower:
         *,
         api: ClusterApi,
         batcher: Batcher,
+        kept: KeptLogs,
         pod: PodFacts,
         path: str,
         stop: threading.Event,
     ) -> None:
         self._api = api
         self._batcher = batcher
+        self._kept = kept
         self._pod = pod
         self._path = path
         self._stop = stop
@@ -91,6 +94,16 @@ class LogFollower:
 
     def _keep_line(self, line: LogLine) -> None:
         self._batcher.keep_line(self._pod.name, line.text, line.at)
+        self._kept.keep(self._own_name, line)
+
+    @property
+    def _own_name(self) -> str:
+        """The pod's own, as its log is called in a result; not its place in the job."""
+        return self._path.rpartition("/")[2]
+
+    def _end_log(self) -> None:
+        self._batcher.end_of_log(self._pod.name)
+        self._kept.pod_ended(self._own_name)
 
     def _run(self) -> None:
         pause_s = FIRST_PAUSE_S
@@ -115,7 +128,7 @@ class LogFollower:
             if not done:
                 with self._changed:
                     self._changed.wait(pause_s)
-        self._batcher.end_of_log(self._pod.name)
+        self._end_log()
 
     def _wait_for_unread(self) -> bool:
         """Sleep until the container has output that was not read; False when there is no more."""
@@ -187,7 +200,7 @@ class LogFollower:
         self._put(self._pipeline.finish())
         self._put(self._pipeline.container_ended(exit_code))
         self._set_read_through(container_run)
-        self._batcher.end_of_log(self._pod.name)
+        self._end_log()
 
     def _take_in(self, chunks: Iterator[bytes]) -> bool:
         return all(self._put(self._pipeline.feed(chunk)) for chunk in chunks)

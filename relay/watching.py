@@ -26,6 +26,7 @@ from relay.cluster import (
 )
 from relay.config import RelayConfig
 from relay.following import LogFollower
+from relay.kept_logs import KeptLogs
 from relay.objects import JsonObject, name_of, uid_of
 from relay.observations import JobObserver, NodeObserver, PodObserver, WarningObserver
 from relay.pods import container_state, is_finished, pod_facts
@@ -137,11 +138,18 @@ class RunWatcher:
     """Everything of one run that is watched in its cluster."""
 
     def __init__(
-        self, *, api: ClusterApi, config: RelayConfig, batcher: Batcher, stop: threading.Event
+        self,
+        *,
+        api: ClusterApi,
+        config: RelayConfig,
+        batcher: Batcher,
+        kept: KeptLogs,
+        stop: threading.Event,
     ) -> None:
         self._api = api
         self._config = config
         self._batcher = batcher
+        self._kept = kept
         self._stop = stop
         self._lock = threading.RLock()  # the four threads share the observers
         run_id, job = config.run_id, config.job
@@ -266,6 +274,7 @@ class RunWatcher:
         return LogFollower(
             api=self._api,
             batcher=self._batcher,
+            kept=self._kept,
             pod=pod_facts(self._config.run_id, self._config.job, self._backend, pod),
             path=path,
             stop=self._stop,

@@ -6,6 +6,7 @@ Functions may pass exactly these roles and no other (see `permissions`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
@@ -26,7 +27,9 @@ from stationmaster.domain.names import (
     cluster_name,
     metrics_log_group,
 )
-from stationmaster.domain.results import results_prefix
+from stationmaster.domain.results import log_file, results_prefix
+
+_RESULTS: Final = "results lie under the ids of runs, unknown at deployment"
 
 
 class ClusterRoles(Construct):
@@ -72,6 +75,11 @@ class ClusterRoles(Construct):
                 },
             )
         )
+        # The logs of pods that have ended, which may be gone when the saver comes.
+        logs = f"{artifacts_arn}/{results_prefix(RunId('*'))}{log_file('*')}"
+        self.relay.add_to_policy(iam.PolicyStatement(actions=["s3:PutObject"], resources=[logs]))
+        self._use_key(self.relay, key, "kms:GenerateDataKey")
+        accept_wildcard(self.relay, logs, _RESULTS)
         self.saver = self._saver(artifacts_arn, key)
         self.stager = self._stager(artifacts_arn, key, dataset_bucket_arns, dataset_key_arns)
         self.fsx_csi = self._pod_role("FsxCsi", FSX_CSI_ACCOUNT)
@@ -119,16 +127,20 @@ class ClusterRoles(Construct):
                 resources=[artifacts_arn],
             )
         )
-        stack = cdk.Stack.of(self)
+        self._use_key(role, key, "kms:GenerateDataKey", "kms:Decrypt")
+        accept_wildcard(role, results, _RESULTS)
+        return role
+
+    def _use_key(self, role: iam.Role, key: kms.IKey, *actions: str) -> None:
+        """The artifacts' key, for what S3 does with it."""
+        via = f"s3.{cdk.Stack.of(self).region}.amazonaws.com"
         role.add_to_policy(
             iam.PolicyStatement(
-                actions=["kms:GenerateDataKey", "kms:Decrypt"],
+                actions=[*actions],
                 resources=[key.key_arn],
-                conditions={"StringEquals": {"kms:ViaService": f"s3.{stack.region}.amazonaws.com"}},
+                conditions={"StringEquals": {"kms:ViaService": via}},
             )
         )
-        accept_wildcard(role, results, "results lie under the ids of runs, unknown at deployment")
-        return role
 
     def _stager(
         self,
@@ -148,15 +160,8 @@ class ClusterRoles(Construct):
                 conditions={"StringLike": {"s3:prefix": results_prefix(RunId("*"))}},
             )
         )
-        stack = cdk.Stack.of(self)
-        role.add_to_policy(
-            iam.PolicyStatement(
-                actions=["kms:Decrypt"],
-                resources=[key.key_arn],
-                conditions={"StringEquals": {"kms:ViaService": f"s3.{stack.region}.amazonaws.com"}},
-            )
-        )
-        accept_wildcard(role, results, "results lie under the ids of runs, unknown at deployment")
+        self._use_key(role, key, "kms:Decrypt")
+        accept_wildcard(role, results, _RESULTS)
         if bucket_arns:
             objects = [f"{each}/*" for each in bucket_arns]
             role.add_to_policy(

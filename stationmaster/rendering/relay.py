@@ -49,6 +49,7 @@ def render_relay(
     job: str,
     image: str,
     bus_name: str,
+    bucket: str,
     region: str,
     backend: JobBackend,
     replicas: int = 2,
@@ -63,6 +64,7 @@ def render_relay(
         "STATIONMASTER_JOB": job,
         "STATIONMASTER_JOB_KIND": backend.KIND.value,
         "STATIONMASTER_BUS_NAME": bus_name,
+        "STATIONMASTER_ARTIFACTS_BUCKET": bucket,
         "AWS_REGION": region,
     }
     if replicas == 1:

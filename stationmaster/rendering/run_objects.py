@@ -30,6 +30,7 @@ class Surroundings:
     training_image: str = TRAINING_IMAGE
     relay_image: str = RELAY_IMAGE
     bus_name: str = "stationmaster"
+    bucket: str = "stationmaster-artifacts"
     region: str = "us-west-2"
     file_system_id: str = "fs-0123456789abcdef0"
     mount_name: str = "abcdefgh"
@@ -73,6 +74,7 @@ def render_all(
         job=assignment.job,
         image=surroundings.relay_image,
         bus_name=surroundings.bus_name,
+        bucket=surroundings.bucket,
         region=surroundings.region,
         backend=backend,
     )

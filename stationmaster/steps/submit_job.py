@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.run.attempts import job_submitted
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.attempts import Attempt, job_submitted
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.etcd import render_rendezvous
+from stationmaster.rendering.job_spec import JobSpec
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.relay import render_relay, render_relay_key
 from stationmaster.rendering.storage import render_storage
@@ -42,21 +44,14 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
     attempt = attempt_of(run)
     cluster_id = attempt.cluster_id
     settings = services.settings
-    staging = staging_of(run, attempt)
-    spec = job_spec(
-        run.request,
-        attempt,
-        run_id=run_id,
-        image=settings.image_of(run.request.resolved.framework),
-        data_root=staging.root if staging else "",
-        weights_root=staging.weights_root if staging else "",
-    )
+    spec = spec_of_job(services, run, attempt)
     gateway = services.kubernetes(cluster_id)
     relay = render_relay(
         run_id,
         job=attempt.job,
         image=settings.relay_image,
         bus_name=settings.bus_name,
+        bucket=settings.artifacts_bucket,
         region=settings.region,
         backend=gateway.backend,
         replicas=settings.relay_replicas,
@@ -86,3 +81,16 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
         remove_attendants(gateway, runs=[run_id], jobs=[attempt.job])
         raise_if_stopped(run)
     return READY
+
+
+def spec_of_job(services: Services, run: Run, attempt: Attempt) -> JobSpec:
+    """The job of an attempt, with its data where it was brought."""
+    staging = staging_of(run, attempt)
+    return job_spec(
+        run.request,
+        attempt,
+        run_id=run.run_id,
+        image=services.settings.image_of(run.request.resolved.framework),
+        data_root=staging.root if staging else "",
+        weights_root=staging.weights_root if staging else "",
+    )

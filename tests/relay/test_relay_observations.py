@@ -420,6 +420,7 @@ def test_config_reads_its_variables():
             "STATIONMASTER_JOB": "run-1-2",
             "STATIONMASTER_BUS_NAME": "bus",
             "STATIONMASTER_RELAY_KEY": "secret",
+            "STATIONMASTER_ARTIFACTS_BUCKET": "results",
             "AWS_DEFAULT_REGION": "eu-west-1",
         }
     )
@@ -437,6 +438,7 @@ def test_config_reads_the_namespace_that_it_is_told():
             "STATIONMASTER_JOB": "run-1",
             "STATIONMASTER_BUS_NAME": "bus",
             "STATIONMASTER_RELAY_KEY": "secret",
+            "STATIONMASTER_ARTIFACTS_BUCKET": "results",
             "AWS_REGION": "eu-west-1",
             "STATIONMASTER_NAMESPACE": "stationmaster-run-1",
         }

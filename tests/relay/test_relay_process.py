@@ -140,6 +140,7 @@ class Relay:
             "STATIONMASTER_JOB": run_id,
             "STATIONMASTER_BUS_NAME": "stationmaster",
             "STATIONMASTER_RELAY_KEY": KEY.get_secret_value(),
+            "STATIONMASTER_ARTIFACTS_BUCKET": "results",
             "AWS_REGION": "us-east-1",
             "AWS_ENDPOINT_URL": bus.url,
             "AWS_ACCESS_KEY_ID": "testing",
@@ -320,6 +321,7 @@ def test_relays_of_a_deployment_lose_nothing_with_the_leader_s_process_nor_with_
             job="run-h",
             image="relay:1",
             bus_name="bus",
+            bucket="results",
             region="us-east-1",
             backend=pytorch_job,
         )
@@ -510,6 +512,7 @@ def test_relay_without_a_variable_says_which_and_ends(missing):
         "STATIONMASTER_JOB": "run-x",
         "STATIONMASTER_BUS_NAME": "bus",
         "STATIONMASTER_RELAY_KEY": "k",
+        "STATIONMASTER_ARTIFACTS_BUCKET": "results",
         "AWS_REGION": "us-east-1",
     }
     del variables[missing]

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from time import monotonic
 
 import pytest
+from kept_logs import NothingKept
 
 from relay.batching import Batcher
 from relay.cluster import ClusterUnreachable, ObjectMissing, RequestRefused, WatchExpired
@@ -196,6 +197,7 @@ def follow():
         follower = LogFollower(
             api=api,
             batcher=batcher,
+            kept=NothingKept(),
             pod=PodFacts(
                 container="pytorch", run_id="run-1", job="run-1", name="run-1-worker-0", uid="uid-0"
             ),
@@ -255,7 +257,9 @@ def test_follower_wait_until_read_returns_after_the_last_line():
     facts = PodFacts(
         container="pytorch", run_id="run-1", job="run-1", name="run-1-worker-0", uid="uid-0"
     )
-    follower = LogFollower(api=api, batcher=batcher, pod=facts, path="/pod", stop=threading.Event())
+    follower = LogFollower(
+        api=api, batcher=batcher, kept=NothingKept(), pod=facts, path="/pod", stop=threading.Event()
+    )
     follower.update(container_state(pod(state=ENDED)))
     follower.start()
 

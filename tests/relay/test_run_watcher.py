@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pytest
+from kept_logs import NothingKept
 
 from relay import watching
 from relay.cluster import ObjectMissing, WatchExpired
@@ -144,10 +145,19 @@ class World:
         self._before = set(threading.enumerate())
         self.api, self.reported, self.stop = Api(), Queue(), Stop()
         config = RelayConfig(
-            run_id="run-1", job="run-1", bus_name="bus", key="k", region="us-west-2"
+            run_id="run-1",
+            job="run-1",
+            bus_name="bus",
+            key="k",
+            bucket="results",
+            region="us-west-2",
         )
         self.watcher = RunWatcher(
-            api=self.api, config=config, batcher=self.reported, stop=self.stop
+            api=self.api,
+            config=config,
+            batcher=self.reported,
+            kept=NothingKept(),
+            stop=self.stop,
         )
 
     def start(self, **lists):

@@ -71,6 +71,7 @@ def relay_deployment(**changes: Any) -> dict[str, Any]:
         job="job-1",
         image="relay:1",
         bus_name="bus",
+        bucket="results",
         region="us-west-2",
         backend=pytorch_job,
         **changes,
@@ -83,6 +84,7 @@ VARIABLES = {
     "STATIONMASTER_RUN_ID": RUN_ID,
     "STATIONMASTER_JOB": "job-1",
     "STATIONMASTER_BUS_NAME": "bus",
+    "STATIONMASTER_ARTIFACTS_BUCKET": "results",
     "AWS_REGION": "us-west-2",
 }
 
@@ -121,7 +123,13 @@ def test_two_relays_are_on_two_nodes_of_which_one_may_be_for_training():
 
 def test_two_relays_have_a_lease_of_their_run_that_nobody_holds_yet():
     relay = render_relay(
-        RUN_ID, job="job-1", image="i", bus_name="bus", region="us-west-2", backend=pytorch_job
+        RUN_ID,
+        job="job-1",
+        image="i",
+        bus_name="bus",
+        bucket="results",
+        region="us-west-2",
+        backend=pytorch_job,
     )
     lease, deployment = by_kind(relay)["Lease"], by_kind(relay)["Deployment"]
 

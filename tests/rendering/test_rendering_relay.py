@@ -8,7 +8,13 @@ from stationmaster.rendering.relay import render_relay, render_relay_rights
 
 def render(run_id):
     return render_relay(
-        run_id, job=run_id, image="relay:1", bus_name="bus", region="us-west-2", backend=pytorch_job
+        run_id,
+        job=run_id,
+        image="relay:1",
+        bus_name="bus",
+        bucket="results",
+        region="us-west-2",
+        backend=pytorch_job,
     )
 
 

@@ -266,7 +266,7 @@ def role_named(resources: dict[str, Resource], prefix: str) -> tuple[str, Resour
     return name, role
 
 
-def test_relay_may_report_its_batches_and_nothing_else(resources: dict[str, Resource]) -> None:
+def test_relay_may_report_and_keep_logs_and_nothing_else(resources: dict[str, Resource]) -> None:
     name, role = role_named(resources, "ClusterRolesRelay")
     (policy,) = [
         each["Properties"]["PolicyDocument"]["Statement"]
@@ -274,7 +274,9 @@ def test_relay_may_report_its_batches_and_nothing_else(resources: dict[str, Reso
         if name in [reference(attached) for attached in each["Properties"]["Roles"]]
     ]
 
-    (statement,) = policy
+    statement, logs, key = policy
+    assert (logs["Action"], key["Action"]) == ("s3:PutObject", "kms:GenerateDataKey")
+    assert "/runs/*/logs/*.log" in text_of(logs["Resource"])
     assert statement["Action"] == "events:PutEvents"
     assert "Bus" in text_of(statement["Resource"])
     assert statement["Condition"]["StringEquals"] == {

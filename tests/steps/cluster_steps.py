@@ -359,6 +359,7 @@ def relay(account: Account, backend: JobBackend = pytorch_job) -> list[dict[str,
         job=account.run_id,
         image="image",
         bus_name="events",
+        bucket="results",
         region="us-west-2",
         backend=backend,
     )

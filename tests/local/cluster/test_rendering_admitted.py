@@ -76,7 +76,13 @@ def of_run(recipe: str, **overrides: Any) -> list[dict[str, Any]]:
     request = make_request(recipe=recipe, overrides=overrides)
     spec = job_spec(request, first_assignment(RUN_ID, request), run_id=RUN_ID, image="training:1")
     relay = render_relay(
-        RUN_ID, job=RUN_ID, image="relay:1", bus_name="bus", region="us-west-2", backend=pytorch_job
+        RUN_ID,
+        job=RUN_ID,
+        image="relay:1",
+        bus_name="bus",
+        bucket="results",
+        region="us-west-2",
+        backend=pytorch_job,
     )
     return [render_pytorch_job(spec), *relay, *render_etcd(RUN_ID, job=RUN_ID)]
 

@@ -1,0 +1,83 @@
+"""Logs of pods that are gone are in the bucket, from the relay that reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from relay import kept_logs
+from relay.kept_logs import KeptLogs
+from relay.lines import LogLine
+from relay.saving.bucket import NotSaved
+
+STAMP = "2026-11-20T18:00:0{}.000000000Z"
+
+
+class Store(dict[str, bytes]):
+    """The bucket; it may be away."""
+
+    is_away = False
+
+    def put(self, path: str, data: bytes, *, digest: bytes) -> str:
+        if self.is_away:
+            raise NotSaved("the bucket is away")
+        self[path] = data
+        return ""
+
+
+def line(text: str, second: int = 0) -> LogLine:
+    return LogLine(stamp=STAMP.format(second), ordinal=0, text=text)
+
+
+def kept_in(directory: Path, store: Store, *, leads: bool = True) -> KeptLogs:
+    kept = KeptLogs(directory, store=store, may_send=lambda: leads)
+    kept.keep("w-0", line("step 1"))
+    kept.keep("w-1", line("other pod"))
+    kept.keep("w-0", line("stopping \udcff", 1))
+    return kept
+
+
+def test_log_of_a_pod_is_in_the_bucket_once_it_has_ended(tmp_path: Path):
+    store = Store()
+    kept = kept_in(tmp_path, store)
+    assert store == {}
+
+    kept.pod_ended("w-0")
+
+    lines = [b"2026-11-20T18:00:00.000000000Z step 1", b"2026-11-20T18:00:01.000000000Z stopping ?"]
+    assert store == {"logs/w-0.log": b"\n".join(lines) + b"\n"}
+
+
+def test_log_waits_for_a_bucket_that_is_away(tmp_path: Path):
+    store = Store()
+    kept = kept_in(tmp_path, store)
+    store.is_away = True
+    kept.pod_ended("w-0")
+    store.is_away = False
+
+    kept.send()
+
+    assert list(store) == ["logs/w-0.log"]
+
+
+def test_relay_that_stands_by_sends_no_log(tmp_path: Path):
+    store = Store()
+
+    kept_in(tmp_path, store, leads=False).pod_ended("w-0")
+
+    assert store == {}
+
+
+def test_long_log_keeps_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kept_logs, "MAX_KEPT_BYTES", 1000)
+    store = Store()
+    kept = KeptLogs(tmp_path, store=store, may_send=lambda: True)
+    for number in range(100):
+        kept.keep("w-0", line(f"line {number}"))
+
+    kept.pod_ended("w-0")
+
+    text = store["logs/w-0.log"]
+    assert 500 <= len(text) <= 1100
+    assert text.endswith(b"line 99\n")
