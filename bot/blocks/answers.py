@@ -250,7 +250,7 @@ def _run_line(view: RunView, *, now: datetime) -> str:
     parts.append(f"{md.duration(now - run.requested_at)} ago")
     parts.append(f"by {md.user(run.request.user_id)}")
     details = f" {md.DOT} ".join(parts)
-    return f"{words.EMOJI[run.phase]} {md.code(run.run_id, 120)}\n{details}"
+    return f"{words.emoji(run)} {md.code(run.run_id, 120)}\n{details}"
 
 
 def run_logs(run: Run, tails: Sequence[LogTail], *, now: datetime) -> Content:

@@ -62,7 +62,7 @@ def run_card(view: RunView, *, now: datetime, moved_from: tuple[str, str] | None
     """
     run = view.run
     blocks = [
-        header(f"{words.EMOJI[run.phase]} {run.request.recipe}: {words.status(run)}"),
+        header(f"{words.emoji(run)} {run.request.recipe}: {words.status(run)}"),
         context(_identity(view)),
         section("\n".join(_checklist(view))),
     ]
@@ -168,7 +168,7 @@ def _headline(run: Run) -> str:
     text = f"{md.escape(run.request.recipe, 80)}: {words.status(run)}"
     if run.progress is not None:
         text += ", ".join(["", words.step(run.progress), *words.reported_loss(run.progress)])
-    if run.phase is RunPhase.FAILED and run.reason:
+    if outcome_of(run) is RunPhase.FAILED and run.reason:
         text += f", {md.escape(run.reason, 200)}"
     return text
 
@@ -398,7 +398,8 @@ def _buttons(view: RunView) -> list[Block]:
     stays = view.cluster is not None and view.cluster.is_kept
     what = "its cluster stays" if stays else "everything it created is deleted"
     value = RunButton(run_id=run.run_id).model_dump_json()
-    if not run.phase.is_terminal and not run.is_stopping and run.phase is not RunPhase.SAVING:
+    may_stop = run.phase is not RunPhase.SAVING or run.has_unpushed_model
+    if may_stop and not run.phase.is_terminal and not run.is_stopping:
         stop = button("Stop", action_id=ActionId.STOP_RUN, value=value)
         elements.append(
             dangerous(

@@ -9,6 +9,7 @@ from typing import Final
 from bot.blocks import mrkdwn as md
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.resources import ResourceStatus
+from stationmaster.domain.reactions.ending import outcome_of
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import (
     DataStaged,
@@ -59,11 +60,23 @@ def cost(view: RunView, *, now: datetime) -> str:
 
 
 def status(run: Run) -> str:
-    """The run's status in a few words; a stop that was asked for shows before it has happened."""
-    is_over = run.phase.is_terminal or run.phase is RunPhase.SAVING
-    if run.is_stopping and not is_over:
+    """The run's status in a few words; a stop that was asked for shows before it has happened.
+
+    How a run has ended comes before the saving of its results.
+    """
+    if run.phase is RunPhase.SAVING:
+        ended = outcome_of(run)
+        so_far = "" if ended is RunPhase.SUCCEEDED else f"{STATUS[ended]}, "
+        return f"{so_far}{STATUS[run.phase]}"
+    if run.is_stopping and not run.phase.is_terminal:
         return "stopping"
     return STATUS[run.phase]
+
+
+def emoji(run: Run) -> str:
+    """Of the status: a run that has failed has failed also while its results are saved."""
+    ended = outcome_of(run)
+    return EMOJI[run.phase if ended is RunPhase.SUCCEEDED else ended]
 
 
 _STAGED: Final[dict[StagingWork, str]] = {

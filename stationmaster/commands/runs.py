@@ -37,6 +37,7 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.offer import offer_warnings
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.requirements import check_data
+from stationmaster.domain.reactions.ending import outcome_of
 from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.run.aggregate import Run, new_run_id, start_run
 from stationmaster.domain.run.events import (
@@ -376,6 +377,8 @@ def _nothing() -> None:
 def stop_run(services: Services, run_id: RunId | None, *, channel_id: str, user_id: str) -> Run:
     """Ask a run to stop; its workflow then ends and tears everything down.
 
+    Of a run whose results are saved, it ends the push of its model to the hub.
+
     Args:
         run_id: None means the person's own run of the channel that has not ended, if it is the
             only one.
@@ -389,8 +392,8 @@ def stop_run(services: Services, run_id: RunId | None, *, channel_id: str, user_
         run = _find(services, run_id, channel_id=channel_id)
     if run.phase.is_terminal:
         raise NotPossibleNow(f"run {run.run_id} has ended already: {run.phase.value}")
-    if run.phase is RunPhase.SAVING:
-        raise NotPossibleNow(f"run {run.run_id} trains no more: its results are being saved")
+    if run.phase is RunPhase.SAVING and not run.has_unpushed_model:
+        raise NotPossibleNow(_why_too_late(run))
     stop = StopRequested(
         event_id=run_event_id(run.run_id, "stop"),
         run_id=run.run_id,
@@ -401,6 +404,18 @@ def stop_run(services: Services, run_id: RunId | None, *, channel_id: str, user_
     # A workflow that waits for its job is woken; one that is busy asks before its next step.
     settle_wait(services, run.run_id, decide(run, stop, POLICY))
     return run
+
+
+def _why_too_late(run: Run) -> str:
+    """What a person hears who stops a run whose results are being saved."""
+    ended = {
+        RunPhase.FAILED: f"has failed ({run.reason})",
+        RunPhase.STOPPED: f"is {run.reason}",
+    }.get(outcome_of(run), "has trained to its end")
+    return (
+        f"run {run.run_id} {ended}: its training processes have been ended, and its results are "
+        "being saved; its nodes are free once they are"
+    )
 
 
 def save_again(services: Services, run_id: RunId, *, channel_id: str, user_id: str) -> Run:

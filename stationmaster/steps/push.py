@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import pushing_name
-from stationmaster.domain.reactions.ending import outcome_of
+from stationmaster.domain.reactions.ending import outcome_of, stop_reason
 from stationmaster.domain.results import PushedLine
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import (
@@ -70,6 +70,8 @@ def _look(services: Services, run: Run) -> ResultsPushed | ResultsNotPushed | No
     """How the push has ended; None while it has not."""
     if outcome_of(run) is not RunPhase.SUCCEEDED:
         return _not_pushed(services, run, "the run did not succeed, so it has no trained model")
+    if run.is_stopping:
+        return _not_pushed(services, run, stop_reason(run))
     if run.export is not None and run.export.reason:
         return _not_pushed(services, run, f"no model was made: {run.export.reason}")
     if services.control_plane(cluster_of(run)) is None:

@@ -1068,3 +1068,19 @@ def test_thread_of_a_range_says_how_many_nodes_it_got_and_why():
 
     assert "it goes on with 6 nodes: no capacity" in told
     assert "it has 6 nodes of 2:8" in told
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"reason": "pod w-0 failed: KeyError"}, ("\u274c", "failed, saving results", "KeyError")),
+        ({"reason": "stopped by U7", "stop_requested_by": "U7"}, ("\U0001f6d1", "stopped, saving")),
+        ({}, ("\U0001f4be", ": saving results")),
+    ],
+)
+def test_card_of_a_run_that_is_saved_says_first_how_it_ended(values, words):
+    card = run_card(in_phase(ev.RunPhase.SAVING, **values), now=NOW)
+
+    header = card.blocks[0]["text"]["text"]
+    assert all(word in f"{header} {card.text}" for word in words)
+    assert "stop_run" not in seen(card)

@@ -310,6 +310,17 @@ def test_stop_button_of_an_ended_run_is_explained(person, story, services, slack
     assert services.runs.load(story.run_id).stop_requested_by is None
 
 
+def test_stop_of_a_run_that_is_saved_says_what_has_ended_already(person, story, services):
+    story.begin()
+    story.phases(ev.RunPhase.SUBMITTING, ev.RunPhase.RUNNING)
+    story.phases(ev.RunPhase.SAVING, reason="pod w-0 failed: KeyError")
+
+    said = seen(person.type(f"stop {story.run_id}"))
+
+    assert "has failed (pod w-0 failed: KeyError): its training processes have been ended" in said
+    assert services.runs.load(story.run_id).stop_requested_by is None
+
+
 def test_button_from_another_channel_does_nothing(person, story, services, slack):
     story.begin()
 
