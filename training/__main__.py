@@ -14,10 +14,10 @@ the training operator sets:
                                           agents wait 15 minutes for each other and for the first
                                           worker; a dead agent is noticed after 9 s, not 15 s
 
-torchrun starts failed workers again, up to its --max-restarts, except where that would not help (a
-wrong key, damaged data, a full disk): then worker and agent end at once. An agent that dies, or
-that loses the agent on which the rendezvous lives, exits, and its pod's restart policy starts it
-again.
+torchrun starts failed workers again, up to its --max-restarts, except where that would not help (an
+exception, a wrong key, damaged data, a full disk): then worker and agent end at once. An agent that
+dies, or that loses the agent on which the rendezvous lives, exits, and its pod's restart policy
+starts it again.
 
 Wiring and exit codes only. Standard output carries progress lines and nothing else; everything for
 people goes to standard error.
@@ -29,6 +29,7 @@ import gc
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
@@ -41,6 +42,7 @@ from stationmaster.domain.errors import (
 )
 from stationmaster.domain.progress_lines import FailedLine
 from stationmaster.domain.results import METRICS_FILE
+from stationmaster.domain.run.failure_lines import says_passing
 from training.build import build_trainer, prepare_data
 from training.config import TrainerConfig, parse_config
 from training.elastic import (
@@ -94,20 +96,28 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         failure = BadCommand("the command line is not understood; see the pod's log")
     except Exception as error:
         if not is_disk_full(error):
-            # The boundary of the process: reported to whoever follows the run, then shown in full.
-            progress.emit(
-                FailedLine(
-                    error=type(error).__name__,
-                    reason=str(error)[:2000],
-                    restarting=restarts_left(environ) > 0,
-                )
-            )
-            raise
+            return _report(error, progress, environ)
         failure = PermanentError(f"the disk is full ({error}); make space, and start again")
     finally:
         if failure is None:
             progress.close()
     return _give_up(failure, progress, environ)
+
+
+def _report(error: Exception, progress: ProgressWriter, environ: Mapping[str, str]) -> int:
+    """Report what nobody expected, and show it in full: the boundary of the process.
+
+    The same program fails again, so the agent ends too, unless the error names what passes.
+    """
+    restarting = says_passing(str(error)) and restarts_left(environ) > 0
+    traceback.print_exception(error)
+    progress.emit(
+        FailedLine(error=type(error).__name__, reason=str(error)[:2000], restarting=restarting)
+    )
+    progress.close()
+    if not restarting:
+        end_agent(environ)
+    return EXIT_FAILED
 
 
 def _give_up(

@@ -24,7 +24,7 @@ from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.job_kinds import JobKind
-from stationmaster.domain.reactions.ending import stop_reason
+from stationmaster.domain.reactions.ending import outcome_of, stop_reason
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
@@ -310,6 +310,9 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
         case ev.JobDisappeared():
             name = md.code(event.job, 80)
             return f"{md.FAILED} job {name} was deleted from the cluster before it had ended"
+        case ev.JobRestarted():
+            what = f"the job was started again (restart {event.number})"
+            return f"{md.WARNING} {what}: {md.escape(event.reason, 400)}"
         case ev.DataStaged(work="linking"):
             why = md.escape(run.request.link_reason, 300)
             return f"{md.DONE} {words.staged(event)}. Linked because {why}"
@@ -361,6 +364,8 @@ def _phase(event: ev.PhaseChanged, run: Run) -> str:
         return f"{words.EMOJI[event.phase]} *run {words.STATUS[event.phase]}*{reason}"
     if event.phase is RunPhase.RUNNING and (recovered := recovery_line(event, run)):
         return recovered
+    if event.phase is RunPhase.SAVING and outcome_of(run) is RunPhase.FAILED:
+        return f"{md.FAILED} *training failed*{reason}; its results are being saved"
     mark = md.WARNING if event.phase is RunPhase.RECOVERING else "\u25b8"
     return f"{mark} *{words.STATUS[event.phase]}*{reason}"
 

@@ -102,6 +102,15 @@ class JobSpec:
         return self.recipe.training.rendezvous
 
     @property
+    def recovers_inside(self) -> bool:
+        """Whether its pods and processes are started again inside the job.
+
+        Only the product's own trainer says why it ends; of everything else the job is made anew
+        where the cause passes (`domain/reactions/restarts.py`).
+        """
+        return self.check is None and not self.program
+
+    @property
     def stop_deadline_s(self) -> int:
         """After SIGTERM the trainer has this long to save; torchrun and the kubelet wait longer."""
         # On fewer nodes a step takes longer.

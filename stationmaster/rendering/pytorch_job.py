@@ -63,7 +63,7 @@ def render_pytorch_job(spec: JobSpec) -> KubernetesObject:
             "runPolicy": {
                 # Finished pods hold no resources, and their logs stay readable.
                 "cleanPodPolicy": "None",
-                "backoffLimit": 1 if spec.check else GANG_RESTARTS_TO_FAIL * spec.nodes,
+                "backoffLimit": GANG_RESTARTS_TO_FAIL * spec.nodes if spec.recovers_inside else 1,
                 "suspend": bool(spec.options.queue),
                 **({"activeDeadlineSeconds": spec.check.deadline_s} if spec.check else {}),
             },
@@ -71,7 +71,7 @@ def render_pytorch_job(spec: JobSpec) -> KubernetesObject:
             "pytorchReplicaSpecs": {
                 role: {
                     "replicas": replicas,
-                    "restartPolicy": "Never" if spec.check else "OnFailure",
+                    "restartPolicy": "OnFailure" if spec.recovers_inside else "Never",
                     "template": _template(spec),
                 }
                 for role, replicas in _replicas(spec).items()
@@ -154,7 +154,7 @@ def _elastic_policy(spec: JobSpec) -> KubernetesObject:
         "rdzvConf": [{"key": key, "value": value} for key, value in rendezvous_conf(spec).items()],
         "minReplicas": spec.least_nodes,
         "maxReplicas": spec.nodes,
-        "maxRestarts": 0 if spec.check else MAX_WORKER_RESTARTS,
+        "maxRestarts": MAX_WORKER_RESTARTS if spec.recovers_inside else 0,
     }
     return {"elasticPolicy": policy}
 

@@ -48,11 +48,6 @@ LABEL_STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
 PORT: Final = 29500
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
-# A pod that fails ends its Job, and JobSet starts the whole gang again: pods with new names, on
-# nodes that have the image, so nothing of the old gang is joined. With a static rendezvous, workers
-# are not restarted inside of living pods, so JobSet restarts as often as both together would on a
-# PyTorchJob: three restarts of workers in each of three lives of the pods, and two new lives.
-GANG_LIVES: Final = 3
 # Trainer counts the Jobs of a JobSet; the only one is ready when all of its pods run.
 _CONDITIONS: Final[Mapping[str, ConditionName]] = {
     "Suspended": "Suspended",
@@ -177,20 +172,13 @@ def _runtime(spec: JobSpec) -> KubernetesObject:
             "mlPolicy": {"numNodes": spec.nodes, "torch": {}},
             "template": {
                 "spec": {
-                    "failurePolicy": {"maxRestarts": _gang_restarts(spec)},
+                    # A pod that fails ends the job; the product makes it anew where that helps.
+                    "failurePolicy": {"maxRestarts": 0},
                     "replicatedJobs": [node],
                 }
             },
         },
     }
-
-
-def _gang_restarts(spec: JobSpec) -> int:
-    if spec.check:
-        return 0
-    if spec.rendezvous == "etcd":
-        return GANG_LIVES - 1  # torchrun restarts workers inside of living pods
-    return GANG_LIVES * (MAX_WORKER_RESTARTS + 1) - 1
 
 
 def _template(spec: JobSpec) -> KubernetesObject:
@@ -212,7 +200,7 @@ def _variables(spec: JobSpec) -> list[KubernetesObject]:
             "PET_RDZV_BACKEND": "etcd-v2",
             "PET_RDZV_ENDPOINT": f"{etcd_name(spec.job)}:{ETCD_PORT}",
             "PET_RDZV_ID": spec.rendezvous_id,
-            "PET_MAX_RESTARTS": str(0 if spec.check else MAX_WORKER_RESTARTS),
+            "PET_MAX_RESTARTS": str(MAX_WORKER_RESTARTS if spec.recovers_inside else 0),
         }
         return as_variables(values)
     # For trainers that torchrun does not start: as the Training Operator names them.

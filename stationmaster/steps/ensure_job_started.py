@@ -31,11 +31,12 @@ def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
     The operator calls a job running when one of its workers does, which is too early for a gang.
     Without a relay nothing would be heard of it. A job that Kueue has not admitted is ready as well
     once a relay runs: phase queued begins, and the relay reports when it is admitted. That may take
-    weeks, and a workflow has too few steps to look at it so long.
+    weeks, and a workflow has too few steps to look at it so long. What is not the product's trainer
+    and has failed by then is ready too: the relay reads why, and the cause decides what follows.
 
     Raises:
         JobNotStarted: a pod cannot start at all, or not all run in time; has the cluster's words.
-        TrainingFailed: the job has failed already.
+        TrainingFailed: the job of the product's trainer has failed already.
         RunStopped: someone asked to stop.
     """
     run = services.runs.load(run_id)
@@ -46,11 +47,11 @@ def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
         raise JobNotStarted(f"{gateway.backend.KIND} {run.job} is not in the cluster any more")
     pods = gateway.pods(labels={LABEL_RUN_ID: run_id, LABEL_ROLE: "training"})
     failed = job.condition("Failed")
-    if failed is not None:
+    if failed is not None and run.request.uses_own_trainer:
         raise TrainingFailed(why_failed(gateway, run, failed.message, pods))
     if job.suspended and run.request.job_options.queue:
         return _wait_in_queue(services, gateway, run, job)
-    if job.condition("Succeeded") is None:
+    if job.condition("Succeeded") is None and failed is None:
         _raise_if_hopeless(pods)
         up = sum(pod.phase in _UP for pod in pods)
         if up < max(run.placement.nodes, len(pods)) and not _trains_with_fewer(run, up):

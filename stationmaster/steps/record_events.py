@@ -36,6 +36,7 @@ from stationmaster.steps.push import give_up_push
 from stationmaster.steps.recording import change_phases
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_run import cluster_to_leave
+from stationmaster.steps.restarting import restart_job
 from stationmaster.waiting import settle_wait
 
 # What one event may raise, and a further delivery of it as well: the others of its batch are
@@ -70,6 +71,7 @@ def record_batch(services: Services, batch: RelayBatch) -> list[tuple[RunEvent, 
         lost = _lost_capacity(services, run)
         reactions += decide(run, CapacityLost(lost), POLICY) if lost is not None else ()
     settle_wait(services, run.run_id, reactions)
+    restart_job(services, run, reactions)
     back_up(services, run, reactions)  # last: it may take as long as the cluster needs to answer
     return refused
 

@@ -28,6 +28,7 @@ from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.holding import holders
 from stationmaster.steps.recording import check_time
 from stationmaster.steps.removing import (
+    forget_lost,
     jobs_of,
     remove_attendants,
     remove_jobs,
@@ -77,7 +78,7 @@ def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -
     watching = remove_attendants(gateway, runs=runs, jobs=jobs) if not working else []
     if not unsaved:
         # What is not saved may still be written on a node that only seems to be gone.
-        _forget_lost(gateway, [*working, *watching])
+        forget_lost(gateway, [*working, *watching])
     if working or watching:
         return _names([*working, *watching])
     if unsaved:
@@ -88,17 +89,6 @@ def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -
     if gateway.exists("v1", "PersistentVolume", name=name):
         return [f"volume {name}"]
     return []
-
-
-def _forget_lost(gateway: KubernetesGateway, pods: Sequence[PodView]) -> None:
-    """Force the deletion of pods that nobody can end any more: their node is gone."""
-    ending = [pod for pod in pods if pod.ending and pod.node]
-    if not ending:
-        return
-    alive = {node.name for node in gateway.nodes() if node.ready}
-    for pod in ending:
-        if pod.node not in alive:
-            gateway.forget_pod(pod.name)
 
 
 def _remove_saver(gateway: KubernetesGateway, run_id: RunId) -> list[PodView]:

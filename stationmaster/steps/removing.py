@@ -75,6 +75,17 @@ def remove_attendants(
     return [*_pods(gateway, runs, "relay"), *_pods(gateway, runs, "rendezvous")]
 
 
+def forget_lost(gateway: KubernetesGateway, pods: Sequence[PodView]) -> None:
+    """Force the deletion of pods that nobody can end any more: their node is gone."""
+    ending = [pod for pod in pods if pod.ending and pod.node]
+    if not ending:
+        return
+    alive = {node.name for node in gateway.nodes() if node.ready}
+    for pod in ending:
+        if pod.node not in alive:
+            gateway.forget_pod(pod.name)
+
+
 def _pods(gateway: KubernetesGateway, runs: Sequence[RunId], role: str) -> list[PodView]:
     return [
         pod

@@ -6,6 +6,7 @@ The Job runs on the system nodes: training nodes may be gone already.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from stationmaster.domain.errors import PermanentError, SavingFailed, StepTimedOut
 from stationmaster.domain.ids import ClusterId, RunId
@@ -29,6 +30,9 @@ from stationmaster.steps.exporting import export_model
 from stationmaster.steps.failing import has_run, why_saver_failed
 from stationmaster.steps.recording import change_phases, check_time, cluster_of
 from stationmaster.steps.result_facts import result_facts
+
+# A PyTorchJob with a master succeeds with it; its other pods may be at their last steps.
+LAST_STEPS_S: Final = 120.0
 
 
 def save_results(
@@ -101,20 +105,24 @@ def _record_loss(services: Services, run: Run) -> None:
 
 
 def _training_is_over(services: Services, gateway: KubernetesGateway, run: Run) -> bool:
-    """Whether nothing writes what is about to be saved; a job that has not ended is deleted.
+    """Whether nothing writes what is about to be saved.
 
-    So is what is left of a job whose deletion was interrupted between its parts.
+    A job is deleted unless it has succeeded, or all of its pods have ended: the pods of a failed
+    one may be started again. So is what is left of a job whose deletion was interrupted between its
+    parts, and one that succeeded with its first pod while others work on.
 
-    A pod that waits for its next start, of a job that has failed, writes nothing. One whose node is
-    lost never ends, and is waited for no longer than at a teardown.
+    A pod whose node is lost never ends, and is waited for no longer than at a teardown.
     """
     job = gateway.job(run.job)
-    if job is None or not (job.condition("Succeeded") or job.condition("Failed")):
-        gateway.delete_job(run.job)
     pods = gateway.pods(labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
-    if all(pod.phase in ("Succeeded", "Failed") or pod.waiting_reason for pod in pods):
+    is_quiet = all(pod.phase in ("Succeeded", "Failed") for pod in pods)
+    has_ended = job is not None and (job.condition("Succeeded") or job.condition("Failed"))
+    if is_quiet and has_ended:
         return True
-    return _waited_long(services, run)
+    trains_on = job is not None and job.condition("Succeeded") is not None
+    if not trains_on or _waited_s(services, run) > LAST_STEPS_S:
+        gateway.delete_job(run.job)
+    return is_quiet or _waited_long(services, run)
 
 
 def _backups_are_over(services: Services, gateway: KubernetesGateway, run: Run) -> bool:
@@ -125,8 +133,11 @@ def _backups_are_over(services: Services, gateway: KubernetesGateway, run: Run) 
 
 
 def _waited_long(services: Services, run: Run) -> bool:
-    waited_s = (services.now() - (run.saving_since or services.now())).total_seconds()
-    return waited_s > services.settings.release_job_timeout_s
+    return _waited_s(services, run) > services.settings.release_job_timeout_s
+
+
+def _waited_s(services: Services, run: Run) -> float:
+    return (services.now() - (run.saving_since or services.now())).total_seconds()
 
 
 def _start(services: Services, gateway: KubernetesGateway, run: Run) -> None:

@@ -108,7 +108,7 @@ def test_step_that_was_under_way_at_the_loss_is_no_recovery_and_a_later_one_is()
 
 
 def test_step_after_the_pod_runs_again_is_a_recovery_at_once():
-    history = running().pod("w-1", "Running", 10, exit_code=9, reason="Error").step(2, 11)
+    history = running().pod("w-1", "Running", 10, exit_code=137, reason="Error").step(2, 11)
     assert history.run.phase is RunPhase.RECOVERING
 
     history.pod("w-1", "Running", 12, restarts=1).step(3, 13)

@@ -209,7 +209,7 @@ def test_news_of_a_job_whose_results_are_being_saved_end_a_wait_as_saving_does()
         event(ev.WorkersRestarting, pod="w-0", reason="worker group failed"),
         condition("Restarting"),
         event(ev.PodChanged, pod="w-0", phase="Running", exit_code=137),
-        event(ev.ProcessFailed, pod="w-0", process="process 0 exited with code 1"),
+        event(ev.ProcessFailed, pod="w-0", process="process 0 was killed by SIGKILL"),
         event(ev.NodeLost, node="n-0", reason="NotReady"),
     ],
 )
@@ -218,7 +218,7 @@ def test_setback_while_running_is_a_recovery(cause):
         "workers.restarting": "worker group failed",
         "job.condition_changed": "m",
         "pod.changed": "pod w-0 exited with code 137",
-        "process.failed": "pod w-0 failed: process 0 exited with code 1",
+        "process.failed": "pod w-0 failed: process 0 was killed by SIGKILL",
         "node.lost": "node n-0 is lost: NotReady",
     }
     run = apply(make_run(), cause)
@@ -335,8 +335,6 @@ SAID = event(ev.TrainingReportedFailure, reason="the loss is nan")
         ([STOP], EndWait(RunStopped, "stopped by U7")),
         ([condition("Succeeded")], EndWait()),
         ([SAID], EndWait(TrainingFailed, "the loss is nan")),
-        ([condition("Failed", "it failed")], EndWait(TrainingFailed, "it failed")),
-        ([condition("Failed", "")], EndWait(TrainingFailed, "the job failed")),
         (
             [GONE],
             EndWait(
@@ -369,9 +367,9 @@ def test_failed_job_is_explained_by_its_first_cause():
     killed = event(ev.PodChanged, pod="w-0", phase="Running", exit_code=137, reason="OOMKilled")
     run = make_run(RunPhase.RUNNING, killed, condition("Failed", "it failed"))
 
-    (end,) = decide(run, WaitOpen(START), POLICY)
+    (restart,) = decide(run, WaitOpen(START), POLICY)
 
-    assert end.sentence == "pod w-0 exited with code 137 (OOMKilled); it failed"
+    assert restart.why == "pod w-0 exited with code 137 (OOMKilled); it failed"
 
 
 def test_restart_after_a_stop_request_is_still_a_recovery():

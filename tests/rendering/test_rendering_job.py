@@ -504,6 +504,18 @@ def test_command_of_ones_own_replaces_the_trainer_and_nothing_is_expanded_in_it(
     assert container(job)["image"] == "ours:1"
 
 
+def test_nothing_starts_a_command_of_ones_own_again():
+    job = render_pytorch_job(of_own_code())
+    own = render_pytorch_job(of_own_code(program=()))
+
+    (replica,) = job["spec"]["pytorchReplicaSpecs"].values()
+    assert (replica["restartPolicy"], job["spec"]["elasticPolicy"]["maxRestarts"]) == ("Never", 0)
+    (replica,) = own["spec"]["pytorchReplicaSpecs"].values()
+    assert (replica["restartPolicy"], own["spec"]["elasticPolicy"]["maxRestarts"]) == (
+        *("OnFailure", 3),
+    )
+
+
 @pytest.mark.parametrize(
     ("overrides", "data_root", "told"),
     [

@@ -119,18 +119,12 @@ def test_queue_suspends_the_job_and_labels_nothing_else() -> None:
     assert "kueue" not in str(runtime)
 
 
-@pytest.mark.parametrize(
-    ("rendezvous", "restarts"),
-    [("c10d", 3 * (MAX_WORKER_RESTARTS + 1) - 1), ("static", 11), ("etcd", 2)],
-)
-def test_gang_is_started_again_as_often_as_workers_and_pods_would_be(
-    rendezvous: str, restarts: int
-) -> None:
-    runtime, _ = train_job.render(spec(overrides={"rendezvous": rendezvous}))
+def test_pod_that_fails_ends_the_job() -> None:
+    runtime, _ = train_job.render(spec())
 
     (node,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     policy = runtime["spec"]["template"]["spec"]["failurePolicy"]
-    assert policy == {"maxRestarts": restarts}
+    assert policy == {"maxRestarts": 0}
     assert node["template"]["spec"]["backoffLimit"] == 0
     assert pod_of(runtime)["spec"]["restartPolicy"] == "Never"
 

@@ -36,6 +36,13 @@ from stationmaster.domain.reactions.ending import (
     why_saving,
 )
 from stationmaster.domain.reactions.queueing import JobSuspended, after_condition, queued_by_kueue
+from stationmaster.domain.reactions.restarts import (
+    Nature,
+    RestartJob,
+    after_failures,
+    nature_of,
+    why_failed,
+)
 from stationmaster.domain.reactions.workflow import (
     GRACE,
     EndWait,
@@ -51,7 +58,6 @@ from stationmaster.domain.reactions.workflow import (
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunEvent, RunPhase
-from stationmaster.domain.run.failures import first_cause
 from stationmaster.domain.run.setbacks import Setback, has_recovered, how_recovered, why_set_back
 from stationmaster.domain.run.stall import why_stalled
 
@@ -201,6 +207,7 @@ Reaction = (
     | LeaveUnsaved
     | StartBackup
     | LookAtBackup
+    | RestartJob
 )
 Reactions = tuple[Reaction, ...]
 
@@ -227,7 +234,7 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
         case WorkflowEnds(at=now, caught=caught):
             return conclusion(run, caught, now)
         case WorkflowFailed(sentence):
-            return crashed(run, sentence, _why_failed(run))
+            return crashed(run, sentence, why_failed(run))
         case WorkflowFound() if run.phase is RunPhase.SAVING:
             return repair_saving(run, seen)
         case WorkflowFound():
@@ -242,7 +249,8 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
         case ev.StopRequested() | ev.JobDisappeared() | ev.TrainingReportedFailure():
             return _end_of_job(run)
         case ev.JobConditionChanged():
-            return after_condition(run, seen) + _setback(run, seen) + _end_of_job(run)
+            moved = after_condition(run, seen) or _runs_again(run, seen) or _setback(run, seen)
+            return moved + _end_of_job(run)
         case ev.NodeLost():
             return _setback(run, seen) + _ask_capacity(run, policy)
         case ev.PodChanged() | ev.ProcessFailed() | ev.WorkersRestarting():
@@ -291,6 +299,7 @@ _NewsOnly = (
     | ev.DataStaged
     | ev.DataUnlinked
     | ev.JobSubmitted
+    | ev.JobRestarted
     | ev.ClusterWarning
     | ev.TrainingStarted
     | ev.TrainingEvaluated
@@ -335,36 +344,27 @@ def _end_of_work(run: Run) -> Reactions:
 
 def _end_of_wait(run: Run, now: datetime, policy: Policy) -> Reactions:
     """The end of a wait whose job has ended, or cannot end well any more; nothing while it may."""
-    ended = _end_of_job(run)
+    ended = _end_of_job(run, now)
     if ended:
         return ended
     stalled = why_stalled(run, now, restart_limit=policy.restart_limit)
     return (EndWait(TrainingFailed, stalled),) if stalled is not None else ()
 
 
-def _end_of_job(run: Run) -> Reactions:
-    """The end of a wait for a job that has ended; how the run ends is settled once it is saved."""
+def _end_of_job(run: Run, now: datetime | None = None) -> Reactions:
+    """The end of a wait for a job that has ended; how the run ends is settled once it is saved.
+
+    A job whose cause passes is made anew instead.
+    """
     if run.phase is RunPhase.SAVING:
         return (EndWait(RunStopped, why_saving(run)),)
     if run.stop_requested_by is not None:
         return (EndWait(RunStopped, stop_reason(run)),)
     if run.job_condition == "Succeeded":
         return (EndWait(),)
-    why = _why_failed(run)
-    return (EndWait(TrainingFailed, why),) if why else ()
-
-
-def _why_failed(run: Run) -> str:
-    """The trainer's own words before the failure that explains the others; "" for no failure."""
-    if run.trainer_failure:
-        return run.trainer_failure
-    if run.job_condition == "Failed":
-        cause = first_cause(run.failures)
-        said = run.job_message or "the job failed"
-        return said if cause is None else f"{cause.sentence}; {said}"
-    if run.job_disappeared:
-        return f"{run.job_kind} {run.job} was deleted from the cluster before it had ended"
-    return ""
+    if run.trainer_failure or run.job_disappeared:
+        return (EndWait(TrainingFailed, why_failed(run)),)
+    return after_failures(run, now)
 
 
 def _watched(run: Run, heard: RelayHeard, policy: Policy) -> Reactions:
@@ -393,9 +393,18 @@ def _torn_down(run: Run, why: str) -> Reactions:
 
 
 def _setback(run: Run, event: Setback) -> Reactions:
-    """Training cannot continue as it was: it recovers."""
-    reason = why_set_back(run, event) if run.phase is RunPhase.RUNNING else None
+    """Training cannot continue as it was: it recovers, unless its program failed."""
+    if run.phase is not RunPhase.RUNNING or nature_of(run) is Nature.PROGRAM:
+        return ()
+    reason = why_set_back(run, event)
     return (ChangePhase(RunPhase.RECOVERING, reason),) if reason is not None else ()
+
+
+def _runs_again(run: Run, event: ev.JobConditionChanged) -> Reactions:
+    """A job that was made anew runs; not every program reports its steps."""
+    if event.condition != "Running" or run.phase is not RunPhase.RECOVERING or not run.job_restarts:
+        return ()
+    return (ChangePhase(RunPhase.RUNNING, f"it runs again after {run.reason}"),)
 
 
 def _recovery(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> Reactions:

@@ -76,7 +76,11 @@ class Run(State):
     attempts: Annotated[list[Attempt], Bound(8)] = Field(default_factory=list)
     job_condition: str = ""
     job_message: str = ""
+    job_ended_at: datetime | None = None
+    """When the newest condition that ends it turned true."""
     job_disappeared: bool = False
+    job_restarts: int = 0
+    """How often the whole job was made anew."""
     pods: Annotated[dict[str, Pod], Bound(MAX_PODS, deleted_first)] = Field(default_factory=dict)
     lost_nodes: Annotated[dict[str, ev.NodeLost], Bound(40)] = Field(default_factory=dict)
     """By name, until they are ready again or a step shows that training continues without them."""
@@ -104,6 +108,10 @@ class Run(State):
     last_checkpoint_step: int | None = None
     resumed_from_step: int | None = None
     num_restarts: int = 0
+    restarts_without_step: int = 0
+    """How often its workers were restarted since it last trained."""
+    restarts_in_vain: int = 0
+    """How often it was set back since its newest checkpoint."""
     trainer_failure: str = ""
     staging: Staging | None = None
     """How far its data has come; None where nothing was brought."""
@@ -318,6 +326,7 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
         case (
             ev.JobConditionChanged()
             | ev.JobDisappeared()
+            | ev.JobRestarted()
             | ev.PodChanged()
             | ev.ProcessFailed()
             | ev.NodeLost()
@@ -351,6 +360,7 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
 _JobEvent = (
     ev.JobConditionChanged
     | ev.JobDisappeared
+    | ev.JobRestarted
     | ev.PodChanged
     | ev.ProcessFailed
     | ev.NodeLost
@@ -363,8 +373,14 @@ _JobEvent = (
 def _job_changes(run: Run, event: _JobEvent) -> dict[str, object]:
     match event:
         case ev.JobConditionChanged():
-            news = {"job_condition": event.condition, "job_message": event.message}
-            return news | (_set_back(event) if event.condition == "Restarting" else {})
+            ends = event.condition in ("Succeeded", "Failed")
+            return {
+                "job_condition": event.condition,
+                "job_message": event.message,
+                "job_ended_at": event.at if ends else None,
+            } | (_set_back(event) if event.condition == "Restarting" else {})
+        case ev.JobRestarted():
+            return _restarted(run, event)
         case ev.JobDisappeared():
             return {"job_disappeared": True}
         case ev.PodChanged():
@@ -384,7 +400,12 @@ def _job_changes(run: Run, event: _JobEvent) -> dict[str, object]:
             left = [name for name in run.left_nodes if name != event.node]
             return {"lost_nodes": there, "left_nodes": left}
         case ev.WorkersRestarting():
-            return {"num_restarts": run.num_restarts + 1} | _set_back(event)
+            in_vain = run.restarts_in_vain + (run.restarts_without_step > 0)
+            return {
+                "num_restarts": run.num_restarts + 1,
+                "restarts_without_step": run.restarts_without_step + 1,
+                "restarts_in_vain": in_vain,
+            } | _set_back(event)
         case _:
             assert_never(event)
 
@@ -412,7 +433,9 @@ def _training_changes(run: Run, event: _TrainingEvent) -> dict[str, object]:
         case ev.TrainingEvaluated():
             return {"evaluation": event}
         case ev.CheckpointSaved():
-            return {"last_checkpoint_step": max(event.step, run.last_checkpoint_step or 0)}
+            if event.step <= (run.last_checkpoint_step or 0):
+                return {}
+            return {"last_checkpoint_step": event.step, "restarts_in_vain": 0}
         case ev.TrainingResumed():
             return {
                 "resumed_from_step": event.step,
@@ -446,6 +469,23 @@ def _node_lost(run: Run, event: ev.NodeLost) -> dict[str, object]:
     return lost | {"reason": event.sentence}
 
 
+def _restarted(run: Run, event: ev.JobRestarted) -> dict[str, object]:
+    """What was known of the job and its pods was of the one before."""
+    if event.number <= run.job_restarts:
+        return {}
+    anew: dict[str, object] = {
+        "job_condition": "",
+        "job_message": "",
+        "job_ended_at": None,
+        "trainer_failure": "",
+        "pods": {},
+        "failures": [],
+        "job_restarts": event.number,
+        "num_restarts": run.num_restarts + 1,
+    }
+    return anew | _set_back(event)
+
+
 def _set_back(event: _JobEvent) -> dict[str, object]:
     return {"set_back_at": event.at}
 
@@ -462,6 +502,10 @@ def _phase(run: Run, event: ev.PhaseChanged) -> dict[str, object]:
     }
     if event.phase is RunPhase.SAVING:
         changes["saving_since"] = event.at
+    if event.phase is RunPhase.RUNNING:
+        changes["restarts_without_step"] = 0
+    if event.phase is RunPhase.RECOVERING:
+        changes["restarts_in_vain"] = run.restarts_in_vain + 1
     if event.phase.is_terminal:
         changes["ended_at"] = event.at
         changes["attempts"] = ended(run.attempts, at=event.at, why=event.reason)

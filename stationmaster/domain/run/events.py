@@ -275,6 +275,14 @@ class JobDisappeared(_Event):
     job: Name
 
 
+class JobRestarted(_Event):
+    """The whole job was deleted and made anew, for the `number`th time; `reason` is a sentence."""
+
+    type: Literal["job.restarted"] = "job.restarted"
+    number: int
+    reason: str
+
+
 class PodChanged(_Event):
     """A pod of the job changed: its phase, a container's state, its node or its restart count.
 
@@ -504,7 +512,8 @@ RunEvent = Annotated[
     | DataReported
     | DataStaged
     | DataUnlinked
-    | JobSubmitted,
+    | JobSubmitted
+    | JobRestarted,
     Field(discriminator="type"),
 ]
 

@@ -35,7 +35,14 @@ _PEER: Final = re.compile(
     r"another worker of the job is gone|elastic agent is gone|ncclRemoteError"
     r"|Connection (?:reset|closed) by (?:remote )?peer|remote process exited|Broken pipe"
     r"|failed to recv, got 0 bytes|RendezvousConnectionError|RendezvousClosedError"
-    r"|Watchdog caught collective operation timeout"
+    r"|Watchdog caught collective operation timeout|DistNetworkError|Connection was likely closed"
+)
+# What is no fault of the program and may be gone at the next start: faulty hardware, agents or
+# ranks that did not find each other in time, a network or a file system that failed.
+_PASSING: Final = re.compile(
+    r"\bXid\b|uncorrectable ECC|fallen off the bus|GPU is lost|[Hh]ardware error"
+    r"|RendezvousTimeoutError|DistStoreError|waiting for clients|ncclSystemError"
+    r"|Input/output error|Stale file handle|[Tt]ransport endpoint"
 )
 # A part of whatever the patterns above match: looking for parts first takes a tenth of their time,
 # and a trainer may print thousands of lines a second.
@@ -63,6 +70,11 @@ _SAYS_NOTHING: Final = re.compile(
 def says_lost_peer(text: str) -> bool:
     """Whether a sentence of a failure only means that another worker is gone."""
     return _PEER.search(text) is not None
+
+
+def says_passing(text: str) -> bool:
+    """Whether a sentence of a failure names what another start may not meet again."""
+    return _PASSING.search(text) is not None
 
 
 class FailureLines:

@@ -7,6 +7,7 @@ cause is chosen among all of them. Pure; used by `run`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -15,11 +16,19 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.outside import clipped
 from stationmaster.domain.run.events import PodChanged, ProcessFailed
-from stationmaster.domain.run.failure_lines import MAX_LINE
+from stationmaster.domain.run.failure_lines import MAX_LINE, says_passing
 
 # Exit codes that say "another one is gone" or "I was asked to stop": training/elastic.py's
 # EXIT_PEER_LOST, and 128 + SIGTERM.
 FOLLOWING_CODES: Final = frozenset({75, 143})
+# What ends a container from outside: SIGKILL, training/watchdog.py's EXIT_STALLED, and those above.
+_PASSING_CODES: Final = FOLLOWING_CODES | {76, 137}
+# As relay/failures.py words it.
+_PASSING_PROCESS: Final = re.compile(r" killed by SIGKILL| exited with code (?:75|76|137|143)$")
+# How a container itself ends; every other reason is one of its pod, which the cluster ended.
+_CONTAINER_REASONS: Final = frozenset(
+    {"", "Error", "Completed", "ContainerCannotRun", "StartError", "RunContainerError"}
+)
 # torchrun's own end, whatever its workers ended with.
 _UNSPECIFIC_CODE: Final = 1
 _UNSPECIFIC_REASONS: Final = ("", "Error")
@@ -64,6 +73,17 @@ class Failure(BaseModel):
     def explains(self) -> bool:
         """It says more than that a container has ended."""
         return self.rank == 0
+
+    @property
+    def passes(self) -> bool:
+        """It was ended from outside, or by what another start may not meet again."""
+        if self.reason not in _CONTAINER_REASONS:
+            return True
+        if says_passing(self.line) or says_passing(self.evidence):
+            return True
+        if self.process:
+            return _PASSING_PROCESS.search(self.process) is not None
+        return self.exit_code in _PASSING_CODES
 
     @property
     def sentence(self) -> str:

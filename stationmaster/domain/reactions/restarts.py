@@ -1,0 +1,114 @@
+"""Whether what ended badly is started again: by its cause, and by progress. Pure.
+
+The product's own trainer recovers inside its job as far as that goes: torchrun restarts its
+workers, and the kubelet its pods. A command and another framework are started once. Where a job has
+failed and the cause passes, the whole job is made anew. docs/training.md has the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from typing import Final
+
+from stationmaster.domain.errors import TrainingFailed
+from stationmaster.domain.reactions.workflow import EndWait
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.failures import first_cause
+
+MAX_RESTARTS: Final = 3
+"""So many without a new checkpoint, and the next failure ends the run."""
+# How long the end of a job waits for a better explanation than "another worker is gone". One that
+# comes later still ends the run, while the pods of the old job end or the new ones begin.
+SETTLING: Final = timedelta(seconds=10)
+# Kubernetes gives the end of a container in whole seconds.
+_SECOND: Final = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class RestartJob:
+    """The job is deleted with its pods, and made anew for the `number`th time."""
+
+    number: int
+    why: str
+
+
+class Nature(Enum):
+    """What the first failure of a run says about another try."""
+
+    PROGRAM = auto()
+    """The program failed by itself: it would fail again."""
+    PASSING = auto()
+    """It was ended from outside: a lost node, a kill, faulty hardware, a rendezvous that failed."""
+    FOLLOWING = auto()
+    """Only consequences of another failure, which is not known."""
+    UNEXPLAINED = auto()
+    """Nothing is known but that it ended."""
+
+
+def nature_of(run: Run) -> Nature:
+    """What the run's first failure was; a lost node or pod that came before explains it."""
+    cause = first_cause(run.failures)
+    if cause is None:
+        return Nature.PASSING if _lost_since(run) is not None else Nature.UNEXPLAINED
+    pod = run.pods.get(cause.pod)
+    if cause.passes or (pod is not None and pod.node in run.taken_back):
+        return Nature.PASSING
+    lost_at = _lost_since(run)
+    if lost_at is not None and (not cause.explains or lost_at <= cause.at + _SECOND):
+        return Nature.PASSING
+    if cause.explains:
+        return Nature.PROGRAM
+    return Nature.FOLLOWING if cause.follows else Nature.UNEXPLAINED
+
+
+def after_failures(run: Run, now: datetime | None) -> tuple[EndWait | RestartJob, ...]:
+    """What follows from what ended badly; nothing while it recovers by itself, or is not explained.
+
+    `now` is None for an event: only what is clear already follows from it.
+    """
+    if run.phase not in (RunPhase.RUNNING, RunPhase.RECOVERING):
+        return ()
+    nature, why = nature_of(run), why_failed(run)
+    if nature is Nature.PROGRAM:
+        return (EndWait(TrainingFailed, why),)
+    if run.restarts_in_vain > MAX_RESTARTS:
+        without = f"{MAX_RESTARTS} restarts brought no new checkpoint"
+        return (EndWait(TrainingFailed, f"{why or run.reason}; {without}"),)
+    if run.job_condition != "Failed":
+        return ()
+    if nature is not Nature.PASSING:
+        has_settled = now is not None and now >= (run.job_ended_at or now) + SETTLING
+        if not has_settled:
+            return ()
+        if nature is Nature.UNEXPLAINED:
+            return (EndWait(TrainingFailed, why),)
+    return (RestartJob(run.job_restarts + 1, why),)
+
+
+def why_failed(run: Run) -> str:
+    """The trainer's own words before the failure that explains the others; "" for no failure."""
+    if run.trainer_failure:
+        return run.trainer_failure
+    cause = first_cause(run.failures)
+    if run.job_condition == "Failed":
+        said = run.job_message or "the job failed"
+        return said if cause is None else f"{cause.sentence}; {said}"
+    if cause is not None and nature_of(run) is Nature.PROGRAM:
+        return cause.sentence
+    if run.job_disappeared:
+        return f"{run.job_kind} {run.job} was deleted from the cluster before it had ended"
+    return ""
+
+
+def _lost_since(run: Run) -> datetime | None:
+    """When a node, or a pod without its container's word, was first lost; None where none is."""
+    lost = [node.at for node in run.lost_nodes.values()]
+    lost += [
+        pod.down_since
+        for pod in run.pods.values()
+        if pod.down_since is not None and pod.phase in ("Deleted", "Unknown")
+    ]
+    return min(lost, default=None)
