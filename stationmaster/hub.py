@@ -18,10 +18,11 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from stationmaster.domain.catalogue.hub import language_model_from_config
-from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.models import MAX_PARAMETERS, LanguageModel
 from stationmaster.domain.data_files import ROW_FILES, is_table
 from stationmaster.domain.datasets import C4, HubSource, Listing, preparation_of, prepared_bytes
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
+from stationmaster.domain.outside import MAX_COUNT
 
 _TIMEOUT_S: Final = 2.0
 # A model's page lists its files, which are a few hundred at most; a configuration is a few KB.
@@ -124,7 +125,8 @@ class Hub:
         files = page.get("siblings")
         if not isinstance(files, list):
             raise self._unreachable(name, "its page lists no files")
-        sizes = {each.get("rfilename", ""): each.get("size") for each in files}
+        entries = [each for each in files if isinstance(each, dict)]
+        sizes = {str(each.get("rfilename", "")): each.get("size") for each in entries}
         rows = {path: size for path, size in sizes.items() if is_table(path)}
         if not rows:
             raise BadParameter(
@@ -133,9 +135,10 @@ class Hub:
             )
         of_config = {p: size for p, size in rows.items() if source.config in p.split("/")[:-1]}
         chosen = of_config if source.config and of_config else rows
-        if not all(isinstance(size, int) for size in chosen.values()):
+        known = {p: size for p, size in chosen.items() if type(size) is int}
+        if len(known) < len(chosen) or not all(0 <= size < MAX_COUNT for size in known.values()):
             raise self._unreachable(name, "its page gives no sizes")
-        return chosen
+        return known
 
     def _get(self, repository: str, path: str) -> dict[str, Any]:
         request = urllib.request.Request(f"{self._url}{path}")
@@ -154,7 +157,7 @@ class Hub:
             if isinstance(reason, TimeoutError):
                 raise reason from exc
             raise self._unreachable(repository, str(reason)) from exc
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             raise self._unreachable(repository, f"{path} is not JSON") from exc
         if not isinstance(answer, dict):
             raise self._unreachable(repository, f"{path} is not a JSON object")
@@ -212,4 +215,4 @@ def _count(page: dict[str, Any]) -> int | None:
     """Parameters, as the hub counts them from the safetensors' headers; None where it does not."""
     counted = page.get("safetensors")
     total = counted.get("total") if isinstance(counted, dict) else None
-    return total if isinstance(total, int) and total > 0 else None
+    return total if type(total) is int and 0 < total <= MAX_PARAMETERS else None

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from factories import make_request
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.hub import language_model_from_config, repository_of
@@ -155,6 +157,35 @@ def test_a_configuration_saved_by_transformers_5_is_read_too() -> None:
     assert language_model_from_config("a/b", config) == language_model_from_config("a/b", LLAMA3)
 
 
+@given(
+    st.dictionaries(
+        st.sampled_from([*QWEN, *LLAMA3, "num_experts", "head_dim", "rope_parameters"]),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.text(max_size=9)
+        | st.lists(st.integers(), max_size=2)
+        | st.dictionaries(st.sampled_from([*LLAMA3["rope_scaling"]]), st.floats(), max_size=3),
+        max_size=4,
+    ),
+    st.none() | st.integers(1, 10**14),
+)
+def test_any_configuration_is_a_model_with_a_plan_or_one_sentence(
+    changes: dict[str, Any], counted: int | None
+) -> None:
+    try:
+        model = language_model_from_config("org/model", LLAMA3 | changes, num_parameters=counted)
+        plan = make_plan("hf:org/model", model=model)
+    except UserError as exc:
+        said = str(exc)
+    else:
+        said = ""
+        assert 0 <= plan.estimated_cost_usd < 1e12
+        assert LanguageModel.model_validate_json(model.model_dump_json()) == model
+    assert "\n" not in said
+
+
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
@@ -164,6 +195,20 @@ def test_a_configuration_saved_by_transformers_5_is_read_too() -> None:
         (QWEN | {"quantization_config": {"quant_method": "gptq"}}, r"quantised weights \(gptq\)"),
         (QWEN | {"num_hidden_layers": None}, "states no number of layers"),
         (QWEN | {"vocab_size": "many"}, "states no vocabulary size.*'many'"),
+        (QWEN | {"hidden_size": float("inf")}, "no hidden size that a model can have .*got inf"),
+        (QWEN | {"hidden_size": 10**400}, r"no hidden size .*got 10{70,79};"),
+        (QWEN | {"num_hidden_layers": -28}, "no number of layers .*got -28"),
+        (QWEN | {"rope_theta": float("nan")}, "no rope theta .*got nan"),
+        (QWEN | {"num_key_value_heads": "4"}, "no kv heads .*got '4'"),
+        (QWEN | {"intermediate_size": [18944] * 28}, r"no ffn size .*got \[18944"),
+        (QWEN | {"rms_norm_eps": {}, "head_dim": True}, "no own head dim .*got True"),
+        (QWEN | {"num_experts": -1}, "no experts .*got -1"),
+        (QWEN | {"tie_word_embeddings": "no"}, "no tied embeddings .*got 'no'"),
+        (LLAMA3 | {"rope_scaling": {"rope_type": "llama3"}}, "no rope scaling .*got None"),
+        (QWEN | {"architectures": 7}, "model type qwen2, no architecture"),
+        (QWEN | {"quantization_config": [8]}, r"quantised weights \(unknown method\)"),
+        (QWEN | {"num_attention_heads": 5000}, "5000 heads of size 0; no such model"),
+        (QWEN | {"hidden_size": 10**9, "vocab_size": 10**9}, r"describes \S+e\+\d+ parameters"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_by_name(config: dict[str, Any], sentence: str) -> None:

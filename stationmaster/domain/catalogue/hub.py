@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from stationmaster.domain.catalogue.models import LanguageModel, RopeScaling
+from pydantic import ValidationError
+
+from stationmaster.domain.catalogue.models import MAX_PARAMETERS, LanguageModel
 from stationmaster.domain.errors import BadParameter
 
 HUB_PREFIX: Final = "hf:"
@@ -29,6 +31,12 @@ _FFN: Final = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
 _CONTEXT: Final = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 _EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts")
 _NORM_EPSILON: Final = ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_eps")
+_WORDS: Final = {
+    "layers": ("number of layers", _LAYERS),
+    "heads": ("number of attention heads", _HEADS),
+    "hidden_size": ("hidden size", _HIDDEN),
+    "vocab_size": ("vocabulary size", ("vocab_size",)),
+}
 # What a configuration that does not say so means. Source: the same classes' defaults.
 _TIED_BY_DEFAULT: Final = {
     "bloom", "codegen", "falcon", "gemma", "gemma2", "gemma3_text", "gpt2", "gpt_bigcode",
@@ -66,39 +74,62 @@ def language_model_from_config(
     in, which the plan alone uses.
 
     Raises:
-        BadParameter: not a causal language model, quantised, or without a shape.
+        BadParameter: not a causal language model, quantised, or without a shape that can be true.
     """
     _check_trainable(repository, config)
-    layers = _whole(repository, config, _LAYERS, what="number of layers")
-    hidden = _whole(repository, config, _HIDDEN, what="hidden size")
-    heads = _whole(repository, config, _HEADS, what="number of attention heads")
-    experts = int(_first(config, _EXPERTS) or 0)
+    try:
+        model = LanguageModel(family="hub", repository=repository, **_shape(config))
+    except ValidationError as exc:
+        raise _not_usable(repository, exc) from exc
+    usual = model.own_head_dim in (None, model.hidden_size // model.heads)
+    published = {"published_parameters": _trained(model, num_parameters)}
+    model = model.model_copy(update=published | ({"own_head_dim": None} if usual else {}))
+    if not model.head_dim or model.num_parameters > MAX_PARAMETERS:
+        raise BadParameter(
+            f"{repository}: config.json describes {model.num_parameters:.3g} parameters and "
+            f"{model.heads} heads of size {model.head_dim}; no such model can be trained"
+        )
+    return model
+
+
+def _shape(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a model's fields as they are published; nothing of them is certain."""
+    hidden, heads = _first(config, _HIDDEN), _first(config, _HEADS)
+    experts = _first(config, _EXPERTS) or 0
     ffn = _first(config, ("moe_intermediate_size",)) if experts else None
-    rope = config.get("rope_parameters") or {}
-    head_dim = _first(config, ("head_dim",))
-    model = LanguageModel(
-        family="hub",
-        repository=repository,
-        layers=layers,
-        hidden_size=hidden,
-        heads=heads,
-        kv_heads=int(_first(config, _KV_HEADS) or (1 if config.get("multi_query") else heads)),
-        own_head_dim=int(head_dim) if head_dim and head_dim != hidden // heads else None,
-        ffn_size=int(ffn or _first(config, _FFN) or 4 * hidden),
-        vocab_size=_whole(repository, config, ("vocab_size",), what="vocabulary size"),
-        context_length=int(_first(config, _CONTEXT) or _DEFAULT_CONTEXT),
-        rope_theta=float(
-            _first(config, ("rope_theta", "rotary_emb_base")) or rope.get("rope_theta") or 10_000.0
-        ),
-        rope_scaling=_rope_scaling(config.get("rope_scaling") or rope),
-        norm_epsilon=float(_first(config, _NORM_EPSILON) or 1e-5),
-        tied_embeddings=bool(
-            config.get("tie_word_embeddings", config.get("model_type") in _TIED_BY_DEFAULT)
-        ),
-        experts=experts,
-        experts_per_token=int(_first(config, ("num_experts_per_tok",)) or 0) if experts else 0,
+    rope = _mapping(config.get("rope_parameters"))
+    theta = _first(config, ("rope_theta", "rotary_emb_base")) or rope.get("rope_theta")
+    tied = _first(config, ("tie_word_embeddings",))
+    return {
+        "layers": _first(config, _LAYERS),
+        "hidden_size": hidden,
+        "heads": heads,
+        "kv_heads": _first(config, _KV_HEADS) or (1 if config.get("multi_query") else heads),
+        "own_head_dim": _first(config, ("head_dim",)) or None,
+        "ffn_size": ffn or _first(config, _FFN) or (4 * hidden if type(hidden) is int else None),
+        "vocab_size": config.get("vocab_size"),
+        "context_length": _first(config, _CONTEXT) or _DEFAULT_CONTEXT,
+        "rope_theta": theta or 10_000.0,
+        "rope_scaling": _rope_scaling(_mapping(config.get("rope_scaling")) or rope),
+        "norm_epsilon": _first(config, _NORM_EPSILON) or 1e-5,
+        "tied_embeddings": str(config.get("model_type")) in _TIED_BY_DEFAULT
+        if tied is None
+        else tied,
+        "experts": experts,
+        "experts_per_token": _first(config, ("num_experts_per_tok",)) or 0 if experts else 0,
+    }
+
+
+def _not_usable(repository: str, error: ValidationError) -> BadParameter:
+    """One sentence about the first value that cannot be true of a model."""
+    problem = error.errors(include_url=False, include_context=False)[0]
+    field = str(problem["loc"][0])
+    what, names = _WORDS.get(field, (field.replace("_", " "), ()))
+    looked = f" (looked for {', '.join(names)})" if names else ""
+    return BadParameter(
+        f"{repository}: config.json states no {what} that a model can have{looked}, got "
+        f"{problem['input']!r:.80}; expected a decoder-only language model"
     )
-    return model.model_copy(update={"published_parameters": _trained(model, num_parameters)})
 
 
 def _trained(model: LanguageModel, stored: int | None) -> int | None:
@@ -111,48 +142,42 @@ def _trained(model: LanguageModel, stored: int | None) -> int | None:
         return stored
     embedding = model.vocab_size * model.hidden_size
     twice = abs(stored - model.num_parameters - embedding) < abs(stored - model.num_parameters)
-    return stored - embedding if twice else stored
+    return stored - embedding if twice and stored > embedding else stored
 
 
 def _check_trainable(repository: str, config: Mapping[str, Any]) -> None:
-    kind = config.get("model_type", "unknown")
-    architectures = [str(name) for name in config.get("architectures") or []]
+    kind, named_there = config.get("model_type", "unknown"), config.get("architectures")
+    architectures = [str(name) for name in named_there] if isinstance(named_there, list) else []
     causal = any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in architectures)
     if not causal or config.get("is_encoder_decoder"):
-        named = ", ".join(architectures) or f"model type {kind}, no architecture"
+        named = ", ".join(architectures)[:200] or f"model type {kind!s:.60}, no architecture"
         raise BadParameter(
             f"{repository} is not a causal language model (its config.json says {named}); expected "
             "an architecture that ends in ForCausalLM"
         )
     quantisation = config.get("quantization_config")
     if quantisation:
-        method = quantisation.get("quant_method", "unknown method")
+        method = str(_mapping(quantisation).get("quant_method", "unknown method"))[:60]
         raise BadParameter(
             f"{repository} holds quantised weights ({method}), which cannot be trained; use the "
             "repository of the original weights"
         )
 
 
-def _rope_scaling(values: Mapping[str, Any]) -> RopeScaling | None:
+def _rope_scaling(values: Mapping[str, Any]) -> dict[str, Any] | None:
     if values.get("rope_type", values.get("type")) != "llama3":
         return None
-    return RopeScaling(
-        factor=float(values["factor"]),
-        low_freq_factor=float(values.get("low_freq_factor", 1.0)),
-        high_freq_factor=float(values.get("high_freq_factor", 4.0)),
-        original_context_length=int(values.get("original_max_position_embeddings", 8192)),
-    )
+    return {
+        "factor": values.get("factor"),
+        "low_freq_factor": values.get("low_freq_factor", 1.0),
+        "high_freq_factor": values.get("high_freq_factor", 4.0),
+        "original_context_length": values.get("original_max_position_embeddings", 8192),
+    }
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     return next((config[name] for name in names if config.get(name) is not None), None)
-
-
-def _whole(repository: str, config: Mapping[str, Any], names: tuple[str, ...], *, what: str) -> int:
-    value = _first(config, names)
-    if not isinstance(value, int) or value < 1:
-        raise BadParameter(
-            f"{repository}: config.json states no {what} (looked for {', '.join(names)}), got "
-            f"{value!r}; expected a decoder-only language model"
-        )
-    return value

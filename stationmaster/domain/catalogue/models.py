@@ -8,9 +8,15 @@ classifiers of the catalogue.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
+
+MAX_PARAMETERS: Final = 10**14
+# A published configuration may say anything: what a model is made of is finite and positive.
+Size = Annotated[int, Field(strict=True, ge=1, le=10**9)]
+Number = Annotated[int, Field(strict=True, ge=0, le=10**6)]
+Factor = Annotated[float, Field(strict=True, gt=0, le=1e12)]
 
 
 class RopeScaling(BaseModel):
@@ -18,10 +24,10 @@ class RopeScaling(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    factor: float
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_context_length: int = 8192
+    factor: Factor
+    low_freq_factor: Factor = 1.0
+    high_freq_factor: Factor = 4.0
+    original_context_length: Size = 8192
 
 
 class LanguageModel(BaseModel):
@@ -33,26 +39,26 @@ class LanguageModel(BaseModel):
     """`hub`: the architecture is whatever the repository's own configuration says."""
     repository: str = ""
     """Where the published weights and tokenizer are, ORG/MODEL on the Hugging Face hub."""
-    layers: int
-    hidden_size: int
-    heads: int
-    kv_heads: int
-    own_head_dim: int | None = None
+    layers: Size
+    hidden_size: Size
+    heads: Size
+    kv_heads: Size
+    own_head_dim: Size | None = None
     """Size of one attention head, where it is not hidden size / heads (Qwen3, Gemma)."""
-    ffn_size: int
+    ffn_size: Size
     """Inner size of the feed-forward part; of each expert, where there are experts."""
-    vocab_size: int
-    context_length: int
-    rope_theta: float = 10_000.0
+    vocab_size: Size
+    context_length: Annotated[Size, Field(ge=8)]
+    rope_theta: Factor = 10_000.0
     rope_scaling: RopeScaling | None = None
-    norm_epsilon: float = 1e-5
-    tied_embeddings: bool = False
-    experts: int = 0
+    norm_epsilon: Factor = 1e-5
+    tied_embeddings: StrictBool = False
+    experts: Number = 0
     """Experts in each block; 0 for a dense feed-forward part."""
-    experts_per_token: int = 0
+    experts_per_token: Number = 0
     router_aux_loss: float = 0.0
     """Weight of the load-balancing loss that keeps the router from using few experts."""
-    published_parameters: int | None = None
+    published_parameters: Annotated[int, Field(ge=1, le=MAX_PARAMETERS)] | None = None
     """The repository's own count, for architectures that the closed form does not cover."""
 
     @property
