@@ -20,10 +20,12 @@ from kubernetes import client, config
 from stationmaster.domain.errors import TransientError
 
 JsonObject = dict[str, Any]
+Listed = tuple[list[JsonObject], str]
 
 CONNECT_TIMEOUT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 30.0
 PAGE: Final = 500
+LIST_TRIES: Final = 3
 MAX_CONNECTIONS: Final = 256  # one for each followed log and each watch
 _POD_TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
@@ -94,8 +96,19 @@ class ClusterApi:
         ) as response:
             return _object(response.read())
 
-    def list(self, path: str, query: Mapping[str, str]) -> tuple[list[JsonObject], str]:
-        """Read all objects, page by page, and the resource version to watch from."""
+    def list(self, path: str, query: Mapping[str, str]) -> Listed:
+        """Read all objects, page by page, and the resource version to watch from.
+
+        Where the next page has expired, the list is begun again.
+        """
+        for _ in range(LIST_TRIES - 1):
+            try:
+                return self._list(path, query)
+            except WatchExpired:
+                continue
+        return self._list(path, query)
+
+    def _list(self, path: str, query: Mapping[str, str]) -> Listed:
         items: list[JsonObject] = []
         page = {"limit": str(PAGE)}
         while True:

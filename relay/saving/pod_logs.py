@@ -7,6 +7,7 @@ save a model: the file then says so.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
 
 MAX_LOG_BYTES: Final = 16 * 2**20
 _NOTE: Final = "[stationmaster] "
+_STAMP: Final = re.compile(rb"^\d{4}-\d\d-\d\dT[\d:.]+", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,19 @@ class PodLog:
 
     pod: str
     text: bytes
+
+
+def joined(stored: bytes, new: bytes) -> bytes:
+    """A log that was saved before, with what was read of it now: never less than it was.
+
+    Kubernetes may have dropped lines since, or answer with a part of them.
+    """
+    first = _STAMP.search(new)
+    if first is None:
+        return max(stored, new, key=len)
+    later = (found.start() for found in _STAMP.finditer(stored) if found[0] >= first[0])
+    whole = stored[: next(later, len(stored))] + new
+    return whole[-2 * MAX_LOG_BYTES :] if len(whole) >= len(stored) else stored
 
 
 class PodLogs:

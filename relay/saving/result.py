@@ -7,31 +7,37 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
+from typing import Final, Protocol
 
 from relay.saving.bucket import AlreadySaved, NotSaved, ResultsBucket
-from relay.saving.pod_logs import PodLog
+from relay.saving.pod_logs import PodLog, joined
 from relay.saving.sources import RunDirectory, SavedStep
 from relay.saving.tree import Tree
 from relay.saving.uploads import FileDamaged, LocalFile, Uploader
-from stationmaster.domain.errors import TransientError
+from stationmaster.domain.checkpoints import step_of
+from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.results import (
+    CHECKPOINT,
+    LOGS,
     MANIFEST_FILE,
     ResultFile,
     ResultManifest,
     RunFacts,
     TrainerFacts,
     is_backup,
+    is_plain_path,
     log_file,
     manifest_sha256,
     read_manifest,
 )
 
 logger = logging.getLogger(__name__)
+
+_STEPS: Final = f"{CHECKPOINT}/step-"
 
 
 class LogSource(Protocol):
@@ -74,6 +80,7 @@ def save_result(
 
     Of a run that still trains, that is its newest checkpoint, and the lines and logs so far. What
     the backup before has under the same names is written over last, shortly before the manifest.
+    What an earlier save has and this one did not find stays in the result.
 
     Raises:
         SavingRefused: S3 does not let the saver.
@@ -83,8 +90,7 @@ def save_result(
     uploader = Uploader(bucket, on_saved=report.saved)
     version = bucket.version(MANIFEST_FILE)
     trains = is_backup(facts)
-    if trains:
-        _refuse_after_the_end(bucket)
+    earlier = _earlier(bucket, trains=trains)
     files: list[ResultFile] = []
 
     def upload(found: Sequence[LocalFile]) -> None:
@@ -97,7 +103,7 @@ def save_result(
     def upload_lines_and_logs() -> None:
         lines = [] if is_command else directory.lines(still_written=trains)
         with TemporaryDirectory() as scratch:
-            upload([*lines, *_log_files(logs, Path(scratch))])
+            upload([*lines, *_log_files(logs, bucket, uploader.stored, Path(scratch))])
 
     if not trains:
         upload_lines_and_logs()  # at once: the pods may go
@@ -110,41 +116,103 @@ def save_result(
         checkpoint = _trained(directory, upload, trains=trains)
     if trains:
         upload_lines_and_logs()
+    source = checkpoint.source if checkpoint else ""
+    files, source = _with_earlier(earlier, files, source)
     trainer = TrainerFacts() if is_command else directory.facts()
-    manifest = ResultManifest.model_validate(
-        {
-            **facts.model_dump(),
-            # The trainer knows what it used; the step that starts the saver, what was asked for.
-            **trainer.model_dump(exclude_defaults=True),
-            "versions": facts.versions | trainer.versions,
-            "checkpoint_source": checkpoint.source if checkpoint else "",
-            "left_out": directory.left_out,
-            "files": sorted((file.model_dump() for file in files), key=lambda file: file["path"]),
-        }
-    )
+    manifest = _manifest(facts, trainer, directory.left_out, source=source, files=files)
     data = manifest.to_json()
     bucket.replace(MANIFEST_FILE, data, digest=hashlib.sha256(data).digest(), version=version)
     return Saved(manifest, manifest_sha256(data))
 
 
-def _refuse_after_the_end(bucket: ResultsBucket) -> None:
-    """A backup that was begun before the end of its run, and runs after it, changes nothing."""
+def _manifest(
+    facts: RunFacts,
+    trainer: TrainerFacts,
+    left_out: Sequence[str],
+    *,
+    source: str,
+    files: Iterable[ResultFile],
+) -> ResultManifest:
+    return ResultManifest.model_validate(
+        {
+            **facts.model_dump(),
+            # The trainer knows what it used; the step that starts the saver, what was asked for.
+            **trainer.model_dump(exclude_defaults=True),
+            "versions": facts.versions | trainer.versions,
+            "checkpoint_source": source,
+            "left_out": left_out,
+            "files": sorted((file.model_dump() for file in files), key=lambda file: file["path"]),
+        }
+    )
+
+
+def _earlier(bucket: ResultsBucket, *, trains: bool) -> ResultManifest | None:
+    """What was saved of the run before.
+
+    Raises:
+        AlreadySaved: this is a backup that was begun before the end of its run and runs after it:
+            it changes nothing.
+    """
     data = bucket.read(MANIFEST_FILE)
-    if data is not None and not is_backup(read_manifest(data, uri=MANIFEST_FILE)):
+    if data is None:
+        return None
+    try:
+        found = read_manifest(data, uri=MANIFEST_FILE)
+    except PermanentError:
+        if trains:
+            raise
+        return None
+    if trains and not is_backup(found):
         raise AlreadySaved("the run has ended and its result is saved; there is nothing to back up")
+    return found
 
 
-def _log_files(logs: LogSource, scratch: Path) -> list[LocalFile]:
-    """The pods' logs as files; without them when the cluster does not answer."""
-    files: list[LocalFile] = []
+def _with_earlier(
+    earlier: ResultManifest | None, files: list[ResultFile], source: str
+) -> tuple[list[ResultFile], str]:
+    """Files and checkpoint, with those of an earlier save that are no longer found."""
+    if earlier is None:
+        return files, source
+    step, before = (
+        step_of(each.rpartition("/")[2]) for each in (source, earlier.checkpoint_source)
+    )
+    is_of_it = source.partition("/")[0] in ("", earlier.checkpoint_source.partition("/")[0])
+    if before is not None and is_of_it and (step is None or step < before):
+        source = earlier.checkpoint_source
+        files = [file for file in files if not file.path.startswith(_STEPS)]
+        lost = [file for file in earlier.files if file.path.startswith(f"{CHECKPOINT}/")]
+    else:
+        lost = []
+    found = {file.path.partition("/")[0] for file in files} | {CHECKPOINT}
+    lost += [file for file in earlier.files if file.path.partition("/")[0] not in found]
+    have = {file.path for file in files}
+    return [*files, *(file for file in lost if file.path not in have)], source
+
+
+def _log_files(
+    logs: LogSource, bucket: ResultsBucket, stored: Mapping[str, int], scratch: Path
+) -> list[LocalFile]:
+    """The logs of pods that are there, and of others what was saved of them before, as files."""
+    files: dict[str, LocalFile] = {}
+
+    def add(path: str, text: bytes) -> None:
+        name = str(len(files))
+        (scratch / name).write_bytes(text)
+        files[path] = LocalFile(Tree(scratch), name, path, len(text))
+
     try:
         for log in logs.read():
-            name = str(len(files))
-            (scratch / name).write_bytes(log.text)
-            files.append(LocalFile(Tree(scratch), name, log_file(log.pod), len(log.text)))
+            path, text = log_file(log.pod), log.text
+            if stored.get(path, 0) > len(text):
+                text = joined(bucket.read(path) or b"", text)
+            add(path, text)
     except TransientError as exc:
         logger.warning("the pods' logs are not saved: %s", exc)
-    return files
+    for path in sorted(stored):
+        is_log = path.startswith(f"{LOGS}/") and is_plain_path(path)
+        if is_log and path not in files and (before := bucket.read(path)) is not None:
+            add(path, before)
+    return list(files.values())
 
 
 def _trained(

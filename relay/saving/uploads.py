@@ -82,6 +82,11 @@ class Uploader:
         self._objects: Mapping[str, int] = bucket.objects()
         self._uploads: Mapping[str, str] = bucket.uploads()
 
+    @property
+    def stored(self) -> Mapping[str, int]:
+        """The bytes of each object that was there when this began, by path."""
+        return self._objects
+
     def upload(self, files: Sequence[LocalFile]) -> list[ResultFile]:
         """Save all files; in their order, what a manifest says of each.
 

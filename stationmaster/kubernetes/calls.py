@@ -38,7 +38,7 @@ class NotFound(Exception):
     """The API server does not have the object, or does not (yet) serve its type."""
 
 
-class PageExpired(Exception):
+class PageExpired(TransientError):
     """The next page of a list is no longer to be had; list from the beginning."""
 
 

@@ -353,12 +353,12 @@ class KubernetesGateway:
         if fields:
             query["fieldSelector"] = _selector(fields)
         path = path_of(api_version, kind, namespace=namespace or self.namespace)
-        for _ in range(_LIST_TRIES):
+        for _ in range(_LIST_TRIES - 1):
             try:
                 return self._pages(path, query, what=f"listing {kind}s")
-            except PageExpired as exc:
-                expired = exc
-        raise TransientError(str(expired)) from expired
+            except PageExpired:
+                continue
+        return self._pages(path, query, what=f"listing {kind}s")
 
     def _pages(self, path: str, query: Mapping[str, str], *, what: str) -> list[Any]:
         items: list[Any] = []

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from botocore.session import Session
 
+from relay.cluster import ClusterApi
 from stationmaster.aws.access_entries import admin_policy_arn
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.kubernetes.gateway import KubernetesGateway
@@ -78,10 +79,10 @@ def server() -> Iterator[AnsweringServer]:
 
 
 @pytest.fixture
-def gateway(server: AnsweringServer, tmp_path: Path) -> Iterator[KubernetesGateway]:
-    kubeconfig = tmp_path / "kubeconfig"
+def kubeconfig(server: AnsweringServer, tmp_path: Path) -> Path:
+    path = tmp_path / "kubeconfig"
     address = f"http://127.0.0.1:{server.server_address[1]}"
-    kubeconfig.write_text(
+    path.write_text(
         yaml.safe_dump(
             {
                 "apiVersion": "v1",
@@ -93,6 +94,11 @@ def gateway(server: AnsweringServer, tmp_path: Path) -> Iterator[KubernetesGatew
             }
         )
     )
+    return path
+
+
+@pytest.fixture
+def gateway(kubeconfig: Path) -> Iterator[KubernetesGateway]:
     gateway = KubernetesGateway.connect(settings(str(kubeconfig)), cluster=None)
     yield gateway
     gateway.close()
@@ -213,6 +219,16 @@ def test_list_whose_pages_always_expire_is_transient(
         gateway.nodes()
 
     assert len(server.requests) == 6
+
+
+def test_list_of_the_relay_is_begun_again_as_well(server: AnsweringServer, kubeconfig: Path):
+    page = 200, {"metadata": {"continue": "next"}, "items": [{"metadata": {"name": "a"}}]}
+    last = 200, {"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "b"}}]}
+    server.say(page, status(410, "too old"), page, last)
+
+    items, version = ClusterApi.connect(str(kubeconfig)).list("/api/v1/pods", {})
+
+    assert ([item["metadata"]["name"] for item in items], version) == (["a", "b"], "7")
 
 
 @pytest.mark.parametrize(

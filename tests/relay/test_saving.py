@@ -8,12 +8,13 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
-from saving_world import BUCKET, CONFIGURATION, WEIGHTS, SavedRun, aws, large, run  # noqa: F401
+from saving_world import BUCKET, CONFIGURATION, WEIGHTS, NoLogs, SavedRun, aws, large, run  # noqa: F401
 
 from local.aws.faults import CONNECTION_CLOSED
 from relay.saving import sources
@@ -291,6 +292,66 @@ def test_result_that_is_saved_again_is_not_sent_again(run: SavedRun) -> None:
     assert run.calls(*SENDING) == 1  # the manifest
     assert run.calls("CreateMultipartUpload") == 0
     assert sum(run.report.taken) == first.manifest.num_bytes
+
+
+LINES = [f"2026-01-02T00:00:0{n}.5Z line {n}\n".encode() for n in range(6)]
+
+
+@dataclass
+class OneLog:
+    """The log of one pod, as Kubernetes answers now."""
+
+    text: bytes
+
+    def read(self) -> list[PodLog]:
+        return [PodLog("pod-0", self.text)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        pytest.param(b"".join(LINES), b"".join(LINES), id="all"),
+        pytest.param(LINES[0] + b"[stationmaster] HTTP 500\n", b"".join(LINES), id="a part"),
+        pytest.param(b"[stationmaster] HTTP 404\n", b"".join(LINES), id="none"),
+        pytest.param(
+            b"".join(LINES[4:]) + b"2026-01-02T00:00:07Z end\n",
+            b"".join(LINES) + b"2026-01-02T00:00:07Z end\n",
+            id="lines after a rotation",
+        ),
+    ],
+)
+def test_log_that_is_saved_again_has_no_less_than_before(
+    run: SavedRun, answer: bytes, kept: bytes
+) -> None:
+    run.save(logs=OneLog(b"".join(LINES)))
+
+    run.save(logs=OneLog(answer))
+
+    assert run.stored()["logs/pod-0.log"] == kept
+
+
+def test_logs_of_pods_that_are_not_listed_any_more_stay_in_the_result(run: SavedRun) -> None:
+    run.save(logs=TwoLogs())
+
+    saved = run.save(logs=NoLogs()).manifest
+
+    assert [file.path for file in saved.files if file.path.startswith("logs/")] == [
+        "logs/pod-0.log",
+        "logs/pod-1.log",
+    ]
+
+
+def test_what_the_file_system_has_lost_since_an_earlier_save_stays_in_the_result(
+    run: SavedRun,
+) -> None:
+    first = run.save().manifest
+    shutil.rmtree(run.directory / "model")
+    shutil.rmtree(run.directory / f"checkpoints/{CONFIGURATION}/step-00000060")
+
+    again = run.save().manifest
+
+    assert (again.files, again.checkpoint_source) == (first.files, first.checkpoint_source)
+    assert Artifacts.connect(BUCKET).verify(run.run_id).manifest == again
 
 
 # What S3 is asked in a save that works, in this order but for parts and files side by side.
