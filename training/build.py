@@ -17,7 +17,7 @@ from stationmaster.domain.catalogue.models import ImageModel
 from training.config import TrainerConfig, decisive, fingerprint
 from training.data.images import PreparedImages, prepare_images
 from training.data.sources import PreparedData, prepare_source
-from training.repositories import prepare_weights
+from training.repositories import prepare_weights, published_directory
 
 if TYPE_CHECKING:
     from training.checkpoint import Checkpointer
@@ -155,6 +155,10 @@ def _open_checkpoints(
     )
     # So that training.export can write the checkpoints' weights for the Hub without the recipe.
     describe_model(
-        directory, model=task.model, tokenizer=getattr(prepared, "tokenizer", None), ranks=ranks
+        directory,
+        model=task.model,
+        tokenizer=getattr(prepared, "tokenizer", None),
+        ranks=ranks,
+        published=published_directory(recipe, cache_dir=config.cache_dir),
     )
     return checkpointer

@@ -99,6 +99,8 @@ def write_model(
         model.save_pretrained(building, state_dict=state, max_shard_size=_MAX_FILE)
         if (tokenizer := run / DESCRIPTION / "tokenizer.json").exists():
             copy_tokenizer(tokenizer, building)
+        if (generation := run / DESCRIPTION / "generation_config.json").exists():
+            shutil.copyfile(generation, building / generation.name)
         for name, text in (texts or {}).items():
             (building / name).write_text(text, encoding="utf-8")
 

@@ -160,6 +160,20 @@ def config_directory(recipe: Recipe, *, cache_dir: Path) -> Path:
     return fetch_repository(recipe.model.repository, cache_dir=cache_dir, files="config")
 
 
+def published_directory(recipe: Recipe, *, cache_dir: Path) -> Path | None:
+    """Where the recipe's published configuration is; None for a shape of the catalogue.
+
+    Raises:
+        UserError, PermanentError: as prepare_weights.
+    """
+    weights = getattr(recipe.training, "weights", RANDOM)
+    if getattr(recipe.model, "family", "") == "hub":
+        return config_directory(recipe, cache_dir=cache_dir)
+    if weights in (RANDOM, SAMPLE):
+        return None
+    return weights_directory(weights, cache_dir=cache_dir)
+
+
 def fetch_repository(
     repository: str, *, cache_dir: Path, files: Files, revision: str | None = None
 ) -> Path:
@@ -198,13 +212,13 @@ _WITHOUT: Final[dict[Files, str]] = {
 }
 
 
-def read_config(directory: Path) -> dict[str, Any]:
-    """The config.json of a directory.
+def read_config(directory: Path, name: str = "config.json") -> dict[str, Any]:
+    """The config.json of a directory, or another file that holds a JSON object.
 
     Raises:
         BadParameter: it is not a JSON object.
     """
-    path = directory / "config.json"
+    path = directory / name
     try:
         config = json.loads(path.read_text())
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as exc:

@@ -38,7 +38,14 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def save_checkpoint(output_dir: Path, *, model: Any, step: int, tokenizer: Path | None) -> Path:
+def save_checkpoint(
+    output_dir: Path,
+    *,
+    model: Any,
+    step: int,
+    tokenizer: Path | None,
+    published: Path | None = None,
+) -> Path:
     """What a run of the trainer leaves behind, as far as an export looks at it."""
     run = output_dir / "checkpoints" / "recipe-0123456789ab"
     path = checkpoint_path(run, step)
@@ -55,7 +62,7 @@ def save_checkpoint(output_dir: Path, *, model: Any, step: int, tokenizer: Path 
     }
     manifest = Manifest(step=step, world_size=1, verified=True, configuration={}, files=files)
     write_manifest(path, manifest)
-    describe_model(run, model=model, tokenizer=tokenizer, ranks=lone_ranks())
+    describe_model(run, model=model, tokenizer=tokenizer, ranks=lone_ranks(), published=published)
     return run
 
 
@@ -150,6 +157,31 @@ def test_an_exported_model_has_all_special_tokens_of_its_tokenizer(
     config = AutoModelForCausalLM.from_pretrained(written).config
     ids = (config.eos_token_id, config.pad_token_id, config.bos_token_id)
     assert ids == (text.eos_token_id, text.pad_token_id, None)
+
+
+@pytest.mark.parametrize(("own", "ends"), [([7, 0], [7, 0]), ([7, 8], 0)])
+def test_an_export_generates_as_the_published_model(
+    own: list[int], ends: int | list[int], tokenizer: Path, tmp_path: Path
+) -> None:
+    """All its end tokens and its padding stay, unless the data's tokenizer has another end."""
+    published = tmp_path / "published"
+    published.mkdir()
+    special = {"bos_token_id": 5, "eos_token_id": own, "pad_token_id": 6}
+    (published / "config.json").write_text(json.dumps(special | {"model_type": "llama"}))
+    sampling = {"do_sample": True, "temperature": 0.6, "top_p": 0.9}
+    (published / "generation_config.json").write_text(json.dumps(special | sampling))
+    trained = build_lone(smoke_recipe("llama2-7b"), tmp_path)
+    run = save_checkpoint(
+        tmp_path / "out", model=trained, step=1, tokenizer=tokenizer, published=published
+    )
+
+    written = export(run, output_dir=tmp_path / "hf", step=None, dtype="fp32")
+
+    reread = AutoModelForCausalLM.from_pretrained(written)
+    generation = reread.generation_config
+    assert generation.eos_token_id == reread.config.eos_token_id == ends
+    assert generation.pad_token_id == reread.config.pad_token_id == (6 if 0 in own else None)
+    assert (generation.temperature, generation.top_p) == (0.6, 0.9)
 
 
 def test_the_newest_undamaged_step_is_taken(tokenizer: Path, tmp_path: Path) -> None:

@@ -126,7 +126,12 @@ def model_config(recipe: Recipe, *, cache_dir: Path) -> PretrainedConfig:
 
 
 def describe_model(
-    checkpoints: Path, *, model: nn.Module, tokenizer: Path | None, ranks: Ranks
+    checkpoints: Path,
+    *,
+    model: nn.Module,
+    tokenizer: Path | None,
+    ranks: Ranks,
+    published: Path | None = None,
 ) -> None:
     """Leave config.json and the tokenizer beside the checkpoints, once, by rank 0.
 
@@ -134,6 +139,7 @@ def describe_model(
         checkpoints: the directory of one run's checkpoints.
         model: a transformers model, sharded or not.
         tokenizer: the tokenizer.json that encoded the data; None for images.
+        published: the directory of the model's published configuration, if it has one.
     """
     directory = checkpoints / DESCRIPTION
     if ranks.rank != 0 or directory.exists():
@@ -141,7 +147,9 @@ def describe_model(
     checkpoints.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f".{DESCRIPTION}-", dir=checkpoints))
     try:
-        write_description(building, model=model, tokenizer=tokenizer, dtype="float32")
+        write_description(
+            building, model=model, tokenizer=tokenizer, dtype="float32", published=published
+        )
         building.chmod(0o755)
         building.rename(directory)
     finally:
@@ -149,9 +157,14 @@ def describe_model(
 
 
 def write_description(
-    directory: Path, *, model: nn.Module, tokenizer: Path | None, dtype: str
+    directory: Path,
+    *,
+    model: nn.Module,
+    tokenizer: Path | None,
+    dtype: str,
+    published: Path | None = None,
 ) -> None:
-    """Write config.json, and the tokenizer where there is one.
+    """Write config.json, and the tokenizer and how to generate where there is one.
 
     `dtype` is that of the weights beside them.
     """
@@ -160,7 +173,8 @@ def write_description(
     config["use_cache"] = True
     config["dtype"] = dtype
     if tokenizer is not None:
-        config |= _save_tokenizer(tokenizer, directory, context=_context(config))
+        special = _save_tokenizer(tokenizer, directory, context=_context(config))
+        config |= special if published is None else _keep_published(published, directory, special)
     (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
@@ -255,6 +269,28 @@ def _published_class(model: nn.Module) -> str:
         if kind.__module__.startswith("transformers.models."):
             return kind.__name__
     raise PermanentError(f"{type(model).__name__} is no model of transformers and has no config")
+
+
+def _keep_published(
+    published: Path, directory: Path, special: Mapping[str, int | None]
+) -> dict[str, Any]:
+    """Copy how a published model generates; returns the special ids that config.json gets.
+
+    A model may end its texts with several tokens and pad with one that its tokenizer does not
+    name. All of them stay, unless the data were encoded by another tokenizer, which ends documents
+    with a token that is none of these.
+    """
+    stated = {name: read_config(published).get(name) for name in special}
+    name = "generation_config.json"
+    generation = read_config(published, name) if (published / name).exists() else {}
+    ends = [stated["eos_token_id"], generation.get("eos_token_id")]
+    listed = [token for each in ends for token in (each if isinstance(each, list) else [each])]
+    is_own = special["eos_token_id"] in listed
+    if generation:
+        generation |= {} if is_own else special
+        (directory / name).write_text(json.dumps(generation, indent=2) + "\n")
+    kept = {name: token for name, token in stated.items() if is_own and token is not None}
+    return {**special, **kept}
 
 
 def _context(config: Mapping[str, Any]) -> int | None:
