@@ -46,7 +46,8 @@ def build_task(config: TrainerConfig, prepared: Prepared, ranks: Ranks) -> Task:
     """The model on the meta device and this rank's part of the data.
 
     Raises:
-        UserError: the data set is too small for one step, or not what was packed.
+        UserError: the data set is too small for one step, or not what was packed; or a model of the
+            hub is of a family that is not trained here as transformers computes it.
     """
     if isinstance(prepared, PreparedImages):
         from training.data.image_source import open_images
@@ -54,9 +55,10 @@ def build_task(config: TrainerConfig, prepared: Prepared, ranks: Ranks) -> Task:
 
         images = open_images(prepared, config, rank=ranks.rank, world_size=ranks.world_size)
         return ImageTask(config.recipe, images, device=ranks.device)
-    from training.agreement import on_every_rank
+    from training.agreement import from_rank_0, on_every_rank
     from training.data.sources import open_source, verify_source
     from training.models.language import LanguageTask
+    from training.models.proof import prove
 
     on_every_rank(
         partial(verify_source, prepared, config, rank=ranks.rank, world_size=ranks.world_size),
@@ -64,6 +66,8 @@ def build_task(config: TrainerConfig, prepared: Prepared, ranks: Ranks) -> Task:
     )
     # Ranks that split products or share sequences among them read the same samples.
     source = open_source(prepared, config, rank=ranks.data_rank, world_size=ranks.data_world_size)
+    tried = partial(prove, config.recipe, source=source, ranks=ranks, cache_dir=config.cache_dir)
+    from_rank_0(tried, ranks)
     return LanguageTask(config.recipe, source, ranks=ranks, cache_dir=config.cache_dir)
 
 
@@ -138,6 +142,7 @@ def _open_checkpoints(
     config: TrainerConfig, task: Task, directory: Path, *, prepared: Prepared, ranks: Ranks
 ) -> Checkpointer:
     """The run's checkpoints, and beside them what describes its model."""
+    from training.agreement import from_rank_0
     from training.checkpoint import Checkpointer
     from training.models.hub import describe_model
     from training.restored import take_over
@@ -154,11 +159,13 @@ def _open_checkpoints(
         rank_0_only=recipe.own_training.parallelism == "ddp",
     )
     # So that training.export can write the checkpoints' weights for the Hub without the recipe.
-    describe_model(
+    described = partial(
+        describe_model,
         directory,
         model=task.model,
         tokenizer=getattr(prepared, "tokenizer", None),
         ranks=ranks,
         published=published_directory(recipe, cache_dir=config.cache_dir),
     )
+    from_rank_0(described, ranks)
     return checkpointer

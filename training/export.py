@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from huggingface_hub.errors import StrictDataclassError
+
 from stationmaster.domain.checkpoints import DESCRIPTION, Manifest
 from stationmaster.domain.errors import BadParameter, StationmasterError
 from training.data.tokenizers import copy_tokenizer
@@ -38,6 +40,12 @@ if TYPE_CHECKING:
 
 _MAX_FILE: Final = "5GB"
 _DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16"}
+
+TRANSFORMERS_ERRORS: Final = (
+    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError,
+    RuntimeError, StrictDataclassError, TypeError, ValueError,
+)  # fmt: skip
+"""What its code raises where a configuration does not fit it."""
 
 logger = logging.getLogger("training.export")
 
@@ -103,6 +111,32 @@ def write_model(
             shutil.copyfile(generation, building / generation.name)
         for name, text in (texts or {}).items():
             (building / name).write_text(text, encoding="utf-8")
+
+
+def described_model(directory: Path) -> PreTrainedModel:
+    """The model that a description beside checkpoints is of, without memory.
+
+    Raises:
+        BadParameter: transformers does not build it from its config.json.
+    """
+    import torch
+    import transformers
+
+    try:
+        config = transformers.AutoConfig.from_pretrained(directory, local_files_only=True)
+        # The class that the description names, so that image classifiers are exported like language
+        # models.
+        architecture = getattr(transformers, config.architectures[0])
+        with torch.device("meta"):
+            model: PreTrainedModel = architecture(config)
+    except TRANSFORMERS_ERRORS as exc:
+        reason = " ".join(str(exc).split())[:300]
+        raise BadParameter(
+            f"{directory / 'config.json'} cannot be exported: transformers does not build it "
+            f"({type(exc).__name__}: {reason}); use the tokenizer that the model was published "
+            "with, or another model"
+        ) from exc
+    return model
 
 
 @contextmanager
@@ -171,17 +205,11 @@ def _choose_step(run: Path, step: int | None) -> int:
 def _read(run: Path, step: int, *, dtype: str) -> tuple[PreTrainedModel, dict[str, Tensor]]:
     """The model, without memory, and its state dict, tied weights being one tensor."""
     import torch
-    import transformers
     from torch.distributed.checkpoint.state_dict_loader import load
 
     from training.stored_index import INDEX, PlainPlanner, StoredReader, read_index
 
-    config = transformers.AutoConfig.from_pretrained(run / DESCRIPTION, local_files_only=True)
-    # The class that the description names, so that image classifiers are exported like language
-    # models.
-    architecture = getattr(transformers, config.architectures[0])
-    with torch.device("meta"):
-        model: PreTrainedModel = architecture(config)
+    model = described_model(run / DESCRIPTION)
     path = checkpoint_path(run, step)
     stored = read_index(path / INDEX).state_dict_metadata
     wanted: dict[int, Tensor] = {}
@@ -193,7 +221,7 @@ def _read(run: Path, step: int, *, dtype: str) -> tuple[PreTrainedModel, dict[st
             wanted[id(tensor)] = to_read[name]
     absent = [name for name, tensor in expected.items() if id(tensor) not in wanted]
     if absent:
-        raise BadParameter(f"{path} lacks {absent[0]}, which {config.architectures[0]} needs")
+        raise BadParameter(f"{path} lacks {absent[0]}, which {type(model).__name__} needs")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as intended
         load(

@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import json
 import logging
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -40,6 +41,7 @@ from training.repositories import (
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
+_NOISE: Final = re.compile(r"dropout|_pdrop$|layerdrop|jitter")
 _SAMPLE_SEED: Final = 20240229  # any but a run's: its weights must not pass for random ones
 
 logger = logging.getLogger(__name__)
@@ -97,7 +99,7 @@ def load_weights(model: PreTrainedModel, recipe: Recipe, *, cache_dir: Path, ran
 
 
 def model_config(recipe: Recipe, *, cache_dir: Path) -> PretrainedConfig:
-    """The configuration of a recipe of family `hub`, without dropout: see the code.
+    """The configuration of a recipe of family `hub`, without dropout.
 
     Raises:
         UserError: transformers cannot build the architecture.
@@ -116,10 +118,17 @@ def model_config(recipe: Recipe, *, cache_dir: Path) -> PretrainedConfig:
             f"recipe {recipe.name}: model type {kind} is not one that transformers {version} can "
             "build without running the repository's own code; use another model"
         ) from exc
-    # Dropout draws differ with the number of ranks, and a run must not depend on that. Published
-    # models of today are pre-trained without it.
+    return without_noise(config)
+
+
+def without_noise(config: PretrainedConfig) -> PretrainedConfig:
+    """The same configuration, of which a forward pass draws no random number.
+
+    Draws differ with the number of ranks and when a block is computed again, and a run must not
+    depend on that. Published models of today are pre-trained without dropout.
+    """
     for name, value in config.to_dict().items():
-        if isinstance(value, float) and ("dropout" in name or name.endswith("_pdrop")):
+        if isinstance(value, float) and _NOISE.search(name):
             setattr(config, name, 0.0)
     config.use_cache = False
     return config
@@ -140,6 +149,9 @@ def describe_model(
         model: a transformers model, sharded or not.
         tokenizer: the tokenizer.json that encoded the data; None for images.
         published: the directory of the model's published configuration, if it has one.
+
+    Raises:
+        BadParameter: an export of this model could not be read again.
     """
     directory = checkpoints / DESCRIPTION
     if ranks.rank != 0 or directory.exists():
@@ -150,6 +162,7 @@ def describe_model(
         write_description(
             building, model=model, tokenizer=tokenizer, dtype="float32", published=published
         )
+        _check_described(model, building)
         building.chmod(0o755)
         building.rename(directory)
     finally:
@@ -269,6 +282,22 @@ def _published_class(model: nn.Module) -> str:
         if kind.__module__.startswith("transformers.models."):
             return kind.__name__
     raise PermanentError(f"{type(model).__name__} is no model of transformers and has no config")
+
+
+def _check_described(model: nn.Module, directory: Path) -> None:
+    """Refuse before the first step what could not be exported after the last one."""
+    from training.export import described_model
+
+    ours, theirs = (
+        {name: tuple(parameter.shape) for name, parameter in each.named_parameters()}
+        for each in (model, described_model(directory))
+    )
+    if differing := sorted(name for name in ours.keys() | theirs.keys()
+                           if ours.get(name) != theirs.get(name)):  # fmt: skip
+        raise BadParameter(
+            f"{type(model).__name__} cannot be exported: read again, {differing[0]} is "
+            f"{theirs.get(differing[0])} instead of {ours.get(differing[0])}; use another model"
+        )
 
 
 def _keep_published(

@@ -45,6 +45,8 @@ class LanguageTask:
         )
         _check_document_mask(self.model, recipe)
         self.blocks = find_blocks(self.model, name=recipe.name)
+        assert isinstance(recipe.training, LanguageTraining)
+        self.training = recipe.training
         self._recipe = recipe
         self._shape = recipe.model
         self._ranks = ranks
@@ -61,8 +63,7 @@ class LanguageTask:
             UserError: `weights` cannot be had, are not of this model's shape, or leave something
                 without a value; the same error on every rank.
         """
-        training = self._recipe.training
-        assert isinstance(training, LanguageTraining)
+        training = self.training
         initialise(self.model, seed=training.seed, device=device)
         if training.weights != "random":
             from training.models.hub import load_weights

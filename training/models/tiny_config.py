@@ -27,7 +27,9 @@ _WIDTH: Final = re.compile(
 _NOT_A_WIDTH: Final = re.compile(
     r"hidden_layers|kernel|_conv|multiple|multiplier|hidden_act|embedding_multiplier|_type|dropout"
 )
+_THRESHOLD: Final = re.compile(r"clip|clamp|swiglu_limit")
 _PERIOD: Final = re.compile(r"period|interval|every_n|pattern|layer_group_size|sparse_step")
+_INDICES: Final = re.compile(r"_idxs$|_indices$|layer_ids$|_only_layers$|^moe_layers$")
 _LONG: Final = re.compile(r"sliding_window|attention_window|local_attention|chunk_size|block_size")
 _HIDDEN: Final = ("hidden_size", "n_embd", "d_model")
 _HEADS: Final = ("num_attention_heads", "n_head", "num_heads", "n_heads")
@@ -62,6 +64,8 @@ def _small(config: Mapping[str, Any]) -> dict[str, Any]:
             small[name] = len(kept)
         elif name == _SHARING:
             small[name] = sum(n >= layers - (value or 0) for n in kept)
+        elif _INDICES.search(name) and isinstance(value, list):
+            small[name] = [new for new, old in enumerate(kept) if old in value]
         elif _is_of_layers(value, layers) and isinstance(value, list):
             small[name] = [_scaled(name, value[n], divisor) for n in kept]
         elif _is_of_layers(value, layers):
@@ -76,7 +80,7 @@ def _small(config: Mapping[str, Any]) -> dict[str, Any]:
         elif name.startswith("vocab_size"):
             small[name] = VOCABULARY
         elif name.endswith("_token_id"):
-            small[name] = None if value is None else 1
+            small[name] = [1] if isinstance(value, list) else None if value is None else 1
         elif _EXPERTS.fullmatch(name) and value:
             small[name] = _fewer_experts(config, value)
         else:
@@ -94,6 +98,8 @@ def _is_of_layers(value: Any, layers: int) -> bool:
 
 
 def _scaled(name: str, value: Any, divisor: int) -> Any:
+    if isinstance(value, float) and _THRESHOLD.search(name):
+        return value / 100  # so that small activations reach it
     if not isinstance(value, int) or isinstance(value, bool) or value <= 1:
         return value
     if _LONG.search(name):
@@ -117,14 +123,16 @@ def _divisor(config: Mapping[str, Any]) -> int:
 
 def _kept_layers(config: Mapping[str, Any], layers: int) -> list[int]:
     """One layer of each kind at least, in their order."""
-    of_layers = [
-        dict(enumerate(value)) if isinstance(value, list) else {int(n): v for n, v in value.items()}
-        for value in config.values()
-        if _is_of_layers(value, layers)
-    ]
+    of_layers: list[dict[int, Any]] = []
+    for name, value in config.items():
+        if _INDICES.search(name) and isinstance(value, list):
+            of_layers.append(dict.fromkeys(value))
+        elif _is_of_layers(value, layers):
+            entries = enumerate(value) if isinstance(value, list) else value.items()
+            of_layers.append({int(n): entry for n, entry in entries})
     sharing = config.get(_SHARING) or 0
     kinds = [
-        (n >= layers - sharing, *(str(entries.get(n)) for entries in of_layers))
+        (n >= layers - sharing, *(str(entries.get(n, "none")) for entries in of_layers))
         for n in range(layers)
     ]
     kept = sorted({kinds.index(kind) for kind in kinds})[:_MOST_LAYERS]

@@ -1,0 +1,91 @@
+"""The proof at start: which models of the hub it lets through, and what it says of the others."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hub_lone import NoData, lone_ranks, smoke_recipe
+from transformers import AutoConfig
+
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.errors import BadParameter
+from training.models import proof
+from training.models.proof import prove
+
+SETTINGS: Final[dict[str, dict[str, Any]]] = {
+    "olmo": {"clip_qkv": 8.0},
+    "lfm2": {"layer_types": ["conv", "full_attention"] * 16},
+}
+
+
+def recipe_of(kind: str, directory: Path, **keys: str) -> Recipe:
+    """Of a repository with a family's default configuration, or nearly so, and no weights."""
+    AutoConfig.for_model(kind, **SETTINGS.get(kind, {})).save_pretrained(directory)
+    (directory / "model.safetensors").touch()
+    recipe = smoke_recipe("llama2-7b", weights=str(directory), **keys)
+    model = recipe.model.model_copy(update={"family": "hub", "repository": "a/b"})
+    return recipe.model_copy(update={"name": "hf:a/b", "model": model})
+
+
+def prove_here(recipe: Recipe, cache_dir: Path) -> None:
+    prove(recipe, source=NoData(), ranks=lone_ranks(), cache_dir=cache_dir)
+
+
+def test_a_family_that_is_trained_as_it_should_be_is_proven(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    recipe = recipe_of("llama", tmp_path, document_mask="true", activation_checkpointing="full")
+
+    prove_here(recipe, tmp_path)
+
+    assert "hf:a/b is proven by a small model in" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "sentence"),
+    [
+        # An in-place clamp on what selective checkpointing has kept: equal losses, other gradients.
+        (
+            "olmo",
+            {"activation_checkpointing": "selective"},
+            "gradients are others with activation_checkpointing=selective; use full or off",
+        ),
+        (
+            "gpt_oss",
+            {"activation_checkpointing": "selective"},
+            "it fails with activation_checkpointing=selective; use full or off",
+        ),
+        # A convolution over what is before a token, whatever its position says.
+        ("lfm2", {"document_mask": "true"}, "documents that share a sequence see each other"),
+    ],
+)
+def test_what_a_family_does_not_keep_is_refused(
+    kind: str, keys: dict[str, str], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadParameter, match=f"hf:a/b, tried as a small model .*: {sentence}"):
+        prove_here(recipe_of(kind, tmp_path, **keys), tmp_path)
+
+
+def test_weights_that_do_not_arrive_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.models.hub.load_weights", lambda *_arguments, **_keys: None)
+
+    with pytest.raises(BadParameter, match="loss and gradients are not those that transformers"):
+        prove_here(recipe_of("llama", tmp_path), tmp_path)
+
+
+def test_a_family_without_a_small_model_is_trained_unproven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(proof, "_MOST_PARAMETERS", 1000)
+
+    prove_here(recipe_of("llama", tmp_path), tmp_path)
+
+    assert "hf:a/b is trained unproven: no small model of its family can be tried" in caplog.text
+    with pytest.raises(BadParameter, match="so document_mask=true is not proven; leave it out"):
+        prove_here(recipe_of("llama", tmp_path, document_mask="true"), tmp_path)
