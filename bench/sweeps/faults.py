@@ -47,7 +47,8 @@ OPERATIONS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "kubernetes": (
         *("DELETE deployments", "DELETE jobs", "DELETE leases", "DELETE persistentvolumeclaims"),
-        *("DELETE persistentvolumes", "DELETE pytorchjobs", "DELETE services"),
+        *("DELETE persistentvolumes", "DELETE pytorchjobs"),
+        *("DELETE secrets", "DELETE services"),
         *("GET clusterrolebindings", "GET clusterroles", "GET csidrivers"),
         *("GET customresourcedefinitions", "GET deployments", "GET events", "GET jobs"),
         *("GET nodes", "GET persistentvolumes", "GET pods", "GET pytorchjobs"),
