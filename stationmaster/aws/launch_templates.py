@@ -38,6 +38,7 @@ LAUNCHED: Final = ("instance", "volume", "network-interface")
 
 # GPU images are tens of GB and are unpacked on the root volume; 80 GiB, the default, fills up.
 ROOT_VOLUME_GIB: Final = {True: 500, False: 100}
+SYSTEM_VOLUME_GIB: Final = 20  # EKS's default
 
 _NODE_CONFIG: Final = """\
 MIME-Version: 1.0
@@ -79,17 +80,7 @@ class LaunchTemplates:
         Source: https://github.com/terraform-aws-modules/terraform-aws-eks/issues/3730
         """
         data: dict[str, Any] = {
-            "BlockDeviceMappings": [
-                {
-                    "DeviceName": "/dev/xvda",
-                    "Ebs": {
-                        "VolumeSize": ROOT_VOLUME_GIB[instance.num_gpus > 0],
-                        "VolumeType": "gp3",
-                        "Encrypted": True,
-                        "DeleteOnTermination": True,
-                    },
-                }
-            ],
+            "BlockDeviceMappings": _root_volume(ROOT_VOLUME_GIB[instance.num_gpus > 0]),
             "UserData": base64.b64encode(_NODE_CONFIG.encode()).decode(),
         }
         if instance.num_efa:
@@ -126,8 +117,11 @@ class LaunchTemplates:
         security_group_ids: list[str],
         run_id: RunId | None = None,
     ) -> None:
-        """The launch template of the system node: tags, metadata, and what lets it mount FSx."""
-        data = {"SecurityGroupIds": security_group_ids}
+        """The launch template of the system node: disk, tags, metadata, what lets it mount FSx."""
+        data = {
+            "BlockDeviceMappings": _root_volume(SYSTEM_VOLUME_GIB),
+            "SecurityGroupIds": security_group_ids,
+        }
         self._ensure(cluster_id, SYSTEM_NODE_GROUP, data, run_id)
 
     def release(self, cluster_id: ClusterId, template_id: str) -> None:
@@ -171,19 +165,36 @@ class LaunchTemplates:
             )
 
 
+def _root_volume(size_gib: int) -> list[dict[str, Any]]:
+    """The disk that the instance starts from."""
+    return [
+        {
+            "DeviceName": "/dev/xvda",
+            "Ebs": {
+                "VolumeSize": size_gib,
+                "VolumeType": "gp3",
+                "Encrypted": True,
+                "DeleteOnTermination": True,
+            },
+        }
+    ]
+
+
 def _network_interfaces(
     instance: InstanceType, security_group_ids: list[str]
 ) -> list[dict[str, Any]]:
     """One EFA interface a card; the primary interface is on card 0, device 0.
 
-    On an instance whose card 0 has EFA, each interface carries IP and EFA, on device 1 of every
-    other card. Where card 0 has none, it gets a plain interface, and the other cards take EFA
-    without IP, on device 0. Source: as for `InstanceType.efa_cards`.
+    On smaller instances each interface carries IP and EFA, on device 1 of every other card. On
+    larger ones card 0 gets a plain interface, and EFA without IP is beside it, where the card has
+    EFA, and on device 0 of the other cards: 31 addresses less for 32 cards. Source: as for
+    `InstanceType.efa_cards`.
     """
-    if 0 in instance.efa_cards:
-        kinds = [(card, 0 if card == 0 else 1, "efa") for card in instance.efa_cards]
+    if instance.has_efa_without_ip:
+        beside = [(card, 1 if card == 0 else 0, "efa-only") for card in instance.efa_cards]
+        kinds = [(0, 0, "interface"), *beside]
     else:
-        kinds = [(0, 0, "interface"), *((card, 0, "efa-only") for card in instance.efa_cards)]
+        kinds = [(card, 0 if card == 0 else 1, "efa") for card in instance.efa_cards]
     return [
         {
             "NetworkCardIndex": card,

@@ -146,9 +146,9 @@ class NodeGroups:
         subnet_id: str = "",
         run_id: RunId | None = None,
     ) -> None:
-        """Request the node group that operators, CoreDNS and the relay run on.
+        """Request the node group that operators, CoreDNS and the relay run on, and what copies.
 
-        It is in any of the network's subnets, or in the one that is given.
+        It is in the subnet that is given, or in any of the network's.
         """
         self._ensure(
             cluster_id,

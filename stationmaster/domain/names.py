@@ -47,7 +47,7 @@ PEOPLE: Final = "stationmaster:people"
 # Nodes for training are tainted, so that system pods stay on the system node group.
 SYSTEM_NODE_GROUP: Final = "system"
 TRAINING_NODE_GROUP: Final = "training"
-SYSTEM_INSTANCE_TYPE: Final = "c5.2xlarge"
+SYSTEM_INSTANCE_TYPE: Final = "c6in.2xlarge"
 TRAINING_TAINT: Final = "stationmaster/training"
 
 # EKS add-ons; pods get their AWS roles through the first.

@@ -184,8 +184,7 @@ def _create(services: Services, cluster: Cluster, node_group: str) -> None:
             services.node_groups.ensure_system(
                 cluster_id,
                 instance_type=SYSTEM_INSTANCE_TYPE,
-                # The rules of an existing file system may let in this subnet alone.
-                subnet_id=group.subnet_id if cluster.spec.file_system.existing_id else "",
+                subnet_id=_system_subnet(services, cluster, group),
                 run_id=run_id,
             )
         return
@@ -207,6 +206,19 @@ def _create(services: Services, cluster: Cluster, node_group: str) -> None:
             capacity_type=spec.capacity_type,
             run_id=run_id,
         )
+
+
+def _system_subnet(services: Services, cluster: Cluster, group: SecurityGroup) -> str:
+    """That of the file system: what is copied or saved between zones costs money; "" for any.
+
+    The rules of an existing file system may let in this subnet alone. Where the zone does not offer
+    the type of the system node, another zone is better than none.
+    """
+    subnet_id = subnet_of(cluster, group)
+    if cluster.spec.file_system.existing_id:
+        return group.subnet_id
+    zone = services.subnets.zones()[subnet_id]
+    return subnet_id if zone in services.subnets.zones_offering(SYSTEM_INSTANCE_TYPE) else ""
 
 
 def _ensure_template(services: Services, cluster: Cluster) -> str:

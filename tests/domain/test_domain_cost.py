@@ -48,7 +48,7 @@ def test_hourly_price_is_the_sum_of_everything_that_lives():
 
     # Control plane; one c5.2xlarge; three m5.2xlarge; 1,200 GiB at the recipe's tier.
     storage = file_system_price(recipe.file_system_gib, recipe.file_system_mbps_per_tib)
-    assert price == pytest.approx(0.10 + 0.34 + 3 * 0.384 + storage)
+    assert price == pytest.approx(0.10 + 0.4536 + 3 * 0.384 + storage)
 
 
 def test_first_step_is_expected_after_23_minutes():

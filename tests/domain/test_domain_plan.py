@@ -467,7 +467,7 @@ def test_plan_cost_is_price_times_duration_with_teardown():
 
     # Two p4d at 21.96, one system node, a control plane and 2,400 GiB at 250 MB/s a TiB.
     assert plan.price_per_hour_usd == pytest.approx(
-        2 * 21.96 + 0.34 + 0.10 + 2400 * 0.210 / 730, abs=0.01
+        2 * 21.96 + 0.4536 + 0.10 + 2400 * 0.210 / 730, abs=0.01
     )
     assert plan.estimated_cost_usd == pytest.approx(
         plan.price_per_hour_usd * (plan.estimated_duration_s + 900) / 3600, abs=0.02

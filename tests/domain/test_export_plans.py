@@ -14,8 +14,8 @@ from stationmaster.domain.planning.unknown_program import plan_of_program
 
 FRAMEWORKS: Final = [name for name, recipe in CATALOGUE.items() if not recipe.uses_own_trainer]
 MODEL: Final = 2 * 8_030_261_248  # bytes, in bf16
-# Its pod starts; a system node's network reads it and writes it; one core orders 1 GB/s.
-SECONDS: Final = 120 + 2 * MODEL / 312.5e6 + MODEL / 1e9
+# Its pod starts; the file system reads it and writes it; one core orders 1 GB/s.
+SECONDS: Final = 120 + 2 * MODEL / 600e6 + MODEL / 1e9
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
@@ -28,7 +28,7 @@ def test_plan_counts_time_and_cost_of_the_model_that_is_made(name: str) -> None:
         plan.price_per_hour_usd * (plan.estimated_duration_s + TEARDOWN_S) / 3600, rel=0.001
     )
     assert any(
-        "a model of about 16 GB is made of the newest checkpoint, in about 4 min" in note
+        "a model of about 16 GB is made of the newest checkpoint, in about 3 min" in note
         for note in plan.warnings
     )
 

@@ -21,7 +21,7 @@ IMAGENET: dict[str, Any] = {
     "num_objects": 1_331_167,
     "preparation": Preparation.IMAGES,
 }
-PACKED: dict[str, Any] = {"num_bytes": 2000 * GB, "num_objects": 400}
+PACKED: dict[str, Any] = {"num_bytes": 9000 * GB, "num_objects": 400}
 
 
 def listing(**more: Any) -> Listing:
@@ -61,11 +61,16 @@ def test_images_of_which_a_run_reads_few_are_linked_and_the_plan_says_what_diffe
 
 
 def test_packed_data_is_read_whole_and_linked_where_the_file_system_is_faster() -> None:
-    fast = data_of(plan(listing(**PACKED), "llama2-7b"))
+    recipe = get_recipe("llama2-7b").with_overrides({"dataset": ADDRESS, "steps": "200"})
+    fast = data_of(
+        plan_recipe(
+            recipe.model_copy(update={"file_system_mbps_per_tib": 1000}), listing=listing(**PACKED)
+        )
+    )
     small = data_of(plan(listing(num_bytes=30 * GB, num_objects=4), "llama2-7b"))
 
     assert fast.linked
-    assert "the run reads all of it once (2,000.0 GB)" in fast.why
+    assert "the run reads all of it once (9,000.0 GB)" in fast.why
     assert not small.linked
     assert "only a link that saves 10 min is worth its unchecked first reads" in small.why
 

@@ -90,6 +90,18 @@ def test_nodes_come_in_the_next_zone_and_the_file_system_is_made_there(account: 
     assert "InsufficientInstanceCapacity" in given_up.reason
 
 
+def test_system_node_is_where_the_file_system_is(account: Account):
+    account.request()
+    account.finish(ensure_cluster)
+
+    account.finish(ensure_node_group, node_group="system")
+    account.call(ensure_file_system)
+
+    found = account.services.node_groups.describe(account.cluster_id, "system")
+    assert found is not None
+    assert [zones(account)[each] for each in found.subnet_ids] == file_systems(account)
+
+
 def test_file_system_that_was_there_first_follows_the_nodes(account: Account):
     begin(account, FIRST_IS_FULL)
     asked_in_vain = account.call(ensure_file_system)

@@ -101,6 +101,8 @@ GPUS: Final[dict[str, Gpu]] = {
 # Their card 0 takes an ENA interface only, EFA is on the cards after it. Source: AWS, "Maximize
 # network bandwidth on Amazon EC2 instances with multiple network cards".
 _ENA_ONLY_ON_CARD_0: Final = ("p6-b300.",)
+# For these it recommends EFA without IP on every card, beside one plain interface on card 0.
+_EFA_WITHOUT_IP: Final = ("p5.48xlarge", "p5e.", "p5en.", "p6-")
 
 
 class InstanceType(BaseModel):
@@ -140,6 +142,11 @@ class InstanceType(BaseModel):
         first = 1 if self.name.startswith(_ENA_ONLY_ON_CARD_0) else 0
         return range(first, first + self.num_efa)
 
+    @property
+    def has_efa_without_ip(self) -> bool:
+        """Whether its EFA interfaces take no addresses of the network."""
+        return self.name.startswith(_EFA_WITHOUT_IP)
+
 
 def _row(
     name: str,
@@ -171,6 +178,7 @@ def _row(
 _ROWS: Final = (
     #    name               gpu     n  GiB  efa  Gbps  vcpu  RAM   $/h      TFLOP/s
     _row("c5.2xlarge",      None,   0,   0,  0,   10,    8,   16,   0.34,   None),
+    _row("c6in.2xlarge",    None,   0,   0,  0,   40,    8,   16,   0.4536, None),
     _row("m5.2xlarge",      None,   0,   0,  0,   10,    8,   32,   0.384,  None),
     _row("p3.8xlarge",      "V100", 4,  16,  0,   10,   32,  244,  12.24,    125),
     _row("p3dn.24xlarge",   "V100", 8,  32,  1,  100,   96,  768,  31.212,   125),

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.cost import (
-    COPY_BYTES_PER_S,
+    HUB_BYTES_PER_S,
     JOB_START_S,
     REORDER_BYTES_PER_S,
     file_system_bytes_per_s,
@@ -72,7 +72,7 @@ def plan_conversion(layout: Layout) -> Conversion | None:
     disk = file_system_bytes_per_s(layout.recipe)
     seconds = (
         JOB_START_S  # its image, and Python's libraries
-        + size / min(COPY_BYTES_PER_S, disk)  # assumed of the hub as of S3, as for data
+        + size / min(HUB_BYTES_PER_S, disk)
         + _COPIES * size / disk  # read once and written once
         + size / REORDER_BYTES_PER_S
     )

@@ -55,9 +55,11 @@ JOB_START_S: Final = 120
 TIME_TO_FIRST_STEP_S: Final = CLUSTER_S + CAPACITY_S + PLUGINS_S + VALIDATION_S + JOB_START_S
 TEARDOWN_S: Final = 900
 
-# One pod copies, on the system node. Source: EC2 network specifications, c5.2xlarge: 2.5 Gbit/s
-# that last, up to 10 for minutes.
-COPY_BYTES_PER_S: Final = 2.5e9 / 8
+# One pod copies, on the system node. Source: EC2 network specifications, c6in.2xlarge: 12.5
+# Gbit/s that last, up to 40 for minutes.
+COPY_BYTES_PER_S: Final = 12.5e9 / 8
+# Assumed of the Hugging Face hub, for each node that reads from it.
+HUB_BYTES_PER_S: Final = 2.5e9 / 8
 # Assumed: weights are split, renamed and checked one after the other, and one core does 1 GB/s.
 REORDER_BYTES_PER_S: Final = 1e9
 

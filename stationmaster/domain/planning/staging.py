@@ -12,7 +12,11 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.datasets import Listing, Preparation
-from stationmaster.domain.planning.cost import COPY_BYTES_PER_S, file_system_bytes_per_s
+from stationmaster.domain.planning.cost import (
+    COPY_BYTES_PER_S,
+    HUB_BYTES_PER_S,
+    file_system_bytes_per_s,
+)
 from stationmaster.domain.planning.estimators import checkpoint_bytes, export_bytes
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.linking import Choice, choose
@@ -162,7 +166,7 @@ def _prepare_s(layout: Layout, listing: Listing) -> float:
                 packing += 2 * listing.prepared_bytes / file_system_bytes_per_s(layout.recipe)
             if listing.is_stored:
                 return packing
-            # Each node reads its share of the hub, as fast as the system node reads S3.
-            return max(packing, listing.num_bytes / (COPY_BYTES_PER_S * layout.nodes))
+            # Each node reads its share of the hub.
+            return max(packing, listing.num_bytes / (HUB_BYTES_PER_S * layout.nodes))
         case _:
             return 0.0

@@ -333,6 +333,14 @@ def test_file_system_holds_its_group_and_subnet_until_it_is_gone(
     [
         ("p4d.24xlarge", [(0, 0, "efa"), (1, 1, "efa"), (2, 1, "efa"), (3, 1, "efa")]),
         (
+            "p5.48xlarge",
+            [
+                *((0, 0, "interface"), (0, 1, "efa-only")),
+                *((card, 0, "efa-only") for card in range(1, 32)),
+            ],
+        ),
+        ("p5.4xlarge", [(0, 0, "efa")]),
+        (
             "p6-b300.48xlarge",
             [(0, 0, "interface"), *((card, 0, "efa-only") for card in range(1, 17))],
         ),
@@ -367,6 +375,8 @@ def test_launch_template_has_the_interfaces_that_the_cards_take(
         ]
         options = version["LaunchTemplateData"]["MetadataOptions"]
         assert (options["HttpPutResponseHopLimit"], options["HttpTokens"]) == (1, "required")
+        (disk,) = version["LaunchTemplateData"]["BlockDeviceMappings"]
+        assert disk["Ebs"]["Encrypted"] is True
     for left in templates.left(run_id):
         templates.release(run_id, left.id)
     assert templates.left(run_id) == []
