@@ -4,7 +4,8 @@
 #   container/build.sh 0.1.0 123456789012.dkr.ecr.us-west-2.amazonaws.com
 #   container/build.sh 0.1.0 '' cpu
 # IMAGE is a folder here; without one those are built that every deployment needs, training and relay.
-# Without a registry the images stay on this machine. It takes Docker with buildx, and about 100 GiB of
+# With a registry the images of container/copied.txt are copied there, too; without one the images
+# stay on this machine. It takes Docker with buildx, and about 100 GiB of
 # disk for each image with CUDA.
 set -euo pipefail
 
@@ -61,10 +62,30 @@ build_and_push() {
   docker push "$3"
 }
 
+# log_in REGISTRY
+log_in() {
+  aws ecr get-login-password --region "$(cut -d. -f4 <<<"$1")" |
+    docker login --username AWS --password-stdin "$1"
+}
+
+# copy IMAGE: all machines of it, under a tag that has its name; a tag cannot be pushed twice.
+copy() {
+  local name=${1##*/}
+  local to=$registry/$deployment/copies:${name/:/-}
+  if docker buildx imagetools inspect "$to" >/dev/null 2>&1; then
+    return
+  fi
+  if [[ ${1%%/*} == *.dkr.ecr.* ]]; then
+    log_in "${1%%/*}"
+  fi
+  docker buildx imagetools create --tag "$to" "$1"
+}
+
 if [[ -n $registry ]]; then
-  region=$(cut -d. -f4 <<<"$registry")
-  aws ecr get-login-password --region "$region" |
-    docker login --username AWS --password-stdin "$registry"
+  log_in "$registry"
+  for image in $(grep -v '^#' container/copied.txt); do
+    copy "$image"
+  done
 fi
 
 for image in "${images[@]}"; do

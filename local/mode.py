@@ -286,6 +286,7 @@ class LocalMode:
             templates,
             ours={
                 **{name: Settings.model_fields[name].default for name in _IMAGE_SETTINGS},
+                "image_copies": "",
                 "allow_commands": self.options.allow_commands,
                 **self._places(),
             },

@@ -10,6 +10,7 @@ from typing import Any, Final
 import aws_cdk as cdk
 from aws_cdk import aws_codebuild as codebuild
 from aws_cdk import aws_ecr as ecr
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
@@ -17,6 +18,7 @@ from constructs import Construct
 from stacks.acknowledgements import accept, accept_wildcard
 from stacks.config import StageConfig
 from stacks.packages import ROOT
+from stationmaster.domain.images import COPIES
 
 # What the Dockerfiles copy, and the script; everything else of the repository stays at home.
 BUILT_FROM: Final = (
@@ -33,6 +35,10 @@ BUILT_FROM: Final = (
 
 # What every deployment takes; `more_images` of its configuration are built besides.
 NEEDED: Final = ("training", "relay")
+
+# Has EKS's registries. Source: EKS user guide, "View Amazon container image registries for Amazon
+# EKS add-ons".
+_EKS_ACCOUNT: Final = "602401143452"
 
 
 class ImagesStack(cdk.Stack):
@@ -51,6 +57,7 @@ class ImagesStack(cdk.Stack):
             image: f"{self.registry}/{config.deployment}/{image}:{config.image_tag}"
             for image in images
         }
+        self.copies = f"{self.registry}/{config.deployment}/{COPIES}"
         self._add_builder(config, repositories)
 
     def _add_builder(self, config: StageConfig, repositories: dict[str, ecr.Repository]) -> None:
@@ -101,13 +108,26 @@ class ImagesStack(cdk.Stack):
                 cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=log_group)
             ),
         )
-        for repository in repositories.values():
+        for repository in (*repositories.values(), self._repository(COPIES, config)):
             repository.grant_pull_push(builder)
+        published = self.format_arn(
+            service="ecr",
+            region="*",
+            account=_EKS_ACCOUNT,
+            resource="repository",
+            resource_name="eks/*",
+        )
+        builder.add_to_role_policy(
+            iam.PolicyStatement(
+                actions=["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"], resources=[published]
+            )
+        )
         assert builder.role is not None
         for action in ("s3:GetObject*", "s3:GetBucket*", "s3:List*"):
             accept(
                 builder.role, f"IAM5[Action::{action}]", "reads its source, as the CDK grants it"
             )
+        accept_wildcard(builder.role, published, "EKS publishes it in one region, for all")
         accept_wildcard(builder.role, "*", "ecr:GetAuthorizationToken is not granted on resources")
         accept_wildcard(
             builder.role,

@@ -188,6 +188,7 @@ class WorkflowStack(cdk.Stack):
                 f"{image}_image": images.built.get(image, "")
                 for image in ("training", "relay", *FRAMEWORK_IMAGES.values())
             },
+            image_copies=images.copies,
             relay_replicas=config.relay_replicas,
             slack_secret_id=data.slack_secret.secret_arn,
             hugging_face_secret_id=data.hugging_face_secret.secret_arn,

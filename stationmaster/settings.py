@@ -147,6 +147,9 @@ class Settings(BaseModel):
         default="", description="image of the recipes that torchtitan trains; none without it"
     )
     relay_image: str = RELAY_IMAGE
+    image_copies: str = Field(
+        default="", description="repository with copies of others' images; theirs without it"
+    )
     relay_replicas: int = Field(
         default=2, ge=1, le=3, description="relays of a run, on different nodes; one of them sends"
     )

@@ -23,6 +23,16 @@ def product_image(name: str) -> str:
 TRAINING_IMAGE: Final = product_image("training")
 RELAY_IMAGE: Final = product_image("relay")
 
+COPIES: Final = "copies"
+"""The deployment's repository of them: container/build.sh copies images that others publish."""
+
+
+def copy_of(image: str, repository: str) -> str:
+    """Where a copy of an image is, which the tag names; without a repository the image itself."""
+    name, _, tag = image.rpartition("/")[2].partition(":")
+    return f"{repository}:{name}-{tag}" if repository else image
+
+
 # The grammar of references, with an explicit registry: without one, tools add docker.io unasked.
 # Source: github.com/distribution/reference, reference.go and regexp.go.
 _HOST: Final = (

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from stationmaster.aws.account import Account, read_ecr_image
+from stationmaster.domain.images import copy_of
 from stationmaster.preflight.findings import Finding, Severity
 from stationmaster.preflight.subject import Subject
+from stationmaster.rendering.etcd import IMAGE as ETCD_IMAGE
 from stationmaster.services import Services
 
 NAME: Final = "images"
@@ -21,6 +23,8 @@ def look(services: Services, account: Account, subject: Subject) -> list[Finding
     """One finding for each image."""
     settings = services.settings
     images = {"relay": settings.relay_image}
+    if settings.image_copies:  # all are copied before anything is built
+        images["etcd"] = copy_of(ETCD_IMAGE, settings.image_copies)
     if subject.trains:
         images["training"] = subject.image or settings.image_of(subject.framework)
     return [_judge(account, what, image) for what, image in images.items()]

@@ -8,9 +8,10 @@ several may be in one Kubernetes cluster. The gateway calls this for each object
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from stationmaster.domain.images import copy_of
 from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import LABEL_NODE_GROUP
@@ -44,6 +45,16 @@ def placed(item: Mapping[str, Any], namespace: str) -> KubernetesObject:
     if spec.get("claimRef", {}).get("namespace") == NAMESPACE:
         spec["claimRef"]["namespace"] = namespace
     return placed_item
+
+
+def from_copies(items: Iterable[Mapping[str, Any]], image_copies: str) -> list[KubernetesObject]:
+    """Workloads that others publish, with the deployment's copies of their images."""
+    copied = [copy.deepcopy(dict(item)) for item in items]
+    for item in copied:
+        if item["kind"] in ("DaemonSet", "Deployment"):
+            for container in item["spec"]["template"]["spec"]["containers"]:
+                container["image"] = copy_of(container["image"], image_copies)
+    return copied
 
 
 def placed_name(name: str, namespace: str) -> str:

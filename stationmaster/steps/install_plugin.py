@@ -7,6 +7,7 @@ from stationmaster.domain.errors import ResourceFailed
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.plugins import Plugin, get_plugin
+from stationmaster.rendering.placing import from_copies
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.leaving_existing import taken_out_when_late
@@ -62,7 +63,7 @@ def _ensure(cluster: LiveCluster, run_id: RunId | None, plugin: Plugin) -> Findi
     services = cluster.services
     for addon in plugin.ADDONS:
         services.addons.ensure(cluster.cluster_id, addon, run_id=run_id)
-    objects = plugin.render(cluster)
+    objects = from_copies(plugin.render(cluster), services.settings.image_copies)
     if objects:
         with taken_out_when_late(services, cluster.cluster_id):
             cluster.kubernetes.apply(objects)

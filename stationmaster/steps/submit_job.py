@@ -10,6 +10,7 @@ from stationmaster.rendering import job_spec
 from stationmaster.rendering.etcd import render_rendezvous
 from stationmaster.rendering.job_spec import JobSpec
 from stationmaster.rendering.metadata import namespace
+from stationmaster.rendering.placing import from_copies
 from stationmaster.rendering.relay import render_relay, render_relay_key
 from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
@@ -68,7 +69,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
                 *render_token(services, cluster_id),
                 render_relay_key(run_id, services.secrets.relay_key(run_id)),
                 *relay,
-                *render_rendezvous(spec),
+                *from_copies(render_rendezvous(spec), settings.image_copies),
                 *render_queue(gateway, spec.options),
                 *([] if is_admitted_by_others else job),
             ]

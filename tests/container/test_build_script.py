@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from itertools import chain
 from pathlib import Path
 
 import pytest
+
+from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.rendering.etcd import render_etcd
+from stationmaster.rendering.placing import from_copies
 
 SCRIPT = Path(__file__).parents[2] / "container" / "build.sh"
 REGISTRY = "123456789012.dkr.ecr.us-west-2.amazonaws.com"
@@ -15,6 +20,8 @@ DIGEST = f"sha256:{'ab' * 32}"
 DOCKER = """#!/bin/sh
 echo "docker $*" >> "$CALLS"
 case "$*" in
+  *"imagetools inspect"*/copies:etcd-*) ;;
+  *"imagetools inspect"*/copies:*) exit 1 ;;
   *"imagetools inspect"*nvcr.io*) echo "no access" >&2; exit 1 ;;
   *"imagetools inspect"*) echo {digest} ;;
 esac
@@ -62,9 +69,50 @@ def test_every_deployments_images_are_built_and_pushed(build) -> None:
     assert all(f"@{DIGEST}" in call for call in built)
     assert "--build-arg=TORCH_BACKEND=cu130" in built[0]
     assert "DLC_BASE" not in " ".join(calls)
-    assert [call for call in calls if call.startswith("aws")] == [
-        "aws ecr get-login-password --region us-west-2"
+
+
+def test_images_of_others_are_copied_once_with_all_their_machines(build) -> None:
+    code, errors, calls = build("1.2", REGISTRY)
+
+    assert (code, errors) == (0, "")
+    copied = [call.partition("--tag ")[2].split() for call in calls if "/copies:" in call]
+    upstream = "602401143452.dkr.ecr.us-west-2.amazonaws.com"
+    # etcd's is there already; a tag cannot be pushed twice.
+    assert [each for each in copied if each] == [
+        [f"{REGISTRY}/stationmaster/copies:{tag}", image]
+        for tag, image in (
+            (
+                "training-operator-v1-93c5489",
+                "ghcr.io/kubeflow/training-v1/training-operator:v1-93c5489",
+            ),
+            ("k8s-device-plugin-v0.20.0", "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"),
+            (
+                "aws-efa-k8s-device-plugin-v0.5.20",
+                f"{upstream}/eks/aws-efa-k8s-device-plugin:v0.5.20",
+            ),
+        )
     ]
+    logins = [call.split()[-1] for call in calls if call.startswith("docker login")]
+    assert logins == [REGISTRY, upstream]
+
+
+def test_what_is_copied_is_what_clusters_start_and_where_they_look() -> None:
+    lines = (SCRIPT.parent / "copied.txt").read_text().splitlines()
+    plugins = ("training-operator", "nvidia-device-plugin", "efa-device-plugin")
+    objects = [*chain.from_iterable(map(load_manifests, plugins)), *render_etcd("run", job="job")]
+
+    theirs, ours = (
+        {
+            container["image"]
+            for item in from_copies(objects, repository)
+            if "template" in item.get("spec", {})
+            for container in item["spec"]["template"]["spec"]["containers"]
+        }
+        for repository in ("", "ecr/copies")
+    )
+    copied = {line for line in lines if not line.startswith("#")}
+    assert theirs == copied
+    assert ours == {f"ecr/copies:{each.rpartition('/')[2].replace(':', '-')}" for each in copied}
 
 
 def test_one_image_is_built_and_stays_here(build) -> None:

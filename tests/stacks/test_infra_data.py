@@ -123,6 +123,7 @@ def test_images_cannot_be_overwritten_and_go_with_their_stack(
     assert {each["Properties"]["RepositoryName"] for each in repositories.values()} == {
         "stationmaster/training",
         "stationmaster/relay",
+        "stationmaster/copies",
     }
     for repository in repositories.values():
         assert repository["Properties"]["ImageTagMutability"] == "IMMUTABLE"

@@ -71,9 +71,14 @@ def install_operator(world: World) -> None:
 
 
 @pytest.mark.parametrize("cluster", [(TRAINING_IMAGE, RELAY_IMAGE)], indirect=True)
+@pytest.mark.parametrize(
+    ("copies", "image"),
+    [("", "registry.k8s.io/etcd:3.5.21-0"), ("ecr/copies", "ecr/copies:etcd-3.5.21-0")],
+)
 def test_submit_job_that_starts_an_image_of_others_is_refused_where_none_can_run(
-    cluster: LocalCluster, world: World
+    cluster: LocalCluster, world: World, copies: str, image: str
 ):
+    world.settings = world.settings.model_copy(update={"image_copies": copies})
     etcd = REQUEST.model_copy(update={"overrides": {"rendezvous": "etcd"}})
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=etcd)
 
@@ -83,7 +88,7 @@ def test_submit_job_that_starts_an_image_of_others_is_refused_where_none_can_run
     assert str(refused.value) == (
         f"applying Deployment {RUN_ID}-etcd: the cluster answers 403: "
         f'deployments.apps "{RUN_ID}-etcd" is forbidden: this cluster cannot run the image '
-        '"registry.k8s.io/etcd:3.5.21-0": its pods are processes of one machine, which has the '
+        f'"{image}": its pods are processes of one machine, which has the '
         "programs of the product's own images only"
     )
 
@@ -101,6 +106,20 @@ def test_install_plugin_makes_it_ready_and_records_it_once(cluster: LocalCluster
         "fsx-csi-driver",
     ]
     assert world.addons.asked == ["eks-pod-identity-agent", "aws-fsx-csi-driver"]
+
+
+def test_install_plugin_takes_the_deployments_copies_of_images(cluster: LocalCluster, world: World):
+    world.begin(RunPhase.PROVISIONING)
+    world.settings = world.settings.model_copy(update={"image_copies": "ecr/copies"})
+
+    install_plugin(world, RUN_ID, plugin="training-operator")
+
+    from kubernetes import client, config
+
+    with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
+        made = client.AppsV1Api(api).read_namespaced_deployment("training-operator", "kubeflow")
+    (container,) = made.spec.template.spec.containers
+    assert container.image == "ecr/copies:training-operator-v1-93c5489"
 
 
 def test_install_plugin_that_never_becomes_ready_times_out_with_what_its_pods_wait_for(

@@ -135,6 +135,15 @@ def test_running_instances_take_of_the_quota(account: Account):
     assert "and 16 run" in after.message
 
 
+def test_copies_of_images_that_are_not_in_the_registry_are_lacking(account: Account):
+    with_settings(account, image_copies=f"{REGISTRY}/nowhere")
+
+    found = found_of(account, of_request(make_request()))["images"]
+
+    (etcd,) = lacking(found)
+    assert etcd.message.startswith(f"the etcd image {REGISTRY}/nowhere:etcd-3.5.21-0 is not in")
+
+
 def test_image_that_is_not_in_its_registry_is_lacking(account: Account):
     ecr = account.aws.client("ecr")
     ecr.create_repository(repositoryName="stationmaster/relay")
