@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.replacing import open_replacements
-from stationmaster.domain.errors import ResourceFailed, TransientError
+from stationmaster.domain.errors import ResourceFailed, StationmasterError, TransientError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import (
     SYSTEM_INSTANCE_TYPE,
@@ -142,12 +142,20 @@ def _resize(services: Services, cluster: Cluster, found: NodeGroup) -> bool:
     if found.status == "DEGRADED" and is_settling(cluster):
         return False  # even its fewest nodes did not come, or it has all that there are
     nodes = _size(services, cluster, found)
+    cluster = _price(services, cluster, found, nodes)
     if nodes == found.nodes:
         return False
-    price = node_group_price(cluster.spec.instance, nodes=nodes)
-    price_resource(services, cluster, ResourceKind.NODE_GROUP, found.name, price)
-    services.node_groups.resize(cluster.cluster_id, found.name, count=nodes)
+    try:
+        services.node_groups.resize(cluster.cluster_id, found.name, count=nodes)
+    except StationmasterError:
+        _price(services, cluster, found, found.nodes)  # nodes that are not coming cost nothing
+        raise
     return True
+
+
+def _price(services: Services, cluster: Cluster, found: NodeGroup, nodes: int) -> Cluster:
+    price = node_group_price(cluster.spec.instance, nodes=nodes)
+    return price_resource(services, cluster, ResourceKind.NODE_GROUP, found.name, price)
 
 
 def _size(services: Services, cluster: Cluster, found: NodeGroup) -> int:

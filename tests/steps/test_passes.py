@@ -16,7 +16,7 @@ from stationmaster.aws.node_groups import NodeGroup
 from stationmaster.cluster_upkeep import begin_pass
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.errors import IllegalTransition, ResourceFailed
+from stationmaster.domain.errors import IllegalTransition, PermanentError, ResourceFailed
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.acquire_cluster import acquire_cluster
@@ -28,6 +28,7 @@ from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.live import live_cluster
 from stationmaster.steps.prepare_cluster import prepare_cluster
 from stationmaster.steps.reap import reap
+from stationmaster.steps.recording import price_resource
 
 TO_READY = (ClusterPhase.PROVISIONING, ClusterPhase.READY)
 NO_CAPACITY = {"Error": "ResourceFailed", "Cause": "no capacity"}
@@ -103,6 +104,31 @@ def test_resize_that_aws_has_no_capacity_for_goes_back_and_says_why(account: Acc
     assert len(account.events("cluster.pass_failed")) == 1
     begin_pass(account.services, account.cluster, nodes=4)
     assert account.call(ensure_node_group, node_group="training"), "it is still DEGRADED"
+
+
+def test_resize_that_eks_refuses_costs_nothing(account: Account):
+    to_be_resized(account)
+    before = price(account)
+    account.aws.inject("eks", "UpdateNodegroupConfig", "InvalidParameterException", times=9)
+
+    with pytest.raises(PermanentError, match="InvalidParameterException"):
+        finish(account, of_cluster(ensure_node_group, node_group="training"))
+
+    assert (sizes(account), price(account)) == (4, before)
+
+
+def test_price_of_a_resize_that_was_never_asked_for_goes_with_the_next_pass(account: Account):
+    """The function was killed between the price and its request, and its workflow with it."""
+    to_be_resized(account)
+    before = price(account)
+    price_resource(
+        account.services, account.cluster, ResourceKind.NODE_GROUP, "training", before * 6 / 4
+    )
+    conclude_cluster(account.services, account.cluster_id, pass_number=2, error=NO_CAPACITY)
+
+    finish(account, of_cluster(ensure_node_group, node_group="training"))
+
+    assert (sizes(account), price(account)) == (4, before)
 
 
 @pytest.mark.parametrize(("minutes", "lacks"), [(-1, False), (1, True)])
