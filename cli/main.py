@@ -42,6 +42,8 @@ OK, NO, BAD_INPUT = 0, 1, 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the console script; the return value is the exit code."""
     arguments = make_parser().parse_args(argv)
+    if region := os.environ.get("AWS_REGION"):
+        os.environ["AWS_DEFAULT_REGION"] = region  # boto3 reads this one only
     try:
         return int(arguments.run(arguments))
     except UserError as error:
@@ -267,7 +269,11 @@ def _instances(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([instance.model_dump() for instance in INSTANCES.values()], indent=2))
         return OK
-    table = Table("instance", "accelerators", "GiB each", "EFA", "Gbps", "vCPU", "GiB", box=None)
+    table = Table(box=None)
+    # What has to be typed is never cut, however narrow the terminal is.
+    table.add_column("instance", no_wrap=True, min_width=max(map(len, INSTANCES)))
+    for title in ("accelerators", "GiB each", "EFA", "Gbps", "vCPU", "GiB"):
+        table.add_column(title)
     table.add_column("USD/h", justify="right")
     table.add_column("bf16 TFLOP/s each", justify="right")
     for i in INSTANCES.values():

@@ -94,7 +94,7 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str]) -> TrainerConf
         UserError: an unknown recipe, key or value, in the words of the recipe catalogue.
         SystemExit: argparse's own, code 2, or 0 after --help.
     """
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().parse_intermixed_args(argv)
     overrides: dict[str, str] = {}
     for text in arguments.overrides:
         key, equals, value = text.partition("=")

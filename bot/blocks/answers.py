@@ -15,8 +15,8 @@ from bot.blocks import words
 from bot.blocks.elements import Block, Content, context, divider, fields, header, section
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
-from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.catalogue.training_config import LanguageTraining
+from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
+from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.commands.table import COMMAND, START, TYPED_SUBCOMMANDS, key_names
 from stationmaster.domain.planning.cost import hourly_price
 from stationmaster.domain.planning.plan import Plan
@@ -67,11 +67,12 @@ def recipes_list(recipes: Iterable[Recipe]) -> Content:
         instance = get_instance(recipe.default_instance)
         price = hourly_price(recipe, instance, nodes=recipe.default_nodes)
         training = recipe.training
-        sample = (
-            f"{md.TIMES} {training.sequence_length:,} tokens"
-            if isinstance(training, LanguageTraining)
-            else "images"
-        )
+        if isinstance(training, ImageTraining):
+            kind, sample = "on images", "images"
+        else:
+            kind, sample = "on text", f"{md.TIMES} {training.sequence_length:,} tokens"
+        if not recipe.uses_own_trainer:
+            kind = f"of {FRAMEWORK_NAMES[recipe.framework]}"
         facts = [
             f"{md.count(recipe.model.num_parameters)} parameters",
             f"{recipe.default_nodes} {md.TIMES} {recipe.default_instance}",
@@ -85,11 +86,10 @@ def recipes_list(recipes: Iterable[Recipe]) -> Content:
             )
         )
         blocks.append(context(f" {md.DOT} ".join(facts)))
-        kind = "text" if isinstance(training, LanguageTraining) else "images"
         keys.setdefault(kind, key_names(recipe))
     blocks = blocks[: _MAX_BLOCKS - len(keys)]
     for kind, names in keys.items():
-        blocks.append(context(f"*keys of recipes on {kind}*: {', '.join(names)}"))
+        blocks.append(context(f"*keys of recipes {kind}*: {', '.join(names)}"))
     return Content(text="the recipes that can be trained", blocks=blocks)
 
 
@@ -98,6 +98,8 @@ def preflight_findings(examined: Sequence[tuple[str, Sequence[Finding]]]) -> Con
     every = [finding for _, findings in examined for finding in findings]
     lacking = sum(finding.severity == "error" for finding in every)
     verdict = f"{counted(lacking, 'thing')} lacking" if lacking else "nothing is lacking"
+    if unanswered := sum(finding.is_unanswered for finding in every):
+        verdict += f", {counted(unanswered, 'question')} without an answer"
     blocks: list[Block] = [header(f"Preflight: {verdict}")]
     for name, findings in examined:
         lines = [_finding_line(finding) for finding in sorted(findings, key=_by_severity)]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict
+
+_NOT_ASKED: Final = "could not be asked"
 
 
 class Severity(StrEnum):
@@ -30,6 +33,11 @@ class Finding(BaseModel):
     remedy: str = ""
 
     @property
+    def is_unanswered(self) -> bool:
+        """Nobody could tell whether it is there."""
+        return self.message.startswith(_NOT_ASKED)
+
+    @property
     def sentence(self) -> str:
         """The message with its remedy."""
         return f"{self.message}; {self.remedy}" if self.remedy else self.message
@@ -50,6 +58,6 @@ def unanswered(check: str, why: str) -> Finding:
     return Finding(
         check=check,
         severity=Severity.WARNING,
-        message=f"could not be asked: {why}",
+        message=f"{_NOT_ASKED}: {why}",
         remedy="the start goes on without an answer; if it fails, look here first",
     )

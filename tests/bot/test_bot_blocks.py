@@ -358,8 +358,10 @@ def test_recipes_name_every_recipe_and_every_key_once():
     card = seen(answers.recipes_list(CATALOGUE.values()))
 
     assert all(f"*{name}*" in card for name in CATALOGUE)
-    assert card.count("activation_checkpointing") == 2  # of text, of images
+    assert card.count("*keys of recipes on") == 2  # on text, on images
     assert "preset" in card
+    assert "128 \u00d7 8,192 tokens" in card  # of Megatron, which reads no images
+    assert "*keys of recipes of Megatron-LM*" in card
 
 
 @SLOW

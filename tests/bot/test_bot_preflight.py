@@ -8,7 +8,7 @@ from bot.blocks.answers import preflight_findings
 from bot.blocks.thread import thread_message
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.view import RunView
-from stationmaster.preflight.findings import Finding, Severity
+from stationmaster.preflight.findings import Finding, Severity, unanswered
 
 THERE = Finding(check="images", severity=Severity.INFO, message="the relay image is there")
 LACKS = Finding(
@@ -32,6 +32,8 @@ def test_answer_has_what_lacks_first_and_its_remedy() -> None:
 
 def test_answer_says_that_nothing_is_lacking() -> None:
     assert preflight_findings([("the deployment", [THERE])]).text == "preflight: nothing is lacking"
+    unasked = preflight_findings([("the deployment", [THERE, unanswered("quota", "no answer")])])
+    assert unasked.text == "preflight: nothing is lacking, 1 question without an answer"
 
 
 def test_thread_has_what_may_be_lacking() -> None:
