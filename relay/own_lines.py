@@ -81,7 +81,8 @@ def event_of(line: Line, head: EventHead) -> RelayEvent | None:
                 step=line.step,
                 loss_nats=plausible(line.loss_nats),
                 samples=tuple(
-                    Sample(prompt=each.prompt[:MAX_TEXT], text=each.text[:MAX_TEXT])
+                    # A channel sees one line of the data, and not what a model knows by heart.
+                    Sample(prompt=_lines(each.prompt)[-1], text=_lines(each.text)[0])
                     for each in line.samples[:MAX_SAMPLES]
                 ),
             )
@@ -92,6 +93,11 @@ def event_of(line: Line, head: EventHead) -> RelayEvent | None:
             )
         case _:
             assert_never(line)
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a text that have anything, each cut; one empty line where none has."""
+    return [each.strip()[:MAX_TEXT] for each in text.splitlines() if each.strip()] or [""]
 
 
 def _progress(line: ProgressLine, head: EventHead) -> ProgressReported | None:

@@ -104,7 +104,11 @@ def test_read_progress_line_reports_every_figure():
             {"step": 60, "loss_nats": 5.5, "samples": ()},
         ),
         (
-            ours("finished", step=60, samples=[{"prompt": "the", "text": "x" * 2000}] * 4),
+            ours(
+                "finished",
+                step=60,
+                samples=[{"prompt": "a secret\nthe\n\n", "text": f"\n{'x' * 2000}\nby heart"}] * 4,
+            ),
             TrainingFinished,
             {"samples": ({"prompt": "the", "text": "x" * 1000},) * 3},
         ),
