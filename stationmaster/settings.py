@@ -176,9 +176,6 @@ class Settings(BaseModel):
         default=300, description="pods get this long to end at a teardown"
     )
     release_timeout_s: float = Field(default=3600, description="each deletion of a teardown")
-    orphan_grace_s: float = Field(
-        default=3600, description="how long what no record explains waits for a person"
-    )
     creation_grace_s: float = Field(
         default=120, description="a creation that was asked for before a drain may appear so late"
     )

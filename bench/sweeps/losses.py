@@ -1,4 +1,4 @@
-"""What nobody's workflow can end: found by the reaper, posted in the operations channel, deleted.
+"""What nobody's workflow can end: found by the reaper, and posted in the operations channel.
 
 A cluster whose item in the table is lost or unreadable while all that costs is there, and a group
 that AWS left behind a receipt and does not let go.
@@ -23,6 +23,7 @@ from stationmaster.aws.eks_security_groups import EKS_TAG
 from stationmaster.aws.table import PARTITION_KEY, SORT_KEY
 from stationmaster.domain.names import cluster_name
 from stationmaster.services import Services
+from stationmaster.steps.leftovers import left_in_account, release_left
 from stationmaster.steps.orphans import Orphans, Standing, find_orphans
 
 _PASSES: Final = 8
@@ -64,13 +65,13 @@ def _spoil(
     verdict.expect(first is not None, "the reaper does not find it")
     if first is not None:
         verdict.expect(first.standing is standing, f"the reaper says that it is {first.standing}")
-        verdict.expect(not first.deleted, f"nobody had time to repair it: {first.deleted}")
         verdict.wrong += _not_posted_once(scene, first)
-    grace = timedelta(seconds=world.services.settings.orphan_grace_s)
-    for _ in range(_PASSES):
-        if _pass(scene, run_id, after=_SOON + grace) is None:
-            break
+    later = _pass(scene, run_id, after=timedelta(days=30))
+    verdict.expect(later is not None and not later.deleted, "the reaper deletes it by its tags")
     _lose(scene, run_id)  # what is unreadable stays so
+    for _ in range(_PASSES):  # a person deletes it
+        release_left(world.services, run_id, left_in_account(world.services, run_id))
+        world.aws.finish_lifecycles()
     verdict.orphans += scene.left_of(run_id)
     return verdict
 

@@ -29,10 +29,10 @@ class OrphanStore:
         self._table = table_name
         self._client = client
 
-    def seen(self, cluster_id: ClusterId, *, finding: str, now: datetime) -> datetime:
-        """Keep what was found now; since when the cluster has orphans."""
+    def seen(self, cluster_id: ClusterId, *, finding: str, now: datetime) -> None:
+        """Keep what was found now, and since when the cluster has orphans."""
         with aws_call(f"keeping what is left of {cluster_id}"):
-            answer = self._client.update_item(
+            self._client.update_item(
                 TableName=self._table,
                 Key=table.orphans(cluster_id).attributes,
                 UpdateExpression=f"SET since = if_not_exists(since, :now), {_FINDING} = :finding",
@@ -40,9 +40,7 @@ class OrphanStore:
                     ":now": {"S": now.isoformat()},
                     ":finding": {"S": finding},
                 },
-                ReturnValues="ALL_NEW",
             )
-        return datetime.fromisoformat(answer["Attributes"]["since"]["S"])
 
     def forget(self, cluster_id: ClusterId) -> None:
         """Nothing is left of the cluster any more."""

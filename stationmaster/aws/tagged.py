@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from stationmaster.aws.calls import aws_call
 from stationmaster.aws.eks_security_groups import EKS_TAG
 from stationmaster.aws.network_interfaces import CNI_TAG
-from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.names import TAG_CLUSTER_ID, TAG_DEPLOYMENT, TAG_RUN_ID, cluster_name
+from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.names import TAG_CLUSTER_ID, TAG_DEPLOYMENT, cluster_name
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -34,8 +34,6 @@ class Tagged:
     cluster_id: ClusterId
     deployment: str = ""
     """Which deployment made it; "" where no tag says it."""
-    run_id: RunId | None = None
-    """Which run caused it, where one did."""
 
     def is_named(self, resource_id: str) -> bool:
         """Whether this is the resource of that id, as its deleting call takes it."""
@@ -108,7 +106,6 @@ def _tagged(arn: str, tags: dict[str, str]) -> Tagged:
         arn,
         ClusterId(tags[TAG_CLUSTER_ID]),
         tags.get(TAG_DEPLOYMENT, ""),
-        RunId(tags[TAG_RUN_ID]) if TAG_RUN_ID in tags else None,
     )
 
 

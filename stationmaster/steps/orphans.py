@@ -1,14 +1,11 @@
 """What the account has of clusters that are over, unknown or unreadable: found, reported, deleted.
 
 The reaper's second half. It starts from the tags of what exists, and asks the table about each
-cluster; its first half starts from the table. What is deleted:
-
-- Only what says that this deployment has made it, and what AWS's own parts have made for such a
-  cluster. The rest, of another deployment or of a person, is never touched.
-- Of a cluster that is released: at once. Its results were saved, or given up, before.
-- Of a cluster that the table does not know, or cannot read: after `orphan_grace_s`, for people to
-  repair it. Its file system may have the only copy of a run's results; where the table does not
-  say that it has none, it stays for FILE_SYSTEM_STAYS.
+cluster; its first half starts from the table. A tag alone deletes nothing, because whoever may tag
+may write any. What is deleted, at once, is what a released cluster's record explains and a tag says
+this deployment has made; and what AWS's own parts have made for such a cluster. Its results were
+saved, or given up, before. Whatever else carries such a tag is reported, for people to delete: also
+all of a cluster that the table does not know, or cannot read.
 
 The logs of a released cluster's control plane, which somebody has switched on, are reported while
 they have no retention, and never deleted.
@@ -19,13 +16,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
 from stationmaster.aws.tagged import Tagged
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.resources import explains
 from stationmaster.domain.errors import StationmasterError, Unreadable
-from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import NOT_HELPED, ORPHANS_FOUND
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.log_keys import bound
@@ -34,13 +32,10 @@ from stationmaster.steps.leftovers import left_in_account, release_left
 
 logger = logging.getLogger(__name__)
 
-# A file system that may have the only copy of results waits so long for a person.
-FILE_SYSTEM_STAYS: Final = timedelta(days=7)
 # AWS's own parts tag them, with the name of the EKS cluster.
 _WITHOUT_OUR_TAG: Final = frozenset(
     {ResourceKind.NETWORK_INTERFACE, ResourceKind.EKS_SECURITY_GROUP}
 )
-_MAY_HOLD_RESULTS: Final = frozenset({ResourceKind.FILE_SYSTEM, ResourceKind.DATA_LINK})
 
 
 class Standing(StrEnum):
@@ -79,10 +74,11 @@ class Orphans:
     def _next(self) -> str:
         stays = [each for each in self.left if each not in (*self.deleted, *self.logs)]
         said = [f"give {each} a retention, or delete it" for each in self.logs]
-        if stays and self.deleted:
-            said = [f"{', '.join(map(str, stays))} stays: save what it holds, or delete it", *said]
+        if stays and self.standing is Standing.RELEASED:
+            names = ", ".join(map(str, stays))
+            said = [f"no record explains {names}: delete it, or remove its tags", *said]
         elif stays:
-            said = ["nothing of it was deleted yet: delete it, or repair the table", *said]
+            said = ["nothing of it was deleted: delete it, or repair the table", *said]
         elif self.deleted and said:
             said = ["deletion of the rest was requested", *said]
         return "; ".join(said) or "its deletion was requested"
@@ -127,67 +123,43 @@ def _look_at(
     makers = {each.deployment for each in tagged if each.deployment}
     if makers and deployment not in makers:
         return None  # another deployment's reaper sees to it
-    standing = _standing(services, cluster_id)
+    standing, cluster = _standing(services, cluster_id)
     if standing is Standing.OPEN:
         return None  # its own teardown sees to it
-    is_known = standing is Standing.RELEASED
     # Of a cluster that the table does not know, another deployment may have been the maker.
-    kept = (logs,) if logs is not None and is_known else ()
+    kept = (logs,) if logs is not None and cluster is not None else ()
     left = left_in_account(services, cluster_id) if tagged else []
     if not left and not kept:
         services.orphans.forget(cluster_id)
         return None  # the tagging API has not heard of its end
     found = Orphans(cluster_id, standing, (*left, *kept), logs=kept)
-    since = services.orphans.seen(cluster_id, finding=found.finding, now=services.now())
-    ours = [
-        each for each in left if _is_ours(each, tagged, deployment, by_aws=bool(makers) or is_known)
-    ]
+    services.orphans.seen(cluster_id, finding=found.finding, now=services.now())
     deletable = [
-        each for each in ours if services.now() - since >= _grace(services, found, each, tagged)
+        each
+        for each in left
+        if cluster is not None
+        and explains(cluster.resources, each)
+        and _is_ours(each, tagged, deployment)
     ]
     release_left(services, cluster_id, deletable)
     return replace(found, deleted=tuple(deletable))
 
 
-def _standing(services: Services, cluster_id: ClusterId) -> Standing:
+def _standing(services: Services, cluster_id: ClusterId) -> tuple[Standing, Cluster | None]:
+    """What the table says of a cluster, with its record where it is released."""
     try:
         cluster = services.cluster_states.find(cluster_id)
     except Unreadable:
-        return Standing.UNREADABLE
+        return Standing.UNREADABLE, None
     if cluster is None:
-        return Standing.UNKNOWN
-    return Standing.OPEN if cluster.is_open else Standing.RELEASED
+        return Standing.UNKNOWN, None
+    return (Standing.OPEN, None) if cluster.is_open else (Standing.RELEASED, cluster)
 
 
-def _is_ours(left: Left, tagged: Sequence[Tagged], deployment: str, *, by_aws: bool) -> bool:
+def _is_ours(left: Left, tagged: Sequence[Tagged], deployment: str) -> bool:
     """Whether its own tag says so; what AWS's parts made for a cluster is as the cluster is."""
-    if left.kind in _WITHOUT_OUR_TAG and by_aws:
+    if left.kind in _WITHOUT_OUR_TAG:
         return not any(
             each.is_named(left.id) and each.deployment not in ("", deployment) for each in tagged
         )
     return any(each.is_named(left.id) and each.deployment == deployment for each in tagged)
-
-
-def _grace(services: Services, found: Orphans, left: Left, tagged: Sequence[Tagged]) -> timedelta:
-    if found.standing is Standing.RELEASED:
-        return timedelta()
-    if left.kind in _MAY_HOLD_RESULTS and _may_hold_results(services, found.cluster_id, tagged):
-        return FILE_SYSTEM_STAYS
-    return timedelta(seconds=services.settings.orphan_grace_s)
-
-
-def _may_hold_results(services: Services, cluster_id: ClusterId, tagged: Sequence[Tagged]) -> bool:
-    """Whether a run may have left something on the cluster's file system that is nowhere else.
-
-    A cluster without a record may have served any run, but for one that was made for its run.
-    """
-    run_ids = {each.run_id for each in tagged if each.deployment}
-    return not run_ids or any(run_id is None or _is_unsaved(services, run_id) for run_id in run_ids)
-
-
-def _is_unsaved(services: Services, run_id: RunId) -> bool:
-    try:
-        run = services.runs.find(run_id)
-    except Unreadable:
-        return True
-    return run is None or not run.phase.is_terminal or run.has_unsaved_results

@@ -11,7 +11,6 @@ from functools import partial
 import boto3
 import pytest
 from aws_steps import IDLE, Account, account, endpoint  # noqa: F401
-from kill_givens import built
 from kill_points import alone  # noqa: F401
 from moto.ec2.models import ec2_backends
 
@@ -19,7 +18,12 @@ from stationmaster.aws.eks_security_groups import EKS_TAG
 from stationmaster.aws.table import PARTITION_KEY, SORT_KEY
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import TransientError
-from stationmaster.domain.names import TAG_CLUSTER_ID, cluster_name
+from stationmaster.domain.names import (
+    TAG_CLUSTER_ID,
+    TAG_DEPLOYMENT,
+    cluster_name,
+    security_group_name,
+)
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_teardown import conclude_teardown
@@ -27,18 +31,17 @@ from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.leftovers import left_in_account, release_left
-from stationmaster.steps.orphans import FILE_SYSTEM_STAYS, Orphans, Standing, find_orphans
+from stationmaster.steps.orphans import Orphans, Standing, find_orphans
+from stationmaster.steps.recording import request_resource
 from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_network import release_network
 from stationmaster.steps.verify_released import verify_released
 
 SPEED = IDLE
-HOUR = timedelta(hours=1)
 system_nodes = partial(ensure_node_group, node_group="system")
 training_nodes = partial(ensure_node_group, node_group="training")
 FILE_SYSTEM = {ResourceKind.FILE_SYSTEM}
-KEEPS_IT = {ResourceKind.FILE_SYSTEM, ResourceKind.SECURITY_GROUP}
 
 
 @pytest.fixture
@@ -137,6 +140,8 @@ def log_group(account: Account, name: str) -> Iterator[str]:
 def empty(alone: Account) -> Account:
     """An account with a cluster that is released and has left nothing."""
     alone.request()
+    name = cluster_name(alone.cluster_id)
+    request_resource(alone.services, alone.cluster, ResourceKind.CLUSTER, name)
     alone.enter("failed", reason="for the test")
     release_lease(alone.services, alone.run_id)
     assert alone.call(begin_teardown)
@@ -230,6 +235,8 @@ def slow_to_list(alone: Account) -> Iterator[Account]:
 def test_group_that_ec2_lists_after_the_teardown_is_found_by_the_reaper(slow_to_list: Account):
     account, groups = slow_to_list, slow_to_list.services.security_groups
     account.request()
+    name = security_group_name(account.cluster_id)
+    request_resource(account.services, account.cluster, ResourceKind.SECURITY_GROUP, name)
     with pytest.raises(TransientError):
         groups.ensure(account.cluster_id, instance_type=account.cluster.spec.instance_type)
     account.enter("failed", reason="for the test")
@@ -254,49 +261,40 @@ def test_group_that_ec2_lists_after_the_teardown_is_found_by_the_reaper(slow_to_
 @pytest.mark.parametrize(
     ("spoil", "standing"), [(lost, Standing.UNKNOWN), (damaged, Standing.UNREADABLE)]
 )
-def test_cluster_without_a_readable_record_is_reported_and_deleted_after_a_grace(
+def test_cluster_without_a_readable_record_is_reported_and_not_deleted(
     left: Account, spoil, standing
 ):
     spoil(left)
+    before = left_in_account(left.services, left.cluster_id)
 
     first = found(left)
-    untouched = left_in_account(left.services, left.cluster_id)
-    left.late += HOUR
-    rest = swept(left)
+    left.late += timedelta(days=30)
 
     assert first is not None
-    assert (first.standing, first.deleted) == (standing, ())
+    assert (first.standing, first.deleted, list(first.left)) == (standing, (), before)
     assert first.sentence.startswith(f"cluster {left.cluster_id} is {standing.value} and has ")
-    assert len(untouched) == len(first.left)
-    assert rest == []
+    assert swept(left) == before
 
 
-def test_file_system_that_may_have_the_only_copy_of_a_result_stays_for_a_week(left: Account):
-    """Nothing says that its run has none: the run is as unknown as the cluster."""
-    forget(left, "RUN", left.run_id)
-    lost(left)
-    found(left)
-    left.late += HOUR
+def test_what_the_record_of_a_released_cluster_does_not_explain_is_reported(left: Account):
+    """Whoever may tag may write any tag, also on what is dear to somebody else."""
+    tags = {TAG_CLUSTER_ID: left.cluster_id, TAG_DEPLOYMENT: left.settings.deployment}
+    of_other = [{"Key": key, "Value": value} for key, value in tags.items()]
+    theirs = boto3.client("fsx").create_file_system(
+        FileSystemType="LUSTRE",
+        StorageCapacity=1200,
+        SubnetIds=[left.settings.subnet_ids[0]],
+        Tags=of_other,
+    )["FileSystem"]["FileSystemId"]
+    left.aws.finish_lifecycles()
+    released(left)
 
-    kept = kinds(swept(left))
+    rest = swept(left)
     last = found(left)
-    left.late += FILE_SYSTEM_STAYS
 
-    assert FILE_SYSTEM <= kept <= KEEPS_IT
+    assert [each.id for each in rest] == [theirs]
     assert last is not None
-    assert last.sentence.endswith("stays: save what it holds, or delete it")
-    assert swept(left) == []
-
-
-def test_file_system_of_a_cluster_that_any_run_may_have_used_stays_as_well(alone: Account):
-    built(alone)  # no tag says which run has caused it
-    lost(alone)
-    find_orphans(alone.services)
-    alone.late += HOUR
-
-    assert FILE_SYSTEM <= kinds(swept(alone)) <= KEEPS_IT
-    alone.late += FILE_SYSTEM_STAYS
-    assert swept(alone) == []
+    assert f"no record explains file system {theirs}: delete it" in last.sentence
 
 
 def test_what_another_deployment_made_is_its_own_affair(left: Account):
@@ -307,7 +305,6 @@ def test_what_another_deployment_made_is_its_own_affair(left: Account):
     before = left_in_account(left.services, left.cluster_id)
 
     assert found(left) is None
-    left.late += 2 * FILE_SYSTEM_STAYS
     assert swept(left) == before
     left.services.settings = ours
 
@@ -323,7 +320,6 @@ def test_what_a_person_has_tagged_is_reported_and_never_deleted(alone: Account):
     )["GroupId"]
 
     first = found(alone)
-    alone.late += 2 * FILE_SYSTEM_STAYS
     rest = swept(alone)
 
     assert first is not None
@@ -342,6 +338,7 @@ def test_interface_and_group_that_aws_left_behind_after_a_receipt_are_deleted(al
     """Neither carries a tag of the product; the cluster that they name is known."""
     alone.request()
     name, ec2 = cluster_name(alone.cluster_id), boto3.client("ec2")
+    request_resource(alone.services, alone.cluster, ResourceKind.CLUSTER, name)
     own = ec2_backends[alone.aws.account_id][alone.aws.region].create_security_group(
         f"eks-cluster-sg-{name}", "EKS's own", vpc_id=alone.settings.vpc_id, tags={EKS_TAG: name}
     )  # nobody but AWS may set such a tag

@@ -18,9 +18,24 @@ from stationmaster.domain.cluster.events import (
     ResourceRequested,
     ResourceSeen,
 )
-from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.resources import Left, ResourceKind
 
 MAX_PRICES: Final = 8
+_KNOWN_BY_NAME: Final = frozenset(
+    {
+        ResourceKind.CLUSTER,
+        ResourceKind.NODE_GROUP,
+        ResourceKind.LAUNCH_TEMPLATE,
+        ResourceKind.PLACEMENT_GROUP,
+    }
+)
+_MADE_FOR: Final = {
+    ResourceKind.INSTANCE: ResourceKind.NODE_GROUP,
+    ResourceKind.VOLUME: ResourceKind.NODE_GROUP,
+    ResourceKind.NETWORK_INTERFACE: ResourceKind.CLUSTER,
+    ResourceKind.EKS_SECURITY_GROUP: ResourceKind.CLUSTER,
+    ResourceKind.LOG_GROUP: ResourceKind.CLUSTER,
+}
 
 
 class ResourceStatus(StrEnum):
@@ -87,6 +102,21 @@ class Resource(BaseModel):
 def resource_key(kind: ResourceKind, name: str) -> str:
     """Under which key a cluster keeps a resource."""
     return f"{kind.value}/{name}"
+
+
+def explains(known: Mapping[str, Resource], left: Left) -> bool:
+    """Whether a cluster's resources, as recorded, explain what AWS lists with its tag.
+
+    What AWS's own parts make is explained by what they made it for.
+    """
+    kind = _MADE_FOR.get(left.kind, left.kind)
+    recorded = [each for each in known.values() if each.kind is kind and not each.never_was]
+    if kind is not left.kind:
+        return bool(recorded)
+    if kind in _KNOWN_BY_NAME:
+        return any(each.name == left.name for each in recorded)
+    # An id is noted when a creation is seen to be complete, the last one's where there were more.
+    return any(each.resource_id in ("", left.id) or each.creations > 1 for each in recorded)
 
 
 def resources_after(known: Mapping[str, Resource], event: ResourceEvent) -> dict[str, Resource]:
