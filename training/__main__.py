@@ -37,9 +37,9 @@ from typing import TYPE_CHECKING, Final
 from stationmaster.domain.errors import (
     BadCommand,
     BadParameter,
-    PermanentError,
     StationmasterError,
 )
+from stationmaster.domain.full_disk import full_disk
 from stationmaster.domain.progress_lines import FailedLine
 from stationmaster.domain.results import METRICS_FILE
 from stationmaster.domain.run.failure_lines import says_passing
@@ -57,7 +57,6 @@ from training.elastic import (
     wait_for_own_sigterm,
 )
 from training.float8 import prepare_torchao
-from training.manifest import is_disk_full
 from training.metrics import MetricsFile
 from training.progress import ProgressWriter, take_attempt
 from training.sinks import open_sinks, require_packages
@@ -95,9 +94,9 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             raise  # --help
         failure = BadCommand("the command line is not understood; see the pod's log")
     except Exception as error:
-        if not is_disk_full(error):
+        failure = full_disk(error)
+        if failure is None:
             return _report(error, progress, environ)
-        failure = PermanentError(f"the disk is full ({error}); make space, and start again")
     finally:
         if failure is None:
             progress.close()

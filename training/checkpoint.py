@@ -39,13 +39,13 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from stationmaster.domain.checkpoints import Manifest, StoredFile
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.full_disk import is_disk_full
 from training.agreement import damage_of, from_rank_0, on_every_rank
 from training.hashed_files import HashedFiles, HashingWriter
 from training.manifest import (
     READ_AGAIN_AFTER_S,
     again,
     checkpoint_path,
-    is_disk_full,
     remove_old,
     write_manifest,
 )

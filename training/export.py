@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 
 from stationmaster.domain.checkpoints import DESCRIPTION, Manifest
-from stationmaster.domain.errors import BadParameter, StationmasterError
+from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
+from stationmaster.domain.full_disk import full_disk
 from training.data.tokenizers import copy_tokenizer
 from training.manifest import (
     checkpoint_path,
@@ -62,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
             dtype=arguments.dtype,
         )
     except (StationmasterError, OSError) as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{full_disk(error, directory=arguments.output_dir) or error}\n")
         return 1
     sys.stdout.write(f"{written}\n")
     return 0
@@ -100,11 +102,16 @@ def write_model(
 
     Raises:
         BadParameter: the checkpoint lacks a weight that the model needs.
+        PermanentError: the disk is full, or the file system does not take the weights.
     """
     logger.info("reading step %d of %s", step, run)
     model, state = _read(run, step, dtype=dtype)
     with whole_directory(output_dir) as building:
-        model.save_pretrained(building, state_dict=state, max_shard_size=_MAX_FILE)
+        try:
+            model.save_pretrained(building, state_dict=state, max_shard_size=_MAX_FILE)
+        except SafetensorError as exc:
+            full = full_disk(exc, directory=output_dir)
+            raise full or PermanentError(f"the model cannot be written: {exc}") from exc
         if (tokenizer := run / DESCRIPTION / "tokenizer.json").exists():
             copy_tokenizer(tokenizer, building)
         if (generation := run / DESCRIPTION / "generation_config.json").exists():

@@ -33,7 +33,13 @@ class HashedFiles(FileSystem):
                 yield file
                 return
             stream = _HashingStream(cast("IO[bytes]", file))
-            yield stream
+            try:
+                yield stream
+            except Exception:
+                # torch's archive writer hides it: it only says that its position is wrong.
+                if stream.error is not None:
+                    raise stream.error from None
+                raise
         self.stored[Path(path).name] = StoredFile(
             size_bytes=stream.tell(), sha256=stream.sha256.hexdigest(), rank=self._rank
         )
@@ -66,13 +72,18 @@ class _HashingStream:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._size_bytes = 0
+        self.error: OSError | None = None
         self.sha256 = hashlib.sha256()
         self.flush, self.fileno, self.close = file.flush, file.fileno, file.close
 
     def write(self, data: bytes | memoryview) -> int:
         """Append all of it; returns the number of bytes."""
         self.sha256.update(data)
-        self._file.write(data)
+        try:
+            self._file.write(data)
+        except OSError as exc:
+            self.error = exc
+            raise
         self._size_bytes += len(data)
         return len(data)
 

@@ -18,7 +18,6 @@ else has a manifest stays where it is, for a person to look at.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import logging
 import os
@@ -137,11 +136,6 @@ def again(action: Callable[[], Result], *, waits_s: Sequence[float] = READ_AGAIN
             logger.warning("storage failed, trying again in %g s: %s", wait_s, exc)
             time.sleep(wait_s)
     return action()
-
-
-def is_disk_full(error: BaseException) -> bool:
-    """Whether a write failed for want of space, or of quota."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _sha256(path: Path, *, cached: bool) -> str:

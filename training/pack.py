@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from stationmaster.domain.errors import StationmasterError
+from stationmaster.domain.full_disk import full_disk
 from training.config import cache_dir_from, positive
 from training.data.corpus_lookup import find_corpus
 from training.data.corpus_reading import read_corpus
@@ -44,8 +45,11 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             verify_packed(packed)
         else:
             packed = _pack(arguments, environ)
-    except StationmasterError as error:
-        sys.stderr.write(f"{error}\n")
+    except Exception as error:
+        said = full_disk(error, directory=arguments.output_dir) or error
+        if not isinstance(said, StationmasterError):
+            raise
+        sys.stderr.write(f"{said}\n")
         return 1
     manifest = packed.manifest
     sys.stdout.write(

@@ -31,6 +31,7 @@ from typing import Final
 from stationmaster.domain.datasets import NO_VALIDATION, Preparation, StagedLine, StagingLine
 from stationmaster.domain.errors import StationmasterError, UserError
 from stationmaster.domain.exit_codes import EXIT_NOT_DONE, EXIT_REFUSED
+from stationmaster.domain.full_disk import full_disk
 from training.config import positive
 from training.data.indexed_work import IndexedWork
 from training.data.preparing import ImageWork, TokenWork, Work, prepare
@@ -52,8 +53,11 @@ def main(argv: Sequence[str]) -> int:
         staged = prepare(_work(arguments), processes=arguments.processes, progress=report.take)
     except UserError as error:
         return _fail(str(error), EXIT_REFUSED)
-    except (StationmasterError, OSError) as error:
-        return _fail(str(error), EXIT_NOT_DONE)
+    except Exception as error:
+        said = full_disk(error, directory=arguments.data_directory) or error
+        if not isinstance(said, StationmasterError | OSError):
+            raise
+        return _fail(str(said), EXIT_NOT_DONE)
     head = {"run_id": arguments.run_id, "at": datetime.now(UTC)}
     _print(staged.model_copy(update=head))
     return 0

@@ -11,6 +11,7 @@ from relay.staging.source import StagingRefused
 from stationmaster.domain.datasets import StagedLine, StagingLine
 from stationmaster.domain.errors import PermanentError, StationmasterError
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_NOT_DONE, EXIT_REFUSED
+from stationmaster.domain.full_disk import full_disk
 from stationmaster.domain.ids import RunId
 
 
@@ -23,7 +24,7 @@ def carry_out(work: Callable[[Report], StagedLine], *, run_id: RunId) -> int:
     except PermanentError as error:
         return fail(str(error), EXIT_MISUNDERSTOOD)
     except (StationmasterError, OSError) as error:
-        return fail(str(error), EXIT_NOT_DONE)
+        return fail(str(full_disk(error) or error), EXIT_NOT_DONE)
     print_line(staged.model_copy(update={"run_id": run_id, "at": datetime.now(UTC)}))
     return 0
 

@@ -14,6 +14,7 @@ from checkpoint_ranks import CONFIGURATION, checkpointer_in, lone_rank
 from stationmaster.domain.checkpoints import Manifest
 from stationmaster.domain.errors import BadParameter, PermanentError
 from training.checkpoint import Checkpointer, State
+from training.hashed_files import HashedFiles
 from training.manifest import read_manifest
 from training.parallel import Ranks
 
@@ -209,6 +210,18 @@ def test_save_on_a_full_disk_says_so(tmp_path: Path, ranks: Ranks) -> None:
     with pytest.raises(PermanentError) as caught:
         checkpointer.completed(wait=True)
     assert f"No space left on device; the disk of {tmp_path} is full (" in str(caught.value)
+
+
+def test_disk_that_is_full_in_the_middle_of_a_file_is_named(tmp_path: Path) -> None:
+    """torch's archive writer then says only that its position is wrong."""
+    files = HashedFiles(rank=0)
+    (tmp_path / "full").symlink_to("/dev/full")
+
+    with (
+        pytest.raises(OSError, match="No space left on device"),
+        files.create_stream(tmp_path / "full", "wb") as stream,
+    ):
+        torch.save(torch.zeros(BIG), stream)
 
 
 def test_save_that_failed_is_reported_by_the_next_one(tmp_path: Path, ranks: Ranks) -> None:

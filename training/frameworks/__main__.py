@@ -32,6 +32,7 @@ from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.checkpoints import DIRECTORY
 from stationmaster.domain.errors import BadParameter, StationmasterError, UserError
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_NOT_DONE, EXIT_REFUSED
+from stationmaster.domain.full_disk import full_disk
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.results import MODEL, OUTPUT
 from training.config import cache_dir_from
@@ -61,7 +62,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     except UserError as error:
         return _fail(error, EXIT_REFUSED)
     except (StationmasterError, OSError) as error:
-        return _fail(error, EXIT_NOT_DONE)
+        return _fail(full_disk(error) or error, EXIT_NOT_DONE)
     sys.stdout.write(f"{made}\n")
     return 0
 

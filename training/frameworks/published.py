@@ -20,6 +20,7 @@ from torch import Tensor
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.errors import BadParameter, PermanentError
+from stationmaster.domain.full_disk import full_disk
 from training.export import whole_directory
 from training.models.architectures import build_model
 from training.models.hub import write_description
@@ -136,7 +137,8 @@ class _Files:
         try:
             save_file(self._pending, path, metadata={"format": "pt"})
         except SafetensorError as exc:  # of the file system: what is written was checked
-            raise PermanentError(f"the model cannot be written: {exc}") from exc
+            full = full_disk(exc, directory=self._directory)
+            raise full or PermanentError(f"the model cannot be written: {exc}") from exc
         logger.info("%d weights are written", sum(map(len, self._names)) + len(self._pending))
         self._names.append(list(self._pending))
         self._num_bytes += self._pending_bytes
