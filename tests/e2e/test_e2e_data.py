@@ -133,11 +133,17 @@ def test_data_that_is_not_what_the_recipe_needs_fails_with_its_sentence(local: W
 
 
 def test_plan_says_how_much_comes_and_how_long_it_takes(local: World) -> None:
-    answer = local.type(f"/train plan tiny-llama dataset=s3://{BUCKET}/animals")
+    answer = local.type(f"/train plan tiny-llama dataset=s3://{BUCKET}/books")
 
     text = str(answer.blocks)
-    assert "64 objects" in text
+    assert "4 objects" in text
     assert "are brought to the file system before training, in about 1 min" in text
+
+
+def test_pictures_for_a_language_model_are_refused_when_they_are_typed(local: World) -> None:
+    answer = local.type(f"/train tiny-llama dataset=s3://{BUCKET}/animals")
+
+    assert "64 of 64 files cannot be read as text" in str(answer.blocks)
 
 
 def test_bucket_that_is_not_there_is_refused_when_it_is_typed(local: World) -> None:

@@ -4,7 +4,7 @@ Called by `training.data.preparing`. Understood are, at any depth,
 
     train/CLASS/*.JPEG, val/CLASS/*.JPEG    used where they are
     val/*.JPEG                              sorted by what says which class each is of, see
-                                            `imagenet_labels`; Kaggle's copy is such a one
+                                            `imagenet`; Kaggle's copy is such a one
     ILSVRC2012_img_train.tar, or its        as they are published
     n01440764.tar and so on, and
     ILSVRC2012_img_val.tar
@@ -17,7 +17,6 @@ folders is linked to and not copied again. This module must not import torch.
 from __future__ import annotations
 
 import gzip
-import io
 import os
 import shutil
 import tarfile
@@ -29,8 +28,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from stationmaster.domain.errors import BadParameter
-from training.data.imagenet import CLASS_NAME, VALIDATION, is_image
-from training.data.imagenet_labels import LABEL_FILES, MAPPINGS, read_labels
+from training.data.imagenet import (
+    CLASS_NAME,
+    LABEL_FILES,
+    MAPPINGS,
+    VALIDATION,
+    is_image,
+    read_labels,
+)
 from training.data.shares import Result, Share
 
 _TRAIN: Final = "train"
@@ -110,20 +115,19 @@ class ImageSource:
         name = share.name.removeprefix("train-")
         archive = next(each for each in self.classes if each.name == name)
         with _building(files / _TRAIN / name) as building, archive.path.open("rb") as file:
-            part = io.BufferedReader(_Part(file, archive.start, archive.num_bytes), _PIECE_BYTES)
+            file.seek(archive.start)
             where = f"{archive.path}, {name}.tar"
-            return {"images": _extract(part, lambda _: building, where=where)}
+            return {"images": _extract(file, lambda _: building, where=where)}
 
     def _sort_validation(self, target: Path) -> int:
-        class_of = _Classes(self.label_files)
+        labels = read_labels(self.label_files)
         with _building(target) as building:
             if self.validation is not None:
+                where = str(self.validation)
                 with self.validation.open("rb") as file:
-                    return _extract(
-                        file, lambda name: building / class_of[name], where=str(self.validation)
-                    )
+                    return _extract(file, lambda n: building / _class_of(labels, n), where=where)
             for name in self.flat:
-                link = building / class_of[name] / os.path.basename(name)
+                link = building / _class_of(labels, name) / os.path.basename(name)
                 link.parent.mkdir(exist_ok=True)
                 # The building has the depth of what it becomes.
                 link.symlink_to(os.path.relpath(self.root / name, link.parent))
@@ -148,9 +152,9 @@ class ImageSource:
 
             number = _extract(file, folder_of, where=str(self.tree), mode="r:*")
             names = os.listdir(unsorted) if unsorted.exists() else []
-            class_of = _Classes(label_files) if names else {}
+            labels = read_labels(label_files) if names else {}
             for name in names:
-                target = building / VALIDATION / class_of[name] / name
+                target = building / VALIDATION / _class_of(labels, name) / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 (unsorted / name).rename(target)
             for path in (building / name for name in MAPPINGS):
@@ -159,20 +163,14 @@ class ImageSource:
         return number
 
 
-class _Classes(dict[str, str]):
-    """The class of each validation image."""
-
-    def __init__(self, label_files: Mapping[str, Path]) -> None:
-        super().__init__(read_labels(label_files))
-
-    def __getitem__(self, name: str) -> str:
-        found = self.get(os.path.basename(name))
-        if found is None or not CLASS_NAME.fullmatch(found):
-            raise BadParameter(
-                f"the validation image {name} has no class in the mapping of {len(self):,} images; "
-                "upload the mapping that belongs to them"
-            )
-        return found
+def _class_of(labels: Mapping[str, str], name: str) -> str:
+    found = labels.get(os.path.basename(name), "")
+    if not CLASS_NAME.fullmatch(found):
+        raise BadParameter(
+            f"the validation image {name} has no class in the mapping of {len(labels):,} images; "
+            "upload the mapping that belongs to them"
+        )
+    return found
 
 
 def place_of(name: str) -> tuple[str | None, str | None]:
@@ -287,35 +285,3 @@ def _building(target: Path) -> Iterator[Path]:
     yield building
     shutil.rmtree(target, ignore_errors=True)
     building.rename(target)
-
-
-class _Part(io.RawIOBase):
-    """A part of a file as a file of its own, to be read only."""
-
-    def __init__(self, file: BinaryIO, start: int, num_bytes: int) -> None:
-        self._file = file
-        self._start = start
-        self._num_bytes = num_bytes
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._num_bytes}[whence]
-        self._at = base + offset
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        room = memoryview(buffer).cast("B")
-        self._file.seek(self._start + self._at)
-        data = self._file.read(max(0, min(len(room), self._num_bytes - self._at)))
-        room[: len(data)] = data
-        self._at += len(data)
-        return len(data)
