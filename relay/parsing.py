@@ -23,13 +23,21 @@ from relay.own_lines import event_of
 from stationmaster.domain.progress_lines import read_line
 from stationmaster.domain.run.events import (
     CheckpointSaved,
+    ProcessFailed,
     ProgressReported,
     RelayEvent,
+    TrainingReportedFailure,
     TrainingResumed,
+    WorkersRestarting,
     run_event_id,
 )
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# Of failures, the log of a pod reports so many at once, and then one in so many seconds: a program
+# may print the same one for ever. The first ones name the cause; each container's end has its own.
+FAILURES_AT_ONCE: Final = 16
+FAILURE_EVERY_S: Final = 15.0
+_FAILURES: Final = (ProcessFailed, WorkersRestarting, TrainingReportedFailure)
 
 # torchrun --tee puts "[default0]:" or "[rank8]:" before each line.
 _TEE_PREFIX = re.compile(r"^\[([A-Za-z_]{1,30})(\d{1,6})\]: ?")
@@ -48,6 +56,7 @@ class LineInterpreter:
         self._failures = FailureReader(pod)
         self._network = NetworkReader(pod)
         self._newest: LogLine | None = None
+        self._failures_left, self._failure_at = float(FAILURES_AT_ONCE), _EPOCH
 
     def start_container_run(self, container_run: int) -> None:
         """What is read from now on was printed after the container's nth restart."""
@@ -60,6 +69,18 @@ class LineInterpreter:
 
     def read(self, line: LogLine) -> list[RelayEvent]:
         """The events in the line; mostly none, at most two."""
+        events = self._read(line)
+        return [each for each in events if not isinstance(each, _FAILURES) or self._may_fail(line)]
+
+    def _may_fail(self, line: LogLine) -> bool:
+        """Whether a failure is reported; by the stamps, so that every relay reports the same."""
+        passed_s = max(0.0, (line.at - self._failure_at).total_seconds())
+        refilled = self._failures_left + passed_s / FAILURE_EVERY_S
+        left, self._failure_at = min(refilled, FAILURES_AT_ONCE), max(line.at, self._failure_at)
+        self._failures_left = left - 1 if left >= 1 else left
+        return left >= 1
+
+    def _read(self, line: LogLine) -> list[RelayEvent]:
         self._newest = line
         events = self._failures.read(line)
         if events is not None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.lines import LogLine, PodFacts
-from relay.parsing import LineInterpreter
+from relay.parsing import FAILURE_EVERY_S, FAILURES_AT_ONCE, LineInterpreter
 from stationmaster.domain.progress_lines import FailedLine
 from stationmaster.domain.run.events import (
     RUN_EVENT,
@@ -520,6 +520,24 @@ def test_read_same_lines_of_another_attempts_job_are_events_of_their_own():
     assert [event.type for event in first] == [event.type for event in second]
     assert {event.type for event in first} >= {"workers.restarting", "checkpoint.saved"}
     assert not {event.event_id for event in first} & {event.event_id for event in second}
+
+
+def test_read_flood_of_failures_is_reported_at_a_bounded_rate():
+    interpreter = LineInterpreter(pod(max_restarts=0))
+    events = [
+        event
+        for second in range(100)
+        for ordinal in range(50)
+        for event in interpreter.read(
+            line(
+                FAILED.format(code=1),
+                stamp=f"2026-01-02T09:{second // 60:02d}:{second % 60:02d}.000000000Z",
+                ordinal=ordinal,
+            )
+        )
+    ]
+
+    assert len(events) == FAILURES_AT_ONCE + 99 // FAILURE_EVERY_S
 
 
 def test_read_same_restart_reported_by_two_pods_has_one_id():
