@@ -1,26 +1,29 @@
 """Posts the card of a run or a cluster before that exists: proof that its cost can be posted.
 
 `listeners` hands it to the commands that start runs and create clusters. A channel that takes no
-card starts nothing.
+card starts nothing. Nobody waits for Slack's limits here: where it takes the card of a run only
+later, the notifier posts it and starts the run then.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
-from bot.blocks.elements import Content
 from bot.outbox import Mark, Outbox
 from bot.subjects import ClusterSubject, RunSubject, Subject
 from stationmaster.aws.delivery_store import Delivery
+from stationmaster.commands.runs import Announced
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.table import APP_NAME
 from stationmaster.domain.errors import (
     ChannelLost,
+    NoRoom,
     NotPossibleNow,
+    SlackBusy,
     StationmasterError,
-    TransientError,
     WriteConflict,
 )
 from stationmaster.domain.run.aggregate import Run
@@ -40,32 +43,56 @@ class Announcer:
         self._services = services
         self._outbox = outbox
 
-    def announce_run(self, run: Run) -> Callable[[], None]:
-        """Post the card of a run that is about to be written; returns what takes it back.
+    def announce_run(self, run: Run) -> Announced:
+        """Post the card of a run that is about to be written, unless Slack takes it only later.
 
         Raises:
             NotPossibleNow: the app cannot post in the channel, with what to do about it.
-            TransientError: Slack did not take the card now.
+            TransientError: Slack does not take the app's token now.
         """
-        return self._announce(RunSubject(RunView(run)))
+        subject = RunSubject(RunView(run))
+        try:
+            return Announced(self._announce(subject))
+        except (SlackBusy, WriteConflict) as exc:
+            logger.warning("card is posted later", extra={"reason": str(exc), **subject.ids})
+        claimed = Delivery(
+            owner=subject.owner,
+            channel_id=subject.channel_id,
+            card_claimed_at=self._services.now(),  # it may be there: Slack did not say
+        )
+        with suppress(WriteConflict):  # another delivery of this request has written one
+            self._services.deliveries.save(claimed, now=self._services.now())
+        return Announced(_nothing, is_posted=False)
 
     def announce_cluster(self, cluster: Cluster) -> Callable[[], None]:
         """Post the card of a cluster that is about to be written; returns what takes it back.
 
         Raises:
-            NotPossibleNow, TransientError: as announce_run.
+            NotPossibleNow: the app cannot post in the channel, or not now.
+            TransientError: as announce_run.
         """
         view = ClusterView(cluster, emulated_speed=self._services.settings.emulated_speed)
-        return self._announce(ClusterSubject(view))
+        try:
+            return self._announce(ClusterSubject(view))
+        except (SlackBusy, WriteConflict) as exc:
+            raise NotPossibleNow(
+                "nothing was started, because Slack takes no card in this channel at this moment; "
+                "type the command again in a few seconds"
+            ) from exc
 
     def _announce(self, subject: Subject) -> Callable[[], None]:
-        if self._services.deliveries.load(subject.owner).card_ts is not None:
+        known = self._services.deliveries.load(subject.owner)
+        if known.card_ts is not None:
             return _nothing  # by an earlier delivery of this request, which went no further
         now = self._services.now()
         channel = subject.channel_id
         content = subject.card(now=now)
+        if self._services.deliveries.take_post_token(channel, now):
+            raise NoRoom(f"no post is left of the budget of channel {channel}")
         try:
-            card_ts = self._post_once(subject, content)
+            card_ts = self._outbox.post(
+                content, channel=channel, mark=Mark(subject.owner, (CARD_KEY,))
+            )
         except ChannelLost as exc:
             raise _refusal(exc, channel=channel, kind=subject.kind) from exc
 
@@ -76,16 +103,16 @@ class Announcer:
                 # It names something that does not exist; its buttons say so.
                 logger.exception("card cannot be taken back", extra={"owner": subject.owner})
 
-        delivery = Delivery(
-            owner=subject.owner,
-            channel_id=channel,
-            card_ts=card_ts,
-            card_digest=content.digest,
-            card_milestone=subject.milestone,
-            card_updated_at=now,
-        )
+        posted = {
+            "channel_id": channel,
+            "card_ts": card_ts,
+            "card_claimed_at": None,
+            "card_digest": content.digest,
+            "card_milestone": subject.milestone,
+            "card_updated_at": now,
+        }
         try:
-            self._services.deliveries.save(delivery, now=now)
+            self._services.deliveries.save(known.model_copy(update=posted), now=now)
         except WriteConflict:
             # Another delivery of this request has posted its card in this very moment.
             take_back()
@@ -94,18 +121,6 @@ class Announcer:
             take_back()
             raise
         return take_back
-
-    def _post_once(self, subject: Subject, content: Content) -> str:
-        channel, now = subject.channel_id, self._services.now()
-        mark = Mark(subject.owner, (CARD_KEY,))
-        try:
-            return self._outbox.post(content, channel=channel, mark=mark)
-        except TransientError:
-            # A call without an answer may have posted.
-            found = self._outbox.find(subject.owner, channel=channel, since=now).get(CARD_KEY)
-            if found is None:
-                raise
-            return found
 
 
 def _nothing() -> None:

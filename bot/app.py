@@ -17,10 +17,10 @@ from bot.listeners import register
 from bot.outbox import Outbox
 from stationmaster.services import Services
 
-# A person waits 3 s for the answer. A card that takes longer is looked for, and the run still
-# starts with it; Slack's own sentence about the time-out is all that is lost.
-_TIMEOUT_S: Final = 4
-_PATIENCE_S: Final = 1.0
+# A person waits 3 s for the answer. A card that takes longer, or that Slack refuses for its limits,
+# is looked for and posted by the notifier, which starts the run then.
+_TIMEOUT_S: Final = 2
+_PATIENCE_S: Final = 0.0
 
 
 def create_app(services: Services) -> App:

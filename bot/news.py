@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import Final
 
@@ -43,6 +44,13 @@ class News:
     def is_urgent(self) -> bool:
         """Something that a person waits for is not on the card yet."""
         return self.delivery.card_milestone != self.subject.milestone
+
+    @property
+    def order(self) -> tuple[bool, bool, bool, datetime]:
+        """Ends first, then starts, then urgent news; of these, the card drawn longest ago."""
+        is_end = self.is_urgent and self.subject.has_ended
+        drawn_at = self.delivery.card_updated_at or self.subject.requested_at
+        return (not is_end, self.delivery.card_ts is not None, not self.is_urgent, drawn_at)
 
 
 class NewsReader:
@@ -146,10 +154,7 @@ class NewsReader:
             return None
         cluster = self._cluster(run.cluster_id) if run.cluster_id is not None else None
         view = RunView(run, cluster)
-        if cluster is not None and cluster.is_kept:
-            # The rest is posted in the cluster's own thread.
-            of_cluster = [event for event in of_cluster if view.waited_for_cluster(event.at)]
-        events = in_time_order(own, of_cluster)
+        events = in_time_order(own, _of_its_wait(view, of_cluster))
         return News(RunSubject(view), self._services.deliveries.load(of_run(run_id)), events)
 
     def _cluster(self, cluster_id: ClusterId) -> Cluster | None:
@@ -161,6 +166,35 @@ class NewsReader:
                 self._clusters[cluster_id] = None
                 self.unreadable[f"{CLUSTER.key_prefix}#{cluster_id}"] = str(exc)
         return self._clusters[cluster_id]
+
+
+def earlier_events(
+    services: Services, subject: Subject, *, since: datetime
+) -> Sequence[ThreadEvent]:
+    """What is recorded of it since then, as the batches brought it."""
+    match subject:
+        case RunSubject(view=view):
+            own = _since(services.runs.rare_events(view.run.run_id), since)
+            if view.cluster is None:
+                return own
+            recorded = services.cluster_states.rare_events(view.cluster.cluster_id)
+            return in_time_order(own, _of_its_wait(view, _since(recorded, since)))
+        case ClusterSubject(view=view_):
+            return _since(services.cluster_states.rare_events(view_.cluster.cluster_id), since)
+        case _:
+            raise TypeError(f"{subject.kind} has no card")
+
+
+def _since(recorded: Iterable[ThreadEvent], since: datetime) -> Sequence[ThreadEvent]:
+    return sorted((each for each in recorded if each.at >= since), key=lambda event: event.at)
+
+
+def _of_its_wait(view: RunView, events: Sequence[ThreadEvent]) -> Sequence[ThreadEvent]:
+    """The events of a run's cluster that are posted in the run's thread."""
+    if view.cluster is None or not view.cluster.is_kept:
+        return events
+    # The rest is posted in the cluster's own thread.
+    return [event for event in events if view.waited_for_cluster(event.at)]
 
 
 def reread(services: Services, subject: Subject) -> Subject:

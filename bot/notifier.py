@@ -6,9 +6,11 @@ in part. A run's thread also gets a chart.
 Everything is claimed, posted and confirmed, in this order: after a crash between the last two, the
 message is looked for in Slack before it is posted once more.
 
-Slack takes about 50 edits a minute for all cards together. So progress is coalesced (a card that is
-skipped is drawn from the current state next time), while changes that a person waits for are always
-delivered, if need be by failing the batch so that the stream delivers it again.
+Slack takes about 50 edits a minute for all cards together, and a post a second in each channel. So
+progress is coalesced (a card that is skipped is drawn from the current state next time), lines of a
+thread share messages, and each run or cluster has its turn: ends first, then whose card was drawn
+longest ago. No batch waits for long, because others wait behind it: what finds no room is held back
+and comes with a batch that the notifier brings about itself, or with the next refresh.
 
 Where a channel takes no posts any more, its runs and clusters are followed in the direct
 conversation with the person who asked for them.
@@ -29,6 +31,7 @@ from bot.loss_curve import post_loss_chart, read_curve
 from bot.news import News, NewsReader, reread
 from bot.operations import post_orphans, post_what_was_set_aside
 from bot.outbox import Mark, Outbox
+from bot.pace import RESERVED, Pace
 from bot.poison import keep_records_of, keep_unread, key_of
 from bot.stream import StreamBatch
 from bot.subjects import RunSubject, Subject
@@ -36,14 +39,17 @@ from bot.thread_posts import ThreadPosts
 from stationmaster.aws.delivery_store import Delivery, Owner
 from stationmaster.domain.errors import (
     ChannelLost,
+    NoRoom,
     PermanentError,
     TransientError,
 )
 from stationmaster.domain.names import NOBODY_REACHED
+from stationmaster.domain.reactions.run import POLICY, CardMissing, decide
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import PhaseChanged, RunEvent
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.invocations import about
 from stationmaster.services import Services
+from stationmaster.steps.recording import change_phases
 
 logger = logging.getLogger(f"stationmaster.{__name__}")
 
@@ -53,10 +59,11 @@ MIN_INTERVAL_S: Final = 1.5
 REFRESH_AFTER_S: Final = 10.0
 # What is torn down is looked at for a day.
 _RECENTLY: Final = timedelta(days=1)
-# How long one card may hold up the batch while the common budget is used up.
-_MAX_BUDGET_WAIT_S: Final = 6.0
-# Edits that can wait leave this many tokens of the budget to changes that cannot.
-_RESERVED_TOKENS: Final = 3
+# How long one batch may wait for budgets in all; one of many records has others behind it.
+_PATIENCE_S: Final = 3.0
+_CROWDED: Final = 50
+# A batch looks at no more than this many of those that were held back.
+_MOST_HELD: Final = 20
 
 
 class Notifier:
@@ -71,9 +78,9 @@ class Notifier:
     ) -> None:
         self._services = services
         self._outbox = outbox
-        self._thread = ThreadPosts(services, outbox)
-        self._sleep = sleep
-        # Cards that were skipped; drawn again when their interval has passed.
+        self._pace = Pace(services, sleep=sleep)
+        self._thread = ThreadPosts(services, outbox, self._pace)
+        # What was skipped or held back; looked at again with the next batch.
         self._stale: dict[Owner, Subject] = {}
         # What was over and had everything posted: nothing of it can become due any more.
         self._settled: set[Owner] = set()
@@ -89,12 +96,16 @@ class Notifier:
         Raises:
             TransientError: something could not be posted; the same batch is to be delivered again.
         """
+        is_crowded = sum(map(len, batch.records.values())) >= _CROWDED
+        self._pace.begin(patience_s=0.0 if is_crowded else _PATIENCE_S)
         reader = NewsReader(self._services)
-        news = reader.of_batch(batch, also=[*self._stale.values()])
-        there = {one.subject.owner for one in news}
-        self._stale = {owner: one for owner, one in self._stale.items() if owner in there}
+        # Ends first, then what was held back longest ago.
+        also = sorted(self._stale.values(), key=lambda each: not each.has_ended)[:_MOST_HELD]
+        news = reader.of_batch(batch, also=also)
+        for subject in also:  # what still has to wait is put behind the others
+            del self._stale[subject.owner]
         unusable = reader.unreadable
-        unusable |= self._tell_all(sorted(news, key=lambda one: not one.is_urgent))
+        unusable |= self._tell_all(sorted(news, key=lambda one: one.order))
         num_kept = keep_unread(self._services, batch)
         for key, reason in unusable.items():
             num_kept += keep_records_of(self._services, batch, key, reason=reason)
@@ -108,11 +119,12 @@ class Notifier:
         What a batch could not post while Slack was away for long is posted now. What cannot be
         posted now either is left to the next refresh.
         """
+        self._pace.begin(patience_s=_PATIENCE_S)
         found = NewsReader(self._services).live_and_recent(settled=self._settled)
         due = [one for one in found if self._is_due(one)]
         over = {one.subject.owner for one in found if not one.subject.is_live}
         self._settled |= over - {one.subject.owner for one in due}
-        due.sort(key=lambda one: one.delivery.card_updated_at or one.subject.requested_at)
+        due.sort(key=lambda one: one.order)
         try:
             self._tell_all(due)
         except TransientError as exc:
@@ -122,7 +134,8 @@ class Notifier:
         ended_at = news.subject.is_over_since
         if ended_at is not None and self._services.now() - ended_at >= _RECENTLY:
             return False
-        if news.is_urgent or _is_receipt_due(news.subject, news.delivery):
+        is_behind = news.delivery.thread_since is not None
+        if news.is_urgent or is_behind or _is_receipt_due(news.subject, news.delivery):
             return True
         return news.subject.is_live and self._remaining_s(news, REFRESH_AFTER_S) <= 0
 
@@ -133,10 +146,15 @@ class Notifier:
         interval_s = self._interval_s()
         failures: list[TransientError] = []
         broken: dict[str, str] = {}
+        holds_back = False
         for one in news:
             with about("tell", one.subject.ids):
                 try:
                     self._tell(one, interval_s=interval_s)
+                except NoRoom:
+                    self._thread.hold_back(one)
+                    self._stale[one.subject.owner] = one.subject
+                    holds_back = True
                 except TransientError as exc:
                     failures.append(exc)
                 except ChannelLost:
@@ -150,6 +168,8 @@ class Notifier:
                     # hour nothing behind it would be posted.
                     logger.exception("posting broke", extra={"owner": one.subject.owner})
                     broken[key_of(one.subject)] = f"{type(exc).__name__}: {exc}"
+        if holds_back:
+            self._services.deliveries.bring_batch(self._services.now())
         if failures:
             raise TransientError(
                 f"{len(failures)} of {len(news)} cards could not be posted: {failures[0]}"
@@ -168,21 +188,37 @@ class Notifier:
             delivery = self._services.deliveries.load(news.subject.owner)
             if delivery.lost_channel_id:
                 raise  # the direct conversation takes nothing either
-            moved = self._move_to_requester(news.subject, delivery, lost=exc)
-            self._tell_channel(replace(news, delivery=moved), interval_s=interval_s)
+            subject = self._take_back_start(news.subject, refusal=str(exc))
+            moved = self._move_to_requester(subject, delivery, lost=exc)
+            news = replace(news, subject=subject, delivery=moved)
+            self._tell_channel(news, interval_s=interval_s)
 
     def _tell_channel(self, news: News, *, interval_s: float) -> None:
         subject, delivery = news.subject, news.delivery
         if delivery.card_ts is None:
+            subject = self._take_back_start(subject)
             delivery = self._place_card(subject, delivery)
+            news = replace(news, subject=subject)
+        run = subject.view.run if isinstance(subject, RunSubject) else None
+        if run is not None and run.awaits_card and run.phase is RunPhase.REQUESTED:
+            self._services.workflows.start_train(run.run_id)
         if news.delivery.card_ts is not None or not delivery.card_digest:
             delivery = self._refresh_card(replace(news, delivery=delivery), interval_s=interval_s)
-        run = subject.view.run if isinstance(subject, RunSubject) else None
-        self._tell_thread(news, delivery, run)
+        delivery = self._thread.tell(news, delivery, interval_s=interval_s)
+        if delivery.thread_since is not None:
+            self._stale[subject.owner] = subject
         if run is not None and run.phase.is_terminal and not delivery.chart_posted:
             delivery = self._post_chart(run, delivery)
         if _is_receipt_due(subject, delivery):
-            self._post_receipt(subject, delivery)
+            self._thread.post_receipt(news, delivery)
+
+    def _take_back_start(self, subject: Subject, *, refusal: str = "") -> Subject:
+        """End a run that awaits its card, where that is refused or a minute late."""
+        if not (isinstance(subject, RunSubject) and subject.view.run.awaits_card):
+            return subject
+        missing = CardMissing(self._services.now(), refusal)
+        change_phases(self._services, subject.view.run, decide(subject.view.run, missing, POLICY))
+        return reread(self._services, subject)
 
     def _move_to_requester(
         self, subject: Subject, delivery: Delivery, *, lost: ChannelLost
@@ -225,6 +261,7 @@ class Notifier:
             if found is not None:
                 placed = {"card_ts": found, "card_digest": "", "card_milestone": ""}
                 return self._save(delivery.model_copy(update=placed | {"card_claimed_at": None}))
+        self._pace.take_post(channel)
         claimed_at = delivery.card_claimed_at or self._services.now()
         claimed = {"channel_id": channel, "card_ts": None, "card_claimed_at": claimed_at}
         delivery = self._save(delivery.model_copy(update=claimed))
@@ -281,31 +318,23 @@ class Notifier:
     def _await_turn(self, news: News, *, interval_s: float) -> bool:
         """Wait until this card may be edited; False when it is better skipped for now.
 
+        A card that was drawn a moment ago leaves room to the others, even with urgent news.
+
         Raises:
-            TransientError: an urgent change would have to wait too long.
+            NoRoom: an urgent change would have to wait too long.
         """
+        rests_s = self._remaining_s(news, interval_s)
         if not news.is_urgent:
             is_steady = news.subject.is_steady(news.events)
-            wait_s = self._remaining_s(news, interval_s if is_steady else MIN_INTERVAL_S)
-            if wait_s > 0 and is_steady:
+            wait_s = rests_s if is_steady else self._remaining_s(news, MIN_INTERVAL_S)
+            if wait_s > 0 and (is_steady or not self._pace.wait(wait_s)):
                 return False
-            if wait_s > 0:
-                self._sleep(wait_s)
-        waited_s = 0.0
-        while True:
-            delay_s = self._services.deliveries.take_update_token(
-                self._services.now(), reserve=0 if news.is_urgent else _RESERVED_TOKENS
-            )
-            if delay_s == 0:
-                return True
-            if not news.is_urgent:
-                return False
-            if waited_s + delay_s > _MAX_BUDGET_WAIT_S:
-                raise TransientError(
-                    f"card of {news.subject.owner}: no edit is left of this minute's budget"
-                )
-            self._sleep(delay_s)
-            waited_s += delay_s
+        comes_first = news.is_urgent and (news.subject.has_ended or rests_s <= 0)
+        if self._pace.take_edit(reserve=0 if comes_first else RESERVED):
+            return True
+        if comes_first:
+            raise NoRoom(f"card of {news.subject.owner}: no edit is left of this minute's budget")
+        return False
 
     def _remaining_s(self, news: News, interval_s: float) -> float:
         updated_at = news.delivery.card_updated_at
@@ -313,44 +342,10 @@ class Notifier:
             return 0.0
         return interval_s - (self._services.now() - updated_at).total_seconds()
 
-    def _tell_thread(self, news: News, delivery: Delivery, run: Run | None) -> None:
-        """Post the noteworthy events that were not posted yet, all of them in one message.
-
-        Warnings have a message of their own, which is shown in the channel as well.
-        """
-        subject, events = news.subject, [*news.events]
-        if run is not None and run.phase.is_terminal and not delivery.chart_posted:
-            # Its batch may have been set aside while Slack was away for long.
-            known = {event.event_id for event in events}
-            events += [end for end in self._ends(run) if end.event_id not in known]
-        noteworthy = [event for event in events if subject.is_noteworthy(event)]
-        of_key = {subject.claim_key(event): event for event in noteworthy}
-        keys = self._thread.unposted(delivery, of_key)
-        for is_warning in (False, True):
-            chosen = [key for key in keys if subject.is_warning(of_key[key]) is is_warning]
-            message = subject.message([of_key[key] for key in chosen])
-            if message is not None:
-                self._thread.post(message, delivery, chosen, broadcast=is_warning)
-
-    def _ends(self, run: Run) -> list[RunEvent]:
-        return [
-            event
-            for event in self._services.runs.rare_events(run.run_id)
-            if isinstance(event, PhaseChanged) and event.phase.is_terminal
-        ]
-
     def _post_chart(self, run: Run, delivery: Delivery) -> Delivery:
         if len(run.loss_points) > 1:
             post_loss_chart(self._outbox, read_curve(self._services, run), run, delivery)
         return self._save(delivery.model_copy(update={"chart_posted": True}))
-
-    def _post_receipt(self, subject: Subject, delivery: Delivery) -> None:
-        now = self._services.now()
-        keys = self._thread.unposted(delivery, [f"receipt-{subject.teardown.value}"])
-        if keys:
-            # An edited card notifies nobody; a broadcast does.
-            self._thread.post(subject.receipt(now=now), delivery, keys, broadcast=True)
-        self._save(delivery.model_copy(update={"receipt_posted": subject.teardown}))
 
 
 def _is_receipt_due(subject: Subject, delivery: Delivery) -> bool:

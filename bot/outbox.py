@@ -1,8 +1,9 @@
 """Everything that is written to Slack outside of an answer: posts, edits, uploads.
 
-The notifier writes cards and threads with it, the bot a first card. It keeps Slack's pace for
-posts, waits out short 429 answers, reads a rotated token anew, and turns what goes wrong into the
-project's errors: what is worth another try, which channel is lost, and what is refused for good.
+The notifier writes cards and threads with it, the bot a first card. Who posts has taken a token of
+the channel's budget before (`aws/delivery_store.py`). It waits out short 429 answers, reads a
+rotated token anew, and turns what goes wrong into the project's errors: what is worth another try,
+which channel is lost, and what is refused for good.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from bot.blocks.elements import Content
 from stationmaster.domain.errors import (
     ChannelLost,
     PermanentError,
+    SlackBusy,
     StationmasterError,
     TransientError,
 )
@@ -32,9 +34,6 @@ logger = logging.getLogger(f"stationmaster.{__name__}")
 # A longer Retry-After is left to the stream, which delivers the batch again.
 MAX_RETRY_AFTER_S: Final = 5.0
 MAX_WAITED_S: Final = 12.0
-# "1 message per second per channel, short bursts": a burst of 5, then one a second.
-# Source: https://docs.slack.dev/apis/web-api/rate-limits
-_POST_BURST: Final = 5.0
 
 # Source of the codes: the error tables of https://docs.slack.dev/reference/methods/chat.postMessage,
 # chat.update, conversations.open and files.completeUploadExternal.
@@ -101,7 +100,7 @@ class Mark:
 
 
 class Outbox:
-    """Writes to Slack, no faster than Slack takes it.
+    """Writes to Slack.
 
     Args:
         reload_token: reads the bot token anew, when Slack does not take the one in use.
@@ -115,14 +114,11 @@ class Outbox:
         reload_token: Callable[[], str],
         patience_s: float = MAX_WAITED_S,
         sleep: Callable[[float], None] = time.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._reload_token = reload_token
         self._patience_s = patience_s
         self._sleep = sleep
-        self._monotonic = monotonic
-        self._posts: dict[str, tuple[float, float]] = {}
 
     def post(
         self,
@@ -136,11 +132,11 @@ class Outbox:
         """Post a message and return its timestamp, which is its id.
 
         Raises:
-            TransientError: try again later; the message may be there, `find` says.
+            TransientError: try again later; the message may be there, `find` says. It is SlackBusy
+                unless our token is at fault.
             ChannelLost: nothing can be posted in this channel.
             PermanentError: Slack refuses this message for good.
         """
-        self._keep_pace(channel)
         answer = self._call(
             "posting a message",
             lambda: self._client.chat_postMessage(
@@ -262,15 +258,6 @@ class Outbox:
                 return
             arguments = arguments | {"cursor": cursor}
 
-    def _keep_pace(self, channel: str) -> None:
-        now = self._monotonic()
-        tokens, at = self._posts.get(channel, (_POST_BURST, now))
-        tokens = min(_POST_BURST, tokens + now - at)
-        if tokens < 1:
-            self._sleep(1 - tokens)
-            tokens, now = 1.0, self._monotonic()
-        self._posts[channel] = (tokens - 1, now)
-
     def _call(self, what: str, call: Callable[[], T]) -> T:
         waited_s = 0.0
         has_reloaded = False
@@ -286,16 +273,16 @@ class Outbox:
                 if delay_s is None:
                     raise _translated(what, exc) from exc
                 if delay_s > MAX_RETRY_AFTER_S or waited_s + delay_s > self._patience_s:
-                    raise TransientError(
-                        f"{what}: Slack asks to wait {delay_s:g} s; the batch is tried again"
+                    raise SlackBusy(
+                        f"{what}: Slack asks to wait {delay_s:g} s; it is tried again"
                     ) from exc
             except (SlackClientError, HTTPError) as exc:
                 # Not the Web API: the upload's own address, or a call that slack_sdk refuses.
                 is_busy = isinstance(exc, HTTPError) and (exc.code >= 500 or exc.code == 429)
-                kind = TransientError if is_busy else PermanentError
+                kind = SlackBusy if is_busy else PermanentError
                 raise kind(f"{what}: Slack does not take it: {exc}") from exc
             except (URLError, OSError) as exc:
-                raise TransientError(f"{what}: Slack cannot be reached: {exc}") from exc
+                raise SlackBusy(f"{what}: Slack cannot be reached: {exc}") from exc
             self._sleep(delay_s)
             waited_s += delay_s
 
@@ -338,7 +325,9 @@ def _translated(what: str, exc: SlackApiError) -> TransientError | PermanentErro
     metadata = exc.response.get("response_metadata") or {}
     details = "; ".join(str(message) for message in metadata.get("messages", [])[:5])
     sentence = f"{what}: Slack answers {code}" + (f": {details}" if details else "")
-    if exc.response.status_code >= 500 or code in _TRANSIENT | _CREDENTIALS:
+    if exc.response.status_code >= 500 or code in _TRANSIENT:
+        return SlackBusy(sentence)
+    if code in _CREDENTIALS:
         return TransientError(sentence)
     if code in _LOST:
         return ChannelLost(sentence, code=code)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from stationmaster.aws.orphan_store import read_finding
 from stationmaster.aws.set_aside_store import SetAside, read_entry
-from stationmaster.aws.table import ORPHANS, StateOrEvent, is_set_aside, read_key
+from stationmaster.aws.table import ORPHANS, SLACK_HELD, StateOrEvent, is_set_aside, read_key
 from stationmaster.domain.aggregate import Aggregate, EventT
 from stationmaster.domain.aggregates import CLUSTER, RUN
 from stationmaster.domain.cluster.events import ClusterEvent
@@ -73,6 +73,8 @@ class StreamBatch:
     """What functions could not read and have set aside, in the order of that."""
     orphans: Mapping[str, str] = field(default_factory=dict)
     """What the reaper has found for the first time, by the cluster's id."""
+    brings_held: bool = False
+    """Whether the notifier has asked for it, for what it has held back."""
     oldest_at: datetime | None = None
     """When the first of its changes of runs and clusters was written; None without one."""
     records: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -85,6 +87,7 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
     unread: list[Unread] = []
     set_aside: list[SetAside] = []
     orphans: dict[str, str] = {}
+    brings_held = False
     records: dict[str, list[Any]] = {}
     written: list[float] = []
     for raw in event["Records"]:
@@ -93,6 +96,7 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
             record = _Record.model_validate(raw)
             image = record.dynamodb.NewImage
             item = read_key(record.dynamodb.Keys)
+            brings_held |= record.dynamodb.Keys == SLACK_HELD.attributes
             if image is None:
                 continue
             if is_set_aside(record.dynamodb.Keys):
@@ -114,6 +118,7 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
         unread=tuple(unread),
         set_aside=tuple(set_aside),
         orphans=orphans,
+        brings_held=brings_held,
         oldest_at=datetime.fromtimestamp(min(written), tz=UTC) if written else None,
         records=records,
     )

@@ -6,6 +6,7 @@ receipt at its end. What these look like is in `bot.blocks`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,12 +17,21 @@ from bot.blocks.cluster_card import cluster_card, cluster_milestone
 from bot.blocks.cluster_receipt import cluster_receipt
 from bot.blocks.cluster_thread import cluster_message, is_posted
 from bot.blocks.elements import Content
+from bot.blocks.failures import fold_key
 from bot.blocks.receipt import run_receipt
 from bot.blocks.thread import ThreadEvent, is_noteworthy, thread_message
 from stationmaster.aws.delivery_store import Owner, of_cluster, of_run
 from stationmaster.domain.cluster.aggregate import TeardownStatus
-from stationmaster.domain.cluster.events import KeepEnding
-from stationmaster.domain.run.events import CheckpointSaved, ProgressReported, TrainingEvaluated
+from stationmaster.domain.cluster.events import ClusterPhaseChanged, DeletionRequested, KeepEnding
+from stationmaster.domain.run.events import (
+    CapacityEnding,
+    CheckpointSaved,
+    PhaseChanged,
+    ProgressReported,
+    ResultsUnsaved,
+    StopRequested,
+    TrainingEvaluated,
+)
 from stationmaster.domain.run.view import ClusterView, RunView
 
 
@@ -57,6 +67,10 @@ class Subject(Protocol):
         """Whether something is still under way."""
 
     @property
+    def has_ended(self) -> bool:
+        """Whether its end is what its card is to show: that comes before all else."""
+
+    @property
     def is_over_since(self) -> datetime | None:
         """When the last of it was seen to be gone; None before."""
 
@@ -77,14 +91,19 @@ class Subject(Protocol):
     def is_noteworthy(self, event: ThreadEvent) -> bool:
         """Whether this event is posted in its thread at all."""
 
-    def message(self, events: Sequence[ThreadEvent]) -> Content | None:
-        """One message for the noteworthy ones among `events`."""
+    def message(
+        self, events: Sequence[ThreadEvent], *, past: Sequence[ThreadEvent] = ()
+    ) -> Content | None:
+        """One message for the noteworthy ones among `events`; an end counts repeats in `past`."""
 
     def claim_key(self, event: ThreadEvent) -> str:
         """What is claimed before an event is posted: equal for those of which one is enough."""
 
     def is_warning(self, event: ThreadEvent) -> bool:
         """Whether everybody in the channel has to see this event."""
+
+    def is_pressing(self, event: ThreadEvent) -> bool:
+        """Whether its line is posted at once; others wait to share a message."""
 
     def is_steady(self, events: Sequence[ThreadEvent]) -> bool:
         """Whether more of the same is about to follow, so that a skipped card loses nothing."""
@@ -125,6 +144,10 @@ class RunSubject:
         return self.view.is_live
 
     @property
+    def has_ended(self) -> bool:
+        return self.view.run.phase.is_terminal
+
+    @property
     def is_over_since(self) -> datetime | None:
         return self.view.torn_down_at
 
@@ -145,23 +168,31 @@ class RunSubject:
     def is_noteworthy(self, event: ThreadEvent) -> bool:
         return is_noteworthy(event)
 
-    def message(self, events: Sequence[ThreadEvent]) -> Content | None:
-        return thread_message(events, self.view)
+    def message(
+        self, events: Sequence[ThreadEvent], *, past: Sequence[ThreadEvent] = ()
+    ) -> Content | None:
+        return thread_message(events, self.view, past=past)
 
     def claim_key(self, event: ThreadEvent) -> str:
-        """The event, or its minute where many may follow.
+        """The event, its minute where many may follow, or what it says where that repeats.
 
-        A run that saves or evaluates every few seconds would drown its thread; the card names the
-        newest.
+        A run that saves, evaluates or restarts every few seconds would drown its thread; the card
+        names the newest.
         """
         if isinstance(event, CheckpointSaved):
             return f"checkpoint-{event.at:%Y%m%dT%H%M}"
         if isinstance(event, TrainingEvaluated):
             return f"evaluation-{event.at:%Y%m%dT%H%M}"
-        return event.event_id
+        said = fold_key(event)
+        return event.event_id if said is None else hashlib.sha256(said.encode()).hexdigest()[:24]
 
     def is_warning(self, event: ThreadEvent) -> bool:
         return False
+
+    def is_pressing(self, event: ThreadEvent) -> bool:
+        if isinstance(event, PhaseChanged):
+            return event.phase.is_terminal
+        return isinstance(event, StopRequested | CapacityEnding | ResultsUnsaved)
 
     def is_steady(self, events: Sequence[ThreadEvent]) -> bool:
         return all(
@@ -209,6 +240,10 @@ class ClusterSubject:
         return self.view.is_live
 
     @property
+    def has_ended(self) -> bool:
+        return self.view.cluster.is_going_away
+
+    @property
     def is_over_since(self) -> datetime | None:
         return self.view.cluster.torn_down_at
 
@@ -229,7 +264,9 @@ class ClusterSubject:
     def is_noteworthy(self, event: ThreadEvent) -> bool:
         return is_posted(event)
 
-    def message(self, events: Sequence[ThreadEvent]) -> Content | None:
+    def message(
+        self, events: Sequence[ThreadEvent], *, past: Sequence[ThreadEvent] = ()
+    ) -> Content | None:
         return cluster_message(events, self.view.cluster)
 
     def claim_key(self, event: ThreadEvent) -> str:
@@ -237,6 +274,9 @@ class ClusterSubject:
 
     def is_warning(self, event: ThreadEvent) -> bool:
         return isinstance(event, KeepEnding)
+
+    def is_pressing(self, event: ThreadEvent) -> bool:
+        return isinstance(event, KeepEnding | ClusterPhaseChanged | DeletionRequested)
 
     def is_steady(self, events: Sequence[ThreadEvent]) -> bool:
         return False

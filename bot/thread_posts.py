@@ -1,27 +1,102 @@
 """Posts into a card's thread, each thing at least once and, but for a crash of Slack's own, once.
 
-The notifier asks `unposted` what is still to be said and hands the message to `post`. A claim comes
-before the message and its confirmation after it; a claim that was never confirmed is looked up in
-the thread itself, where the marks of the messages say.
+Lines that can wait share a message. Which had to wait is read from the table again: the delivery
+keeps the time of the first. A claim comes before a message and its confirmation after it; a claim
+that was never confirmed is looked up in the thread itself, where the marks of the messages say.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Final
 
 from bot.blocks.elements import Content
+from bot.blocks.thread import ThreadEvent
+from bot.news import News, earlier_events
 from bot.outbox import Mark, Outbox
+from bot.pace import RESERVED, Pace
+from bot.subjects import RunSubject
 from stationmaster.aws.delivery_store import Delivery
+from stationmaster.domain.errors import NoRoom
+from stationmaster.domain.run.events import PhaseChanged
 from stationmaster.services import Services
+
+# Lines share a message until this long after the last one; longer, the more live cards there are.
+INTERVAL_S: Final = 10.0
 
 
 class ThreadPosts:
     """Claims, posts and confirms; keys are of whatever must not be posted twice."""
 
-    def __init__(self, services: Services, outbox: Outbox) -> None:
+    def __init__(self, services: Services, outbox: Outbox, pace: Pace) -> None:
         self._services = services
         self._outbox = outbox
+        self._pace = pace
+
+    def tell(self, news: News, delivery: Delivery, *, interval_s: float) -> Delivery:
+        """Post the noteworthy events that were not posted yet, all of them in one message.
+
+        Warnings have a message of their own, which is shown in the channel as well. Lines that can
+        wait do so for the interval, and leave room to what cannot.
+
+        Raises:
+            NoRoom: what is pressing would have to wait too long.
+        """
+        subject, past = news.subject, self._past(news, delivery)
+        known = {event.event_id for event in news.events}
+        ends = [event for event in past if _is_end(event) and event.event_id not in known]
+        events = [*news.events, *ends]  # its batch may have been set aside
+        noteworthy = [event for event in events if subject.is_noteworthy(event)]
+        if not noteworthy and delivery.thread_since is None:
+            return delivery
+        if any(subject.is_pressing(event) for event in noteworthy):
+            self._pace.take_post(delivery.channel_id)
+        elif not self._may_post(delivery, interval_s=interval_s):
+            return self.hold_back(news)
+        if delivery.thread_since is not None:
+            earlier = earlier_events(self._services, subject, since=delivery.thread_since)
+            noteworthy = [*filter(subject.is_noteworthy, earlier), *noteworthy]
+        noteworthy = [*{event.event_id: event for event in noteworthy}.values()]
+        of_key = {subject.claim_key(event): event for event in noteworthy}
+        keys = self.unposted(delivery, of_key)
+        for is_warning in (False, True):
+            chosen = [key for key in keys if subject.is_warning(of_key[key]) is is_warning]
+            said = [event for event in noteworthy if subject.claim_key(event) in chosen]
+            message = subject.message(said, past=past)
+            if message is not None:
+                self.post(message, delivery, chosen, broadcast=is_warning)
+        if not keys and delivery.thread_since is None:
+            return delivery
+        now = self._services.now()
+        posted = delivery.model_copy(update={"thread_at": now, "thread_since": None})
+        return self._services.deliveries.save(posted, now=now)
+
+    def hold_back(self, news: News) -> Delivery:
+        """Remember from when on lines are still to be posted."""
+        delivery = self._services.deliveries.load(news.subject.owner)
+        known = [delivery.thread_since] if delivery.thread_since is not None else []
+        times = [event.at for event in news.events if news.subject.is_noteworthy(event)]
+        since = min([*known, *times], default=None)
+        if since == delivery.thread_since:
+            return delivery
+        held = delivery.model_copy(update={"thread_since": since})
+        return self._services.deliveries.save(held, now=self._services.now())
+
+    def post_receipt(self, news: News, delivery: Delivery) -> None:
+        """Post what is posted at the end, in the channel as well: an edited card notifies nobody.
+
+        Raises:
+            NoRoom: it would have to wait too long.
+        """
+        subject, now = news.subject, self._services.now()
+        self._pace.take_post(delivery.channel_id)
+        keys = self.unposted(delivery, [f"receipt-{subject.teardown.value}"])
+        if keys:
+            self.post(subject.receipt(now=now), delivery, keys, broadcast=True)
+        said = delivery.model_copy(update={"receipt_posted": subject.teardown})
+        self._services.deliveries.save(said, now=now)
 
     def unposted(self, delivery: Delivery, keys: Iterable[str]) -> list[str]:
         """Claim `keys`; those that are not in the thread yet are returned.
@@ -60,6 +135,28 @@ class ThreadPosts:
             mark=Mark(delivery.owner, [_mark_key(key) for key in keys]),
         )
         self._services.deliveries.confirm(delivery.owner, keys, now=self._services.now())
+
+    def _past(self, news: News, delivery: Delivery) -> list[ThreadEvent]:
+        """What is recorded of a run that has ended, until its chart is posted."""
+        if not isinstance(news.subject, RunSubject) or delivery.chart_posted:
+            return []
+        run = news.subject.view.run
+        return [*self._services.runs.rare_events(run.run_id)] if run.phase.is_terminal else []
+
+    def _may_post(self, delivery: Delivery, *, interval_s: float) -> bool:
+        """Whether lines that can wait need not do so any longer; takes the post."""
+        now, every = self._services.now(), timedelta(seconds=max(INTERVAL_S, interval_s))
+        if delivery.thread_at is not None and now - delivery.thread_at < every:
+            return False
+        try:
+            self._pace.take_post(delivery.channel_id, reserve=RESERVED)
+        except NoRoom:
+            return False
+        return True
+
+
+def _is_end(event: ThreadEvent) -> bool:
+    return isinstance(event, PhaseChanged) and event.phase.is_terminal
 
 
 def _mark_key(key: str) -> str:

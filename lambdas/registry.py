@@ -333,7 +333,8 @@ BOT: Final = Function(
 NOTIFIER: Final = Function(
     name="notifier",
     handler="bot.notifier_handler.handler",
-    permissions=_STEP | {P.SLACK_SECRET},
+    # It starts the runs whose cards had to wait.
+    permissions=_STEP | {P.SLACK_SECRET, P.START_TRAIN},
     timeout_s=120,
     memory_mib=512,
     package=Package.BOT,

@@ -217,7 +217,11 @@ def run_requested(run: Run, plan: Plan, *, created: bool) -> Content:
     )
     blocks = [
         section(f"{md.DONE} {run_id} {verb}\n{facts}"),
-        context("Its card is in this channel and follows the run to its receipt."),
+        context(
+            "Slack takes its card in a moment; the run starts with it, and nothing is made before."
+            if run.awaits_card
+            else "Its card is in this channel and follows the run to its receipt."
+        ),
     ]
     notes = [warning for warning in plan.warnings if warning != plan.price_note]
     if notes:

@@ -5,6 +5,7 @@ The cause is found when the card is drawn (`stationmaster.diagnosis.runs`), from
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
@@ -15,9 +16,12 @@ from stationmaster.diagnosis.runs import explain_run, explain_setback
 from stationmaster.domain.catalogue.instances import CATALOGUE
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import (
+    JobConditionChanged,
     PhaseChanged,
+    PodChanged,
     ProcessFailed,
     RunPhase,
+    TrainingReportedFailure,
     TrainingResumed,
     WorkersRestarting,
 )
@@ -27,6 +31,8 @@ _Event = TypeVar("_Event")
 
 # What remedies say where the same command is to be typed with something changed.
 _AGAIN: Final = " again"
+_NUMBER: Final = re.compile(r"\d+")
+_MOST_REPEATS: Final = 5
 
 
 def failure_blocks(view: RunView) -> list[Block]:
@@ -61,6 +67,57 @@ def recovery_line(event: PhaseChanged, run: Run) -> str:
     line = f"\u25b8 *training continues* after {stood}, restart {number}{said}"
     found = explain_setback(event.reason, Context(run=run.run_id, recipe=run.request.recipe))
     return f"{line}\n> *{md.escape(found.diagnosis, 500)}*" if found is not None else line
+
+
+def fold_key(event: object) -> str | None:
+    """Equal for events whose lines would say the same of another pod or restart, else None."""
+    match event:
+        case ProcessFailed():
+            said = [event.process, event.line]
+        case WorkersRestarting():
+            said = [event.reason]
+        case PodChanged() if event.exit_code or event.phase == "Failed":
+            said = [str(event.exit_code), event.reason, event.message]
+        case PodChanged(phase="Running") if event.restarts:
+            said = [event.phase]
+        case PhaseChanged(phase=RunPhase.RECOVERING | RunPhase.RUNNING) if event.reason:
+            said = [event.phase, event.reason]
+        case JobConditionChanged() if event.condition != "Failed":
+            said = [event.condition, event.message]
+        case TrainingReportedFailure():
+            said = [event.reason]
+        case TrainingResumed():
+            said = [str(event.step)]
+        case _:
+            return None
+    return "\x1f".join([type(event).__name__, *(_NUMBER.sub("0", each) for each in said)])
+
+
+def repeats_line(events: Sequence[object]) -> str:
+    """How often the same failures came in all, for the end of a thread; empty where once."""
+    of_key: dict[str, list[object]] = {}
+    for event in events:
+        if isinstance(event, ProcessFailed | WorkersRestarting | PodChanged):
+            of_key.setdefault(fold_key(event) or "", []).append(event)
+    of_key.pop("", None)
+    said = [
+        f"{len(same)} times {_in_short(same[0])}"
+        for same in sorted(of_key.values(), key=lambda each: _in_short(each[0]))
+        if len(same) > 1
+    ]
+    return f"\u21bb in all: {'; '.join(said[:_MOST_REPEATS])}" if said else ""
+
+
+def _in_short(event: object) -> str:
+    match event:
+        case ProcessFailed():
+            return md.escape(": ".join(each for each in (event.process, event.line) if each), 200)
+        case PodChanged(phase="Running"):
+            return "the start of a pod again"
+        case PodChanged():
+            return f"a pod's end with exit code {event.exit_code}"
+        case _:
+            return "a restart of the workers"
 
 
 def without_repeats(events: Sequence[_Event]) -> list[_Event]:

@@ -7,6 +7,7 @@ and of a pod that changed twice within one batch only the newest state is posted
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import groupby
@@ -17,7 +18,7 @@ from bot.blocks import words
 from bot.blocks.backups import backup_line
 from bot.blocks.cluster_changes import check_line, replacement_line, settled_line, zone_line
 from bot.blocks.elements import Content, event_lines
-from bot.blocks.failures import recovery_line, without_repeats
+from bot.blocks.failures import fold_key, recovery_line, repeats_line, without_repeats
 from bot.blocks.results import export_line, push_line, results_line
 from bot.blocks.running import network_line
 from stationmaster.domain.cluster import events as cl
@@ -97,8 +98,8 @@ def is_noteworthy(event: ThreadEvent) -> bool:
             return False  # the receipt says it
         case ev.ProcessFailed():
             return not event.lost_peer  # what only follows from another failure is noise
-        case ev.JobConditionChanged(condition="Created"):
-            return False  # the submission was posted
+        case ev.JobConditionChanged(condition="Created" | "Running"):
+            return False  # the submission was posted, and the phase is
         case cl.ResourceDeleted(never_was=True):
             return False
         case cl.ResourceCreated() | cl.ResourceDeleted():
@@ -107,16 +108,29 @@ def is_noteworthy(event: ThreadEvent) -> bool:
             return True
 
 
-def thread_message(events: Sequence[ThreadEvent], view: RunView) -> Content | None:
-    """One message for the noteworthy ones among `events`, or None when none is."""
+def thread_message(
+    events: Sequence[ThreadEvent], view: RunView, *, past: Sequence[ThreadEvent] = ()
+) -> Content | None:
+    """One message for the noteworthy ones among `events`, or None when none is.
+
+    What says the same again is one line with a count; the end counts those of `past` as well.
+    """
     run = view.run
     in_time = _while_the_cluster_stands(events, view)
     posted = without_repeats(_newest_only([each for each in in_time if is_noteworthy(each)]))
     if not posted:
         return None
+    times = Counter(filter(None, map(fold_key, posted)))
+    first = {fold_key(each) or each.event_id: each.event_id for each in reversed(posted)}
+    shown = [each for each in posted if each.event_id in first.values()]
     lines = []
-    for _, same in groupby(posted, key=_group):
-        lines.append(_line(list(same), run))
+    for _, group in groupby(shown, key=_group):
+        same = list(group)
+        number = times[fold_key(same[0]) or ""]
+        again = f" ({number} times)" if number > len(same) else ""
+        lines.append(_line(same, run) + again)
+    if any(isinstance(each, ev.PhaseChanged) and each.phase.is_terminal for each in posted):
+        lines += [line for line in [repeats_line(past)] if line]
     return event_lines(lines, after=posted[-1].at - run.requested_at)
 
 

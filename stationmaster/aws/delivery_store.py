@@ -1,4 +1,4 @@
-"""What was posted in Slack, kept in DynamoDB, and the budget of Slack edits.
+"""What was posted in Slack, kept in DynamoDB, and the budgets of edits and posts.
 
 It lies beside the run or the cluster and never in it: losing all of it would repeat messages and
 change nothing else.
@@ -28,6 +28,9 @@ _KEPT: Final = timedelta(days=90)
 # never more than that: 20 + 30. Seventeen live cards can be refreshed at once. Source: tier 3 of https://api.slack.com/docs/rate-limits.
 BUCKET_CAPACITY: Final = 20.0
 BUCKET_REFILL_PER_S: Final = 30 / 60
+# "1 message per second per channel, short bursts". Source: as above.
+POST_BURST: Final = 5.0
+POSTS_PER_S: Final = 1.0
 _BUCKET_ATTEMPTS: Final = 5
 
 
@@ -63,6 +66,10 @@ class Delivery(BaseModel):
     card_digest: str = ""
     card_milestone: str = ""
     card_updated_at: datetime | None = None
+    thread_at: datetime | None = Field(default=None, description="when lines were last posted")
+    thread_since: datetime | None = Field(
+        default=None, description="events from then on may have no line yet; None: all have one"
+    )
     chart_posted: bool = False
     receipt_posted: TeardownStatus | None = None
 
@@ -142,27 +149,44 @@ class DeliveryStore:
             reserve: tokens that must stay in the bucket; edits that can wait leave some for ends
                 of runs. Nothing is written when no token is taken.
         """
+        return self._take(table.SLACK_BUDGET, now, reserve, BUCKET_CAPACITY, BUCKET_REFILL_PER_S)
+
+    def take_post_token(self, channel: str, now: datetime, *, reserve: int = 0) -> float:
+        """Take one token for a chat.postMessage in a channel; as take_update_token."""
+        return self._take(table.slack_posts(channel), now, reserve, POST_BURST, POSTS_PER_S)
+
+    def bring_batch(self, now: datetime) -> None:
+        """Write something, so that the notifier is soon invoked again for what it holds back."""
+        with aws_call("asking for the next batch"):
+            self._client.put_item(
+                TableName=self._table,
+                Item=table.SLACK_HELD.attributes | {"at": {"N": f"{now.timestamp():.6f}"}},
+            )
+
+    def _take(
+        self, key: table.Key, now: datetime, reserve: int, capacity: float, per_s: float
+    ) -> float:
         at = now.timestamp()
         for _ in range(_BUCKET_ATTEMPTS):
-            item = self._get(table.SLACK_BUDGET.attributes)
-            version, tokens = 0, BUCKET_CAPACITY
+            item = self._get(key.attributes)
+            version, tokens = 0, capacity
             if item is not None:
                 version = int(item["version"]["N"])
                 elapsed_s = max(0.0, at - float(item["at"]["N"]))
-                refilled = float(item["tokens"]["N"]) + elapsed_s * BUCKET_REFILL_PER_S
-                tokens = min(BUCKET_CAPACITY, refilled)
+                tokens = min(capacity, float(item["tokens"]["N"]) + elapsed_s * per_s)
                 at = max(at, float(item["at"]["N"]))  # clocks of two machines may disagree
             missing = 1 + reserve - tokens
             if missing > 0:
-                return missing / BUCKET_REFILL_PER_S
-            bucket = table.SLACK_BUDGET.attributes | {
+                return missing / per_s
+            bucket = key.attributes | {
                 "tokens": {"N": f"{tokens - 1:.6f}"},
                 "at": {"N": f"{at:.6f}"},
                 "version": {"N": str(version + 1)},
+                table.EXPIRES_AT: _expiry(now),
             }
             if self._put_if_version(bucket, read_version=version):
                 return 0.0
-        raise WriteConflict("the budget of Slack edits is being taken from by others; try again")
+        raise WriteConflict("the budget of Slack is being taken from by others; try again")
 
     def _get(self, key: dict[str, Any]) -> dict[str, Any] | None:
         with aws_call("reading what was posted in Slack"):

@@ -14,6 +14,8 @@
     GUARD              STARTS           what was started lately, where starts are limited
     ORPHANS#<id>       STATE            what is left of a cluster, and since when it is seen
     SLACK              UPDATE_BUCKET    tokens for chat.update, shared by all cards
+    SLACK              POSTS#<channel>  tokens for chat.postMessage in one channel; expires
+    SLACK              HELD             written when posts had to wait: brings the next batch
     SET_ASIDE          ITEM#<id>        what a function could not read; expires
     SLACK              WRITER           which invocation of the notifier may write to Slack
 
@@ -161,7 +163,14 @@ def delivery_claim(owner: str, key: str) -> Key:
 
 START_GUARD: Final = Key("GUARD", "STARTS")
 SLACK_BUDGET: Final = Key("SLACK", "UPDATE_BUCKET")
+SLACK_HELD: Final = Key("SLACK", "HELD")
 SLACK_WRITER: Final = Key("SLACK", "WRITER")
+
+
+def slack_posts(channel: str) -> Key:
+    """The budget of posts in one channel."""
+    return Key("SLACK", f"POSTS#{channel}")
+
 
 _SET_ASIDE: Final = "SET_ASIDE"
 _SET_ASIDE_ITEM: Final = "ITEM#"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -59,8 +60,18 @@ logger = logging.getLogger(__name__)
 # second run of the very same words waits longer than that.
 SAME_WORDS_WINDOW: Final = timedelta(seconds=30)
 
-# Posts the card of a run that is about to be written; what it returns deletes that card.
-Announce = Callable[[Run], Callable[[], None]]
+
+@dataclass(frozen=True)
+class Announced:
+    """What became of the card of a run that is about to be written."""
+
+    take_back: Callable[[], None]
+    """Deletes that card."""
+    is_posted: bool = True
+    """Otherwise it is posted later, and the run starts then."""
+
+
+Announce = Callable[[Run], Announced]
 
 
 def look_up(services: Services, repository: str) -> LanguageModel:
@@ -249,8 +260,8 @@ def request_run(
     Args:
         request_id: the delivery's own id (Slack's trigger_id); the same id is the same run.
         announce: posts the run's card where the run is to be followed, before anything is written
-            or started, and returns what takes the card back. When it raises, nothing is started.
-            Without it the notifier posts the card.
+            or started. When it raises, nothing is started. Where the card has to wait, the notifier
+            posts it and starts the run; without `announce` it only posts it.
 
     Returns:
         The run, and whether this call created it.
@@ -313,7 +324,8 @@ def request_run(
         services, requested, dedup_key=hashlib.sha256(words.encode()).hexdigest(), announce=announce
     )
     # Also for a run that exists: an earlier delivery may have ended between the two.
-    services.workflows.start_train(run.run_id)
+    if not run.awaits_card:
+        services.workflows.start_train(run.run_id)
     return run, created
 
 
@@ -337,7 +349,8 @@ def _create(
         return existing, False
     asked = _spending(requested)
     check_limits(services, asked)  # before its card is posted
-    take_back = announce(start_run(requested)) if announce is not None else _nothing
+    announced = announce(start_run(requested)) if announce is not None else Announced(_nothing)
+    requested = requested.model_copy(update={"awaits_card": not announced.is_posted})
     try:
         run, created = write_guarded(
             services,
@@ -351,10 +364,10 @@ def _create(
             ),
         )
     except StationmasterError:
-        take_back()
+        announced.take_back()
         raise
     if run.run_id != requested.run_id:
-        take_back()  # the same words have started another run in this very moment
+        announced.take_back()  # the same words have started another run in this very moment
     return run, created
 
 

@@ -11,7 +11,9 @@
     |   |-- NotPossibleNow        e.g. stopping a run that has ended
     |   `-- NotAvailable          a command that this version does not have
     |-- TransientError            worth retrying; Step Functions retries it by this very name
-    |   `-- WriteConflict         another writer was faster; reload and apply again
+    |   |-- WriteConflict         another writer was faster; reload and apply again
+    |   `-- SlackBusy             Slack takes nothing now, or did not answer
+    |       `-- NoRoom            our own budget of edits or posts is used up for this moment
     `-- PermanentError            retrying will not help; the run fails with its sentence
         |-- ChannelLost           the app cannot post in a channel
         |-- ResultMissing         a run has left nothing, or not all of its result is there
@@ -92,6 +94,14 @@ class TransientError(StationmasterError):
 
 class WriteConflict(TransientError):
     """The run was changed by another writer since it was read."""
+
+
+class SlackBusy(TransientError):
+    """Slack takes nothing now, or did not answer in time."""
+
+
+class NoRoom(SlackBusy):
+    """Our own budget of edits or posts is used up for this moment."""
 
 
 class PermanentError(StationmasterError):

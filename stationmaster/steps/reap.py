@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from stationmaster.aws.delivery_store import of_run
 from stationmaster.aws.workflows import pass_name, train_name
 from stationmaster.cluster_upkeep import follow_up, set_clock, start_pass
 from stationmaster.domain.cluster.aggregate import Cluster
@@ -16,9 +17,16 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import NOT_HELPED
 from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions.cluster import AskWorkflow, LookedAfter, StartTeardown
-from stationmaster.domain.reactions.run import POLICY, LeaseFound, ReleaseLease, decide
+from stationmaster.domain.reactions.run import (
+    POLICY,
+    CardMissing,
+    LeaseFound,
+    ReleaseLease,
+    decide,
+)
 from stationmaster.domain.reactions.workflow import RecordCrash, StartWorkflow, WorkflowFound
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.log_keys import bound
 from stationmaster.saving import settle_saving
 from stationmaster.services import Services
@@ -26,6 +34,7 @@ from stationmaster.setting_aside import set_aside
 from stationmaster.steps.holding import is_held
 from stationmaster.steps.keep_clock import look_at_clock
 from stationmaster.steps.record_events import record_dead_execution
+from stationmaster.steps.recording import change_phases
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_run import release_run
 from stationmaster.steps.start_teardown import start_teardown
@@ -91,6 +100,10 @@ def _is_helped(key: str, subject: str, help_it: Callable[[], bool]) -> bool:
 
 
 def _help_run(services: Services, run: Run) -> bool:
+    if run.awaits_card and run.phase is RunPhase.REQUESTED and not _has_card(services, run):
+        without = decide(run, CardMissing(services.now()), POLICY)
+        change_phases(services, run, without)
+        return bool(without)
     status = services.workflows.train_status(run.run_id, run.passes)
     reactions = decide(run, WorkflowFound(services.now(), status), POLICY)
     settle_saving(services, run, reactions)
@@ -102,6 +115,10 @@ def _help_run(services: Services, run: Run) -> bool:
             name = train_name(run.run_id, run.passes)
             _record_crash(services, state_machine_arn, name, reaction)
     return bool(reactions)
+
+
+def _has_card(services: Services, run: Run) -> bool:
+    return services.deliveries.load(of_run(run.run_id)).card_ts is not None
 
 
 def _help_cluster(services: Services, cluster: Cluster) -> bool:

@@ -71,7 +71,6 @@ def new_notifier(services: Services, slack: RecordingSlack, clock: Clock) -> Not
         ),
         reload_token=services.secrets.reload_bot_token,
         sleep=clock.sleep,
-        monotonic=clock.monotonic,
     )
     return Notifier(services, outbox, sleep=clock.sleep)
 

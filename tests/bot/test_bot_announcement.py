@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from datetime import UTC, datetime
 
 import boto3
 import pytest
-from bot_world import CHANNEL, REGION, SIGNING_SECRET, TEAM, USER, started_workflows
+from bot_world import (
+    CHANNEL,
+    REGION,
+    SIGNING_SECRET,
+    TEAM,
+    USER,
+    started_clusters,
+    started_workflows,
+)
 from recording_slack import Refusal
 
 from bot.stream import read_batch
 from stationmaster import commands
 from stationmaster.aws.run_store import RunStore
+from stationmaster.commands.runs import Announced
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.steps.reap import reap
+
+STARTS = 12
 
 
 def seen(answer: dict) -> str:
@@ -132,24 +145,78 @@ def test_one_request_delivered_twice_at_once_keeps_one_card(person, services, sl
     assert [card.ts for card in slack.cards] == [services.deliveries.load(run.run_id).card_ts]
 
 
-def test_card_posted_without_an_answer_is_found_by_its_mark(person, services, settings, slack):
-    slack.refuse("chat.postMessage", Refusal(status=503, carried_out=True))
-
-    person.type("tiny-llama")
-
-    (run,) = services.runs.list_recent()
-    assert len(slack.cards) == 1
-    assert services.deliveries.load(run.run_id).card_ts == slack.cards[0].ts
-    assert started_workflows(settings) == [run.run_id]
-
-
-def test_slack_that_is_away_starts_nothing_and_asks_to_try_again(person, services, settings, slack):
-    slack.refuse("chat.postMessage", Refusal(status=503, error="service_unavailable"))
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Refusal(status=429, error="ratelimited", headers={"Retry-After": "1"}),
+        Refusal(status=503, error="service_unavailable"),
+        Refusal(status=503, carried_out=True),  # the card is there, and is found by its mark
+    ],
+)
+def test_run_whose_card_had_to_wait_starts_with_it(
+    person, services, settings, slack, clock, stream, notifier, refusal
+):
+    clock.at = datetime.now(UTC)
+    slack.refuse("chat.postMessage", refusal)
 
     answer = person.type("tiny-llama")
 
-    assert "try again in a moment" in seen(answer)
-    assert_nothing_started(services, settings)
+    assert "the run starts with it, and nothing is made before" in seen(answer)
+    assert slack.attempts.count("chat.postMessage") == 1
+    assert started_workflows(settings) == []
+
+    notifier.notify(read_batch(stream.next_batch()))
+
+    (run,) = services.runs.list_recent()
+    assert [run.run_id in card.seen for card in slack.cards] == [True]
+    assert started_workflows(settings) == [run.run_id]
+
+
+def test_many_starts_in_one_channel_are_all_answered_and_run(
+    person, services, settings, slack, clock, stream, notifier
+):
+    clock.at = datetime.now(UTC)
+    for number in range(STARTS):
+        assert "is on its way" in seen(person.type(f"tiny-llama seed={number}"))
+    at_once = len(slack.cards)
+    assert at_once < STARTS
+
+    for _ in range(STARTS):
+        notifier.notify(read_batch(stream.next_batch()))
+
+    assert len(slack.cards) == len(started_workflows(settings)) == STARTS
+    assert clock.monotonic() - datetime.now(UTC).timestamp() <= STARTS - at_once
+
+
+@pytest.mark.parametrize("way", ["late", "refused", "reaped"])
+def test_start_whose_card_cannot_be_posted_is_taken_back(
+    person, services, settings, slack, clock, stream, notifier, way
+):
+    clock.at = datetime.now(UTC)
+    slack.refuse("chat.postMessage", Refusal(status=503, error="service_unavailable"))
+    person.type("tiny-llama")
+    clock.advance(61 if way != "refused" else 1)
+    slack.lost |= {CHANNEL: "is_archived"} if way == "refused" else {}
+
+    if way == "reaped":
+        reap(services)
+    notifier.notify(read_batch(stream.next_batch()))
+
+    (run,) = services.runs.list_recent()
+    assert run.phase is RunPhase.FAILED
+    assert started_workflows(settings) == []
+    why = "is_archived" if way == "refused" else "Slack did not take its card within a minute"
+    assert "nothing was made" in slack.card.seen
+    assert why in slack.card.seen
+
+
+def test_cluster_whose_card_has_no_room_is_refused_in_a_sentence(person, settings, slack):
+    slack.refuse("chat.postMessage", Refusal(status=429, error="ratelimited"))
+
+    answer = person.type("cluster create lab nodes=2")
+
+    assert "type the command again in a few seconds" in seen(answer)
+    assert started_clusters(settings) == []
 
 
 def test_rotated_token_is_read_anew_and_the_run_starts(person, services, slack):
@@ -174,9 +241,9 @@ def test_card_of_a_run_that_cannot_be_written_is_taken_back(services, settings):
     services.runs = FullStore(settings.table_name, boto3.client("dynamodb", REGION))
     story: list[str] = []
 
-    def announce(_run: Run) -> Callable[[], None]:
+    def announce(_run: Run) -> Announced:
         story.append("posted")
-        return lambda: story.append("taken back")
+        return Announced(lambda: story.append("taken back"))
 
     with pytest.raises(TransientError, match="ThrottlingException"):
         commands.request_run(

@@ -81,7 +81,10 @@ def test_thread_of_a_cluster_names_leases_and_changes_once(notifier, stream, clu
     notifier.notify(batch)
     cluster.train(FIRST)
     cluster.leave(FIRST)
+    clock.advance(60)
     tell(notifier, stream)
+    clock.advance(10)
+    notifier.refresh()  # ends and receipts were posted first
 
     thread = thread_of(slack, "Cluster team-a")
     assert thread.count("the cluster is ready") == 1

@@ -10,6 +10,7 @@ from bot_world import CHANNEL, TEAM, USER, Person, started_clusters, started_wor
 
 from bot import lambda_handler
 from stationmaster import commands
+from stationmaster.commands.runs import Announced
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import (
     ClusterPhase,
@@ -116,7 +117,7 @@ def test_of_two_starts_in_the_same_moment_one_passes(services: Services) -> None
     def announce(run: Run) -> Any:
         # After the first look and before the write, as in another function.
         faster.append(start(limited(services), 1))
-        return lambda: taken_back.append(run.run_id)
+        return Announced(lambda: taken_back.append(run.run_id))
 
     with pytest.raises(NotPossibleNow, match=r"at most 1 at a time, and 1 has not ended"):
         start(services, 2, announce=announce)

@@ -225,7 +225,7 @@ def test_marks_of_another_run_are_not_taken_for_ones_own(stream, services, slack
     assert [second.run_id in card.seen for card in slack.cards] == [False, True]
 
 
-def test_thread_that_cannot_be_read_gets_the_line_again(notifier, stream, story, slack):
+def test_thread_that_cannot_be_read_gets_the_line_again(notifier, stream, story, slack, clock):
     story.begin()
     tell(notifier, stream)
     story.happen(cl.CheckFinished, check="nodes", passed=True, detail="2 of 2 ready")
@@ -235,6 +235,7 @@ def test_thread_that_cannot_be_read_gets_the_line_again(notifier, stream, story,
     with pytest.raises(TransientError):
         notifier.notify(batch)
 
+    clock.advance(1)
     notifier.notify(batch)
 
     assert ["2 of 2 ready" in call.seen for call in slack.thread] == [True]

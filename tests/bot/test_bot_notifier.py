@@ -11,10 +11,12 @@ from recording_slack import Refusal
 from bot import notifier_handler
 from bot.notifier import Notifier
 from bot.stream import StreamBatch, read_batch
+from stationmaster.aws.delivery_store import Delivery, of_run
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.run import events as ev
 
+NOISY = 12
 RATE_LIMITED = {"status": 429, "error": "ratelimited"}
 
 
@@ -162,7 +164,7 @@ def test_end_takes_the_last_of_the_budget_that_progress_may_not(
     assert "succeeded" in slack.card.seen
 
 
-def test_end_fails_the_batch_when_the_budget_is_gone_for_long(
+def test_end_that_finds_no_edit_left_comes_with_a_batch_of_its_own(
     notifier, stream, story, services, slack, clock
 ):
     story.begin()
@@ -174,14 +176,14 @@ def test_end_fails_the_batch_when_the_budget_is_gone_for_long(
         pass
     clock.at = now  # the bucket is empty, and is refilled in half an hour by this clock
     story.phases(ev.RunPhase.FAILED, reason="out of memory")
-    batch = read_batch(stream.next_batch())
 
-    with pytest.raises(TransientError, match="budget"):
-        notifier.notify(batch)
+    tell(notifier, stream)
+    assert "out of memory" not in slack.card.seen
     clock.advance(3_600)
-    notifier.notify(batch)
+    tell(notifier, stream)  # the batch that it has brought about
 
     assert "out of memory" in slack.card.seen
+    assert sum("*run failed*" in call.seen for call in slack.thread) == 1
 
 
 def test_batch_delivered_twice_posts_everything_once(notifier, stream, story, slack, clock):
@@ -218,7 +220,9 @@ def test_events_of_one_batch_share_one_thread_message(notifier, stream, story, s
     assert slack.thread[0].arguments["thread_ts"] == "1000.000001"
 
 
-def test_thread_events_are_reported_again_when_the_post_failed(notifier, stream, story, slack):
+def test_thread_events_are_reported_again_when_the_post_failed(
+    notifier, stream, story, slack, clock
+):
     story.begin()
     tell(notifier, stream)
     story.happen(cl.CheckFinished, check="nodes", passed=True, detail="2 of 2 ready")
@@ -227,22 +231,55 @@ def test_thread_events_are_reported_again_when_the_post_failed(notifier, stream,
 
     with pytest.raises(TransientError, match="service_unavailable"):
         notifier.notify(batch)
+    clock.advance(1)
     notifier.notify(batch)
 
     assert ["2 of 2 ready" in call.seen for call in slack.thread] == [True]
 
 
-def test_many_batches_keep_to_one_message_a_second(notifier, stream, story, slack, clock):
+def test_lines_of_many_batches_share_a_message_and_none_is_lost(
+    notifier, stream, story, slack, clock
+):
     story.begin()
     tell(notifier, stream)
     started = clock.monotonic()
-    for step in range(1, 16):
+    for step in range(1, 31):
         story.happen(cl.CheckFinished, check=f"check-{step}", passed=True, detail="")
         tell(notifier, stream)
+        clock.advance(1)
+    clock.advance(60)
+    notifier.refresh()
 
-    posts = len(slack.of("chat.postMessage"))
-    assert posts == 16
-    assert posts <= 5 + (clock.monotonic() - started) + 1
+    assert len(slack.thread) <= 2 + (clock.monotonic() - started) / 10
+    thread = "".join(call.seen for call in slack.thread)
+    assert [step for step in range(1, 31) if thread.count(f"*check-{step}*") != 1] == []
+
+
+def test_flood_of_noisy_runs_delays_a_quiet_one_by_seconds(
+    notifier, stream, services, slack, clock
+):
+    *noisy, quiet = [Story(services, clock, run_id=f"tiny-llama-{n:08x}") for n in range(NOISY + 1)]
+    for number, story in enumerate([*noisy, quiet]):
+        story.begin()
+        story.reach_running()
+        card = {"channel_id": CHANNEL, "card_ts": f"1.{number}", "card_updated_at": clock.now()}
+        services.deliveries.save(Delivery(owner=of_run(story.run_id), **card), now=clock.now())
+    clock.advance(60)
+    for second in range(15):
+        for story in noisy[second % 3 :: 3]:
+            story.happen(ev.ProcessFailed, pod="w-0", line=f"error {second} of {story.run_id}")
+            is_running = services.runs.load(story.run_id).phase is ev.RunPhase.RUNNING
+            story.phases(ev.RunPhase.RECOVERING if is_running else ev.RunPhase.RUNNING)
+        if second == 10:
+            quiet.phases(ev.RunPhase.RECOVERING, reason="the only one")
+            began = clock.monotonic()
+        tell(notifier, stream)
+        if any("the only one" in call.seen for call in slack.of("chat.update")):
+            break
+        clock.advance(1)
+
+    assert second >= 10
+    assert clock.monotonic() - began <= 5
 
 
 def test_interval_of_a_card_grows_with_the_number_of_live_runs(
@@ -371,9 +408,10 @@ def test_failed_teardown_is_reported_and_its_later_success_too(
     assert ["not yet final" in title for title in titles] == [True, False]
 
 
-def test_card_that_somebody_deleted_is_posted_anew(notifier, stream, story, slack):
+def test_card_that_somebody_deleted_is_posted_anew(notifier, stream, story, slack, clock):
     story.begin()
     tell(notifier, stream)
+    clock.advance(1)
     slack.refuse("chat.update", Refusal(error="message_not_found"))
     story.phases(ev.RunPhase.PROVISIONING)
 
@@ -430,7 +468,7 @@ def test_shipped_handler_tells_a_batch(settings, stream, story, slack):
     assert story.run_id in slack.card.seen
 
 
-def test_checkpoints_of_one_minute_are_reported_once_in_the_thread(
+def test_checkpoints_that_had_to_wait_are_one_line_of_the_newest(
     notifier, stream, story, slack, clock
 ):
     story.begin()
@@ -443,7 +481,39 @@ def test_checkpoints_of_one_minute_are_reported_once_in_the_thread(
     story.happen(ev.CheckpointSaved, step=40)
     tell(notifier, stream)
 
-    posted = [call.seen for call in slack.calls if "checkpoint at step" in call.seen]
-    in_thread = [text for text in posted if "last checkpoint" not in text]
-    assert len(in_thread) == 2
-    assert "checkpoint at step 40" in in_thread[-1]
+    posted = [call.seen for call in slack.thread if "checkpoint at step" in call.seen]
+    assert len(posted) == 1
+    assert "checkpoint at step 40" in posted[0]
+
+
+def test_program_that_crashes_again_and_again_has_twelve_lines_in_its_thread(
+    notifier, stream, story, slack, clock
+):
+    story.begin()
+    story.reach_running()
+    tell(notifier, stream)
+    for restart in range(8):
+        for pod in ("w-0", "w-1"):
+            line = f"KeyError: 'labels' at 0x7f{restart}"
+            process = "process 0 exited with code 1"
+            story.happen(ev.ProcessFailed, pod=pod, restarts=restart, process=process, line=line)
+            story.happen(ev.WorkersRestarting, pod=pod, reason=process)
+            story.happen(
+                ev.PodChanged,
+                pod=pod,
+                phase="Failed",
+                exit_code=1,
+                reason="Error",
+                restarts=restart,
+            )
+            story.happen(ev.PodChanged, pod=pod, phase="Running", restarts=restart + 1)
+        clock.advance(30)
+        tell(notifier, stream)
+    end(story, ev.RunPhase.FAILED)
+    tell(notifier, stream)
+
+    lines = [line for call in slack.thread for line in call.arguments["text"].splitlines()]
+    receipt = next(index for index, line in enumerate(lines) if "receipt" in line)
+    assert len(lines[:receipt]) <= 12
+    assert sum("KeyError" in line and "in all" not in line for line in lines) == 1
+    assert any("16 times process 0 exited with code 1: KeyError" in line for line in lines)

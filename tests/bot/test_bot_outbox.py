@@ -24,7 +24,6 @@ def outbox(slack: RecordingSlack, clock: Clock) -> Outbox:
         WebClient(token=BOT_TOKEN, base_url=slack.api_url),
         reload_token=lambda: BOT_TOKEN,
         sleep=clock.sleep,
-        monotonic=clock.monotonic,
     )
 
 

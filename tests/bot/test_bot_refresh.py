@@ -138,7 +138,8 @@ def test_many_live_runs_keep_to_fifty_edits_a_minute(
 ):
     for index in range(num_runs):
         Story(services, clock, run_id=f"tiny-llama-{index:08x}").begin()
-    tell(notifier, stream)
+    while len(slack.cards) < num_runs:
+        tell(notifier, stream)
     clock.advance(300)
     at: list[float] = []
     for _ in range(120 // every_s):

@@ -68,6 +68,8 @@ _MIRRORED: Final = {
     ClusterPhase.PROVISIONING: RunPhase.PROVISIONING,
     ClusterPhase.VALIDATING: RunPhase.VALIDATING,
 }
+# How long the card of a start may wait for Slack.
+CARD_LIMIT: Final = timedelta(minutes=1)
 _WAITING: Final = (
     RunPhase.REQUESTED,
     RunPhase.AWAITING_APPROVAL,
@@ -154,6 +156,14 @@ class LeaseFound:
 
 
 @dataclass(frozen=True, slots=True)
+class CardMissing:
+    """The card with which the run starts could not be posted; `refusal` says why it never can."""
+
+    at: datetime
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkEnds:
     """The run's workflow needs its cluster no longer, as far as it knows."""
 
@@ -173,6 +183,7 @@ Seen = (
     | WorkflowFailed
     | WorkflowFound
     | LeaseFound
+    | CardMissing
     | WorkEnds
 )
 """An event, or a fact that is not recorded."""
@@ -261,6 +272,8 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return _torn_down(run, why)
         case LeaseFound():
             return ()  # it needs the lease
+        case CardMissing():
+            return _without_card(run, seen)
         case WorkEnds():
             return () if run.has_unsaved_results else (ReleaseLease(),)
         case _:
@@ -314,6 +327,15 @@ _NewsOnly = (
 
 def _nothing(_seen: _NewsOnly) -> Reactions:
     return ()
+
+
+def _without_card(run: Run, seen: CardMissing) -> Reactions:
+    """A start is taken back whose card could not be posted in time; nothing was made for it."""
+    is_late = seen.at - run.requested_at >= CARD_LIMIT
+    if not run.awaits_card or run.phase is not RunPhase.REQUESTED or not (is_late or seen.refusal):
+        return ()
+    why = seen.refusal or "Slack did not take its card within a minute"
+    return (ChangePhase(RunPhase.FAILED, f"nothing was made: {why}; type its command again"),)
 
 
 def _after_the_end(run: Run, seen: Seen) -> Reactions:

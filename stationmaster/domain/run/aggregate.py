@@ -72,6 +72,8 @@ class Run(State):
     price_per_hour_usd: float = 0.0
     estimated_cost_usd: float = 0.0
     emulated_speed: float | None = None
+    awaits_card: bool = False
+    """Whether its workflow starts only once its card is posted."""
     ended_at: datetime | None = None
     attempts: Annotated[list[Attempt], Bound(8)] = Field(default_factory=list)
     job_condition: str = ""
@@ -271,6 +273,7 @@ def start_run(event: ev.RunRequested) -> Run:
         price_per_hour_usd=event.price_per_hour_usd,
         estimated_cost_usd=event.estimated_cost_usd,
         emulated_speed=event.emulated_speed,
+        awaits_card=event.awaits_card,
     )
 
 

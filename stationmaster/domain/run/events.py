@@ -57,6 +57,8 @@ class RunRequested(_Event):
     estimated_cost_usd: float
     emulated_speed: float | None = None
     """How many times as fast as real ones the emulated machines run; None where they are real."""
+    awaits_card: bool = False
+    """Whether it starts only once its card is posted, which had to wait for Slack."""
 
 
 class PhaseChanged(_Event):

@@ -1,0 +1,67 @@
+"""What one invocation takes of Slack's budgets, and how long it may wait for them in all.
+
+The notifier asks before each edit and each post. Waiting is bounded because others wait behind:
+what finds no room is held back, and comes with a later batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from stationmaster.domain.errors import NoRoom
+from stationmaster.services import Services
+
+# What can wait leaves this many tokens of a budget to what cannot: ends, starts, receipts.
+RESERVED: Final = 3
+
+
+class Pace:
+    """The budgets of edits and posts, with a patience that `begin` sets."""
+
+    def __init__(self, services: Services, *, sleep: Callable[[float], None]) -> None:
+        self._services = services
+        self._sleep = sleep
+        self._left_s = 0.0
+
+    def begin(self, *, patience_s: float) -> None:
+        """From now on, wait for so long in all."""
+        self._left_s = patience_s
+
+    def wait(self, seconds: float) -> bool:
+        """Wait, unless that is longer than what is left of the patience."""
+        if seconds > self._left_s:
+            return False
+        self._left_s -= seconds
+        self._sleep(seconds)
+        return True
+
+    def take_edit(self, *, reserve: int) -> bool:
+        """Take an edit; with a reserve there is no waiting."""
+        return self._take(
+            lambda: self._services.deliveries.take_update_token(
+                self._services.now(), reserve=reserve
+            ),
+            may_wait=reserve == 0,
+        )
+
+    def take_post(self, channel: str, *, reserve: int = 0) -> None:
+        """Take a post in a channel; with a reserve there is no waiting.
+
+        Raises:
+            NoRoom: there is none now.
+        """
+        taken = self._take(
+            lambda: self._services.deliveries.take_post_token(
+                channel, self._services.now(), reserve=reserve
+            ),
+            may_wait=reserve == 0,
+        )
+        if not taken:
+            raise NoRoom(f"no post is left of the budget of channel {channel}")
+
+    def _take(self, take: Callable[[], float], *, may_wait: bool) -> bool:
+        while delay_s := take():
+            if not (may_wait and self.wait(delay_s)):
+                return False
+        return True
