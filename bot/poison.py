@@ -12,8 +12,9 @@ from typing import Any, Final
 from bot.stream import StreamBatch
 from bot.subjects import ClusterSubject, Subject
 from stationmaster.domain.aggregates import CLUSTER, RUN
+from stationmaster.domain.outside import first_problem
 from stationmaster.services import Services
-from stationmaster.setting_aside import first_problem, set_aside
+from stationmaster.setting_aside import set_aside
 
 NOTIFIER: Final = "notifier"
 

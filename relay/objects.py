@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from stationmaster.domain.outside import plausible_time
 from stationmaster.rendering.job_backends import TRAINING_CONTAINERS
-
-MAX_MESSAGE: Final = 1000  # characters of a message that go into an event
 
 JsonObject = dict[str, Any]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from relay.objects import MAX_MESSAGE, JsonObject, name_of, parse_time, uid_of
+from relay.objects import JsonObject, name_of, parse_time, uid_of
 from relay.pods import PodView, missed_exit, pod_view
 from stationmaster.domain.cluster.spec import CapacityType
 from stationmaster.domain.ids import RunId
@@ -63,7 +63,7 @@ class JobObserver:
                     at=parse_time(since) or self._now(),
                     condition=name,
                     reason=condition.reason,
-                    message=condition.message[:MAX_MESSAGE],
+                    message=condition.message,
                 )
             )
         self.ended = any(condition.ends for condition in conditions)
@@ -185,7 +185,7 @@ class WarningObserver:
                 at=parse_time(moment or event.get("eventTime")) or self._now(),
                 object_name=str(involved.get("name", "")),
                 reason=str(event.get("reason", "")),
-                message=str(event.get("message", ""))[:MAX_MESSAGE],
+                message=str(event.get("message", "")),
                 count=reported_count,
             )
         ]

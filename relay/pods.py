@@ -13,7 +13,6 @@ from typing import Final, get_args
 
 from relay.lines import PodFacts
 from relay.objects import (
-    MAX_MESSAGE,
     JsonObject,
     parse_time,
     training_container,
@@ -139,7 +138,7 @@ def pod_view(pod: JsonObject) -> tuple[PodView, datetime | None]:
         phase=str(phase) if phase in _PHASES else "Unknown",
         node=str(spec.get("nodeName") or ""),
         reason=reason,
-        message=message[:MAX_MESSAGE],
+        message=message,
         exit_code=exit_code,
         restarts=int(training.get("restartCount") or 0),
     )
@@ -188,7 +187,7 @@ def missed_exit(pod: JsonObject, view: PodView) -> tuple[PodView, datetime | Non
         phase="Running",
         node=view.node,
         reason=reason,
-        message=message[:MAX_MESSAGE],
+        message=message,
         exit_code=exit_code,
         restarts=max(0, restarts),
     )

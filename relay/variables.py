@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.names import NAMESPACE
+from stationmaster.domain.outside import first_problem
 
 
 def required(variables: Mapping[str, str], name: str, *, setter: str) -> str:
@@ -44,7 +45,5 @@ def namespace(variables: Mapping[str, str]) -> str:
 def not_understood(name: str, problem: ValidationError | str, *, setter: str) -> PermanentError:
     """The error of a variable whose text says nothing that is understood."""
     if isinstance(problem, ValidationError):
-        first = problem.errors(include_url=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the text"
-        problem = f"{place}: {first['msg']}"
+        problem = first_problem(problem)
     return PermanentError(f"variable {name} is not understood: {problem}; {setter} must set it")

@@ -10,8 +10,6 @@ import json
 import logging
 from typing import Any
 
-from pydantic import ValidationError
-
 from stationmaster.domain.names import SET_ASIDE
 from stationmaster.services import Services
 
@@ -34,10 +32,3 @@ def set_aside(services: Services, *, function: str, what: str, reason: str, payl
         logger.warning("set aside already", extra=details)
     else:
         logger.error(SET_ASIDE, extra={**details, "item_id": kept.item_id})
-
-
-def first_problem(error: ValidationError) -> str:
-    """What pydantic finds first, in one sentence without the value."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"]) or "the whole"
-    return f"{place}: {first['msg']}"

@@ -26,6 +26,7 @@ from stationmaster.domain.errors import (
     WriteConflict,
 )
 from stationmaster.domain.names import ITEM_UNREADABLE
+from stationmaster.domain.outside import first_problem
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -341,7 +342,7 @@ def _body(
     try:
         read_again(text)
     except ValidationError as exc:
-        raise NotStorable(f"{what} could not be read again: {_problem(exc)}") from exc
+        raise NotStorable(f"{what} could not be read again: {first_problem(exc)}") from exc
     return text
 
 
@@ -354,15 +355,9 @@ def read_body(item: Item, parse: Callable[[str], _ParsedT]) -> _ParsedT:
     try:
         return parse(str(item["body"]["S"]))
     except ValidationError as exc:
-        raise _unreadable(item, _problem(exc)) from exc
+        raise _unreadable(item, first_problem(exc)) from exc
     except (KeyError, TypeError) as exc:
         raise _unreadable(item, "it has no text named body") from exc
-
-
-def _problem(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False)[0]
-    place = ".".join(str(part) for part in first["loc"]) or "the text"
-    return f"{place}: {first['msg']}"
 
 
 def _read_place(item: Item) -> int:

@@ -38,17 +38,12 @@ def repeated(entries: Sequence[tuple[Any, datetime]]) -> Iterator[int]:
 class Bound:
     """How many entries a collection has at most; annotates the field.
 
-    `spare` has the keys or places of those that may go, in order; where none may, what would add
-    another entry is refused.
+    `spare` has the keys or places of those that may go, in order; where none may, or it is None,
+    what would add another entry is refused.
     """
 
     most: int
-    spare: Callable[[Any], Iterable[Any]] = _oldest
-
-
-def none_spare(_: object) -> tuple[()]:
-    """Of a collection of which no entry may go."""
-    return ()
+    spare: Callable[[Any], Iterable[Any]] | None = _oldest
 
 
 class State(BaseModel):
@@ -99,7 +94,8 @@ def bounded(before: StateT, after: StateT) -> StateT:
         entries = getattr(after, name)
         if bound is None or len(entries) <= bound.most:
             continue
-        gone = {*islice(bound.spare(entries), len(entries) - bound.most)}
+        spare = bound.spare(entries) if bound.spare is not None else ()
+        gone = {*islice(spare, len(entries) - bound.most)}
         if len(entries) - len(gone) > max(bound.most, len(getattr(before, name))):
             raise IllegalTransition(
                 f"{after.id} has {bound.most} {name.replace('_', ' ')} already, and takes no more"

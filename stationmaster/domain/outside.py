@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, AwareDatetime, Field
+from pydantic import AfterValidator, AwareDatetime, Field, ValidationError
 
 MAX_COUNT: Final = 2**53
 """Counts stay below it: larger ones are not exact in every reader of JSON."""
@@ -20,7 +20,7 @@ EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """Kubernetes' zero time is of the year 1, from which nothing can be subtracted."""
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
 MAX_TEXT_BYTES: Final = 1_200
-"""As JSON. The relay sends 1,000 characters of a message."""
+"""As JSON; of each text of an event."""
 MAX_NAME_BYTES: Final = 80
 """Of names of pods and nodes; EKS' own have 60."""
 MAX_KEPT_BYTES: Final = 160
@@ -72,6 +72,13 @@ def sound(value: Any) -> Any:
             return {key: sound(each) for key, each in value.items()}
         case _:
             return value
+
+
+def first_problem(error: ValidationError) -> str:
+    """What pydantic finds first, in one sentence without the value."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else first["msg"]
 
 
 Count = Annotated[int, Field(ge=0, lt=MAX_COUNT)]

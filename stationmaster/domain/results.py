@@ -35,7 +35,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from stationmaster.domain.checkpoints import step_name
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.outside import Count, Finite
+from stationmaster.domain.outside import Count, Finite, first_problem
 from stationmaster.domain.progress_lines import PrintedLine
 
 MODEL: Final = "model"
@@ -255,12 +255,9 @@ def read_manifest(data: bytes, *, uri: str) -> ResultManifest:
     try:
         return ResultManifest.model_validate_json(data)
     except ValidationError as exc:
-        first = exc.errors(include_url=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        problem = f"{place}: {first['msg']}" if place else first["msg"]
         raise PermanentError(
-            f"{uri} is not a manifest that this version reads: {problem}; use the version that "
-            "wrote it"
+            f"{uri} is not a manifest that this version reads: {first_problem(exc)}; use the "
+            "version that wrote it"
         ) from exc
 
 

@@ -23,8 +23,9 @@ from stationmaster.domain.bus import (
     signature,
 )
 from stationmaster.domain.errors import RunNotFound, Unreadable
+from stationmaster.domain.outside import first_problem
 from stationmaster.services import Services
-from stationmaster.setting_aside import first_problem, set_aside
+from stationmaster.setting_aside import set_aside
 from stationmaster.steps.record_events import record_batch, record_dead_execution
 
 RECORDER: Final = "recorder"

@@ -167,12 +167,8 @@ def _check_trainable(repository: str, config: Mapping[str, Any]) -> None:
 def _rope_scaling(values: Mapping[str, Any]) -> dict[str, Any] | None:
     if values.get("rope_type", values.get("type")) != "llama3":
         return None
-    return {
-        "factor": values.get("factor"),
-        "low_freq_factor": values.get("low_freq_factor", 1.0),
-        "high_freq_factor": values.get("high_freq_factor", 4.0),
-        "original_context_length": values.get("original_max_position_embeddings", 8192),
-    }
+    names = {"original_max_position_embeddings": "original_context_length"}
+    return {names.get(name, name): value for name, value in values.items()}
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from typing import Annotated, Final, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from stationmaster.domain.aggregate import Bound, State, bounded, none_spare, repeated
+from stationmaster.domain.aggregate import Bound, State, bounded, repeated
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.changes import (
     cannot,
@@ -129,7 +129,7 @@ class Cluster(State):
     leases: Annotated[dict[RunId, Lease], Bound(160, released_runs)] = Field(default_factory=dict)
     past_leases: Annotated[list[Lease], Bound(20)] = Field(default_factory=list)
     """Released ones of runs that have leased it again."""
-    queue: Annotated[list[Waiting], Bound(100, none_spare)] = Field(default_factory=list)
+    queue: Annotated[list[Waiting], Bound(100, None)] = Field(default_factory=list)
     """The runs that wait for nodes, the first in line first."""
     keep_until: datetime | None = None
     """It stays until then without a run; None: it goes with its last lease."""
@@ -139,11 +139,11 @@ class Cluster(State):
     """The `keep_until` of which the channel has been warned."""
     deleted_by: str = ""
     """The person who asked to delete it."""
-    given_up_zones: Annotated[list[LeftZone], Bound(20, none_spare)] = Field(default_factory=list)
+    given_up_zones: Annotated[list[LeftZone], Bound(20, None)] = Field(default_factory=list)
     """Where AWS had no instances for its training nodes, in the order in which it was tried."""
     subnet_id: str = ""
     """Where its nodes and its file system are since the last of these; "" while there is none."""
-    resources: Annotated[dict[str, Resource], Bound(60, none_spare)] = Field(default_factory=dict)
+    resources: Annotated[dict[str, Resource], Bound(60, None)] = Field(default_factory=dict)
     job_kind: JobKind | None = None
     """What training jobs are in the EKS cluster of others that it uses; None until it is chosen."""
     plugins: Annotated[list[str], Bound(20)] = Field(default_factory=list)
