@@ -46,7 +46,7 @@ def test_hourly_price_is_the_sum_of_everything_that_lives():
 
     price = hourly_price(recipe, get_instance("m5.2xlarge"), nodes=3)
 
-    # Control plane; one c5.2xlarge; three m5.2xlarge; 1,200 GiB at the recipe's tier.
+    # Control plane; one c6in.2xlarge; three m5.2xlarge; 1,200 GiB at the recipe's tier.
     storage = file_system_price(recipe.file_system_gib, recipe.file_system_mbps_per_tib)
     assert price == pytest.approx(0.10 + 0.4536 + 3 * 0.384 + storage)
 

@@ -167,7 +167,7 @@ def test_step_that_is_refused_says_so_and_has_recorded_that_it_would_ask(
             "node-group-fails",
             ensure_node_group,
             {"node_group": "system"},
-            "1 x c5.2xlarge: .*Launching EC2 instance failed; try again later$",
+            "1 x c6in.2xlarge: .*Launching EC2 instance failed; try again later$",
         ),
         (
             "node-group-fails",
