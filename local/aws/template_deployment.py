@@ -179,7 +179,8 @@ class TemplateDeployment:
         for function in self._of("AWS::Lambda::Function"):
             of_functions.setdefault(self._value(function, "Role"), []).append(self._ref(function))
         statements: dict[str, list[Any]] = {}
-        for policy in self._of("AWS::IAM::Policy"):
+        # What does not fit into a role's own policy, the CDK puts into a managed one.
+        for policy in (*self._of("AWS::IAM::Policy"), *self._of("AWS::IAM::ManagedPolicy")):
             document = self._value(policy, "PolicyDocument")
             for role in self._value(policy, "Roles"):
                 statements.setdefault(role, []).extend(document["Statement"])

@@ -65,6 +65,7 @@ _PROPERTIES: Final = {
     "AWS::EC2::VPC": "CidrBlock Tags | EnableDnsHostnames EnableDnsSupport InstanceTenancy",
     "AWS::Events::EventBus": "Name | Description Tags",
     "AWS::Events::Rule": "EventBusName EventPattern Name State Targets | Tags",
+    "AWS::IAM::ManagedPolicy": "PolicyDocument Roles | Description Path",
     "AWS::IAM::Policy": "PolicyDocument Roles | PolicyName",
     "AWS::IAM::Role": (
         "AssumeRolePolicyDocument ManagedPolicyArns Policies RoleName | Description Tags"
