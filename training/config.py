@@ -18,7 +18,7 @@ from pathlib import Path
 from stationmaster.domain.catalogue.continuing import NOT_DECISIVE, falls_to_its_end
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.expert_parallel import possible_expert_sizes, uneven_experts
-from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.models import PLANNED_ONLY, LanguageModel
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, PRESET, SMOKE, Recipe
 from stationmaster.domain.catalogue.tensor_parallel import words_of
 from stationmaster.domain.catalogue.training_config import (
@@ -206,7 +206,9 @@ def fingerprint(recipe: Recipe, *, data_identity: str) -> str:
 def _named(recipe: Recipe, *, data_identity: str) -> dict[str, str]:
     training = recipe.training.model_dump(mode="json", exclude=set(NOT_DECISIVE))
     values = {
-        f"model.{name}": value for name, value in recipe.model.model_dump(mode="json").items()
+        f"model.{name}": value
+        for name, value in recipe.model.model_dump(mode="json").items()
+        if name not in PLANNED_ONLY
     }
     values = {name: str(value) for name, value in (values | training).items()}
     for name, usual in _ADDED_LATER.items():

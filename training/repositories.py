@@ -27,7 +27,7 @@ from stationmaster.domain.catalogue.hub import (
     language_model_from_config,
     repository_of,
 )
-from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.models import PLANNED_ONLY, LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
@@ -72,6 +72,7 @@ _NOT_COMPARED: Final = {
     "published_parameters",
     "router_aux_loss",
     "context_length",
+    *PLANNED_ONLY,
 }
 _FAMILIES: Final = {"llama": "llama", "mistral": "mistral", "mixtral": "mixtral"}
 

@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoModelForCausalLM, Qwen3Config
+from transformers import AutoModelForCausalLM, Gemma2Config, Qwen3Config
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+)
 
-from stationmaster.domain.catalogue.hub import language_model_from_config
+from stationmaster.domain.catalogue.hub import UNFUSED, language_model_from_config
 from stationmaster.domain.planning.estimate import flops_per_token
 
 # What config.json of Qwen/Qwen3-0.6B says of its shape.
@@ -67,3 +74,62 @@ def test_a_head_stored_beside_its_embedding_is_not_counted_twice(qwen3: torch.nn
     for stored in (counted, counted + head):
         shape = language_model_from_config("Qwen/Qwen3-0.6B", QWEN3, num_parameters=stored)
         assert shape.num_parameters == counted
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "attending"),
+    [
+        ("doge", {}, 32),  # states 16,384 experts and has none
+        ("lfm2", {"layer_types": ["conv", "conv", "full_attention", "conv"] * 8}, 8),
+        ("mamba2", {}, 0),
+        ("gemma4_text", {}, 30),  # a quarter of them in embeddings that are looked up
+        ("gemma3n_text", {}, 35),  # sizes in a list, one for each layer
+    ],
+)
+def test_parameters_of_other_layers_are_about_the_built_models(
+    kind: str, settings: dict[str, Any], attending: int
+) -> None:
+    config = CONFIG_MAPPING[kind](**settings)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    counted = sum(parameter.numel() for parameter in model.parameters())
+    published = config.to_dict() | {"architectures": [type(model).__name__]}
+
+    shape = language_model_from_config("a/b", published)
+
+    assert shape.num_attending == attending
+    assert shape.num_parameters == pytest.approx(counted, rel=0.1)
+    assert flops_per_token(shape, sequence_length=1) < 6.6 * counted
+
+
+def test_the_plan_knows_which_models_have_no_fused_attention() -> None:
+    classes = {kind: MODEL_FOR_CAUSAL_LM_MAPPING[CONFIG_MAPPING[kind]]
+               for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}  # fmt: skip
+    assert {kind for kind, model in classes.items() if not model._supports_sdpa} == UNFUSED
+
+
+def test_attention_that_is_not_fused_keeps_what_a_trace_finds() -> None:
+    lengths = (1024, 2048)
+    heads = 4
+    config = Gemma2Config(
+        num_hidden_layers=3, hidden_size=64, num_attention_heads=heads, num_key_value_heads=2,
+        head_dim=16, intermediate_size=64, vocab_size=64, layer_types=["full_attention"] * 3,
+    )  # fmt: skip
+    peaks = []
+
+    for length in lengths:
+        with FakeTensorMode():
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+            tracker = MemTracker()
+            tracker.track_external(model)
+            tokens = torch.zeros(1, length, dtype=torch.int64)
+            with tracker:
+                model(tokens, use_cache=False).logits.float().sum().backward()
+                (snapshot,) = tracker.get_tracker_snapshot("peak").values()
+        by_kind = {str(getattr(kind, "name", kind)): size for kind, size in snapshot.items()}
+        peaks.append(by_kind["ACT"] + by_kind["TEMP"])
+
+    short, long = lengths
+    for_each_pair = (peaks[1] - 2 * peaks[0]) / (long**2 - 2 * short**2) / heads
+    # In bf16: three blocks keep 2 e + 4 bytes, and one block's backward needs e + 4 more.
+    assert for_each_pair == pytest.approx(3 * (2 * 2 + 4) + 2 + 4, rel=0.05)

@@ -43,6 +43,15 @@ _TIED_BY_DEFAULT: Final = {
     "gpt_neo", "mpt", "openai-gpt", "opt", "starcoder2", "xglm",
 }  # fmt: skip
 _DEFAULT_CONTEXT: Final = 2048
+# Causal language models that attend without a fused kernel, holding a number for each pair of
+# tokens and each head. Source: `_supports_sdpa` of transformers' classes; a test asks all of them.
+UNFUSED: Final = frozenset({
+    "big_bird", "bigbird_pegasus", "bloom", "codegen", "cpmant", "deepseek_v4", "falcon_mamba",
+    "flint", "gemma2", "git", "got_ocr2", "gpt_neo", "gpt_neox_japanese", "gpt_oss", "gptj",
+    "granite_swa", "granitemoe_swa", "hy_v4", "inkling2_text", "mamba", "mamba2", "megatron-bert",
+    "mimo_v2_flash", "mpt", "mvp", "openai-gpt", "prophetnet", "reformer", "rembert", "roformer",
+    "rwkv", "trocr", "vaultgemma", "xglm", "xlm", "xlnet", "xlstm",
+})  # fmt: skip
 
 
 def repository_of(recipe_name: str) -> str:
@@ -95,18 +104,21 @@ def language_model_from_config(
 def _shape(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a model's fields as they are published; nothing of them is certain."""
     hidden, heads = _first(config, _HIDDEN), _first(config, _HEADS)
-    experts = _first(config, _EXPERTS) or 0
+    layers = _first(config, _LAYERS)
+    # Doge and Gemma 4 state how many experts they would have.
+    has_experts = False not in (config.get("is_moe"), config.get("enable_moe_block"))
+    experts = (_first(config, _EXPERTS) or 0) if has_experts else 0
     ffn = _first(config, ("moe_intermediate_size",)) if experts else None
     rope = _mapping(config.get("rope_parameters"))
     theta = _first(config, ("rope_theta", "rotary_emb_base")) or rope.get("rope_theta")
     tied = _first(config, ("tie_word_embeddings",))
     return {
-        "layers": _first(config, _LAYERS),
+        "layers": layers,
         "hidden_size": hidden,
         "heads": heads,
         "kv_heads": _first(config, _KV_HEADS) or (1 if config.get("multi_query") else heads),
         "own_head_dim": _first(config, ("head_dim",)) or None,
-        "ffn_size": ffn or _first(config, _FFN) or (4 * hidden if type(hidden) is int else None),
+        "ffn_size": ffn or _inner_size(config, hidden),
         "vocab_size": config.get("vocab_size"),
         "context_length": _first(config, _CONTEXT) or _DEFAULT_CONTEXT,
         "rope_theta": theta or 10_000.0,
@@ -116,8 +128,49 @@ def _shape(config: Mapping[str, Any]) -> dict[str, Any]:
         if tied is None
         else tied,
         "experts": experts,
-        "experts_per_token": _first(config, ("num_experts_per_tok",)) or 0 if experts else 0,
+        "experts_per_token": _first(config, ("num_experts_per_tok", "top_k_experts")) or 0
+        if experts
+        else 0,
+        "attention_layers": _attention_layers(config, layers),
+        "fused_attention": config.get("model_type") not in UNFUSED,
+        "lookup_size": _first(config, ("hidden_size_per_layer_input",)) or 0,
     }
+
+
+def _inner_size(config: Mapping[str, Any], hidden: object) -> Any:
+    """Of the feed-forward part: of Gemma 3n's, one for each layer, the largest.
+
+    LFM2 states more than it builds, and by which rule.
+    """
+    size = _first(config, _FFN) or (4 * hidden if type(hidden) is int else None)
+    if isinstance(size, list) and all(type(each) is int for each in size):
+        size = max(size, default=None)
+    multiple = config.get("block_multiple_of")
+    if config.get("block_auto_adjust_ff_dim") and type(size) is type(multiple) is int:
+        return -(-(2 * size // 3) // max(multiple, 1)) * max(multiple, 1)
+    return size
+
+
+def _attention_layers(config: Mapping[str, Any], layers: object) -> int | None:
+    """Layers that attend to tokens and do not only fold them into a state; None for all.
+
+    Source: the names in the configurations of Qwen3-Next, LFM2, Jamba, Bamba, Granite 4, Mamba 2.
+    """
+    kinds = _first(config, ("layer_types", "layers_block_type"))
+    listed = _first(config, ("full_attn_idxs", "attn_layer_indices"))
+    period = _first(config, ("attn_layer_period", "full_attention_interval"))
+    count: int | None = None
+    if isinstance(kinds, list):
+        names = [str(kind) for kind in kinds]
+        count = sum("attention" in name and "linear" not in name for name in names)
+        count += names.count("hybrid")
+    elif isinstance(listed, list):
+        count = len(listed)
+    elif type(layers) is type(period) is int and period > 0:
+        count = layers // period
+    elif "state_size" in config and "num_attention_heads" not in config:
+        count = 0
+    return None if count == layers else count
 
 
 def _not_usable(repository: str, error: ValidationError) -> BadParameter:

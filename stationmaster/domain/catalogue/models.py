@@ -19,6 +19,10 @@ Number = Annotated[int, Field(strict=True, ge=0, le=10**6)]
 Factor = Annotated[float, Field(strict=True, gt=0, le=1e12)]
 
 
+PLANNED_ONLY: Final = frozenset({"attention_layers", "fused_attention", "lookup_size"})
+"""Fields of a language model that only the plan reads: they decide nothing of its weights."""
+
+
 class RopeScaling(BaseModel):
     """Llama 3's stretching of rotary embeddings beyond the context of pre-training."""
 
@@ -58,6 +62,13 @@ class LanguageModel(BaseModel):
     experts_per_token: Number = 0
     router_aux_loss: float = 0.0
     """Weight of the load-balancing loss that keeps the router from using few experts."""
+    attention_layers: Number | None = None
+    """Layers that attend, where others have convolutions or a recurrent state; None: all."""
+    fused_attention: StrictBool = True
+    """Whether attention keeps no number for each pair of tokens."""
+    lookup_size: Number = 0
+    """Of embeddings that each layer has besides, as large in entries as the vocabulary (Gemma 3n
+    and 4): nothing is multiplied with them."""
     published_parameters: Annotated[int, Field(ge=1, le=MAX_PARAMETERS)] | None = None
     """The repository's own count, for architectures that the closed form does not cover."""
 
@@ -90,15 +101,31 @@ class LanguageModel(BaseModel):
         """Those of all experts of all blocks, without the routers."""
         return self.layers * self.experts * 3 * self.hidden_size * self.ffn_size
 
+    @property
+    def lookup_parameters(self) -> int:
+        """Those of the layers' own embeddings."""
+        return self.layers * self.vocab_size * self.lookup_size
+
+    @property
+    def num_attending(self) -> int:
+        """Layers that attend."""
+        return self.layers if self.attention_layers is None else self.attention_layers
+
     def _count(self, experts: int) -> int:
-        attention = self.hidden_size * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        # A convolution or a recurrent layer counts like attention with as many keys as queries.
+        others = self.layers - self.num_attending
+        keys = self.kv_heads * self.num_attending + self.heads * others
         feed_forward = 3 * self.hidden_size * self.ffn_size
+        if not self.num_attending:  # Mamba 2: one matrix into its states, of twice their width
+            keys, feed_forward = self.heads * others // 2, 0
+        mixing = 2 * self.hidden_size * self.head_dim * (self.heads * self.layers + keys)
         if self.experts:
             feed_forward = experts * feed_forward + self.experts * self.hidden_size  # and router
-        block = attention + feed_forward + 2 * self.hidden_size
+        block = feed_forward + 2 * self.hidden_size
         embedding = self.vocab_size * self.hidden_size
         head = 0 if self.tied_embeddings else embedding
-        return embedding + self.layers * block + self.hidden_size + head
+        blocks = mixing + self.layers * block + self.lookup_parameters
+        return embedding + blocks + self.hidden_size + head
 
 
 class ImageModel(BaseModel):

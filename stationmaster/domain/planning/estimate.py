@@ -18,11 +18,12 @@ def flops_per_token(model: LanguageModel, *, sequence_length: int) -> float:
 
     Source: the formula torchtitan reports MFU with; reproduces its published figures. N counts the
     parameters that a token passes through, and a tied embedding works as the head and stays. H is
-    the width of attention: its heads times their size, mostly the hidden size.
+    the width of attention: its heads times their size, mostly the hidden size; L, the layers that
+    attend.
     """
     embedding = 0 if model.tied_embeddings else model.vocab_size * model.hidden_size
-    body = model.num_active_parameters - embedding
-    return 6.0 * body + 12.0 * model.layers * model.attention_width * sequence_length
+    body = model.num_active_parameters - embedding - model.lookup_parameters
+    return 6.0 * body + 12.0 * model.num_attending * model.attention_width * sequence_length
 
 
 def flops_per_sample(recipe: Recipe) -> float:

@@ -202,6 +202,7 @@ class Layout:
             return 0
         embeddings = 1 if model.tied_embeddings else 2
         root = embeddings * model.vocab_size * model.hidden_size + model.hidden_size
+        root += model.lookup_parameters
         return min(root, model.num_parameters)
 
     @property

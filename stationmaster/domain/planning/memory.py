@@ -54,7 +54,7 @@ class Memory:
     activations: float
     """What forward keeps for backward, and what one block's backward needs."""
     logits: float
-    """The head's output, its gradient (written over it), and the loss at work."""
+    """The head's output, its gradient (written over it, or beside it), and the loss at work."""
     offloaded: float
     """In host memory, for each process."""
     staged: float
@@ -194,7 +194,7 @@ def _activations(layout: Layout, model: LanguageModel) -> float:
     backward = whole_block - kept + (2 * e * ffn + 4 * model.hidden_size) / split
     # Gradients of keys and values as attention reads them, and in the order of the ranks.
     backward += (attended + gathered) / split
-    backward += 2 * _travelling(layout, model)
+    backward += 2 * _travelling(layout, model) + _scores(layout, model) * (e + 4)
     # Before that, the final norm keeps its input in fp32, its output, and what the head reads.
     norm = ((4 + stream) / split + e) * model.hidden_size
     return _tokens(layout) * (model.layers * kept + max(backward, norm))
@@ -216,10 +216,21 @@ def _whole_block(layout: Layout, model: LanguageModel) -> float:
     keeping = _kept_by_compiled_block if layout.recipe.own_training.compile else _kept_by_block
     e, masked = layout.compute_bytes, _masked(layout)
     whole = keeping(model, e=e, stream=_stream_bytes(layout), masked=masked, busiest=layout.busiest)
+    whole += _scores(layout, model) * (2 * e + 4)
     read_whole = 2 * e * model.hidden_size + e * masked  # by the products, and attention's mask
     parts = layout.context_parallel
     others = _attended_keys(layout, model) * (parts - 1) / parts
     return read_whole + (whole + others - read_whole) / layout.tensor_parallel
+
+
+def _scores(layout: Layout, model: LanguageModel) -> float:
+    """Of a token with all others, for each head: kept by attention that is not fused.
+
+    Traced with Gemma 2: a block keeps them as products, capped, and in fp32 from softmax, and its
+    backward needs (e + 4) bytes more for each. GPT-OSS, whose softmax is not in fp32, keeps less.
+    """
+    fused = model.fused_attention or not model.num_attending
+    return 0.0 if fused else float(model.heads * tokens_per_sample(layout.recipe))
 
 
 def _attended_keys(layout: Layout, model: LanguageModel) -> float:
@@ -314,7 +325,9 @@ def _logits(layout: Layout, model: LanguageModel) -> float:
     values = layout.rows * tokens_per_sample(layout.recipe) * model.vocab_size
     values //= layout.processes_per_sample
     working = min(2 * FP32_BYTES * values, _LOSS_WORKING_BYTES)
-    return float(layout.compute_bytes * values + working)
+    # The head of a model of the hub may need its result for its own backward.
+    held = 2 if model.family == "hub" else 1
+    return float(held * layout.compute_bytes * values + working)
 
 
 def _image_activations(layout: Layout, model: ImageModel) -> float:
