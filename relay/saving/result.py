@@ -24,6 +24,7 @@ from stationmaster.domain.results import (
     CHECKPOINT,
     LOGS,
     MANIFEST_FILE,
+    RELAYED_LOGS,
     ResultFile,
     ResultManifest,
     RunFacts,
@@ -119,7 +120,8 @@ def save_result(
     source = checkpoint.source if checkpoint else ""
     files, source = _with_earlier(earlier, files, source)
     trainer = TrainerFacts() if is_command else directory.facts()
-    manifest = _manifest(facts, trainer, directory.left_out, source=source, files=files)
+    left_out = [*directory.left_out, *_without_log(facts.pods, files)]
+    manifest = _manifest(facts, trainer, left_out, source=source, files=files)
     data = manifest.to_json()
     bucket.replace(MANIFEST_FILE, data, digest=hashlib.sha256(data).digest(), version=version)
     return Saved(manifest, manifest_sha256(data))
@@ -192,8 +194,19 @@ def _with_earlier(
 def _log_files(
     logs: LogSource, bucket: ResultsBucket, stored: Mapping[str, int], scratch: Path
 ) -> list[LocalFile]:
-    """The logs of pods that are there, and of others what was saved of them before, as files."""
+    """The logs of pods, with what was saved of them before or the relay has read, as files."""
     files: dict[str, LocalFile] = {}
+    saved: dict[str, list[str]] = {}
+    for each in sorted(stored):
+        folder, _, name = each.partition("/")
+        if folder in (LOGS, RELAYED_LOGS) and is_plain_path(each):
+            saved.setdefault(f"{LOGS}/{name}", []).append(each)
+
+    def with_saved(path: str, text: bytes) -> bytes:
+        for each in saved.get(path, []):
+            if stored[each] > len(text):
+                text = joined(bucket.read(each) or b"", text)
+        return text
 
     def add(path: str, text: bytes) -> None:
         name = str(len(files))
@@ -202,17 +215,23 @@ def _log_files(
 
     try:
         for log in logs.read():
-            path, text = log_file(log.pod), log.text
-            if stored.get(path, 0) > len(text):
-                text = joined(bucket.read(path) or b"", text)
-            add(path, text)
+            add(log_file(log.pod), with_saved(log_file(log.pod), log.text))
     except TransientError as exc:
         logger.warning("the pods' logs are not saved: %s", exc)
-    for path in sorted(stored):
-        is_log = path.startswith(f"{LOGS}/") and is_plain_path(path)
-        if is_log and path not in files and (before := bucket.read(path)) is not None:
-            add(path, before)
-    return list(files.values())
+    for path in saved.keys() - files.keys():
+        if text := with_saved(path, b""):
+            add(path, text)
+    return sorted(files.values(), key=lambda file: file.path)
+
+
+def _without_log(pods: Iterable[str], files: Iterable[ResultFile]) -> list[str]:
+    """Pods whose log is not in the result, each with the reason; a TrainJob's have longer names."""
+    logs = [file.path for file in files if file.path.startswith(f"{LOGS}/")]
+    return [
+        f"{log_file(pod)}: the pod was gone before its log was read"
+        for pod in pods
+        if not any(path.startswith(f"{LOGS}/{pod}") for path in logs)
+    ]
 
 
 def _trained(

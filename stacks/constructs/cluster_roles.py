@@ -27,7 +27,7 @@ from stationmaster.domain.names import (
     cluster_name,
     metrics_log_group,
 )
-from stationmaster.domain.results import log_file, results_prefix
+from stationmaster.domain.results import relayed_log_file, results_prefix
 
 _RESULTS: Final = "results lie under the ids of runs, unknown at deployment"
 
@@ -76,7 +76,7 @@ class ClusterRoles(Construct):
             )
         )
         # The logs of pods that have ended, which may be gone when the saver comes.
-        logs = f"{artifacts_arn}/{results_prefix(RunId('*'))}{log_file('*')}"
+        logs = f"{artifacts_arn}/{results_prefix(RunId('*'))}{relayed_log_file('*')}"
         self.relay.add_to_policy(iam.PolicyStatement(actions=["s3:PutObject"], resources=[logs]))
         self._use_key(self.relay, key, "kms:GenerateDataKey")
         accept_wildcard(self.relay, logs, _RESULTS)

@@ -12,6 +12,7 @@ the cluster, and by `stationmaster results`, which downloads it. Pure: nothing h
     runs/RUN/output/...             in place of these: what a command of people's own has written;
                                     of another framework, its checkpoints, beside model/
     runs/RUN/logs/POD.log           what the pods printed
+    runs/RUN/relayed/POD.log        the same as the relay read it, no part of the result
     runs/RUN/manifest.json          lists all of them; written last: without it nothing is complete
 
 A run that trains is backed up under the same names, without a model. What it leaves at its end
@@ -45,6 +46,8 @@ PROFILE: Final = "profile"
 PROFILE_TRACE: Final = "trace.json.gz"
 PROFILE_MEMORY: Final = "memory.pickle"
 LOGS: Final = "logs"
+RELAYED_LOGS: Final = "relayed"
+"""Where the relay puts the logs of pods that have ended; the saver makes those of the result."""
 METRICS_FILE: Final = "metrics.jsonl"
 SAMPLES_FILE: Final = "samples.jsonl"
 MANIFEST_FILE: Final = "manifest.json"
@@ -84,6 +87,11 @@ def checkpoint_file(step: int, name: str) -> str:
 def log_file(pod: str) -> str:
     """Where the log of a pod lies in a result."""
     return f"{LOGS}/{pod}.log"
+
+
+def relayed_log_file(pod: str) -> str:
+    """Where the relay puts it."""
+    return f"{RELAYED_LOGS}/{pod}.log"
 
 
 def part_bytes(num_bytes: int) -> int:
@@ -208,6 +216,8 @@ class RunFacts(TrainerFacts):
     instance_type: str
     image: str = ""
     """Of the training pods, with its digest where that is known."""
+    pods: tuple[str, ...] = ()
+    """The training pods that were seen; the logs of all of them belong to the result."""
     program: tuple[str, ...] = ()
     """What the training pods ran in place of the recipe's trainer."""
     outcome: str

@@ -39,6 +39,7 @@ def result_facts(
             request.image or services.settings.image_of(recipe.framework),
             gateway.pods(labels=run_labels(run.run_id, "training")),
         ),
+        pods=tuple(sorted(run.pods)),
         program=request.program or framework_program(recipe, framework_paths(run.run_id)),
         versions={"stationmaster": __version__},
         seed=None if request.program else recipe.training.seed,

@@ -341,6 +341,18 @@ def test_logs_of_pods_that_are_not_listed_any_more_stay_in_the_result(run: Saved
     ]
 
 
+def test_logs_of_pods_that_are_gone_come_from_the_relay_or_are_named(run: SavedRun) -> None:
+    run.facts = run.facts.model_copy(update={"pods": ("w-0", "w-1")})
+    words = b"2026-01-02T00:00:00Z last words\n"
+    run.bucket().put("relayed/w-0.log", words, digest=hashlib.sha256(words).digest())
+
+    saved = run.save(logs=NoLogs()).manifest
+
+    assert run.stored()["logs/w-0.log"] == words
+    assert [file.path for file in saved.files if file.path.startswith("logs/")] == ["logs/w-0.log"]
+    assert saved.left_out == ("logs/w-1.log: the pod was gone before its log was read",)
+
+
 def test_what_the_file_system_has_lost_since_an_earlier_save_stays_in_the_result(
     run: SavedRun,
 ) -> None:

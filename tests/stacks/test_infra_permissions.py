@@ -276,7 +276,7 @@ def test_relay_may_report_and_keep_logs_and_nothing_else(resources: dict[str, Re
 
     statement, logs, key = policy
     assert (logs["Action"], key["Action"]) == ("s3:PutObject", "kms:GenerateDataKey")
-    assert "/runs/*/logs/*.log" in text_of(logs["Resource"])
+    assert "/runs/*/relayed/*.log" in text_of(logs["Resource"])
     assert statement["Action"] == "events:PutEvents"
     assert "Bus" in text_of(statement["Resource"])
     assert statement["Condition"]["StringEquals"] == {
