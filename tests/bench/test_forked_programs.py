@@ -40,6 +40,7 @@ def waiting_environment(tmp_path: Path) -> dict[str, str]:
         "STATIONMASTER_JOB": "tiny-llama-0123abcd",
         "STATIONMASTER_BUS_NAME": "bus",
         "STATIONMASTER_ARTIFACTS_BUCKET": "results",
+        "STATIONMASTER_RELAY_KEY": "key",
         "AWS_REGION": "us-west-2",
         "AWS_ACCESS_KEY_ID": "nobody",
         "AWS_SECRET_ACCESS_KEY": "nothing",

@@ -56,7 +56,7 @@ IDLE = 1e-4
 RUN_IDS = (RunId(f"tiny-llama-{number:08x}") for number in count())
 WAITING = {
     "StartAt": "Wait",
-    "States": {"Wait": {"Type": "Wait", "Seconds": 99999999, "End": True}},
+    "States": {"Wait": {"Type": "Wait", "Seconds": 30_000_000, "End": True}},
 }
 # Step Functions answers for them; what they are to bring about, tests call themselves.
 MACHINES = ("cluster", "train", "teardown")

@@ -294,7 +294,7 @@ def test_teardown_of_a_live_run_ends_the_run_and_its_workflow(outside: World):
     conclude_teardown(outside, CLUSTER_ID)  # type: ignore[arg-type]
     report(outside, event(outside, ev.NodeLost, node="n-1", reason="late"))
 
-    report(outside, event(outside, ev.ResultsGivenUp, user_id="U1"))
+    outside.runs.record(RUN_ID, [event(outside, ev.ResultsGivenUp, user_id="U1")])
     conclude_run(outside, RUN_ID, error={"Error": "RunStopped", "Cause": ""})  # type: ignore[arg-type]
 
     run = outside.runs.load(RUN_ID)
