@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from io import BufferedReader
 from pathlib import Path
 from typing import Final
 
@@ -82,16 +83,20 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self._tree = Tree(path)
         self._left_out: dict[str, str] = {}
+        self._num_more = 0
 
     @property
     def left_out(self) -> tuple[str, ...]:
         """What was found and cannot be saved, each with the reason, as many as a manifest bears."""
-        named = [f"{path}: {why}" for path, why in list(self._left_out.items())[:MAX_NAMED]]
-        more = len(self._left_out) - len(named)
-        return (*named, *([f"{more:,} more"] if more else []))
+        named = [f"{path}: {why}" for path, why in self._left_out.items()]
+        return (*named, *([f"{self._num_more:,} more"] if self._num_more else []))
 
     def _leave_out(self, path: str, why: str) -> None:
-        self._left_out[ascii(path)[1:-1][:300]] = why
+        name = ascii(path)[1:-1][:300]
+        if len(self._left_out) < MAX_NAMED or name in self._left_out:
+            self._left_out[name] = why
+        else:
+            self._num_more += 1
 
     def output(self) -> list[LocalFile]:
         """What a command of people's own has written below its output directory.
@@ -134,14 +139,7 @@ class RunDirectory:
         return sorted(files, key=lambda file: file.path)
 
     def _local(self, entry: Entry, saved_as: str = "") -> LocalFile:
-        status = entry.status
-        return LocalFile(
-            self._tree,
-            entry.path,
-            saved_as or entry.path,
-            status.st_size,
-            identity=(status.st_dev, status.st_ino),
-        )
+        return LocalFile(self._tree, entry.path, saved_as or entry.path, entry.status.st_size)
 
     def lines(self, *, still_written: bool = False) -> list[LocalFile]:
         """The trainer's progress lines, samples and profile, if it has written any.
@@ -170,15 +168,21 @@ class RunDirectory:
     def facts(self) -> TrainerFacts:
         """What the trainer says of itself; nothing where it has said nothing that is understood."""
         path = results.TRAINER_FACTS_FILE
-        if self._file(path) is None:
-            return TrainerFacts()
         try:
-            return TrainerFacts.model_validate_json(self._tree.read(path, most=MAX_JSON_BYTES))
+            return TrainerFacts.model_validate_json(self._text(self._file(path)) or b"{}")
         except ValidationError as exc:
             self._leave_out(path, f"it is not understood: {exc.errors()[0]['msg']}")
-        except OSError as exc:
-            self._leave_out(path, str(exc.strerror))
-        return TrainerFacts()
+            return TrainerFacts()
+
+    def _text(self, file: LocalFile | None) -> bytes | None:
+        """What is in a small file; a large one is left out."""
+        if file is None:
+            return None
+        if file.num_bytes > MAX_JSON_BYTES:
+            self._leave_out(file.name, f"it has more than {MAX_JSON_BYTES:,} bytes")
+            return None
+        with self._tree.opened(file.name) as stream, BufferedReader(stream) as text:
+            return text.read(MAX_JSON_BYTES)
 
     def checkpoints(self) -> Iterator[SavedStep]:
         """Complete checkpoints, the newest first: of the configuration that was trained last.
@@ -207,12 +211,8 @@ class RunDirectory:
 
     def _complete(self, step: int, path: str) -> SavedStep | None:
         marker = self._file(f"{path}/{MARKER}", results.checkpoint_file(step, MARKER))
-        if marker is None:
-            return None
-        try:
-            text = self._tree.read(marker.name, most=MAX_JSON_BYTES)
-        except OSError as exc:
-            self._leave_out(marker.name, str(exc.strerror))
+        text = self._text(marker)
+        if marker is None or text is None:
             return None
         manifest = parse_manifest(text, marker=marker.name)
         if not isinstance(manifest, Manifest):

@@ -13,8 +13,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 _NEVER_A_LINK: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
@@ -43,7 +44,7 @@ class Tree:
     root: Path
 
     @contextmanager
-    def opened(self, path: str) -> Iterator[BinaryIO]:
+    def opened(self, path: str) -> Iterator[FileIO]:
         """A file, unbuffered.
 
         Raises:
@@ -52,24 +53,13 @@ class Tree:
         parent, _, name = path.rpartition("/")
         with self._directory(parent) as directory:
             descriptor = os.open(name, _NEVER_A_LINK, dir_fd=directory)
-        with open(descriptor, "rb", buffering=0) as stream:
+        try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError(errno.EINVAL, "not a file")
-            yield stream
-
-    def read(self, path: str, *, most: int) -> bytes:
-        """The bytes of a small file.
-
-        Raises:
-            OSError: as `opened`, or it has more than `most` bytes.
-        """
-        data = b""
-        with self.opened(path) as stream:
-            while len(data) <= most and (piece := stream.read(most + 1 - len(data))):
-                data += piece
-        if len(data) > most:
-            raise OSError(errno.EFBIG, f"more than {most:,} bytes")
-        return data
+            with FileIO(descriptor, closefd=False) as stream:
+                yield stream
+        finally:
+            os.close(descriptor)
 
     def entry(self, path: str) -> Entry | None:
         """What is at a path; None where nothing is, or only a link leads to it."""

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from relay.saving.bucket import NotSaved, ResultsBucket, StoredPart
 from relay.saving.tree import Tree
@@ -56,8 +57,6 @@ class LocalFile:
     """What it must be, in hex; "" when nobody has written that down."""
     grows: bool = False
     """Lines are still appended to it: what it had when it was found is saved."""
-    identity: tuple[int, int] | None = None
-    """Device and number of the file that was found; None where any file of that name will do."""
 
     @property
     def source(self) -> Path:
@@ -232,7 +231,7 @@ def _cancelling(cancelled: threading.Event) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(file: LocalFile) -> Iterator[BinaryIO]:
+def _opened(file: LocalFile) -> Iterator[FileIO]:
     """The file, which must be the same when it has been read as when it was found.
 
     Raises:
@@ -241,8 +240,6 @@ def _opened(file: LocalFile) -> Iterator[BinaryIO]:
     try:
         with file.tree.opened(file.name) as stream:
             before = os.fstat(stream.fileno())
-            if file.identity not in (None, (before.st_dev, before.st_ino)):
-                raise _changed(file)
             yield stream
             after = os.fstat(stream.fileno())
     except OSError as exc:
@@ -265,14 +262,14 @@ def _changed(file: LocalFile) -> NotSaved:
     )
 
 
-def _exactly(stream: BinaryIO, size: int, file: LocalFile, cancelled: threading.Event) -> bytes:
+def _exactly(stream: FileIO, size: int, file: LocalFile, cancelled: threading.Event) -> bytes:
     """The next `size` bytes of a file."""
     if cancelled.is_set():
         raise _Cancelled
     data = bytearray(size)
     room = memoryview(data)
     while room:
-        count = stream.readinto(room)  # type: ignore[attr-defined]  # of raw streams
+        count = stream.readinto(room)
         if not count:
             raise _changed(file)
         room = room[count:]
