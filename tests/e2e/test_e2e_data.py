@@ -140,10 +140,14 @@ def test_plan_says_how_much_comes_and_how_long_it_takes(local: World) -> None:
     assert "are brought to the file system before training, in about 1 min" in text
 
 
-def test_pictures_for_a_language_model_are_refused_when_they_are_typed(local: World) -> None:
-    answer = local.type(f"/train tiny-llama dataset=s3://{BUCKET}/animals")
+def test_bytes_that_are_no_text_are_refused_when_they_are_typed(local: World) -> None:
+    assert local.mode.aws is not None
+    s3 = local.mode.aws.client("s3")
+    s3.put_object(Bucket=BUCKET, Key="old/a.txt", Body="caf\u00e9 au lait".encode("latin-1"))
 
-    assert "64 of 64 files cannot be read as text" in str(answer.blocks)
+    answer = local.type(f"/train tiny-llama dataset=s3://{BUCKET}/old")
+
+    assert "1 of 1 files cannot be read as text: a.txt is no UTF-8" in str(answer.blocks)
 
 
 def test_bucket_that_is_not_there_is_refused_when_it_is_typed(local: World) -> None:

@@ -453,6 +453,21 @@ def test_without_eks_clusters_nothing_of_them_is_granted() -> None:
     assert Template.from_stack(stack).find_resources("AWS::IAM::Policy") == {}
 
 
+def test_data_of_the_named_buckets_is_listed_and_looked_into() -> None:
+    stack = cdk.Stack(cdk.App(), "data")
+    role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+    named = cast(Granted, SimpleNamespace(dataset_bucket_arns=("arn:aws:s3:::books",)))
+
+    grant(role, Permission.DATASETS_LIST, named)
+
+    (policy,) = Template.from_stack(stack).find_resources("AWS::IAM::Policy").values()
+    statements = policy["Properties"]["PolicyDocument"]["Statement"]
+    assert {each["Action"]: each["Resource"] for each in statements} == {
+        "s3:ListBucket": "arn:aws:s3:::books",
+        "s3:GetObject": "arn:aws:s3:::books/*",
+    }
+
+
 @pytest.mark.parametrize("name", ["*", "team-*", "eks:team", ""])
 def test_eks_clusters_are_named_one_by_one(name: str) -> None:
     assert StageConfig(eks_clusters=("team-gpu",)).eks_clusters == ("team-gpu",)
