@@ -29,6 +29,7 @@ from stationmaster.domain.run.events import (
     PhaseChanged,
     ProgressReported,
     ResultsUnsaved,
+    RunPhase,
     StopRequested,
     TrainingEvaluated,
 )
@@ -191,7 +192,8 @@ class RunSubject:
 
     def is_pressing(self, event: ThreadEvent) -> bool:
         if isinstance(event, PhaseChanged):
-            return event.phase.is_terminal
+            is_failed = event.phase is RunPhase.SAVING and bool(event.reason)
+            return event.phase.is_terminal or is_failed
         return isinstance(event, StopRequested | CapacityEnding | ResultsUnsaved)
 
     def is_steady(self, events: Sequence[ThreadEvent]) -> bool:

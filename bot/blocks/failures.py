@@ -32,7 +32,6 @@ _Event = TypeVar("_Event")
 # What remedies say where the same command is to be typed with something changed.
 _AGAIN: Final = " again"
 _NUMBER: Final = re.compile(r"\d+")
-_MOST_REPEATS: Final = 5
 
 
 def failure_blocks(view: RunView) -> list[Block]:
@@ -91,33 +90,6 @@ def fold_key(event: object) -> str | None:
         case _:
             return None
     return "\x1f".join([type(event).__name__, *(_NUMBER.sub("0", each) for each in said)])
-
-
-def repeats_line(events: Sequence[object]) -> str:
-    """How often the same failures came in all, for the end of a thread; empty where once."""
-    of_key: dict[str, list[object]] = {}
-    for event in events:
-        if isinstance(event, ProcessFailed | WorkersRestarting | PodChanged):
-            of_key.setdefault(fold_key(event) or "", []).append(event)
-    of_key.pop("", None)
-    said = [
-        f"{len(same)} times {_in_short(same[0])}"
-        for same in sorted(of_key.values(), key=lambda each: _in_short(each[0]))
-        if len(same) > 1
-    ]
-    return f"\u21bb in all: {'; '.join(said[:_MOST_REPEATS])}" if said else ""
-
-
-def _in_short(event: object) -> str:
-    match event:
-        case ProcessFailed():
-            return md.escape(": ".join(each for each in (event.process, event.line) if each), 200)
-        case PodChanged(phase="Running"):
-            return "the start of a pod again"
-        case PodChanged():
-            return f"a pod's end with exit code {event.exit_code}"
-        case _:
-            return "a restart of the workers"
 
 
 def without_repeats(events: Sequence[_Event]) -> list[_Event]:

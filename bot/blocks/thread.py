@@ -18,7 +18,7 @@ from bot.blocks import words
 from bot.blocks.backups import backup_line
 from bot.blocks.cluster_changes import check_line, replacement_line, settled_line, zone_line
 from bot.blocks.elements import Content, event_lines
-from bot.blocks.failures import fold_key, recovery_line, repeats_line, without_repeats
+from bot.blocks.failures import fold_key, recovery_line, without_repeats
 from bot.blocks.results import export_line, push_line, results_line
 from bot.blocks.running import network_line
 from stationmaster.domain.cluster import events as cl
@@ -37,6 +37,7 @@ ThreadEvent = RunEvent | ClusterEvent
 """An event that may be posted in a run's thread: of the run, or of the cluster that it leases."""
 
 _MAX_NAMES: Final = 6
+_MOST_REPEATS: Final = 2
 _MAIN_RESOURCES: Final = (ResourceKind.CLUSTER, ResourceKind.NODE_GROUP, ResourceKind.FILE_SYSTEM)
 
 # What only the relay sees, inside the run's cluster.
@@ -130,8 +131,22 @@ def thread_message(
         again = f" ({number} times)" if number > len(same) else ""
         lines.append(_line(same, run) + again)
     if any(isinstance(each, ev.PhaseChanged) and each.phase.is_terminal for each in posted):
-        lines += [line for line in [repeats_line(past)] if line]
+        lines += _repeats(past, run)
     return event_lines(lines, after=posted[-1].at - run.requested_at)
+
+
+def _repeats(past: Sequence[ThreadEvent], run: Run) -> list[str]:
+    """The failures that came more than once, each with how often in all."""
+    failures = [
+        event
+        for event in past
+        if isinstance(event, ev.ProcessFailed | ev.WorkersRestarting) or _is_failure(event)
+        if is_noteworthy(event) and not _is_made_by_the_teardown(event, run)
+    ]
+    failures.sort(key=lambda event: not isinstance(event, ev.ProcessFailed))
+    first = {fold_key(event): event for event in failures}
+    often = Counter(map(fold_key, failures)).most_common(_MOST_REPEATS)
+    return [f"{_line([first[key]], run)} ({n} times in all)" for key, n in often if n > 1]
 
 
 def in_time_order(own: Sequence[ThreadEvent], clusters: Sequence[ThreadEvent]) -> list[ThreadEvent]:
