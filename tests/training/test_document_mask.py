@@ -12,11 +12,9 @@ from transformers import GPT2Config, Qwen3Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from stationmaster.domain.catalogue.models import LanguageModel
-from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training.data.documents import apart
 from training.data.packed import PackedSource
-from training.models import language
 from training.models.language import LanguageTask
 from training.parallel import Ranks
 from training.task import IGNORED_LABEL, Batch
@@ -151,14 +149,3 @@ def test_packed_source_gives_places_only_when_asked(
             assert batch.positions is not None
             assert batch.positions.tolist() == [[*range(8), *range(8)]]
             assert batch.count_targets() == 14
-
-
-def test_model_without_places_refuses_the_mask(tmp_path: Path) -> None:
-    from transformers import BloomConfig
-
-    recipe = get_recipe("tiny-llama").with_overrides({"document_mask": "true"})
-    with torch.device("meta"):
-        bloom = AutoModelForCausalLM.from_config(BloomConfig(hidden_size=32, n_layer=1, n_head=4))
-
-    with pytest.raises(BadParameter, match="BloomForCausalLM takes no positions; leave it out"):
-        language._check_document_mask(bloom, recipe)

@@ -75,7 +75,7 @@ def test_weights_that_do_not_arrive_are_refused(
 ) -> None:
     monkeypatch.setattr("training.models.hub.load_weights", lambda *_arguments, **_keys: None)
 
-    with pytest.raises(BadParameter, match="loss and gradients are not those that transformers"):
+    with pytest.raises(BadParameter, match="what is learned is not what transformers computes"):
         prove_here(recipe_of("llama", tmp_path), tmp_path)
 
 

@@ -30,6 +30,7 @@ from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.checkpoints import DESCRIPTION
 from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
+from training.export import described_model
 from training.parallel import Ranks
 from training.repositories import (
     SAMPLE,
@@ -162,7 +163,7 @@ def describe_model(
         write_description(
             building, model=model, tokenizer=tokenizer, dtype="float32", published=published
         )
-        _check_described(model, building)
+        described_model(building)  # what cannot be read is refused before the first step
         building.chmod(0o755)
         building.rename(directory)
     finally:
@@ -282,22 +283,6 @@ def _published_class(model: nn.Module) -> str:
         if kind.__module__.startswith("transformers.models."):
             return kind.__name__
     raise PermanentError(f"{type(model).__name__} is no model of transformers and has no config")
-
-
-def _check_described(model: nn.Module, directory: Path) -> None:
-    """Refuse before the first step what could not be exported after the last one."""
-    from training.export import described_model
-
-    ours, theirs = (
-        {name: tuple(parameter.shape) for name, parameter in each.named_parameters()}
-        for each in (model, described_model(directory))
-    )
-    if differing := sorted(name for name in ours.keys() | theirs.keys()
-                           if ours.get(name) != theirs.get(name)):  # fmt: skip
-        raise BadParameter(
-            f"{type(model).__name__} cannot be exported: read again, {differing[0]} is "
-            f"{theirs.get(differing[0])} instead of {ours.get(differing[0])}; use another model"
-        )
 
 
 def _keep_published(

@@ -10,7 +10,6 @@ sequences.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,7 +42,6 @@ class LanguageTask:
             if recipe.model.family == "hub"
             else build_model(recipe.model)
         )
-        _check_document_mask(self.model, recipe)
         self.blocks = find_blocks(self.model, name=recipe.name)
         assert isinstance(recipe.training, LanguageTraining)
         self.training = recipe.training
@@ -152,15 +150,6 @@ def _build_hub_model(recipe: Recipe, *, cache_dir: Path) -> PreTrainedModel:
     with torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     return model
-
-
-def _check_document_mask(model: PreTrainedModel, recipe: Recipe) -> None:
-    asked = getattr(recipe.training, "document_mask", False)
-    if asked and "position_ids" not in inspect.signature(model.forward).parameters:
-        raise BadParameter(
-            f"document_mask=true does not work with {recipe.name}: {type(model).__name__} takes no "
-            "positions; leave it out"
-        )
 
 
 def find_blocks(model: PreTrainedModel, *, name: str) -> Sequence[nn.Module]:

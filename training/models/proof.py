@@ -50,14 +50,6 @@ _DOCUMENTS: Final = ((11, 5, 17), (7, 15, 11))
 # Sums differ by less, and in another order by less than the second; what is wrong, by more.
 _SAME_SUMS: Final = 1e-4
 _OTHER_ORDER: Final = 1e-3
-_OTHER_SUMS: Final = (
-    "loss and gradients are not those that transformers computes; use another model"
-)
-_OTHER_EXPORT: Final = "the exported model computes something else; use another model"
-_MIXED: Final = (
-    "documents that share a sequence see each other in spite of document_mask=true; leave it out"
-)
-
 Gradients = Mapping[str, Tensor]
 
 logger = logging.getLogger(__name__)
@@ -92,7 +84,9 @@ def prove(recipe: Recipe, *, source: BatchSource, ranks: Ranks, cache_dir: Path)
             task.initialise(device=lone.device)
             _compare(task, expected, directory, lone)
         except TRANSFORMERS_ERRORS as exc:
-            raise _failed(recipe, f"it fails with {_first_line(exc)}; use another model") from exc
+            raise _failed(
+                recipe, f"it fails with {_first_line(exc)}; use other keys or another model"
+            ) from exc
         except StationmasterError as exc:
             raise _failed(recipe, str(exc)) from exc
     logger.info("%s is proven by a small model in %.1f s", recipe.name, time.perf_counter() - began)
@@ -120,14 +114,17 @@ def _read(directory: Path) -> PreTrainedModel:
 
 def _compare(task: LanguageTask, expected: Gradients, directory: Path, ranks: Ranks) -> None:
     """Each part of what the run will do, by the gradients that come out of it."""
-    training = task.training
-    batch = _batch(masked=training.document_mask)
-    _check(_learn(task, _batch()), expected, _OTHER_SUMS)
+    training, batch = task.training, _batch()
+    _check(_learn(task, batch), expected, "what is learned is not what transformers computes; use "
+           "another model")  # fmt: skip
     if training.document_mask:
-        alone = _learn(task, *_documents())
-        _check(_learn(task, batch), alone, _MIXED, tolerance=_OTHER_ORDER)
+        documents = [_batch_of(document) for row in _rows() for document in row]
+        batch = apart(batch, end_id=_END)
+        _check(_learn(task, batch), _learn(task, *documents), "documents that share a sequence see "
+               "each other in spite of document_mask=true; leave it out", _OTHER_ORDER)  # fmt: skip
     _export(task, directory, ranks)
-    _check(_learn_plainly(_read(directory / "model"), _batch()), expected, _OTHER_EXPORT)
+    again = _learn_plainly(_read(directory / "model"), _batch())
+    _check(again, expected, "the exported model computes something else; use another model")
     mode = training.activation_checkpointing
     if mode == "off":
         return
@@ -152,10 +149,10 @@ def _export(task: LanguageTask, directory: Path, ranks: Ranks) -> None:
 
 
 def _check(
-    ours: Gradients, theirs: Gradients, sentence: str, *, tolerance: float = _SAME_SUMS
+    ours: Gradients, theirs: Gradients, sentence: str, tolerance: float = _SAME_SUMS
 ) -> None:
     whole = float(torch.stack([one.norm() for one in theirs.values()]).norm())
-    for name in theirs.keys() | ours.keys():
+    for name in sorted(theirs.keys() | ours.keys()):
         if name not in ours or name not in theirs:
             raise BadParameter(f"{sentence} ({name} has no gradient)")
         size = float(theirs[name].norm()) + 0.01 * whole
@@ -200,17 +197,13 @@ def _rows() -> list[list[Tensor]]:
     ]
 
 
-def _batch(*, masked: bool = False) -> Batch:
-    rows = torch.stack([torch.cat(row) for row in _rows()])
-    batch = Batch(inputs=rows[:, :-1], targets=rows[:, 1:])
-    return apart(batch, end_id=_END if masked else None)
+def _batch_of(*rows: Tensor) -> Batch:
+    tokens = torch.stack(rows)
+    return Batch(inputs=tokens[:, :-1], targets=tokens[:, 1:])
 
 
-def _documents() -> Iterator[Batch]:
-    for row in _rows():
-        for document in row:
-            tokens = document.unsqueeze(0)
-            yield Batch(inputs=tokens[:, :-1], targets=tokens[:, 1:])
+def _batch() -> Batch:
+    return _batch_of(*(torch.cat(row) for row in _rows()))
 
 
 def _leave_unproven(recipe: Recipe, exc: Exception) -> None:

@@ -16,31 +16,19 @@ if TYPE_CHECKING:
 
 VOCABULARY: Final = 128
 _LAYERS: Final = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_blocks")
-_EXPERTS: Final = re.compile(
-    r"(moe_)?num_(local_)?experts|n_routed_experts|zero_expert_num", re.ASCII
-)
+_EXPERTS: Final = re.compile(r"(moe_)?num_(local_)?experts|n_routed_experts|zero_expert_num")
+_CHOSEN: Final = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k")
+_GROUPS: Final = ("n_group", "num_expert_group")
 # Sizes that are multiplied with one another keep their ratios when all are divided by one number.
 _WIDTH: Final = re.compile(
     r"(^|_)(hidden|intermediate|embd|embedding|ffn|dim|rank|width|channels|dff|d_ssm|headdim)(_|$)"
-    r"|^d_(model|head|inner|rel)$|(^|_)(d_head|head_size|time_step_rank)$|^mamba_headdim$|^n_inner$"
+    r"|^d_(model|head|inner|rel)$|(^|_)(d_head|head_size|time_step_rank)$|^n_inner$"
 )
-_NOT_A_WIDTH: Final = re.compile(
-    r"hidden_layers|kernel|_conv|multiple|multiplier|hidden_act|embedding_multiplier|_type|dropout"
-)
+_NO_WIDTH: Final = re.compile(r"hidden_layers|kernel|_conv|multipl|hidden_act|_type|dropout")
 _THRESHOLD: Final = re.compile(r"clip|clamp|swiglu_limit")
 _PERIOD: Final = re.compile(r"period|interval|every_n|pattern|layer_group_size|sparse_step")
 _INDICES: Final = re.compile(r"_idxs$|_indices$|layer_ids$|_only_layers$|^moe_layers$")
 _LONG: Final = re.compile(r"sliding_window|attention_window|local_attention|chunk_size|block_size")
-_HIDDEN: Final = ("hidden_size", "n_embd", "d_model")
-_HEADS: Final = ("num_attention_heads", "n_head", "num_heads", "n_heads")
-_CHOSEN: Final = (
-    "num_experts_per_tok",
-    "num_experts_per_token",
-    "moe_topk",
-    "moe_k",
-    "top_k_experts",
-)
-_GROUPS: Final = ("n_group", "num_expert_group")
 _SHARING: Final = "num_kv_shared_layers"  # the last ones read keys of layers before
 _MOST_LAYERS: Final = 8
 
@@ -64,17 +52,17 @@ def _small(config: Mapping[str, Any]) -> dict[str, Any]:
             small[name] = len(kept)
         elif name == _SHARING:
             small[name] = sum(n >= layers - (value or 0) for n in kept)
-        elif _INDICES.search(name) and isinstance(value, list):
-            small[name] = [new for new, old in enumerate(kept) if old in value]
-        elif _is_of_layers(value, layers) and isinstance(value, list):
-            small[name] = [_scaled(name, value[n], divisor) for n in kept]
-        elif _is_of_layers(value, layers):
-            by_layer = {int(n): one for n, one in value.items()}
-            small[name] = {
-                new: {key: _scaled(key, each, divisor) for key, each in by_layer[old].items()}
-                for new, old in enumerate(kept)
-                if old in by_layer
-            }
+        elif (by_layer := _by_layer(name, value, layers)) is not None:
+            picked = {new: by_layer[old] for new, old in enumerate(kept) if old in by_layer}
+            if isinstance(value, dict):
+                small[name] = {
+                    new: {key: _scaled(key, each, divisor) for key, each in one.items()}
+                    for new, one in picked.items()
+                }
+            elif _INDICES.search(name):
+                small[name] = list(picked)
+            else:
+                small[name] = [_scaled(name, one, divisor) for one in picked.values()]
         elif isinstance(value, dict) and "model_type" in value:
             small[name] = _small(value)
         elif name.startswith("vocab_size"):
@@ -88,13 +76,15 @@ def _small(config: Mapping[str, Any]) -> dict[str, Any]:
     return small
 
 
-def _is_of_layers(value: Any, layers: int) -> bool:
-    """Whether a setting has an entry for each layer, or a dictionary by their numbers."""
-    if isinstance(value, dict):
-        return bool(value) and all(
-            str(n).isdigit() and isinstance(one, dict) for n, one in value.items()
-        )
-    return isinstance(value, list) and layers > 0 and len(value) == layers
+def _by_layer(name: str, value: Any, layers: int) -> dict[int, Any] | None:
+    """A setting by the layers that it is for; None of what is for the whole model."""
+    if isinstance(value, list) and _INDICES.search(name):
+        return dict.fromkeys(value, True)
+    if isinstance(value, list) and len(value) == layers:
+        return dict(enumerate(value))
+    if isinstance(value, dict) and value and all(str(n).isdigit() for n in value):
+        return {int(n): one for n, one in value.items() if isinstance(one, dict)} or None
+    return None
 
 
 def _scaled(name: str, value: Any, divisor: int) -> Any:
@@ -106,14 +96,14 @@ def _scaled(name: str, value: Any, divisor: int) -> Any:
         return min(value, 16)
     narrow, rest = divmod(value, divisor)
     # Kernels want rows of whole 16 bytes.
-    is_width = _WIDTH.search(name) and not _NOT_A_WIDTH.search(name)
+    is_width = _WIDTH.search(name) and not _NO_WIDTH.search(name)
     return narrow if is_width and not rest and (narrow < 16 or narrow % 4 == 0) else value
 
 
 def _divisor(config: Mapping[str, Any]) -> int:
     """A power of two that leaves a head wide enough for what is done to its parts."""
-    hidden = _number(config, _HIDDEN) or 0
-    heads = _number(config, _HEADS) or 1
+    hidden = _number(config, ("hidden_size", "n_embd", "d_model")) or 0
+    heads = _number(config, ("num_attention_heads", "n_head", "num_heads", "n_heads")) or 1
     head = _number(config, ("head_dim", "qk_rope_head_dim", "d_head")) or hidden // heads
     divisor = 1
     while head // (2 * divisor) >= 16 and head % (16 * divisor) == 0:
@@ -123,17 +113,10 @@ def _divisor(config: Mapping[str, Any]) -> int:
 
 def _kept_layers(config: Mapping[str, Any], layers: int) -> list[int]:
     """One layer of each kind at least, in their order."""
-    of_layers: list[dict[int, Any]] = []
-    for name, value in config.items():
-        if _INDICES.search(name) and isinstance(value, list):
-            of_layers.append(dict.fromkeys(value))
-        elif _is_of_layers(value, layers):
-            entries = enumerate(value) if isinstance(value, list) else value.items()
-            of_layers.append({int(n): entry for n, entry in entries})
-    sharing = config.get(_SHARING) or 0
+    settings = [_by_layer(name, value, layers) for name, value in config.items()]
+    first_sharing = layers - (config.get(_SHARING) or 0)
     kinds = [
-        (n >= layers - sharing, *(str(entries.get(n, "none")) for entries in of_layers))
-        for n in range(layers)
+        (n >= first_sharing, *(str(one.get(n)) for one in settings if one)) for n in range(layers)
     ]
     kept = sorted({kinds.index(kind) for kind in kinds})[:_MOST_LAYERS]
     if len(kept) > 1:
