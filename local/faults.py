@@ -42,13 +42,13 @@ _FAULTS: Final = (
     NamedFault(
         name="no-capacity",
         endpoint="aws",
-        effect="AWS has no instances for a node group that is in one zone, as training nodes are",
+        effect="AWS has no instances for a node group with a taint, which training nodes have",
         source="https://github.com/aws/containers-roadmap/issues/2204",
     ),
     NamedFault(
         name="no-capacity-in-first-zone",
         endpoint="aws",
-        effect="AWS has instances in every zone but the region's first",
+        effect="AWS has training nodes in every zone but the region's first",
         source="https://github.com/aws/containers-roadmap/issues/2204",
     ),
     NamedFault(

@@ -76,7 +76,7 @@ def test_nodes_are_launched_in_the_reservation_in_its_zone_and_in_no_group_of_ou
         "CapacityReservationTarget": {"CapacityReservationId": reservation_id}
     }
     assert "Placement" not in data
-    assert len(data["NetworkInterfaces"]) == 32
+    assert len(data["NetworkInterfaces"]) == 33  # one with addresses, and EFA on 32 cards
     assert ResourceKind.PLACEMENT_GROUP not in {
         each.kind for each in account.cluster.resources.values()
     }

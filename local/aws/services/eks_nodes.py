@@ -32,6 +32,10 @@ _LIFECYCLES: Final = {"SPOT": "spot", "CAPACITY_BLOCK": "capacity-block"}
 _SHORTAGES: Final = frozenset({"no-capacity", "no-capacity-in-first-zone", "vcpu-quota"})
 
 
+def _is_rare(group: NodeGroup) -> bool:
+    return bool(group.described.get("taints"))
+
+
 def _scaling_group(group: NodeGroup) -> str:
     return str(group.described["resources"]["autoScalingGroups"][0]["name"])
 
@@ -77,26 +81,26 @@ class Nodes:
     def subnet(self, group: NodeGroup) -> Any:
         """The subnet that its instances are launched in: the first in whose zone there are some."""
         subnets = self._network.subnets(group.described["subnets"])
-        return next(filter(self._has_capacity, subnets), subnets[0])
+        return next((each for each in subnets if self._has_capacity(group, each)), subnets[0])
 
     def shortage(self, group: NodeGroup, *, growing: bool = False) -> dict[str, Any] | None:
         """The health issue of a group for which AWS launches no instances, or not all, if so.
 
-        The capacity of one zone is asked for by groups that are in no other, those that train.
+        Machines are rare that train: those of groups with a taint.
         """
         faults, described = self._emulation.faults, group.described
-        in_one_zone = len(described["subnets"]) == 1
+        is_rare = _is_rare(group)
         if group.launch.reservation_id:
             refused = self._refused_by_reservation(group)
             return shapes.not_in_reservation(described, refused) if refused else None
-        if in_one_zone and "vcpu-quota" in faults:
+        if is_rare and "vcpu-quota" in faults:
             return shapes.quota_reached(described)
         subnet = self.subnet(group)
         if (
             "node-group-fails" in faults
             or (growing and "node-group-short" in faults)
-            or (in_one_zone and "no-capacity" in faults)
-            or not self._has_capacity(subnet)
+            or (is_rare and "no-capacity" in faults)
+            or not self._has_capacity(group, subnet)
         ):
             return shapes.no_capacity(described, zone=subnet.availability_zone)
         if self.is_silent(group) and not faults & _SHORTAGES:
@@ -105,7 +109,7 @@ class Nodes:
 
     def is_silent(self, group: NodeGroup) -> bool:
         """Whether EKS does not say that the group's instances cannot be launched."""
-        return SILENT in self._emulation.faults and len(group.described["subnets"]) == 1
+        return SILENT in self._emulation.faults and _is_rare(group)
 
     def try_to_launch(self, group: NodeGroup, *, attempt: int = 1) -> None:
         """Let the Auto Scaling group of a new node group fail in time, where it cannot launch."""
@@ -141,10 +145,10 @@ class Nodes:
             is_block=group.launch.capacity_type == "CAPACITY_BLOCK",
         )
 
-    def _has_capacity(self, subnet: Any) -> bool:
+    def _has_capacity(self, group: NodeGroup, subnet: Any) -> bool:
         first = f"{self._emulation.region}a"
         is_full = "no-capacity-in-first-zone" in self._emulation.faults
-        return not (is_full and subnet.availability_zone == first)
+        return not (is_full and _is_rare(group) and subnet.availability_zone == first)
 
     def launch(self, group: NodeGroup, count: int, *, subnet_id: str) -> None:
         """Run `count` more instances in the emulated EC2, tagged as their template and EKS say."""
