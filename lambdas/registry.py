@@ -58,6 +58,7 @@ class Permission(StrEnum):
     EXISTING_FILE_SYSTEMS_READ = "existing-file-systems-read"
     ARTIFACTS_READ = "artifacts-read"
     KUBERNETES = "kubernetes"
+    RESULTS_ACCESS = "results-access"
     CLOCK = "clock"
 
 
@@ -144,6 +145,7 @@ TRAIN_STEPS: Final = (
         P.DATA_LINK_READ,
         P.HUGGING_FACE_SECRET,
         P.KUBERNETES,
+        P.RESULTS_ACCESS,
         memory_mib=512,
     ),
     _step(
@@ -153,12 +155,20 @@ TRAIN_STEPS: Final = (
         P.HUGGING_FACE_SECRET,
         P.RELAY_SECRET,
         P.KUBERNETES,
+        P.RESULTS_ACCESS,
         memory_mib=512,
     ),
     _step("ensure-job-started", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     _step("await-job", P.SEND_TASK_RESULT),
     # Looks at the cluster when nothing was heard of it, as conclude-run does.
-    _step("save-results", P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.KUBERNETES, memory_mib=512),
+    _step(
+        "save-results",
+        P.CLUSTER_READ,
+        P.FILE_SYSTEM_READ,
+        P.KUBERNETES,
+        P.RESULTS_ACCESS,
+        memory_mib=512,
+    ),
     _step("verify-results", P.ARTIFACTS_READ, memory_mib=512),
     _step(
         "push",
@@ -171,7 +181,7 @@ TRAIN_STEPS: Final = (
     # Looks at the cluster when nothing was heard of it.
     _step("conclude-run", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     # Takes the run out of a cluster that stays.
-    _step("release-run", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
+    _step("release-run", P.CLUSTER_READ, P.KUBERNETES, P.RESULTS_ACCESS, memory_mib=512),
     # Also ends the wait of the runs that get its nodes.
     _step("release-lease", *_FOLLOW_UP),
 )
@@ -303,7 +313,7 @@ REAPER: Final = Function(
     | _FIND_LEFT
     | {P.START_TRAIN, P.START_CLUSTER, P.READ_CLUSTER_WORKFLOW, P.START_TEARDOWN}
     | _FOLLOW_UP
-    | {P.KUBERNETES}
+    | {P.KUBERNETES, P.RESULTS_ACCESS}
     # Deletes what the account has of clusters that no record explains.
     | {
         P.CLUSTER_DELETE,
@@ -387,7 +397,7 @@ READERS: Final = {
     "cluster_role_arn": {P.CLUSTER_CREATE},
     "node_role_arn": {P.NODE_GROUP_CREATE},
     "relay_role_arn": {P.CLUSTER_CREATE},
-    "saver_role_arn": {P.CLUSTER_CREATE},
+    "saver_role_arn": {P.RESULTS_ACCESS},
     "stager_role_arn": {P.CLUSTER_CREATE},
     "metrics_role_arn": {P.CLUSTER_CREATE},
     "fsx_csi_role_arn": {P.ADDON_CREATE},

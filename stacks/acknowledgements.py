@@ -37,7 +37,7 @@ def _part_written_out(part: object) -> str:
 def _written_out(value: object) -> str:
     match value:
         case str():
-            return value
+            return value.replace("${", "<").replace("}", ">")  # a policy variable
         case {"Fn::Join": [str(separator), list(parts)]}:
             return separator.join(_part_written_out(part) for part in parts)
         case {"Ref": str(name)}:

@@ -177,15 +177,20 @@ class ResultsBucket:
             ).get("ChecksumSHA256", "")
 
     def version(self, path: str) -> str | None:
-        """The ETag of an object, by which `replace` knows it; None when there is none."""
-        try:
-            with self._call(f"looking at {path}", passing="404"):
-                return self._client.head_object(**self._at(path))["ETag"]
-        except ClientError:
-            return None
+        """The ETag of an object, by which `replace` knows it; None when there is none.
+
+        It is listed: S3 says that an object is missing only to who may list the whole bucket.
+        """
+        key = self._prefix + path
+        with self._call(f"looking at {path}"):
+            answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=key, MaxKeys=1)
+        found = answer.get("Contents", [])
+        return found[0]["ETag"] if found and found[0]["Key"] == key else None
 
     def read(self, path: str) -> bytes | None:
         """The bytes of a small object; None when there is none."""
+        if self.version(path) is None:
+            return None
         try:
             with self._call(f"reading {path}", passing="NoSuchKey"):
                 return bytes(self._client.get_object(**self._at(path))["Body"].read())

@@ -22,7 +22,7 @@ from stationmaster.domain.names import (
     FSX_CSI_ACCOUNT,
     METRICS_ACCOUNT,
     RELAY,
-    SAVER,
+    RESULTS_ACCOUNTS,
     STAGER,
     cluster_name,
     metrics_log_group,
@@ -81,7 +81,7 @@ class ClusterRoles(Construct):
         self._use_key(self.relay, key, "kms:GenerateDataKey")
         accept_wildcard(self.relay, logs, _RESULTS)
         self.saver = self._saver(artifacts_arn, key)
-        self.stager = self._stager(artifacts_arn, key, dataset_bucket_arns, dataset_key_arns)
+        self.stager = self._stager(dataset_bucket_arns, dataset_key_arns)
         self.fsx_csi = self._pod_role("FsxCsi", FSX_CSI_ACCOUNT)
         # Volumes are static: the driver mounts what exists, and neither creates nor deletes.
         self.fsx_csi.add_to_policy(
@@ -107,9 +107,14 @@ class ClusterRoles(Construct):
         return role
 
     def _saver(self, artifacts_arn: str, key: kms.IKey) -> iam.Role:
-        """May add and read results, and look for parts of an earlier try; deletes nothing."""
-        role = self._pod_role("Saver", SAVER)
-        results = f"{artifacts_arn}/{results_prefix(RunId('*'))}*"
+        """May add and read one result, and look for parts of an earlier try; deletes nothing.
+
+        Which one, the name of the pod's service account says.
+        Source: EKS user guide, "Grant Pods access to AWS resources based on tags".
+        """
+        role = self._pod_role("Saver", RESULTS_ACCOUNTS)
+        prefix = results_prefix(RunId("${aws:PrincipalTag/kubernetes-service-account}"))
+        results = f"{artifacts_arn}/{prefix}*"
         role.add_to_policy(
             iam.PolicyStatement(
                 actions=[
@@ -125,6 +130,7 @@ class ClusterRoles(Construct):
             iam.PolicyStatement(
                 actions=["s3:ListBucket", "s3:ListBucketMultipartUploads"],
                 resources=[artifacts_arn],
+                conditions={"StringLike": {"s3:prefix": f"{prefix}*"}},
             )
         )
         self._use_key(role, key, "kms:GenerateDataKey", "kms:Decrypt")
@@ -142,26 +148,9 @@ class ClusterRoles(Construct):
             )
         )
 
-    def _stager(
-        self,
-        artifacts_arn: str,
-        key: kms.IKey,
-        bucket_arns: Sequence[str],
-        key_arns: Sequence[str],
-    ) -> iam.Role:
-        """May read what runs have left, and the buckets of data that the deployment names."""
+    def _stager(self, bucket_arns: Sequence[str], key_arns: Sequence[str]) -> iam.Role:
+        """May read the buckets of data that the deployment names."""
         role = self._pod_role("Stager", STAGER)
-        results = f"{artifacts_arn}/{results_prefix(RunId('*'))}*"
-        role.add_to_policy(iam.PolicyStatement(actions=["s3:GetObject"], resources=[results]))
-        role.add_to_policy(
-            iam.PolicyStatement(
-                actions=["s3:ListBucket"],
-                resources=[artifacts_arn],
-                conditions={"StringLike": {"s3:prefix": results_prefix(RunId("*"))}},
-            )
-        )
-        self._use_key(role, key, "kms:Decrypt")
-        accept_wildcard(role, results, _RESULTS)
         if bucket_arns:
             objects = [f"{each}/*" for each in bucket_arns]
             role.add_to_policy(

@@ -200,9 +200,9 @@ def _cluster_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
             NAMED,
         ),
         pass_role(granted.roles.cluster, "eks.amazonaws.com"),
-        pass_to_pods(granted.roles.relay, granted.roles.saver, granted.roles.stager),
+        pass_to_pods(granted.roles.relay, granted.roles.stager),
         *_metrics_create(stack, granted),
-        get_roles(granted.roles.relay, granted.roles.saver, granted.roles.stager),
+        get_roles(granted.roles.relay, granted.roles.stager),
         service_linked_role(stack, "eks.amazonaws.com"),
     ]
 
@@ -506,6 +506,27 @@ def _existing_clusters_leave(stack: cdk.Stack, granted: Granted) -> list[Stateme
     ]
 
 
+def _results_access(stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    """Letting pods of a run reach its result, in clusters of the product and of others."""
+    names = (cluster_name("*"), *granted.eks_clusters)
+    clusters = tuple(arn(stack, "eks", "cluster", name) for name in names)
+    made = tuple(arn(stack, "eks", "podidentityassociation", f"{name}/*") for name in names)
+    tagged, saver = tagged_at_creation(granted.deployment), granted.roles.saver
+    return [
+        Statement(("eks:CreatePodIdentityAssociation",), clusters, NAMED, tagged),
+        Statement(("eks:TagResource",), made, NAMED, tagged),
+        Statement(("eks:ListPodIdentityAssociations",), clusters, NAMED),
+        Statement(
+            ("eks:DeletePodIdentityAssociation",),
+            made,
+            NAMED,
+            of_deployment(granted.deployment),
+        ),
+        pass_to_pods(saver),
+        get_roles(saver),
+    ]
+
+
 def _clock(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     schedules = arn(stack, "scheduler", "schedule", f"{granted.clock.group}/*")
     return [
@@ -560,5 +581,6 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[cdk.Stack, Granted], list[State
     Permission.EXISTING_FILE_SYSTEMS_READ: _existing_file_systems_read,
     Permission.ARTIFACTS_READ: _artifacts_read,
     Permission.KUBERNETES: _kubernetes,
+    Permission.RESULTS_ACCESS: _results_access,
     Permission.CLOCK: _clock,
 }

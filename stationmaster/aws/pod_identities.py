@@ -1,10 +1,12 @@
 """EKS Pod Identity associations: AWS roles of pods.
 
-They go with their cluster; those in an EKS cluster of others are listed and deleted one by one.
+They go with their cluster; those in an EKS cluster of others are listed and deleted one by one, and
+so are those of runs that have left a cluster.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from stationmaster.aws.calls import (
@@ -17,10 +19,10 @@ from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
     NAMESPACE,
     RELAY,
-    SAVER,
     STAGER,
     cluster_name,
     own_namespace,
+    results_account,
     tags,
 )
 from stationmaster.domain.resources import Left, ResourceKind
@@ -31,32 +33,47 @@ if TYPE_CHECKING:
 
 
 class PodIdentities:
-    """Gives the relay, the saver and the stager of each cluster their AWS roles."""
+    """Gives the relay and the stager of each cluster their AWS roles, and what reaches results."""
 
     def __init__(self, settings: Settings, client: EKSClient) -> None:
         self._settings = settings
         self._client = client
 
     def ensure(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
-        """Associate each service account with its role, where the settings name one."""
-        self._associate(cluster_name(cluster_id), NAMESPACE, self._tags(cluster_id, run_id))
+        """Associate each shared service account with its role, where the settings name one."""
+        self._associate(cluster_id, "", self._shared(), run_id=run_id)
 
     def ensure_in(
         self, cluster_id: ClusterId, eks_name: str, *, run_id: RunId | None = None
     ) -> None:
         """The same in an EKS cluster of others, where the cluster has a namespace of its own."""
-        self._associate(eks_name, own_namespace(cluster_id), self._tags(cluster_id, run_id))
+        self._associate(cluster_id, eks_name, self._shared(), run_id=run_id)
 
-    def _tags(self, cluster_id: ClusterId, run_id: RunId | None) -> dict[str, str]:
-        return tags(cluster_id, run_id, deployment=self._settings.deployment)
+    def ensure_results(
+        self, cluster_id: ClusterId, eks_name: str, of: Iterable[RunId], *, run_id: RunId
+    ) -> bool:
+        """Let pods reach these runs' results; whether that is new, and valid in seconds only.
 
-    def _associate(self, name: str, namespace: str, tagged: dict[str, str]) -> None:
-        settings = self._settings
-        roles = {
-            RELAY: settings.relay_role_arn,
-            SAVER: settings.saver_role_arn,
-            STAGER: settings.stager_role_arn,
-        }
+        Source: EKS API reference, CreatePodIdentityAssociation: eventually consistent.
+        """
+        role_arn = self._settings.saver_role_arn
+        roles = {results_account(each): role_arn for each in of}
+        return self._associate(cluster_id, eks_name, roles, run_id=run_id)
+
+    def _shared(self) -> dict[str, str]:
+        return {RELAY: self._settings.relay_role_arn, STAGER: self._settings.stager_role_arn}
+
+    def _associate(
+        self,
+        cluster_id: ClusterId,
+        eks_name: str,
+        roles: Mapping[str, str],
+        *,
+        run_id: RunId | None,
+    ) -> bool:
+        """Whether one of the associations is new."""
+        name, namespace = _place(cluster_id, eks_name)
+        is_new = False
         for account, role_arn in roles.items():
             if not role_arn:
                 continue
@@ -66,18 +83,31 @@ class PodIdentities:
                     namespace=namespace,
                     serviceAccount=account,
                     roleArn=role_arn,
-                    tags=tagged,
+                    tags=tags(cluster_id, run_id, deployment=self._settings.deployment),
                 )
+                is_new = True
+        return is_new
+
+    def release_results(
+        self, cluster_id: ClusterId, eks_name: str, *, but: Collection[RunId] = ()
+    ) -> list[str]:
+        """Take roles from the accounts of results but those of some runs; the accounts' names."""
+        name, _ = _place(cluster_id, eks_name)
+        kept = {RELAY, STAGER, *map(results_account, but)}
+        released = [each for each in self.left_in(cluster_id, eks_name) if each.name not in kept]
+        for each in released:
+            self.release_in(name, each.id)
+        return [each.name for each in released]
 
     def left_in(self, cluster_id: ClusterId, eks_name: str) -> list[Left]:
-        """Those that a cluster still has in an EKS cluster of others; none once that is gone."""
-        namespace = own_namespace(cluster_id)
+        """Those of a cluster, in an EKS cluster of others where named; none once that is gone."""
+        name, namespace = _place(cluster_id, eks_name)
         pages = self._client.get_paginator("list_pod_identity_associations")
         try:
-            with aws_call(f"listing pod identity associations of {eks_name}"):
+            with aws_call(f"listing pod identity associations of {name}"):
                 found = [
                     each
-                    for page in pages.paginate(clusterName=eks_name, namespace=namespace)
+                    for page in pages.paginate(clusterName=name, namespace=namespace)
                     for each in page["associations"]
                 ]
         except AwsNotFound:
@@ -93,3 +123,10 @@ class PodIdentities:
             self._client.delete_pod_identity_association(
                 clusterName=eks_name, associationId=association_id
             )
+
+
+def _place(cluster_id: ClusterId, eks_name: str) -> tuple[str, str]:
+    """The EKS cluster that a cluster is, or is a guest of, and its namespace there."""
+    if eks_name:
+        return eks_name, own_namespace(cluster_id)
+    return cluster_name(cluster_id), NAMESPACE

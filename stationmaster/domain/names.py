@@ -38,6 +38,8 @@ LABEL_ROLE: Final = "stationmaster/role"
 RELAY: Final = "stationmaster-relay"
 RELAY_KEY_VARIABLE: Final = "STATIONMASTER_RELAY_KEY"
 SAVER: Final = "stationmaster-saver"
+# Like the ids of runs, after which the accounts are named that reach results.
+RESULTS_ACCOUNTS: Final = "*-????????"
 STAGER: Final = "stationmaster-stager"
 # What EKS writes on each node of a managed group: how EC2 was asked for it.
 LABEL_CAPACITY_TYPE: Final = "eks.amazonaws.com/capacityType"
@@ -87,6 +89,14 @@ def own_namespace(cluster_id: ClusterId) -> str:
     return f"{NAMESPACE}-{cluster_id}"
 
 
+def results_account(run_id: RunId) -> str:
+    """The service account whose pods reach one run's result, its saver's above all.
+
+    Their AWS role reaches what lies in the bucket under this very name.
+    """
+    return run_id
+
+
 def job_name(run_id: RunId) -> str:
     """Name of the job of a run's first attempt: a DNS-1035 label, pods append -worker-NN."""
     return run_id
@@ -98,7 +108,7 @@ def relay_name(run_id: RunId) -> str:
 
 
 def saving_name(run_id: RunId) -> str:
-    """Name of the Job that saves a run's result; its account and rights are shared, as SAVER."""
+    """Name of the Job that saves a run's result, and of what gives its account its rights."""
     return f"{run_id}-save"
 
 
@@ -128,7 +138,7 @@ def linking_name(run_id: RunId) -> str:
 
 
 def restoring_name(run_id: RunId) -> str:
-    """Name of the Job that brings other runs' results back; its account is shared, as STAGER."""
+    """Name of the Job that brings another run's result back, with that result's account."""
     return f"{run_id}-restore"
 
 

@@ -65,6 +65,16 @@ class RestoringOrder(BaseModel):
             raise ValueError("neither a checkpoint nor a model is asked for")
         return self
 
+    def by_source(self) -> dict[RunId, RestoringOrder]:
+        """An order for each run whose result is needed: a pod reaches one result only."""
+        point, model_of = self.checkpoint, self.model_of
+        if point is None or model_of is None or point.run_id == model_of:
+            return {point.run_id if point is not None else RunId(model_of or ""): self}
+        return {
+            point.run_id: self.model_copy(update={"model_of": None}),
+            model_of: self.model_copy(update={"checkpoint": None}),
+        }
+
 
 def model_directory() -> str:
     """Where a model lies in the output directory once it was brought back."""

@@ -51,6 +51,12 @@ def metadata(labels: Mapping[str, str], *, name: str) -> KubernetesObject:
     return {"name": name, "namespace": NAMESPACE, "labels": dict(labels)}
 
 
+def render_account(name: str) -> KubernetesObject:
+    """A service account in the namespace."""
+    labels = {LABEL_MANAGED_BY: "stationmaster"}
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(labels, name=name)}
+
+
 def container_security() -> KubernetesObject:
     """A container without any privilege: the restricted profile of Kubernetes' pod security.
 

@@ -1,9 +1,9 @@
 """The Job that saves a run's result, or backs a run up, with its account and rights.
 
-Account and rights are the same for every run of a cluster and named after the product; the Job is
-the run's own. It runs `python -m relay.save` in the relay's image, off the training nodes, and
-mounts the file system read-only. In the namespace it may read pods and their logs; in AWS, through
-Pod Identity, it may write below `runs/` of one bucket, and delete nothing.
+Account and Job are the run's own; the role that says what it may do in the namespace, to read pods
+and their logs, is the same for every run of a cluster. It runs `python -m relay.save` in the
+relay's image, off the training nodes, and mounts the file system read-only. In AWS, through Pod
+Identity, it may write below `runs/RUN/` of one bucket, and delete nothing.
 
 A Job's template cannot be changed: to save again with other facts, delete the Job first.
 """
@@ -13,8 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.names import NAMESPACE, SAVER, backup_name, saving_name
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.names import (
+    NAMESPACE,
+    SAVER,
+    backup_name,
+    results_account,
+    saving_name,
+)
 from stationmaster.domain.results import RunFacts
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import (
@@ -22,6 +28,7 @@ from stationmaster.rendering.metadata import (
     container_security,
     namespace,
     off_the_training_nodes,
+    render_account,
     run_labels,
 )
 from stationmaster.rendering.retried_job import retried_job
@@ -60,19 +67,21 @@ def render_saving(
         name, labels = saving_name(run_id), run_labels(run_id, "saving")
     else:
         name, labels = backup_name(run_id, backup_number), run_labels(run_id, "backup")
-    job = _job(name, labels, cluster_id=cluster_id, container=_container(image, variables))
-    return [namespace(), *render_saving_rights(), job]
+    container = _container(image, variables)
+    job = _job(name, labels, run_id=run_id, cluster_id=cluster_id, container=container)
+    rights = render_saving_rights(results_account(run_id), binding=saving_name(run_id))
+    return [namespace(), *rights, job]
 
 
-def render_saving_rights() -> list[KubernetesObject]:
-    """The account of all savers of a cluster, and what it may do."""
+def render_saving_rights(account: str = SAVER, *, binding: str = SAVER) -> list[KubernetesObject]:
+    """The account of a run's savers, and what it may do; one of no run where none is named."""
     shared = {
         "name": SAVER,
         "namespace": NAMESPACE,
         "labels": {LABEL_MANAGED_BY: "stationmaster"},
     }
     return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": shared},
+        render_account(account),
         {
             "apiVersion": f"{_RBAC}/v1",
             "kind": "Role",
@@ -85,18 +94,23 @@ def render_saving_rights() -> list[KubernetesObject]:
         {
             "apiVersion": f"{_RBAC}/v1",
             "kind": "RoleBinding",
-            "metadata": shared,
+            "metadata": {**shared, "name": binding},
             "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": SAVER},
-            "subjects": [{"kind": "ServiceAccount", "name": SAVER, "namespace": NAMESPACE}],
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}],
         },
     ]
 
 
 def _job(
-    name: str, labels: Mapping[str, str], *, cluster_id: ClusterId, container: KubernetesObject
+    name: str,
+    labels: Mapping[str, str],
+    *,
+    run_id: RunId,
+    cluster_id: ClusterId,
+    container: KubernetesObject,
 ) -> KubernetesObject:
     pod = {
-        "serviceAccountName": SAVER,
+        "serviceAccountName": results_account(run_id),
         "affinity": off_the_training_nodes(),
         "containers": [container],
         "volumes": [shared_volume(cluster_id)],

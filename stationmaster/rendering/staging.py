@@ -3,10 +3,10 @@
 Data that is on the file system already is only looked at, with `python -m relay.look`.
 
 The first runs `python -m relay.restore`, the second `python -m relay.stage`, in the relay's image,
-off the training nodes; in AWS, through Pod Identity, they may read what runs have left and the
-buckets that the deployment names. The third runs `python -m training.prepare` in the training
-image, a pod on each of the run's nodes: they divide the work among themselves. It needs no right in
-AWS.
+off the training nodes. In AWS, through Pod Identity, the one may read the result that it brings,
+the other the buckets that the deployment names. The third runs `python -m training.prepare` in the
+training image, a pod on each of the run's nodes: they divide the work among themselves. It needs no
+right in AWS.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from stationmaster.domain.datasets import (
 )
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
-    NAMESPACE,
     SHARED_MOUNT,
     STAGER,
     converting_name,
@@ -35,6 +34,7 @@ from stationmaster.domain.names import (
     looking_name,
     preparing_name,
     restoring_name,
+    results_account,
     staging_name,
 )
 from stationmaster.domain.restoring import RestoringOrder
@@ -47,11 +47,11 @@ from stationmaster.rendering.job_spec import (
 )
 from stationmaster.rendering.metadata import (
     LABEL_HOSTNAME,
-    LABEL_MANAGED_BY,
     TRAINER_USER,
     TRAINING_TOLERATION,
     container_security,
     off_the_training_nodes,
+    render_account,
     run_labels,
 )
 from stationmaster.rendering.retried_job import retried_job
@@ -94,7 +94,7 @@ def render_copying(
     pod = _copying_pod("relay.stage", variables, cluster_id=cluster_id, image=image, user=65532)
     name, work = (linking_name, "linking") if order.linked else (staging_name, "copying")
     job = _job(order.run_id, name(order.run_id), work, pod, number=1)
-    return [_account(), job]
+    return [render_account(STAGER), job]
 
 
 def render_looking(
@@ -118,30 +118,34 @@ def render_looking(
 def render_restoring(
     order: RestoringOrder, *, cluster_id: ClusterId, image: str, region: str, bucket: str
 ) -> list[KubernetesObject]:
-    """The account, and the Job that brings results back from `bucket`; `image` is the relay's."""
+    """An account and a Job for each result that comes back from `bucket`; `image` is the relay's.
+
+    The account reaches that one result.
+    """
     run_id = order.run_id
-    variables = {
-        "STATIONMASTER_RESTORING_ORDER": order.model_dump_json(),
-        "STATIONMASTER_ARTIFACTS_BUCKET": bucket,
-        "STATIONMASTER_RUN_DIRECTORY": f"{RUNS_DIRECTORY}/{run_id}",
-        "AWS_REGION": region,
-    }
-    pod = _copying_pod(
-        "relay.restore", variables, cluster_id=cluster_id, image=image, user=TRAINER_USER
-    )
-    return [_account(), _job(run_id, restoring_name(run_id), "restoring", pod, number=1)]
-
-
-def _account() -> KubernetesObject:
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {
-            "name": STAGER,
-            "namespace": NAMESPACE,
-            "labels": {LABEL_MANAGED_BY: "stationmaster"},
-        },
-    }
+    rendered: list[KubernetesObject] = []
+    for number, (source, part) in enumerate(order.by_source().items()):
+        variables = {
+            "STATIONMASTER_RESTORING_ORDER": part.model_dump_json(),
+            "STATIONMASTER_ARTIFACTS_BUCKET": bucket,
+            "STATIONMASTER_RUN_DIRECTORY": f"{RUNS_DIRECTORY}/{run_id}",
+            "AWS_REGION": region,
+        }
+        account = results_account(source)
+        pod = _copying_pod(
+            "relay.restore",
+            variables,
+            cluster_id=cluster_id,
+            image=image,
+            user=TRAINER_USER,
+            account=account,
+        )
+        name = restoring_name(run_id) + ("-2" if number else "")
+        rendered += [
+            render_account(account),
+            _job(run_id, name, "restoring", pod, number=1),
+        ]
+    return rendered
 
 
 def _copying_pod(

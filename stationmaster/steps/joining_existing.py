@@ -11,7 +11,7 @@ from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import JobKindChosen, cluster_event_id
 from stationmaster.domain.errors import CheckFailed
 from stationmaster.domain.job_kinds import JobKind
-from stationmaster.domain.names import RELAY, SAVER, STAGER, own_namespace
+from stationmaster.domain.names import RELAY, STAGER, own_namespace
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.inspection import Verdict
 from stationmaster.rendering.metadata import namespace
@@ -44,10 +44,10 @@ def ensure_in_existing(services: Services, cluster: Cluster) -> StepResult:
     with taken_out_when_late(services, cluster_id):
         services.kubernetes(cluster_id).apply([namespace()])
     cluster = resource_created(services, cluster, ResourceKind.NAMESPACE, name)
-    for account in (RELAY, SAVER, STAGER):
+    for account in (RELAY, STAGER):
         cluster = request_resource(services, cluster, ResourceKind.POD_IDENTITY, account)
     services.pod_identities.ensure_in(cluster_id, eks_name, run_id=cluster.run_id)
-    for account in (RELAY, SAVER, STAGER):
+    for account in (RELAY, STAGER):
         cluster = resource_created(services, cluster, ResourceKind.POD_IDENTITY, account)
     return READY
 

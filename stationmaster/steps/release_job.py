@@ -33,6 +33,7 @@ from stationmaster.steps.removing import (
     remove_attendants,
     remove_jobs,
     remove_labelled_jobs,
+    remove_results_account,
 )
 
 
@@ -83,6 +84,8 @@ def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -
         return _names([*working, *watching])
     if unsaved:
         return []
+    for run_id in runs:
+        remove_results_account(gateway, run_id)
     name = volume_name(cluster.cluster_id)
     gateway.delete("v1", "PersistentVolumeClaim", name=name)
     gateway.delete("v1", "PersistentVolume", name=name)

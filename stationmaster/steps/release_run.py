@@ -13,6 +13,7 @@ from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import check_time
 from stationmaster.steps.removing import jobs_of, remove_attendants, remove_jobs
+from stationmaster.steps.results_access import end_access
 
 
 def release_run(services: Services, run_id: RunId) -> StepResult:
@@ -65,4 +66,6 @@ def _release(services: Services, cluster: Cluster, run_id: RunId) -> str:
             gateway.delete("batch/v1", "Job", name=job.name)
         remove_attendants(gateway, runs=[run_id], jobs=jobs)
         left = gateway.pods(labels={LABEL_RUN_ID: run_id})
+    if not left:
+        end_access(services, cluster, run_id)
     return f"pod {left[0].name}" if left else ""

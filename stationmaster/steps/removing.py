@@ -11,7 +11,14 @@ from typing import Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, job_name, relay_name
+from stationmaster.domain.names import (
+    LABEL_ROLE,
+    LABEL_RUN_ID,
+    job_name,
+    relay_name,
+    results_account,
+    saving_name,
+)
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.etcd import etcd_name
@@ -84,6 +91,13 @@ def forget_lost(gateway: KubernetesGateway, pods: Sequence[PodView]) -> None:
     for pod in ending:
         if pod.node not in alive:
             gateway.forget_pod(pod.name)
+
+
+def remove_results_account(gateway: KubernetesGateway, run_id: RunId) -> None:
+    """Delete the account that reaches a run's result, and what binds it to the saver's rights."""
+    gateway.delete("v1", "ServiceAccount", name=results_account(run_id))
+    binding = saving_name(run_id)
+    gateway.delete("rbac.authorization.k8s.io/v1", "RoleBinding", name=binding)
 
 
 def _pods(gateway: KubernetesGateway, runs: Sequence[RunId], role: str) -> list[PodView]:

@@ -30,6 +30,7 @@ from stationmaster.steps.exporting import export_model
 from stationmaster.steps.failing import has_run, why_saver_failed
 from stationmaster.steps.recording import change_phases, check_time, cluster_of
 from stationmaster.steps.result_facts import result_facts
+from stationmaster.steps.results_access import ensure_access
 
 # A PyTorchJob with a master succeeds with it; its other pods may be at their last steps.
 LAST_STEPS_S: Final = 120.0
@@ -62,6 +63,8 @@ def save_results(
         return NOT_READY
     jobs = gateway.batch_jobs(labels=run_labels(run_id, "saving"))
     if not jobs:
+        if ensure_access(services, run, cluster_id, [run_id]):
+            return NOT_READY
         exported = export_model(services, gateway, run)
         if exported is not None:
             _start(services, gateway, exported)

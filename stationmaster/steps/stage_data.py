@@ -68,6 +68,7 @@ from stationmaster.steps.leaving_existing import taken_out_when_late
 from stationmaster.steps.linking import ensure_link
 from stationmaster.steps.placing import place_attempt
 from stationmaster.steps.recording import attempt_of, check_time, enter_phase
+from stationmaster.steps.results_access import ensure_access
 from stationmaster.steps.stopping import raise_if_stopped
 from stationmaster.steps.tokens import render_token
 from stationmaster.storage import shared_storage
@@ -111,11 +112,16 @@ def stage_data(services: Services, run_id: RunId) -> StepResult:
             return NOT_READY
     gateway = services.kubernetes(attempt.cluster_id)
     labels = staging_labels(run_id, work)
-    job = next(iter(gateway.batch_jobs(labels=labels)), None)
-    if job is None:
+    jobs = gateway.batch_jobs(labels=labels)
+    order = run.request.restoring_order(run_id) if work == "restoring" else None
+    sources = list(order.by_source()) if order is not None else []
+    if len(jobs) < max(1, len(sources)):
         with taken_out_when_late(services, attempt.cluster_id):
-            gateway.apply(_objects(services, run, attempt, work))
+            if not ensure_access(services, run, attempt.cluster_id, sources):
+                gateway.apply(_objects(services, run, attempt, work))
         return NOT_READY
+    # The one that has failed, or else one that still works.
+    job = min(jobs, key=lambda each: (not each.failed, each.succeeded))
     pods = gateway.pods(labels=labels)
     if job.failed and work == "linking":
         _unlink(services, run, attempt, _why_failed(gateway, pods, work))
@@ -127,10 +133,11 @@ def stage_data(services: Services, run_id: RunId) -> StepResult:
         if not has_run(job, pods):  # else the Job's own deadline counts
             _check_time_to_start(services, gateway, run, pods)
         return NOT_READY
-    line = _end(gateway, pods)
+    line = _end(gateway, pods, num_results=len(sources))
     if line is None:
         # Its pods are gone, and with them what they said. Another one finds the data at once.
-        gateway.delete("batch/v1", "Job", name=job.name)
+        for each in jobs:
+            gateway.delete("batch/v1", "Job", name=each.name)
         return NOT_READY
     run = services.runs.record(run_id, [_staged(services, run, attempt, work, line)])
     return READY if _work_left(run, staging_of(run, attempt)) is None else NOT_READY
@@ -317,14 +324,26 @@ def _check_time_to_start(
         raise DataNotStaged(f"{exc}: {gateway.explain(pods)}") from exc
 
 
-def _end(gateway: KubernetesGateway, pods: Sequence[PodView]) -> StagedLine | None:
-    """What the last of the pods that ended well said; None where none can be asked."""
+def _end(
+    gateway: KubernetesGateway, pods: Sequence[PodView], *, num_results: int
+) -> StagedLine | None:
+    """What the last of the pods that ended well said; None where none can be asked.
+
+    Each of `num_results` results has a pod of its own: these add up.
+    """
     lines = [
         read_staging_line(gateway.end_line(pod.name)) for pod in pods if pod.phase == "Succeeded"
     ]
     ends = [line for line in lines if isinstance(line, StagedLine)]
     # Of several nodes, the one that did the work and found nothing done.
-    return min(ends, key=lambda line: line.was_there, default=None)
+    line = min(ends, key=lambda line: line.was_there, default=None)
+    if line is None or len(ends) < num_results:
+        return None
+    if num_results < 2:
+        return line
+    counts = {"num_files": sum(each.num_files for each in ends)}
+    counts["num_bytes"] = sum(each.num_bytes for each in ends)
+    return line.model_copy(update=counts)
 
 
 def _staged(

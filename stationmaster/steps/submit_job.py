@@ -20,6 +20,7 @@ from stationmaster.steps.leaving_existing import taken_out_when_late
 from stationmaster.steps.placing import place_attempt
 from stationmaster.steps.recording import attempt_of, enter_phase
 from stationmaster.steps.removing import remove_attendants, remove_jobs
+from stationmaster.steps.results_access import ensure_access
 from stationmaster.steps.stage_data import staging_of
 from stationmaster.steps.stopping import raise_if_stopped
 from stationmaster.steps.tokens import render_token
@@ -62,6 +63,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
     # What Kueue has admitted since must not be suspended once more.
     is_admitted_by_others = bool(spec.options.queue) and gateway.has(job[-1])
     with taken_out_when_late(services, cluster_id):
+        ensure_access(services, run, cluster_id, [run_id])  # for backups, long before the first
         gateway.apply(
             [
                 namespace(),

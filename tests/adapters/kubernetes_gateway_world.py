@@ -26,6 +26,7 @@ from stationmaster.aws.clusters import EksCluster
 from stationmaster.aws.data_links import DataLink
 from stationmaster.aws.file_systems import FileSystem, FileSystems
 from stationmaster.aws.node_groups import NodeGroup
+from stationmaster.aws.pod_identities import PodIdentities
 from stationmaster.aws.run_store import RunStore
 from stationmaster.aws.secrets import Secrets
 from stationmaster.aws.table import table_definition
@@ -195,6 +196,10 @@ class World:
             relay_secret_id="relay",
             client=boto3.client("secretsmanager", region_name="us-west-2"),
         )
+
+    @property
+    def pod_identities(self) -> PodIdentities:
+        return PodIdentities(self.settings, boto3.client("eks", region_name="us-west-2"))
 
     def control_plane(self, cluster_id: str) -> EksCluster | None:
         return self.clusters.describe(cluster_id)

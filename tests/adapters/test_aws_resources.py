@@ -169,14 +169,14 @@ def test_everything_that_is_made_says_which_deployment_made_it(
     release_everything(services, cluster_id)
 
 
-def test_relay_and_saver_of_a_cluster_get_their_roles(services: Services, cluster_id: str) -> None:
+def test_relay_of_a_cluster_gets_its_role(services: Services, cluster_id: str) -> None:
     create_everything(services, cluster_id)
 
     eks = boto3.client("eks", region_name=services.settings.region)
     found = eks.list_pod_identity_associations(clusterName=f"stationmaster-{cluster_id}")
 
     accounts = [each["serviceAccount"] for each in found["associations"]]
-    assert sorted(accounts) == ["stationmaster-relay", "stationmaster-saver"]
+    assert accounts == ["stationmaster-relay"]
     release_everything(services, cluster_id)
 
 

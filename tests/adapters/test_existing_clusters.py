@@ -13,7 +13,7 @@ from aws_fixtures import aws, deployed, until  # noqa: F401
 
 from local.aws import Deployment, LocalAws
 from stationmaster.domain.errors import NotPossibleNow
-from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import POD_IDENTITY_AGENT, TAG_CLUSTER_ID
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
@@ -149,7 +149,7 @@ def test_roles_of_a_guests_pods_are_its_own_and_go_without_those_of_others(owner
         identities.ensure_in(cluster_id, owner.name)
     left = identities.left_in(first, owner.name)
 
-    accounts = {"stationmaster-relay", "stationmaster-saver", "stationmaster-stager"}
+    accounts = {"stationmaster-relay", "stationmaster-stager"}
     assert {each.name for each in left} == accounts
     assert {each.kind for each in left} == {ResourceKind.POD_IDENTITY}
     listed = owner.eks.describe_pod_identity_association(
@@ -160,7 +160,25 @@ def test_roles_of_a_guests_pods_are_its_own_and_go_without_those_of_others(owner
     for each in [*left, left[0]]:
         identities.release_in(owner.name, each.id)
     assert identities.left_in(first, owner.name) == []
-    assert len(identities.left_in(second, owner.name)) == 3
+    assert len(identities.left_in(second, owner.name)) == 2
     found = owner.eks.list_pod_identity_associations(clusterName=owner.name)["associations"]
     assert theirs in {each["associationId"] for each in found}
     assert identities.left_in(first, "gone") == []
+
+
+def test_accounts_of_results_have_their_role_until_no_run_needs_them(owner: Owner) -> None:
+    owner.cluster()
+    identities, cluster_id = owner.services().pod_identities, ClusterId("kept-1")
+    first, second = RunId("tiny-llama-00000001"), RunId("tiny-llama-00000002")
+    identities.ensure_in(cluster_id, owner.name)
+
+    def ensure() -> bool:
+        return identities.ensure_results(cluster_id, owner.name, [first, second], run_id=first)
+
+    assert [ensure(), ensure()] == [True, False]
+    assert identities.release_results(cluster_id, owner.name, but=[second]) == [first]
+    assert {each.name for each in identities.left_in(cluster_id, owner.name)} == {
+        "stationmaster-relay",
+        "stationmaster-stager",
+        second,
+    }

@@ -13,6 +13,8 @@ from local.aws import Deployment, InProcessRuntime, LocalAws
 from local.aws.iam.policies import Check, PolicyError, decide
 from local.mode import REPOSITORY
 
+BUCKET = "arn:aws:s3:::results"
+OF_RUN = {"aws:PrincipalTag/kubernetes-service-account": "a-1"}
 TABLE = "arn:aws:dynamodb:us-west-2:123456789012:table/runs"
 
 
@@ -20,7 +22,7 @@ def account(folder: Path, text: str) -> LocalAws:
     aws = LocalAws(state_dir=folder, invoker=InProcessRuntime(), handlers=[])
     made = Deployment(
         role_arns={name: f"arn:aws:iam::123456789012:role/{name}" for name in ROLES.values()},
-        secret_arns={"slack": "arn:slack", "huggingface": "arn:huggingface"},
+        secret_arns={name: f"arn:{name}" for name in ("slack", "huggingface", "relay")},
         vpc_id="vpc-1",
     )
     give_roles(aws, made, text=text, deployment="ours", table="runs", bucket="results")
@@ -81,7 +83,12 @@ def test_role_trusts_its_own_account_in_own_and_configured_clusters(
             ),
             "allowed",
         ),
-        ("saver", Check("s3:PutObject", "arn:aws:s3:::results/runs/a/model/x"), "allowed"),
+        ("saver", Check("s3:PutObject", f"{BUCKET}/runs/a-1/x", OF_RUN), "allowed"),
+        ("saver", Check("s3:GetObject", f"{BUCKET}/runs/b-1/x", OF_RUN), "not allowed"),
+        ("saver", Check("s3:PutObject", f"{BUCKET}/runs/a-1/x"), "not allowed"),
+        ("saver", Check("s3:ListBucket", BUCKET, OF_RUN | {"s3:prefix": "runs/a-1/"}), "allowed"),
+        ("saver", Check("s3:ListBucket", BUCKET, OF_RUN | {"s3:prefix": "runs/"}), "not allowed"),
+        ("saver", Check("s3:ListBucket", BUCKET, OF_RUN), "not allowed"),
         ("relay", Check("s3:PutObject", "arn:aws:s3:::results/runs/a/model/x"), "not allowed"),
     ],
 )

@@ -33,12 +33,16 @@ def pod(objects: dict[str, Any]) -> Any:
     return objects["Job"]["spec"]["template"]["spec"]
 
 
-def test_savers_of_two_runs_have_their_own_jobs_and_the_same_account_and_rights() -> None:
+def test_savers_of_two_runs_have_accounts_of_their_own_and_the_same_rights() -> None:
     first, second = render(), render("tiny-llama-4567cdef")
 
-    assert [kind for kind in first if first[kind] != second[kind]] == ["Job"]
+    same = [kind for kind in first if first[kind] == second[kind]]
+    assert same == ["Namespace", "Role"]
     assert first["Job"]["metadata"]["name"] == f"{RUN_ID}-save"
     assert first["RoleBinding"]["subjects"][0]["name"] == pod(first)["serviceAccountName"]
+    # The AWS role of the account reaches what lies under its name: that of the run.
+    assert pod(first)["serviceAccountName"] == RUN_ID
+    assert first["ServiceAccount"]["metadata"]["name"] == RUN_ID
 
 
 def test_saver_may_read_pods_and_logs_and_nothing_else() -> None:

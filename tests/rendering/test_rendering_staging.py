@@ -11,6 +11,7 @@ from factories import make_request
 from stationmaster.domain.datasets import LookingOrder, Preparation, StagingOrder
 from stationmaster.domain.exit_codes import EXIT_REFUSED
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.restoring import RestoringOrder, ResumePoint
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering.job_spec import job_spec
 from stationmaster.rendering.pytorch_job import render_pytorch_job
@@ -19,6 +20,7 @@ from stationmaster.rendering.staging import (
     render_copying,
     render_looking,
     render_preparing,
+    render_restoring,
     staging_settings,
 )
 
@@ -60,6 +62,29 @@ def test_copying_runs_off_the_training_nodes_with_the_stagers_account() -> None:
     (mount,) = container["volumeMounts"]
     assert mount["mountPath"] == "/fsx"
     assert "readOnly" not in mount
+
+
+def test_each_result_is_brought_back_by_a_job_with_the_account_of_its_run() -> None:
+    first, second = RunId("a-00000001"), RunId("b-00000002")
+    order = RestoringOrder(
+        run_id=RUN_ID, checkpoint=ResumePoint(run_id=first, step=5), model_of=second
+    )
+
+    items = render_restoring(
+        order, cluster_id="warm", image="relay:1", region="us-west-2", bucket="artifacts"
+    )
+
+    jobs = [item for item in items if item["kind"] == "Job"]
+    assert [pod(job)["serviceAccountName"] for job in jobs] == [first, second]
+    assert len({job["metadata"]["name"] for job in jobs}) == 2
+    orders = [
+        RestoringOrder.model_validate_json(pod(job)["containers"][0]["env"][0]["value"])
+        for job in jobs
+    ]
+    assert [(each.checkpoint is None, each.model_of) for each in orders] == [
+        (False, None),
+        (True, second),
+    ]
 
 
 def test_looking_has_the_user_of_the_trainer_no_rights_and_cannot_write() -> None:

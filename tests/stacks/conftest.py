@@ -71,7 +71,8 @@ def statements(
         role = reference(function["Properties"]["Role"])
         found[name] = [
             statement
-            for policy in of_type(resources, "AWS::IAM::Policy").values()
+            for kind in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")  # what does not fit into it
+            for policy in of_type(resources, kind).values()
             if role in [reference(each) for each in policy["Properties"]["Roles"]]
             for statement in policy["Properties"]["PolicyDocument"]["Statement"]
         ]

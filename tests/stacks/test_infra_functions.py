@@ -121,7 +121,10 @@ def test_long_settings_go_to_those_that_read_them() -> None:
     assert reading["cluster_access_role_arns"] == {"ensure-cluster", "bot"}
     assert reading["slack_secret_id"] == {"bot", "notifier"}
     assert reading["relay_secret_id"] == {"submit-job", "recorder"}
-    for setting in ("cluster_role_arn", "relay_role_arn", "saver_role_arn", "stager_role_arn"):
+    assert reading["saver_role_arn"] == {
+        *("stage-data", "submit-job", "save-results", "release-run", "reaper")
+    }
+    for setting in ("cluster_role_arn", "relay_role_arn", "stager_role_arn"):
         assert reading[setting] == {"ensure-cluster"}
 
 

@@ -211,6 +211,16 @@ def checked_with_one_node(account: Account) -> None:
     training_nodes(account, count=2)
 
 
+def with_control_plane(account: Account) -> None:
+    """An EKS cluster, for what AWS is asked of it."""
+    services, cluster_id = account.services, account.cluster_id
+    group = services.security_groups.ensure(
+        cluster_id, instance_type=account.cluster.spec.instance_type
+    )
+    services.clusters.ensure(cluster_id, version="1.35", security_group_id=group.group_id)
+    account.aws.finish_lifecycles()
+
+
 def ready_for_data(account: Account) -> None:
     """A run on data of a bucket, whose cluster has been validated."""
     account.request(overrides={"dataset": "s3://research-data/books"})
@@ -220,6 +230,7 @@ def ready_for_data(account: Account) -> None:
 
 def ready_for_job(account: Account) -> None:
     with_storage(account)
+    with_control_plane(account)
     account.enter(*TO_RUNNING[1:2])
 
 
@@ -246,10 +257,8 @@ def furnish(account: Account) -> None:
     """What `occupied` says, for a run that leases the cluster."""
     with_file_system(account)
     services, cluster_id = account.services, account.cluster_id
-    group = services.security_groups.describe(cluster_id)
-    assert group is not None
-    services.clusters.ensure(cluster_id, version="1.35", security_group_id=group.group_id)
-    account.aws.finish_lifecycles()
+    with_control_plane(account)
+    services.pod_identities.ensure_results(cluster_id, "", [account.run_id], run_id=account.run_id)
     check = storage.render_jobs(cluster_id, hostnames=["node"], image="image")
     of_run = [*render_etcd(account.run_id, job=account.run_id), *relay(account)]
     services.kubernetes(cluster_id).apply(

@@ -13,6 +13,7 @@ from cluster_steps import (
     cluster,  # noqa: F401
     endpoint,  # noqa: F401
     ready_for_job,
+    with_control_plane,
     with_file_system,
 )
 from factories import TO_RUNNING
@@ -74,6 +75,7 @@ def cannot_pull(account: Account, reason: str, message: str) -> None:
 def test_pods_run_the_image_and_the_command_of_the_request(account: Account):
     account.request(**OWN, overrides={"dataset": "hub:a/b"})
     with_file_system(account)
+    with_control_plane(account)
     account.enter(*TO_RUNNING[1:2])
 
     submit_job(account.services, account.run_id)
@@ -87,6 +89,7 @@ def test_pods_run_the_image_and_the_command_of_the_request(account: Account):
 def test_image_that_cannot_be_pulled_ends_the_run_in_time_with_its_words(account: Account):
     account.request(**OWN)
     with_file_system(account)
+    with_control_plane(account)
     account.enter(*TO_RUNNING[1:2])
     submit_job(account.services, account.run_id)
     said = f'Back-off pulling image "{IMAGE}": 403 Forbidden'
@@ -168,6 +171,7 @@ def test_command_that_failed_before_all_pods_ran_has_its_logs_saved(account: Acc
 def test_data_of_a_command_is_copied_and_not_prepared(account: Account):
     account.request(**OWN, overrides={"dataset": "s3://research-data/books"})
     with_file_system(account)
+    with_control_plane(account)
     account.enter(*TO_RUNNING[1:2])
 
     stage_data(account.services, account.run_id)
@@ -185,6 +189,7 @@ def test_data_of_a_command_is_copied_and_not_prepared(account: Account):
 def test_data_on_the_file_system_is_looked_at_for_a_command_as_it_is(account: Account):
     account.request(**OWN, overrides={"dataset": "/fsx/mine"})
     with_file_system(account)
+    with_control_plane(account)
     account.enter(*TO_RUNNING[1:2])
 
     stage_data(account.services, account.run_id)
@@ -207,6 +212,7 @@ def test_usual_data_of_a_recipe_is_not_looked_for_where_a_command_was_typed(acco
 def test_data_is_prepared_by_the_deployments_own_image(account: Account):
     account.request(image=IMAGE, overrides={"dataset": "packed:hub:a/b"})
     with_file_system(account)
+    with_control_plane(account)
     account.enter(*TO_RUNNING[1:2])
 
     stage_data(account.services, account.run_id)
@@ -224,6 +230,7 @@ def test_framework_runs_in_its_own_image_of_the_deployment(account: Account):
     account.restart()
     account.request(**MEGATRON)
     with_file_system(account)
+    with_control_plane(account)
     account.enter(*TO_RUNNING[1:2])
 
     submit_job(account.services, account.run_id)

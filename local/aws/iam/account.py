@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from moto.ec2.models import ec2_backends
 from moto.logs.models import logs_backends
+from moto.s3.models import s3_backends
 from moto.secretsmanager.models import secretsmanager_backends
 from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 
@@ -75,6 +76,11 @@ class Account:
         secrets = secretsmanager_backends[self.account_id][self.region].secrets
         found = secrets.get(name_or_arn) if name_or_arn in secrets else None
         return name_or_arn if found is None else str(found.arn)
+
+    def has_object(self, bucket: str, key: str) -> bool:
+        """Whether a bucket has an object of this key."""
+        found = s3_backends[self.account_id]["aws"].buckets.get(bucket)
+        return found is not None and found.keys.get(key) is not None
 
     def machine_of(self, token: str) -> str | None:
         """The ARN of the state machine that waits with a task token, None when none does."""

@@ -226,6 +226,9 @@ def _on_object(action: str, *key_actions: str) -> Rule:
         bucket = str(given.get("Bucket", ""))
         stated = f"{action}Version" if "VersionId" in given else action
         yield Check(stated, account.arn(f"s3:{bucket}/{given.get('Key', '')}"))
+        if action == "s3:GetObject" and not account.has_object(bucket, str(given.get("Key", ""))):
+            # S3 says that it is missing only to who may list the whole bucket.
+            yield Check("s3:ListBucket", account.arn(f"s3:{bucket}"))
         yield from key_of(account, bucket, "s3", *key_actions)
 
     return rule
@@ -373,8 +376,9 @@ _DYNAMODB: Final[Mapping[str, Rule]] = {
     "dynamodb:TransactWriteItems": _transaction,
     "dynamodb:TransactGetItems": _transaction,
 }
-# Source: Amazon S3 user guide, "Required permissions for Amazon S3 API operations"; the key's are
-# in "Using server-side encryption with AWS KMS keys".
+# Source: Amazon S3 user guide, "Required permissions for Amazon S3 API operations"; of a missing
+# object: Amazon S3 API reference, GetObject and HeadObject, Permissions; the key's are in "Using
+# server-side encryption with AWS KMS keys".
 _S3: Final[Mapping[str, Rule]] = {
     **{
         f"s3:{call}": _on_object("s3:GetObject", "kms:Decrypt")
