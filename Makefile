@@ -11,7 +11,7 @@ PORT ?= 8700
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL = @$(PYTHON) -m install --installer $(INSTALLER)
 
-.PHONY: setup demo test check synth generate bench format
+.PHONY: setup demo run test check synth generate bench format
 
 setup:  ## everything that development needs
 	$(INSTALL) everything
@@ -20,6 +20,10 @@ demo:  ## local mode with the page, whose address it prints; installs what local
 	$(INSTALL) local
 	@echo "Starting local mode; the first start takes a few seconds longer than later ones."
 	@$(BIN)/stationmaster local up --port $(PORT)
+
+run:  ## the main job without a browser: a run in the terminal to its receipt, its model in results/
+	$(INSTALL) local
+	@$(BIN)/stationmaster local run "/train tiny-llama nodes=2 steps=60" --results results
 
 test: setup  ## the whole test suite; the pure part with every supported Python that is found
 	@$(BIN)/python -m install.interpreters tests/domain tests/rendering

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from bench.figures import AtLeast, Figure
-from training.data.corpus import PYTHON_STDLIB, Corpus
+from training.data.corpus import PYTHON_CODE, Corpus
 from training.data.corpus_lookup import find_corpus
 from training.data.corpus_reading import read_corpus
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
@@ -40,7 +40,7 @@ def measure_data() -> list[Figure]:
     """Tokens a second on a core of packing, of loading, and of streaming."""
     with tempfile.TemporaryDirectory(prefix="bench-data-") as name:
         directory = Path(name)
-        corpus = find_corpus(PYTHON_STDLIB)
+        corpus = find_corpus(PYTHON_CODE)
         tokenizer = prepare_tokenizer(
             "bpe",
             vocab_size=_VOCABULARY,

@@ -19,7 +19,7 @@ from rich.table import Table
 from cli import lint, nccl_report
 from cli.plan_view import print_plan
 from cli.slack_manifest import app_manifest
-from cli.state_directory import DEFAULT_STATE_DIR
+from cli.state_directory import DEFAULT_STATE_DIR, RUN_STATE_DIR
 from local import faults
 from stationmaster import __version__
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
@@ -171,10 +171,10 @@ def _add_local(commands: Any) -> None:
         "--timeout", type=_seconds, default=900, metavar="S", help="stop each run after S seconds"
     )
     run.add_argument("--port", type=_port, default=0, help="port of the page (default: a free one)")
-    for parser in (up, run):
+    for parser, state_dir in ((up, DEFAULT_STATE_DIR), (run, RUN_STATE_DIR)):
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         parser.epilog = f"faults that --fault takes:\n{faults.described()}"
-        parser.add_argument("--state-dir", type=_folder, default=DEFAULT_STATE_DIR)
+        parser.add_argument("--state-dir", type=_folder, default=state_dir, metavar="DIR")
         parser.add_argument(
             "--speed", type=float, help="emulated seconds in one real second (default 720)"
         )

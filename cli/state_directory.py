@@ -10,6 +10,8 @@ from typing import Final
 from stationmaster.domain.errors import BadCommand
 
 DEFAULT_STATE_DIR: Final = Path(".stationmaster")
+# Of its own, so that it runs while `local up` is open.
+RUN_STATE_DIR: Final = Path(".stationmaster-run")
 # Written by local mode when it starts: how to reach its AWS, and its settings.
 _LOCAL_FILES: Final = ("aws.env", "settings.env")
 

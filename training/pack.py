@@ -1,6 +1,6 @@
 """Tokenise a data set once, for many runs to read.
 
-    python -m training.pack python-stdlib --vocab-size 4096 --output-dir DIR
+    python -m training.pack python-code --vocab-size 4096 --output-dir DIR
     python -m training.pack c4 --tokenizer meta-llama/Llama-2-7b-hf --workers 16 --output-dir DIR
     python -m training.pack --verify DIR
 
@@ -90,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         "dataset",
         nargs="?",
         metavar="DATASET",
-        help="python-stdlib, a directory of text, .jsonl or .parquet files, c4, or "
+        help="python-code, a directory of text, .jsonl or .parquet files, c4, or "
         "hub:ORG/NAME[/CONFIG]",
     )
     what.add_argument(

@@ -34,3 +34,11 @@ def test_templates_are_looked_at_before_anything_is_touched(
 
     assert "has no templates" in capsys.readouterr().err
     assert not state.exists()
+
+
+def test_run_works_while_the_demo_is_open() -> None:
+    demo = make_parser().parse_args(["local", "up"])
+    run = make_parser().parse_args(["local", "run", "/train help"])
+
+    assert run.state_dir != demo.state_dir
+    assert run.port == 0  # any that is free

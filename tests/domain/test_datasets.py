@@ -45,7 +45,7 @@ def test_address_of_objects_has_one_form(typed: str, uri: str) -> None:
     assert source.uri == uri
 
 
-@pytest.mark.parametrize("typed", ["c4", "hub:allenai/c4", "/fsx/x", "python-stdlib"])
+@pytest.mark.parametrize("typed", ["c4", "hub:allenai/c4", "/fsx/x", "python-code"])
 def test_other_data_sets_are_no_address(typed: str) -> None:
     assert read_s3_source(typed) is None
 

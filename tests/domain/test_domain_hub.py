@@ -268,7 +268,7 @@ def test_a_recipe_of_the_hub_trains_on_from_the_published_weights() -> None:
     assert recipe.training.sequence_length == 4096
     smoke = recipe.with_overrides({"preset": "smoke", "steps": "3"})
     assert smoke.model == recipe.model
-    assert (smoke.training.steps, smoke.training.dataset) == (3, "python-stdlib")
+    assert (smoke.training.steps, smoke.training.dataset) == (3, "python-code")
     assert not smoke.needs_gpu
 
 

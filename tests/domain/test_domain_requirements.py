@@ -42,7 +42,7 @@ def test_data_of_the_hub_can_be_packed_before_training(dataset):
 @pytest.mark.parametrize(
     ("name", "dataset", "reason"),
     [
-        ("llama2-7b", "packed:python-stdlib", "is not known"),
+        ("llama2-7b", "packed:python-code", "is not known"),
         ("llama2-7b", "packed:s3://bucket/x", "is an address"),
         ("llama2-7b-finetune", "packed:c4", "packs text, which finetuning does not read"),
     ],
@@ -94,13 +94,13 @@ def test_address_that_is_none_is_refused_like_any_bad_value():
         ("tiny-llama", {"dataset": "stream:/fsx/text"}, "new and empty"),
         ("tiny-llama", {"dataset": "/home/me/text"}, "data is read below /fsx/ only"),
         ("tiny-llama", {"dataset": "stream:/data"}, "data is read below /fsx/ only"),
-        ("tiny-llama", {"dataset": "wikitext"}, "is not known; use c4, python-stdlib, hub:"),
+        ("tiny-llama", {"dataset": "wikitext"}, "is not known; use c4, python-code, hub:"),
         ("tiny-llama", {"dataset": "hub:wikitext"}, "is not known"),
         ("tiny-llama", {"tokenizer": "/fsx/tokenizer"}, "use bpe or ORG/MODEL"),
         ("tiny-llama", {"weights": "s3://bucket/weights"}, "use random or ORG/MODEL"),
         (
             "llama2-7b-finetune",
-            {"dataset": "python-stdlib"},
+            {"dataset": "python-code"},
             "use python-docstrings, hub:ORG/NAME or s3:",
         ),
         ("resnet50", {"dataset": "hub:o/images"}, "preset=smoke trains on generated images"),
@@ -137,7 +137,7 @@ def test_every_other_recipe_and_every_preset_has_its_data(name):
 
 
 def test_built_in_data_sets_are_those_that_the_trainer_knows():
-    assert set(BUILT_IN_DATASETS["pretraining"]) == {corpus.PYTHON_STDLIB, *corpus.SHORT_NAMES}
+    assert set(BUILT_IN_DATASETS["pretraining"]) == {corpus.PYTHON_CODE, *corpus.SHORT_NAMES}
     assert BUILT_IN_DATASETS["finetuning"] == (docstrings.NAME,)
     assert BUILT_IN_DATASETS["image-classification"] == (shapes.SHAPES,)
 

@@ -294,7 +294,7 @@ def test_data_that_could_not_be_linked_is_copied_next_and_late_reports_are_passe
         ("packed:hub:org/texts", HubSource("org/texts")),
         ("packed:hub:org/texts/en/small", HubSource("org/texts", "en/small")),
         ("hub:org/texts", None),
-        ("packed:python-stdlib", None),
+        ("packed:python-code", None),
         ("s3://bucket/x", None),
     ],
 )

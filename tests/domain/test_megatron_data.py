@@ -30,7 +30,7 @@ def test_text_is_prepared_before_training(name: str, dataset: str) -> None:
 
 
 @each_recipe
-@pytest.mark.parametrize("dataset", ["c4", "hub:o/texts", "python-stdlib", "packed:x"])
+@pytest.mark.parametrize("dataset", ["c4", "hub:o/texts", "python-code", "packed:x"])
 def test_text_that_is_not_prepared_is_refused_with_what_is(name: str, dataset: str) -> None:
     recipe = CATALOGUE[name].with_overrides({"dataset": dataset})
 

@@ -320,7 +320,7 @@ def test_other_weights_are_read_as_before(weights):
             "resume last steps=+5 sequence_length=64 seed=5",
             "that run was trained with seed=1234 and not 5, sequence_length=",
         ),
-        ("resume last steps=+5 dataset=c4", "dataset=python-stdlib and not c4"),
+        ("resume last steps=+5 dataset=c4", "dataset=python-code and not c4"),
         (f"mixtral-8x7b preset=smoke weights={RUN}", "are of another model"),
         (f"tiny-llama weights={RUN[:-1]}9", "no run is called"),
     ],

@@ -43,10 +43,10 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def packed_once(tmp_path_factory: pytest.TempPathFactory) -> PackedOnce:
-    """2 MB of the standard library packed by one worker, uninterrupted."""
+    """2 MB of Python packed by one worker, uninterrupted."""
     root = tmp_path_factory.mktemp("packed-once")
     (root / "text").mkdir()
-    for number, file in enumerate(find_corpus("python-stdlib").files[:90]):
+    for number, file in enumerate(find_corpus("python-code").files[:90]):
         shutil.copyfile(file, root / "text" / f"{number:03}.py")
     once = PackedOnce(
         directory=root / "out",

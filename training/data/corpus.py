@@ -2,7 +2,7 @@
 
 `corpus_lookup` finds the files and `corpus_reading` reads them. A data set is one of
 
-    python-stdlib                the sources of Python's own library: text that every machine has
+    python-code                  5 MB of the sources of transformers: text that every trainer has
     DIR                          a directory of files
     stream:DIR                   the same files, read while training instead of packed before
     hub:ORG/NAME[/CONFIG]        a data set of the Hugging Face hub, streamed; c4 is short for one
@@ -23,7 +23,7 @@ from typing import Final
 from stationmaster.domain.data_files import is_table
 from stationmaster.domain.errors import BadParameter
 
-PYTHON_STDLIB: Final = "python-stdlib"
+PYTHON_CODE: Final = "python-code"
 STREAM_PREFIX: Final = "stream:"
 HUB_PREFIX: Final = "hub:"
 SHORT_NAMES: Final = {"c4": "hub:allenai/c4/en"}

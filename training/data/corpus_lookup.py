@@ -7,9 +7,9 @@ Called by `sources`, `streaming`, `instructions` and `training.pack`; the table 
 from __future__ import annotations
 
 import hashlib
-import os
-import sysconfig
 from functools import partial
+from importlib.metadata import distribution
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ from stationmaster.domain.data_files import ARROW, refusal
 from stationmaster.domain.errors import BadParameter
 from training.data.corpus import (
     HUB_PREFIX,
-    PYTHON_STDLIB,
+    PYTHON_CODE,
     SHORT_NAMES,
     STREAM_PREFIX,
     Corpus,
@@ -26,9 +26,10 @@ from training.data.corpus import (
 from training.data.rows import strangeness_of
 
 # 5 MB of source is about 1.5 M tokens, 12,000 sequences of 128: 700 steps of tiny-llama before a
-# sample comes twice, and about 2 s to prepare on one core.
-_STDLIB_BYTES: Final = 5_000_000
-_STDLIB_SKIPPED: Final = {"test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages"}
+# sample comes twice, and about 2 s to prepare on one core. Of a package whose one wheel every
+# Python installs, in the version of constraints.txt, so that everybody sees the same losses.
+_CODE_PACKAGE: Final = "transformers"
+_CODE_BYTES: Final = 5_000_000
 
 # Each look is a round trip or two to a shared file system; what they miss is refused when read.
 _LOOKED_INTO: Final = 200
@@ -52,11 +53,11 @@ def find_corpus(dataset: str, *, revision: str = "") -> Corpus:
         from training.data.hub_files import find_on_hub  # the hub's client; local runs need none
 
         return find_on_hub(dataset, name.removeprefix(HUB_PREFIX), revision=revision)
-    if name == PYTHON_STDLIB:
+    if name == PYTHON_CODE:
         return Corpus(
             dataset=dataset,
             revision="",
-            files=tuple(str(path) for path in _stdlib_files()),
+            files=tuple(str(path) for path in _code_files()),
             held_out=(),
         )
     files, held_out = split_files([str(path) for path in _list_directory(dataset)])
@@ -68,7 +69,7 @@ def _list_directory(dataset: str) -> list[Path]:
     root = Path(dataset.removeprefix(STREAM_PREFIX))
     if not root.is_dir():
         raise BadParameter(
-            f'dataset="{dataset}" is not a directory on this machine; expected {PYTHON_STDLIB}, '
+            f'dataset="{dataset}" is not a directory on this machine; expected {PYTHON_CODE}, '
             f"{', '.join(SHORT_NAMES)}, hub:ORG/NAME[/CONFIG], or the path of a directory of text "
             "files, or of packed ones, that every node can read"
         )
@@ -88,19 +89,12 @@ def _list_directory(dataset: str) -> list[Path]:
     return files
 
 
-def _stdlib_files() -> list[Path]:
-    root = Path(sysconfig.get_path("stdlib"))
-    found: list[Path] = []
-    for parent, directories, names in os.walk(root):
-        directories[:] = [name for name in directories if name not in _STDLIB_SKIPPED]
-        found += [Path(parent, name) for name in names if name.endswith(".py")]
-    # Ordered by the hash of the name, so that a prefix of the list is a fair sample of the library.
-    found.sort(key=lambda path: hashlib.sha256(str(path.relative_to(root)).encode()).digest())
-    chosen: list[Path] = []
-    total = 0
-    for path in found:
-        if total >= _STDLIB_BYTES:
-            break
-        chosen.append(path)
-        total += path.stat().st_size
-    return chosen
+def _code_files() -> list[Path]:
+    root = Path(str(distribution(_CODE_PACKAGE).locate_file(_CODE_PACKAGE)))
+    # Ordered by the hash of the name, so that a prefix of the list is a fair sample of the package.
+    found = sorted(
+        root.rglob("*.py"),
+        key=lambda path: hashlib.sha256(path.relative_to(root).as_posix().encode()).digest(),
+    )
+    sizes = accumulate(path.stat().st_size for path in found)
+    return [path for path, total in zip(found, sizes, strict=False) if total < _CODE_BYTES]

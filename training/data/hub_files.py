@@ -38,7 +38,7 @@ _ADDRESS: Final = re.compile(
 )
 _HELD_OUT_SPLITS: Final = ("validation", "test")
 _DISCONNECTED: Final = (
-    "allow outbound HTTPS to the hub, or train on dataset=python-stdlib or a directory that every "
+    "allow outbound HTTPS to the hub, or train on dataset=python-code or a directory that every "
     "node can read"
 )
 

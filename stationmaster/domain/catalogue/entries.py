@@ -65,7 +65,7 @@ def _language_smoke(recipe: Recipe) -> Recipe:
         "eval_samples": 4,
     }
     if recipe.task == "pretraining":
-        small |= {"dataset": "python-stdlib", "tokenizer": "bpe"}
+        small |= {"dataset": "python-code", "tokenizer": "bpe"}
     else:
         model = _TINY_LLAMA_MODEL  # so that weights= takes what tiny-llama has trained
         small |= {"dataset": "python-docstrings", "tokenizer": "bpe", "weights": "sample"}
@@ -153,7 +153,7 @@ _TINY_TRAINING: Final = LanguageTraining(
     min_learning_rate=3e-4,
     warmup_steps=5,
     checkpoint_every=20,
-    dataset="python-stdlib",
+    dataset="python-code",
 )
 
 TINY_LLAMA: Final = _with_smoke(

@@ -94,7 +94,7 @@ class TrainingConfig(BaseModel):
     dataset: str = Field(
         min_length=1,
         max_length=500,
-        description="what to train on: python-stdlib, c4, hub:ORG/NAME[/CONFIG], "
+        description="what to train on: python-code, c4, hub:ORG/NAME[/CONFIG], "
         "packed:hub:..., s3://BUCKET/PREFIX, a directory that all nodes see, or stream:DIR; see "
         "docs/training.md",
     )

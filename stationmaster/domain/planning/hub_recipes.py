@@ -112,7 +112,7 @@ def _smoke(recipe: Recipe) -> Recipe:
         "checkpoint_every": 2,
         "eval_every": 2,
         "eval_samples": 4,
-        "dataset": "python-stdlib",
+        "dataset": "python-code",
     }
     return recipe.model_copy(
         update={"training": recipe.training.model_copy(update=small), **_CPU_MACHINES}

@@ -28,7 +28,7 @@ from stationmaster.domain.planning.frameworks.data import check_framework_data
 
 # What each kind of recipe can train on although its file system starts empty.
 BUILT_IN_DATASETS: Final[dict[Task, tuple[str, ...]]] = {
-    "pretraining": ("c4", "python-stdlib"),
+    "pretraining": ("c4", "python-code"),
     "finetuning": ("python-docstrings",),
     "image-classification": ("shapes",),
 }
