@@ -36,6 +36,8 @@ HEARTBEAT_EVERY_S: Final = 20.0
 TAIL_EVERY_S: Final = 2.0
 TAIL_LINES: Final = 60
 TAIL_LINE_CHARS: Final = 500
+# What a trainer reports is shown as a sentence; once it is cut nothing can read it.
+OWN_LINE_CHARS: Final = 4_000
 MAX_TAIL_BYTES: Final = 40_000
 # Above this many pods, tails are sent less often, so that they never crowd out events.
 PODS_AT_FULL_TAIL_RATE: Final = 8
@@ -142,7 +144,8 @@ class Batcher:
         """Remember a log line of a pod for its tail."""
         with self._condition:
             tail = self._tails.setdefault(pod, _Tail())
-            tail.lines.append(text[:TAIL_LINE_CHARS])
+            is_own = '"stationmaster"' in text
+            tail.lines.append(text[: OWN_LINE_CHARS if is_own else TAIL_LINE_CHARS])
             tail.at = max(tail.at, at)
             if not tail.changed:
                 tail.changed = True

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import Block, Content, context, divider, fields, header, section
+from bot.blocks.log_lines import readable
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
@@ -275,9 +276,12 @@ def run_logs(run: Run, tails: Sequence[LogTail], *, now: datetime) -> Content:
         pod = md.code(tail.pod.removeprefix(f"{run.run_id}-"), 80)
         blocks.append(divider())
         blocks.append(context(f"{pod} {md.DOT} {md.duration(now - tail.at)} ago"))
-        blocks.append(section(md.code_block(tail.lines[-_LOG_LINES_PER_POD:], budget)))
+        lines = [readable(line) for line in tail.lines[-_LOG_LINES_PER_POD:]]
+        blocks.append(section(md.code_block(lines, budget)))
     if len(tails) > len(shown):
         blocks.append(context(f"and {len(tails) - len(shown)} more pods"))
+    saved = "are saved" if run.results is not None else "will be saved"
+    blocks.append(context(f"the whole logs {saved} with the run's results, in `logs/`"))
     return Content(text=text, blocks=blocks)
 
 

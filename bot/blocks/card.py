@@ -28,7 +28,7 @@ from bot.blocks.elements import (
 )
 from bot.blocks.failures import cause_lines, failure_blocks
 from bot.blocks.results import result_blocks, result_buttons
-from bot.blocks.running import running_lines
+from bot.blocks.running import awaited, pods, running_lines
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.commands.durations import typed_duration
 from stationmaster.domain.reactions.ending import outcome_of
@@ -244,22 +244,10 @@ def _details(phase: RunPhase, view: RunView) -> list[str]:
             shown = words.staging(view.run)
         case ((RunPhase.SUBMITTING | RunPhase.RUNNING), _):
             queued = view.run.is_queued_as_job
-            shown = [words.queueing(view)] if queued else _pods(view.run)
+            shown = [words.queueing(view)] if queued else [*pods(view.run), awaited(view.run)]
         case _:
             shown = []
     return [f"{_INDENT}{line}" for line in shown if line]
-
-
-def _pods(run: Run) -> list[str]:
-    if run.phase.is_terminal or not run.pods:
-        return []
-    of_phase: dict[str, int] = {}
-    for pod in run.pods.values():
-        of_phase[pod.phase] = of_phase.get(pod.phase, 0) + 1
-    counts = ", ".join(
-        f"{number} {md.escape(phase.lower(), 20)}" for phase, number in sorted(of_phase.items())
-    )
-    return [f"pods: {counts}"]
 
 
 def _last_line(run: Run) -> str:

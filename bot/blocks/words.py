@@ -9,6 +9,7 @@ from typing import Final
 from bot.blocks import mrkdwn as md
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.resources import ResourceStatus
+from stationmaster.domain.progress_lines import EvaluatedLine, ProgressLine
 from stationmaster.domain.reactions.ending import outcome_of
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import (
@@ -199,7 +200,7 @@ def queueing(view: RunView) -> str:
     )
 
 
-def step(progress: ProgressReported) -> str:
+def step(progress: ProgressReported | ProgressLine) -> str:
     """How far training is: "step 3 of 10", or "step 3" where nobody has said of how many."""
     of = f" of {progress.total_steps:,}" if progress.total_steps > 0 else ""
     return f"step {progress.step:,}{of}"
@@ -222,7 +223,7 @@ def reported_loss(progress: ProgressReported, *, name: str = "loss") -> list[str
     return [loss(progress.loss_nats, name=name)] if progress.has_loss else []
 
 
-def evaluation(event: TrainingEvaluated) -> str:
+def evaluation(event: TrainingEvaluated | EvaluatedLine) -> str:
     """What the newest evaluation on held-out samples found."""
     if event.top1 is not None:
         top5 = f", top-5 {event.top5:.1%}" if event.top5 is not None else ""

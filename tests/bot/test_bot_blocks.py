@@ -467,6 +467,22 @@ def test_card_counts_the_pods_of_each_phase_until_the_run_ends():
     assert "pods:" not in seen(run_card(ended, now=NOW))
 
 
+@pytest.mark.parametrize(
+    ("phase", "reason", "known", "expected"),
+    [
+        ("Pending", "ErrImagePull", {}, "waits for its pods (ErrImagePull): nodes pull the image"),
+        ("Running", "", {}, "waits for the trainer: it loads libraries, tokenizer and data"),
+        ("Running", "", {"training_started_at": NOW}, "waits for its first step"),
+    ],
+)
+def test_card_names_what_a_run_waits_for_until_its_first_step(phase, reason, known, expected):
+    pods = {"a": Pod(name="a", phase="Running"), "b": Pod(name="b", phase=phase, reason=reason)}
+
+    assert expected in seen(run_card(running(pods=pods, **known), now=NOW))
+    begun = running(pods=pods, progress=progress(1))
+    assert "waits for" not in seen(run_card(begun, now=NOW))
+
+
 def test_card_shows_details_of_the_current_phase_only():
     provisioning = in_phase(
         ev.RunPhase.PROVISIONING,

@@ -276,6 +276,25 @@ def test_logs_show_the_newest_lines_as_inert_code(person, story, services, clock
     assert "`worker-0`" in seen(answer)
 
 
+def test_logs_show_sentences_for_lines_of_the_trainer(person, story, services, clock):
+    story.begin()
+    lines = [
+        "INFO training: data ready",
+        '[rank0]: {"stationmaster":1,"kind":"progress","step":40,"total_steps":60,'
+        '"loss_nats":6.31,"tokens_per_s":2051.8}',
+        '{"stationmaster":1,"kind":"failed","reason":"no space is left"}',
+    ]
+    services.runs.save_log_tails(story.run_id, [LogTail(pod="w", at=clock.now(), lines=lines)])
+
+    answer = seen(person.type("logs"))
+
+    assert (
+        "INFO training: data ready\\n[rank0]: step 40 of 60, loss 6.310, 2.05 K tokens/s\\n"
+        "failed: no space is left"
+    ) in answer
+    assert "the whole logs will be saved with the run's results, in `logs/`" in answer
+
+
 def test_stop_button_records_who_stopped_and_tells_them(person, story, services, slack):
     story.begin()
 

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from relay.batching import Batcher
 from relay.bus import BusSender
 from stationmaster.domain.bus import RelayBatch, is_signed
+from stationmaster.domain.progress_lines import FinishedLine, Sample, read_line
 from stationmaster.domain.run.events import ClusterWarning
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -204,6 +205,17 @@ def test_keep_line_tail_has_the_newest_lines_capped(batcher_on):
     tail = next(tail for batch in bus.batches for tail in batch.log_tails)
     assert [line.split()[0] for line in tail.lines] == [str(n) for n in range(40, 100)]
     assert max(len(line) for line in tail.lines) == 500
+
+
+def test_keep_line_of_the_trainer_stays_readable(batcher_on):
+    bus = RecordingBus()
+    batcher = batcher_on(bus)
+    line = FinishedLine(step=60, samples=(Sample(prompt="a" * 300, text="b" * 400),)).text()
+
+    batcher.keep_line("worker-0", line, NOW)
+
+    bus.wait_for(lambda: any(batch.log_tails for batch in bus.batches))
+    assert read_line(bus.batches[0].log_tails[0].lines[0]) is not None
 
 
 def test_keep_line_unprintable_tail_fits_an_entry(batcher_on):
