@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import shlex
+import shutil
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -48,6 +49,7 @@ from local.stream_events import StreamEvents, TappedRuntime
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run.events import RunEvent
+from stationmaster.rendering.etcd import IMAGE as ETCD_IMAGE
 from stationmaster.settings import HubAccess, Settings
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
@@ -63,6 +65,8 @@ _IMAGES: Final = (
     *(str(Settings.model_fields[name].default) for name in _IMAGE_SETTINGS),
     f"{_REGISTRY}/training:local",
 )
+# The one image of others whose program a machine may have.
+_ETCD_IMAGES: Final = (ETCD_IMAGE,) if shutil.which("etcd") else ()
 # Emulated seconds in one real second: an EKS cluster that takes 8 minutes is there in 0.7 s.
 DEFAULT_SPEED: Final = 720.0
 
@@ -121,7 +125,7 @@ class LocalMode:
             python_path=REPOSITORY,
             file_system_dir=self._file_system_dir,
             kubectl_namespace=NAMESPACE,
-            only_images=_IMAGES,
+            only_images=(*_IMAGES, *_ETCD_IMAGES),
             # Containers run in real time: their back-offs must not be over before they start.
             speed=min(options.speed, back_off.DEFAULT_SPEED),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import shutil
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
@@ -218,13 +219,19 @@ def _check_push(services: Services, start: StartRun) -> None:
 
 
 def _missing_image(services: Services, start: StartRun) -> str | None:
-    """Why the deployment cannot run the recipe's framework; None where it can."""
+    """Why the deployment cannot run the recipe's framework or etcd; None where it can."""
     framework, settings = start.resolved.framework, services.settings
     if not start.image and not settings.image_of(framework):
         is_this_machine = settings.emulated_speed is not None
         return why_no_image(start.resolved, is_this_machine=is_this_machine)
     if start.resolved.weights_to_convert and not start.program and not settings.nemo_image:
         return why_no_converter(start.resolved)
+    is_local = settings.emulated_speed is not None
+    if is_local and start.resolved.training.rendezvous == "etcd" and shutil.which("etcd") is None:
+        return (
+            "rendezvous=etcd needs etcd 3.4 or 3.5, and this machine has none (Debian, Ubuntu: "
+            "apt install etcd-server); use rendezvous=c10d"
+        )
     return None
 
 

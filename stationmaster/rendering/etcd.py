@@ -26,11 +26,12 @@ _PEER_PORT: Final = 2380
 _DATA: Final = "/var/lib/etcd"
 
 # An agent exits when etcd is not there yet, six seconds after its start, and each restart counts
-# against the job. So its container starts when etcd listens. Arguments: host, port, seconds.
+# against the job. So its container starts when etcd listens. Arguments: host:port, seconds.
 WAIT_SCRIPT: Final = """\
 import socket, sys, time
 
-host, port, wait_s = sys.argv[1:]
+address, wait_s = sys.argv[1:]
+host, port = address.rsplit(":", 1)
 deadline = time.monotonic() + float(wait_s)
 while True:
     try:
@@ -38,7 +39,7 @@ while True:
         break
     except OSError as error:
         if time.monotonic() > deadline:
-            sys.exit(f"etcd at {host}:{port} does not answer after {wait_s} s: {error}")
+            sys.exit(f"etcd at {address} does not answer after {wait_s} s: {error}")
         time.sleep(0.5)
 """
 _WAIT_S: Final = 900
@@ -58,7 +59,7 @@ def render_wait(spec: JobSpec) -> list[KubernetesObject]:
     """Init containers that a training pod needs to meet the others; none for c10d."""
     if spec.rendezvous != "etcd":
         return []
-    where = [etcd_name(spec.job), str(ETCD_PORT), str(_WAIT_S)]
+    where = [f"{etcd_name(spec.job)}:{ETCD_PORT}", str(_WAIT_S)]
     return [
         {
             "name": "await-etcd",

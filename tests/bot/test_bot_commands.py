@@ -55,6 +55,20 @@ def test_run_on_emulated_machines_remembers_their_speed(
     assert [run.emulated_speed for run in services.runs.list_recent()] == [speed]
 
 
+def test_rendezvous_on_etcd_is_refused_where_this_machine_has_none(
+    person, services, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("STATIONMASTER_EMULATED_SPEED", "720")
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    refused = seen(person.type("tiny-llama rendezvous=etcd"))
+
+    assert "apt install etcd-server); use rendezvous=c10d" in refused
+    assert services.runs.list_recent() == []
+    (tmp_path / "etcd").touch(mode=0o755)
+    assert "is on its way" in seen(person.type("tiny-llama rendezvous=etcd"))
+
+
 @pytest.mark.parametrize("text", ["tiny-llama nodes=2", "plan tiny-llama", "plan llama2-7b"])
 def test_command_is_planned_once_and_its_recipe_looked_up_and_checked_once(person, services, text):
     once = {function.__code__: function for function in (plan_recipe, get_recipe, check_data)}

@@ -152,13 +152,13 @@ def test_job_with_etcd_starts_its_agents_when_etcd_listens():
     job = render(rendezvous="etcd")
     (waiting,) = pod_spec(job)["initContainers"]
     elastic = job["spec"]["elasticPolicy"]
-    python, flag, script, host, port, _ = waiting["command"]
+    python, flag, script, address, _ = waiting["command"]
     with socket.create_server(("127.0.0.1", 0)) as server:
-        arguments = [sys.executable, flag, script, "127.0.0.1", str(server.getsockname()[1])]
+        arguments = [sys.executable, flag, script, f"127.0.0.1:{server.getsockname()[1]}"]
         listening = subprocess.run([*arguments, "0"], check=False)
     closed = subprocess.run([*arguments, "0"], capture_output=True, text=True, check=False)
 
-    assert (python, host, port) == ("python", elastic["rdzvHost"], str(elastic["rdzvPort"]))
+    assert (python, address) == ("python", f"{elastic['rdzvHost']}:{elastic['rdzvPort']}")
     assert waiting["image"] == container(job)["image"]
     assert (listening.returncode, closed.returncode) == (0, 1)
     assert "does not answer after 0 s" in closed.stderr

@@ -35,6 +35,7 @@ _FIELDS = {
     "spec.serviceAccountName",
 }
 # All addresses of a pod are one here: a program must not listen to the network around the machine.
+_OWN_ADDRESS = re.compile(r"(?<![\d.])(?:0\.0\.0\.0|127\.0\.0\.1):(\d+)(?!\d)")
 _EVERY_ADDRESS = re.compile(r"(?<![\d.])0\.0\.0\.0(?![\d.])")
 # An etcd lets in pages of any origin, and under any name that they make resolve to this machine.
 # Some origin must be let in, so it is one that no page has: browsers do not open port 1.
@@ -102,20 +103,34 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 
 
 class Translation:
-    """Replaces mount paths, and addresses of the pod's job, in texts."""
+    """Replaces mount paths, and addresses of the pod's job and of Services, in texts.
+
+    Args:
+        port: the local port for a host's port, a host being a Service or "" for the pod's job.
+        services: the names of Services that others serve.
+        served: the Service that the pod serves, if any: it listens where their clients look.
+    """
 
     def __init__(
-        self, mounts: Mapping[str, Path], replicas: Iterable[str], port: Callable[[int], int]
+        self,
+        mounts: Mapping[str, Path],
+        replicas: Iterable[str],
+        port: Callable[[str, int], int],
+        *,
+        services: Iterable[str] = (),
+        served: str = "",
     ) -> None:
         self._mounts = {path.rstrip("/"): str(local) for path, local in mounts.items()}
         self._mount_pattern = _alternatives(
             self._mounts, before=r"(?<![\w./\-])", after=r"(?=/|$|[^\w.\-])"
         )
         self._replicas = set(replicas)
+        self._services = set(services)
+        self._served = served
         self._port = port
         suffix = r"(?:\.[\w\-]+(?:\.svc(?:\.cluster\.local)?)?)?"
         self._address_pattern = _alternatives(
-            self._replicas, before=r"(?<![\w.\-])", after=suffix + r":(\d+)(?!\d)"
+            self._replicas | self._services, before=r"(?<![\w.\-])", after=suffix + r":(\d+)(?!\d)"
         )
 
     def text(self, text: str) -> str:
@@ -123,11 +138,19 @@ class Translation:
             text = self._mount_pattern.sub(lambda match: self._mounts[match[1]], text)
         if self._address_pattern is not None:
             text = self._address_pattern.sub(
-                lambda match: f"{LOCAL_ADDRESS}:{self._port(int(match[2]))}", text
+                lambda match: self._address(
+                    match[1] if match[1] in self._services else "", match[2]
+                ),
+                text,
             )
         return text
 
+    def _address(self, host: str, port: str) -> str:
+        return f"{LOCAL_ADDRESS}:{self._port(host, int(port))}"
+
     def argument(self, text: str) -> str:
+        if self._served:
+            text = _OWN_ADDRESS.sub(lambda match: self._address(self._served, match[1]), text)
         text = _EVERY_ADDRESS.sub(LOCAL_ADDRESS, text)
         return _MASTER_ADDR_FLAG.sub(lambda match: match[1] + self._host(match[2]), self.text(text))
 
@@ -135,7 +158,7 @@ class Translation:
         if name in _ADDRESS_NAMES:
             return self._host(value)
         if name in _PORT_NAMES and self._replicas and value.isdigit():
-            return str(self._port(int(value)))
+            return str(self._port("", int(value)))
         return self.text(value)
 
     def _host(self, host: str) -> str:

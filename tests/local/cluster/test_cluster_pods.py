@@ -592,7 +592,7 @@ def test_ports_asked_for_at_once_are_the_same_for_one_job_and_differ_between_job
 
 def test_translation_replaces_whole_paths_and_addresses_only() -> None:
     mounts = {"/fsx": Path("/local/fs"), "/fsx/data": Path("/local/data")}
-    translation = Translation(mounts, ["job-master-0"], lambda port: port + 1)
+    translation = Translation(mounts, ["job-master-0"], lambda _, port: port + 1)
 
     assert translation.text("/fsx/a:/fsx/data/b") == "/local/fs/a:/local/data/b"
     assert translation.text("--dir=/fsx") == "--dir=/local/fs"
@@ -606,6 +606,18 @@ def test_translation_replaces_whole_paths_and_addresses_only() -> None:
     assert translation.argument("--master_addr=job-master-0") == "--master_addr=127.0.0.1"
     assert translation.argument("--listen=http://0.0.0.0:2379") == "--listen=http://127.0.0.1:2379"
     assert translation.argument("10.0.0.0.0") == "10.0.0.0.0"
+
+
+def test_pod_of_a_service_listens_where_its_clients_look() -> None:
+    ports = {("etcd", 2379): 20001, ("etcd", 2380): 20002, ("", 2379): 20003}
+
+    def translation(served: str) -> Translation:
+        return Translation({}, [], lambda *of: ports[of], services=["etcd"], served=served)
+
+    assert translation("").argument("etcd:2379") == "127.0.0.1:20001"
+    assert translation("").argument("--listen=http://0.0.0.0:9") == "--listen=http://127.0.0.1:9"
+    assert translation("etcd").argument("http://0.0.0.0:2379") == "http://127.0.0.1:20001"
+    assert translation("etcd").argument("http://127.0.0.1:2380") == "http://127.0.0.1:20002"
 
 
 def test_expansion_leaves_unknown_and_escaped_names() -> None:
