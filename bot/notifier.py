@@ -35,7 +35,7 @@ from bot.pace import RESERVED, Pace
 from bot.poison import keep_records_of, keep_unread, key_of
 from bot.stream import StreamBatch
 from bot.subjects import RunSubject, Subject
-from bot.thread_posts import ThreadPosts
+from bot.thread_posts import ThreadPosts, is_receipt_due
 from stationmaster.aws.delivery_store import Delivery, Owner
 from stationmaster.domain.errors import (
     ChannelLost,
@@ -135,7 +135,7 @@ class Notifier:
         if ended_at is not None and self._services.now() - ended_at >= _RECENTLY:
             return False
         is_behind = news.delivery.thread_since is not None
-        if news.is_urgent or is_behind or _is_receipt_due(news.subject, news.delivery):
+        if news.is_urgent or is_behind or is_receipt_due(news.subject, news.delivery):
             return True
         return news.subject.is_live and self._remaining_s(news, REFRESH_AFTER_S) <= 0
 
@@ -209,7 +209,7 @@ class Notifier:
             self._stale[subject.owner] = subject
         if run is not None and run.phase.is_terminal and not delivery.chart_posted:
             delivery = self._post_chart(run, delivery)
-        if _is_receipt_due(subject, delivery):
+        if is_receipt_due(subject, delivery):
             self._thread.post_receipt(news, delivery)
 
     def _take_back_start(self, subject: Subject, *, refusal: str = "") -> Subject:
@@ -346,7 +346,3 @@ class Notifier:
         if len(run.loss_points) > 1:
             post_loss_chart(self._outbox, read_curve(self._services, run), run, delivery)
         return self._save(delivery.model_copy(update={"chart_posted": True}))
-
-
-def _is_receipt_due(subject: Subject, delivery: Delivery) -> bool:
-    return not subject.is_live and delivery.receipt_posted is not subject.teardown

@@ -17,7 +17,7 @@ from bot.blocks.thread import ThreadEvent
 from bot.news import News, earlier_events
 from bot.outbox import Mark, Outbox
 from bot.pace import RESERVED, Pace
-from bot.subjects import RunSubject
+from bot.subjects import RunSubject, Subject
 from stationmaster.aws.delivery_store import Delivery
 from stationmaster.domain.errors import NoRoom
 from stationmaster.domain.run.events import PhaseChanged
@@ -51,7 +51,9 @@ class ThreadPosts:
         noteworthy = [event for event in events if subject.is_noteworthy(event)]
         if not noteworthy and delivery.thread_since is None:
             return delivery
-        if any(subject.is_pressing(event) for event in noteworthy):
+        # The receipt is the last line of a thread.
+        is_last = is_receipt_due(subject, delivery)
+        if is_last or any(subject.is_pressing(event) for event in noteworthy):
             self._pace.take_post(delivery.channel_id)
         elif not self._may_post(delivery, interval_s=interval_s):
             return self.hold_back(news)
@@ -153,6 +155,11 @@ class ThreadPosts:
         except NoRoom:
             return False
         return True
+
+
+def is_receipt_due(subject: Subject, delivery: Delivery) -> bool:
+    """Whether its receipt, or the one of a later teardown, is still to be posted."""
+    return not subject.is_live and delivery.receipt_posted is not subject.teardown
 
 
 def _is_end(event: ThreadEvent) -> bool:

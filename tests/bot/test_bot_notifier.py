@@ -14,6 +14,7 @@ from bot.stream import StreamBatch, read_batch
 from stationmaster.aws.delivery_store import Delivery, of_run
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.errors import TransientError
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 
 NOISY = 12
@@ -350,11 +351,19 @@ def test_receipt_is_posted_once_and_seen_in_the_channel(notifier, stream, story,
     story.begin()
     story.reach_running()
     tell(notifier, stream)
-    end(story)
+    story.phases(ev.RunPhase.SUCCEEDED)
+    story.tear_down()
+    tell(notifier, stream)
+    made = {"kind": ResourceKind.FILE_SYSTEM, "name": "fs-1"}
+    story.happen(cl.ResourceDeleted, **made)
+    tell(notifier, stream)  # its line waits for others
+    story.happen(cl.TeardownCompleted, cost_usd=0.42)
     tell(notifier, stream)
 
     receipts = [call for call in slack.thread if "Nothing billable is left" in call.seen]
     assert len(receipts) == 1
+    assert slack.thread[-1] is receipts[0]
+    assert "`fs-1` deleted" in slack.thread[-2].seen
     assert receipts[0].arguments["reply_broadcast"]
     assert "$0.42" in receipts[0].seen
     assert "torn down: nothing billable is left" in slack.card.seen
