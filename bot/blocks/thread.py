@@ -192,12 +192,19 @@ def _is_made_by_the_teardown(event: ThreadEvent, run: Run) -> bool:
     match event:
         case ev.JobDisappeared():
             return True
-        case ev.PodChanged(exit_code=int(code)) if code in _ENDED_BY_SIGNAL:
+        case ev.ProcessFailed() if outcome_of(run) is RunPhase.STOPPED:
+            return event.at >= over_at
+        case ev.PodChanged(exit_code=int(code)) if _is_end_of_stopped(run, code):
             return event.at >= over_at - _WHOLE_SECOND
         case ev.ClusterWarning(reason="NodeNotReady") if run.ended_at is not None:
             return event.at >= run.ended_at - _WHOLE_SECOND
         case _:
             return False
+
+
+def _is_end_of_stopped(run: Run, code: int) -> bool:
+    """Whether a container that is told to stop may end so; torchrun then ends with code 1."""
+    return code in _ENDED_BY_SIGNAL or (code == 1 and outcome_of(run) is RunPhase.STOPPED)
 
 
 def _newest_only(events: list[ThreadEvent]) -> list[ThreadEvent]:
@@ -393,7 +400,7 @@ def _phase(event: ev.PhaseChanged, run: Run) -> str:
         return f"{words.EMOJI[event.phase]} *run {words.STATUS[event.phase]}*{reason}"
     if event.phase is RunPhase.RUNNING and (recovered := recovery_line(event, run)):
         return recovered
-    if event.phase is RunPhase.SAVING and outcome_of(run) is RunPhase.FAILED:
+    if event.phase is RunPhase.SAVING and said:
         return f"{md.FAILED} *training failed*{reason}; its results are being saved"
     mark = md.WARNING if event.phase is RunPhase.RECOVERING else "\u25b8"
     return f"{mark} *{words.STATUS[event.phase]}*{reason}"

@@ -264,6 +264,8 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return moved + _end_of_job(run)
         case ev.NodeLost():
             return _setback(run, seen) + _ask_capacity(run, policy)
+        case ev.JobRestarted(reason=why) if run.phase is RunPhase.RUNNING:
+            return (ChangePhase(RunPhase.RECOVERING, why),)
         case ev.PodChanged() | ev.ProcessFailed() | ev.WorkersRestarting():
             return _setback(run, seen)
         case ev.ProgressReported() | ev.TrainingResumed():
@@ -415,8 +417,14 @@ def _torn_down(run: Run, why: str) -> Reactions:
 
 
 def _setback(run: Run, event: Setback) -> Reactions:
-    """Training cannot continue as it was: it recovers, unless its program failed."""
-    if run.phase is not RunPhase.RUNNING or nature_of(run) is Nature.PROGRAM:
+    """Training cannot continue as it was: it recovers, unless its program failed.
+
+    What is not the product's trainer recovers once it is known that its cause passes.
+    """
+    ends = {Nature.PROGRAM}
+    if not run.request.uses_own_trainer:
+        ends |= {Nature.UNEXPLAINED}
+    if run.phase is not RunPhase.RUNNING or nature_of(run) in ends:
         return ()
     reason = why_set_back(run, event)
     return (ChangePhase(RunPhase.RECOVERING, reason),) if reason is not None else ()
