@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Final
 
 import pytest
 import torch
+from hub_lone import NoData, lone_ranks, smoke_recipe
 from transformers import AutoModelForCausalLM
 from transformers.modeling_utils import PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from stationmaster.domain.errors import BadParameter
 from training.models.initialisation import initialise, unfilled
+from training.models.language import LanguageTask
 from training.models.tiny_config import tiny_config
 
 CPU: Final = torch.device("cpu")
@@ -68,3 +72,11 @@ def test_a_parents_rule_fills_its_children() -> None:
     assert torch.equal(multipliers, torch.ones_like(multipliers))  # all of them are 1 by default
     router = qwen.get_parameter("model.layers.1.mlp.gate.weight")
     assert float(router.detach().std()) == pytest.approx(width, rel=0.1)
+
+
+def test_what_has_no_first_value_is_refused_by_name(tmp_path: Path) -> None:
+    task = LanguageTask(smoke_recipe("llama2-7b"), NoData(), ranks=lone_ranks(), cache_dir=tmp_path)
+    task.model = tiny_model("apertus")
+
+    with pytest.raises(BadParameter, match="ApertusForCausalLM have no first value"):
+        task.initialise(device=CPU)
