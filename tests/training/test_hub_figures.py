@@ -133,3 +133,24 @@ def test_attention_that_is_not_fused_keeps_what_a_trace_finds() -> None:
     for_each_pair = (peaks[1] - 2 * peaks[0]) / (long**2 - 2 * short**2) / heads
     # In bf16: three blocks keep 2 e + 4 bytes, and one block's backward needs e + 4 more.
     assert for_each_pair == pytest.approx(3 * (2 * 2 + 4) + 2 + 4, rel=0.05)
+
+
+def test_capped_logits_are_held_as_often_as_a_trace_finds() -> None:
+    length, vocabulary = 512, 16384
+    config = Gemma2Config(
+        num_hidden_layers=1, hidden_size=32, num_attention_heads=1, num_key_value_heads=1,
+        head_dim=16, intermediate_size=32, vocab_size=vocabulary, layer_types=["full_attention"],
+    )  # fmt: skip
+    with FakeTensorMode():
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        tracker = MemTracker()
+        tracker.track_external(model)
+        tokens = torch.zeros(1, length, dtype=torch.int64)
+        with tracker:
+            logits = model(tokens, use_cache=False).logits
+            logits.backward(torch.empty_like(logits))
+            (snapshot,) = tracker.get_tracker_snapshot("peak").values()
+    by_kind = {str(getattr(kind, "name", kind)): size for kind, size in snapshot.items()}
+
+    working = by_kind["ACT"] + by_kind["TEMP"]
+    assert working / (2 * length * vocabulary) == pytest.approx(5, abs=0.4)

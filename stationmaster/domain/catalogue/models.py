@@ -19,7 +19,9 @@ Number = Annotated[int, Field(strict=True, ge=0, le=10**6)]
 Factor = Annotated[float, Field(strict=True, gt=0, le=1e12)]
 
 
-PLANNED_ONLY: Final = frozenset({"attention_layers", "fused_attention", "lookup_size"})
+PLANNED_ONLY: Final = frozenset(
+    {"attention_layers", "fused_attention", "capped_logits", "lookup_size"}
+)
 """Fields of a language model that only the plan reads: they decide nothing of its weights."""
 
 
@@ -66,6 +68,8 @@ class LanguageModel(BaseModel):
     """Layers that attend, where others have convolutions or a recurrent state; None: all."""
     fused_attention: StrictBool = True
     """Whether attention keeps no number for each pair of tokens."""
+    capped_logits: StrictBool = False
+    """Whether the head's output goes through a tanh, which keeps it once more (Gemma 2 and 4)."""
     lookup_size: Number = 0
     """Of embeddings that each layer has besides, as large in entries as the vocabulary (Gemma 3n
     and 4): nothing is multiplied with them."""

@@ -326,7 +326,7 @@ def _logits(layout: Layout, model: LanguageModel) -> float:
     values //= layout.processes_per_sample
     working = min(2 * FP32_BYTES * values, _LOSS_WORKING_BYTES)
     # The head of a model of the hub may need its result for its own backward.
-    held = 2 if model.family == "hub" else 1
+    held = 5 if model.capped_logits else 2 if model.family == "hub" else 1
     return float(held * layout.compute_bytes * values + working)
 
 
