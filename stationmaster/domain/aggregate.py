@@ -98,7 +98,8 @@ def bounded(before: StateT, after: StateT) -> StateT:
         gone = {*islice(spare, len(entries) - bound.most)}
         if len(entries) - len(gone) > max(bound.most, len(getattr(before, name))):
             raise IllegalTransition(
-                f"{after.id} has {bound.most} {name.replace('_', ' ')} already, and takes no more"
+                f"the list of {name.replace('_', ' ')} of {after.id} is full with {bound.most} "
+                "entries; try again later, or use another cluster"
             )
         changes[name] = (
             {key: value for key, value in entries.items() if key not in gone}

@@ -261,6 +261,15 @@ def test_cluster_at_its_bounds_still_goes_and_its_shares_are_the_bill():
     assert size(cluster) < HALF
 
 
+def test_queue_that_is_full_refuses_one_more_and_loses_nobody():
+    cluster = large_cluster()
+    one_more = factories.make_cluster_event(cl.LeaseRequested, run_id="late", nodes=2)
+
+    with pytest.raises(IllegalTransition, match=r"the list of queue of .* full with 100 entries"):
+        CLUSTER.apply(cluster, one_more)
+    assert (len(cluster.queue), cluster.queue[0].run_id[:3]) == (100, "q0x")
+
+
 def test_price_of_many_resizes_is_what_each_of_them_cost():
     resources: dict[str, Resource] = {}
     for hour in range(40):
