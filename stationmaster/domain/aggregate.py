@@ -10,7 +10,7 @@ half of what the table takes. The other half is room for its end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -22,28 +22,23 @@ from stationmaster.domain.errors import IllegalTransition, StationmasterError
 from stationmaster.domain.event import Event
 
 
-def _oldest(entries: Iterable[Any]) -> Iterator[Any]:
-    return iter(entries if isinstance(entries, Mapping) else range(len([*entries])))
-
-
-def repeated(entries: Sequence[tuple[Any, datetime]]) -> Iterator[int]:
+def repeated(entries: dict[int, tuple[Any, datetime]]) -> Iterable[int]:
     """Places of phases that were entered before and were entered again later."""
-    names = [name for name, _ in entries]
-    first = {name: names.index(name) for name in names}
-    last = {name: place for place, name in enumerate(names)}
-    return (place for place, name in enumerate(names) if first[name] < place < last[name])
+    last = {name: place for place, (name, _) in entries.items()}
+    first = {name: place for place, (name, _) in reversed(entries.items())}
+    return (place for place, (name, _) in entries.items() if first[name] < place < last[name])
 
 
 @dataclass(frozen=True)
 class Bound:
     """How many entries a collection has at most; annotates the field.
 
-    `spare` has the keys or places of those that may go, in order; where none may, or it is None,
-    what would add another entry is refused.
+    `spare` has the keys (of a list, the places) of those that may go, in order; where none may, or
+    it is None, what would add another entry is refused.
     """
 
     most: int
-    spare: Callable[[Any], Iterable[Any]] | None = _oldest
+    spare: Callable[[Any], Iterable[Any]] | None = iter
 
 
 class State(BaseModel):
@@ -94,18 +89,16 @@ def bounded(before: StateT, after: StateT) -> StateT:
         entries = getattr(after, name)
         if bound is None or len(entries) <= bound.most:
             continue
-        spare = bound.spare(entries) if bound.spare is not None else ()
-        gone = {*islice(spare, len(entries) - bound.most)}
-        if len(entries) - len(gone) > max(bound.most, len(getattr(before, name))):
+        keyed = entries if isinstance(entries, Mapping) else dict(enumerate(entries))
+        spare = bound.spare(keyed) if bound.spare is not None else ()
+        gone = {*islice(spare, len(keyed) - bound.most)}
+        kept = {key: entry for key, entry in keyed.items() if key not in gone}
+        if len(kept) > max(bound.most, len(getattr(before, name))):
             raise IllegalTransition(
                 f"the list of {name.replace('_', ' ')} of {after.id} is full with {bound.most} "
                 "entries; try again later, or use another cluster"
             )
-        changes[name] = (
-            {key: value for key, value in entries.items() if key not in gone}
-            if isinstance(entries, Mapping)
-            else [each for place, each in enumerate(entries) if place not in gone]
-        )
+        changes[name] = kept if isinstance(entries, Mapping) else [*kept.values()]
         counted = changes.setdefault("folded", dict(after.folded))
         counted[name] = counted.get(name, 0) + len(gone)
     return after.model_copy(update=changes) if changes else after
