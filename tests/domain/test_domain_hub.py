@@ -159,7 +159,22 @@ def test_a_configuration_saved_by_transformers_5_is_read_too() -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from([*QWEN, *LLAMA3, "num_experts", "head_dim", "rope_parameters"]),
+        st.sampled_from(
+            [
+                *QWEN,
+                *LLAMA3,
+                "num_experts",
+                "head_dim",
+                "rope_parameters",
+                "layer_types",
+                "attn_layer_period",
+                "hidden_size_per_layer_input",
+                "block_multiple_of",
+                "block_auto_adjust_ff_dim",
+                "full_attn_idxs",
+                "is_moe",
+            ]
+        ),
         st.none()
         | st.booleans()
         | st.integers()

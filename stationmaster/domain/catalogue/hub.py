@@ -132,7 +132,7 @@ def _shape(config: Mapping[str, Any]) -> dict[str, Any]:
         if experts
         else 0,
         "attention_layers": _attention_layers(config, layers),
-        "fused_attention": config.get("model_type") not in UNFUSED,
+        "fused_attention": str(config.get("model_type")) not in UNFUSED,
         "capped_logits": bool(config.get("final_logit_softcapping")),
         "lookup_size": _first(config, ("hidden_size_per_layer_input",)) or 0,
     }
