@@ -28,7 +28,7 @@ from bot.blocks.elements import (
 )
 from bot.blocks.failures import cause_lines, failure_blocks
 from bot.blocks.results import result_blocks, result_buttons
-from bot.blocks.running import awaited, pods, running_lines
+from bot.blocks.running import running_lines, waiting_lines
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.commands.durations import typed_duration
 from stationmaster.domain.reactions.ending import outcome_of
@@ -244,7 +244,7 @@ def _details(phase: RunPhase, view: RunView) -> list[str]:
             shown = words.staging(view.run)
         case ((RunPhase.SUBMITTING | RunPhase.RUNNING), _):
             queued = view.run.is_queued_as_job
-            shown = [words.queueing(view)] if queued else [*pods(view.run), awaited(view.run)]
+            shown = [words.queueing(view)] if queued else waiting_lines(view.run)
         case _:
             shown = []
     return [f"{_INDENT}{line}" for line in shown if line]

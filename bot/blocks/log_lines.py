@@ -38,10 +38,8 @@ def _sentence(line: Line) -> str:
             return f"{words.step(line)}, {words.loss(line.loss_nats)}{speed}"
         case EvaluatedLine():
             return f"step {line.step:,}, held-out: {words.evaluation(line)}"
-        case CheckpointSavedLine():
-            return f"checkpoint at step {line.step:,} {line.path}"
-        case ResumedLine():
-            return f"training resumed from step {line.step:,} {line.path}"
+        case CheckpointSavedLine() | ResumedLine():
+            return f"{line.kind.replace('_', ' ')}: step {line.step:,} in {line.path}"
         case FinishedLine():
             return f"last step {line.step:,} taken"
         case FailedLine():

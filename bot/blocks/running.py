@@ -1,10 +1,11 @@
 """What a run that trains waits for, or what is wrong with it and what to do, for card and thread.
 
-What is wrong is found when they are drawn (`stationmaster.diagnosis.running`), from what the run
-keeps.
+It is found when they are drawn, from what the run keeps; see `stationmaster.diagnosis.running`.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 from bot.blocks import mrkdwn as md
 from stationmaster.diagnosis.running import RunningFinding, network_finding, running_findings
@@ -29,27 +30,22 @@ def _line(found: RunningFinding) -> str:
     return f"\u26a0\ufe0f *{md.escape(found.text, 400)}*. To do: {md.escape(found.remedy, 500)}"
 
 
-def pods(run: Run) -> list[str]:
+def waiting_lines(run: Run) -> list[str]:
+    """The pods of each phase, and what a run without a step waits for, as these report it."""
     if run.phase.is_terminal or not run.pods:
         return []
-    of_phase: dict[str, int] = {}
-    for pod in run.pods.values():
-        of_phase[pod.phase] = of_phase.get(pod.phase, 0) + 1
-    counts = ", ".join(
-        f"{number} {md.escape(phase.lower(), 20)}" for phase, number in sorted(of_phase.items())
-    )
-    return [f"pods: {counts}"]
+    of_phase = Counter(pod.phase for pod in run.pods.values())
+    counts = (f"{of_phase[phase]} {md.escape(phase.lower(), 20)}" for phase in sorted(of_phase))
+    return [f"pods: {', '.join(counts)}", *([_awaited(run)] if run.progress is None else [])]
 
 
-def awaited(run: Run) -> str:
-    """What a run waits for that has not taken a step; pods and trainer have reported it."""
-    phases = {pod.phase for pod in run.pods.values()}
-    if run.phase.is_terminal or run.progress is not None or not phases:
+def _awaited(run: Run) -> str:
+    pending = [pod for pod in run.pods.values() if pod.phase == "Pending"]
+    if pending:
+        whys = ", ".join(sorted({pod.reason for pod in pending} - {""}))
+        return f"waits for pods to start: {md.escape(whys, 120) or 'nodes pull the image'}"
+    if any(pod.phase != "Running" for pod in run.pods.values()):
         return ""
-    if "Pending" in phases:
-        whys = sorted({pod.reason for pod in run.pods.values() if pod.phase == "Pending"} - {""})
-        why = f" ({md.escape(', '.join(whys), 120)})" if whys else ""
-        return f"waits for its pods{why}: nodes pull the image"
     if run.training_started_at is not None:
         return "waits for its first step"
     if run.request.uses_own_trainer:

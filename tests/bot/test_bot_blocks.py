@@ -470,7 +470,7 @@ def test_card_counts_the_pods_of_each_phase_until_the_run_ends():
 @pytest.mark.parametrize(
     ("phase", "reason", "known", "expected"),
     [
-        ("Pending", "ErrImagePull", {}, "waits for its pods (ErrImagePull): nodes pull the image"),
+        ("Pending", "ErrImagePull", {}, "waits for pods to start: ErrImagePull"),
         ("Running", "", {}, "waits for the trainer: it loads libraries, tokenizer and data"),
         ("Running", "", {"training_started_at": NOW}, "waits for its first step"),
     ],

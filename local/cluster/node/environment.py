@@ -103,13 +103,7 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 
 
 class Translation:
-    """Replaces mount paths, and addresses of the pod's job and of Services, in texts.
-
-    Args:
-        port: the local port for a host's port, a host being a Service or "" for the pod's job.
-        services: the names of Services that others serve.
-        served: the Service that the pod serves, if any: it listens where their clients look.
-    """
+    """Replaces mount paths, and addresses of the pod's job ("" for `port`) and of Services."""
 
     def __init__(
         self,
@@ -137,16 +131,12 @@ class Translation:
         if self._mount_pattern is not None:
             text = self._mount_pattern.sub(lambda match: self._mounts[match[1]], text)
         if self._address_pattern is not None:
-            text = self._address_pattern.sub(
-                lambda match: self._address(
-                    match[1] if match[1] in self._services else "", match[2]
-                ),
-                text,
-            )
+            text = self._address_pattern.sub(lambda match: self._address(match[1], match[2]), text)
         return text
 
     def _address(self, host: str, port: str) -> str:
-        return f"{LOCAL_ADDRESS}:{self._port(host, int(port))}"
+        service = host if host in self._services else ""
+        return f"{LOCAL_ADDRESS}:{self._port(service, int(port))}"
 
     def argument(self, text: str) -> str:
         if self._served:

@@ -187,17 +187,15 @@ def _translation(context: NodeContext, pod: Object, mounts: Mapping[str, Path]) 
         }
     # Services with a selector have pods of their own, e.g. the etcd at which a job's agents meet.
     selectors = {
-        service["metadata"]["name"]: (service.get("spec") or {}).get("selector")
+        service["metadata"]["name"]: selector
         for service in context.objects.list(resources.SERVICES, metadata["namespace"])
-        if not training_job_of(service)
+        if (selector := service["spec"].get("selector")) and not training_job_of(service)
     }
     labels = (metadata.get("labels") or {}).items()
     return Translation(
         mounts,
         replicas,
         lambda service, port: context.ports.of(service or owner, port),
-        services=[name for name, selector in selectors.items() if selector],
-        served=next(
-            (name for name, each in selectors.items() if each and each.items() <= labels), ""
-        ),
+        services=selectors,
+        served=next((name for name, each in selectors.items() if each.items() <= labels), ""),
     )
