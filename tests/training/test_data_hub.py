@@ -127,7 +127,9 @@ def test_find_on_hub_unreachable_says_what_else_can_be_done(
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
 
-    with pytest.raises(PermanentError, match=r"did not answer for data set allenai/c4 .*stdlib or"):
+    with pytest.raises(
+        PermanentError, match=r"did not answer for data set allenai/c4 .*python-code or"
+    ):
         find_corpus("c4")
 
 
