@@ -154,12 +154,13 @@ def test_saver_that_is_killed_in_the_middle_is_started_again_and_loses_nothing(
     run_id = train(world, "saver is killed")
     # It asks for its first upload again and again, until it is killed.
     world.aws.inject("s3", "PutObject", "SlowDown", times=1000)
-    world.aws.forget_calls()
     world.let_end(run_id)
+    gateway, saver = world.services.kubernetes(run_id), {LABEL_RUN_ID: run_id, LABEL_ROLE: "saving"}
+    world.until(lambda: gateway.pods(labels=saver), "the saver starts")
+    world.aws.forget_calls()
     world.until(lambda: ("s3", "PutObject") in world.aws.calls, "the saver uploads")
 
-    gateway = world.services.kubernetes(run_id)
-    (pod,) = gateway.pods(labels={LABEL_RUN_ID: run_id, LABEL_ROLE: "saving"})
+    (pod,) = gateway.pods(labels=saver)
     gateway.delete("v1", "Pod", name=pod.name)
     world.aws.clear_injected()
 
