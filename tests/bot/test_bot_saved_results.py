@@ -123,7 +123,7 @@ def test_card_while_results_are_saved_says_how_training_ended():
 
     assert "*Training failed:* the loss is &lt;nan&gt;" in seen(run_card(failed, now=NOW))
     assert "Stop requested by <@U0X>" in seen(run_card(stopped, now=NOW))
-    assert "tiny-llama: saving results" in seen(run_card(stopped, now=NOW))
+    assert "tiny-llama: stopped, saving results" in seen(run_card(stopped, now=NOW))
     assert "Training failed" not in seen(run_card(stopped, now=NOW))
 
 
@@ -135,7 +135,7 @@ def test_thread_names_who_stopped_only_once():
     failed = thread_message([ev.PhaseChanged(**change, reason="the loss is nan")], view)
 
     assert "U0X" not in seen(stopped)
-    assert "*saving results*: the loss is nan" in seen(failed)
+    assert "*training failed*: the loss is nan" in seen(failed)
 
 
 @pytest.mark.parametrize(
