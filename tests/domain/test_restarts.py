@@ -66,6 +66,21 @@ PROGRAM = {
     "memory of the GPU": [process("torch.OutOfMemoryError: CUDA out of memory")],
     "wrong argument": [ended(2)],
     "crash of native code": [process("", "process 0 was killed by SIGSEGV")],
+    "full disk": [
+        event(
+            ev.PodChanged,
+            at=1,
+            pod="w-0",
+            phase="Failed",
+            reason="Evicted",
+            message='Usage of EmptyDir volume "scratch" exceeds the limit "20Gi"',
+            exit_code=137,
+        )
+    ],
+    "pod that is deleted after its end": [
+        ended(3),
+        event(ev.PodChanged, at=2, pod="w-0", phase="Deleted"),
+    ],
     "peers that follow": [
         process("", "process 1 exited with code 1", at=1, lost_peer=True),
         event(ev.ProcessFailed, at=1.5, pod="w-1", process="p", line="ValueError: 7 columns"),

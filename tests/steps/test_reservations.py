@@ -19,6 +19,7 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.preflight import examine
 from stationmaster.preflight.findings import Severity
 from stationmaster.preflight.subject import of_request
+from stationmaster.services import Services
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_node_group import ensure_node_group
@@ -207,10 +208,12 @@ def test_kept_cluster_of_a_reservation_grows_as_far_as_that_has_instances(accoun
         spec=spec.model_copy(update={"reservation": found.reservation}),
     )
     asked = {"channel_id": "C1", "user_id": "U1"}
+    listed = account.settings.model_copy(update={"reservations": ("*",)})
+    services = Services(listed, now=account.now)
 
     with pytest.raises(NotPossibleNow, match=r"has 3 of 3 p5.48xlarge free, and 4 are needed"):
-        resize_cluster(account.services, account.cluster_id, nodes=6, **asked)
+        resize_cluster(services, account.cluster_id, nodes=6, **asked)
 
     assert account.cluster.passes == 1
-    grown = resize_cluster(account.services, account.cluster_id, nodes=5, **asked)
+    grown = resize_cluster(services, account.cluster_id, nodes=5, **asked)
     assert (grown.spec.nodes, grown.passes) == (5, 2)

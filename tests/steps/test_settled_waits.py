@@ -44,14 +44,9 @@ def batch_of(world: World, *events: Any, heartbeat: bool = False) -> RelayBatch:
     )
 
 
-def failed(world: World) -> ev.JobConditionChanged:
-    return ev.JobConditionChanged(
-        event_id="failed",
-        run_id=RUN_ID,
-        at=world.now(),
-        condition="Failed",
-        reason="r",
-        message="it failed",
+def failed(world: World) -> ev.TrainingReportedFailure:
+    return ev.TrainingReportedFailure(
+        event_id="failed", run_id=RUN_ID, at=world.now(), reason="it failed"
     )
 
 
@@ -67,7 +62,7 @@ def test_batch_delivered_again_ends_the_wait_that_the_first_delivery_did_not(wor
     record_batch(world, batch)
 
     assert world.workflows.said == [("TrainingFailed", "it failed")] * 2
-    assert len(world.events("job.condition_changed")) == 1
+    assert len(world.events("training.failed")) == 1
 
 
 def test_job_that_failed_before_the_wait_ends_it_as_it_begins(world: Any):

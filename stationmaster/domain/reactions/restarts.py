@@ -104,11 +104,12 @@ def why_failed(run: Run) -> str:
 
 
 def _lost_since(run: Run) -> datetime | None:
-    """When a node, or a pod without its container's word, was first lost; None where none is."""
+    """When a node, or a pod whose container's end nobody saw, was lost; None where none is."""
     lost = [node.at for node in run.lost_nodes.values()]
+    seen = {failure.pod for failure in run.failures}
     lost += [
         pod.down_since
-        for pod in run.pods.values()
-        if pod.down_since is not None and pod.phase in ("Deleted", "Unknown")
+        for name, pod in run.pods.items()
+        if pod.down_since and pod.phase in ("Deleted", "Unknown") and name not in seen
     ]
     return min(lost, default=None)

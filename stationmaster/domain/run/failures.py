@@ -29,6 +29,8 @@ _PASSING_PROCESS: Final = re.compile(r" killed by SIGKILL| exited with code (?:7
 _CONTAINER_REASONS: Final = frozenset(
     {"", "Error", "Completed", "ContainerCannotRun", "StartError", "RunContainerError"}
 )
+# A pod that is evicted because of what it has written writes it again.
+_FULL_DISK: Final = re.compile(r"ephemeral[- ]|emptydir|no space left", re.IGNORECASE)
 # torchrun's own end, whatever its workers ended with.
 _UNSPECIFIC_CODE: Final = 1
 _UNSPECIFIC_REASONS: Final = ("", "Error")
@@ -78,7 +80,7 @@ class Failure(BaseModel):
     def passes(self) -> bool:
         """It was ended from outside, or by what another start may not meet again."""
         if self.reason not in _CONTAINER_REASONS:
-            return True
+            return _FULL_DISK.search(self.message) is None
         if says_passing(self.line) or says_passing(self.evidence):
             return True
         if self.process:

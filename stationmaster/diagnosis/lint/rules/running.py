@@ -124,7 +124,9 @@ def _restarts(manifest: Manifest) -> Iterator[Found]:
                 f"{policy}",
                 fix=f"remove it here, and set restartPolicy of {role}",
             )
-        if policy == "Never" and manifest.spec.get("elasticPolicy") is not None:
+        elastic = manifest.spec.get("elasticPolicy")
+        # Without restarts of workers either, somebody else makes the job anew.
+        if policy == "Never" and elastic is not None and mapping(elastic).get("maxRestarts") != 0:
             yield found(
                 "restarts",
                 path,
