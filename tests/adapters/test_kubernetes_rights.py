@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 import yaml
-from test_kubernetes_gateway_errors import AnsweringServer, gateway, server  # noqa: F401
+from test_kubernetes_gateway_errors import (
+    AnsweringServer,
+    gateway,  # noqa: F401
+    kubeconfig,  # noqa: F401
+    server,  # noqa: F401
+)
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.ids import ClusterId
