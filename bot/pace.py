@@ -14,6 +14,8 @@ from stationmaster.services import Services
 
 # What can wait leaves this many tokens of a budget to what cannot: ends, starts, receipts.
 RESERVED: Final = 3
+# Budgets count in fractions of a token, clocks in microseconds: a shorter wait may be none.
+_SHORTEST_S: Final = 0.001
 
 
 class Pace:
@@ -62,6 +64,6 @@ class Pace:
 
     def _take(self, take: Callable[[], float], *, may_wait: bool) -> bool:
         while delay_s := take():
-            if not (may_wait and self.wait(delay_s)):
+            if not (may_wait and self.wait(max(delay_s, _SHORTEST_S))):
                 return False
         return True

@@ -188,19 +188,25 @@ def _steps(run: Run) -> list[_Step]:
 def _checklist(view: RunView) -> list[str]:
     run, steps = view.run, _steps(view.run)
     entered = _first_entered(run)
-    # A run that failed or was stopped came to its end in the last phase of the list it entered.
+    # A run that failed or was stopped came to its end in the last phase of the list it entered,
+    # before what it left was saved.
     reached = max(
         (index for index, (phase, _, _) in enumerate(steps) if phase in entered), default=0
     )
+    is_bad = outcome_of(run) in (RunPhase.FAILED, RunPhase.STOPPED)
+    was_saved = steps[reached][0] is RunPhase.SAVING
+    broke = reached - 1 if is_bad and was_saved else reached
     lines = []
     for index, (phase, infinitive, gerund) in enumerate(steps):
         is_current = index == reached and run.phase is not RunPhase.SUCCEEDED
         span = _time_in(phase, steps[index + 1 :], entered, run)
         if index > reached:
             lines.append(f"{md.COMING}\u2002{infinitive}")
-        elif not is_current:
+        elif index == broke and is_bad:
+            lines.append(f"{md.FAILED}\u2002*{infinitive}*{span}")
+        elif not is_current or (run.phase.is_terminal and run.results is not None):
             lines.append(f"{md.DONE}\u2002{infinitive}{span}")
-        elif run.phase in (RunPhase.FAILED, RunPhase.STOPPED):
+        elif run.phase.is_terminal:
             lines.append(f"{md.FAILED}\u2002*{infinitive}*{span}")
         else:
             lines.append(f"{md.CURRENT}\u2002*{gerund}*{span}")

@@ -200,11 +200,11 @@ def _usage(run: Run, results: Results) -> str:
             f"stationmaster results {run.run_id} --to {_OUTPUT_FOLDER}{bucket}",
             f"ls {_OUTPUT_FOLDER}/{OUTPUT}",
         ]
-        return md.escape("\n".join(lines), 600)
+        return "\n".join(md.escape(line, 600) for line in lines)
     lines = [f"stationmaster results {run.run_id} --to {_FOLDER}{bucket}"]
     if run.phase is RunPhase.SUCCEEDED:
         lines.append(f'{_model_class(run)}.from_pretrained("{_FOLDER}/model")')
-    return md.escape("\n".join(lines), 600)
+    return "\n".join(md.escape(line, 600) for line in lines)
 
 
 def _model_class(run: Run) -> str:

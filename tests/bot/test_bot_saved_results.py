@@ -38,9 +38,19 @@ def test_card_ends_with_the_result_and_how_to_use_it():
     text = seen(run_card(saved(RunPhase.SUCCEEDED), now=NOW))
 
     assert f"`{URI}`  7 files, 12.6 GiB, loss 4.250" in text
-    assert "--to my-model --bucket a-bucket" in text
+    assert r"--to my-model --bucket a-bucket\nAutoModelForCausalLM" in text  # a line each
     assert r"AutoModelForCausalLM.from_pretrained(\"my-model/model\")" in text  # in JSON
     assert "Save the results" in text
+
+
+def test_list_of_a_failed_run_marks_the_phase_that_failed_and_what_was_saved():
+    text = seen(run_card(saved(RunPhase.FAILED, reason="KeyError"), now=NOW))
+    going = seen(run_card(unsaved(unsaved_reason="", reason="KeyError"), now=NOW))
+
+    assert "\u2717\u2002*Train*" in text
+    assert "\u2713\u2002Save the results" in text
+    assert "\u2717\u2002*Train*" in going
+    assert "*Saving the results*" in going
 
 
 @pytest.mark.parametrize(
