@@ -48,7 +48,7 @@ OPERATIONS: Final[dict[str, tuple[str, ...]]] = {
     "kubernetes": (
         *("DELETE deployments", "DELETE jobs", "DELETE leases", "DELETE persistentvolumeclaims"),
         *("DELETE persistentvolumes", "DELETE pytorchjobs"),
-        *("DELETE secrets", "DELETE services"),
+        *("DELETE rolebindings", "DELETE secrets", "DELETE serviceaccounts", "DELETE services"),
         *("GET clusterrolebindings", "GET clusterroles", "GET csidrivers"),
         *("GET customresourcedefinitions", "GET deployments", "GET events", "GET jobs"),
         *("GET nodes", "GET persistentvolumes", "GET pods", "GET pytorchjobs"),

@@ -244,11 +244,17 @@ class World(Watched):
 
     def _card(self, owner: str, headline: str) -> Message:
         self.aws.settle(timeout_s=DEADLINE_S)
-        (card,) = [
-            message
-            for message in self.mode.slack.messages()
-            if message.text.startswith(headline) and f"`{owner}`" in json.dumps(message.blocks)
-        ]
+
+        def found() -> list[Message]:
+            return [
+                message
+                for message in self.mode.slack.messages()
+                if message.text.startswith(headline) and f"`{owner}`" in json.dumps(message.blocks)
+            ]
+
+        # An edit that found no room comes with a later batch.
+        self.until(found, f"the card of {owner} says {headline}")
+        (card,) = found()
         return card
 
     def reap(self) -> list[str]:

@@ -105,13 +105,16 @@ PASSING = {
 }
 
 
-@pytest.mark.parametrize("events", PROGRAM.values(), ids=PROGRAM)
-def test_failure_of_the_program_ends_the_run_without_a_restart(events):
+@pytest.mark.parametrize(("name", "events"), PROGRAM.items(), ids=PROGRAM)
+def test_failure_of_the_program_ends_the_run_without_a_restart(name, events):
+    not_explained = name in ("wrong argument", "pod that is deleted after its end")
     run = after(*events)
 
     assert run.phase is not RunPhase.RECOVERING
     for now in (run, after(failed(), run=run)):
-        (end,) = heard(now)
+        # An exit code alone waits for the line of the log that explains it.
+        assert (heard(now, at=3) == []) is not_explained
+        (end,) = heard(now, at=15)
         assert (type(end), end.error) == (EndWait, TrainingFailed)
 
 

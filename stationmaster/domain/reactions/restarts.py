@@ -20,8 +20,8 @@ from stationmaster.domain.run.failures import first_cause
 
 MAX_RESTARTS: Final = 3
 """So many without a new checkpoint, and the next failure ends the run."""
-# How long the end of a job waits for a better explanation than "another worker is gone". One that
-# comes later still ends the run, while the pods of the old job end or the new ones begin.
+# How long an end waits for more than an exit code, or than "another worker is gone". What comes
+# later still ends the run, while the pods of the old job end or the new ones begin.
 SETTLING: Final = timedelta(seconds=10)
 # Kubernetes gives the end of a container in whole seconds.
 _SECOND: Final = timedelta(seconds=1)
@@ -72,20 +72,25 @@ def after_failures(run: Run, now: datetime | None) -> tuple[EndWait | RestartJob
     if run.phase not in (RunPhase.RUNNING, RunPhase.RECOVERING):
         return ()
     nature, why = nature_of(run), why_failed(run)
-    if nature is Nature.PROGRAM:
-        return (EndWait(TrainingFailed, why),)
+    cause = first_cause(run.failures)
+    if nature is Nature.PROGRAM and cause is not None:
+        is_clear = cause.has_words or _has_settled(cause.at, now)
+        return (EndWait(TrainingFailed, why),) if is_clear else ()
     if run.restarts_in_vain > MAX_RESTARTS:
         without = f"{MAX_RESTARTS} restarts brought no new checkpoint"
         return (EndWait(TrainingFailed, f"{why or run.reason}; {without}"),)
     if run.job_condition != "Failed":
         return ()
     if nature is not Nature.PASSING:
-        has_settled = now is not None and now >= (run.job_ended_at or now) + SETTLING
-        if not has_settled:
+        if not _has_settled(run.job_ended_at, now):
             return ()
         if nature is Nature.UNEXPLAINED:
             return (EndWait(TrainingFailed, why),)
     return (RestartJob(run.job_restarts + 1, why),)
+
+
+def _has_settled(since: datetime | None, now: datetime | None) -> bool:
+    return now is not None and now >= (since or now) + SETTLING
 
 
 def why_failed(run: Run) -> str:

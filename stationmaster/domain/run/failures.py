@@ -88,6 +88,11 @@ class Failure(BaseModel):
         return self.exit_code in _PASSING_CODES
 
     @property
+    def has_words(self) -> bool:
+        """A log, an agent or the cluster says more of it than an exit code."""
+        return bool(self.line or self.process) or self.reason not in _CONTAINER_REASONS
+
+    @property
     def sentence(self) -> str:
         """The pod, how it ended, and the line that matters."""
         ends = "failed" if self.exit_code is None else f"exited with code {self.exit_code}"

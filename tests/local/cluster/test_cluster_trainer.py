@@ -165,7 +165,7 @@ def test_job_fails_once_its_restarts_are_used_up(world: World) -> None:
 
 
 def test_pod_that_is_deleted_under_way_costs_a_restart_of_all(world: World) -> None:
-    world.submit("loses", "exec sleep 600")
+    world.submit("loses", "exec sleep 600", maxRestarts=1)
     before = world.running("loses")
 
     world.gateway.delete("v1", "Pod", name=before[1].metadata.name)
@@ -181,7 +181,7 @@ def test_pod_that_is_deleted_under_way_costs_a_restart_of_all(world: World) -> N
 
 def test_node_that_is_lost_costs_a_restart_of_all(world: World) -> None:
     """The pod goes with its node, and counts as failed as one that is deleted."""
-    world.submit("node-lost", "exec sleep 600")
+    world.submit("node-lost", "exec sleep 600", maxRestarts=1)
     before = world.running("node-lost")
 
     world.cluster.local.lose_node(before[1].spec.node_name)
