@@ -229,8 +229,8 @@ def test_container_that_exits_badly_fails_the_run_with_its_pod_code_and_line(
     name = f"{outcome.run.run_id}-worker-0"
     assert outcome.run.phase is RunPhase.FAILED
     # A relay that came after a restart has read its line, and may not have seen its code.
-    ends = rf"pod {name} (exited with code 3|failed): KeyError: 'model'; "
-    assert re.match(ends, outcome.run.reason), outcome.run.reason
+    ends = rf"pod {name} (exited with code 3|failed): KeyError: 'model'"
+    assert re.fullmatch(ends, outcome.run.reason), outcome.run.reason
     codes = {event.exit_code for event in outcome.events_of("pod.changed")}
     assert codes == {None, 3}
     assert_gone(outcome)
