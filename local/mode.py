@@ -217,9 +217,9 @@ class LocalMode:
         directory = self.options.state_dir.resolve() / "file-systems" / volume_handle
         return directory if directory.is_dir() else None
 
-    def _pod_identity(self, namespace: str, service_account: str) -> Mapping[str, str]:
+    def _pod_identity(self, namespace: str, service_account: str, pod: str) -> Mapping[str, str]:
         """The key that Pod Identity gives to a pod's role, and to no other pod."""
-        return {} if self.aws is None else self.aws.pod_key(namespace, service_account)
+        return {} if self.aws is None else self.aws.pod_key(namespace, service_account, pod)
 
     def _node_environment(self) -> dict[str, str]:
         """What a node gives to each pod here: the AWS endpoint and this Python's programs.

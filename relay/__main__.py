@@ -127,7 +127,7 @@ def _bucket(config: RelayConfig) -> ResultsBucket:
         region=config.region,
         connections=4,
         attempts=2,
-    )
+    ).relayed(f"{config.pod}/")
 
 
 def _events_client(config: RelayConfig) -> EventBridgeClient:

@@ -41,15 +41,15 @@ class RelayConfig(BaseModel):
     """The one it runs in, set where it is not the product's usual one."""
     lease: str = ""
     """Name of the Lease by which several relays agree on who sends; empty for one that is alone."""
-    pod: str = ""
-    """Its own name, for the lease and the log."""
+    pod: str
+    """Its own name, for the lease, the logs that it keeps and its own."""
 
     @classmethod
     def from_variables(cls, variables: Mapping[str, str]) -> RelayConfig:
-        """Read STATIONMASTER_RUN_ID, _JOB, _BUS_NAME, _RELAY_KEY, _ARTIFACTS_BUCKET and AWS_REGION.
+        """Read STATIONMASTER_RUN_ID, _JOB, _BUS_NAME, _RELAY_KEY, _ARTIFACTS_BUCKET, _POD and
+        AWS_REGION.
 
-        STATIONMASTER_JOB_KIND and STATIONMASTER_NAMESPACE may be set as well, and
-        STATIONMASTER_LEASE with STATIONMASTER_POD.
+        STATIONMASTER_JOB_KIND, _NAMESPACE and _LEASE may be set as well.
 
         Raises:
             PermanentError: naming the variable that is missing, empty or of no known value.
@@ -64,7 +64,7 @@ class RelayConfig(BaseModel):
             region=region(variables, setter=_SETTER),
             namespace=namespace(variables),
             lease=variables.get("STATIONMASTER_LEASE", ""),
-            pod=variables.get("STATIONMASTER_POD", ""),
+            pod=required(variables, "STATIONMASTER_POD", setter=_SETTER),
         )
 
 

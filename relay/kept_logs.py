@@ -17,7 +17,6 @@ from typing import Final, Protocol
 
 from relay.lines import LogLine
 from stationmaster.domain.errors import PermanentError, TransientError
-from stationmaster.domain.results import relayed_log_file
 
 # Of each pod; a hundred pods then take 1.6 GB of the node's disk at most.
 MAX_KEPT_BYTES: Final = 16 * 2**20
@@ -26,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Store(Protocol):
-    """The run's prefix in the bucket."""
+    """The relay's own prefix in the bucket."""
 
     def put(self, path: str, data: bytes, *, digest: bytes) -> str:
         """Write a whole object."""
@@ -76,7 +75,7 @@ class KeptLogs:
         with self._lock:
             data = b"".join(each.read_bytes() for each in self._files(pod) if each.exists())
         if data:
-            self._store.put(relayed_log_file(pod), data, digest=hashlib.sha256(data).digest())
+            self._store.put(f"{pod}.log", data, digest=hashlib.sha256(data).digest())
 
     def _files(self, pod: str) -> tuple[Path, Path]:
         """What is written to, after what was written before it."""

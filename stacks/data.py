@@ -18,6 +18,7 @@ from constructs import Construct
 
 from stacks.acknowledgements import accept
 from stationmaster.aws import table
+from stationmaster.domain.results import RELAYED_LOGS
 
 
 class DataStack(cdk.Stack):
@@ -114,6 +115,12 @@ class DataStack(cdk.Stack):
                 s3.LifecycleRule(
                     id="parts-of-unfinished-uploads",
                     abort_incomplete_multipart_upload_after=cdk.Duration.days(7),
+                ),
+                # What relays have read of logs; savers make the logs of results of it.
+                s3.LifecycleRule(
+                    id="relayed-logs",
+                    prefix=f"{RELAYED_LOGS}/",
+                    expiration=cdk.Duration.days(30),
                 ),
                 s3.LifecycleRule(
                     id="replaced-and-deleted-versions",

@@ -213,11 +213,12 @@ class LocalAws:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
-    def pod_key(self, namespace: str, service_account: str) -> dict[str, str]:
+    def pod_key(self, namespace: str, service_account: str, pod: str) -> dict[str, str]:
         """Return the variables with the key of a pod's role; none without a Pod Identity."""
         role_arn, tags = "", dict[str, str]()
         if self._eks is not None:
             role_arn, tags = self._eks.session_of(namespace, service_account)
+        tags = {**tags, "kubernetes-pod-name": pod}
         key = self.identities.assume(role_arn, service="pods.eks.amazonaws.com", tags=tags)
         if key is None:
             return {}

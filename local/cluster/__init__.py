@@ -63,8 +63,8 @@ class LocalCluster:
             there is one, is the caller's to empty. Nothing is written there before `start`.
         pod_environment: variables that the node injects in every container; read at each start
             of one, so they may be filled in later.
-        pod_identity: variables that a pod gets for its namespace and service account, by which it
-            is known outside of the cluster.
+        pod_identity: variables that a pod gets for its namespace, service account and name, by
+            which it is known outside of the cluster.
         python_path: the directory that containers start in.
         file_system_dir: volume handle of an FSx file system to the directory behind it.
         images: commands of images that name none themselves, by a part of the image's name.
@@ -82,7 +82,7 @@ class LocalCluster:
         *,
         state_dir: Path,
         pod_environment: Mapping[str, str],
-        pod_identity: PodIdentity = lambda _namespace, _account: {},
+        pod_identity: PodIdentity = lambda _namespace, _account, _pod: {},
         python_path: Path,
         file_system_dir: Callable[[str], Path | None],
         images: Mapping[str, Sequence[str]] | None = None,

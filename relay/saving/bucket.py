@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.results import results_prefix
+from stationmaster.domain.results import relayed_prefix, results_prefix
 
 # Trying again does not help: a right, the bucket or its key is missing.
 _REFUSALS: Final = frozenset(
@@ -55,12 +55,12 @@ class StoredPart:
 
 
 class ResultsBucket:
-    """One run's prefix in the bucket; paths are below it."""
+    """One prefix in the bucket, that of a run's result as a rule; paths are below it."""
 
-    def __init__(self, client: Any, *, bucket: str, run_id: RunId) -> None:
+    def __init__(self, client: Any, *, bucket: str, prefix: str) -> None:
         self._client = client
         self._bucket = bucket
-        self._prefix = results_prefix(run_id)
+        self._prefix = prefix
 
     @classmethod
     def connect(
@@ -76,7 +76,11 @@ class ResultsBucket:
             s3={"payload_signing_enabled": False},
         )
         client: Any = boto3.client("s3", region_name=region, config=config)
-        return cls(client, bucket=bucket, run_id=run_id)
+        return cls(client, bucket=bucket, prefix=results_prefix(run_id))
+
+    def relayed(self, relay: str) -> ResultsBucket:
+        """Where the pods of relays whose names begin so put logs; a pod's own ends with "/"."""
+        return ResultsBucket(self._client, bucket=self._bucket, prefix=relayed_prefix(relay))
 
     def objects(self) -> dict[str, int]:
         """Size of each object under the run's prefix, by path."""

@@ -20,11 +20,11 @@ from relay.saving.tree import Tree
 from relay.saving.uploads import FileDamaged, LocalFile, Uploader
 from stationmaster.domain.checkpoints import step_of
 from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.domain.names import relay_name
 from stationmaster.domain.results import (
     CHECKPOINT,
     LOGS,
     MANIFEST_FILE,
-    RELAYED_LOGS,
     ResultFile,
     ResultManifest,
     RunFacts,
@@ -104,7 +104,8 @@ def save_result(
     def upload_lines_and_logs() -> None:
         lines = [] if is_command else directory.lines(still_written=trains)
         with TemporaryDirectory() as scratch:
-            upload([*lines, *_log_files(logs, bucket, uploader.stored, Path(scratch))])
+            saved = _saved_logs(bucket, uploader.stored, relays=relay_name(facts.run_id))
+            upload([*lines, *_log_files(logs, saved, Path(scratch))])
 
     if not trains:
         upload_lines_and_logs()  # at once: the pods may go
@@ -191,21 +192,40 @@ def _with_earlier(
     return [*files, *(file for file in lost if file.path not in have)], source
 
 
+@dataclass(frozen=True, slots=True)
+class _SavedLog:
+    """A log of a pod that is in the bucket."""
+
+    bucket: ResultsBucket
+    path: str
+    num_bytes: int
+
+
+def _saved_logs(
+    bucket: ResultsBucket, stored: Mapping[str, int], *, relays: str
+) -> dict[str, list[_SavedLog]]:
+    """What was saved of pods' logs before, and what the run's relays have read, by path."""
+    found: dict[str, list[_SavedLog]] = {}
+    relayed = bucket.relayed(f"{relays}-")
+    for place, objects in ((bucket, stored), (relayed, relayed.objects())):
+        for each in sorted(objects):
+            folder, _, name = each.rpartition("/")
+            path = f"{LOGS}/{name}"
+            if (folder == LOGS or place is relayed) and is_plain_path(path):
+                found.setdefault(path, []).append(_SavedLog(place, each, objects[each]))
+    return found
+
+
 def _log_files(
-    logs: LogSource, bucket: ResultsBucket, stored: Mapping[str, int], scratch: Path
+    logs: LogSource, saved: Mapping[str, Sequence[_SavedLog]], scratch: Path
 ) -> list[LocalFile]:
-    """The logs of pods, with what was saved of them before or the relay has read, as files."""
+    """The logs of pods, joined with what is saved of them, as files."""
     files: dict[str, LocalFile] = {}
-    saved: dict[str, list[str]] = {}
-    for each in sorted(stored):
-        folder, _, name = each.partition("/")
-        if folder in (LOGS, RELAYED_LOGS) and is_plain_path(each):
-            saved.setdefault(f"{LOGS}/{name}", []).append(each)
 
     def with_saved(path: str, text: bytes) -> bytes:
-        for each in saved.get(path, []):
-            if stored[each] > len(text):
-                text = joined(bucket.read(each) or b"", text)
+        for each in saved.get(path, ()):
+            if each.num_bytes > len(text):
+                text = joined(each.bucket.read(each.path) or b"", text)
         return text
 
     def add(path: str, text: bytes) -> None:

@@ -26,8 +26,9 @@ from stationmaster.domain.names import (
     STAGER,
     cluster_name,
     metrics_log_group,
+    relay_name,
 )
-from stationmaster.domain.results import relayed_log_file, results_prefix
+from stationmaster.domain.results import relayed_prefix, results_prefix
 
 _RESULTS: Final = "results lie under the ids of runs, unknown at deployment"
 
@@ -76,7 +77,7 @@ class ClusterRoles(Construct):
             )
         )
         # The logs of pods that have ended, which may be gone when the saver comes.
-        logs = f"{artifacts_arn}/{results_prefix(RunId('*'))}{relayed_log_file('*')}"
+        logs = f"{artifacts_arn}/{relayed_prefix('${aws:PrincipalTag/kubernetes-pod-name}')}/*"
         self.relay.add_to_policy(iam.PolicyStatement(actions=["s3:PutObject"], resources=[logs]))
         self._use_key(self.relay, key, "kms:GenerateDataKey")
         accept_wildcard(self.relay, logs, _RESULTS)
@@ -126,11 +127,17 @@ class ClusterRoles(Construct):
                 resources=[results],
             )
         )
+        relay = relay_name(RunId("${aws:PrincipalTag/kubernetes-service-account}"))
+        relayed = relayed_prefix(f"{relay}-*")
+        role.add_to_policy(
+            iam.PolicyStatement(actions=["s3:GetObject"], resources=[f"{artifacts_arn}/{relayed}"])
+        )
+        accept_wildcard(role, f"{artifacts_arn}/{relayed}", _RESULTS)
         role.add_to_policy(
             iam.PolicyStatement(
                 actions=["s3:ListBucket", "s3:ListBucketMultipartUploads"],
                 resources=[artifacts_arn],
-                conditions={"StringLike": {"s3:prefix": f"{prefix}*"}},
+                conditions={"StringLike": {"s3:prefix": [f"{prefix}*", relayed]}},
             )
         )
         self._use_key(role, key, "kms:GenerateDataKey", "kms:Decrypt")

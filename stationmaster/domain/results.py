@@ -12,7 +12,7 @@ the cluster, and by `stationmaster results`, which downloads it. Pure: nothing h
     runs/RUN/output/...             in place of these: what a command of people's own has written;
                                     of another framework, its checkpoints, beside model/
     runs/RUN/logs/POD.log           what the pods printed
-    runs/RUN/relayed/POD.log        the same as the relay read it, no part of the result
+    relayed/RELAY/POD.log           the same as a relay's pod has read it, outside of the result
     runs/RUN/manifest.json          lists all of them; written last: without it nothing is complete
 
 A run that trains is backed up under the same names, without a model. What it leaves at its end
@@ -47,7 +47,7 @@ PROFILE_TRACE: Final = "trace.json.gz"
 PROFILE_MEMORY: Final = "memory.pickle"
 LOGS: Final = "logs"
 RELAYED_LOGS: Final = "relayed"
-"""Where the relay puts the logs of pods that have ended; the saver makes those of the result."""
+"""Where relays put the logs of pods that have ended; the saver makes those of the result."""
 METRICS_FILE: Final = "metrics.jsonl"
 SAMPLES_FILE: Final = "samples.jsonl"
 MANIFEST_FILE: Final = "manifest.json"
@@ -89,9 +89,12 @@ def log_file(pod: str) -> str:
     return f"{LOGS}/{pod}.log"
 
 
-def relayed_log_file(pod: str) -> str:
-    """Where the relay puts it."""
-    return f"{RELAYED_LOGS}/{pod}.log"
+def relayed_prefix(relay: str) -> str:
+    """What the keys of the logs begin with that a pod of a relay has put there.
+
+    Its AWS role reaches what lies under the very name of the pod.
+    """
+    return f"{RELAYED_LOGS}/{relay}"
 
 
 def part_bytes(num_bytes: int) -> int:

@@ -159,6 +159,10 @@ def _deployment(run_id: RunId, image: str, variables: Mapping[str, str]) -> Kube
                             "env": [
                                 *({"name": name, "value": variables[name]} for name in variables),
                                 {
+                                    "name": "STATIONMASTER_POD",
+                                    "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
+                                },
+                                {
                                     "name": RELAY_KEY_VARIABLE,
                                     "valueFrom": {
                                         "secretKeyRef": {"name": relay_name(run_id), "key": _KEY}
@@ -201,6 +205,4 @@ def _replicated(deployment: KubernetesObject, replicas: int) -> KubernetesObject
     term = {"labelSelector": dict(spec["selector"]), "topologyKey": LABEL_HOSTNAME}
     pod["affinity"]["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
     pod["tolerations"] = [TRAINING_TOLERATION, {"key": GPU_TAINT, "operator": "Exists"}]
-    own_name = {"fieldRef": {"fieldPath": "metadata.name"}}
-    pod["containers"][0]["env"].append({"name": "STATIONMASTER_POD", "valueFrom": own_name})
     return deployment

@@ -39,6 +39,7 @@ def waiting_environment(tmp_path: Path) -> dict[str, str]:
         "STATIONMASTER_RUN_ID": "tiny-llama-0123abcd",
         "STATIONMASTER_JOB": "tiny-llama-0123abcd",
         "STATIONMASTER_BUS_NAME": "bus",
+        "STATIONMASTER_POD": "run-1-relay-0",
         "STATIONMASTER_ARTIFACTS_BUCKET": "results",
         "STATIONMASTER_RELAY_KEY": "key",
         "AWS_REGION": "us-west-2",

@@ -46,7 +46,7 @@ def test_log_of_a_pod_is_in_the_bucket_once_it_has_ended(tmp_path: Path):
     kept.pod_ended("w-0")
 
     lines = [b"2026-11-20T18:00:00.000000000Z step 1", b"2026-11-20T18:00:01.000000000Z stopping ?"]
-    assert store == {"relayed/w-0.log": b"\n".join(lines) + b"\n"}
+    assert store == {"w-0.log": b"\n".join(lines) + b"\n"}
 
 
 def test_log_waits_for_a_bucket_that_is_away(tmp_path: Path):
@@ -58,7 +58,7 @@ def test_log_waits_for_a_bucket_that_is_away(tmp_path: Path):
 
     kept.send()
 
-    assert list(store) == ["relayed/w-0.log"]
+    assert list(store) == ["w-0.log"]
 
 
 def test_relay_that_stands_by_sends_no_log(tmp_path: Path):
@@ -78,6 +78,6 @@ def test_long_log_keeps_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     kept.pod_ended("w-0")
 
-    text = store["relayed/w-0.log"]
+    text = store["w-0.log"]
     assert 500 <= len(text) <= 1100
     assert text.endswith(b"line 99\n")

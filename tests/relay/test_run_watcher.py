@@ -150,6 +150,7 @@ class World:
             bus_name="bus",
             key="k",
             bucket="results",
+            pod="run-1-relay-0",
             region="us-west-2",
         )
         self.watcher = RunWatcher(

@@ -25,7 +25,13 @@ from relay.saving.tree import Tree
 from relay.saving.uploads import LocalFile, Uploader
 from stationmaster.aws.artifacts import Artifacts
 from stationmaster.domain.errors import PermanentError
-from stationmaster.domain.results import MANIFEST_FILE, MIB, manifest_sha256, read_manifest
+from stationmaster.domain.results import (
+    MANIFEST_FILE,
+    MIB,
+    manifest_sha256,
+    read_manifest,
+    results_prefix,
+)
 
 PATHS = [
     "checkpoint/huggingface/config.json",
@@ -340,7 +346,11 @@ def test_logs_of_pods_that_are_not_listed_any_more_stay_in_the_result(run: Saved
 def test_logs_of_pods_that_are_gone_come_from_the_relay_or_are_named(run: SavedRun) -> None:
     run.facts = run.facts.model_copy(update={"pods": ("w-0", "w-1")})
     words = b"2026-01-02T00:00:00Z last words\n"
-    run.bucket().put("relayed/w-0.log", words, digest=hashlib.sha256(words).digest())
+    own = run.bucket().relayed(f"{run.run_id}-relay-x-1/")
+    own.put("w-0.log", words, digest=hashlib.sha256(words).digest())
+    run.bucket().relayed("other-relay-x-1/").put(
+        "w-1.log", words, digest=hashlib.sha256(words).digest()
+    )
 
     saved = run.save(logs=NoLogs()).manifest
 
@@ -502,7 +512,7 @@ class Forgetful:
 
 
 def test_store_that_does_not_compute_the_checksum_is_not_trusted(run: SavedRun) -> None:
-    bucket = ResultsBucket(Forgetful(), bucket=BUCKET, run_id=run.run_id)
+    bucket = ResultsBucket(Forgetful(), bucket=BUCKET, prefix=results_prefix(run.run_id))
     uploader = Uploader(bucket, on_saved=lambda _: None)
 
     with pytest.raises(NotSaved, match=r"S3 computed the SHA-256 of nothing of model/config\.json"):

@@ -93,7 +93,7 @@ def test_relay_that_is_alone_has_its_variables_and_no_toleration_for_training_no
     deployment = relay_deployment(replicas=1)
 
     pod = deployment["spec"]["template"]["spec"]
-    *values, key = pod["containers"][0]["env"]
+    *values, _own_name, key = pod["containers"][0]["env"]
     assert {item["name"]: item["value"] for item in values} == VARIABLES
     secret = render_relay_key(RUN_ID, SecretStr("secret"))
     reference = {"name": secret["metadata"]["name"], "key": next(iter(secret["data"]))}
@@ -178,8 +178,8 @@ def test_relay_understands_the_variables_that_its_deployment_sets():
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
 
     own_name = {"fieldRef": {"fieldPath": "metadata.name"}}
-    assert container["env"][-1] == {"name": "STATIONMASTER_POD", "valueFrom": own_name}
-    variables = {item["name"]: item.get("value", "secret") for item in container["env"][:-1]}
+    assert {"name": "STATIONMASTER_POD", "valueFrom": own_name} in container["env"]
+    variables = {item["name"]: item.get("value", "secret") for item in container["env"]}
     config = RelayConfig.from_variables({**variables, "STATIONMASTER_POD": "pod-1"})
 
     assert (config.run_id, config.job) == (RUN_ID, "job-1")

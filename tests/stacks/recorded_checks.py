@@ -32,9 +32,10 @@ _ALIKE = (
     (re.compile(r"\b(stationmaster-)?[a-z0-9-]+-[0-9a-f]{8}\b"), r"\1run-0"),
     (re.compile(r"-[0-9a-f]{10,17}\b"), "-0"),
     (re.compile(r"secret:(slack|huggingface|relay)-\w+"), r"secret:\1"),
-    (re.compile(r"(:::[^/]+/runs/[^/]+/relayed/).+"), r"\1pod.log"),
-    (re.compile(r"(:::[^/]+/runs/[^/]+/)(?!relayed/).+"), r"\1file"),
-    (re.compile(r"(:::[^/]+/)(?!runs/).+"), r"\1file"),
+    (re.compile(r"(:::[^/]+/runs/[^/]+/).+"), r"\1file"),
+    (re.compile(r"(:::[^/]+/relayed/)[^/]+/.+"), r"\1run-0-relay-0-0/pod.log"),
+    (re.compile(r"-relay-[0-9a-z]+-[0-9a-z]+\b"), "-relay-0-0"),
+    (re.compile(r"(:::[^/]+/)(?!runs/|relayed/).+"), r"\1file"),
 )
 
 

@@ -276,7 +276,8 @@ def test_relay_may_report_and_keep_logs_and_nothing_else(resources: dict[str, Re
 
     statement, logs, key = policy
     assert (logs["Action"], key["Action"]) == ("s3:PutObject", "kms:GenerateDataKey")
-    assert "/runs/*/relayed/*.log" in text_of(logs["Resource"])
+    own = "/relayed/${aws:PrincipalTag/kubernetes-pod-name}/*"
+    assert own in text_of(logs["Resource"])
     assert statement["Action"] == "events:PutEvents"
     assert "Bus" in text_of(statement["Resource"])
     assert statement["Condition"]["StringEquals"] == {
@@ -294,7 +295,7 @@ def test_saver_may_add_results_and_delete_none(resources: dict[str, Resource]) -
         if name in [reference(attached) for attached in each["Properties"]["Roles"]]
     ]
 
-    objects, listing, key = policy
+    objects, relayed, listing, key = policy
     assert set(objects["Action"]) == {
         "s3:PutObject",
         "s3:GetObject",
@@ -304,7 +305,10 @@ def test_saver_may_add_results_and_delete_none(resources: dict[str, Resource]) -
     own = "runs/${aws:PrincipalTag/kubernetes-service-account}/*"
     assert text_of(objects["Resource"]).endswith(f"/{own}")
     assert set(listing["Action"]) == {"s3:ListBucket", "s3:ListBucketMultipartUploads"}
-    assert listing["Condition"] == {"StringLike": {"s3:prefix": own}}
+    relays = "relayed/${aws:PrincipalTag/kubernetes-service-account}-relay-*"
+    assert relayed["Action"] == "s3:GetObject"
+    assert text_of(relayed["Resource"]).endswith(f"/{relays}")
+    assert listing["Condition"] == {"StringLike": {"s3:prefix": [own, relays]}}
     assert set(key["Action"]) == {"kms:GenerateDataKey", "kms:Decrypt"}
     via = key["Condition"]["StringEquals"]["kms:ViaService"]
     assert text_of(via) == "s3.{Region}.amazonaws.com"

@@ -222,7 +222,7 @@ class InsideCluster(NativeService):
     def session_of(self, namespace: str, service_account: str) -> tuple[str, dict[str, str]]:
         """Return the ARN of the role of a service account's pods, "" for none, and its tags.
 
-        The tags of the one pod, its name and uid, are left out.
+        The tags of the one pod, its name and uid, are not among them.
         Source: EKS user guide, "Grant Pods access to AWS resources based on tags".
         """
         with self.emulation.locks["eks"]:

@@ -37,8 +37,8 @@ SLOW_FILE_SYSTEM, SLOW_FILE_SYSTEM_MBPS = "slow-file-system", "10"
 # ten times as much on a busy machine.
 SLOW_LINK_MBPS = "20"
 
-PodIdentity = Callable[[str, str], Mapping[str, str]]
-"""Variables for a namespace and a service account."""
+PodIdentity = Callable[[str, str, str], Mapping[str, str]]
+"""Variables for a namespace, a service account and a pod."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _node_variables(
     account = str(pod["spec"].get("serviceAccountName", "default"))
     variables = {
         **context.environment,
-        **context.identity(pod["metadata"]["namespace"], account),
+        **context.identity(pod["metadata"]["namespace"], account, pod["metadata"]["name"]),
     }
     variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
     if (path := _account_kubeconfig(context, pod)) is not None:
