@@ -3,7 +3,7 @@
 The notifier writes cards and threads with it, the bot a first card. Who posts has taken a token of
 the channel's budget before (`aws/delivery_store.py`). It waits out short 429 answers, reads a
 rotated token anew, and turns what goes wrong into the project's errors: what is worth another try,
-which channel is lost, and what is refused for good.
+which channel is lost, and what is refused permanently.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class ThreadPosts:
         subject, past = news.subject, self._past(news, delivery)
         known = {event.event_id for event in news.events}
         ends = [event for event in past if _is_end(event) and event.event_id not in known]
-        events = [*news.events, *ends]  # its batch may have been set aside
+        events = [*news.events, *ends]  # its batch may be a dead letter
         noteworthy = [event for event in events if subject.is_noteworthy(event)]
         if not noteworthy and delivery.thread_since is None:
             return delivery

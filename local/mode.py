@@ -65,7 +65,7 @@ _IMAGES: Final = (
     *(str(Settings.model_fields[name].default) for name in _IMAGE_SETTINGS),
     f"{_REGISTRY}/training:local",
 )
-# The one image of others whose program a machine may have.
+# The one upstream image whose program a machine may have.
 _ETCD_IMAGES: Final = (ETCD_IMAGE,) if shutil.which("etcd") else ()
 # Emulated seconds in one real second: an EKS cluster that takes 8 minutes is there in 0.7 s.
 DEFAULT_SPEED: Final = 720.0

@@ -100,7 +100,7 @@ class ObservabilityStack(cdk.Stack):
                 f"{name.title()}Crashed",
                 failed,
                 f"a {name} workflow crashed, was stopped, ran out of time or left something "
-                "behind; the reaper goes on with it within a quarter of an hour",
+                "behind; the reaper continues with it within a quarter of an hour",
             )
         for name in ("recorder", "reaper", "notifier"):
             if name in functions:

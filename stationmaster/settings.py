@@ -72,7 +72,7 @@ class Settings(BaseModel):
         default=(), description="EKS clusters of others that cluster=eks: may name; * for any"
     )
     hugging_face_token_in_eks_clusters: bool = Field(
-        default=False, description="whether pods in EKS clusters of others get the hub's token"
+        default=False, description="whether pods in existing EKS clusters get the hub's token"
     )
     file_systems: tuple[str, ...] = Field(
         default=(), description="ids that file_system= may name; * for any"
@@ -148,7 +148,7 @@ class Settings(BaseModel):
     )
     relay_image: str = RELAY_IMAGE
     image_copies: str = Field(
-        default="", description="repository with copies of others' images; theirs without it"
+        default="", description="repository with copies of upstream images; those without it"
     )
     relay_replicas: int = Field(
         default=2, ge=1, le=3, description="relays of a run, on different nodes; one of them sends"

@@ -203,7 +203,7 @@ def _is_made_by_the_teardown(event: ThreadEvent, run: Run) -> bool:
 
 
 def _is_end_of_stopped(run: Run, code: int) -> bool:
-    """Whether a container that is told to stop may end so; torchrun then ends with code 1."""
+    """Whether a container that is asked to stop may end so; torchrun then ends with code 1."""
     return code in _ENDED_BY_SIGNAL or (code == 1 and outcome_of(run) is RunPhase.STOPPED)
 
 

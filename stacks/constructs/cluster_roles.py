@@ -49,7 +49,7 @@ class ClusterRoles(Construct):
         eks_clusters: Sequence[str] = (),
         has_metrics: bool = False,
     ) -> None:
-        """`eks_clusters` are the names of those of others in which pods of runs take roles on."""
+        """`eks_clusters` names the existing clusters in which pods of runs take on roles."""
         super().__init__(scope, construct_id)
         self._guest_of = eks_clusters
         self.metrics = self._metrics() if has_metrics else None

@@ -507,7 +507,7 @@ def _existing_clusters_leave(stack: cdk.Stack, granted: Granted) -> list[Stateme
 
 
 def _results_access(stack: cdk.Stack, granted: Granted) -> list[Statement]:
-    """Letting pods of a run reach its result, in clusters of the product and of others."""
+    """Letting pods of a run reach its result, in the product's and in existing clusters."""
     names = (cluster_name("*"), *granted.eks_clusters)
     clusters = tuple(arn(stack, "eks", "cluster", name) for name in names)
     made = tuple(arn(stack, "eks", "podidentityassociation", f"{name}/*") for name in names)

@@ -1,6 +1,6 @@
 """EKS Pod Identity associations: AWS roles of pods.
 
-They go with their cluster; those in an EKS cluster of others are listed and deleted one by one, and
+They go with their cluster; those in an existing EKS cluster are listed and deleted one by one, and
 so are those of runs that have left a cluster.
 """
 
@@ -100,7 +100,7 @@ class PodIdentities:
         return [each.name for each in released]
 
     def left_in(self, cluster_id: ClusterId, eks_name: str) -> list[Left]:
-        """Those of a cluster, in an EKS cluster of others where named; none once that is gone."""
+        """Those of a cluster, in an existing EKS cluster where named; none once that is gone."""
         name, namespace = _place(cluster_id, eks_name)
         pages = self._client.get_paginator("list_pod_identity_associations")
         try:

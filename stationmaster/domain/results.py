@@ -284,7 +284,7 @@ def unlike_recorded(data: bytes, recorded: str, *, uri: str) -> str:
     found = manifest_sha256(data)
     if found == recorded:
         return ""
-    known = f"{recorded[:12]} was recorded" if recorded else "none was recorded"
+    known = f"{recorded[:12]} was recorded" if recorded else "no hash was recorded"
     return (
         f"{uri} is not the manifest that was verified: its SHA-256 begins {found[:12]}, and "
         f"{known}; nothing of this result is used"

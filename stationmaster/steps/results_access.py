@@ -18,7 +18,7 @@ def ensure_access(services: Services, run: Run, cluster_id: ClusterId, of: Itera
     """Let pods of the run reach these results; whether that is new, and valid in seconds only.
 
     What comes after the teardown has looked for the last time is taken back at once, as by
-    `leaving_existing`: associations in an EKS cluster of others do not go with it.
+    `leaving_existing`: associations in an existing EKS cluster do not go with it.
     """
     eks_name = services.cluster_states.load(cluster_id).spec.eks_name
     identities = services.pod_identities

@@ -11,7 +11,7 @@ from stationmaster.services import Services
 def render_token(services: Services, cluster_id: ClusterId) -> list[KubernetesObject]:
     """The Secret with the deployment's token; nothing where it has none, or may not be there.
 
-    Whoever administers an EKS cluster of others reads every Secret in it.
+    Whoever administers an existing EKS cluster reads every Secret in it.
     """
     cluster = services.cluster_states.load(cluster_id)
     if cluster.spec.eks_name and not services.settings.hugging_face_token_in_eks_clusters:

@@ -108,7 +108,7 @@ def shortest_waits(name: str) -> dict[str, int]:
 
 
 def events(every_s: int, deadline_s: float, *, retries: int = 0) -> int:
-    """Of a loop that goes on until its step's time is over, with so many retries of each call."""
+    """Of a loop that lasts until its step's time is over, with so many retries of each call."""
     turn, calls = first_turn(every_s), 1
     while turn["waited_s"] <= deadline_s:
         turn, calls = next_turn(turn), calls + 1
