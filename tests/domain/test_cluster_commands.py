@@ -13,6 +13,7 @@ from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster import aggregate
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.leases import Waiting
 from stationmaster.domain.cluster.spec import Reservation, Window, spec_for, spec_for_any
 from stationmaster.domain.commands.capacity import FoundReservation
 from stationmaster.domain.commands.durations import (
@@ -221,6 +222,14 @@ def test_plan_says_in_which_place_the_run_would_wait():
 
     assert "has 1 of 4 nodes free" in plan.warnings[0]
     assert "place 1" in plan.warnings[0]
+
+
+def test_run_for_which_the_queue_has_no_place_is_refused_when_typed():
+    waiting = [Waiting(run_id=f"r-{number}", nodes=1, since=AT) for number in range(100)]
+    full = kept().model_copy(update={"queue": waiting})
+
+    with pytest.raises(NotPossibleNow, match="100 runs wait for nodes of cluster team-a"):
+        parse("tiny-llama on=team-a", full)
 
 
 @pytest.mark.parametrize(

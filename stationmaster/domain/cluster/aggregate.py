@@ -30,6 +30,7 @@ from stationmaster.domain.cluster.changes import (
 )
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, Requester
 from stationmaster.domain.cluster.leases import (
+    MAX_WAITING,
     Lease,
     Waiting,
     held_nodes,
@@ -129,7 +130,7 @@ class Cluster(State):
     leases: Annotated[dict[RunId, Lease], Bound(160, released_runs)] = Field(default_factory=dict)
     past_leases: Annotated[list[Lease], Bound(20)] = Field(default_factory=list)
     """Released ones of runs that have leased it again."""
-    queue: Annotated[list[Waiting], Bound(100, None)] = Field(default_factory=list)
+    queue: Annotated[list[Waiting], Bound(MAX_WAITING, None)] = Field(default_factory=list)
     """The runs that wait for nodes, the first in line first."""
     keep_until: datetime | None = None
     """It stays until then without a run; None: it goes with its last lease."""

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.cluster.events import LeaseGranted, LeaseReleased, LeaseRequested
 from stationmaster.domain.ids import RunId
+
+MAX_WAITING: Final = 100
+"""Runs in the queue of a cluster; each takes 300 bytes of the cluster's item."""
 
 
 class Lease(BaseModel):

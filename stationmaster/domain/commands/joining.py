@@ -11,6 +11,7 @@ from typing import Final
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.leases import MAX_WAITING
 from stationmaster.domain.cluster.spec import with_file_system
 from stationmaster.domain.commands.durations import (
     EXPECTED,
@@ -96,6 +97,19 @@ def refuse_more_nodes(cluster: Cluster, nodes: int | None) -> None:
         raise BadCommand(
             f"nodes={nodes} is more than cluster {cluster.label} has: {has}; use "
             f"{'1' if has == 1 else f'1 to {has}'}"
+        )
+
+
+def refuse_full_queue(cluster: Cluster) -> None:
+    """Refuse a run where as many wait for nodes of the cluster as may wait.
+
+    Raises:
+        NotPossibleNow: naming how many.
+    """
+    if len(cluster.queue) >= MAX_WAITING:
+        raise NotPossibleNow(
+            f"{MAX_WAITING} runs wait for nodes of cluster {cluster.label}, and no more may; type "
+            "the command again later, or leave on= out"
         )
 
 

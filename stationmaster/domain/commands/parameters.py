@@ -50,6 +50,7 @@ from stationmaster.domain.commands.joining import (
     no_clusters,
     plan_with_notes,
     read_keep,
+    refuse_full_queue,
     refuse_more_nodes,
     refuse_other_machines,
     shared_cluster,
@@ -217,6 +218,7 @@ def read_values(
         whole = 0.0 if eks_name else plan.price_per_hour_usd
     else:
         refuse_other_machines(cluster, instance_type)
+        refuse_full_queue(cluster)
         refuse_more_nodes(cluster, typed.most if typed.least is None else typed.least)
         plan = _plan_on(
             cluster,
