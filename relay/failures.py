@@ -94,8 +94,10 @@ class FailureReader:
 
     def _worker_failed(self, line: LogLine, *, code: int, local_rank: int) -> list[RelayEvent]:
         self._failures += 1
-        # Workers that follow are stopped (-15), or give up after a lost peer.
-        lost_peer = code == -signal.SIGTERM or code in FOLLOWING_CODES
+        # Workers that follow are stopped (-15), or give up after a lost peer; gloo and NCCL's
+        # watchdog abort them.
+        is_aborted = code == -signal.SIGABRT and not self._lines.cause
+        lost_peer = code == -signal.SIGTERM or code in FOLLOWING_CODES or is_aborted
         how = _describe_exit(code, local_rank=local_rank)
         self._failure = f"{how}: it lost another worker" if lost_peer else how
         said = self._lines.cause or self._lines.peer or (self._lines.last if code > 0 else "")

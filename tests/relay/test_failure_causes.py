@@ -272,7 +272,7 @@ def test_each_attempt_is_reported_with_its_own_line():
     assert [event.line for event in reported] == ["ValueError: one", "ValueError: two"]
 
 
-@pytest.mark.parametrize("code", [75, -15, 143])
+@pytest.mark.parametrize("code", [75, -6, -15, 143])
 def test_worker_that_lost_another_one_is_a_consequence(code):
     (reported,) = read(FAILED.format(code=code), exit_code=1)
 

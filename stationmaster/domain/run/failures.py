@@ -19,8 +19,8 @@ from stationmaster.domain.run.events import PodChanged, ProcessFailed
 from stationmaster.domain.run.failure_lines import MAX_LINE, says_passing
 
 # Exit codes that say "another one is gone" or "I was asked to stop": training/elastic.py's
-# EXIT_PEER_LOST, and 128 + SIGTERM.
-FOLLOWING_CODES: Final = frozenset({75, 143})
+# EXIT_PEER_LOST, 128 + SIGABRT as gloo and NCCL's watchdog end a rank, and 128 + SIGTERM.
+FOLLOWING_CODES: Final = frozenset({75, 134, 143})
 # What ends a container from outside: SIGKILL, training/watchdog.py's EXIT_STALLED, and those above.
 _PASSING_CODES: Final = FOLLOWING_CODES | {76, 137}
 # As relay/failures.py words it.
