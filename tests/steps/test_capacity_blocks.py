@@ -180,7 +180,10 @@ def test_block_before_its_start_is_found_with_all_its_instances(at_once: Account
 @pytest.mark.parametrize(
     ("late", "said"),
     [
-        (timedelta(hours=HOURS), "ended at .* UTC; name another block, or use capacity=on-demand"),
+        (
+            timedelta(hours=HOURS, minutes=1),
+            "ended at .* UTC; name another block, or use capacity=on-demand",
+        ),
         (timedelta(hours=HOURS, minutes=-31), "AWS takes its instances back from .* on; name"),
     ],
 )
