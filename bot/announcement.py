@@ -55,6 +55,9 @@ class Announcer:
             return Announced(self._announce(subject))
         except (SlackBusy, WriteConflict) as exc:
             logger.warning("card is posted later", extra={"reason": str(exc), **subject.ids})
+            if isinstance(exc, NoRoom):
+                # Slack was not asked, so nobody has to look for the card, once a minute at most.
+                return Announced(_nothing, is_posted=False)
         claimed = Delivery(
             owner=subject.owner,
             channel_id=subject.channel_id,
