@@ -245,12 +245,16 @@ def _log_files(
 
 
 def _without_log(pods: Iterable[str], files: Iterable[ResultFile]) -> list[str]:
-    """Pods whose log is not in the result, each with the reason; a TrainJob's have longer names."""
-    logs = [file.path for file in files if file.path.startswith(f"{LOGS}/")]
+    """Pods whose log is not in the result, each with the reason.
+
+    A pod of a TrainJob has letters of its own behind its place in the job, which is its name here.
+    """
+    logs = {file.path for file in files if file.path.startswith(f"{LOGS}/")}
+    logs |= {log_file(path.removeprefix(f"{LOGS}/").rpartition("-")[0]) for path in logs}
     return [
         f"{log_file(pod)}: the pod was gone before its log was read"
         for pod in pods
-        if not any(path.startswith(f"{LOGS}/{pod}") for path in logs)
+        if log_file(pod) not in logs
     ]
 
 

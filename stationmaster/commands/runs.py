@@ -207,8 +207,8 @@ def _check_push(services: Services, start: StartRun) -> None:
         return
     if start.eks_name and not services.settings.hugging_face_token_in_eks_clusters:
         raise NotPossibleNow(
-            f"push_to={start.push_to} needs the deployment's token of the Hugging Face hub in EKS "
-            f"cluster {start.eks_name} of others; its owner allows that with "
+            f"push_to={start.push_to} needs the deployment's token of the Hugging Face hub in the "
+            f"existing EKS cluster {start.eks_name}; its owner allows that with "
             "hugging_face_token_in_eks_clusters in cdk.json"
         )
     refuse_push(

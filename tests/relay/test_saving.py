@@ -344,10 +344,12 @@ def test_logs_of_pods_that_are_not_listed_any_more_stay_in_the_result(run: Saved
 
 
 def test_logs_of_pods_that_are_gone_come_from_the_relay_or_are_named(run: SavedRun) -> None:
-    run.facts = run.facts.model_copy(update={"pods": ("w-0", "w-1")})
+    run.facts = run.facts.model_copy(update={"pods": ("w-0", "w-1", "node-0-0")})
     words = b"2026-01-02T00:00:00Z last words\n"
     own = run.bucket().relayed(f"{run.run_id}-relay-x-1/")
-    own.put("w-0.log", words, digest=hashlib.sha256(words).digest())
+    # A pod of a TrainJob has five letters behind its place in the job.
+    for name in ("w-0", "w-10", "node-0-0-abcde"):
+        own.put(f"{name}.log", words, digest=hashlib.sha256(words).digest())
     run.bucket().relayed("other-relay-x-1/").put(
         "w-1.log", words, digest=hashlib.sha256(words).digest()
     )
@@ -355,7 +357,8 @@ def test_logs_of_pods_that_are_gone_come_from_the_relay_or_are_named(run: SavedR
     saved = run.save(logs=NoLogs()).manifest
 
     assert run.stored()["logs/w-0.log"] == words
-    assert [file.path for file in saved.files if file.path.startswith("logs/")] == ["logs/w-0.log"]
+    logs = [file.path for file in saved.files if file.path.startswith("logs/")]
+    assert logs == ["logs/node-0-0-abcde.log", "logs/w-0.log", "logs/w-10.log"]
     assert saved.left_out == ("logs/w-1.log: the pod was gone before its log was read",)
 
 
