@@ -1,4 +1,4 @@
-"""A sweep's points, what each of them comes to, and the sample that a day's tests play.
+"""A sweep's points, what each of them comes to, and the sample that the tests play.
 
 Pure: nothing here plays. `kills` and `faults` make the points, `play` plays them.
 """
@@ -9,7 +9,6 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -17,9 +16,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SEED_VARIABLE: Final = "STATIONMASTER_SWEEP_SEED"
-# So many days in a row, each with its own number as seed, meet each group once.
-DAYS: Final = 20
-CORE_DAYS: Final = 2
+# What the tests play on every day and machine; the variable chooses another sample, or all.
+DEFAULT_SEED: Final = 17
+# So many seeds in a row meet each group once.
+GROUP_SEEDS: Final = 20
+CORE_SEEDS: Final = 2
 
 
 @dataclass
@@ -60,18 +61,18 @@ class Point:
     """What it is played on: `own`, `kept` or `existing`."""
     play: Callable[[Scene, str], Verdict] = field(repr=False, compare=False)
     is_core: bool = False
-    """So dangerous that it is played every other day."""
+    """So dangerous that every other seed plays it."""
 
 
-def seed_of_day() -> int | None:
-    """The seed of the environment, else the day's number; None where all is to be played.
+def sweep_seed() -> int | None:
+    """Read the seed from the environment, else the default; None where all is to be played.
 
     Raises:
         ValueError: the variable is neither `all` nor a whole number from 0 on.
     """
     text = os.environ.get(SEED_VARIABLE, "")
     if not text:
-        return datetime.now(UTC).date().toordinal()
+        return DEFAULT_SEED
     if text == "all":
         return None
     if not text.isdecimal():
@@ -82,8 +83,8 @@ def seed_of_day() -> int | None:
 def sample(points: Sequence[Point], seed: int | None) -> list[Point]:
     """Half of the core, and one point of every twentieth group, in the points' order.
 
-    Two days in a row bring the core. The seeds of twenty bring each group once; which of its points
-    is by chance. All without a seed.
+    Two seeds in a row bring the core, twenty bring each group once; which of its points is by
+    chance. All without a seed.
     """
     if seed is None:
         return list(points)
@@ -92,16 +93,17 @@ def sample(points: Sequence[Point], seed: int | None) -> list[Point]:
         if not point.is_core:
             groups.setdefault(point.group, []).append(point)
     chance = random.Random(seed)
-    chosen = [chance.choice(groups[group]) for group in of_day(sorted(groups), seed)]
-    chosen += of_day([point for point in points if point.is_core], seed, days=CORE_DAYS)
+    chosen = [chance.choice(groups[group]) for group in some_of(sorted(groups), seed)]
+    chosen += some_of([point for point in points if point.is_core], seed, one_in=CORE_SEEDS)
     return [point for point in points if point in chosen]
 
 
-def of_day(things: Sequence[T], seed: int | None, *, days: int = DAYS) -> list[T]:
-    """One of `days` things, another one each day; all without a seed."""
+def some_of(things: Sequence[T], seed: int | None, *, one_in: int = GROUP_SEEDS) -> list[T]:
+    """One in so many things, at least one; the next seed brings others. All without a seed."""
     if seed is None:
         return list(things)
-    return [each for number, each in enumerate(things) if number % days == seed % days]
+    turn = seed % max(1, min(one_in, len(things)))
+    return [each for number, each in enumerate(things) if number % one_in == turn]
 
 
 def alone(point: Point) -> str:

@@ -10,7 +10,17 @@ from bench.__main__ import main
 from bench.sweeps.faults import faults, unclear
 from bench.sweeps.kills import kills
 from bench.sweeps.play import SWEEPS, Played, Shard, figures_of, last_line, points_with
-from bench.sweeps.points import DAYS, SEED_VARIABLE, Point, Verdict, alone, sample, seed_of_day
+from bench.sweeps.points import (
+    DEFAULT_SEED,
+    GROUP_SEEDS,
+    SEED_VARIABLE,
+    Point,
+    Verdict,
+    alone,
+    sample,
+    some_of,
+    sweep_seed,
+)
 from bench.sweeps.states import CLUSTER_TASKS, TEARDOWN_TASKS
 from lambdas import registry
 from stationmaster.domain.run.events import RunPhase
@@ -22,18 +32,25 @@ def point(name: str, group: str = "g", *, is_core: bool = False) -> Point:
 
 
 @pytest.mark.parametrize("sweep", SWEEPS)
-def test_twenty_days_bring_each_group_and_two_the_core(sweep: str):
+def test_twenty_seeds_bring_each_group_and_two_the_core(sweep: str):
     points = SWEEPS[sweep]()
-    days = [sample(points, seed) for seed in range(700_000, 700_000 + DAYS)]
+    samples = [sample(points, seed) for seed in range(700_000, 700_000 + GROUP_SEEDS)]
 
-    assert {each.group for day in days for each in day} == {each.group for each in points}
+    assert {each.group for some in samples for each in some} == {each.group for each in points}
     core = {each.name for each in points if each.is_core}
     assert core
-    for two in pairwise(days):
-        assert core <= {each.name for day in two for each in day}
-    assert max(len(day) for day in days) < len(points) / 8
+    for two in pairwise(samples):
+        assert core <= {each.name for some in two for each in some}
+    assert max(map(len, samples)) < len(points) / 8
     assert sample(points, 3) == sample(points, 3)
     assert sample(points, None) == points
+
+
+def test_few_things_are_never_sampled_to_none():
+    samples = [some_of("ab", seed) for seed in range(GROUP_SEEDS)]
+
+    assert samples == [["a"], ["b"]] * (GROUP_SEEDS // 2)
+    assert some_of("", 3) == []
 
 
 def test_points_have_names_of_their_own():
@@ -78,20 +95,20 @@ def moment_function(state: str) -> str:
     return next(each.function for each in MOMENTS if each.state == state)
 
 
-@pytest.mark.parametrize(("text", "seed"), [("17", 17), ("all", None)])
+@pytest.mark.parametrize(("text", "seed"), [("23", 23), ("all", None), ("", DEFAULT_SEED)])
 def test_seed_is_set_by_the_environment(
     monkeypatch: pytest.MonkeyPatch, text: str, seed: int | None
 ):
     monkeypatch.setenv(SEED_VARIABLE, text)
 
-    assert seed_of_day() == seed
+    assert sweep_seed() == seed
 
 
 def test_seed_that_is_none_is_refused_with_what_it_may_be(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(SEED_VARIABLE, "-3")
 
     with pytest.raises(ValueError, match='is "-3": expected all, or a whole number from 0 on'):
-        seed_of_day()
+        sweep_seed()
 
 
 @pytest.mark.parametrize("sweep", SWEEPS)

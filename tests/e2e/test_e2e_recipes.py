@@ -1,13 +1,12 @@
 """Recipes of every kind through the whole product, in their small presets, on two nodes each.
 
-A day trains half of them, by the seed of the sweeps. They are typed at once into one channel: side
+They are typed at once into one channel: side
 by side they take little longer than one.
 """
 
 import pytest
 from e2e_world import World, world
 
-from bench.sweeps.points import of_day, seed_of_day
 from stationmaster.diagnosis.explaining import explain
 from stationmaster.diagnosis.reading import read_source
 from stationmaster.domain.cluster.aggregate import TeardownStatus
@@ -15,8 +14,7 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.events import RunPhase
 
 # One of each kind: experts, weights from a checkpoint and instructions, images, whole replicas.
-KINDS = ("mixtral-8x7b", "llama2-7b-finetune", "resnet50", "ddp-cpu")
-RECIPES = of_day(KINDS, seed_of_day(), days=2)
+RECIPES = ("mixtral-8x7b", "llama2-7b-finetune", "resnet50", "ddp-cpu")
 # The job of one has a master, as trainers need that know nothing of an elastic rendezvous.
 STATIC = "ddp-cpu"
 

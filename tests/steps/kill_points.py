@@ -29,7 +29,7 @@ from aws_steps import Account
 from botocore.exceptions import ClientError
 from kubernetes.client import ApiClient
 
-from bench.sweeps.points import of_day, seed_of_day
+from bench.sweeps.points import some_of, sweep_seed
 from local.aws import LocalAws
 from stationmaster.aws.table import PARTITION_KEY, SORT_KEY, table_definition
 from stationmaster.domain.cluster.resources import ResourceStatus
@@ -57,8 +57,8 @@ MADE_BY_AWS = frozenset(
         ResourceKind.VOLUME,
     }
 )
-# So many days in a row bring a death after each write.
-DAYS = 6
+# So many seeds in a row bring a death after each write.
+SEEDS = 6
 # So long a teardown waits between two calls: until what was asked for can appear no more.
 _BETWEEN_CALLS = timedelta(seconds=30)
 _READING = ("Describe", "Get", "List", "Query")
@@ -103,7 +103,7 @@ class Case:
 def points(case: Case, made: Sequence[str], *, of: str = "") -> list[tuple[int, str]]:
     """Number and name of the writes after which the case's steps die, of those that they `made`.
 
-    Of a day: six in a row bring each write, and with `all` as seed they are all there. `of` is
+    Six seeds in a row bring each write, and with `all` as seed they are all there. `of` is
     how the name of a write begins, for some of them only.
     """
     assert bool(made) is not case.writes_nothing, f"it wrote {made}"
@@ -112,7 +112,7 @@ def points(case: Case, made: Sequence[str], *, of: str = "") -> list[tuple[int, 
         for number, write in enumerate(made, start=1)
         if number >= case.first_kill and write.startswith(of)
     ]
-    return of_day(every, seed_of_day(), days=DAYS)
+    return some_of(every, sweep_seed(), one_in=SEEDS)
 
 
 @dataclass

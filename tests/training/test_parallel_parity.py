@@ -26,7 +26,7 @@ from parallel_runs import (
 )
 from torch import nn
 
-from bench.sweeps.points import of_day, seed_of_day
+from bench.sweeps.points import some_of, sweep_seed
 from training.config import Launch
 from training.models.architectures import build_model
 from training.models.initialisation import initialise
@@ -182,15 +182,15 @@ ON_FOUR_RANKS: Final = {
 COMBINED: Final = ("accumulated", "compiled", "exchanging", "selective")
 
 
-def of_today(runs: Iterable[str]) -> list[str]:
-    """All but two thirds of those that combine: each has its days, by the seed of the sweeps."""
+def sampled(runs: Iterable[str]) -> list[str]:
+    """All but two thirds of those that combine, which the seed of the sweeps chooses."""
     combined = [name for name in runs if any(word in name for word in COMBINED)]
-    chosen = of_day(combined, seed_of_day(), days=3)
+    chosen = some_of(combined, sweep_seed(), one_in=3)
     return [name for name in runs if name not in combined or name in chosen]
 
 
-TWO_TODAY = of_today(ON_TWO_RANKS)
-FOUR_TODAY = of_day(of_today(ON_FOUR_RANKS), seed_of_day(), days=2)
+TWO_SAMPLED = sampled(ON_TWO_RANKS)
+FOUR_SAMPLED = some_of(sampled(ON_FOUR_RANKS), sweep_seed(), one_in=2)
 
 
 def counted(parallelism: str, *, micro_batch_size: int, as_large_model: bool) -> Run:
@@ -223,13 +223,13 @@ COUNTED: Final = {
 
 @pytest.fixture(scope="module")
 def on_two_ranks(once: Once) -> dict[str, Result]:
-    runs = {name: ON_TWO_RANKS[name][0] for name in TWO_TODAY} | COUNTED
+    runs = {name: ON_TWO_RANKS[name][0] for name in TWO_SAMPLED} | COUNTED
     return results_in(once("two-ranks", partial(train_on_ranks, runs, world_size=2)))
 
 
 @pytest.fixture(scope="module")
 def on_four_ranks(once: Once) -> dict[str, Result]:
-    runs = {name: ON_FOUR_RANKS[name] for name in FOUR_TODAY}
+    runs = {name: ON_FOUR_RANKS[name] for name in FOUR_SAMPLED}
     return results_in(once("four-ranks", partial(train_on_ranks, runs, world_size=4)))
 
 
@@ -298,7 +298,7 @@ def test_lone_rank_gives_the_same_losses_however_a_step_is_computed(keys: dict[s
     assert_same(alone(Run(keys=keys)), alone(Run()))
 
 
-@pytest.mark.parametrize("name", TWO_TODAY)
+@pytest.mark.parametrize("name", TWO_SAMPLED)
 def test_two_ranks_give_a_lone_ranks_losses(on_two_ranks: dict[str, Result], name: str) -> None:
     _, reference = ON_TWO_RANKS[name]
 
@@ -327,7 +327,7 @@ def test_checkpointing_changes_no_bit(on_two_ranks: dict[str, Result]) -> None:
     assert again == on_two_ranks["fsdp"].losses[: len(again)]
 
 
-@pytest.mark.parametrize("name", FOUR_TODAY)
+@pytest.mark.parametrize("name", FOUR_SAMPLED)
 def test_four_ranks_give_a_lone_ranks_losses(on_four_ranks: dict[str, Result], name: str) -> None:
     recipe = ON_FOUR_RANKS[name].recipe
     assert_same(on_four_ranks[name], alone(MIXTRAL if recipe == MIXTRAL.recipe else Run()))

@@ -1,4 +1,4 @@
-"""A sample of both sweeps by the seed of the day; `python -m bench kills faults` plays all."""
+"""A sample of both sweeps by the seed; `python -m bench kills faults` plays all."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from bench.sweeps.faults import faults
 from bench.sweeps.kills import kills
 from bench.sweeps.moments import Moment, reach
-from bench.sweeps.points import Point, Verdict, alone, sample, seed_of_day
+from bench.sweeps.points import Point, Verdict, alone, sample, sweep_seed
 from bench.sweeps.rules import Hold
 from bench.sweeps.scene import GUESTS, WAIT_S, Place, Scene, open_scene, play_point
 from bench.sweeps.watched import AnId
 
-SEED = seed_of_day()
+SEED = sweep_seed()
 # Those of one scene after those of the other: each is made once. Faults come before kills, whose
 # kept cluster would leave Kubernetes other than a new one has it.
 POINTS = sorted(

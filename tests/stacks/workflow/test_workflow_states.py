@@ -13,7 +13,7 @@ from workflow_scenarios import BROKEN, STOPPED_AT, STOPPED_WHILE_WAITING_AT, fin
 
 from bench.sweeps.faults import OCCASIONAL, OPERATIONS
 from bench.sweeps.outcomes import Outcome
-from bench.sweeps.points import DAYS
+from bench.sweeps.points import GROUP_SEEDS
 from bench.sweeps.states import (
     CLUSTER_TASKS,
     ENDING_TASKS,
@@ -62,7 +62,7 @@ def test_undisturbed_run_trains_succeeds_and_leaves_nothing(world: World, outcom
     assert_gone(outcome)
 
 
-@plays("every call fails once", "every answer is lost once", days=2)
+@plays("every call fails once", "every answer is lost once", one_in=2)
 def test_run_whose_every_step_meets_a_passing_error_succeeds(outcome: Outcome) -> None:
     assert outcome.run.phase is RunPhase.SUCCEEDED
     assert_gone(outcome)
@@ -86,7 +86,7 @@ def test_run_whose_every_call_is_doubled_creates_everything_and_posts_everything
     assert_gone(outcome)
 
 
-@plays(*(f"train: {state} fails" for state in TRAIN_TASKS), days=DAYS)
+@plays(*(f"train: {state} fails" for state in TRAIN_TASKS), one_in=GROUP_SEEDS)
 def test_step_that_fails_for_good_fails_the_run_with_its_sentence_and_releases_it(
     outcome: Outcome,
 ) -> None:
@@ -95,7 +95,7 @@ def test_step_that_fails_for_good_fails_the_run_with_its_sentence_and_releases_i
     assert_gone(outcome)
 
 
-@plays(*(f"cluster: {state} fails" for state in CLUSTER_TASKS), days=DAYS)
+@plays(*(f"cluster: {state} fails" for state in CLUSTER_TASKS), one_in=GROUP_SEEDS)
 def test_cluster_that_fails_for_good_fails_its_run_with_its_sentence_and_is_released(
     outcome: Outcome,
 ) -> None:
@@ -104,7 +104,7 @@ def test_cluster_that_fails_for_good_fails_its_run_with_its_sentence_and_is_rele
     assert_gone(outcome)
 
 
-@plays(*(f"train: {state} fails" for state in ENDING_TASKS), days=3)
+@plays(*(f"train: {state} fails" for state in ENDING_TASKS), one_in=3)
 def test_run_that_succeeded_and_is_concluded_or_released_late_stays_succeeded(
     outcome: Outcome,
 ) -> None:
@@ -112,7 +112,7 @@ def test_run_that_succeeded_and_is_concluded_or_released_late_stays_succeeded(
     assert_gone(outcome)
 
 
-@plays("kept: succeeds", "kept: fails", phase=(RunPhase.SUCCEEDED, RunPhase.FAILED), days=2)
+@plays("kept: succeeds", "kept: fails", phase=(RunPhase.SUCCEEDED, RunPhase.FAILED), one_in=2)
 def test_run_is_taken_out_of_a_cluster_that_stays_before_its_nodes_are_free(
     outcome: Outcome, phase: RunPhase
 ) -> None:
@@ -129,7 +129,7 @@ def test_run_is_taken_out_of_a_cluster_that_stays_before_its_nodes_are_free(
 @plays(
     *(f"stopped at {function}" for function in (*STOPPED_AT, *STOPPED_WHILE_WAITING_AT)),
     "stopped while awaiting",
-    days=DAYS,
+    one_in=GROUP_SEEDS,
 )
 def test_run_stopped_while_a_step_is_called_or_it_trains_ends_stopped_and_is_released(
     outcome: Outcome,
@@ -142,7 +142,7 @@ def test_run_stopped_while_a_step_is_called_or_it_trains_ends_stopped_and_is_rel
     "killed while provisioning",
     "killed while a file system is asked for",
     "killed while awaiting",
-    days=3,
+    one_in=3,
 )
 def test_execution_that_is_stopped_from_outside_fails_its_run_and_releases_it(
     outcome: Outcome,
@@ -264,7 +264,8 @@ def test_teardown_started_while_it_trains_ends_the_run_before_the_receipt(outcom
 
 
 @plays(
-    *(f"teardown: {state} fails" for state in TEARDOWN_TASKS if state not in DECISIVE), days=DAYS
+    *(f"teardown: {state} fails" for state in TEARDOWN_TASKS if state not in DECISIVE),
+    one_in=GROUP_SEEDS,
 )
 def test_deletion_that_fails_for_good_does_not_keep_the_rest_from_being_deleted(
     outcome: Outcome,
@@ -341,7 +342,7 @@ def test_teardown_that_no_step_can_conclude_is_reported_by_the_recorder_and_fini
 UNSAVED = (*SAVING_TASKS, *LATE_SAVING_TASKS)
 
 
-@plays(*(f"train: {state} fails" for state in UNSAVED), state=UNSAVED, days=2)
+@plays(*(f"train: {state} fails" for state in UNSAVED), state=UNSAVED, one_in=2)
 def test_run_that_cannot_be_saved_keeps_all_but_its_training_nodes_until_it_is(
     world: World, outcome: Outcome, state: str
 ) -> None:
@@ -380,7 +381,7 @@ def test_run_whose_results_are_given_up_ends_without_them(world: World, outcome:
     assert_gone(finished)
 
 
-@plays("late saving fails at first", "killed while saving", days=2)
+@plays("late saving fails at first", "killed while saving", one_in=2)
 def test_saving_that_is_interrupted_is_finished_by_itself(outcome: Outcome) -> None:
     assert outcome.run.results is not None
     assert outcome.events_of("results.unsaved") == []
@@ -390,7 +391,7 @@ def test_saving_that_is_interrupted_is_finished_by_itself(outcome: Outcome) -> N
 @plays(
     "train: PushResults fails",
     "train: PushAfterFailure fails",
-    days=2,
+    one_in=2,
     phase=(RunPhase.SUCCEEDED, RunPhase.FAILED),
 )
 def test_push_step_that_fails_changes_nothing(outcome: Outcome, phase: RunPhase) -> None:
@@ -399,7 +400,7 @@ def test_push_step_that_fails_changes_nothing(outcome: Outcome, phase: RunPhase)
     assert_gone(outcome)
 
 
-@plays("pushes its model", "pushes late", "killed while pushing", days=3)
+@plays("pushes its model", "pushes late", "killed while pushing", one_in=3)
 def test_push_that_fails_is_said_and_fails_no_run(outcome: Outcome) -> None:
     assert outcome.run.phase is RunPhase.SUCCEEDED
     (event,) = outcome.events_of("results.not_pushed")

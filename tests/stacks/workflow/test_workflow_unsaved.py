@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bench.sweeps.points import of_day, seed_of_day
 from bench.sweeps.rules import ApiFault, Fault
 from bench.sweeps.world import World
 from stationmaster import commands
@@ -103,18 +102,13 @@ def by_reaper(world: World, run_id: str) -> None:
 THROTTLED = (ApiFault("s3", "GetObject", "SlowDown"),)
 
 
-# One a day, by the seed of the sweeps; each in its turn.
-BROKEN = of_day(
-    [
-        pytest.param(deny, (), "AccessDenied", by_button, id="denied"),
-        pytest.param(
-            delete_bucket, (), "does not exist; deploy the data stack", by_reaper, id="bucket gone"
-        ),
-        pytest.param(lambda world: None, THROTTLED, "SlowDown", by_button, id="throttled"),
-    ],
-    seed_of_day(),
-    days=3,
-)
+BROKEN = [
+    pytest.param(deny, (), "AccessDenied", by_button, id="denied"),
+    pytest.param(
+        delete_bucket, (), "does not exist; deploy the data stack", by_reaper, id="bucket gone"
+    ),
+    pytest.param(lambda world: None, THROTTLED, "SlowDown", by_button, id="throttled"),
+]
 
 
 @pytest.mark.parametrize(("breaks", "faults", "said", "again"), BROKEN)

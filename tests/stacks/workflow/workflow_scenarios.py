@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from bench.sweeps.outcomes import Outcome
-from bench.sweeps.points import of_day, seed_of_day
+from bench.sweeps.points import some_of, sweep_seed
 from bench.sweeps.rules import ApiFault, Fault
 from bench.sweeps.states import (
     CLUSTER_TASKS,
@@ -84,19 +84,19 @@ class Scenario:
 
 
 def plays(
-    *names: str, days: int = 1, **more: Sequence[object]
+    *names: str, one_in: int = 1, **more: Sequence[object]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The test is run once for each scenario, and gets how it ended by itself as `outcome`.
 
-    With `days` only for one in so many: those that the seed of the day is for. `more` are further
-    arguments, one value for each scenario.
+    With `one_in` only for one in so many, which the seed chooses. `more` are further arguments, one
+    value for each scenario.
     """
     values = list(zip(names, *more.values(), strict=True))
-    chosen = of_day(values, seed_of_day(), days=days)
+    chosen = some_of(values, sweep_seed(), one_in=one_in)
     ids = [re.sub(r"[^\w: -]", "", name) for name, *_ in chosen]
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
-        test.scenarios = names  # of all days
+        test.scenarios = names  # of all seeds
         mark = pytest.mark.parametrize(("outcome", *more), chosen, indirect=["outcome"], ids=ids)
         return mark(test)
 
