@@ -49,7 +49,7 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.invocations import about
 from stationmaster.services import Services
-from stationmaster.steps.recording import change_phases
+from stationmaster.steps.parts.records import change_phases
 
 logger = logging.getLogger(f"stationmaster.{__name__}")
 

@@ -34,7 +34,7 @@ from stationmaster.domain.run.events import (
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import size_text
 from stationmaster.services import Services
-from stationmaster.steps.leftovers import find_left
+from stationmaster.steps.parts.leftovers import find_left
 
 OK, NO, BAD_INPUT = 0, 1, 2
 # After a stop at the time limit, and for what is deleted at the end, a teardown gets this long.

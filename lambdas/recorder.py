@@ -7,7 +7,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from lambdas.step import services
 from stationmaster.domain.census import Measure
 from stationmaster.invocations import guarded, send_figures
-from stationmaster.steps.taking_in import sent_by_relay_at, take_in
+from stationmaster.steps.take_in import sent_by_relay_at, take_in
 
 
 def handler(event: Any, context: LambdaContext) -> dict[str, int]:

@@ -23,8 +23,8 @@ from stationmaster.aws.eks_security_groups import EKS_TAG
 from stationmaster.aws.table import PARTITION_KEY, SORT_KEY
 from stationmaster.domain.names import cluster_name
 from stationmaster.services import Services
-from stationmaster.steps.leftovers import left_in_account, release_left
-from stationmaster.steps.orphans import Orphans, Standing, find_orphans
+from stationmaster.steps.parts.leftovers import left_in_account, release_left
+from stationmaster.steps.parts.orphans import Orphans, Standing, find_orphans
 
 _PASSES: Final = 8
 _SOON: Final = timedelta(minutes=2)

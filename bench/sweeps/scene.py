@@ -22,7 +22,7 @@ from local.slack import TRAINING_CHANNEL_ID
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.job_kinds import JobKind
-from stationmaster.steps.leftovers import find_left
+from stationmaster.steps.parts.leftovers import find_left
 
 NODES: Final = 2
 _TTL_S: Final = 24 * 3600

@@ -24,7 +24,7 @@ from stationmaster.domain.cluster.events import (
 from stationmaster.domain.names import job_name
 from stationmaster.domain.run.aggregate import Run, Wait
 from stationmaster.services import Services
-from stationmaster.steps.leftovers import find_left
+from stationmaster.steps.parts.leftovers import find_left
 
 # Of a run or of a cluster: the cluster of a run's own has the run's id.
 AnId = Any

@@ -51,7 +51,7 @@ RULES: Final = (
         rank=Rank.STEP,
         diagnosis="somebody deleted the job, its nodes or its cluster while it trained",
         remedy="`/train resume {run}` goes on from what it has saved, on a cluster of its own",
-        source="stationmaster/steps/examining.py",
+        source="stationmaster/steps/parts/silence.py",
     ),
     Rule(
         id="relay-silent",
@@ -63,7 +63,7 @@ RULES: Final = (
         "the way from there to AWS",
         remedy="`/train resume {run}` goes on from what it has saved; `/train preflight {recipe}` "
         "checks the network",
-        source="stationmaster/steps/examining.py",
+        source="stationmaster/steps/parts/silence.py",
     ),
     Rule(
         id="check-failed",
@@ -97,6 +97,6 @@ RULES: Final = (
         diagnosis="a part of the cluster, or a pod of the job, was not ready in its time",
         remedy="type its command again for a new cluster; of a kept cluster, "
         "`/train validate {cluster}` says what is missing",
-        source="stationmaster/steps/recording.py, ensure_job_started.py",
+        source="stationmaster/steps/ensure_job_started.py, parts/records.py",
     ),
 )

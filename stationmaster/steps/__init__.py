@@ -1,7 +1,8 @@
 """What the workflows do: one module a step, each an idempotent verb that never sleeps.
 
 A step takes the services and a run id, looks at what is there, does the next thing that is missing,
-and says whether it is done. Waiting belongs to the state machine, which calls again.
+and says whether it is done. Waiting belongs to the state machine, which calls again. What they
+share is in `parts`.
 """
 
 from __future__ import annotations

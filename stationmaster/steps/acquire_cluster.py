@@ -22,9 +22,9 @@ from stationmaster.domain.run.attempts import Attempt, first_assignment
 from stationmaster.domain.run.events import AttemptStarted, run_event_id
 from stationmaster.services import Services
 from stationmaster.steps.keep_clock import look_at_clock
-from stationmaster.steps.recording import change_phases, mirror_phase
+from stationmaster.steps.parts.records import change_phases, mirror_phase
+from stationmaster.steps.parts.stops import raise_if_stopped
 from stationmaster.steps.release_lease import release_lease
-from stationmaster.steps.stopping import raise_if_stopped
 from stationmaster.waiting import settle_cluster_wait
 
 

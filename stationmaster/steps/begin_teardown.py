@@ -24,8 +24,8 @@ from stationmaster.domain.reactions.run import (
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.parts.records import change_cluster_phases, change_phases, run_left
 from stationmaster.steps.push import give_up_push
-from stationmaster.steps.recording import change_cluster_phases, change_phases, run_left
 from stationmaster.waiting import settle_wait
 
 logger = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions.cluster import GoBack, decide
 from stationmaster.domain.reactions.workflow import WorkflowEnds, WorkflowFailed
 from stationmaster.services import Services
-from stationmaster.steps.catching import parse_caught
 from stationmaster.steps.conclude_run import Conclusion
-from stationmaster.steps.recording import change_cluster_phases
+from stationmaster.steps.parts.caught_errors import parse_caught
+from stationmaster.steps.parts.records import change_cluster_phases
 
 
 def conclude_cluster(

@@ -10,10 +10,10 @@ from stationmaster.domain.reactions.ending import ExplainSilence
 from stationmaster.domain.reactions.run import POLICY, SilenceExplained, decide
 from stationmaster.domain.reactions.workflow import WorkflowEnds
 from stationmaster.services import Services
-from stationmaster.steps.catching import parse_caught
-from stationmaster.steps.examining import explain_silence
+from stationmaster.steps.parts.caught_errors import parse_caught
+from stationmaster.steps.parts.records import change_phases
+from stationmaster.steps.parts.silence import explain_silence
 from stationmaster.steps.push import give_up_push
-from stationmaster.steps.recording import change_phases
 
 
 class Conclusion(TypedDict):

@@ -23,8 +23,8 @@ from stationmaster.domain.reactions.cluster import (
     decide,
 )
 from stationmaster.services import Services
-from stationmaster.steps.catching import parse_caught
-from stationmaster.steps.leftovers import find_left
+from stationmaster.steps.parts.caught_errors import parse_caught
+from stationmaster.steps.parts.leftovers import find_left
 
 logger = logging.getLogger(__name__)
 

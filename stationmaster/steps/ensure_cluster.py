@@ -17,14 +17,14 @@ from stationmaster.domain.names import (
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.joining_existing import ensure_in_existing
-from stationmaster.steps.recording import (
+from stationmaster.steps.parts.entry_to_existing import ensure_in_existing
+from stationmaster.steps.parts.records import (
     check_time,
     creation,
     resource_created,
     resource_seen,
 )
-from stationmaster.steps.stopping import raise_if_unwanted
+from stationmaster.steps.parts.stops import raise_if_unwanted
 from stationmaster.storage import existing_of
 
 

@@ -13,15 +13,15 @@ from stationmaster.domain.names import cluster_name
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.recording import (
+from stationmaster.steps.parts.records import (
     check_time,
     creation,
     resource_created,
     resource_seen,
     resources_deleted,
 )
-from stationmaster.steps.stopping import raise_if_unwanted
-from stationmaster.steps.zones import (
+from stationmaster.steps.parts.stops import raise_if_unwanted
+from stationmaster.steps.parts.zones import (
     is_free,
     may_change_zone,
     subnet_of,

@@ -17,10 +17,10 @@ from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import JobView, PodView
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.admitting import why_queued
-from stationmaster.steps.failing import why_failed
-from stationmaster.steps.recording import check_time, cluster_of, enter_phase
-from stationmaster.steps.stopping import raise_if_stopped
+from stationmaster.steps.parts.admission import why_queued
+from stationmaster.steps.parts.failure_reasons import why_failed
+from stationmaster.steps.parts.records import check_time, cluster_of, enter_phase
+from stationmaster.steps.parts.stops import raise_if_stopped
 
 _UP: Final = frozenset({"Running", "Succeeded"})
 

@@ -21,25 +21,25 @@ from stationmaster.domain.planning.cost import node_group_price
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.degraded import lacks_wanted_nodes
-from stationmaster.steps.live import live_cluster
-from stationmaster.steps.recording import (
+from stationmaster.steps.parts.degraded_groups import lacks_wanted_nodes
+from stationmaster.steps.parts.live_clusters import live_cluster
+from stationmaster.steps.parts.node_replacements import replace_nodes
+from stationmaster.steps.parts.records import (
     check_time,
     creation,
     price_resource,
     resource_created,
     resource_seen,
 )
-from stationmaster.steps.replacing import replace_nodes
-from stationmaster.steps.settling import (
+from stationmaster.steps.parts.settled_size import (
     has_settled,
     is_asked_for_all,
     is_settling,
     settle_for_existing,
     settle_size,
 )
-from stationmaster.steps.stopping import raise_if_unwanted
-from stationmaster.steps.zones import (
+from stationmaster.steps.parts.stops import raise_if_unwanted
+from stationmaster.steps.parts.zones import (
     is_in_left_zone,
     leave_zone,
     may_change_zone,
@@ -58,10 +58,11 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
     """Create what is missing of the node group "system" or "training"; ready when it is active.
 
     A training node group of another size than the cluster is to have is resized. One for which
-    fewer nodes do as well is made with the fewest and then asked for all: see `settling`. Where AWS
-    has none in a zone, the next is tried: see `zones`. EKS says late that instances cannot be
+    fewer nodes do as well is made with the fewest and then asked for all: see `settled_size`. Where
+    AWS has none in a zone, the next is tried: see `zones`. EKS says late that instances cannot be
     launched: for lack of them or of quota, the activities of the Auto Scaling group decide. While
-    nodes that failed a check are replaced it is ready once others are there: see `replacing`.
+    nodes that failed a check are replaced it is ready once others are there: see
+    `node_replacements`.
 
     Raises:
         ResourceFailed: EKS could not create it, e.g. for lack of capacity; says what EKS says.

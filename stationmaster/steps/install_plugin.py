@@ -10,10 +10,10 @@ from stationmaster.plugins import Plugin, get_plugin
 from stationmaster.rendering.placing import from_copies
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.leaving_existing import taken_out_when_late
-from stationmaster.steps.live import live_cluster
-from stationmaster.steps.recording import check_time, of_pass
-from stationmaster.steps.stopping import raise_if_unwanted
+from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
+from stationmaster.steps.parts.live_clusters import live_cluster
+from stationmaster.steps.parts.records import check_time, of_pass
+from stationmaster.steps.parts.stops import raise_if_unwanted
 
 
 def install_plugin(services: Services, cluster_id: ClusterId, *, plugin: str) -> StepResult:

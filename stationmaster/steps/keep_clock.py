@@ -15,7 +15,7 @@ from stationmaster.domain.reactions.cluster import EndKeep, TimeReached, WarnKee
 from stationmaster.domain.reactions.window import StopUsers, WarnUsers
 from stationmaster.domain.reactions.workflow import StartWorkflow
 from stationmaster.services import Services
-from stationmaster.steps.leaving_block import stop_users, warn_users
+from stationmaster.steps.parts.block_end import stop_users, warn_users
 
 
 def keep_clock(services: Services, cluster_id: ClusterId) -> None:

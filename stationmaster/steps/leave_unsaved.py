@@ -14,8 +14,8 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.saving import results_unsaved
 from stationmaster.services import Services
-from stationmaster.steps.catching import parse_caught
-from stationmaster.steps.recording import change_phases, cluster_of
+from stationmaster.steps.parts.caught_errors import parse_caught
+from stationmaster.steps.parts.records import change_phases, cluster_of
 
 logger = logging.getLogger(__name__)
 

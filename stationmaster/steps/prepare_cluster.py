@@ -8,9 +8,9 @@ from stationmaster import checks, plugins
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.ids import ClusterId
 from stationmaster.services import Services
-from stationmaster.steps.preflighting import look_before_cluster
-from stationmaster.steps.recording import enter_cluster_phase, mirror_phase
-from stationmaster.steps.stopping import raise_if_unwanted
+from stationmaster.steps.parts.first_looks import look_before_cluster
+from stationmaster.steps.parts.records import enter_cluster_phase, mirror_phase
+from stationmaster.steps.parts.stops import raise_if_unwanted
 
 
 class ClusterPreparation(TypedDict):

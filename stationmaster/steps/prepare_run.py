@@ -10,8 +10,8 @@ from stationmaster.domain.planning.cost import NodeSource
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.unknown_program import LONGEST_COMMAND
 from stationmaster.services import Services
-from stationmaster.steps.preflighting import look_before_run
-from stationmaster.steps.stopping import raise_if_stopped
+from stationmaster.steps.parts.first_looks import look_before_run
+from stationmaster.steps.parts.stops import raise_if_stopped
 
 # How long the workflow waits for its job before it gives the run up: the last guard of all, behind
 # the relay, its heartbeat and people. Estimates may be off by two, and recoveries repeat steps.

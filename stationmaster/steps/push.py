@@ -27,9 +27,9 @@ from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.pushing import render_push
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.failing import why_not_started
-from stationmaster.steps.recording import cluster_of
-from stationmaster.steps.tokens import render_token
+from stationmaster.steps.parts.failure_reasons import why_not_started
+from stationmaster.steps.parts.hub_token import render_token
+from stationmaster.steps.parts.records import cluster_of
 
 
 def push(services: Services, run_id: RunId) -> StepResult:

@@ -31,10 +31,10 @@ from stationmaster.log_keys import bound
 from stationmaster.saving import settle_saving
 from stationmaster.services import Services
 from stationmaster.setting_aside import set_aside
-from stationmaster.steps.holding import is_held
 from stationmaster.steps.keep_clock import look_at_clock
+from stationmaster.steps.parts.holders import is_held
+from stationmaster.steps.parts.records import change_phases
 from stationmaster.steps.record_events import record_dead_execution
-from stationmaster.steps.recording import change_phases
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_run import release_run
 from stationmaster.steps.start_teardown import start_teardown

@@ -27,16 +27,16 @@ from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.log_keys import learn
 from stationmaster.saving import settle_saving
 from stationmaster.services import Services
-from stationmaster.steps.back_up import back_up
-from stationmaster.steps.catching import sentence_of
 from stationmaster.steps.conclude_cluster import fail_cluster
 from stationmaster.steps.conclude_teardown import fail_teardown
-from stationmaster.steps.examining import find_lost_capacity
+from stationmaster.steps.parts.backups import back_up
+from stationmaster.steps.parts.caught_errors import sentence_of
+from stationmaster.steps.parts.job_restarts import restart_job
+from stationmaster.steps.parts.records import change_phases
+from stationmaster.steps.parts.silence import find_lost_capacity
 from stationmaster.steps.push import give_up_push
-from stationmaster.steps.recording import change_phases
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_run import cluster_to_leave
-from stationmaster.steps.restarting import restart_job
 from stationmaster.waiting import settle_wait
 
 # What one event may raise, and a further delivery of it as well: the others of its batch are

@@ -11,9 +11,9 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.holding import raise_if_held
-from stationmaster.steps.leaving_existing import release_in_existing
-from stationmaster.steps.recording import check_time, resources_deleted
+from stationmaster.steps.parts.exit_from_existing import release_in_existing
+from stationmaster.steps.parts.holders import raise_if_held
+from stationmaster.steps.parts.records import check_time, resources_deleted
 
 
 def release_cluster(services: Services, cluster_id: ClusterId) -> StepResult:

@@ -12,8 +12,8 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.holding import holders, raise_if_held
-from stationmaster.steps.recording import check_time, resources_deleted
+from stationmaster.steps.parts.holders import holders, raise_if_held
+from stationmaster.steps.parts.records import check_time, resources_deleted
 
 
 def release_file_system(services: Services, cluster_id: ClusterId) -> StepResult:

@@ -25,9 +25,9 @@ from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.holding import holders
-from stationmaster.steps.recording import check_time
-from stationmaster.steps.removing import (
+from stationmaster.steps.parts.holders import holders
+from stationmaster.steps.parts.records import check_time
+from stationmaster.steps.parts.removal import (
     forget_lost,
     jobs_of,
     remove_attendants,

@@ -6,7 +6,7 @@ from stationmaster.cluster_upkeep import follow_up
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.reactions.run import POLICY, ReleaseLease, WorkEnds, decide
 from stationmaster.services import Services
-from stationmaster.steps.recording import mirror_phase, run_left
+from stationmaster.steps.parts.records import mirror_phase, run_left
 
 
 def release_lease(services: Services, run_id: RunId) -> None:

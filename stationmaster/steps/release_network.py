@@ -14,7 +14,7 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import Left
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.recording import check_time, resources_deleted
+from stationmaster.steps.parts.records import check_time, resources_deleted
 
 
 def release_network(services: Services, cluster_id: ClusterId) -> StepResult:

@@ -11,9 +11,9 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.recording import check_time
-from stationmaster.steps.removing import jobs_of, remove_attendants, remove_jobs
-from stationmaster.steps.results_access import end_access
+from stationmaster.steps.parts.records import check_time
+from stationmaster.steps.parts.removal import jobs_of, remove_attendants, remove_jobs
+from stationmaster.steps.parts.results_access import end_access
 
 
 def release_run(services: Services, run_id: RunId) -> StepResult:

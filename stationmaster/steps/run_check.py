@@ -27,12 +27,16 @@ from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.metadata import LABEL_CHECK
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.leaving_existing import taken_out_when_late
-from stationmaster.steps.live import live_cluster
-from stationmaster.steps.recording import enter_cluster_phase, mirror_phase, of_pass
-from stationmaster.steps.removing import remove_labelled_jobs
-from stationmaster.steps.replacing import begin_replacing, of_nodes, raise_if_replacing
-from stationmaster.steps.stopping import raise_if_unwanted
+from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
+from stationmaster.steps.parts.live_clusters import live_cluster
+from stationmaster.steps.parts.node_replacements import (
+    begin_replacing,
+    of_nodes,
+    raise_if_replacing,
+)
+from stationmaster.steps.parts.records import enter_cluster_phase, mirror_phase, of_pass
+from stationmaster.steps.parts.removal import remove_labelled_jobs
+from stationmaster.steps.parts.stops import raise_if_unwanted
 
 
 def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepResult:

@@ -23,14 +23,14 @@ from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.saving import render_saving
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.back_up import remove_backups
-from stationmaster.steps.catching import parse_caught
-from stationmaster.steps.examining import explain_silence
-from stationmaster.steps.exporting import export_model
-from stationmaster.steps.failing import has_run, why_saver_failed
-from stationmaster.steps.recording import change_phases, check_time, cluster_of
-from stationmaster.steps.result_facts import result_facts
-from stationmaster.steps.results_access import ensure_access
+from stationmaster.steps.parts.backups import remove_backups
+from stationmaster.steps.parts.caught_errors import parse_caught
+from stationmaster.steps.parts.exports import export_model
+from stationmaster.steps.parts.failure_reasons import has_run, why_saver_failed
+from stationmaster.steps.parts.records import change_phases, check_time, cluster_of
+from stationmaster.steps.parts.result_facts import result_facts
+from stationmaster.steps.parts.results_access import ensure_access
+from stationmaster.steps.parts.silence import explain_silence
 
 # A PyTorchJob with a master succeeds with it; its other pods may be at their last steps.
 LAST_STEPS_S: Final = 120.0

@@ -62,15 +62,16 @@ from stationmaster.rendering.staging import (
 from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.admitting import refuse_missing
-from stationmaster.steps.failing import has_run
-from stationmaster.steps.leaving_existing import taken_out_when_late
-from stationmaster.steps.linking import ensure_link
-from stationmaster.steps.placing import place_attempt
-from stationmaster.steps.recording import attempt_of, check_time, enter_phase
-from stationmaster.steps.results_access import ensure_access
-from stationmaster.steps.stopping import raise_if_stopped
-from stationmaster.steps.tokens import render_token
+from stationmaster.steps.parts.admission import refuse_missing
+from stationmaster.steps.parts.data_link import ensure_link
+from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
+from stationmaster.steps.parts.failure_reasons import has_run
+from stationmaster.steps.parts.hub_token import render_token
+from stationmaster.steps.parts.job_specs import staging_of
+from stationmaster.steps.parts.leased_nodes import place_attempt
+from stationmaster.steps.parts.records import attempt_of, check_time, enter_phase
+from stationmaster.steps.parts.results_access import ensure_access
+from stationmaster.steps.parts.stops import raise_if_stopped
 from stationmaster.storage import shared_storage
 
 _FAILED: Final[Mapping[StagingWork, str]] = {
@@ -166,12 +167,6 @@ def _with_manifests(services: Services, order: RestoringOrder) -> RestoringOrder
     wanted = {order.model_of, order.checkpoint.run_id if order.checkpoint else None}
     found, _ = services.runs.load_each(sorted(run_id for run_id in wanted if run_id))
     return order.model_copy(update={"manifests": {run.run_id: run.saved_manifest for run in found}})
-
-
-def staging_of(run: Run, attempt: Attempt) -> Staging | None:
-    """How far the data has come on the file system of the attempt's cluster."""
-    is_here = run.staging is not None and run.staging.cluster_id == attempt.cluster_id
-    return run.staging if is_here else None
 
 
 def _objects(

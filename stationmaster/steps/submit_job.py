@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.attempts import Attempt, job_submitted
+from stationmaster.domain.run.attempts import job_submitted
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.rendering import job_spec
 from stationmaster.rendering.etcd import render_rendezvous
-from stationmaster.rendering.job_spec import JobSpec
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.placing import from_copies
 from stationmaster.rendering.relay import render_relay, render_relay_key
 from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
-from stationmaster.steps.admitting import refuse_missing, render_queue
-from stationmaster.steps.leaving_existing import taken_out_when_late
-from stationmaster.steps.placing import place_attempt
-from stationmaster.steps.recording import attempt_of, enter_phase
-from stationmaster.steps.removing import remove_attendants, remove_jobs
-from stationmaster.steps.results_access import ensure_access
-from stationmaster.steps.stage_data import staging_of
-from stationmaster.steps.stopping import raise_if_stopped
-from stationmaster.steps.tokens import render_token
+from stationmaster.steps.parts.admission import refuse_missing, render_queue
+from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
+from stationmaster.steps.parts.hub_token import render_token
+from stationmaster.steps.parts.job_specs import spec_of_job
+from stationmaster.steps.parts.leased_nodes import place_attempt
+from stationmaster.steps.parts.records import attempt_of, enter_phase
+from stationmaster.steps.parts.removal import remove_attendants, remove_jobs
+from stationmaster.steps.parts.results_access import ensure_access
+from stationmaster.steps.parts.stops import raise_if_stopped
 from stationmaster.storage import shared_storage
 
 
@@ -84,16 +81,3 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
         remove_attendants(gateway, runs=[run_id], jobs=[attempt.job])
         raise_if_stopped(run)
     return READY
-
-
-def spec_of_job(services: Services, run: Run, attempt: Attempt) -> JobSpec:
-    """The job of an attempt, with its data where it was brought."""
-    staging = staging_of(run, attempt)
-    return job_spec(
-        run.request,
-        attempt,
-        run_id=run.run_id,
-        image=services.settings.image_of(run.request.resolved.framework),
-        data_root=staging.root if staging else "",
-        weights_root=staging.weights_root if staging else "",
-    )

@@ -12,10 +12,10 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.holding import raise_if_held
-from stationmaster.steps.leaving_existing import release_in_existing
-from stationmaster.steps.leftovers import find_left, release_left
-from stationmaster.steps.recording import check_time, resources_deleted
+from stationmaster.steps.parts.exit_from_existing import release_in_existing
+from stationmaster.steps.parts.holders import raise_if_held
+from stationmaster.steps.parts.leftovers import find_left, release_left
+from stationmaster.steps.parts.records import check_time, resources_deleted
 
 
 def verify_released(services: Services, cluster_id: ClusterId) -> StepResult:

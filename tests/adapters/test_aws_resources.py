@@ -19,7 +19,7 @@ from stationmaster.domain.names import FSX_CSI_ADDON, POD_IDENTITY_AGENT
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.services import Services
 from stationmaster.settings import Settings
-from stationmaster.steps.leftovers import left_in_account
+from stationmaster.steps.parts.leftovers import left_in_account
 
 CLUSTER_IDS = (f"tiny-llama-{number:08x}" for number in count())
 EFA = get_instance("p4d.24xlarge")

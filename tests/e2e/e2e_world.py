@@ -22,7 +22,7 @@ from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunEvent
 from stationmaster.services import Services
-from stationmaster.steps.leftovers import find_left
+from stationmaster.steps.parts.leftovers import find_left
 
 # Generous, because the machine may be busy; every wait ends as soon as its condition holds.
 PATIENCE_S = 1800.0

@@ -20,7 +20,7 @@ from stationmaster.domain.run.events import StagingWork
 from stationmaster.plugins import PLUGINS
 from stationmaster.rendering import exporting, pushing, saving, staging
 from stationmaster.settings import Settings
-from stationmaster.steps.replacing import WAIT_S
+from stationmaster.steps.parts.node_replacements import WAIT_S
 
 ROOT = Path(__file__).parent.parent.parent
 LIMITS = Settings(region="us-west-2", table_name="t", bus_name="b")

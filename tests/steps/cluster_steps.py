@@ -45,7 +45,7 @@ from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.relay import render_relay, render_relay_rights
 from stationmaster.rendering.storage import render_storage
 from stationmaster.settings import Settings
-from stationmaster.steps.live import live_cluster
+from stationmaster.steps.parts.live_clusters import live_cluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MEGATRON = {

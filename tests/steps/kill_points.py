@@ -40,7 +40,7 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.settings import Settings
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_teardown import conclude_teardown
-from stationmaster.steps.leftovers import find_left
+from stationmaster.steps.parts.leftovers import find_left
 from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_file_system import release_file_system
 from stationmaster.steps.release_lease import release_lease

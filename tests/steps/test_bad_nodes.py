@@ -39,8 +39,8 @@ from stationmaster.kubernetes.views import NodeView
 from stationmaster.rendering.metadata import namespace
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_node_group import ensure_node_group
-from stationmaster.steps.live import live_cluster
-from stationmaster.steps.replacing import WAIT_S
+from stationmaster.steps.parts.live_clusters import live_cluster
+from stationmaster.steps.parts.node_replacements import WAIT_S
 from stationmaster.steps.run_check import run_check
 
 SPEED = IDLE

@@ -29,7 +29,7 @@ from stationmaster.domain.errors import IllegalTransition
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.install_plugin import install_plugin
-from stationmaster.steps.leaving_existing import left_in_existing
+from stationmaster.steps.parts.exit_from_existing import left_in_existing
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.run_check import run_check
 

@@ -49,8 +49,8 @@ from stationmaster.steps.await_job import await_job
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_run import conclude_run
 from stationmaster.steps.conclude_teardown import conclude_teardown
-from stationmaster.steps.failing import why_failed
 from stationmaster.steps.install_plugin import install_plugin
+from stationmaster.steps.parts.failure_reasons import why_failed
 from stationmaster.steps.prepare_run import await_limit_s, prepare_run
 from stationmaster.steps.record_events import record_batch
 from stationmaster.steps.save_results import save_results
@@ -405,7 +405,7 @@ def test_silence_is_explained_from_the_job_over_nodes_and_pods_to_the_relay(
 
 
 def explainer(world: World) -> Any:
-    from stationmaster.steps.examining import explain_silence
+    from stationmaster.steps.parts.silence import explain_silence
 
     def explain() -> str:
         sentence, succeeded = explain_silence(world, world.runs.load(RUN_ID))  # type: ignore[arg-type]

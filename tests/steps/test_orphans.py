@@ -30,9 +30,9 @@ from stationmaster.steps.conclude_teardown import conclude_teardown
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_node_group import ensure_node_group
-from stationmaster.steps.leftovers import left_in_account, release_left
-from stationmaster.steps.orphans import Orphans, Standing, find_orphans
-from stationmaster.steps.recording import request_resource
+from stationmaster.steps.parts.leftovers import left_in_account, release_left
+from stationmaster.steps.parts.orphans import Orphans, Standing, find_orphans
+from stationmaster.steps.parts.records import request_resource
 from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_network import release_network

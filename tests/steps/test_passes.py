@@ -22,13 +22,13 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_cluster import conclude_cluster
-from stationmaster.steps.degraded import lacks_wanted_nodes
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_node_group import ensure_node_group
-from stationmaster.steps.live import live_cluster
+from stationmaster.steps.parts.degraded_groups import lacks_wanted_nodes
+from stationmaster.steps.parts.live_clusters import live_cluster
+from stationmaster.steps.parts.records import price_resource
 from stationmaster.steps.prepare_cluster import prepare_cluster
 from stationmaster.steps.reap import reap
-from stationmaster.steps.recording import price_resource
 
 TO_READY = (ClusterPhase.PROVISIONING, ClusterPhase.READY)
 NO_CAPACITY = {"Error": "ResourceFailed", "Cause": "no capacity"}

@@ -32,9 +32,9 @@ from stationmaster.domain.run import events as ev
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_node_group import ensure_node_group
+from stationmaster.steps.parts.records import request_resource
 from stationmaster.steps.prepare_cluster import prepare_cluster
 from stationmaster.steps.prepare_run import prepare_run
-from stationmaster.steps.recording import request_resource
 from stationmaster.steps.release_lease import release_lease
 
 STEPS = {

@@ -37,8 +37,8 @@ from stationmaster.rendering.job_spec import job_spec
 from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_node_group import ensure_node_group
+from stationmaster.steps.parts.settled_size import WAIT_FOR_MORE_S
 from stationmaster.steps.prepare_run import prepare_run
-from stationmaster.steps.settling import WAIT_FOR_MORE_S
 from stationmaster.steps.stage_data import stage_data
 
 TO_READY = (ClusterPhase.PROVISIONING, ClusterPhase.READY)

@@ -16,7 +16,7 @@ from kubernetes import client, config
 
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.steps.result_facts import result_facts
+from stationmaster.steps.parts.result_facts import result_facts
 from stationmaster.steps.submit_job import submit_job
 
 SPEED = IDLE

@@ -56,7 +56,7 @@ from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_run import conclude_run
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_job_started import ensure_job_started
-from stationmaster.steps.leaving_existing import left_in_existing
+from stationmaster.steps.parts.exit_from_existing import left_in_existing
 from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_job import release_job
 from stationmaster.steps.release_run import release_run

@@ -1,7 +1,7 @@
 """What `queue=`, `priority_class=`, `host_network=` and `nccl_debug=` mean: how a run's job is run.
 
 `parameters` calls it while it reads a start. Pure: whether a cluster has the queue and the priority
-class is looked at by the first step that works there (`stationmaster/steps/admitting.py`).
+class is looked at by the first step that works there (`stationmaster/steps/parts/admission.py`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, own_namespace
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.events import NodeLost, PhaseChanged, RunPhase
 from stationmaster.kubernetes.gateway import KubernetesGateway
-from stationmaster.steps.leftovers import find_left
+from stationmaster.steps.parts.leftovers import find_left
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from stationmaster.commands import view_run
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.run.events import RunEvent
 from stationmaster.services import Services
-from stationmaster.steps.leftovers import find_left
+from stationmaster.steps.parts.leftovers import find_left
 
 # Twenty functions start a Python process each, on a machine that may be busy.
 LIMIT_S = 1800

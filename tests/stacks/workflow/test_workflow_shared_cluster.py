@@ -15,7 +15,7 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.steps.leftovers import find_left
+from stationmaster.steps.parts.leftovers import find_left
 
 # Machines are emulated and people's time is not: real seconds, over before the runs end.
 TTL_S = 10

@@ -23,7 +23,7 @@ from stationmaster.domain.results import results_prefix
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
-from stationmaster.steps.leftovers import find_left
+from stationmaster.steps.parts.leftovers import find_left
 from stationmaster.steps.reap import reap
 
 READS_THE_CHANNEL = True

@@ -37,8 +37,8 @@ from stationmaster.domain.cluster.events import (
 )
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.steps.live import live_cluster
-from stationmaster.steps.recording import enter_cluster_phase
+from stationmaster.steps.parts.live_clusters import live_cluster
+from stationmaster.steps.parts.records import enter_cluster_phase
 
 NODE_TYPE = "m5.2xlarge"
 BROKEN = "broken by the test"

@@ -11,14 +11,14 @@ from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
-from stationmaster.steps.removing import remove_results_account
+from stationmaster.steps.parts.removal import remove_results_account
 
 
 def ensure_access(services: Services, run: Run, cluster_id: ClusterId, of: Iterable[RunId]) -> bool:
     """Let pods of the run reach these results; whether that is new, and valid in seconds only.
 
     What comes after the teardown has looked for the last time is taken back at once, as by
-    `leaving_existing`: associations in an existing EKS cluster do not go with it.
+    `exit_from_existing`: associations in an existing EKS cluster do not go with it.
     """
     eks_name = services.cluster_states.load(cluster_id).spec.eks_name
     identities = services.pod_identities

@@ -18,9 +18,9 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import JobRestarted, RunPhase, run_event_id
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.services import Services
-from stationmaster.steps.recording import attempt_of, cluster_of
-from stationmaster.steps.removing import forget_lost
-from stationmaster.steps.submit_job import spec_of_job
+from stationmaster.steps.parts.job_specs import spec_of_job
+from stationmaster.steps.parts.records import attempt_of, cluster_of
+from stationmaster.steps.parts.removal import forget_lost
 
 logger = logging.getLogger(__name__)
 

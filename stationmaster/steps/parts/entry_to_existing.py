@@ -1,7 +1,7 @@
 """A cluster comes into an EKS cluster of others: that is looked at first, then the least is made.
 
 Nothing of the EKS cluster itself is created or changed. What is the product's there has names with
-the cluster's id; `leaving_existing` takes it out again.
+the cluster's id; `exit_from_existing` takes it out again.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from stationmaster.inspection import Verdict
 from stationmaster.rendering.metadata import namespace
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
-from stationmaster.steps.leaving_existing import taken_out_when_late
-from stationmaster.steps.live import live_cluster
-from stationmaster.steps.recording import request_resource, resource_created
+from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
+from stationmaster.steps.parts.live_clusters import live_cluster
+from stationmaster.steps.parts.records import request_resource, resource_created
 
 
 def ensure_in_existing(services: Services, cluster: Cluster) -> StepResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import NodesLeased, run_event_id
 from stationmaster.services import Services
-from stationmaster.steps.recording import attempt_of
+from stationmaster.steps.parts.records import attempt_of
 
 
 def place_attempt(services: Services, run: Run) -> Run:

@@ -8,7 +8,7 @@ from typing import Final
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.services import Services
-from stationmaster.steps.leaving_existing import left_in_existing
+from stationmaster.steps.parts.exit_from_existing import left_in_existing
 
 # They go with their node group, which would replace what is taken from it.
 _OF_NODE_GROUPS: Final = frozenset({ResourceKind.INSTANCE, ResourceKind.VOLUME})

@@ -27,9 +27,9 @@ from stationmaster.domain.cluster.replacing import (
 from stationmaster.domain.errors import NodesToReplace, ResourceFailed
 from stationmaster.inspection import LiveCluster
 from stationmaster.services import Services
-from stationmaster.steps.degraded import lacks_wanted_nodes
-from stationmaster.steps.live import live_cluster
-from stationmaster.steps.recording import check_time
+from stationmaster.steps.parts.degraded_groups import lacks_wanted_nodes
+from stationmaster.steps.parts.live_clusters import live_cluster
+from stationmaster.steps.parts.records import check_time
 
 if TYPE_CHECKING:
     from stationmaster.aws.node_groups import NodeGroup

@@ -19,7 +19,7 @@ from stationmaster.domain.errors import ResourceFailed, ZoneChanged
 from stationmaster.domain.names import TRAINING_NODE_GROUP
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
-from stationmaster.steps.recording import check_time, resources_deleted
+from stationmaster.steps.parts.records import check_time, resources_deleted
 
 if TYPE_CHECKING:
     from stationmaster.aws.file_systems import FileSystem

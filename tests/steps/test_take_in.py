@@ -20,7 +20,7 @@ from stationmaster.domain.bus import RELAY_BATCH_DETAIL_TYPE, is_signed, signatu
 from stationmaster.domain.names import ITEM_UNREADABLE, SET_ASIDE
 from stationmaster.domain.progress_lines import Sample
 from stationmaster.domain.run import events as ev
-from stationmaster.steps.taking_in import take_in
+from stationmaster.steps.take_in import take_in
 
 SPEED = IDLE
 

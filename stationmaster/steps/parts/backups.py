@@ -32,9 +32,9 @@ from stationmaster.kubernetes.views import BatchJobView
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.saving import render_saving
 from stationmaster.services import Services
-from stationmaster.steps.failing import has_run, why_saver_failed
-from stationmaster.steps.recording import cluster_of
-from stationmaster.steps.result_facts import result_facts
+from stationmaster.steps.parts.failure_reasons import has_run, why_saver_failed
+from stationmaster.steps.parts.records import cluster_of
+from stationmaster.steps.parts.result_facts import result_facts
 
 logger = logging.getLogger(__name__)
 

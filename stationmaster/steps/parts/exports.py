@@ -19,9 +19,9 @@ from stationmaster.rendering import job_spec
 from stationmaster.rendering.exporting import render_export
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
-from stationmaster.steps.failing import why_not_started, why_saver_failed
-from stationmaster.steps.recording import attempt_of, cluster_of
-from stationmaster.steps.stage_data import staging_of
+from stationmaster.steps.parts.failure_reasons import why_not_started, why_saver_failed
+from stationmaster.steps.parts.job_specs import staging_of
+from stationmaster.steps.parts.records import attempt_of, cluster_of
 
 
 def export_model(services: Services, gateway: KubernetesGateway, run: Run) -> Run | None:

@@ -15,7 +15,7 @@ from stationmaster.rendering.frameworks import framework_program
 from stationmaster.rendering.job_spec import framework_paths
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
-from stationmaster.steps.recording import cluster_of
+from stationmaster.steps.parts.records import cluster_of
 
 
 def result_facts(

@@ -21,9 +21,9 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.kubernetes.views import PodView
 from stationmaster.services import Services
-from stationmaster.steps.failing import why_failed
-from stationmaster.steps.live import live_cluster
-from stationmaster.steps.recording import cluster_of, resources_deleted
+from stationmaster.steps.parts.failure_reasons import why_failed
+from stationmaster.steps.parts.live_clusters import live_cluster
+from stationmaster.steps.parts.records import cluster_of, resources_deleted
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from stationmaster.domain.names import NOT_HELPED, ORPHANS_FOUND
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.log_keys import bound
 from stationmaster.services import Services
-from stationmaster.steps.leftovers import left_in_account, release_left
+from stationmaster.steps.parts.leftovers import left_in_account, release_left
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from stationmaster.domain.names import LINKED_PATH, cluster_name
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
-from stationmaster.steps.recording import (
+from stationmaster.steps.parts.records import (
     check_time,
     request_resource,
     resource_created,
