@@ -20,6 +20,7 @@ from bot.announcement import Announcer
 from bot.blocks import answers, cluster_answers
 from bot.blocks.card import run_card
 from bot.blocks.elements import Content
+from bot.blocks.log_lines import is_shortened
 from bot.blocks.results import results_links
 from bot.hooks import Hooks
 from stationmaster import commands
@@ -30,6 +31,7 @@ from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.errors import BadCommand, TransientError, UserError
+from stationmaster.domain.ids import RunId
 from stationmaster.log_keys import learn
 from stationmaster.services import Services
 
@@ -56,10 +58,8 @@ def register(app: App, services: Services, announcer: Announcer) -> None:
         hooks.post(body.get("response_url"), answers.stop_accepted(run))
 
     def show_logs(ack: Ack, body: Json, action: Json) -> None:
-        button = _read_button(action)
-        run, tails = commands.show_logs(services, button.run_id, channel_id=_channel(body))
+        answer = _logs(services, _read_button(action).run_id, channel_id=_channel(body))
         ack()
-        answer = answers.run_logs(run, tails, now=services.now())
         hooks.post(body.get("response_url"), answer)
 
     def save_again(ack: Ack, body: Json, action: Json) -> None:
@@ -178,9 +178,7 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
             learn(run_id=view.run.run_id)
             return run_card(view, now=services.now())
         case requests.ShowLogs(run_id=run_id):
-            run, tails = commands.show_logs(services, run_id, channel_id=channel_id)
-            learn(run_id=run.run_id)
-            return answers.run_logs(run, tails, now=services.now())
+            return _logs(services, run_id, channel_id=channel_id)
         case requests.StopRun(run_id=run_id):
             stopped = commands.stop_run(services, run_id, channel_id=channel_id, user_id=user_id)
             learn(run_id=stopped.run_id)
@@ -201,6 +199,15 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
             return answers.run_requested(run, plan, created=created)
         case _:
             return _cluster_answer(services, announcer, command, body)
+
+
+def _logs(services: Services, run_id: RunId | None, *, channel_id: str) -> Content:
+    """The newest lines; the notifier uploads what has no room in an answer."""
+    run, tails = commands.show_logs(services, run_id, channel_id=channel_id)
+    learn(run_id=run.run_id)
+    if is_shortened(tails):
+        services.deliveries.ask_for_log(run.run_id, now=services.now())
+    return answers.run_logs(run, tails, now=services.now())
 
 
 def _cluster_answer(

@@ -27,6 +27,7 @@ from typing import Final
 
 from bot.announcement import CARD_KEY
 from bot.blocks.elements import Content
+from bot.log_file import post_log_files
 from bot.loss_curve import post_loss_chart, read_curve
 from bot.news import News, NewsReader, reread
 from bot.operations import post_orphans, post_what_was_set_aside
@@ -111,6 +112,7 @@ class Notifier:
             num_kept += keep_records_of(self._services, batch, key, reason=reason)
         post_what_was_set_aside(self._services, self._outbox, batch.set_aside)
         post_orphans(self._services, self._outbox, batch.orphans)
+        post_log_files(self._services, self._outbox, self._pace, batch.logs)
         return num_kept
 
     def refresh(self) -> None:

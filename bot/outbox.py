@@ -218,20 +218,27 @@ class Outbox:
         return str(answer["channel"]["id"])
 
     def upload(
-        self, png: bytes, *, filename: str, title: str, comment: str, channel: str, thread_ts: str
+        self,
+        content: bytes,
+        *,
+        filename: str,
+        title: str,
+        comment: str,
+        channel: str,
+        thread_ts: str,
     ) -> None:
-        """Upload a picture into a thread.
+        """Upload a picture or a text into a thread.
 
         Raises:
             TransientError, ChannelLost, PermanentError: as post.
         """
         self._call(
-            "uploading a picture",
+            f"uploading {filename}",
             lambda: self._client.files_upload_v2(
-                content=png,
+                content=content,
                 filename=filename,
                 title=title,
-                alt_txt=title,
+                alt_txt=title if filename.endswith(".png") else None,
                 initial_comment=comment,
                 channel=channel,
                 thread_ts=thread_ts,

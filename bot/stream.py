@@ -16,7 +16,14 @@ from pydantic import BaseModel, Field, ValidationError
 
 from stationmaster.aws.orphan_store import read_finding
 from stationmaster.aws.set_aside_store import SetAside, read_entry
-from stationmaster.aws.table import ORPHANS, SLACK_HELD, StateOrEvent, is_set_aside, read_key
+from stationmaster.aws.table import (
+    LOG_FILE,
+    ORPHANS,
+    SLACK_HELD,
+    StateOrEvent,
+    is_set_aside,
+    read_key,
+)
 from stationmaster.domain.aggregate import Aggregate, EventT
 from stationmaster.domain.aggregates import CLUSTER, RUN
 from stationmaster.domain.cluster.events import ClusterEvent
@@ -73,6 +80,8 @@ class StreamBatch:
     """What functions could not read and have set aside, in the order of that."""
     orphans: Mapping[str, str] = field(default_factory=dict)
     """What the reaper has found for the first time, by the cluster's id."""
+    logs: Sequence[RunId] = ()
+    """Runs whose log somebody wants as a file."""
     brings_held: bool = False
     """Whether the notifier has asked for it, for what it has held back."""
     oldest_at: datetime | None = None
@@ -87,6 +96,7 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
     unread: list[Unread] = []
     set_aside: list[SetAside] = []
     orphans: dict[str, str] = {}
+    logs: list[RunId] = []
     brings_held = False
     records: dict[str, list[Any]] = {}
     written: list[float] = []
@@ -104,6 +114,8 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
                 set_aside += [entry] if entry is not None else []
             if item is not None and item.kind == ORPHANS and record.event_name == "INSERT":
                 orphans[item.owner] = read_finding(image)
+            if item is not None and item.kind == LOG_FILE:
+                logs.append(RunId(item.owner))
             if item is not None and item.kind in (RUN.key_prefix, CLUSTER.key_prefix):
                 what = f"{item.kind.lower()} {item.owner}, {item.event_id or 'its state'}"
                 records.setdefault(f"{item.kind}#{item.owner}", []).append(raw)
@@ -118,6 +130,7 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
         unread=tuple(unread),
         set_aside=tuple(set_aside),
         orphans=orphans,
+        logs=[*dict.fromkeys(logs)],
         brings_held=brings_held,
         oldest_at=datetime.fromtimestamp(min(written), tz=UTC) if written else None,
         records=records,

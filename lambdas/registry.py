@@ -343,8 +343,8 @@ BOT: Final = Function(
 NOTIFIER: Final = Function(
     name="notifier",
     handler="bot.notifier_handler.handler",
-    # It starts the runs whose cards had to wait.
-    permissions=_STEP | {P.SLACK_SECRET, P.START_TRAIN},
+    # It starts the runs whose cards had to wait, and uploads logs that are saved.
+    permissions=_STEP | {P.SLACK_SECRET, P.START_TRAIN, P.ARTIFACTS_READ},
     timeout_s=120,
     memory_mib=512,
     package=Package.BOT,

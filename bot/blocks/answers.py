@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import Block, Content, context, divider, fields, header, section
-from bot.blocks.log_lines import readable
+from bot.blocks.log_lines import is_shortened, shown
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
@@ -34,10 +34,6 @@ _MOST_FINDINGS: Final = 2_900
 # A refusal that says who runs what.
 _BY_WHOM: Final = re.compile(r"\bby ([UW][A-Z0-9]{5,20})\b")
 _MAX_RUNS: Final = 20
-_MAX_PODS: Final = 8
-# All code blocks of one answer together; Slack refuses messages of about 13,200 characters.
-_LOG_CHARACTERS: Final = 10_000
-_LOG_LINES_PER_POD: Final = 30
 
 
 def help_text(recipes: Iterable[Recipe]) -> Content:
@@ -269,19 +265,21 @@ def run_logs(run: Run, tails: Sequence[LogTail], *, now: datetime) -> Content:
         if not run.pods:
             why = f"it has no pods yet, it is {words.status(run)}"
         return Content(text=text, blocks=[section(f"There is no log of {run_id}: {why}.")])
-    shown = tails[:_MAX_PODS]
-    budget = min(2_800, _LOG_CHARACTERS // len(shown))
     blocks: list[Block] = [section(f"*Newest log lines of* {run_id}")]
-    for tail in shown:
+    parts = shown(tails)
+    for tail, lines in parts:
         pod = md.code(tail.pod.removeprefix(f"{run.run_id}-"), 80)
         blocks.append(divider())
         blocks.append(context(f"{pod} {md.DOT} {md.duration(now - tail.at)} ago"))
-        lines = [readable(line) for line in tail.lines[-_LOG_LINES_PER_POD:]]
-        blocks.append(section(md.code_block(lines, budget)))
-    if len(tails) > len(shown):
-        blocks.append(context(f"and {len(tails) - len(shown)} more pods"))
+        blocks.append(section(lines))
+    if len(tails) > len(parts):
+        blocks.append(context(f"and {len(tails) - len(parts)} more pods"))
     saved = "are saved" if run.results is not None else "will be saved"
-    blocks.append(context(f"the whole logs {saved} with the run's results, in `logs/`"))
+    whole = f"the whole logs {saved} with the run's results, in `logs/`"
+    if is_shortened(tails):
+        more = "they follow" if run.results is not None else "more lines follow"
+        whole += f"; {more} as a file in the run's thread"
+    blocks.append(context(whole))
     return Content(text=text, blocks=blocks)
 
 

@@ -1,14 +1,16 @@
-"""Lines of a pod's log as a person reads them, for `/train logs`.
+"""Lines of a pod's log as a person reads them, for `/train logs` and for the file that it leaves.
 
 What a trainer reports in JSON becomes a sentence; every other line stays as its program wrote it.
 """
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Sequence
+from typing import Final, assert_never
 
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
+from stationmaster.domain.bus import LogTail
 from stationmaster.domain.progress_lines import (
     CheckpointSavedLine,
     EvaluatedLine,
@@ -21,6 +23,31 @@ from stationmaster.domain.progress_lines import (
     read_line,
 )
 from stationmaster.domain.sizes import counted
+
+_MAX_PODS: Final = 8
+# All code blocks of one answer together; Slack refuses messages of about 13,200 characters.
+_CHARACTERS: Final = 10_000
+_LINES_PER_POD: Final = 30
+_NO_LIMIT: Final = 10**9
+
+
+def shown(tails: Sequence[LogTail]) -> list[tuple[LogTail, str]]:
+    """The pods that have room in an answer, each with its newest lines as a code block."""
+    pods = tails[:_MAX_PODS]
+    room = min(2_800, _CHARACTERS // max(1, len(pods)))
+    return [(tail, md.code_block(_readable(tail)[-_LINES_PER_POD:], room)) for tail in pods]
+
+
+def is_shortened(tails: Sequence[LogTail]) -> bool:
+    """Whether an answer has no room for all lines."""
+    return len(tails) > _MAX_PODS or any(
+        block != md.code_block(_readable(tail), _NO_LIMIT, width=_NO_LIMIT)
+        for tail, block in shown(tails)
+    )
+
+
+def _readable(tail: LogTail) -> list[str]:
+    return [readable(line) for line in tail.lines]
 
 
 def readable(text: str) -> str:

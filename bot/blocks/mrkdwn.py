@@ -58,15 +58,15 @@ def code(text: str, limit: int = 200) -> str:
     return f"`{escape(text.replace('`', chr(39)), limit) or ' '}`"
 
 
-def code_block(lines: Sequence[str], limit: int = 2_800) -> str:
-    """Foreign lines as a code block: the newest that fit, each shortened to 240 characters."""
+def code_block(lines: Sequence[str], limit: int = 2_800, *, width: int = 240) -> str:
+    """Foreign lines as a code block: the newest that fit, each at most `width` characters."""
     kept: list[str] = []
     size = 0
     for line in reversed(lines):
         clean = line.replace("```", "'''").replace("\t", "    ").rstrip()
         printable = "".join(char for char in clean if char.isprintable())
         escaped = printable.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        shown = cut(escaped, 240)
+        shown = cut(escaped, width)
         if size + len(shown) + 1 > limit - 8:
             break
         kept.append(shown)

@@ -127,6 +127,22 @@ class Artifacts:
         )
         return address
 
+    def end_of(self, run_id: RunId, path: str, num_bytes: int) -> bytes:
+        """The last bytes of one file of the result; one of fewer bytes is read whole.
+
+        Raises:
+            ResultMissing: it is not in the bucket.
+        """
+        uri = results_uri(self._bucket, run_id) + path
+        place = {"Bucket": self._bucket, "Key": results_prefix(run_id) + path}
+        try:
+            with aws_call(f"reading {uri}"):
+                found = self._client.get_object(**place, Range=f"bytes=-{num_bytes}")
+                text: bytes = found["Body"].read()
+        except AwsNotFound as exc:
+            raise ResultMissing(f"{uri} is not in the bucket") from exc
+        return text
+
     def _verify_file(self, run_id: RunId, file: ResultFile) -> None:
         uri = results_uri(self._bucket, run_id) + file.path
         try:

@@ -163,6 +163,15 @@ class DeliveryStore:
                 Item=table.SLACK_HELD.attributes | {"at": {"N": f"{now.timestamp():.6f}"}},
             )
 
+    def ask_for_log(self, run_id: RunId, *, now: datetime) -> None:
+        """Have the notifier upload the log of a run into its thread."""
+        with aws_call(f"asking for the log of run {run_id}"):
+            self._client.put_item(
+                TableName=self._table,
+                Item=table.log_file(run_id).attributes
+                | {"at": {"S": now.isoformat()}, table.EXPIRES_AT: _expiry(now)},
+            )
+
     def _take(
         self, key: table.Key, now: datetime, reserve: int, capacity: float, per_s: float
     ) -> float:

@@ -13,6 +13,7 @@
     DELIVERY#<owner>   EVENT#<key>      a claim: this is being posted (since), or is posted
     GUARD              STARTS           what was started lately, where starts are limited
     ORPHANS#<id>       STATE            what is left of a cluster, and since when it is seen
+    LOG_FILE#<run id>  STATE            when somebody last asked for a log as a file; expires
     SLACK              UPDATE_BUCKET    tokens for chat.update, shared by all cards
     SLACK              POSTS#<channel>  tokens for chat.postMessage in one channel; expires
     SLACK              HELD             written when posts had to wait: brings the next batch
@@ -149,6 +150,14 @@ ORPHANS: Final = "ORPHANS"
 def orphans(cluster_id: str) -> Key:
     """What the reaper has found of a cluster."""
     return Key(f"{ORPHANS}#{cluster_id}", _STATE)
+
+
+LOG_FILE: Final = "LOG_FILE"
+
+
+def log_file(run_id: str) -> Key:
+    """That somebody wants the log of a run as a file."""
+    return Key(f"{LOG_FILE}#{run_id}", _STATE)
 
 
 def delivery(owner: str) -> Key:

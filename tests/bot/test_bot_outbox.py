@@ -58,7 +58,7 @@ def test_code_of_no_table_below_500_is_refused_for_good(outbox, slack, status):
 def test_bad_answer_of_the_uploads_own_address_is_distinguished_too(outbox, slack, status, error):
     slack.refuse("upload", Refusal(status=status))
 
-    with pytest.raises(error, match="uploading a picture"):
+    with pytest.raises(error, match=f"uploading {PICTURE['filename']}"):
         outbox.upload(b"png", **PICTURE)
 
     outbox.upload(b"png", **PICTURE)
