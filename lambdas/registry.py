@@ -189,7 +189,7 @@ TRAIN_STEPS: Final = (
 CLUSTER_STEPS: Final = (
     _step("prepare-cluster", *_LOOK_FIRST, memory_mib=512),
     # These two look at a file system that exists: nodes are made in its zone, and reach it.
-    # Also looks at an EKS cluster of others, and makes the little that a run needs there.
+    # Also looks at an existing EKS cluster, and makes the little that a run needs there.
     _step(
         "ensure-cluster",
         P.CLUSTER_CREATE,
@@ -334,7 +334,7 @@ BOT: Final = Function(
     | {P.SLACK_SECRET, P.HUGGING_FACE_SECRET, P.START_TRAIN, P.START_CLUSTER}
     # A run may go on from what another one has left.
     | {P.INSTANCE_TYPES_READ, P.PREFLIGHT, P.DATASETS_LIST, P.ARTIFACTS_READ}
-    # A cluster may use a file system that exists, and an EKS cluster of others.
+    # A cluster may use a file system that exists, and an existing EKS cluster.
     | {P.EXISTING_FILE_SYSTEMS_READ, P.EXISTING_CLUSTERS_READ},
     timeout_s=10,
     memory_mib=1024,  # CPU is sold by memory; the 3 s acknowledgement includes the cold start

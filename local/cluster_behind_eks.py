@@ -1,6 +1,7 @@
 """Joins two endpoints of local mode: what happens to the emulated EKS happens to the local cluster.
 
-Made by `local.mode`; called on the lifecycle thread of the local AWS endpoint.
+Made by `local.mode`; called on the lifecycle thread of the local AWS endpoint. Every emulated EKS
+cluster has the one local cluster behind it, so the isolation of separate clusters does not show.
 """
 
 from __future__ import annotations

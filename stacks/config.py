@@ -79,7 +79,7 @@ class StageConfig(BaseModel):
         default=(), description="those of dataset_buckets that FSx may link to file systems"
     )
     eks_clusters: tuple[Annotated[str, Field(pattern=_EKS_NAME)], ...] = Field(
-        default=(), description="EKS clusters of others that runs may use, cluster=eks:NAME"
+        default=(), description="existing EKS clusters that runs may use, cluster=eks:NAME"
     )
     hugging_face_token_in_eks_clusters: bool = Field(
         default=False, description="whether pods in these get the deployment's token of the hub"

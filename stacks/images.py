@@ -1,6 +1,8 @@
 """The repositories of the container images, and a project that builds and pushes them.
 
 The project runs `container/build.sh` on the files of this deployment, so that nobody needs Docker.
+A person starts it: CloudFormation could only do so with a custom resource, and would wait for half
+an hour. The repositories are deleted with the stack, so that their names are free again.
 """
 
 from __future__ import annotations

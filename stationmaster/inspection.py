@@ -82,7 +82,7 @@ class LiveCluster:
     def training_nodes(self) -> list[NodeView]:
         """Its training nodes, listed once: those of others in a shared cluster do not count.
 
-        In an EKS cluster of others these are the nodes that training pods fit on now.
+        In an existing EKS cluster these are the nodes that training pods fit on now.
         """
         if self.spec.eks_name:
             asked = amounts_of(self.asked)

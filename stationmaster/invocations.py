@@ -3,6 +3,9 @@
 Lines and traces say which run or cluster it was about: the entry points of `lambdas` and `bot` open
 a block for each. Lines of every module are JSON of Powertools where their loggers are below the
 product's own; a trace is sent where Lambda has a daemon that takes it.
+
+Powertools takes up to 90 ms to import, so the bot imports this module with its first request, and
+tracer and metrics are imported when they are first needed.
 """
 
 from __future__ import annotations

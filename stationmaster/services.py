@@ -133,7 +133,7 @@ class Services:
 
     @cached_property
     def existing_clusters(self) -> ExistingClusters:
-        """EKS clusters of others; asked quickly, for a command that a person waits for."""
+        """Existing EKS clusters; asked quickly, for a command that a person waits for."""
         from stationmaster.aws.calls import QUICK, make_client
         from stationmaster.aws.existing_clusters import ExistingClusters
 
@@ -452,11 +452,11 @@ class Services:
         return Hub(self.settings.hub_url, token=token or SecretStr(""))
 
     def eks_name(self, cluster_id: ClusterId) -> str:
-        """The EKS cluster of others that a cluster uses; "" where it has one of its own."""
+        """The existing EKS cluster that a cluster uses; "" where it has one of its own."""
         return self._guest(cluster_id)[0]
 
     def _guest(self, cluster_id: ClusterId) -> tuple[str, JobKind]:
-        """The EKS cluster of others that a cluster uses, and what jobs are there; once settled."""
+        """The existing EKS cluster that a cluster uses, and what jobs are there; once settled."""
         if cluster_id in self._guests:
             return self._guests[cluster_id]
         cluster = self.cluster_states.find(cluster_id)
@@ -468,12 +468,12 @@ class Services:
         return found
 
     def control_plane(self, cluster_id: ClusterId) -> EksCluster | None:
-        """The EKS cluster that a cluster is in, its own or one of others; None if it is gone."""
+        """The EKS cluster that a cluster is in, its own or an existing one; None if it is gone."""
         eks_name = self.eks_name(cluster_id)
         return self.clusters.find(eks_name) if eks_name else self.clusters.describe(cluster_id)
 
     def kubernetes(self, cluster_id: ClusterId) -> KubernetesGateway:
-        """The Kubernetes API of a cluster. In an EKS cluster of others it has its own namespace.
+        """The Kubernetes API of a cluster. In an existing EKS cluster it has its own namespace.
 
         Raises:
             TransientError: the cluster has no endpoint yet.

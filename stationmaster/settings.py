@@ -69,7 +69,7 @@ class Settings(BaseModel):
         default=600, description="data is linked where training begins so much sooner than by copy"
     )
     eks_clusters: tuple[str, ...] = Field(
-        default=(), description="EKS clusters of others that cluster=eks: may name; * for any"
+        default=(), description="existing EKS clusters that cluster=eks: may name; * for any"
     )
     hugging_face_token_in_eks_clusters: bool = Field(
         default=False, description="whether pods in existing EKS clusters get the hub's token"

@@ -1,6 +1,8 @@
 """Living under an elastic agent: ending when asked, or orphaned, and not waiting for the dead.
 
-Called by `training.__main__`. It must not import torch: it is in force before torch is loaded.
+Called by `training.__main__`. It must not import torch: it is in force before torch is loaded. A
+worker whose failure only its user can fix sends SIGTERM to its torchrun, which has no exit code for
+"a restart would not help".
 """
 
 from __future__ import annotations

@@ -3,7 +3,9 @@
 Called by `training.sharding`, before FSDP. Every rank computes attention and the router for its own
 samples. The rows of its tokens travel to the ranks of their experts, one row for each choice of the
 router, and the results back: two exchanges in a block's forward pass, two in its backward. Weights
-keep their names and shapes. Source: torchtitan's expert parallelism without padding of rows.
+keep their names and shapes. The ranks are those that read different samples, on a second mesh, so
+data, loss and gradient norm do not change. Source: torchtitan's expert parallelism without padding
+of rows.
 
 Shape legend: N tokens of this rank, H hidden size, E experts, K experts a token, S rows that
 leave, R rows that arrive, G ranks that share the experts, P = E / G experts of each.

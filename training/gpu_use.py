@@ -2,6 +2,7 @@
 
 Used by the trainer for its progress lines. A GPU that waits in a collective for another rank is
 busy, because NCCL waits in a kernel: one that is idle waits for its own process, mostly for data.
+So the lowest of all ranks counts. The DCGM exporter would need an add-on and a way to each node.
 """
 
 from __future__ import annotations

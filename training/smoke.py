@@ -1,14 +1,15 @@
-"""Train a few steps as a run does, and say on every rank what came of it.
+"""Train a few steps as a run does, and report on every rank what came of it.
 
     torchrun --nnodes 2 --nproc-per-node 8 ... -m training.smoke tiny-llama preset=smoke steps=6 \
         --output-dir DIR
 
 Takes what `python -m training` takes and is made of the same parts. Half way it stops with a
 checkpoint, as a run that is stopped, and starts anew from what is on the file system. Each rank
-prints one JSON line with its losses, by which others see that the ranks agree; rank 0 also prints
-the usual progress lines. DIR is the program's own, and is deleted at the end, also after a failure
-or SIGTERM. What processes that were killed have left beside DIR is deleted by the next of the same
-name but for its last part, and by any other after hours.
+prints one JSON line with its losses, so that the ranks are compared outside of the network that may
+have changed what they exchanged; rank 0 also prints the usual progress lines. DIR is the program's
+own, and is deleted at the end, also after a failure or SIGTERM. What killed processes have left
+beside DIR is deleted by the next program whose name differs only in its last part, and by any other
+after hours.
 """
 
 from __future__ import annotations

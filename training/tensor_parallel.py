@@ -7,6 +7,7 @@ rank has its part of the sequence, so that activations are split as weights are.
 of torchtitan and transformers for Llama; Korthikanti et al. 2022 for the sequence.
 
 The logits come out as a DTensor, each rank with its part of the vocabulary; the loss reads them so.
+transformers' own plans are for inference: their weights are no DTensors that FSDP2 can shard.
 Models must be given `position_ids`: between the products, a rank sees a part of the sequence only.
 Nothing here draws random numbers: these models are trained without dropout.
 """

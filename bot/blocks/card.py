@@ -125,7 +125,7 @@ def _identity(view: RunView) -> str:
 
 
 def _host(run: Run) -> list[str]:
-    """The EKS cluster of others in which it is a guest."""
+    """The existing EKS cluster in which it is a guest."""
     name = md.code(run.request.eks_name, 100)
     return [f"guest in EKS cluster {name}, not in the price"] if run.request.eks_name else []
 

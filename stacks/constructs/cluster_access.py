@@ -2,7 +2,8 @@
 
 A function that makes access entries could otherwise make anybody an administrator of a cluster. So
 the statements name the roles that may be let in, each with the access policy that it has. They name
-the functions' roles by a pattern: the list of all would not fit into the role's policy.
+the functions' roles by a pattern: the list of all would not fit into the role's policy. Inside a
+cluster of the product the functions stay administrators, because they install operators and roles.
 
 Source: Service Authorization Reference, Amazon EKS: condition keys of CreateAccessEntry and
 AssociateAccessPolicy.

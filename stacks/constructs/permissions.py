@@ -70,7 +70,7 @@ class Granted:
     vpc_arn: str
     dataset_bucket_arns: tuple[str, ...]
     linked_bucket_arns: tuple[str, ...]
-    eks_clusters: tuple[str, ...]  # of others, by their names
+    eks_clusters: tuple[str, ...]  # existing ones, by their names
     function_role_arns: str  # a pattern of the functions' roles, of which some administer clusters
     kubectl_role_arns: tuple[str, ...]  # of people who may look at clusters
     artifacts_arn: str  # of the bucket
@@ -99,7 +99,7 @@ _READ_BUCKET: Final = (
 # What the launch template of training nodes tags.
 _LAUNCHED: Final = ("instance", "volume", "network-interface")
 
-_EXISTING: Final = "ids of what belongs to a named cluster of others are unknown at deployment"
+_EXISTING: Final = "ids of what belongs to a named existing cluster are unknown at deployment"
 
 
 def grant(role: iam.Role, permission: Permission, granted: Granted) -> None:
@@ -455,7 +455,7 @@ def _kubernetes(stack: cdk.Stack, granted: Granted) -> list[Statement]:
 
 
 def _existing(stack: cdk.Stack, granted: Granted, kind: str) -> tuple[str, ...]:
-    """ARNs of one kind of resource of the EKS clusters of others that the deployment names."""
+    """ARNs of one kind of resource of the existing EKS clusters that the deployment names."""
     rest = "" if kind == "cluster" else "/*"
     return tuple(arn(stack, "eks", kind, f"{name}{rest}") for name in granted.eks_clusters)
 

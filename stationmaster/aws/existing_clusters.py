@@ -46,8 +46,8 @@ class ExistingClusters:
         listed = self._settings.eks_clusters
         if not listed:
             raise NotPossibleNow(
-                f"cluster=eks:{name} is not available here: this deployment uses no EKS cluster "
-                "of others; its owner lists them as eks_clusters in cdk.json, see docs/deploy.md"
+                f"cluster=eks:{name} is not available here: this deployment uses no existing EKS "
+                "cluster; its owner lists them as eks_clusters in cdk.json, see docs/deploy.md"
             )
         if name not in listed and "*" not in listed:
             raise NotPossibleNow(

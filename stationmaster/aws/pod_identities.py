@@ -46,7 +46,7 @@ class PodIdentities:
     def ensure_in(
         self, cluster_id: ClusterId, eks_name: str, *, run_id: RunId | None = None
     ) -> None:
-        """The same in an EKS cluster of others, where the cluster has a namespace of its own."""
+        """The same in an existing EKS cluster, where the cluster has a namespace of its own."""
         self._associate(cluster_id, eks_name, self._shared(), run_id=run_id)
 
     def ensure_results(

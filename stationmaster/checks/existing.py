@@ -1,4 +1,4 @@
-"""Whether an EKS cluster of others lets the product work in it, and has what a run needs.
+"""Whether an existing EKS cluster lets the product work in it, and has what a run needs.
 
 Not one of CHECKS: it is looked at before anything is made there. The first thing that is wrong is
 said, with what has to be typed. Nothing is waited for: a person has to act.

@@ -118,7 +118,7 @@ def find_file_system(services: Services, file_system_id: str) -> FoundFileSystem
 
 
 def find_eks_cluster(services: Services, name: str) -> None:
-    """Ask EKS about a cluster of others; for cluster=eks:NAME, once a command.
+    """Ask EKS about an existing cluster; for cluster=eks:NAME, once a command.
 
     Raises:
         UserError: runs of the deployment cannot use it, or EKS does not answer.

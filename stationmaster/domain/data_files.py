@@ -2,7 +2,8 @@
 
 One judgement for whoever lists a data set (`aws.datasets`), looks at it (`relay.staging.looking`)
 or reads it (`training.data.rows`). Names say what a file holds, bytes how it is compressed, and
-bytes that do not agree with the name are refused. Pure: nothing here reads.
+bytes that do not agree with the name are refused, because a guessed encoding may be data that
+nobody meant. Pure: nothing here reads.
 """
 
 from __future__ import annotations

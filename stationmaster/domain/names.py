@@ -85,7 +85,7 @@ def control_plane_log_group(cluster_id: str) -> str:
 
 
 def own_namespace(cluster_id: ClusterId) -> str:
-    """The namespace of a cluster in an EKS cluster of others: 63 characters are allowed."""
+    """The namespace of a cluster in an existing EKS cluster: 63 characters are allowed."""
     return f"{NAMESPACE}-{cluster_id}"
 
 

@@ -23,9 +23,9 @@ class ResourceKind(StrEnum):
     LOG_GROUP = "log group"
     DATA_LINK = "data link"
     NAMESPACE = "namespace"
-    """In an EKS cluster of others: all that the product has in Kubernetes there."""
+    """In an existing EKS cluster: all that the product has in Kubernetes there."""
     POD_IDENTITY = "pod identity association"
-    """In an EKS cluster of others; elsewhere they go with the cluster."""
+    """In an existing EKS cluster; elsewhere they go with the cluster."""
 
 
 @dataclass(frozen=True)

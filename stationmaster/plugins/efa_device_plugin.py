@@ -15,7 +15,7 @@ ADDONS: Final[tuple[str, ...]] = ()
 
 
 def applies(spec: ClusterSpec) -> bool:
-    """Where jobs ask for the device; an EKS cluster of others has the plugin already."""
+    """Where jobs ask for the device; an existing EKS cluster has the plugin already."""
     return spec.num_efa > 0 and not spec.eks_name
 
 

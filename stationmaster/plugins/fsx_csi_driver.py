@@ -16,7 +16,7 @@ ADDONS: Final = (POD_IDENTITY_AGENT, FSX_CSI_ADDON)
 
 
 def applies(spec: ClusterSpec) -> bool:
-    """Every cluster has a file system; an EKS cluster of others has the driver already."""
+    """Every cluster has a file system; an existing EKS cluster has the driver already."""
     return not spec.eks_name
 
 

@@ -38,7 +38,7 @@ def look(cluster: LiveCluster) -> Finding:
 
 
 def _rights(cluster: LiveCluster) -> list[KubernetesObject]:
-    """Of relays, and of people; in an EKS cluster of others, its owner decides about people."""
+    """Of relays, and of people; in an existing EKS cluster, its owner decides about people."""
     is_for_people = cluster.services.settings.kubectl_role_arns and not cluster.spec.eks_name
     return [
         *render_relay_rights(cluster.kubernetes.backend),

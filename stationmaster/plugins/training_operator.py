@@ -16,7 +16,7 @@ ADDONS: Final[tuple[str, ...]] = ()
 
 
 def applies(spec: ClusterSpec) -> bool:
-    """Every job is a PyTorchJob; an EKS cluster of others has the operator already."""
+    """Every job is a PyTorchJob; an existing EKS cluster has the operator already."""
     return not spec.eks_name
 
 

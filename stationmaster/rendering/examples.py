@@ -74,7 +74,7 @@ def example(recipe: Recipe, *, kind: JobKind = JobKind.PYTORCH_JOB) -> str:
         channel_id="C0000000000",
         user_id="U0000000000",
     )
-    is_guest = kind is JobKind.TRAIN_JOB  # only clusters of others have these
+    is_guest = kind is JobKind.TRAIN_JOB  # only existing clusters have these
     run_id = new_run_id(recipe.name, dedup_key="guest" if is_guest else "example")
     objects = render_all(request, run_id=run_id, kind=kind)
     if is_guest:

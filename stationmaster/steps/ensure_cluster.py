@@ -33,7 +33,7 @@ def ensure_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
 
     Raises:
         ResourceFailed: EKS gave up on the cluster, or its existing file system cannot be used.
-        CheckFailed: an EKS cluster of others lacks something; says what has to be typed.
+        CheckFailed: an existing EKS cluster lacks something; says what has to be typed.
         StepTimedOut: it is not active in time.
         ClusterDrained: nobody leases the cluster any more.
     """

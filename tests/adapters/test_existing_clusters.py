@@ -1,4 +1,4 @@
-"""EKS clusters of others, as EKS describes them: usable, or what their owners have to type."""
+"""Existing EKS clusters, as EKS describes them: usable, or what their owners have to type."""
 
 # ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations

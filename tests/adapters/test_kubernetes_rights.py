@@ -1,4 +1,4 @@
-"""The rights that are asked for in an EKS cluster of others cover what the product does there."""
+"""The rights that are asked for in an existing EKS cluster cover what the product does there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the channel sees of runs in an EKS cluster of others: whose it is, and that it stays."""
+"""What the channel sees of runs in an existing EKS cluster: whose it is, and that it stays."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_cluster_that_the_deployment_does_not_list_is_refused_and_nothing_is_mad
     answer = person.type(f"{words} cluster=eks:theirs")
 
     said = json.dumps(answer["answer"]["blocks"])
-    assert "this deployment uses no EKS cluster of others" in said
+    assert "this deployment uses no existing EKS cluster" in said
     assert "eks_clusters in cdk.json" in said
     assert services.runs.list_recent(limit=5) == []
     assert services.cluster_states.list_open() == []

@@ -1,4 +1,4 @@
-"""What an EKS cluster of others must have, and how each thing that it lacks is said."""
+"""What an existing EKS cluster must have, and how each thing that it lacks is said."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person types of EKS clusters of others: `cluster=eks:NAME` with a start and a plan."""
+"""What a person types of existing EKS clusters: `cluster=eks:NAME` with a start and a plan."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from stationmaster.settings import Settings
 REGION = "us-west-2"
 BUCKET = "artifacts"
 # Statements about what this deployment configures none of: buckets, also those that FSx links, and
-# clusters of others.
+# existing clusters.
 CONFIGURED = ("${dataset-bucket}", "${eks-cluster}", "s3.data-source.lustre.fsx.amazonaws.com")
 
 

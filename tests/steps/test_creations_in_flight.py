@@ -257,7 +257,7 @@ def test_grace_is_longer_than_a_function_may_live_and_its_call_may_take():
 def test_guest_whose_workflow_may_have_been_cut_off_is_looked_at_once_more(
     account: Account, phases: tuple[ClusterPhase, ...], outcome: RunPhase, waits: bool
 ):
-    """What is applied to Kubernetes is not recorded; in an EKS cluster of others it would stay."""
+    """What is applied to Kubernetes is not recorded; in an existing EKS cluster it would stay."""
     account.request(eks_name="theirs")
     for phase in phases:
         account.happen_to_cluster(ClusterPhaseChanged, phase=phase)

@@ -35,7 +35,7 @@ def test_only_steps_that_make_or_delete_an_eks_cluster_look_for_one_of_the_produ
 
 
 class Inside:
-    """The Kubernetes side of an EKS cluster of others: what is there by kind."""
+    """The Kubernetes side of an existing EKS cluster: what is there by kind."""
 
     def __init__(self) -> None:
         self.there: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a cluster's own steps bring to an EKS cluster of others after the teardown is over.
+"""What a cluster's own steps bring to an existing EKS cluster after the teardown is over.
 
 The step has looked and decided; the teardown comes to its end; then Kubernetes gets the request.
 """
@@ -59,7 +59,7 @@ class Late:
 
 @pytest.fixture
 def guest(account: Account) -> Iterator[Account]:
-    """A run whose cluster is in an EKS cluster of others, which has room for it."""
+    """A run whose cluster is in an existing EKS cluster, which has room for it."""
     eks = account.aws.client("eks")
     with suppress(eks.exceptions.ResourceInUseException):
         subnets = {"subnetIds": list(account.settings.subnet_ids)}

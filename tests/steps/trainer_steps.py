@@ -1,4 +1,4 @@
-"""As cluster_steps, for guests in an EKS cluster of others whose jobs are TrainJobs.
+"""As cluster_steps, for guests in an existing EKS cluster whose jobs are TrainJobs.
 
 Kubeflow Trainer v2 and JobSet are in the local cluster, the Training Operator is not. The only
 program that pods find is a torchrun that waits.

@@ -5,6 +5,9 @@
     FILES/text_document.json    the hash of every part, for whoever wants to compare
     FILES/tokenizer/            for Megatron's --tokenizer-model
 
+The result equals that of Megatron's `tools/preprocess_data.py`, which works on one machine and
+starts anew when it is killed. A file for each part would be split and sampled by itself.
+
 Once all parts are packed, the place of each in the `.bin` is known, and any number of processes on
 any nodes copy them there, each part once. Called by `training.data.indexed_work`. The layout of the
 files is in `stationmaster.domain.indexed`. This module must not import torch.

@@ -7,7 +7,8 @@ its own position; no two read the same document. The positions are the checkpoin
 on with more or fewer ranks deals the same lanes out again, and loses and repeats nothing.
 
 There is no shuffle buffer, because what it holds could not be saved: the files are shuffled, and a
-batch mixes all lanes.
+batch mixes all lanes. A stream of the `datasets` library is not used: its state depends on the
+number of readers.
 
 Shape legend: B sequences of a micro-batch, T tokens of a sequence.
 """

@@ -6,7 +6,8 @@ early chunk is little work, of a late one much, so that every rank has the same.
 attention is computed token by token. There, each rank gathers the keys and values of all ranks,
 and attends from its own tokens; backward adds up their gradients and hands each rank its own.
 Source: Llama 3 (arXiv 2407.21783, section 3.3.2), which chose this over rings because key and value
-heads are few, and because any mask is easily applied.
+heads are few, and because any mask is easily applied. torch 2.13's own `context_parallel` is
+experimental, and its rings run on GPUs only.
 
 Shape legend: B sequences, T tokens of a sequence, t = T / N tokens of this rank, H heads of
 queries, K heads of keys and values, C numbers of a head, N ranks, c = t / 2 tokens of a chunk.

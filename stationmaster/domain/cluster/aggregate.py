@@ -146,7 +146,7 @@ class Cluster(State):
     """Where its nodes and its file system are since the last of these; "" while there is none."""
     resources: Annotated[dict[str, Resource], Bound(60, None)] = Field(default_factory=dict)
     job_kind: JobKind | None = None
-    """What training jobs are in the EKS cluster of others that it uses; None until it is chosen."""
+    """What training jobs are in the existing EKS cluster that it uses; None until it is chosen."""
     plugins: Annotated[list[str], Bound(20)] = Field(default_factory=list)
     checks: Annotated[list[Check], Bound(20)] = Field(default_factory=list)
     replacements: Annotated[list[Replacement], Bound(20)] = Field(default_factory=list)

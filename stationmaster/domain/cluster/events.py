@@ -281,7 +281,7 @@ class NodeReplaced(_Event):
 
 
 class JobKindChosen(_Event):
-    """In an EKS cluster of others it was seen which operator there is: jobs are of its kind."""
+    """In an existing EKS cluster it was seen which operator there is: jobs are of its kind."""
 
     type: Literal["cluster.job_kind_chosen"] = "cluster.job_kind_chosen"
     kind: JobKind

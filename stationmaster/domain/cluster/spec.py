@@ -102,7 +102,7 @@ class ClusterSpec(BaseModel):
     """While it is made: how many of `nodes` do as well where AWS has no more; None once settled."""
     file_system: FileSystemSpec
     eks_name: str = ""
-    """The EKS cluster of others that it uses; "" where the product makes one. Nothing of it is
+    """The existing EKS cluster that it uses; "" where the product makes one. Nothing of it is
     made, changed or deleted then, and nothing of it is in the bill."""
     reservation: Reservation | None = None
     """Where its training nodes are taken from; None where they are of no reservation."""
@@ -138,7 +138,7 @@ class ClusterSpec(BaseModel):
 
     @property
     def price_per_hour_usd(self) -> float:
-        """USD an hour of all of it, once it is there; nothing of an EKS cluster of others.
+        """USD an hour of all of it, once it is there; nothing of an existing EKS cluster.
 
         Spot instances count as on demand, which is the most that they can cost.
 

@@ -65,7 +65,7 @@ class TrainingRequest(BaseModel):
     is_spot: bool = False
     """Whether they are spot instances."""
     eks_name: str = ""
-    """The EKS cluster of others that its cluster uses; "" for one that is made."""
+    """The existing EKS cluster that its cluster uses; "" for one that is made."""
     keep_s: int = 0
     """For how many seconds after the run its cluster is kept for the next one."""
     is_full: bool = False

@@ -3,7 +3,8 @@
 Pure; asked by `reactions` with every batch of the relay. A pod that does not run is judged, and
 a recovery that does not end. Pods that all run and take no step are the trainer's to judge: it
 knows how long its steps and saves take (training/watchdog.py), and a container that reports no
-steps at all must not be taken for a stalled one.
+steps at all must not be taken for a stalled one. A time limit between two steps would also end runs
+that compile or save for minutes.
 """
 
 from __future__ import annotations

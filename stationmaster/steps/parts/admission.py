@@ -46,7 +46,7 @@ def refuse_missing(gateway: KubernetesGateway, run: Run) -> None:
 def render_queue(gateway: KubernetesGateway, options: JobOptions) -> list[KubernetesObject]:
     """The LocalQueue that the run's job names, where only the ClusterQueue of its name is there.
 
-    The namespace of a run in a cluster of others is made for it, so nobody can have put one there.
+    The namespace of a run in an existing cluster is made for it, so nobody can have put one there.
 
     Raises:
         JobNotStarted: the cluster has no Kueue, or no queue of the name.

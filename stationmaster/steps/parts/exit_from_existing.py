@@ -1,4 +1,4 @@
-"""What a cluster has in an EKS cluster of others: found, and taken out again.
+"""What a cluster has in an existing EKS cluster: found, and taken out again.
 
 That is a namespace with all that is in it, a volume, cluster roles, and Pod Identity associations
 of its service accounts. Nothing of the EKS cluster itself is changed or deleted.
@@ -22,7 +22,7 @@ _RBAC: Final = "rbac.authorization.k8s.io/v1"
 
 
 def left_in_existing(services: Services, cluster: Cluster) -> list[Left]:
-    """What of the cluster is still in the EKS cluster of others; nothing where that is gone.
+    """What of the cluster is still in the existing EKS cluster; nothing where that is gone.
 
     What cannot be looked at counts as left.
     """
@@ -61,7 +61,7 @@ def taken_out_when_late(services: Services, cluster_id: ClusterId) -> Iterator[N
 
     For a cluster's own workflow it waits as long as a function may live (`verify_released`); a
     request that hangs may arrive later still. What arrives after the teardown has looked for the
-    last time, all of it or a part, is taken out of the EKS cluster of others at once. An EKS
+    last time, all of it or a part, is taken out of the existing EKS cluster at once. An EKS
     cluster of the product's own is gone by then.
     """
     try:

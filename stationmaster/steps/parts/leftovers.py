@@ -32,7 +32,7 @@ def release_left(services: Services, cluster_id: ClusterId, left: Sequence[Left]
     kinds = services.in_deletion_order()
     has_groups = any(each.kind is ResourceKind.NODE_GROUP for each in left)
     for each in left:
-        kind = kinds.get(each.kind)  # some are in an EKS cluster of others
+        kind = kinds.get(each.kind)  # some are in an existing EKS cluster
         if kind is None or (has_groups and each.kind in _OF_NODE_GROUPS):
             continue
         kind.release(cluster_id, each.id)

@@ -68,7 +68,7 @@ def settle_size(services: Services, cluster: Cluster, found: NodeGroup) -> bool:
 
 
 def settle_for_existing(services: Services, cluster: Cluster) -> None:
-    """Take the nodes that an EKS cluster of others has room on; they were found to be enough."""
+    """Take the nodes that an existing EKS cluster has room on; they were found to be enough."""
     spec = cluster.spec
     there = sum(node.ready for node in live_cluster(services, cluster).training_nodes)
     if there < spec.least_nodes:
