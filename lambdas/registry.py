@@ -306,6 +306,13 @@ TEARDOWN_STARTER: Final = Function(
     handler="lambdas.start_teardown.handler",
     permissions=frozenset({P.TABLE_READ, P.START_TEARDOWN}),
 )
+# A custom resource of the workflow stack: whether the functions may leave the network.
+CHECK_REACH: Final = Function(
+    name="check-reach",
+    handler="lambdas.check_reach.handler",
+    permissions=frozenset({P.TABLE_READ, P.CLUSTER_READ}),
+    timeout_s=120,
+)
 REAPER: Final = Function(
     name="reaper",
     handler="lambdas.reaper.handler",
@@ -354,6 +361,7 @@ FUNCTIONS: Final = (
     *STEPS,
     RECORDER,
     TEARDOWN_STARTER,
+    CHECK_REACH,
     REAPER,
     BOT,
     NOTIFIER,

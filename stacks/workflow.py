@@ -12,6 +12,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from lambdas.registry import (
+    CHECK_REACH,
     DEAD_LETTERS,
     FUNCTIONS,
     KEEP_CLOCK,
@@ -26,7 +27,13 @@ from stacks.config import StageConfig
 from stacks.constructs.alarms import add_poison_alarms
 from stacks.constructs.cluster_roles import ClusterRoles
 from stacks.constructs.deliveries import add_clock, add_rules, add_schedules
-from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_queue, role_arn
+from stacks.constructs.functions import (
+    FunctionRoles,
+    Functions,
+    ask_before_leaving,
+    dead_letter_queue,
+    role_arn,
+)
 from stacks.constructs.machines import MACHINES, Machine
 from stacks.constructs.permissions import Granted
 from stacks.data import DataStack
@@ -115,6 +122,14 @@ class WorkflowStack(cdk.Stack):
             dead_letters=dead_letters,
             traced=config.trace_functions,
         ).by_name
+        if not config.functions_join_network:
+            ask_before_leaving(
+                self,
+                "CheckReach",
+                asked=functions[CHECK_REACH.name],
+                specs=specs,
+                roles=roles.by_name,
+            )
         self._add_machines(machine_names, functions)
         add_rules(
             self,

@@ -23,6 +23,7 @@ _RESOURCE_POLICIES: Final = "the local IAM evaluates the policies of roles only"
 # Types of which nothing is made, and why; the deployment prints them.
 NOTHING_TO_EMULATE: Final = {
     "AWS::CDK::Metadata": "it says which CDK was used",
+    "AWS::CloudFormation::CustomResource": "it looks at clusters of the deployment before this one",
     "AWS::CloudWatch::Alarm": _ALARMS,
     "AWS::CloudWatch::Dashboard": _ALARMS,
     "AWS::Logs::MetricFilter": _ALARMS,

@@ -202,6 +202,31 @@ def _join_network(
         )
 
 
+def ask_before_leaving(
+    scope: Construct,
+    construct_id: str,
+    *,
+    asked: lambda_.Function,
+    specs: Sequence[Function],
+    roles: Mapping[str, iam.Role],
+) -> None:
+    """Fail a deployment that takes functions out of the network which a living cluster needs there.
+
+    The resource is there while the functions are outside. So a deployment that takes them out
+    creates it, before it changes them, and every rollback deletes it or leaves it alone. One that
+    is there always would be asked by the rollback of a deployment that puts them in as well.
+    """
+    leaving = cdk.CfnCustomResource(
+        scope,
+        construct_id,
+        service_token=asked.function_arn,
+        service_timeout=600,  # Lambda's three attempts, with a minute and two between them
+    )
+    for spec in specs:
+        if Permission.KUBERNETES in spec.permissions:
+            roles[spec.name].node.add_dependency(leaving)  # and with the role its function
+
+
 def dead_letter_queue(scope: Construct, construct_id: str, *, name: str) -> sqs.Queue:
     """A queue for what was tried in vain, kept for the two weeks that SQS can keep it.
 

@@ -188,6 +188,31 @@ def test_functions_that_call_a_restricted_api_are_in_the_network(
     assert reference(variables["STATIONMASTER_FUNCTIONS_SECURITY_GROUP_ID"]) == group
 
 
+def test_functions_leave_the_network_only_after_clusters_were_looked_at(
+    existing: dict[str, Template], templates: dict[str, Template]
+) -> None:
+    """A rollback asks nothing: what asks is made while they leave, and gone while they are in."""
+    inside, outside = (each["workflow"]["Resources"] for each in (existing, templates))
+    kind = "AWS::CloudFormation::CustomResource"
+    ((check, asks),) = of_type(outside, kind).items()
+    functions = {
+        each["Properties"]["FunctionName"].removeprefix("stationmaster-"): (name, each)
+        for name, each in of_type(outside, "AWS::Lambda::Function").items()
+    }
+
+    assert of_type(inside, kind) == {}
+    asked, _ = functions["check-reach"]
+    assert asks["Properties"] == {
+        "ServiceToken": {"Fn::GetAtt": [asked, "Arn"]},
+        "ServiceTimeout": 600,
+    }
+    for spec in FUNCTIONS:
+        if Permission.KUBERNETES in spec.permissions:
+            rights = functions[spec.name][1]["DependsOn"]
+            assert any("DefaultPolicy" in each for each in rights), spec.name
+            assert all(check in outside[each]["DependsOn"] for each in rights), spec.name
+
+
 def test_code_of_functions_in_the_network_may_not_use_the_rights_of_lambda(
     existing: dict[str, Template],
 ) -> None:
