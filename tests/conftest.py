@@ -51,7 +51,7 @@ LONG_FILES = (
     "e2e/test_e2e_linked_data.py",
     "stacks/workflow/test_workflow_existing_cluster.py",
     "training/test_parallel_parity.py",
-    "steps/test_kubernetes_gateway_steps.py",
+    "gateway/test_kubernetes_gateway_steps.py",
     "training/test_trainer_runs.py",
     "training/test_estimator.py",
     "local/slack/test_slack_page.py",

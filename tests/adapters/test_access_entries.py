@@ -1,12 +1,10 @@
 """Who is let into a cluster: the product's roles as administrators, people to look."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from aws_fixtures import aws, deployed, until  # noqa: F401
 
 from local.aws import Deployment, LocalAws
 from stationmaster.domain.errors import PermanentError, TransientError
@@ -14,6 +12,7 @@ from stationmaster.domain.names import PEOPLE, cluster_name
 from stationmaster.kubernetes.connect import connect
 from stationmaster.services import Services
 from stationmaster.settings import Settings
+from tests.support.aws_fixtures import until
 
 ANYWHERE = "0.0.0.0/0"
 PERSON = "arn:aws:iam::123456789012:role/team/researchers"

@@ -1,6 +1,5 @@
 """Results in the artifacts bucket of the local endpoint: verified from outside, downloaded."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import hashlib
@@ -9,8 +8,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from artifacts_world import BUCKET, LARGE, SavedRun, save_run
-from aws_fixtures import aws  # noqa: F401
 
 from local.aws import BucketSpec, DeploymentSpec, LocalAws
 from stationmaster.aws.artifacts import Artifacts
@@ -22,6 +19,7 @@ from stationmaster.domain.errors import (
 )
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.results import MANIFEST_FILE, results_prefix
+from tests.support.artifacts_world import BUCKET, LARGE, SavedRun, save_run
 
 RUN_IDS = (RunId(f"tiny-llama-{number:08x}") for number in count())
 FILES = {"model/model.safetensors": LARGE, "model/config.json": b"{}", "metrics.jsonl": b""}

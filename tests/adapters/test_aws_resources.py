@@ -1,6 +1,5 @@
 """Every kind of AWS resource on the local endpoint: created once, listed by tag, deleted."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -9,7 +8,6 @@ from itertools import count
 
 import boto3
 import pytest
-from aws_fixtures import aws, deployed, until  # noqa: F401
 
 from local.aws import Deployment, LocalAws
 from stationmaster.aws.workflows import Workflows
@@ -20,6 +18,7 @@ from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from stationmaster.steps.parts.leftovers import left_in_account
+from tests.support.aws_fixtures import until
 
 CLUSTER_IDS = (f"tiny-llama-{number:08x}" for number in count())
 EFA = get_instance("p4d.24xlarge")

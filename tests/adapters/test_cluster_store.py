@@ -1,11 +1,9 @@
 """The cluster store: the same rules as for runs, and what follows from a lease that is released."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from datetime import UTC, datetime
 from itertools import count
 
 import pytest
-from aws_fixtures import aws  # noqa: F401
 
 from stationmaster.aws.cluster_store import ClusterStore
 from stationmaster.aws.table import table_definition

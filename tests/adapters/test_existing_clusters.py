@@ -1,6 +1,5 @@
 """Existing EKS clusters, as EKS describes them: usable, or what their owners have to type."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -9,7 +8,6 @@ from itertools import count
 from typing import Any
 
 import pytest
-from aws_fixtures import aws, deployed, until  # noqa: F401
 
 from local.aws import Deployment, LocalAws
 from stationmaster.domain.errors import NotPossibleNow
@@ -18,6 +16,7 @@ from stationmaster.domain.names import POD_IDENTITY_AGENT, TAG_CLUSTER_ID
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.settings import Settings
+from tests.support.aws_fixtures import until
 
 NAMES = (f"theirs-{number}" for number in count())
 

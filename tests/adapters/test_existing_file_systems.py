@@ -1,19 +1,18 @@
 """File systems that somebody else made, as the product looks at them in an account."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_fixtures import aws, deployed, until  # noqa: F401
 
 from local.aws import Deployment, LocalAws
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.names import TAG_CLUSTER_ID
 from stationmaster.services import Services
 from stationmaster.settings import Settings
+from tests.support.aws_fixtures import until
 
 Rules = list[dict[str, Any]]
 LUSTRE = ((988, 988), (1018, 1023))

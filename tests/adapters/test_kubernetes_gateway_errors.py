@@ -4,16 +4,12 @@ The server is a real one on this machine that gives the answer that the test set
 """
 
 import base64
-import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 import pytest
-import yaml
+from answering_server import AnsweringServer, settings, status
 from botocore.session import Session
 
 from relay.cluster import ClusterApi
@@ -21,7 +17,6 @@ from stationmaster.aws.access_entries import admin_policy_arn
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.token import EksToken
-from stationmaster.settings import Settings
 
 WEBHOOK = (
     'admission webhook "validator.pytorchjob.training-operator.kubeflow.org" denied the request: '
@@ -29,87 +24,6 @@ WEBHOOK = (
 )
 UNDECLARED = ".spec.finalisers: field not declared in schema"
 RBAC = 'nodes is forbidden: User "u" cannot list resource "nodes" in API group ""'
-
-
-class AnsweringServer(ThreadingHTTPServer):
-    """Answers every request with the queued answers in turn, the last one for ever."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.answers: list[tuple[int, Any]] = []
-        self.requests: list[tuple[str, str, dict[str, str]]] = []
-
-    def say(self, *answers: tuple[int, Any]) -> None:
-        self.answers = list(answers)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: AnsweringServer
-
-    def do_GET(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        self.rfile.read(length)
-        self.server.requests.append((self.command, self.path, dict(self.headers)))
-        answers = self.server.answers
-        status, body = answers.pop(0) if len(answers) > 1 else answers[0]
-        data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    do_POST = do_GET  # noqa: N815  # the base class looks methods up by these names
-    do_PATCH = do_GET  # noqa: N815  # the base class looks methods up by these names
-
-    def log_message(self, format: str, *args: Any) -> None:
-        return
-
-
-@pytest.fixture
-def server() -> Iterator[AnsweringServer]:
-    server = AnsweringServer()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-@pytest.fixture
-def kubeconfig(server: AnsweringServer, tmp_path: Path) -> Path:
-    path = tmp_path / "kubeconfig"
-    address = f"http://127.0.0.1:{server.server_address[1]}"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "c",
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-                "clusters": [{"name": "c", "cluster": {"server": address}}],
-                "users": [{"name": "u", "user": {"token": "secret-token"}}],
-            }
-        )
-    )
-    return path
-
-
-@pytest.fixture
-def gateway(kubeconfig: Path) -> Iterator[KubernetesGateway]:
-    gateway = KubernetesGateway.connect(settings(str(kubeconfig)), cluster=None)
-    yield gateway
-    gateway.close()
-
-
-def settings(kubeconfig: str = "") -> Settings:
-    return Settings(region="eu-west-1", table_name="t", bus_name="b", kubeconfig=kubeconfig)
-
-
-def status(code: int, message: str) -> tuple[int, dict[str, Any]]:
-    return code, {"kind": "Status", "status": "Failure", "message": message, "code": code}
 
 
 @pytest.mark.parametrize(

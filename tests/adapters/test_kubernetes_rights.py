@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from test_kubernetes_gateway_errors import (
-    AnsweringServer,
-    gateway,  # noqa: F401
-    kubeconfig,  # noqa: F401
-    server,  # noqa: F401
-)
+from answering_server import AnsweringServer
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.ids import ClusterId
@@ -70,8 +65,8 @@ def test_rights_that_are_handed_on_are_among_them() -> None:
 
 @pytest.mark.parametrize("status", [{"allowed": False, "reason": "no"}, {}])
 def test_right_that_the_cluster_does_not_grant_is_not_there(
-    server: AnsweringServer,  # noqa: F811
-    gateway: KubernetesGateway,  # noqa: F811
+    server: AnsweringServer,
+    gateway: KubernetesGateway,
     status: dict[str, Any],
 ) -> None:
     server.say((201, {"status": status}))

@@ -4,15 +4,11 @@ On the local endpoint, because moto by itself runs two transactions at the same 
 other: its check and its write are apart.
 """
 
-# ruff: noqa: F811  # fixtures are imported by name
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import count
 
 import pytest
-from aws_fixtures import aws  # noqa: F401
-from factories import RUN_ID, make_request, make_requested
-from factories import START as NOW
 
 from stationmaster.aws import table
 from stationmaster.aws.run_store import RunStore
@@ -22,6 +18,8 @@ from stationmaster.domain.errors import IllegalTransition, NotStorable, RunNotFo
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Wait
 from stationmaster.domain.run.events import RunPhase
+from tests.support.factories import RUN_ID, make_request, make_requested
+from tests.support.factories import START as NOW
 
 TABLES = (f"t{number}" for number in count())
 

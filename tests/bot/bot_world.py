@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import boto3
-from factories import make_request, make_requested
 from recording_slack import RecordingSlack
 from slack_sdk import WebClient
 
@@ -33,6 +32,7 @@ from stationmaster.domain.run.attempts import attempt_id, first_assignment
 from stationmaster.domain.run.request import Placement
 from stationmaster.services import Services
 from stationmaster.settings import Settings
+from tests.support.factories import make_request, make_requested
 
 REGION = "us-east-1"
 SIGNING_SECRET = "8f742231b10e8888abcd99yyyzzz85a5"

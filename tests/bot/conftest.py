@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import boto3
 import pytest
@@ -20,15 +21,21 @@ from bot_world import (
     TableStream,
     new_notifier,
 )
-from factories import DEPLOYMENT_KEY
 from moto import mock_aws
 from recording_slack import RecordingSlack
 
 from bot import lambda_handler, notifier_handler
 from bot.notifier import Notifier
 from stationmaster.aws.table import table_definition
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
 from stationmaster.settings import Settings
+from tests.support.artifacts_world import BUCKET
+from tests.support.aws_fixtures import aws
+from tests.support.factories import DEPLOYMENT_KEY
+
+__all__ = ["aws"]  # fixtures
 
 
 @pytest.fixture
@@ -129,3 +136,20 @@ def dying(services: Services) -> DyingStore:
     store = DyingStore(services.settings.table_name, boto3.client("dynamodb", REGION))
     services.deliveries = store
     return store
+
+
+@pytest.fixture
+def bucket(services: Services, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The deployment keeps results."""
+    monkeypatch.setenv("STATIONMASTER_ARTIFACTS_BUCKET", BUCKET)
+    s3 = boto3.client("s3", REGION)
+    s3.create_bucket(Bucket=BUCKET)
+    return s3
+
+
+@pytest.fixture
+def ended(story: Story) -> RunId:
+    """A run of the channel that has failed."""
+    story.begin()
+    story.phases(RunPhase.FAILED, reason="out of memory")
+    return RunId(story.run_id)

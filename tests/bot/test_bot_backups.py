@@ -1,13 +1,10 @@
 """What a channel sees of backups: on the card, in the thread, and where there is no result."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import pytest
-from artifacts_world import save_run
 from bot_world import Story
-from test_bot_blocks import NOW, in_phase, progress, seen
-from test_bot_results import bucket, ended  # noqa: F401
+from run_blocks import NOW, in_phase, progress, seen
 
 from bot.blocks.backups import backup_line
 from bot.blocks.card import card_milestone, run_card
@@ -18,6 +15,7 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.backups import Backup, Backups
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.saving import Results
+from tests.support.artifacts_world import save_run
 
 URI = "s3://a-bucket/runs/tiny-llama-0123abcd/"
 NEWEST = Backup(step=4200, uri=URI, num_bytes=2**30, manifest_sha256="0" * 64, saved_at=NOW)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from test_bot_blocks import NOW, event, in_phase, make_run, running, seen
+from run_blocks import NOW, event, in_phase, make_run, running, seen
 
 from bot.blocks.card import card_milestone, run_card
 from bot.blocks.receipt import run_receipt

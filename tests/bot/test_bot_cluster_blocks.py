@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
-from factories import make_run
+from cluster_blocks import START, make_cluster, seen
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,42 +14,22 @@ from bot.blocks.cluster_card import cluster_card, cluster_milestone, goes
 from bot.blocks.cluster_receipt import cluster_receipt
 from bot.blocks.cluster_thread import cluster_message
 from local.slack.blocks import check_blocks, total_text
-from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster import events as cl
-from stationmaster.domain.cluster.aggregate import Check, Cluster
+from stationmaster.domain.cluster.aggregate import Check
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.leases import Lease, Waiting
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
-from stationmaster.domain.cluster.spec import spec_for_any
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import ClusterView
+from tests.support.factories import make_run
 
-START = datetime(2026, 1, 2, 9, 0, tzinfo=UTC)
 NOW = START + timedelta(hours=1)
 RUN_ID = "tiny-llama-0123abcd"
 
 
-def make_cluster(phase: ClusterPhase = ClusterPhase.READY, **values: object) -> Cluster:
-    made = {
-        "cluster_id": "team-a-0123abcd",
-        "name": "team-a",
-        "spec": spec_for_any(get_instance("m5.2xlarge"), nodes=4, file_system_gib=1200),
-        "requester": cl.Requester(team_id="T0TEAM", channel_id="C0TRAINING", user_id="U0OPERATOR"),
-        "phase": phase,
-        "phases": [(ClusterPhase.REQUESTED, START), (phase, START + timedelta(minutes=20))],
-        "requested_at": START,
-        "keep_until": START + timedelta(hours=8),
-    }
-    return Cluster(**(made | values))
-
-
 def lease(run_id: str = RUN_ID, nodes: int = 2, **values: object) -> Lease:
     return Lease(run_id=run_id, nodes=nodes, granted_at=START, **values)
-
-
-def seen(content) -> str:
-    return json.dumps(content.blocks, ensure_ascii=False)
 
 
 def delete_button(content) -> dict:

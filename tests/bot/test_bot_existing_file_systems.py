@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 from bot_world import CHANNEL
-from test_bot_blocks import NOW
-from test_bot_cluster_blocks import make_cluster
-from test_bot_cluster_blocks import seen as seen_blocks
-from test_bot_saved_results import unsaved
+from cluster_blocks import make_cluster
+from cluster_blocks import seen as seen_blocks
+from run_blocks import NOW
+from saved_cards import unsaved
 
 from bot.blocks import cluster_answers
 from bot.blocks.card import run_card

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
-from factories import make_request
-from test_bot_blocks import NOW
-from test_bot_blocks import seen as seen_in
-from test_bot_saved_results import saved
+from run_blocks import NOW
+from run_blocks import seen as seen_in
+from saved_cards import saved
 
 from bot.blocks.card import card_milestone, run_card
 from bot.blocks.results import export_line
 from stationmaster.domain.run.events import ExportEnded, RunPhase
 from stationmaster.domain.run.exporting import Export
+from tests.support.factories import make_request
 
 REASON = "meta-llama/Llama-3.1-8B is gated: <accept> its licence"
 WORDS = "megatron-llama3-8b nodes=2"

@@ -6,9 +6,9 @@ import json
 from datetime import timedelta
 
 import pytest
-from test_bot_blocks import NOW, START, in_phase
-from test_bot_cluster_blocks import make_cluster
-from test_bot_cluster_blocks import seen as seen_blocks
+from cluster_blocks import make_cluster
+from cluster_blocks import seen as seen_blocks
+from run_blocks import NOW, START, in_phase
 
 from bot.blocks import cluster_answers
 from bot.blocks.card import run_card

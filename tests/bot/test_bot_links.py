@@ -1,17 +1,14 @@
 """The button Links of a saved run: who gets an answer, and what is in it."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import json
 
 import pytest
-from artifacts_world import save_run
 from bot_world import Person, Story
 from recording_slack import RecordingSlack
-from test_bot_blocks import NOW, buttons
-from test_bot_results import bucket  # noqa: F401
-from test_bot_saved_results import saved, unsaved
+from run_blocks import NOW, buttons
+from saved_cards import saved, unsaved
 
 from bot.blocks.card import run_card
 from bot.blocks.mrkdwn import link
@@ -19,6 +16,7 @@ from bot.blocks.receipt import run_receipt
 from local.slack.blocks import check_blocks
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
+from tests.support.artifacts_world import save_run
 
 FILES = {
     "checkpoint/step-00000060/weights.pt": b"checkpoint",

@@ -7,7 +7,6 @@ from typing import Any
 
 import boto3
 import pytest
-from artifacts_world import BUCKET, save_run
 from bot_world import REGION, Clock
 from recording_slack import Refusal
 
@@ -17,6 +16,7 @@ from stationmaster.domain.bus import LogTail
 from stationmaster.domain.run import events as ev
 from stationmaster.services import Services
 from stationmaster.settings import Settings
+from tests.support.artifacts_world import BUCKET, save_run
 
 LINES = [
     *(f"line {number} <&>" for number in range(40)),

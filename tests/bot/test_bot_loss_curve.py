@@ -3,7 +3,6 @@
 On the local endpoint: moto by itself copies the whole table for each transaction.
 """
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from datetime import timedelta
@@ -11,9 +10,7 @@ from itertools import count, pairwise
 from typing import Any
 
 import pytest
-from aws_fixtures import aws  # noqa: F401
 from bot_world import Clock, Story
-from factories import RUN_ID, START, make_event, make_requested
 
 from bot.loss_curve import read_curve
 from local.aws import LocalAws
@@ -22,6 +19,7 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, apply, start_run
 from stationmaster.services import Services
 from stationmaster.settings import Settings
+from tests.support.factories import RUN_ID, START, make_event, make_requested
 
 TABLES = (f"curves-{number}" for number in count())
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from factories import make_event, make_run
-
 from bot.blocks.answers import preflight_findings
 from bot.blocks.thread import thread_message
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.view import RunView
 from stationmaster.preflight.findings import Finding, Severity, unanswered
+from tests.support.factories import make_event, make_run
 
 THERE = Finding(check="images", severity=Severity.INFO, message="the relay image is there")
 LACKS = Finding(

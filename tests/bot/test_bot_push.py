@@ -7,9 +7,8 @@ import json
 import boto3
 import pytest
 from bot_world import REGION, Person
-from factories import make_request
-from test_bot_blocks import NOW, seen
-from test_bot_saved_results import saved
+from run_blocks import NOW, seen
+from saved_cards import saved
 
 from bot.blocks.card import card_milestone, run_card
 from bot.blocks.receipt import run_receipt
@@ -18,6 +17,7 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.pushing import Pushed
 from stationmaster.services import Services
+from tests.support.factories import make_request
 
 REPOSITORY = "lab/tiny"
 REVISION = "0123456789abcdef" * 2

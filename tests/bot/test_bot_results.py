@@ -7,10 +7,8 @@ import socket
 import time
 from typing import Any
 
-import boto3
 import pytest
-from artifacts_world import BUCKET, SavedRun, save_run
-from bot_world import REGION, Person, Story
+from bot_world import Person, Story
 from recording_slack import RecordingSlack
 
 from bot.blocks import words
@@ -22,6 +20,7 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
+from tests.support.artifacts_world import BUCKET, SavedRun, save_run
 
 FILES = {
     "checkpoint/step-00000060/__0_0.distcp": b"weights",
@@ -32,23 +31,6 @@ FILES = {
 
 def seen(answer: dict[str, Any]) -> str:
     return json.dumps(answer["answer"]["blocks"], ensure_ascii=False)
-
-
-@pytest.fixture
-def bucket(services: Services, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The deployment keeps results."""
-    monkeypatch.setenv("STATIONMASTER_ARTIFACTS_BUCKET", BUCKET)
-    s3 = boto3.client("s3", REGION)
-    s3.create_bucket(Bucket=BUCKET)
-    return s3
-
-
-@pytest.fixture
-def ended(story: Story) -> RunId:
-    """A run of the channel that has failed."""
-    story.begin()
-    story.phases(RunPhase.FAILED, reason="out of memory")
-    return RunId(story.run_id)
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from factories import make_request
-from test_bot_blocks import NOW, buttons, in_phase, progress, seen
+from run_blocks import NOW, buttons, in_phase, progress, seen
+from saved_cards import DENIED, URI, saved, unsaved
 
 from bot.blocks.card import card_milestone, run_card
 from bot.blocks.receipt import run_receipt
@@ -15,23 +15,7 @@ from bot.blocks.thread import thread_message
 from local.slack.blocks import check_blocks
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.domain.run.saving import Results
-
-URI = "s3://a-bucket/runs/tiny-llama-0123abcd/"
-RESULTS = Results(
-    uri=URI, num_files=7, num_bytes=13_476_000_000, manifest_sha256="0" * 64, saved_at=NOW
-)
-DENIED = "S3 refuses <the saver>: AccessDenied"
-
-
-def saved(*phases: RunPhase, **values: object):
-    run = {"results": RESULTS, "training_started_at": NOW, "progress": progress(60)}
-    return in_phase(RunPhase.RUNNING, RunPhase.SAVING, *phases, **(run | values))
-
-
-def unsaved(**values: object):
-    run = {"unsaved_reason": DENIED, "training_started_at": NOW, "pods": {}}
-    return in_phase(RunPhase.RUNNING, RunPhase.SAVING, **(run | values))
+from tests.support.factories import make_request
 
 
 def test_card_ends_with_the_result_and_how_to_use_it():

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from bot_world import Person, Story, TableStream
-from factories import signed
 from recording_slack import Refusal
 
 from bot import notifier_handler
@@ -23,6 +22,7 @@ from stationmaster.domain.bus import RELAY_BATCH_DETAIL_TYPE
 from stationmaster.domain.errors import StationmasterError
 from stationmaster.domain.names import SET_ASIDE
 from stationmaster.invocations import logger
+from tests.support.factories import signed
 
 NOBODY = "tiny-llama-00000000"
 Lines = Callable[[], list[dict[str, Any]]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from nccl_logs import Figures, efa, ramp, sockets, whole
 
 from stationmaster.checks import network
 from stationmaster.checks.whole_job import job_name
@@ -16,6 +15,7 @@ from stationmaster.inspection import LiveCluster, Verdict
 from stationmaster.kubernetes.views import JobView, NodeView, PodView
 from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.collectives_job import render_collectives_job
+from tests.support.nccl_logs import Figures, efa, ramp, sockets, whole
 
 SPEC = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
 CPUS = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge")

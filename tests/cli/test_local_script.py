@@ -1,6 +1,5 @@
 """`local run` with several commands, on a channel and a table that the tests play."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import json
@@ -12,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_fixtures import aws  # noqa: F401
-from factories import make_request, make_requested
 
 from cli.local_script import Script
 from cli.local_watch import Record, Watch
@@ -29,6 +26,7 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.services import Services
 from stationmaster.settings import Settings
+from tests.support.factories import make_request, make_requested
 
 TABLES = (f"runs-{number}" for number in count())
 CLUSTER_ID = "team-a-0123abcd"

@@ -7,9 +7,9 @@ import json
 import sys
 
 import pytest
-from nccl_logs import efa, ramp, sockets, whole
 
 from cli.main import main
+from tests.support.nccl_logs import efa, ramp, sockets, whole
 
 GOOD = "\n".join(whole(ramp(78), efa()))
 SOCKETS = "\n".join(whole(ramp(2.38), sockets()))

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_fixtures import HANDLER, Script, until
-from factories import DEPLOYMENT_KEY, RUN_ID, START, make_event, make_requested, signed
 
 from cli.main import main
 from local.aws import DeploymentSpec, FunctionSpec, InProcessRuntime, LocalAws
@@ -21,6 +19,15 @@ from stationmaster.domain.bus import RELAY_BATCH_DETAIL_TYPE
 from stationmaster.domain.run import events as ev
 from stationmaster.services import Services
 from stationmaster.settings import Settings
+from tests.support.aws_fixtures import HANDLER, Script, until
+from tests.support.factories import (
+    DEPLOYMENT_KEY,
+    RUN_ID,
+    START,
+    make_event,
+    make_requested,
+    signed,
+)
 
 DEPLOYMENT = "prod"
 COMMAND = ["redrive", "--deployment", DEPLOYMENT, "--json"]

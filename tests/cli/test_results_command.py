@@ -1,6 +1,5 @@
 """`stationmaster results`: what it prints, what it downloads, and its exit codes."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import json
@@ -9,9 +8,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from artifacts_world import BUCKET, SavedRun, save_run
-from aws_fixtures import aws  # noqa: F401
-from factories import START, make_event, make_requested
 
 from cli.main import main
 from local.aws import BucketSpec, DeploymentSpec, LocalAws
@@ -21,6 +17,8 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.sizes import size_text
 from stationmaster.services import Services
 from stationmaster.settings import Settings
+from tests.support.artifacts_world import BUCKET, SavedRun, save_run
+from tests.support.factories import START, make_event, make_requested
 
 RUN_IDS = (RunId(f"tiny-llama-{number:08x}") for number in count())
 FILES = {"model/config.json": b"{}", "metrics.jsonl": b'{"step": 1}\n'}

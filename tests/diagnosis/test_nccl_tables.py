@@ -7,12 +7,12 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nccl_logs import Figures, efa, head, info, ramp, table, tail, whole
 
 from stationmaster.diagnosis.nccl.log import NcclLog, read_log
 from stationmaster.diagnosis.nccl.operations import bus_factor, ranks_of_factor
 from stationmaster.diagnosis.nccl.verdict import judge
 from stationmaster.domain.catalogue.instances import get_instance
+from tests.support.nccl_logs import Figures, efa, head, info, ramp, table, tail, whole
 
 PREFIXES = (
     "",

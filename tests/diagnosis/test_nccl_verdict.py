@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from nccl_logs import GIB, Figures, efa, head, info, ramp, sockets, table, tail, whole
 
 from stationmaster.diagnosis.nccl.log import read_log
 from stationmaster.diagnosis.nccl.report import NcclReport
 from stationmaster.diagnosis.nccl.verdict import judge
 from stationmaster.domain.catalogue.instances import CATALOGUE, get_instance
 from stationmaster.domain.catalogue.nccl_floors import floor_for
+from tests.support.nccl_logs import GIB, Figures, efa, head, info, ramp, sockets, table, tail, whole
 
 
 def report(lines, instance="p4d.24xlarge", nodes=2) -> NcclReport:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from factories import RUN_ID, START, make_event, make_request, make_run
 
 from stationmaster.diagnosis.running import planned, running_findings
 from stationmaster.domain.catalogue.entries import CATALOGUE
@@ -11,6 +10,7 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import apply
 from stationmaster.domain.run.speeds import KEPT_LINES, SKIPPED_LINES, Speeds
+from tests.support.factories import RUN_ID, START, make_event, make_request, make_run
 
 LINES = SKIPPED_LINES + KEPT_LINES
 GPU = "llama2-7b"

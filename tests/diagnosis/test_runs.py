@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from factories import RUN_ID, START, make_event, make_run
 
 from stationmaster.diagnosis.evidence import Evidence
 from stationmaster.diagnosis.explaining import Context
@@ -14,6 +13,7 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.failures import Failure
 from stationmaster.domain.run.pods import Pod
 from stationmaster.domain.run.saving import Results
+from tests.support.factories import RUN_ID, START, make_event, make_run
 
 CONTEXT = Context(run=RUN_ID, recipe="tiny-llama")
 NCCL = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:268, internal error"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from factories import RUN_ID, START, make_request
-from factories import make_run as make_run_in
 
 from stationmaster.domain.reactions.backups import BackupPolicy, LookAtBackup, StartBackup
 from stationmaster.domain.reactions.run import POLICY, ProlongWait, RelayHeard, decide
@@ -14,6 +12,8 @@ from stationmaster.domain.reactions.workflow import EndWait
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, apply
 from stationmaster.domain.run.events import RunPhase
+from tests.support.factories import RUN_ID, START, make_request
+from tests.support.factories import make_run as make_run_in
 
 HOUR = timedelta(hours=1)
 SAVED = {"num_bytes": 9, "uri": "s3://b/runs/r/", "manifest_sha256": "0" * 64}

@@ -7,9 +7,7 @@ from datetime import timedelta
 from functools import cache
 from typing import Any, get_args, get_origin
 
-import factories
 import pytest
-from factories import CLUSTER_ID, RUN_ID, START
 from pydantic import BaseModel
 
 from stationmaster.domain.aggregate import Bound, State
@@ -25,6 +23,8 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
+from tests.support import factories
+from tests.support.factories import CLUSTER_ID, RUN_ID, START
 
 HALF = 200 * 1024  # of what an item of DynamoDB takes
 # What the request and the specification of nodes have is as long as one command, and never grows.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from factories import make_cluster
 
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase, Requester
 from stationmaster.domain.cluster.fitting import why_unfit
+from tests.support.factories import make_cluster
 
 NEEDED = make_cluster(nodes=2).spec
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import pytest
-from factories import RUN_ID, START, make_cluster
-from factories import make_cluster_event as event
 
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.aggregate import Cluster, apply
@@ -31,6 +29,8 @@ from stationmaster.domain.reactions.cluster import (
     decide,
 )
 from stationmaster.domain.reactions.workflow import Caught, EndWait, WorkflowEnds
+from tests.support.factories import RUN_ID, START, make_cluster
+from tests.support.factories import make_cluster_event as event
 
 A, B, C = (RunId(f"run-{name}") for name in "abc")
 HOUR = timedelta(hours=1)

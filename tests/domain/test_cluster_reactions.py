@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from factories import CLUSTER_ID, RUN_ID, START, make_cluster
-from factories import make_cluster_event as event
 
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.aggregate import Cluster, apply
@@ -40,6 +38,8 @@ from stationmaster.domain.reactions.workflow import (
     WorkflowFound,
 )
 from stationmaster.domain.resources import ResourceKind
+from tests.support.factories import CLUSTER_ID, RUN_ID, START, make_cluster
+from tests.support.factories import make_cluster_event as event
 
 GOING_AWAY = (ClusterPhase.DRAINING, ClusterPhase.RELEASING, ClusterPhase.RELEASED)
 UNDER_WAY = (ClusterPhase.REQUESTED, ClusterPhase.PROVISIONING, ClusterPhase.VALIDATING)

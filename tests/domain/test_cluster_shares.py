@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from factories import RUN_ID, START, make_cluster
-from factories import make_cluster_event as event
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +17,8 @@ from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.reactions.cluster import consequences
 from stationmaster.domain.resources import ResourceKind
+from tests.support.factories import RUN_ID, START, make_cluster
+from tests.support.factories import make_cluster_event as event
 
 OTHER = RunId("other")
 REQUESTER = Requester(team_id="T1", channel_id="C1", user_id="U1")

@@ -3,8 +3,6 @@
 from datetime import timedelta
 
 import pytest
-from factories import RUN_ID, START, make_cluster
-from factories import make_cluster_event as event
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +24,8 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.reactions.cluster import consequences
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import run_event_id
+from tests.support.factories import RUN_ID, START, make_cluster
+from tests.support.factories import make_cluster_event as event
 
 OTHER_RUN = "tiny-llama-ffffffff"
 GOING_AWAY = (ClusterPhase.DRAINING, ClusterPhase.RELEASING, ClusterPhase.RELEASED)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from factories import make_request
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.rendering.job_spec import job_spec
 from stationmaster.rendering.pytorch_job import render_pytorch_job
+from tests.support.factories import make_request
 
 # Excerpts of published config.json files.
 QWEN = {

@@ -3,8 +3,6 @@
 from datetime import timedelta
 
 import pytest
-from factories import RUN_ID, START, make_request, make_run
-from factories import make_event as event
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +18,8 @@ from stationmaster.domain.run.aggregate import (
 from stationmaster.domain.run.attempts import attempt_id, first_assignment, job_submitted
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.request import Placement
+from tests.support.factories import RUN_ID, START, make_request, make_run
+from tests.support.factories import make_event as event
 
 
 def progress(seq, step, loss):

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from factories import make_request
 
 from stationmaster.domain.commands.grammar import parse_command, parse_request
 from stationmaster.domain.commands.requests import ShowPlan
@@ -27,6 +26,7 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.staging import LARGEST_GIB, legal_size_gib
 from stationmaster.domain.run.events import DataReported, DataStaged, DataUnlinked
 from stationmaster.domain.run.staging import Staging, staging_after
+from tests.support.factories import make_request
 
 GB = 10**9
 GIB = 2**30

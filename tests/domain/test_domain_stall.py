@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 import pytest
-from factories import RUN_ID, START, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from stationmaster.domain.reactions.run import POLICY, ClusterTaken, WaitOpen, d
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import apply
 from stationmaster.domain.run.events import RunPhase
+from tests.support.factories import RUN_ID, START, make_run
 
 RESTART_LIMIT = POLICY.restart_limit
 MUCH_LATER = START + timedelta(minutes=41, seconds=10)

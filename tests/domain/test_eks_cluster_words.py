@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from factories import make_cluster_event
-from test_file_system_words import ID, SPEC, Account
+from file_system_account import ID, SPEC, Account
 
 from stationmaster.domain.cluster import aggregate
 from stationmaster.domain.cluster import events as cl
@@ -14,6 +13,7 @@ from stationmaster.domain.commands.requests import CreateCluster, ShowPlan
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.errors import NotPossibleNow, UserError
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from tests.support.factories import make_cluster_event
 
 GUEST = f"cluster=eks:theirs file_system={ID}"
 

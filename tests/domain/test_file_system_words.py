@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from factories import make_cluster_event
+from file_system_account import ID, SPEC, Account
 
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster import aggregate
@@ -12,29 +12,11 @@ from stationmaster.domain.cluster.spec import FileSystemSpec, spec_for, spec_for
 from stationmaster.domain.commands.grammar import parse_command, parse_request
 from stationmaster.domain.commands.requests import CreateCluster, ShowPlan
 from stationmaster.domain.commands.start import StartRun
-from stationmaster.domain.commands.storing import FoundFileSystem
 from stationmaster.domain.datasets import Listing, Preparation
 from stationmaster.domain.errors import NotPossibleNow, UserError
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.request import TrainingRequest
-
-ID = "fs-0123456789abcdef0"
-# A SCRATCH_2 file system.
-SPEC = FileSystemSpec(storage_gib=4800, mbps_per_tib=200, existing_id=ID)
-
-
-class Account:
-    """Knows one file system, and counts what it is asked."""
-
-    def __init__(self, *, free_gib: int | None = None) -> None:
-        self.asked: list[str] = []
-        self._free_gib = free_gib
-
-    def __call__(self, file_system_id: str) -> FoundFileSystem:
-        self.asked.append(file_system_id)
-        if file_system_id != ID:
-            raise NotPossibleNow(f"there is no file system {file_system_id}")
-        return FoundFileSystem(spec=SPEC, zone="us-west-2b", free_gib=self._free_gib)
+from tests.support.factories import make_cluster_event
 
 
 def parse(text: str, **questions: object) -> object:

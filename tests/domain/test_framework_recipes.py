@@ -4,8 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from factories import START, make_request, make_run
-from test_resuming import RUN, channel, saved
+from resumable_runs import RUN, channel, saved
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.instances import get_instance
@@ -21,6 +20,7 @@ from stationmaster.domain.planning.memory import GIB
 from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.requirements import check_data, repositories_of
 from stationmaster.domain.run.events import RunPhase
+from tests.support.factories import START, make_request, make_run
 
 MEGATRON = "megatron-llama3-8b"
 FRAMEWORKS = [name for name, recipe in CATALOGUE.items() if not recipe.uses_own_trainer]

@@ -1,7 +1,6 @@
 """queue=, priority_class=, host_network= and nccl_debug=: read, refused, typed again, explained."""
 
 import pytest
-from factories import CLUSTER_ID, make_cluster
 
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.commands.grammar import parse_command, parse_request
@@ -9,6 +8,7 @@ from stationmaster.domain.commands.own_code import OwnCodeRules
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.run.request import JobOptions
+from tests.support.factories import CLUSTER_ID, make_cluster
 
 RULES = OwnCodeRules(channel_id="C1", registries=("registry.example.com",), channels=("C1",))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from factories import make_request
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.commands.grammar import parse_command
@@ -13,6 +12,7 @@ from stationmaster.domain.datasets import FOR_MEGATRON, S3Source
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.requirements import check_data, repositories_of
+from tests.support.factories import make_request
 
 MEGATRON = ("megatron-llama3-8b", "megatron-bridge-llama3.1-8b")
 each_recipe = pytest.mark.parametrize("name", MEGATRON)

@@ -4,8 +4,7 @@ import shlex
 from dataclasses import replace
 
 import pytest
-from factories import make_request
-from test_resuming import RUN, channel, saved
+from resumable_runs import RUN, channel, saved
 
 from stationmaster.domain.commands.grammar import parse_command, parse_request
 from stationmaster.domain.commands.own_code import OwnCodeRules
@@ -13,6 +12,7 @@ from stationmaster.domain.commands.requests import ShowPlan
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import AS_IT_IS, Listing, Preparation
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, UserError
+from tests.support.factories import make_request
 
 REGISTRY = "registry.example.com/team"
 IMAGE = f"{REGISTRY}/trainer:1.0"

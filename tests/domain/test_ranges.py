@@ -1,7 +1,6 @@
 """A plan for a range of nodes: what is the same in it, whether its fewest fit, and who refuses."""
 
 import pytest
-from factories import make_cluster, make_cluster_event
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.cluster import events as cl
@@ -10,6 +9,7 @@ from stationmaster.domain.cluster.events import ClusterPhase, Requester
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.errors import BadCommand, BadParameter
 from stationmaster.domain.planning.plan import make_plan
+from tests.support.factories import make_cluster, make_cluster_event
 
 LANGUAGE = [
     name

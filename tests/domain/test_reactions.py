@@ -6,9 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import get_args
 
-import factories
 import pytest
-from factories import RUN_ID, START
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +48,8 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, apply
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.domain.run.request import JobOptions, Placement
+from tests.support import factories
+from tests.support.factories import RUN_ID, START
 
 FINAL = [phase for phase in RunPhase if phase.is_terminal]
 

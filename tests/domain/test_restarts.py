@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import factories
 import pytest
-from factories import RUN_ID, START
 
 from stationmaster.domain.errors import TrainingFailed
 from stationmaster.domain.reactions.restarts import MAX_RESTARTS, SETTLING, RestartJob
@@ -21,6 +19,8 @@ from stationmaster.domain.reactions.workflow import EndWait
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, apply
 from stationmaster.domain.run.events import RunEvent, RunPhase
+from tests.support import factories
+from tests.support.factories import RUN_ID, START
 
 COMMAND = factories.make_request(program=("torchrun", "crash.py"))
 

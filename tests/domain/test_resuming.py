@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from factories import make_event, make_request, make_run
-from test_cluster_commands import finding, kept
+from kept_clusters import finding, kept
+from resumable_runs import CONSTANT, FILES, RUN, STEP, channel, described, saved
 
 from stationmaster.domain.cluster.spec import FileSystemSpec
 from stationmaster.domain.commands.grammar import parse_command
@@ -18,67 +18,19 @@ from stationmaster.domain.errors import (
     BadCommand,
     BadParameter,
     NotPossibleNow,
-    RunNotFound,
     UserError,
 )
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
-from stationmaster.domain.results import FileHasher, ResultManifest
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import apply
 from stationmaster.domain.run.attempts import first_assignment
-from stationmaster.domain.run.request import JobOptions, Placement
+from stationmaster.domain.run.request import JobOptions
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.training_pod import command
+from tests.support.factories import make_event, make_request, make_run
 
-RUN = RunId("tiny-llama-0000aaaa")
 WITHOUT = RunId("tiny-llama-0000bbbb")
-STEP = 60
-FILES = (
-    "checkpoint/huggingface/config.json",
-    f"checkpoint/step-{STEP:08d}/__0_0.distcp",
-    f"checkpoint/step-{STEP:08d}/complete.json",
-    "logs/pod.log",
-    "model/model.safetensors",
-)
-CONSTANT = {"schedule": "constant", "steps": str(STEP)}
-
-
-def described(path: str):
-    hasher = FileHasher(part_bytes=8)
-    hasher.update(b"twelve bytes")
-    return hasher.result(path)
-
-
-def saved(run_id=RUN, *, files=FILES, step=STEP, nodes=2, **request) -> SavedRun:
-    """A run of tiny-llama on two nodes that has trained all of its 60 steps."""
-    manifest = ResultManifest(
-        run_id=run_id,
-        recipe="tiny-llama",
-        nodes=nodes,
-        instance_type="m5.2xlarge",
-        outcome="succeeded",
-        checkpoint_source=f"tiny-llama-0123456789ab/step-{step:08d}" if step else "",
-        files=tuple(described(path) for path in files),
-    )
-    return SavedRun(
-        run_id,
-        make_request(**{"overrides": CONSTANT, **request}),
-        Placement(nodes=nodes, instance_type="m5.2xlarge"),
-        manifest,
-    )
-
-
-def channel(*runs: SavedRun):
-    """Finds these runs; the first is the newest."""
-
-    def find(label: str) -> SavedRun:
-        for run in runs:
-            if label in ("last", run.run_id):
-                return run
-        raise RunNotFound(f'no run is called "{label}" in this channel')
-
-    return find
 
 
 def read(text: str, *runs: SavedRun, cluster=None):

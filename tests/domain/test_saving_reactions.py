@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from factories import RUN_ID, START
-from factories import make_run as make_run_in
 
 from stationmaster.domain.errors import RunStopped
 from stationmaster.domain.reactions.ending import (
@@ -41,6 +39,8 @@ from stationmaster.domain.reactions.workflow import (
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, apply
 from stationmaster.domain.run.events import RunPhase
+from tests.support.factories import RUN_ID, START
+from tests.support.factories import make_run as make_run_in
 
 STOP = Caught("RunStopped", "stopped by U7")
 FAILURE = Caught("TrainingFailed", "the loss is nan")

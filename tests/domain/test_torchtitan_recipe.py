@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from test_resuming import RUN, channel, saved
+from resumable_runs import RUN, channel, saved
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.instances import get_instance

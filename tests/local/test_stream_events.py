@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 
-from factories import RUN_ID, START
-
 from local.stream_events import StreamEvents
 from stationmaster.aws import table
 from stationmaster.domain.aggregates import RUN
 from stationmaster.domain.run import events as ev
+from tests.support.factories import RUN_ID, START
 
 
 def record(key: table.Key, body: str) -> dict[str, object]:

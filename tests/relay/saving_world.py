@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import boto3
-import pytest
 
-from local.aws import BucketSpec, DeploymentSpec, InProcessRuntime, LocalAws
+from local.aws import LocalAws
 from relay.cluster import ClusterUnreachable
 from relay.saving.bucket import ResultsBucket
 from relay.saving.pod_logs import PodLog
@@ -31,17 +30,6 @@ BUCKET: Final = "stationmaster-artifacts"
 # Three parts: the saver sends at most 16 at a time, so all are under way together.
 WEIGHTS: Final = bytes(range(256)) * (17 * MIB // 256)
 CONFIGURATION: Final = "tiny-llama-0123456789ab"
-
-
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
-    """An account with the bucket."""
-    endpoint = LocalAws(
-        state_dir=tmp_path_factory.mktemp("aws"), invoker=InProcessRuntime(), handlers=[]
-    )
-    with endpoint:
-        endpoint.deploy(DeploymentSpec(buckets=[BucketSpec(name=BUCKET)]))
-        yield endpoint
 
 
 class NoLogs:
@@ -151,33 +139,3 @@ class SavedRun:
     def calls(self, *operations: str) -> int:
         """How often S3 was asked for any of these."""
         return sum(called in operations for _, called in self.aws.calls)
-
-
-@pytest.fixture
-def large(run: SavedRun) -> SavedRun:
-    """The run with weights of three parts."""
-    run.write("model/model.safetensors", WEIGHTS)
-    return run
-
-
-@pytest.fixture
-def run(
-    aws: LocalAws,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-) -> Iterator[SavedRun]:
-    """A run that has trained a small model, with two checkpoints."""
-    for name, value in aws.environment().items():
-        monkeypatch.setenv(name, value)
-    digest = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:8]
-    made = SavedRun(aws, RunId(f"tiny-llama-{digest}"), tmp_path / "run")
-    made.write("model/model.safetensors", b"few weights")
-    made.write("model/config.json", b"{}")
-    made.write("metrics.jsonl", b'{"step":1}\n')
-    made.write(f"checkpoints/{CONFIGURATION}/huggingface/config.json", b"{}")
-    made.write_checkpoint(40, b"older")
-    made.write_checkpoint(60, b"newer")
-    aws.forget_calls()
-    yield made
-    aws.clear_injected()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import boto3
-import pytest
 
-from local.aws import BucketSpec, DeploymentSpec, InProcessRuntime, LocalAws
+from local.aws import LocalAws
 from relay.staging.config import StagingConfig
 from relay.staging.data import stage
 from relay.staging.source import SourceBucket
@@ -22,17 +20,6 @@ MIB: Final = 2**20
 # Three parts as it is uploaded: read in parts, by several threads.
 LARGE: Final = bytes(range(256)) * (11 * MIB // 256)
 PART: Final = 5 * MIB
-
-
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
-    """An account with the bucket."""
-    endpoint = LocalAws(
-        state_dir=tmp_path_factory.mktemp("aws"), invoker=InProcessRuntime(), handlers=[]
-    )
-    with endpoint:
-        endpoint.deploy(DeploymentSpec(buckets=[BucketSpec(name=BUCKET)]))
-        yield endpoint
 
 
 @dataclass
@@ -113,18 +100,3 @@ class Data:
     def reads(self) -> int:
         """How many bodies were asked of S3 since calls were forgotten."""
         return sum(call == ("s3", "GetObject") for call in self.aws.calls)
-
-
-@pytest.fixture
-def data(
-    aws: LocalAws,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Data]:
-    """An empty prefix of this test's own."""
-    for name, value in aws.environment().items():
-        monkeypatch.setenv(name, value)
-    yield Data(aws, request.node.name.partition("[")[0].replace("_", "-"), tmp_path / "data")
-    aws.clear_injected()
-    aws.forget_calls()

@@ -1,12 +1,11 @@
 """A run that trains is saved as it is: while files grow, and without losing the backup before."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from saving_world import BUCKET, CONFIGURATION, SavedRun, aws, run  # noqa: F401
+from saving_world import BUCKET, CONFIGURATION, SavedRun
 
 from relay.saving.bucket import AlreadySaved, NotSaved
 from relay.saving.pod_logs import PodLog

@@ -1,12 +1,11 @@
 """Data that FSx shows: looked at, waited for, and pointed to; nothing of it is read."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from staging_world import BUCKET, Data, Report, aws, data  # noqa: F401
+from staging_world import Data, Report
 
 from relay.staging.linked import STALLED_S, wait_for_files
 from relay.staging.source import StagingRefused

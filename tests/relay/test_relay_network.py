@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from nccl_logs import HOSTS, efa, info, sockets
 
 from relay.lines import LogLine, PodFacts
 from relay.parsing import LineInterpreter
 from relay.pods import pod_facts
 from stationmaster.domain.run.events import NetworkObserved
 from stationmaster.rendering import pytorch_job
+from tests.support.nccl_logs import HOSTS, efa, info, sockets
 
 HEALTHY = sorted((Path(__file__).parents[1] / "diagnosis" / "healthy").glob("*.log"))
 HOST = HOSTS[0]

@@ -17,7 +17,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from cluster_fixtures import eventually, pytorchjob, start_cluster
 from kubernetes import client
 from kubernetes.utils import create_from_dict
 from pydantic import SecretStr
@@ -27,6 +26,7 @@ from stationmaster.domain.progress_lines import FinishedLine, ProgressLine, Star
 from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.relay import render_relay, render_relay_key, render_relay_rights
+from tests.support.cluster_fixtures import eventually, pytorchjob, start_cluster
 
 REPOSITORY = Path(__file__).parents[2]
 NAMESPACE = "stationmaster"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from time import monotonic
 
 import pytest
-from test_relay_batching import KEY, RecordingBus
+from recording_bus import KEY, RecordingBus
 
 from relay.batching import KEPT_EVENTS, Batcher
 from relay.bus import BusSender

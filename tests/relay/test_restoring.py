@@ -1,6 +1,5 @@
 """Bringing a result back: whole and as it was saved, resumed without reading anything twice."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from functools import partial
@@ -9,7 +8,7 @@ from typing import Any
 
 import boto3
 import pytest
-from saving_world import BUCKET, WEIGHTS, Report, SavedRun, aws, large, run  # noqa: F401
+from saving_world import BUCKET, WEIGHTS, Report, SavedRun
 
 from relay.restore import main
 from relay.staging.config import RestoringConfig

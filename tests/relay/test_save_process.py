@@ -1,6 +1,5 @@
 """The saver as its Job in the local cluster, and as a process that is killed."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import os
@@ -12,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_fixtures import Cluster, eventually, start_cluster
 from kubernetes.utils import create_from_dict
-from saving_world import BUCKET, WEIGHTS, SavedRun, aws, large, run  # noqa: F401
+from saving_world import BUCKET, WEIGHTS, SavedRun
 
 from local.aws import LocalAws
 from relay.save import main
@@ -26,6 +24,7 @@ from stationmaster.domain.results import SavedLine, results_uri
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.saving import render_saving
 from stationmaster.rendering.storage import SharedStorage, render_storage
+from tests.support.cluster_fixtures import Cluster, eventually, start_cluster
 
 REPOSITORY = Path(__file__).parents[2]
 CLUSTER = ClusterId("warm")

@@ -1,6 +1,5 @@
 """Saving a result: complete, verified by S3, resumed without sending anything twice."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import base64
@@ -14,7 +13,7 @@ from typing import Any
 
 import boto3
 import pytest
-from saving_world import BUCKET, CONFIGURATION, WEIGHTS, NoLogs, SavedRun, aws, large, run  # noqa: F401
+from saving_world import BUCKET, CONFIGURATION, WEIGHTS, NoLogs, SavedRun
 
 from local.aws.faults import CONNECTION_CLOSED
 from relay.saving import sources

@@ -1,6 +1,5 @@
 """The stager as a process: killed and started again, its lines and its exit codes."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import os
@@ -10,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from cluster_fixtures import eventually
-from staging_world import LARGE, PART, Data, aws, data  # noqa: F401
+from staging_world import LARGE, PART, Data
 
 from relay.stage import main
 from stationmaster.domain.datasets import StagedLine, StagingLine, read_staging_line
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_REFUSED
+from tests.support.cluster_fixtures import eventually
 
 REPOSITORY = Path(__file__).parents[2]
 

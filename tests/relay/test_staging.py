@@ -1,6 +1,5 @@
 """Bringing data: complete, compared with what S3 says, resumed without reading anything twice."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import hashlib
@@ -9,7 +8,7 @@ from contextlib import contextmanager
 
 import boto3
 import pytest
-from staging_world import BUCKET, LARGE, PART, Data, aws, data  # noqa: F401
+from staging_world import BUCKET, LARGE, PART, Data
 
 from local.aws.faults import CONNECTION_CLOSED
 from relay.staging.copying import Copier

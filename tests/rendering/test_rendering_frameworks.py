@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from factories import make_request
 
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.run_objects import render_all
+from tests.support.factories import make_request
 
 RUN = RunId("megatron-llama3-8b-0123abcd")
 SAVED = f"/fsx/runs/{RUN}/output/checkpoints"

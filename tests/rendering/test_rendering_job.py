@@ -8,7 +8,6 @@ from itertools import product
 from typing import Any
 
 import pytest
-from factories import make_request
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +27,7 @@ from stationmaster.domain.run.request import JobOptions, Placement
 from stationmaster.rendering import JobSpec, job_spec
 from stationmaster.rendering.etcd import render_etcd, render_rendezvous
 from stationmaster.rendering.pytorch_job import render_pytorch_job
+from tests.support.factories import make_request
 
 DNS_1035 = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 GPU_INSTANCES = [row.name for row in INSTANCES.values() if row.num_gpus and not row.is_neuron]

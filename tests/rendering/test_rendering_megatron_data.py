@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from factories import make_request
 
 from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering.job_spec import JobSpec, job_spec
 from stationmaster.rendering.staging import render_preparing
+from tests.support.factories import make_request
 
 RUN = RunId("run-0123abcd")
 LM, BRIDGE = "megatron-llama3-8b", "megatron-bridge-llama3.1-8b"

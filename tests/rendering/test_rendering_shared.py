@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from factories import CLUSTER_ID, make_request
 
 from stationmaster.domain.ids import RunId
 from stationmaster.rendering.run_objects import render_all
+from tests.support.factories import CLUSTER_ID, make_request
 
 RUNS = (RunId("tiny-llama-aaaaaaaa"), RunId("tiny-llama-bbbbbbbb"))
 # Of the cluster: the namespace, its file system, and what relays may read.

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import make_request
 
 from stationmaster.domain.datasets import LookingOrder, Preparation, StagingOrder
 from stationmaster.domain.exit_codes import EXIT_REFUSED
@@ -23,6 +22,7 @@ from stationmaster.rendering.staging import (
     render_restoring,
     staging_settings,
 )
+from tests.support.factories import make_request
 
 ROOT = Path(__file__).parents[2]
 RUN_ID = RunId("resnet50-0123abcd")

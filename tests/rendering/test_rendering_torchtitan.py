@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from factories import make_request
-
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering.frameworks.torchtitan import FETCHING
 from stationmaster.rendering.job_spec import job_spec
+from tests.support.factories import make_request
 
 ROOT = Path(__file__).parents[2]
 RUN = RunId("run-0123abcd")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from state_loops import scopes, without_beginnings
 
 from lambdas.registry import MACHINES
 from stationmaster.checks import CHECKS, before, time_limit_s
@@ -21,6 +20,7 @@ from stationmaster.plugins import PLUGINS
 from stationmaster.rendering import exporting, pushing, saving, staging
 from stationmaster.settings import Settings
 from stationmaster.steps.parts.node_replacements import WAIT_S
+from tests.support.state_loops import scopes, without_beginnings
 
 ROOT = Path(__file__).parent.parent.parent
 LIMITS = Settings(region="us-west-2", table_name="t", bus_name="b")

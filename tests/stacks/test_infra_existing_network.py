@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from infra_templates import (
-    ROOT,
-    Template,
-    as_list,
-    of_type,
-    reference,
-    templates_of,
-    text_of,
-)
+from infra_templates import ROOT, Template, as_list, of_type, reference, templates_of, text_of
 from syntheses import EXISTING
 
 from lambdas.registry import FUNCTIONS, Permission

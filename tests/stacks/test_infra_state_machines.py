@@ -11,7 +11,6 @@ from typing import Any
 import botocore.session
 import pytest
 from infra_templates import Resource, of_type, text_of
-from state_loops import scopes, without_beginnings
 
 from lambdas.registry import (
     CLUSTER_STEPS,
@@ -24,6 +23,7 @@ from stacks.constructs.states import BUSY_ERRORS
 from stationmaster.domain import errors
 from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
 from stationmaster.steps.prepare_run import MAX_AWAIT
+from tests.support.state_loops import scopes, without_beginnings
 
 ROOT = Path(__file__).parent.parent.parent
 State = dict[str, Any]

@@ -1,13 +1,10 @@
 """A run on a capacity block waits for its start, and is stopped and saved before its end."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from datetime import timedelta
 
 import pytest
-from aws_steps import P5_BLOCK, TO_RUNNING, Account, account, block, endpoint  # noqa: F401
-from kill_points import alone  # noqa: F401
 
 from stationmaster.commands.runs import stop_run
 from stationmaster.domain.cluster import events as cl
@@ -25,6 +22,7 @@ from stationmaster.steps.keep_clock import keep_clock
 from stationmaster.steps.prepare_cluster import prepare_cluster
 from stationmaster.steps.reap import reap
 from stationmaster.steps.release_lease import release_lease
+from tests.support.aws_steps import P5_BLOCK, TO_RUNNING, Account, block
 
 
 @pytest.fixture

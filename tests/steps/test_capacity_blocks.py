@@ -1,13 +1,11 @@
 """Nodes of a capacity block and spot nodes: what is asked of AWS, and what stays afterwards."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from aws_steps import Account, account, endpoint  # noqa: F401
 from moto.ec2 import ec2_backends
 
 from local.aws.moto_patches.capacity_reservations import reservations
@@ -25,6 +23,7 @@ from stationmaster.steps.prepare_run import prepare_run
 from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_network import release_network
 from stationmaster.steps.release_node_group import release_node_group
+from tests.support.aws_steps import Account
 
 P5 = "p5.48xlarge"
 HOURS = 48

@@ -1,16 +1,11 @@
 """What a deployment has at one moment: what costs money, and teardowns that do not end."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import io
 import json
 
 import pytest
-from aws_steps import Account, account, endpoint  # noqa: F401
-from kill_acts import finish, of_cluster
-from kill_givens import drained, torn_down_in_vain
-from kill_points import alone  # noqa: F401
 
 from lambdas import reaper
 from stationmaster.domain.census import LONGEST_TEARDOWN, NAMESPACE, Census
@@ -20,6 +15,9 @@ from stationmaster.invocations import logger
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.reap import Open, list_open
 from stationmaster.steps.take_census import take_census
+from tests.support.aws_steps import Account
+from tests.support.kill_acts import finish, of_cluster
+from tests.support.kill_givens import drained, torn_down_in_vain
 
 
 def test_what_was_requested_and_not_seen_gone_is_in_the_spend(alone: Account):

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kubernetes_gateway_fixtures import CLUSTER_ID, RUN_ID
-from kubernetes_gateway_world import ClusterAddons, World, tables
 
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.run.aggregate import Wait
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.conclude_cluster import conclude_cluster
 from stationmaster.steps.prepare_cluster import prepare_cluster
+from tests.support.kubernetes_gateway_fixtures import CLUSTER_ID, RUN_ID
+from tests.support.kubernetes_gateway_world import ClusterAddons, World, tables
 
 
 @pytest.fixture

@@ -1,14 +1,11 @@
 """What a workflow that was ended from outside leaves: recorded once, for whoever waits for it."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import json
 from datetime import datetime
 
 import pytest
-from aws_steps import Account, account, endpoint  # noqa: F401
-from factories import make_cluster_event
 
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase, ClusterRequested
@@ -20,6 +17,8 @@ from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_cluster import conclude_cluster
 from stationmaster.steps.record_events import record_dead_execution
 from stationmaster.steps.release_lease import release_lease
+from tests.support.aws_steps import Account
+from tests.support.factories import make_cluster_event
 
 ABORTED = "the workflow was stopped from outside"
 

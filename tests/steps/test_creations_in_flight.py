@@ -5,7 +5,6 @@ lost, so that nobody knows what came of it; and one that a function sent is exec
 function has died. Each creation of a cluster's own resources is played in each way.
 """
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -15,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from aws_steps import IDLE, Account, account, endpoint  # noqa: F401
 
 from lambdas.registry import FUNCTIONS
 from stacks.constructs.states import CALL_MARGIN_S
@@ -36,6 +34,7 @@ from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_network import release_network
 from stationmaster.steps.release_node_group import release_node_group
 from stationmaster.steps.verify_released import verify_released
+from tests.support.aws_steps import IDLE, Account
 
 # Creations and deletions come to their end between two calls, never during one.
 SPEED = IDLE

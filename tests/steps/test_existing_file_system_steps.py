@@ -1,80 +1,22 @@
 """The steps on a file system that a person made: where nodes go, and what is never asked of FSx."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from aws_fixtures import until
-from aws_steps import Account, account, endpoint  # noqa: F401
-from factories import make_cluster_event
+from their_file_system import Theirs, begin
 
-from stationmaster.domain.catalogue.instances import get_instance
-from stationmaster.domain.cluster import events as cl
-from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.cluster.spec import spec_for_any
 from stationmaster.domain.errors import ResourceFailed
 from stationmaster.domain.names import cluster_name, launch_template_name
 from stationmaster.domain.resources import ResourceKind
-from stationmaster.services import Services
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.storage import shared_storage
+from tests.support.aws_steps import Account
 
 CHANGES = {"CreateFileSystem", "DeleteFileSystem", "UpdateFileSystem", "TagResource"}
-
-
-class Theirs:
-    """A file system in the second of the deployment's zones."""
-
-    def __init__(self, account: Account, **rule: Any) -> None:
-        settings = account.settings
-        self.ec2, self.fsx = account.aws.client("ec2"), account.aws.client("fsx")
-        self.subnet_id = settings.subnet_ids[1]
-        self.group_id = self.ec2.create_security_group(
-            GroupName=f"of {account.run_id}", Description="theirs", VpcId=settings.vpc_id
-        )["GroupId"]
-        rule = rule or {"UserIdGroupPairs": [{"GroupId": self.group_id}]}
-        self.ec2.authorize_security_group_ingress(
-            GroupId=self.group_id, IpPermissions=[{"IpProtocol": "-1", **rule}]
-        )
-        self.file_system_id = self.fsx.create_file_system(
-            FileSystemType="LUSTRE",
-            FileSystemTypeVersion="2.12",
-            StorageCapacity=1200,
-            SubnetIds=[self.subnet_id],
-            SecurityGroupIds=[self.group_id],
-            LustreConfiguration={"DeploymentType": "SCRATCH_2"},
-        )["FileSystem"]["FileSystemId"]
-        until(lambda: self.described["Lifecycle"] == "AVAILABLE")
-
-    @property
-    def described(self) -> dict[str, Any]:
-        found = self.fsx.describe_file_systems(FileSystemIds=[self.file_system_id])
-        described: dict[str, Any] = found["FileSystems"][0]
-        return described
-
-
-def begin(account: Account, theirs: Theirs) -> None:
-    """A kept cluster that is to use it, and of which nothing is made."""
-    services: Services = account.services
-    found = services.existing_file_systems.look_up(theirs.file_system_id)
-    instance = get_instance("m5.2xlarge")
-    spec = spec_for_any(instance, nodes=2, file_system_gib=1200, existing=found.spec)
-    services.cluster_states.create(
-        make_cluster_event(
-            cl.ClusterRequested,
-            event_id="requested",
-            cluster_id=account.cluster_id,
-            at=account.now(),
-            spec=spec,
-            name=f"lab-{account.cluster_id}",
-            requester=cl.Requester(team_id="T1", channel_id="C1", user_id="U1"),
-        )
-    )
-    account.happen_to_cluster(cl.ClusterPhaseChanged, phase=ClusterPhase.PROVISIONING)
 
 
 def template(account: Account, theirs: Theirs, node_group: str) -> dict[str, Any]:

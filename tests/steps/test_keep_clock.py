@@ -1,13 +1,10 @@
 """A kept cluster warns people before it goes, and goes; also where its clock is lost or late."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
 import pytest
-from aws_steps import Account, account, endpoint  # noqa: F401
-from kill_points import alone  # noqa: F401
 
 from stationmaster.cluster_upkeep import follow_up
 from stationmaster.domain.cluster import events as cluster_events
@@ -21,6 +18,7 @@ from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.keep_clock import keep_clock
 from stationmaster.steps.reap import reap
 from stationmaster.steps.release_lease import release_lease
+from tests.support.aws_steps import Account
 
 TO_READY = (ClusterPhase.PROVISIONING, ClusterPhase.READY)
 

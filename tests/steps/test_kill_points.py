@@ -4,33 +4,28 @@ The cases are in kill_cases, what is there before them in kill_givens, and what 
 kill_acts. Steps that write to Kubernetes are in test_kill_points_in_cluster.
 """
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
 import pytest
-from aws_steps import IDLE, Account, account, endpoint  # noqa: F401
-from kill_cases import CLUSTER, CREATING, OUTSIDE, SAVING, TEARDOWN, TRAIN
-from kill_points import (
+
+from stationmaster.domain.cluster.events import ClusterPhase
+from tests.support.aws_steps import IDLE
+from tests.support.kill_cases import CLUSTER, CREATING, OUTSIDE, SAVING, TEARDOWN, TRAIN
+from tests.support.kill_points import (
     Accounts,
     Case,
     PlayEveryKill,
     Undisturbed,
     Writes,
-    accounts,  # noqa: F401
     die,
     in_account,
-    play_every_kill,  # noqa: F401
     points,
     tear_down,
-    undisturbed,  # noqa: F401
     unrecorded,
-    writes,  # noqa: F401
 )
-
-from stationmaster.domain.cluster.events import ClusterPhase
 
 # Creations and deletions come to their end between two calls, never during one.
 SPEED = IDLE

@@ -1,12 +1,10 @@
 """From lease to drained: a run gets its cluster, its workflow ends, the lease is released."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from datetime import datetime
 
 import pytest
-from aws_steps import Account, account, endpoint  # noqa: F401
 
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
@@ -18,6 +16,7 @@ from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_cluster import conclude_cluster
 from stationmaster.steps.release_lease import release_lease
+from tests.support.aws_steps import Account
 
 
 @pytest.fixture

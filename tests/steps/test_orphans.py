@@ -1,6 +1,5 @@
 """What the account has of clusters that no record explains: what the reaper deletes of it."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -10,8 +9,6 @@ from functools import partial
 
 import boto3
 import pytest
-from aws_steps import IDLE, Account, account, endpoint  # noqa: F401
-from kill_points import alone  # noqa: F401
 from moto.ec2.models import ec2_backends
 
 from stationmaster.aws.eks_security_groups import EKS_TAG
@@ -37,6 +34,7 @@ from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_network import release_network
 from stationmaster.steps.verify_released import verify_released
+from tests.support.aws_steps import IDLE, Account
 
 SPEED = IDLE
 system_nodes = partial(ensure_node_group, node_group="system")

@@ -1,16 +1,10 @@
 """The workflow goes over a ready cluster again: to check it, to resize it, or to take that back."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from datetime import timedelta
 
 import pytest
-from aws_steps import Account, account, endpoint  # noqa: F401
-from factories import START, make_cluster
-from kill_acts import dies, finish, of_cluster, passes, sizes
-from kill_givens import to_be_resized
-from kill_points import alone  # noqa: F401
 
 from stationmaster.aws.node_groups import NodeGroup
 from stationmaster.cluster_upkeep import begin_pass
@@ -29,6 +23,10 @@ from stationmaster.steps.parts.live_clusters import live_cluster
 from stationmaster.steps.parts.records import price_resource
 from stationmaster.steps.prepare_cluster import prepare_cluster
 from stationmaster.steps.reap import reap
+from tests.support.aws_steps import Account
+from tests.support.factories import START, make_cluster
+from tests.support.kill_acts import dies, finish, of_cluster, passes, sizes
+from tests.support.kill_givens import to_be_resized
 
 TO_READY = (ClusterPhase.PROVISIONING, ClusterPhase.READY)
 NO_CAPACITY = {"Error": "ResourceFailed", "Cause": "no capacity"}

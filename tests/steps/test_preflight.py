@@ -1,6 +1,5 @@
 """The checks before a start on an account: what is asked, what is found, what stops a workflow."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import json
@@ -9,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from aws_steps import Account, account, endpoint  # noqa: F401
-from factories import make_request
 
 from cli.main import main
 from stationmaster import preflight
@@ -27,6 +24,8 @@ from stationmaster.preflight.subject import DEPLOYMENT, Subject, of_request, of_
 from stationmaster.services import Services
 from stationmaster.steps.prepare_cluster import prepare_cluster
 from stationmaster.steps.prepare_run import prepare_run
+from tests.support.aws_steps import Account
+from tests.support.factories import make_request
 
 REGISTRY = "123456789012.dkr.ecr.us-west-2.amazonaws.com"
 

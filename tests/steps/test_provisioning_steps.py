@@ -1,13 +1,11 @@
 """The steps that create: done once, repeated without effect, refused, and failed."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import json
 
 import boto3
 import pytest
-from aws_steps import Account, account, endpoint  # noqa: F401
 
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import (
@@ -36,6 +34,7 @@ from stationmaster.steps.parts.records import request_resource
 from stationmaster.steps.prepare_cluster import prepare_cluster
 from stationmaster.steps.prepare_run import prepare_run
 from stationmaster.steps.release_lease import release_lease
+from tests.support.aws_steps import Account
 
 STEPS = {
     "cluster": (ensure_cluster, {}),

@@ -1,25 +1,10 @@
 """The reaper and the start of a teardown: who is helped, who is left alone, and how often."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from aws_steps import Account, account, endpoint  # noqa: F401
-from kill_acts import finish, killed, later, of_cluster
-from kill_givens import (
-    asked,
-    dead_cluster,
-    dead_train,
-    drained,
-    forgotten_cluster,
-    forgotten_lease,
-    forgotten_teardown,
-    torn_down_in_vain,
-    waiting_for_cluster,
-)
-from kill_points import alone  # noqa: F401
 
 from stationmaster.aws.table import PARTITION_KEY, SORT_KEY
 from stationmaster.domain.cluster import events as cluster_events
@@ -36,6 +21,19 @@ from stationmaster.steps.release_file_system import release_file_system
 from stationmaster.steps.release_node_group import release_node_group
 from stationmaster.steps.start_teardown import start_teardown
 from stationmaster.steps.verify_released import verify_released
+from tests.support.aws_steps import Account
+from tests.support.kill_acts import finish, killed, later, of_cluster
+from tests.support.kill_givens import (
+    asked,
+    dead_cluster,
+    dead_train,
+    drained,
+    forgotten_cluster,
+    forgotten_lease,
+    forgotten_teardown,
+    torn_down_in_vain,
+    waiting_for_cluster,
+)
 
 BY_REAPER = "the workflow was stopped from outside: found by the reaper"
 

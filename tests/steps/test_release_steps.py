@@ -1,13 +1,11 @@
 """The steps that delete: in any state, until AWS says that nothing is left, or out of time."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import json
 from unittest.mock import Mock
 
 import pytest
-from aws_steps import Account, account, endpoint  # noqa: F401
 
 from stationmaster.aws.node_groups import NodeGroups
 from stationmaster.domain.cluster.aggregate import TeardownStatus
@@ -27,6 +25,7 @@ from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_network import release_network
 from stationmaster.steps.release_node_group import release_node_group
 from stationmaster.steps.verify_released import verify_released
+from tests.support.aws_steps import Account
 
 # As the teardown workflow walks.
 IN_ORDER = [

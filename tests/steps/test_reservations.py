@@ -1,12 +1,10 @@
 """Nodes of a capacity reservation: what is asked of AWS, and what stays when the cluster goes."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from aws_steps import Account, account, endpoint  # noqa: F401
 
 from stationmaster.aws.reservations import RESERVATION_ACTIONS
 from stationmaster.commands import resize_cluster
@@ -26,6 +24,7 @@ from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_network import release_network
 from stationmaster.steps.release_node_group import release_node_group
+from tests.support.aws_steps import Account
 
 P5 = "p5.48xlarge"
 

@@ -1,6 +1,5 @@
 """Links to a result, as a person opens them: the right bytes, for their time, and no others."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import urllib.error
@@ -8,9 +7,6 @@ import urllib.request
 from urllib.parse import urlsplit
 
 import pytest
-from artifacts_world import save_run
-from aws_fixtures import until
-from aws_steps import IDLE, Account, account, endpoint  # noqa: F401
 
 from stationmaster import commands
 from stationmaster.commands.results import LINK_S, MAX_LINKS
@@ -18,6 +14,9 @@ from stationmaster.domain.errors import NotPossibleNow, RunNotFound
 from stationmaster.domain.results import MANIFEST_FILE
 from stationmaster.domain.run import events as ev
 from stationmaster.steps.verify_results import verify_results
+from tests.support.artifacts_world import save_run
+from tests.support.aws_fixtures import until
+from tests.support.aws_steps import IDLE, Account
 
 SPEED = IDLE
 FILES = {

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kubernetes_gateway_fixtures import CLUSTER_ID, RUN_ID
-from kubernetes_gateway_world import ClusterAddons, World, tables
 
 from stationmaster import commands
 from stationmaster.domain.bus import RelayBatch
@@ -20,6 +18,8 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.await_job import await_job
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.record_events import record_batch
+from tests.support.kubernetes_gateway_fixtures import CLUSTER_ID, RUN_ID
+from tests.support.kubernetes_gateway_world import ClusterAddons, World, tables
 
 TO_RUNNING = (
     RunPhase.PROVISIONING,

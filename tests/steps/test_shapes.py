@@ -3,7 +3,6 @@
 The shape of a guest, which makes nothing but objects of Kubernetes, is in the workflow tests.
 """
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -11,8 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from aws_steps import Account, account, endpoint  # noqa: F401
-from test_existing_file_system_steps import Theirs, begin
+from their_file_system import Theirs, begin
 
 from stationmaster.domain.names import cluster_name
 from stationmaster.domain.run import events as ev
@@ -27,6 +25,7 @@ from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_network import release_network
 from stationmaster.steps.release_node_group import release_node_group
 from stationmaster.steps.verify_released import verify_released
+from tests.support.aws_steps import Account
 
 P5 = "p5.48xlarge"
 ZONES = ("us-west-2a", "us-west-2b", "us-west-2c")

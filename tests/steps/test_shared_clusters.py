@@ -1,14 +1,10 @@
 """Runs that share a kept cluster: who gets nodes, who waits, and who is refused with a sentence."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from datetime import timedelta
 
 import pytest
-from aws_steps import Account, account, endpoint  # noqa: F401
-from kill_acts import dies
-from kill_points import alone  # noqa: F401
 
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.events import ClusterPhase
@@ -24,6 +20,8 @@ from stationmaster.steps.conclude_cluster import conclude_cluster
 from stationmaster.steps.prepare_cluster import prepare_cluster
 from stationmaster.steps.reap import reap
 from stationmaster.steps.release_lease import release_lease
+from tests.support.aws_steps import Account
+from tests.support.kill_acts import dies
 
 TO_READY = (ClusterPhase.PROVISIONING, ClusterPhase.READY)
 

@@ -1,10 +1,8 @@
 """Creations that never end: the step gives them up in its time, and says what AWS says."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import pytest
-from aws_steps import IDLE, Account, account, endpoint  # noqa: F401
 
 from stationmaster.domain.errors import StepTimedOut
 from stationmaster.steps.begin_teardown import begin_teardown
@@ -13,6 +11,7 @@ from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.release_file_system import release_file_system
 from stationmaster.steps.release_network import release_network
 from stationmaster.steps.verify_released import verify_released
+from tests.support.aws_steps import IDLE, Account
 
 SPEED = IDLE
 

@@ -1,6 +1,5 @@
 """Whatever arrives at the recorder: what can be read is recorded, the rest is set aside."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import json
@@ -9,8 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_steps import IDLE, Account, account, endpoint  # noqa: F401
-from factories import make_event, signed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
@@ -21,6 +18,8 @@ from stationmaster.domain.names import ITEM_UNREADABLE, SET_ASIDE
 from stationmaster.domain.progress_lines import Sample
 from stationmaster.domain.run import events as ev
 from stationmaster.steps.take_in import take_in
+from tests.support.aws_steps import IDLE, Account
+from tests.support.factories import make_event, signed
 
 SPEED = IDLE
 

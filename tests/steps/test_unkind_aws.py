@@ -4,7 +4,6 @@ Each fault ends well: the cluster comes up all the same, or one sentence says wh
 and what to do. Whatever happened, the steps that delete leave nothing in the account.
 """
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import json
@@ -13,8 +12,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from aws_fixtures import until
-from aws_steps import Account, Step, account, endpoint  # noqa: F401
 
 from bot.blocks.receipt import run_receipt
 from stationmaster.aws.tags import tag_specification
@@ -34,6 +31,8 @@ from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_network import release_network
 from stationmaster.steps.release_node_group import release_node_group
 from stationmaster.steps.verify_released import verify_released
+from tests.support.aws_fixtures import until
+from tests.support.aws_steps import Account, Step
 
 SYSTEM, TRAINING = {"node_group": "system"}, {"node_group": "training"}
 MAKING: list[tuple[Step, dict[str, str]]] = [

@@ -1,14 +1,11 @@
 """Zones in turn: where AWS has no instances, nodes and file system are made in the next zone."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from aws_fixtures import until
-from aws_steps import Account, account, endpoint  # noqa: F401
 
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import ResourceFailed, StepTimedOut, ZoneChanged
@@ -22,6 +19,8 @@ from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_file_system import release_file_system
 from stationmaster.steps.release_network import release_network
 from stationmaster.steps.release_node_group import release_node_group
+from tests.support.aws_fixtures import until
+from tests.support.aws_steps import Account
 
 FIRST_IS_FULL = "no-capacity-in-first-zone"
 NO_STORAGE = "no-storage-in-first-zone"

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import pytest
 from elastic_runs import gang_of
-from factories import make_request
 from trainer_runs import Workspace, losses, of_kind, train_here
 
 from bench.gang import (
@@ -36,6 +35,7 @@ from bench.gang import (
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.rendezvous import rendezvous_conf
+from tests.support.factories import make_request
 from training.watchdog import EXIT_STALLED
 
 BATCH = 8

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hub_uploads import LFS_BYTES, TOKEN, Repository, UploadHub, upload_hub
 
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_NOT_DONE, EXIT_REFUSED
 from stationmaster.domain.results import PushedLine
+from tests.support.hub_uploads import LFS_BYTES, TOKEN, Repository, UploadHub, upload_hub
 
 REPOSITORY = "lab/tiny"
 FILES = {

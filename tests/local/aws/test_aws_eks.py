@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from aws_fixtures import until
 from moto.ec2.models import ec2_backends
 
 from local.aws import Deployment, DeploymentSpec, InProcessRuntime, LocalAws, NetworkSpec
+from tests.support.aws_fixtures import until
 
 TAGS = {"stationmaster:run-id": "run-1"}
 

@@ -1,6 +1,5 @@
 """EventBridge rules, DynamoDB streams and schedules of the local endpoint."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import json
@@ -9,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from aws_fixtures import Script, aws, deployed, script, until  # noqa: F401
 from botocore.exceptions import ClientError
 
 from local.aws import Deployment, LocalAws, Schedule
 from local.aws.schedules import Ticker, parse_rate
+from tests.support.aws_fixtures import Script, until
 
 
 def put(aws: LocalAws, *numbers: int, source: str = "ours", bus: str = "events") -> None:

@@ -1,6 +1,5 @@
 """The endpoint itself: injected faults, recorded calls, the HTTP front, deployment."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import base64
@@ -14,7 +13,6 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from aws_fixtures import HANDLER, Machines, Script, aws, deployed, machines, script, task  # noqa: F401
 from botocore.exceptions import ClientError, ConnectionClosedError
 
 from local.aws import (
@@ -29,6 +27,7 @@ from local.aws import (
 )
 from local.aws.deployment import substitute
 from local.aws.moto_patches import require_version
+from tests.support.aws_fixtures import HANDLER, Machines, Script, task
 
 
 @pytest.fixture(scope="module")

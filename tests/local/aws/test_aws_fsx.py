@@ -1,13 +1,11 @@
 """The local FSx for Lustre and EC2: lifecycles, validation, dependencies, tags."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from aws_fixtures import aws, deployed, until  # noqa: F401
 from botocore.exceptions import ClientError
 
 from local.aws import Deployment, LocalAws
@@ -16,6 +14,7 @@ from stationmaster.aws.launch_templates import LaunchTemplates
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.names import launch_template_name
 from stationmaster.settings import Settings
+from tests.support.aws_fixtures import until
 
 TAGS = [{"Key": "stationmaster:run-id", "Value": "run-9"}]
 

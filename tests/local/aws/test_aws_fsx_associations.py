@@ -1,6 +1,5 @@
 """The local FSx data repository associations: lifecycle, validation, and what they import."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
@@ -8,7 +7,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from aws_fixtures import aws, deployed, until  # noqa: F401
 from botocore.exceptions import ClientError
 
 from local.aws import Deployment, LocalAws
@@ -16,6 +14,7 @@ from local.aws.emulation import current
 from local.aws.observer import ImportedFile, SilentObserver
 from local.cluster import LocalCluster
 from local.cluster_behind_eks import ClusterBehindEks
+from tests.support.aws_fixtures import until
 
 BUCKET = "research-data"
 TAGS = [{"Key": "stationmaster:cluster-id", "Value": "c-1"}]

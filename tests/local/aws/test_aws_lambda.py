@@ -1,6 +1,5 @@
 """The local Lambda: the Invoke API, the runtime in this process and the runtime in processes."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import json
@@ -16,9 +15,9 @@ from typing import Any
 
 import httpx
 import pytest
-from aws_fixtures import Script, aws, deployed, script, until  # noqa: F401
 
 from local.aws import Function, InProcessRuntime, LocalAws, RicRuntime
+from tests.support.aws_fixtures import Script, until
 
 HERE = Path(__file__).parent
 

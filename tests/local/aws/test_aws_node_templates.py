@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from aws_fixtures import until
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from local.aws import Deployment, DeploymentSpec, InProcessRuntime, LocalAws, NetworkSpec
@@ -15,6 +14,7 @@ from local.aws.services.wire import ApiError
 from stationmaster.aws.launch_templates import LaunchTemplates
 from stationmaster.domain.catalogue.instances import CATALOGUE
 from stationmaster.settings import Settings
+from tests.support.aws_fixtures import until
 
 CLUSTER = "trains"
 VOLUME = {"VolumeSize": 500, "DeleteOnTermination": True}

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_fixtures import task, until
 
 from local.aws import (
     Deployment,
@@ -21,6 +20,7 @@ from local.aws import (
     StreamSpec,
     TableSpec,
 )
+from tests.support.aws_fixtures import task, until
 
 HERE = Path(__file__).parent
 DEFINITION = {

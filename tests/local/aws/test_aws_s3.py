@@ -1,6 +1,5 @@
 """S3 on the local endpoint: checksums as S3 states them, operations told apart, errors of HEAD."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import base64
@@ -10,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_fixtures import aws, deployed, script  # noqa: F401
 from botocore.exceptions import ClientError
 
 from local.aws import BucketSpec, DeploymentSpec, LocalAws

@@ -1,6 +1,5 @@
 """Uploads to the local S3: bodies are compared with the checksums that requests state."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import base64
@@ -8,7 +7,6 @@ import hashlib
 from typing import Any
 
 import pytest
-from aws_fixtures import aws  # noqa: F401
 from botocore.exceptions import ClientError
 
 from local.aws import BucketSpec, DeploymentSpec, LocalAws

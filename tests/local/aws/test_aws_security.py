@@ -3,7 +3,6 @@
 Requests are written byte by byte where a client would add what is left out here.
 """
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import json
@@ -17,7 +16,6 @@ from urllib.parse import urlsplit
 import boto3
 import httpx
 import pytest
-from aws_fixtures import HANDLER, Script, aws, deployed, script  # noqa: F401
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
@@ -26,6 +24,7 @@ from botocore.exceptions import ClientError
 from moto.awslambda.models import lambda_backends
 
 from local.aws import Deployment, DeploymentSpec, FunctionSpec, InProcessRuntime, LocalAws, Route
+from tests.support.aws_fixtures import HANDLER, Script
 
 FOREIGN = [
     pytest.param({"Host": "evil.test"}, id="host"),

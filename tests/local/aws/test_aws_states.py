@@ -1,6 +1,5 @@
 """The local Step Functions against what the service does, through its API."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import json
@@ -10,22 +9,12 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from aws_fixtures import (  # noqa: F401
-    Machines,
-    Script,
-    aws,
-    deployed,
-    machines,
-    script,
-    task,
-    until,
-)
-from aws_handlers import CapacityError
 from botocore.exceptions import ClientError
 from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
 from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 
 from local.aws import moto_patches as patches
+from tests.support.aws_fixtures import CapacityError, Machines, Script, task, until
 
 RETRY = {"ErrorEquals": ["CapacityError"], "IntervalSeconds": 60, "MaxAttempts": 3}
 CATCH = {"ErrorEquals": ["States.ALL"], "ResultPath": "$.error", "Next": "Caught"}

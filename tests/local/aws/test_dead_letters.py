@@ -1,6 +1,5 @@
 """What the local endpoint gives up goes to queues, as AWS words it: streams, rules, invocations."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import json
@@ -9,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from aws_fixtures import HANDLER, Script, aws, script, until  # noqa: F401
-from aws_handlers import CapacityError
 
 from local.aws import Deployment, DeploymentSpec, FunctionSpec, LocalAws, RuleSpec, StreamSpec
 from local.aws import TableSpec as Table
 from local.aws.streams import StreamPumps
+from tests.support.aws_fixtures import HANDLER, CapacityError, Script, until
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cluster_fixtures import Cluster, pytorchjob_crd, start_cluster
+from tests.support.cluster_fixtures import Cluster, pytorchjob_crd, start_cluster
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 NAMESPACES = "/api/v1/namespaces"

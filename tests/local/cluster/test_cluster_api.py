@@ -1,7 +1,5 @@
 """The local Kubernetes API through the official Python client: verbs, patches, watches, errors."""
 
-# ruff: noqa: F811  # fixtures are imported and then named as arguments
-
 from __future__ import annotations
 
 import json
@@ -11,15 +9,6 @@ import urllib.request
 from typing import Any
 
 import pytest
-from cluster_fixtures import (  # noqa: F401  # fixtures
-    Cluster,
-    cluster,
-    empty_cluster,
-    eventually,
-    pytorchjob,
-    pytorchjob_crd,
-    shell_pod,
-)
 from kubernetes import client, dynamic, watch
 from kubernetes.client.exceptions import ApiException
 
@@ -29,6 +18,13 @@ from local.cluster.api.objects import Objects
 from local.cluster.api.requests import Versions, page
 from local.cluster.api.resources import NAMESPACES, Catalog
 from local.cluster.api.store import Store
+from tests.support.cluster_fixtures import (
+    Cluster,
+    eventually,
+    pytorchjob,
+    pytorchjob_crd,
+    shell_pod,
+)
 
 
 def config_map(name: str, **data: str) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_fixtures import Cluster, eventually, start_cluster
 
 from local.cluster import back_off
+from tests.support.cluster_fixtures import Cluster, eventually, start_cluster
 
 
 @pytest.fixture(scope="module")

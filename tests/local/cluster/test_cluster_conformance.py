@@ -32,10 +32,10 @@ from api_probes import (
     Asked,
     asking,
 )
-from cluster_fixtures import pytorchjob_crd
 
 from local.cluster.api import decoding, resources
 from local.cluster.api.errors import ApiError
+from tests.support.cluster_fixtures import pytorchjob_crd
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from api_probes import CLAIMS, CONFIG_MAPS, JOBS, MERGE, NAMESPACES, PODS, VOLUMES, Answer, Asked
-from cluster_fixtures import eventually, start_cluster
+
+from tests.support.cluster_fixtures import eventually, start_cluster
 
 HOLD = "example.com/hold"
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_fixtures import Cluster, eventually, pytorchjob, start_cluster
+
+from tests.support.cluster_fixtures import Cluster, eventually, pytorchjob, start_cluster
 
 LABEL = "eks.amazonaws.com/capacityType"
 

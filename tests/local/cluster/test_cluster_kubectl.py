@@ -1,21 +1,12 @@
 """The real kubectl against the local Kubernetes API."""
 
-# ruff: noqa: F811  # fixtures are imported and then named as arguments
-
 from __future__ import annotations
 
 import json
 import subprocess
 from pathlib import Path
 
-from cluster_fixtures import (  # noqa: F401  # fixtures
-    Cluster,
-    Kubectl,
-    cluster,
-    eventually,
-    kubectl,
-    pytorchjob,
-)
+from tests.support.cluster_fixtures import Cluster, Kubectl, eventually, pytorchjob
 
 DEPLOYMENT = """
 apiVersion: apps/v1

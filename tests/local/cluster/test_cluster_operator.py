@@ -1,7 +1,5 @@
 """PyTorchJobs as the Training Operator runs them: environment, conditions, events, limits."""
 
-# ruff: noqa: F811  # fixtures are imported and then named as arguments
-
 from __future__ import annotations
 
 import json
@@ -9,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_fixtures import (  # noqa: F401  # fixtures
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from tests.support.cluster_fixtures import (
     Cluster,
-    cluster,
-    empty_cluster,
     eventually,
     operator_deployment,
     operator_webhook,
     pytorchjob,
     pytorchjob_crd,
 )
-from kubernetes import client
-from kubernetes.client.exceptions import ApiException
 
 JOB_LABEL = "training.kubeflow.org/job-name"
 

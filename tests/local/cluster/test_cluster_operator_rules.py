@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cluster_fixtures import operator_deployment, pytorchjob, pytorchjob_crd
 
 from local.cluster.api import resources
 from local.cluster.api.objects import Objects
@@ -14,6 +13,7 @@ from local.cluster.api.store import Store
 from local.cluster.controllers import replicas
 from local.cluster.controllers.operator import PyTorchJobController
 from local.cluster.events import EventRecorder
+from tests.support.cluster_fixtures import operator_deployment, pytorchjob, pytorchjob_crd
 
 
 class World:

@@ -24,7 +24,8 @@ from api_probes import (
     Asked,
     asking,
 )
-from cluster_fixtures import eventually
+
+from tests.support.cluster_fixtures import eventually
 
 CONTAINERS = ["spec", "template", "spec", "containers"]
 

@@ -1,7 +1,5 @@
 """Pods as local processes: environment, volumes, logs, restarts, ends."""
 
-# ruff: noqa: F811  # fixtures are imported and then named as arguments
-
 from __future__ import annotations
 
 import json
@@ -20,24 +18,22 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from cluster_fixtures import (  # noqa: F401  # fixtures
-    GPU,
-    REPOSITORY,
-    Cluster,
-    alive,
-    cluster,
-    device_plugin,
-    empty_cluster,
-    eventually,
-    pytorchjob,
-    start_cluster,
-)
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
 from local.cluster.api.errors import ApiError
 from local.cluster.node.environment import Ports, Translation, expand
 from local.cluster.node.kubelet import Kubelet
+from tests.support.cluster_fixtures import (
+    GPU,
+    REPOSITORY,
+    Cluster,
+    alive,
+    device_plugin,
+    eventually,
+    pytorchjob,
+    start_cluster,
+)
 
 
 def process_id(cluster: Cluster, pod: str) -> int:
@@ -463,8 +459,8 @@ def test_pod_with_unknown_claim_says_which(cluster: Cluster) -> None:
 _HOST = """
 import sys, time
 from pathlib import Path
-sys.path[:0] = [{tests!r}, {repository!r}]
-import cluster_fixtures as fixtures
+sys.path.insert(0, {repository!r})
+from tests.support import cluster_fixtures as fixtures
 cluster = fixtures.start_cluster(Path({state!r}))
 cluster.add_nodes()
 script = "import subprocess, os; p = subprocess.Popen(['sleep', '300'], start_new_session=True);" \\
@@ -477,9 +473,7 @@ time.sleep(300)
 
 
 def test_kill_9_of_the_hosting_process_ends_every_pod(tmp_path: Path) -> None:
-    code = textwrap.dedent(_HOST).format(
-        tests=str(Path(__file__).parent), repository=str(REPOSITORY), state=str(tmp_path / "state")
-    )
+    code = textwrap.dedent(_HOST).format(repository=str(REPOSITORY), state=str(tmp_path / "state"))
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as host:
         assert host.stdout is not None
         pids = [int(word) for word in host.stdout.readline().split()]

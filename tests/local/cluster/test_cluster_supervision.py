@@ -1,7 +1,5 @@
 """Containers and their supervisors: kills, full disks, programs that cannot start."""
 
-# ruff: noqa: F811  # fixtures are imported and then named as arguments
-
 from __future__ import annotations
 
 import os
@@ -13,18 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from cluster_fixtures import (  # noqa: F401  # fixtures
-    REPOSITORY,
-    Cluster,
-    alive,
-    cluster,
-    eventually,
-    start_cluster,
-)
 
 from local.cluster.logs import ContainerLog
 from local.cluster.node.container import Command, ContainerProcess, LogError, StartError
 from local.cluster.node.supervisor import MARKER
+from tests.support.cluster_fixtures import REPOSITORY, Cluster, alive, eventually, start_cluster
 
 SUPERVISOR = REPOSITORY / "local" / "cluster" / "node" / "supervisor.py"
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from cluster_fixtures import Cluster, eventually, start_cluster
 
 from local.cluster.trainer import trainer_objects
 from stationmaster.domain.catalogue.instances import get_instance
@@ -18,6 +17,7 @@ from stationmaster.domain.run.request import JobOptions
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.rendering import train_job
 from stationmaster.rendering.job_spec import JobSpec
+from tests.support.cluster_fixtures import Cluster, eventually, start_cluster
 
 SPACE = "stationmaster-c-1"
 

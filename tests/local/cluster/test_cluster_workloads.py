@@ -1,23 +1,10 @@
 """Deployments, DaemonSets, Jobs, nodes, devices, faults and the end of a cluster."""
 
-# ruff: noqa: F811  # fixtures are imported and then named as arguments
-
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from cluster_fixtures import (  # noqa: F401  # fixtures
-    EFA,
-    GPU,
-    Cluster,
-    cluster,
-    device_plugin,
-    empty_cluster,
-    eventually,
-    pytorchjob,
-    shell_pod,
-)
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
@@ -30,6 +17,15 @@ from local.cluster.api.store import Store
 from local.cluster.controllers.jobs import JobController
 from local.cluster.events import EventRecorder
 from local.cluster_behind_eks import ClusterBehindEks
+from tests.support.cluster_fixtures import (
+    EFA,
+    GPU,
+    Cluster,
+    device_plugin,
+    eventually,
+    pytorchjob,
+    shell_pod,
+)
 
 NVIDIA_IMAGE = "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"
 EFA_IMAGE = "602401143452.dkr.ecr.us-west-2.amazonaws.com/eks/aws-efa-k8s-device-plugin:v0.5.20"

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import yaml
-from factories import make_request
 from pydantic import SecretStr
 
 from local.cluster.api import decoding, typed
@@ -62,6 +61,7 @@ from stationmaster.rendering.staging import (
     render_restoring,
 )
 from stationmaster.rendering.storage import SharedStorage, render_storage
+from tests.support.factories import make_request
 
 RUN_ID = RunId("resnet50-0123abcd")
 # As long as a name in the channel may be.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from state_loops import without_beginnings
+from tests.support.state_loops import without_beginnings
 
 # A loop's beginning, which every way into the loop goes through.
 _PASS = "PassState"

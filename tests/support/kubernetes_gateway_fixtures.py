@@ -1,0 +1,59 @@
+"""A local cluster with a gateway to it, for the contract tests of the product's Kubernetes side.
+
+The fixtures are in tests/gateway/conftest.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from local.cluster import LocalCluster
+from tests.support.factories import make_request
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NAMESPACE = "stationmaster"
+RUN_ID = "tiny-llama-0123abcd"
+CLUSTER_ID = RUN_ID
+REQUEST = make_request()
+
+
+def add_nodes(
+    cluster: LocalCluster,
+    *,
+    group: str,
+    count: int = 0,
+    nodes_named: str = "",
+    zone: str = "us-west-2a",
+    instance_type: str = "",
+    **capacity: str,
+) -> None:
+    """Nodes of a group; those of another `nodes_named` are added to it, not put in its place."""
+    training = group == "training"
+    by_device = "p4d.24xlarge" if "nvidia.com/gpu" in capacity else "m5.2xlarge"
+    cluster.add_nodes(
+        node_group=nodes_named or group,
+        cluster="c",
+        instance_type=instance_type or by_device,
+        count=count or (2 if training else 1),
+        zone=zone,
+        labels={
+            "stationmaster/node-group": group,
+            **({"stationmaster/cluster-id": CLUSTER_ID} if training else {}),
+            **({"nvidia.com/gpu.present": "true"} if "nvidia.com/gpu" in capacity else {}),
+        },
+        taints=[{"key": "stationmaster/training", "value": "true", "effect": "NoSchedule"}]
+        if training
+        else [],
+        capacity={"cpu": "8", "memory": "32Gi"} | capacity,
+    )
+
+
+def eventually(condition: Callable[[], Any], *, within_s: float = 1800) -> Any:
+    deadline = time.monotonic() + within_s
+    while not (seen := condition()):
+        assert time.monotonic() < deadline, f"not true within {within_s} s"
+        time.sleep(0.02)
+    return seen
