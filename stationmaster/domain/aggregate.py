@@ -2,10 +2,8 @@
 
 An aggregate is a state that only events change. `start` makes the state of its first event, `apply`
 the state after a further one, and `consequences` says which events follow from one that was just
-applied. All three are pure; `aws/aggregate_store.py` keeps every aggregate in the same way.
-
-Every collection of a state has a `Bound`, so that its item stays small however long it lives: below
-half of what the table takes. The other half is room for its end.
+applied. All are pure. Every collection of a state has a `Bound`, so that its item stays below half
+of what the table takes; the other half is room for its end.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from stationmaster.domain.event import Event
 
 
 def repeated(entries: dict[int, tuple[Any, datetime]]) -> Iterable[int]:
-    """Places of phases that were entered before and were entered again later."""
+    """Yield the places of phases that were entered again later."""
     last = {name: place for place, (name, _) in entries.items()}
     first = {name: place for place, (name, _) in reversed(entries.items())}
     return (place for place, (name, _) in entries.items() if first[name] < place < last[name])
@@ -31,10 +29,10 @@ def repeated(entries: dict[int, tuple[Any, datetime]]) -> Iterable[int]:
 
 @dataclass(frozen=True)
 class Bound:
-    """How many entries a collection has at most; annotates the field.
+    """The most entries that a collection may have; it annotates the field.
 
-    `spare` has the keys (of a list, the places) of those that may go, in order; where none may, or
-    it is None, what would add another entry is refused.
+    `spare` yields the keys (of a list, the places) of entries that may go, in order. Where it is
+    None or yields none, one more entry is refused.
     """
 
     most: int
@@ -42,34 +40,34 @@ class Bound:
 
 
 class State(BaseModel):
-    """What every aggregate's state has."""
+    """The fields that every aggregate's state has."""
 
     model_config = ConfigDict(frozen=True)
 
     version: int = 0
-    """How many times it was written; the store's business."""
+    """How many times the state was written; the store counts."""
     requested_at: datetime
     folded: Annotated[dict[str, int], Bound(20)] = Field(default_factory=dict)
-    """How many entries its collections had beside those that they have."""
+    """How many entries of each collection have gone."""
 
     @property
     def id(self) -> str:
-        """Unique among the aggregates of its kind."""
+        """The id, unique among the aggregates of its kind."""
         raise NotImplementedError
 
     @property
     def is_open(self) -> bool:
-        """Something of it may still have to be done."""
+        """Whether something may still have to be done for it."""
         raise NotImplementedError
 
     @property
     def is_final(self) -> bool:
-        """Its end is final: what comes too late to be possible is left out, not refused."""
+        """Whether its end is final: events that come too late are then ignored, not refused."""
         return False
 
     @property
     def is_ending(self) -> bool:
-        """It ends or has ended: what is written now may take the room that is kept for that."""
+        """Whether it ends or has ended, and so may use the room that is kept for its end."""
         raise NotImplementedError
 
 
@@ -78,10 +76,10 @@ EventT = TypeVar("EventT", bound=Event)
 
 
 def bounded(before: StateT, after: StateT) -> StateT:
-    """The state `after` an event with the collections at their bounds; what went is counted.
+    """Bring the collections of `after` to their bounds, and count what went.
 
     Raises:
-        IllegalTransition: a collection would grow of which no entry may go.
+        IllegalTransition: a collection of which no entry may go would grow.
     """
     changes: dict[str, Any] = {}
     for name, field in type(after).model_fields.items():
@@ -106,7 +104,7 @@ def bounded(before: StateT, after: StateT) -> StateT:
 
 @dataclass(frozen=True)
 class Aggregate(Generic[StateT, EventT]):
-    """One kind of aggregate: how it lives, and what the store has to know of it."""
+    """One kind of aggregate: its functions, and what the store has to know."""
 
     name: str
     key_prefix: str

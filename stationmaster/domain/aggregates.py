@@ -1,4 +1,4 @@
-"""The two aggregates, as the store keeps them: a run, and the cluster that it leases."""
+"""The two aggregates as the store keeps them: a run, and the cluster that it leases."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What travels on the EventBridge bus: the relay's batches, and the names that rules match on.
 
-A batch counts only with the signature of its run's relay. Each run has a key of its own, made of
-the deployment's key and the run's id: the workflow hands it to the relay, and the recorder makes it
-again, so it is kept nowhere else.
+A batch counts only with the signature of its run's relay. The key of a run is made of the
+deployment's key and the run's id, by the workflow for the relay and by the recorder again, so no
+run's key is stored.
 """
 
 from __future__ import annotations
@@ -54,15 +54,12 @@ class RelayBatch(BaseModel):
 
 
 def relay_key(deployment_key: SecretStr, run_id: RunId) -> SecretStr:
-    """The key of the relays of one run."""
+    """Make the key of one run's relays."""
     return SecretStr(_hmac(deployment_key, f"relay of run {run_id}"))
 
 
 def signature(detail: Mapping[str, Any], key: SecretStr) -> str:
-    """What a batch with this detail has to carry.
-
-    It is of the values, so that whoever passes the JSON on may space and order it anew.
-    """
+    """Sign a batch's detail, by its values: spaces and the order of keys do not matter."""
     text = json.dumps({name: value for name, value in detail.items() if name != "signature"})
     # A number that was written as 1.0 may arrive as 1.
     plain = json.loads(text, parse_int=float)
@@ -70,7 +67,7 @@ def signature(detail: Mapping[str, Any], key: SecretStr) -> str:
 
 
 def is_signed(detail: Mapping[str, Any], key: SecretStr) -> bool:
-    """Whether a batch is from a relay that has the key, and as that relay wrote it."""
+    """Say whether a relay that has the key wrote this batch."""
     found = str(detail.get("signature", ""))
     return hmac.compare_digest(found.encode(), signature(detail, key).encode())
 
@@ -92,7 +89,7 @@ _PartT = TypeVar("_PartT")
 
 
 def read_batch(detail: Mapping[str, Any]) -> tuple[RelayBatch, list[Unread]]:
-    """The batch without what cannot be read, and that. One bad event costs no other.
+    """Read a batch; what cannot be read of it is returned beside it, and costs no other event.
 
     Raises:
         ValidationError: it is no batch at all.

@@ -1,8 +1,8 @@
-"""What a deployment has, and how fast it works, in figures: for its dashboard and its alarms. Pure.
+"""Figures of a deployment for its dashboard and its alarms: what it has, and how fast it works.
+Pure.
 
-The reaper's function counts what there is every quarter of an hour; the bot, the recorder and the
-notifier measure at each invocation. All send their figures to CloudWatch, and the observability
-stack draws them and sets alarms on them.
+The reaper counts every quarter of an hour; the bot, the recorder and the notifier measure at each
+invocation. CloudWatch gets the figures, and the observability stack draws them.
 """
 
 from __future__ import annotations
@@ -27,33 +27,34 @@ LONGEST_TEARDOWN: Final = timedelta(hours=2)
 
 
 class Measure(StrEnum):
-    """What functions measure at each invocation, by the names that they have in CloudWatch."""
+    """What functions measure at each invocation, by its name in CloudWatch."""
 
     REQUESTS = "Requests"
     """Requests signed by Slack that the bot has answered."""
     REFUSED_REQUESTS = "RefusedRequests"
-    """Requests to the bot's public address that Slack did not sign, or that make no sense."""
+    """Requests to the bot's public address that Slack did not sign or that make no sense."""
     EVENT_LAG = "EventLagSeconds"
-    """From a relay's batch to the table: what the recorder was behind."""
+    """Seconds from a relay's batch to the table: how far the recorder is behind."""
     NEWS_LAG = "NewsLagSeconds"
-    """From the table to Slack: what the notifier was behind, for the oldest record of a batch."""
+    """Seconds from the table to Slack, of a batch's oldest record: how far the notifier is behind.
+    """
 
 
 class Census(BaseModel):
-    """The figures, by the names that they have in CloudWatch."""
+    """The figures, by their names in CloudWatch."""
 
     model_config = ConfigDict(frozen=True)
 
     OpenRuns: int
     OpenClusters: int
     StuckTeardowns: int
-    """Clusters whose teardown gave up, or has run for longer than any should."""
+    """Clusters whose teardown gave up, or runs for longer than any should."""
     UsdPerHour: float
-    """What all that exists costs an hour, by the prices that it was planned with."""
+    """USD an hour of all that exists, by the prices that it was planned with."""
     Helped: int
     """Runs and clusters whose workflow the reaper had to restart, since the last count."""
     Orphans: int
-    """Clusters that have something in the account which no record explains."""
+    """Clusters with something in the account that no record explains."""
 
 
 def count(
@@ -64,7 +65,6 @@ def count(
     num_orphans: int,
     now: datetime,
 ) -> Census:
-    """Count what is open."""
     return Census(
         OpenRuns=len(runs),
         OpenClusters=len(clusters),

@@ -1,7 +1,7 @@
-"""How a checkpoint of the trainer is described: its name, and the manifest in its directory.
+"""The name of a trainer's checkpoint, and the manifest in its directory. Pure: reads no files.
 
 Written and judged by `training.manifest`, which says what is complete and what is verified; read by
-the saver, which loads no torch. Pure: parses text, and reads no files.
+the saver, which loads no torch.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 DIRECTORY: Final = "checkpoints"
-"""In a run's output directory; below it, one directory for each configuration of the run."""
+"""The directory in a run's output directory, with one for each configuration of the run below it.
+"""
 MARKER: Final = "complete.json"
 DESCRIPTION: Final = "huggingface"
-"""Directory beside a configuration's checkpoints, with its model's config.json and tokenizer."""
+"""The directory beside a configuration's checkpoints with its model's config.json and tokenizer."""
 _NAME: Final = re.compile(r"step-(\d{8})")
 
 
@@ -29,7 +30,7 @@ class StoredFile(BaseModel):
     size_bytes: int
     sha256: str
     rank: int
-    """Who wrote it; at a resume, rank % world size checks it."""
+    """The rank that wrote it; at a resume, rank % world size checks it."""
 
 
 class Manifest(BaseModel):
@@ -39,7 +40,7 @@ class Manifest(BaseModel):
 
     step: int
     world_size: int
-    """Ranks of the run that wrote it; any number may read it."""
+    """The number of ranks that wrote it; any number may read it."""
     verified: bool
     configuration: dict[str, str]
     """Everything that decides the weights after a given step, by name."""
@@ -47,32 +48,31 @@ class Manifest(BaseModel):
 
     @property
     def num_bytes(self) -> int:
-        """All files together."""
         return sum(file.size_bytes for file in self.files.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """Why a checkpoint that has a manifest cannot be used."""
+    """The reason for which a checkpoint that has a manifest cannot be used."""
 
     reason: str
     is_foreign: bool = False
-    """Its manifest is of a form that this version does not know; the rest may be whole."""
+    """Whether this version does not know the manifest's form; the files may be whole."""
 
 
 def step_name(step: int) -> str:
-    """Name of the directory of a step's checkpoint."""
+    """Name the directory of a step's checkpoint."""
     return f"step-{step:08d}"
 
 
 def step_of(name: str) -> int | None:
-    """The step whose checkpoint a directory of this name holds; None for any other directory."""
+    """Read the step from a checkpoint directory's name; None for any other directory."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def parse_manifest(text: bytes, *, marker: str) -> Manifest | Unusable:
-    """The manifest in the bytes of the file `marker`, or why it is none."""
+    """Parse the bytes of the file `marker`, or say why they are no manifest."""
     try:
         return Manifest.model_validate(json.loads(text))
     except (ValueError, RecursionError) as exc:  # not JSON, not UTF-8, too deep; pydantic's own

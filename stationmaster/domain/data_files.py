@@ -1,9 +1,8 @@
-"""What a file of a data set is, judged by its name and its first bytes.
+"""Judges a file of a data set by its name and its first bytes. Pure: nothing here reads.
 
-One judgement for whoever lists a data set (`aws.datasets`), looks at it (`relay.staging.looking`)
-or reads it (`training.data.rows`). Names say what a file holds, bytes how it is compressed, and
-bytes that do not agree with the name are refused, because a guessed encoding may be data that
-nobody meant. Pure: nothing here reads.
+It serves whoever lists a data set (`aws.datasets`), looks at it (`relay.staging.looking`) or reads
+it (`training.data.rows`). Names say what a file holds, bytes how it is compressed. Bytes that do
+not agree with the name are refused, because a guessed encoding may be data that nobody meant.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ ROW_FILES: Final = (
 )
 """The endings of files of rows, for messages."""
 HEAD_BYTES: Final = 4096
-"""How much of a file is looked at."""
+"""How many bytes of a file are looked at."""
 # How many files a message names.
 _NAMED: Final = 3
 
@@ -60,27 +59,26 @@ _TAR: Final = slice(257, 262)
 
 
 def uncompressed(name: str) -> str:
-    """A file's name in small letters, without the ending of a compression."""
+    """Return a file's name in small letters, without the ending of a compression."""
     name = PurePath(name).name.lower()
     return name.removesuffix(next((each for each in COMPRESSED if name.endswith(each)), ""))
 
 
 def is_table(name: str) -> bool:
-    """Whether a file is one of rows, judged by its name."""
+    """Say whether a file's name is one of a file of rows."""
     lower = name.lower()
     return lower.endswith((PARQUET, ARROW)) or uncompressed(lower).endswith((*JSON_LINES, CSV))
 
 
 def compression_of(head: bytes) -> str | None:
-    """What a file is compressed with: gzip, bzip2, xz or zstd; None for neither."""
+    """Return what a file is compressed with: gzip, bzip2, xz or zstd; None for none of them."""
     return next((each for each, begins in _COMPRESSIONS.items() if begins.match(head)), None)
 
 
 def strangeness(name: str, head: bytes | None, *, is_whole: bool = False) -> str:
-    """Why a file can be read neither as text nor as rows; "" where nothing speaks against it.
+    """Say why a file can be read neither as text nor as rows; "" where nothing speaks against it.
 
     Args:
-        name: of the file.
         head: its first bytes, uncompressed where the caller can; None where nobody has looked.
         is_whole: whether the head is all of it.
     """
@@ -115,12 +113,12 @@ def refusal(
     *,
     most: int,
 ) -> str:
-    """The sentence for a data set with files that cannot be read; "" where none is found.
+    """Write the sentence that refuses a data set with files that cannot be read; "" for none.
 
     Args:
         dataset: as it was typed.
         names: of its files; all of them are judged.
-        look: what is strange about the first bytes of some of them.
+        look: says what is strange about the first bytes of some of them.
         most: how many are looked into.
     """
     strange = {name: what for name in names if (what := strangeness(name, None))}
@@ -140,7 +138,7 @@ def refusal(
 
 
 def _worth_looking_into(names: Sequence[str], *, most: int) -> list[str]:
-    """Some of many files that may be text: the first of each ending, then some of the rest."""
+    """Choose files that may be text: the first of each ending, then some of the rest."""
     first = {PurePath(name).suffix: name for name in reversed(names)}.values()
     step = max(1, -(-len(names) // most))
     return list(dict.fromkeys([*first, *names[::step]]))[:most]

@@ -3,9 +3,9 @@
     /fsx/data/ID/manifest.json   lists what is there; written last: without it nothing is complete
     /fsx/data/ID/files/...       what the trainer reads
 
-ID is a hash of the source, of its version and of how it was prepared, so that a later run on the
-same file system finds it. Used by the plan, by the programs that copy (`relay.stage`) and prepare
-(`training.prepare`), and by the step that starts them. Pure: nothing here reads or writes.
+ID is a hash of the source, its version and its preparation, so that a later run on the same file
+system finds the data. Used by the plan, by the programs that copy (`relay.stage`) and prepare
+(`training.prepare`), and by the step that starts them. Pure.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ class Preparation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class S3Source:
-    """Objects below a prefix of a bucket; the prefix is empty or ends with a slash."""
+    """The objects below a prefix of a bucket; the prefix is empty or ends with a slash."""
 
     bucket: str
     prefix: str
 
     @property
     def uri(self) -> str:
-        """As people and tools write it, always the same for the same objects."""
+        """The address as people and tools write it; equal for equal objects."""
         return f"{S3_SCHEME}{self.bucket}/{self.prefix}"
 
 
 def read_s3_source(dataset: str) -> S3Source | None:
-    """The source that `dataset=` names, or None where it names no bucket.
+    """Read the source that `dataset=` names; None where it names no bucket.
 
     Raises:
         BadParameter: it begins with s3:// and is no address of objects.
@@ -95,15 +95,15 @@ def read_s3_source(dataset: str) -> S3Source | None:
 
 
 def read_shared_path(dataset: str) -> str | None:
-    """The path on the run's file system that `dataset=` names, or None where it names none."""
+    """Read the path on the run's file system that `dataset=` names, or None."""
     path = dataset.removeprefix(STREAM_PREFIX)
     return path if path.startswith(SHARED_PREFIX) else None
 
 
 def run_directory_of(path: str) -> str | None:
-    """The run in whose directory a path on the file system is, "" for that of all; None for none.
+    """Return the run whose directory a path is in, "" for that of all runs; None for neither.
 
-    The path is one that `check_shared_path` lets pass.
+    The path is one that `check_shared_path` accepts.
     """
     first, _, rest = path.removeprefix(SHARED_PREFIX).partition("/")
     return rest.partition("/")[0] if first == RUNS else None
@@ -124,12 +124,12 @@ def check_shared_path(dataset: str, path: str) -> None:
 
 
 def read_packed_source(dataset: str) -> str | None:
-    """The data set of the hub that is packed before training, or None where `dataset=` asks not."""
+    """Read the data set of the hub that is packed before training, or None."""
     return dataset.removeprefix(PACKED_PREFIX) if dataset.startswith(PACKED_PREFIX) else None
 
 
 def is_staged(dataset: str) -> bool:
-    """Whether something is done on the file system before a run trains on `dataset`."""
+    """Say whether something is done on the file system before a run trains on `dataset`."""
     return dataset.startswith((S3_SCHEME, PACKED_PREFIX)) or read_shared_path(dataset) is not None
 
 
@@ -142,12 +142,11 @@ class HubSource:
 
     @property
     def uri(self) -> str:
-        """As people write it."""
         return f"{HUB_PREFIX}{self.repository}" + (f"/{self.config}" if self.config else "")
 
 
 def read_hub_source(dataset: str) -> HubSource | None:
-    """The data set of the hub that is packed before training; None where `dataset=` names none."""
+    """Read the data set of the hub that is packed before training, or None."""
     packed = read_packed_source(dataset) or ""
     name = C4.uri if packed == "c4" else packed
     owner, _, rest = name.removeprefix(HUB_PREFIX).partition("/")
@@ -157,7 +156,7 @@ def read_hub_source(dataset: str) -> HubSource | None:
 
 HUB_PREFIX: Final = "hub:"
 C4: Final = HubSource("allenai/c4", "en")
-"""What `c4` is short for."""
+"""The data set that `c4` stands for."""
 
 
 class Listing(BaseModel):
@@ -166,32 +165,30 @@ class Listing(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     source: str
-    """Its address, s3://BUCKET/PREFIX/ or hub:ORG/NAME."""
+    """The address, s3://BUCKET/PREFIX/ or hub:ORG/NAME."""
     num_bytes: int
     num_objects: int
     preparation: Preparation
     prepared_bytes: int
-    """Room for what is made of it."""
+    """The room that its preparation takes."""
     is_complete: bool
     """False where there are more objects than were counted."""
     likely_objects: int = 0
-    """How many there are, judged by class folders where not all were counted; 0 where unknown."""
+    """The estimate of all, by class folders, where not all were counted; 0 where unknown."""
     likely_bytes: int = 0
     is_stored: bool = True
-    """False where it is read from elsewhere while it is prepared, and takes no room itself."""
+    """False where it is read from elsewhere during preparation, and takes no room itself."""
     may_link: bool = False
     """Whether the deployment lets FSx link the bucket to a file system."""
     link_saves_s: float = 600.0
-    """How much sooner than after a copy training has to begin for a link to be worth it."""
+    """By how many seconds training has to begin sooner than after a copy, for a link."""
 
     @property
     def expected_objects(self) -> int:
-        """How many there are, as far as is known."""
         return max(self.num_objects, self.likely_objects)
 
     @property
     def expected_bytes(self) -> int:
-        """How much they hold, as far as is known."""
         return max(self.num_bytes, self.likely_bytes)
 
 
@@ -205,7 +202,7 @@ class SourceObject:
 
 
 def version_of(objects: Iterable[SourceObject]) -> str:
-    """Names the state of a source: SHA-256, in hex, of what is there, whatever its order."""
+    """Name the state of a source: the SHA-256, in hex, of its objects in any order."""
     digest = hashlib.sha256()
     for found in sorted(objects, key=lambda each: each.path):
         digest.update(json.dumps([found.path, found.num_bytes, found.etag]).encode() + b"\n")
@@ -215,13 +212,13 @@ def version_of(objects: Iterable[SourceObject]) -> str:
 def data_id(
     source: str, version: str, preparation: Preparation, settings: Mapping[str, str | int]
 ) -> str:
-    """The name of staged data; `settings` are what else decides how it was prepared."""
+    """Name staged data; `settings` are what else decides how it was prepared."""
     text = json.dumps([1, source, version, preparation, dict(sorted(settings.items()))])
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def preparation_of(task: str, paths: Iterable[str]) -> Preparation:
-    """What the objects of a source need for a recipe of this task."""
+    """Say what the objects of a source need for a recipe of this task."""
     match task:
         case "image-classification":
             return Preparation.IMAGES
@@ -234,11 +231,11 @@ def preparation_of(task: str, paths: Iterable[str]) -> Preparation:
 
 
 def prepared_bytes(preparation: Preparation, path: str, num_bytes: int) -> int:
-    """Room that preparing one file takes beside the file itself, at most.
+    """Estimate the most room that preparing one file takes beside the file itself.
 
     An archive of images holds what its files hold. Text becomes 2 or 4 bytes a token, of 3 to 5
-    characters each: no more than the text, which may lie there compressed to a third. A fifth of
-    that is Megatron's index, of 20 bytes a document, or less.
+    characters each: no more than the text, which may be compressed to a third. A fifth of that is
+    Megatron's index, of at most 20 bytes a document.
     """
     match preparation:
         case Preparation.NONE:
@@ -253,7 +250,7 @@ def prepared_bytes(preparation: Preparation, path: str, num_bytes: int) -> int:
 
 
 def is_plain(path: str) -> bool:
-    """Whether a path stays in the directory that it is relative to, and names a file there."""
+    """Say whether a path names a file in the directory that it is relative to."""
     return "\0" not in path and not any(part in ("", ".", "..") for part in path.split("/"))
 
 
@@ -264,14 +261,14 @@ def _plain(path: str) -> str:
 
 
 class CheckedBy(StrEnum):
-    """By what a copied file was compared with its object, besides its size."""
+    """What a copied file was compared with, besides its size."""
 
     SHA256 = "sha256"
     """S3's own SHA-256."""
     ETAG = "etag"
     """The MD5 that the ETag is."""
     SIZE = "size"
-    """By nothing else: the object has neither, e.g. because it is encrypted with a KMS key."""
+    """Nothing else: the object has neither, e.g. because it is encrypted with a KMS key."""
 
 
 class DataFile(BaseModel):
@@ -282,12 +279,12 @@ class DataFile(BaseModel):
     path: Annotated[str, AfterValidator(_plain)]
     num_bytes: Count
     sha256: str = ""
-    """In hex; "" where nobody has computed it."""
+    """The hash in hex; "" where nobody has computed it."""
     checked_by: CheckedBy = CheckedBy.SIZE
 
 
 class DataFolder(BaseModel):
-    """One folder of very many files, which are counted and not listed."""
+    """A folder of very many files, which are counted and not listed."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -303,25 +300,24 @@ class DataManifest(BaseModel):
     version: Literal[1] = 1
     source: str
     source_version: str
-    """See `version_of`."""
+    """The result of `version_of`."""
     preparation: Preparation = Preparation.NONE
     settings: dict[str, str | int] = {}
     root: str
-    """What the trainer reads, below the directory of all data."""
+    """The directory that the trainer reads, below that of all data."""
     files: tuple[DataFile, ...] = ()
-    """Ordered by path, below `root`."""
+    """The files, ordered by path, below `root`."""
     folders: tuple[DataFolder, ...] = ()
     counts: dict[str, int] = {}
     linked: bool = False
-    """Whether the files are objects that FSx shows; their contents were compared with nothing."""
+    """Whether the files are objects that FSx shows, so that nothing has compared their contents."""
 
     @property
     def num_bytes(self) -> int:
-        """All files that are listed."""
         return sum(file.num_bytes for file in self.files)
 
     def to_json(self) -> bytes:
-        """The bytes of `manifest.json`; equal for equal manifests."""
+        """Write the bytes of `manifest.json`; equal for equal manifests."""
         return self.model_dump_json(indent=1).encode() + b"\n"
 
 
@@ -329,7 +325,7 @@ def read_data_manifest(data: bytes, *, path: str) -> DataManifest:
     """Parse the bytes of a `manifest.json`; `path` is named in the error.
 
     Raises:
-        PermanentError: they are no manifest of a version that is known.
+        PermanentError: they are no manifest of a known version.
     """
     try:
         return DataManifest.model_validate_json(data)
@@ -348,11 +344,11 @@ class StagingOrder(BaseModel):
     run_id: RunId
     dataset: str
     task: str
-    """Of the recipe; decides the preparation."""
+    """The recipe's task, which decides the preparation."""
     settings: dict[str, str | int] = {}
     """What else decides how the data is prepared, e.g. the tokenizer."""
     keep_free_bytes: int = Field(default=0, ge=0)
-    """Room that must be left on the file system for what training writes."""
+    """The room that must be left on the file system for what training writes."""
     linked: str = ""
     """The directory that shows the objects already, as /fsx/linked; "" where they are copied."""
     objects_read: int | None = None
@@ -360,25 +356,25 @@ class StagingOrder(BaseModel):
 
 
 class LookingOrder(BaseModel):
-    """What has to be true of data that a run reads where it lies."""
+    """What has to be true of data that a run reads in place."""
 
     model_config = ConfigDict(frozen=True)
 
     run_id: RunId
     dataset: str
-    """As it was typed."""
+    """The value of `dataset=` as it was typed."""
     path: str
     task: str
-    """Of the recipe; decides which kind of data it needs."""
+    """The recipe's task, which decides the kind of data that it needs."""
     num_classes: int = 0
-    """Of an image recipe."""
+    """The number of classes of an image recipe."""
     evaluates: bool = True
     keep_free_bytes: int = Field(default=0, ge=0)
-    """Room that must be left on the file system for what training writes."""
+    """The room that must be left on the file system for what training writes."""
 
 
 class StagingLine(PrintedLine):
-    """Progress of a program that brings data: bytes done, of all bytes."""
+    """The progress of a program that brings data: bytes done, of all bytes."""
 
     kind: Literal["staging"] = "staging"
     staged_bytes: Count
@@ -386,7 +382,7 @@ class StagingLine(PrintedLine):
 
 
 class StagedLine(PrintedLine):
-    """The last line of a program that brings data: all of it is there, its manifest is in place."""
+    """The last line of a program that brings data: all is there, with its manifest."""
 
     kind: Literal["staged"] = "staged"
     data_id: str
@@ -398,7 +394,7 @@ class StagedLine(PrintedLine):
     num_bytes: Count
     counts: dict[str, Count] = Field(default_factory=dict)
     was_there: bool
-    """It was found complete, and nothing had to be done."""
+    """Whether it was found complete, so that nothing had to be done."""
     seconds: Finite
 
 
@@ -406,7 +402,7 @@ STAGING_LINES: Final = (StagingLine, StagedLine)
 
 
 def read_staging_line(text: str) -> StagingLine | StagedLine | None:
-    """The line if it is one of a program that brings data; None for any other text."""
+    """Read a line of a program that brings data; None for any other text."""
     if not text.startswith("{"):
         return None
     for kind in STAGING_LINES:

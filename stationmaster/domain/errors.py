@@ -144,7 +144,7 @@ class ResourceFailed(PermanentError):
 
 
 class ZoneChanged(PermanentError):
-    """Nodes that are there have to be made in another zone; their workflow goes over them again."""
+    """Nodes have to be made in another zone; the workflow calls their steps again."""
 
 
 class NodesToReplace(PermanentError):

@@ -1,8 +1,8 @@
 """The one shape of an event: a fact in the past tense that happened to a run or to a cluster.
 
-Its class adds `type`, which distinguishes events, and the id of what it happened to. The id of
-an event is the same on every delivery of the same fact, so that recording it twice changes nothing.
-Whoever makes one, relays included, its numbers, times and texts are plausible: see `outside`.
+Its class adds `type` and the id of what it happened to. An event's id is the same on every delivery
+of the same fact, so that recording it twice changes nothing. Its numbers, times and texts are
+plausible, whoever makes it: see `outside`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAX_ID: Final = 300
 
 
 class Event(BaseModel):
-    """What every event has."""
+    """The fields that every event has."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -37,7 +37,7 @@ class Event(BaseModel):
 
 
 def make_event_id(owner: str, *parts: object) -> EventId:
-    """A short id that is the same whenever the same fact is reported: a hash of what identifies it.
+    """Hash what identifies a fact to a short id, the same whenever the fact is reported.
 
     `owner` is the id of what it happened to. Use `run_event_id` and `cluster_event_id`, which keep
     apart a run and a cluster of the same id.

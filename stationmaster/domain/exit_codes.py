@@ -1,4 +1,4 @@
-"""How a program that a Job runs ends, besides 0: the saver, the stager and what prepares data."""
+"""The exit codes, besides 0, of programs that Jobs run: saver, stager and what prepares data."""
 
 from __future__ import annotations
 

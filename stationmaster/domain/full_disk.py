@@ -1,4 +1,4 @@
-"""Whether a write failed because a disk is full, whatever library wrote, and what to say of it."""
+"""Recognises writes that failed because a disk is full, whatever library wrote."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded|os error
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or what caused it, is a lack of space or of quota."""
+    """Say whether an error, or its cause, is a lack of space or of quota."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
@@ -25,9 +25,9 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def full_disk(error: BaseException, *, directory: Path | None = None) -> PermanentError | None:
-    """The sentence for a write, below a directory, that failed because a disk is full.
+    """Make the error of a write, below a directory, that failed because a disk is full.
 
-    None for any other error, and for one that has its sentence.
+    Returns None for any other error, and for one that has its sentence.
     """
     if isinstance(error, StationmasterError) or not is_disk_full(error):
         return None

@@ -1,7 +1,7 @@
-"""The ids of what lives on its own, each of a type of its own.
+"""A type for each kind of id.
 
-All are text, and a cluster that one run caused has the id of that run. So the type checker has to
-keep them apart: a run's id where a cluster's is meant works until two runs share a cluster.
+All are text, and a cluster that a run caused has that run's id. So the type checker keeps them
+apart: a run's id in place of a cluster's works until two runs share a cluster.
 """
 
 from __future__ import annotations

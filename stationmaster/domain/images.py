@@ -1,6 +1,6 @@
-"""Container images that people name: how a name is written, and from which registries it may come.
+"""Container images that people name: how a name is written, and from which registries. Pure.
 
-Used by the grammar, which reads `image=`, and by the configuration that allows registries. Pure.
+Used by the grammar, which reads `image=`, and by the configuration that allows registries.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stationmaster.domain.errors import BadCommand
 
 
 def product_image(name: str) -> str:
-    """One of the images below `container/`, of this version."""
+    """Name one of the images below `container/`, of this version."""
     return f"stationmaster/{name}:{__version__}"
 
 
@@ -24,11 +24,11 @@ TRAINING_IMAGE: Final = product_image("training")
 RELAY_IMAGE: Final = product_image("relay")
 
 COPIES: Final = "copies"
-"""The deployment's repository of them: container/build.sh copies images that others publish."""
+"""The deployment's repository of upstream images, which container/build.sh fills."""
 
 
 def copy_of(image: str, repository: str) -> str:
-    """Where a copy of an image is, which the tag names; without a repository the image itself."""
+    """Name the copy of an image, by its tag; without a repository return the image itself."""
     name, _, tag = image.rpartition("/")[2].partition(":")
     return f"{repository}:{name}-{tag}" if repository else image
 
@@ -47,13 +47,13 @@ _REFERENCE: Final = re.compile(
 )
 _PREFIX: Final = re.compile(rf"{_HOST}(?:/{_PART})*/?")
 _MOST_CHARACTERS: Final = 255
-"""Of a name, without tag and digest, as registries have it."""
+"""The longest name, without tag and digest, that registries take."""
 _MOVING: Final = "latest"
 _EXAMPLE: Final = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/trainer:1.0"
 
 
 def read_image(text: str) -> str:
-    """The reference that was typed, if it is one that stays the same while a run pulls it.
+    """Read a reference that stays the same while a run pulls it.
 
     Raises:
         BadCommand: it is malformed, or names no tag and no digest, or the tag `latest`.
@@ -75,17 +75,17 @@ def read_image(text: str) -> str:
 
 
 def names_digest(image: str) -> bool:
-    """Whether a reference names one image for all time."""
+    """Say whether a reference names one image for all time."""
     return "@" in image
 
 
 def is_prefix(text: str) -> bool:
-    """Whether a text names a registry, or a path in one: HOST or HOST/PATH."""
+    """Say whether a text names a registry or a path in one: HOST or HOST/PATH."""
     return len(text) <= _MOST_CHARACTERS and _PREFIX.fullmatch(text) is not None
 
 
 def is_from(image: str, prefixes: Iterable[str]) -> bool:
-    """Whether an image lies in one of the registries, compared by whole parts of its path.
+    """Say whether an image is in one of the registries, compared by whole parts of its path.
 
     registry.example.com/team allows registry.example.com/team/trainer, and neither
     registry.example.com/team-b/trainer nor registry.example.com.other.org/team/trainer.

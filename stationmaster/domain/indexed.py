@@ -43,7 +43,7 @@ _POINTER_BYTES: Final = 8
 
 
 def id_type(vocab_size: int) -> int:
-    """The type that Megatron gives the ids of a vocabulary (`DType.optimal_dtype`)."""
+    """Return the type that Megatron gives the ids of a vocabulary (`DType.optimal_dtype`)."""
     return UINT16 if vocab_size < 65_500 else INT32
 
 
@@ -56,17 +56,14 @@ class IndexHead:
     num_documents: int
 
     def to_bytes(self) -> bytes:
-        """As they are written."""
         return HEAD.pack(MAGIC, VERSION, self.id_type, self.num_sequences, self.num_documents + 1)
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of an id."""
         return ITEM_BYTES[self.id_type]
 
     @property
     def num_bytes(self) -> int:
-        """The size of the `.idx`."""
         pointers = self.num_sequences + self.num_documents + 1
         return HEAD.size + _LENGTH_BYTES * self.num_sequences + _POINTER_BYTES * pointers
 
@@ -74,13 +71,14 @@ class IndexHead:
 def check_indexed(
     name: str, *, bin_bytes: int | None, idx_bytes: int | None, read: Callable[[int, int], bytes]
 ) -> tuple[IndexHead, int]:
-    """The head of an indexed data set whose two files agree, and how many token ids it has.
+    """Check that the two files of an indexed data set agree; return its head and number of token
+    ids.
 
     Args:
         name: the prefix of the two files, as a person writes it.
         bin_bytes: size of PREFIX.bin; None where there is no such file.
         idx_bytes: size of PREFIX.idx; None where there is no such file.
-        read: so many bytes of PREFIX.idx from an offset on.
+        read: reads so many bytes of PREFIX.idx from an offset on.
 
     Raises:
         BadParameter: a file is missing, is no index of version 1, or the sizes do not agree.
@@ -118,7 +116,7 @@ def _read_head(data: bytes, *, name: str) -> IndexHead:
 
 
 def _num_ids(head: IndexHead, read: Callable[[int, int], bytes]) -> int:
-    """The end of the last sequence, which is the number of all ids."""
+    """Return the end of the last sequence, which is the number of all ids."""
     if head.num_sequences == 0:
         return 0
     last = head.num_sequences - 1

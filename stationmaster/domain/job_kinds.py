@@ -1,7 +1,6 @@
 """The kinds of Kubernetes jobs that may train a run, and the conditions that they share. Pure.
 
-`rendering/job_backends.py` has a module for each kind, which puts what its operator writes into
-these words.
+`rendering/job_backends.py` has a module for each kind, which translates what its operator writes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ ConditionName = Literal["Created", "Running", "Restarting", "Suspended", "Succee
 
 
 class JobKind(StrEnum):
-    """What a run's job is in Kubernetes."""
+    """The kind of a run's job in Kubernetes."""
 
     PYTORCH_JOB = "PyTorchJob"
     TRAIN_JOB = "TrainJob"

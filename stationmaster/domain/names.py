@@ -1,7 +1,6 @@
 """Names that more than one part must agree on: tags, labels, and what a run's things are called.
 
-Everything here is a pure function of an id, so that teardown and the reaper find what a dead
-workflow created without asking it.
+Each is a pure function of an id, so that teardown and reaper find what a crashed workflow created.
 """
 
 from __future__ import annotations
@@ -70,116 +69,116 @@ LINKED_PATH: Final = "/linked"
 
 
 def cluster_name(cluster_id: str) -> str:
-    """Name of a cluster's EKS cluster; 100 characters at most are allowed, ids have 45."""
+    """Name a cluster's EKS cluster; 100 characters are allowed, ids have at most 45."""
     return f"stationmaster-{cluster_id}"
 
 
 def metrics_log_group(cluster_id: str) -> str:
-    """The log group to which CloudWatch's agent writes; its name is AWS's choice."""
+    """Name the log group of CloudWatch's agent; the name is AWS's choice."""
     return f"/aws/containerinsights/{cluster_name(cluster_id)}/performance"
 
 
 def control_plane_log_group(cluster_id: str) -> str:
-    """The log group that EKS makes when a control plane's logs are switched on."""
+    """Name the log group that EKS makes when a control plane's logs are switched on."""
     return f"/aws/eks/{cluster_name(cluster_id)}/cluster"
 
 
 def own_namespace(cluster_id: ClusterId) -> str:
-    """The namespace of a cluster in an existing EKS cluster: 63 characters are allowed."""
+    """Name a cluster's namespace in an existing EKS cluster: 63 characters are allowed."""
     return f"{NAMESPACE}-{cluster_id}"
 
 
 def results_account(run_id: RunId) -> str:
-    """The service account whose pods reach one run's result, its saver's above all.
+    """Name the service account whose pods reach one run's result, its saver's above all.
 
-    Their AWS role reaches what lies in the bucket under this very name.
+    Their AWS role reaches what is in the bucket under this very name.
     """
     return run_id
 
 
 def job_name(run_id: RunId) -> str:
-    """Name of the job of a run's first attempt: a DNS-1035 label, pods append -worker-NN."""
+    """Name the job of a run's first attempt: a DNS-1035 label, pods append -worker-NN."""
     return run_id
 
 
 def relay_name(run_id: RunId) -> str:
-    """Name of the run's relay Deployment; its account and rights are shared, as RELAY."""
+    """Name the run's relay Deployment; its account and rights are shared, as RELAY."""
     return f"{run_id}-relay"
 
 
 def saving_name(run_id: RunId) -> str:
-    """Name of the Job that saves a run's result, and of what gives its account its rights."""
+    """Name the Job that saves a run's result, and what gives its account its rights."""
     return f"{run_id}-save"
 
 
 def backup_name(run_id: RunId, number: int) -> str:
-    """Name of the Job of a run's backup; it works as the saver does, with its account."""
+    """Name the Job of a run's backup; it works as the saver does, with its account."""
     return f"{run_id}-backup-{number}"
 
 
 def exporting_name(run_id: RunId) -> str:
-    """Name of the Job that makes a model of another framework's checkpoint."""
+    """Name the Job that makes a model of another framework's checkpoint."""
     return f"{run_id}-export"
 
 
 def pushing_name(run_id: RunId) -> str:
-    """Name of the Job that pushes a run's model to the Hugging Face hub."""
+    """Name the Job that pushes a run's model to the Hugging Face hub."""
     return f"{run_id}-push"
 
 
 def staging_name(run_id: RunId) -> str:
-    """Name of the Job that copies a run's data; its account is shared, as STAGER."""
+    """Name the Job that copies a run's data; its account is shared, as STAGER."""
     return f"{run_id}-stage"
 
 
 def linking_name(run_id: RunId) -> str:
-    """Name of the Job that looks at a run's linked data; its account is shared, as STAGER."""
+    """Name the Job that looks at a run's linked data; its account is shared, as STAGER."""
     return f"{run_id}-link"
 
 
 def restoring_name(run_id: RunId) -> str:
-    """Name of the Job that brings another run's result back, with that result's account."""
+    """Name the Job that brings another run's result back, with that result's account."""
     return f"{run_id}-restore"
 
 
 def looking_name(run_id: RunId) -> str:
-    """Name of the Job that looks at data which is on the file system already."""
+    """Name the Job that looks at data which is on the file system already."""
     return f"{run_id}-look"
 
 
 def preparing_name(run_id: RunId) -> str:
-    """Name of the Job that prepares a run's data."""
+    """Name the Job that prepares a run's data."""
     return f"{run_id}-prepare"
 
 
 def converting_name(run_id: RunId) -> str:
-    """Name of the Job that converts a run's first weights."""
+    """Name the Job that converts a run's first weights."""
     return f"{run_id}-convert"
 
 
 def volume_name(cluster_id: ClusterId) -> str:
-    """Name of a cluster's PersistentVolume and PersistentVolumeClaim."""
+    """Name a cluster's PersistentVolume and PersistentVolumeClaim."""
     return f"{cluster_id}-fsx"
 
 
 def security_group_name(cluster_id: ClusterId) -> str:
-    """Name of the security group that nodes and the file system share."""
+    """Name the security group that nodes and the file system share."""
     return f"stationmaster-{cluster_id}"
 
 
 def launch_template_name(cluster_id: ClusterId, node_group: str = TRAINING_NODE_GROUP) -> str:
-    """Name of the launch template of a node group."""
+    """Name the launch template of a node group."""
     suffix = "" if node_group == TRAINING_NODE_GROUP else f"-{node_group}"
     return f"stationmaster-{cluster_id}{suffix}"
 
 
 def placement_group_name(cluster_id: ClusterId) -> str:
-    """Name of the cluster placement group of EFA instances."""
+    """Name the cluster placement group of EFA instances."""
     return f"stationmaster-{cluster_id}"
 
 
 def tags(cluster_id: ClusterId, run_id: RunId | None = None, *, deployment: str) -> dict[str, str]:
-    """The tags of everything that is created for a cluster; `run_id` is the run that caused it."""
+    """Make the tags of what is created for a cluster; `run_id` is the run that caused it."""
     caused = {TAG_RUN_ID: run_id} if run_id is not None else {}
     return {
         TAG_CLUSTER_ID: cluster_id,

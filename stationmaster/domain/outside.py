@@ -1,8 +1,8 @@
-"""How large numbers, times and texts may be that come from outside: one place for all of them.
+"""Limits of numbers, times and texts that come from outside: one place for all of them.
 
 Log lines, Kubernetes objects, the Hugging Face hub and batches on the bus are written by others.
-What they say is made plausible where it is parsed, so that nothing behind it has to ask whether it
-can add two times or store a number. It imports nothing of the domain: the trainer starts with it.
+Their figures are made plausible where they are parsed, so nothing later has to check them. It
+imports nothing of the domain: the trainer starts with it.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, AwareDatetime, Field, ValidationError
 
 MAX_COUNT: Final = 2**53
-"""Counts stay below it: larger ones are not exact in every reader of JSON."""
+"""The limit of counts: larger ones are not exact in every reader of JSON."""
 MAX_FIGURE: Final = 1e12
-"""A figure beyond it (a step of 30,000 years, a loss after divergence) says no more than inf."""
+"""The limit of figures: a step of 30,000 years or a diverged loss says no more than inf."""
 EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
-"""Kubernetes' zero time is of the year 1, from which nothing can be subtracted."""
+"""The earliest time: nothing can be subtracted from Kubernetes' zero time, of the year 1."""
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
 MAX_TEXT_BYTES: Final = 1_200
-"""As JSON; of each text of an event."""
+"""The most bytes, as JSON, of each text of an event."""
 MAX_NAME_BYTES: Final = 80
-"""Of names of pods and nodes; EKS' own have 60."""
+"""The most bytes of a pod's or node's name; EKS' own have 60."""
 MAX_KEPT_BYTES: Final = 160
-"""Of a text that is kept once for each of many pods or nodes."""
+"""The most bytes of a text that is kept once for each of many pods or nodes."""
 
 
 def plausible(figure: float | None) -> float | None:
-    """The figure; None where it is not finite or too large to be true."""
+    """Return the figure; None where it is not finite or too large to be true."""
     return figure if figure is not None and abs(figure) <= MAX_FIGURE else None
 
 
 def plausible_time(at: datetime) -> datetime | None:
-    """The time; None where it has no zone or cannot be true."""
+    """Return the time; None where it has no zone or cannot be true."""
     return at if at.tzinfo and EARLIEST <= at < LATEST else None
 
 
 def clipped(text: str, most: int = MAX_TEXT_BYTES) -> str:
-    """The beginning of a text that takes `most` bytes of JSON."""
+    """Cut a text to what takes `most` bytes of JSON."""
     if len(text) * 6 <= most:
         return text
     size = 0
@@ -50,7 +50,7 @@ def clipped(text: str, most: int = MAX_TEXT_BYTES) -> str:
 
 
 def sound(value: Any) -> Any:
-    """A field of an event: texts are cut, in lists too.
+    """Check a field of an event, and cut its texts, in lists too.
 
     Raises:
         ValueError: a number that is not finite or too large, or a time that cannot be true.
@@ -75,7 +75,7 @@ def sound(value: Any) -> Any:
 
 
 def first_problem(error: ValidationError) -> str:
-    """What pydantic finds first, in one sentence without the value."""
+    """Say what pydantic finds first, in one sentence without the value."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"])
     return f"{place}: {first['msg']}" if place else first["msg"]
@@ -85,4 +85,3 @@ Count = Annotated[int, Field(ge=0, lt=MAX_COUNT)]
 Finite = Annotated[float, Field(ge=-MAX_FIGURE, le=MAX_FIGURE)]
 Moment = Annotated[AwareDatetime, Field(ge=EARLIEST, lt=LATEST)]
 Name = Annotated[str, AfterValidator(lambda name: clipped(name, MAX_NAME_BYTES))]
-"""The name of a pod or a node."""

@@ -1,8 +1,8 @@
 """How long a loop of a state machine waits before it calls its step again. Pure.
 
 A call and the wait after it take nine events of an execution's history, and Step Functions ends an
-execution with its 25,000th. So a loop waits longer, the longer it has waited: its calls grow with
-the logarithm of its time. `lambdas.step` calls it; the state machine carries the turn.
+execution with its 25,000th. So waits grow, and the number of calls grows with the logarithm of the
+time. `lambdas.step` calls it; the state machine carries the turn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SHARE_OF_HOURS: Final = 50
 
 
 class Turn(TypedDict):
-    """Where a loop is: its shortest wait, the next one, and how long it has waited by then."""
+    """A loop's shortest wait, its next wait, and how long it has waited by then, in seconds."""
 
     every_s: int
     wait_s: int
@@ -26,12 +26,12 @@ class Turn(TypedDict):
 
 
 def first_turn(every_s: int) -> Turn:
-    """The turn that a loop begins with."""
+    """Begin a loop."""
     return {"every_s": every_s, "wait_s": every_s, "waited_s": 0}
 
 
 def next_turn(turn: Turn) -> Turn:
-    """The turn after a call that was not ready."""
+    """Return the turn after a call that was not ready."""
     every_s, waited_s = turn["every_s"], turn["waited_s"]
     longer_s = max(min(waited_s // _SHARE, _LONGEST_S), waited_s // _SHARE_OF_HOURS)
     wait_s = every_s + longer_s

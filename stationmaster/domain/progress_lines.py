@@ -1,11 +1,10 @@
 """The lines in which a training container reports, one JSON object each, schema version first.
 
-Written by `training/progress.py`, read by `relay/parsing.py`; other trainers may write them too.
-This is their one schema. It imports little of the domain, because the trainer starts with it.
+This is their one schema: `training/progress.py` writes them, other trainers may, and
+`relay/parsing.py` reads them. It imports little of the domain, because the trainer starts with it.
 
-A figure that is not finite travels as a string, "NaN", "Infinity" or "-Infinity", because JSON has
-no such numbers. (Source: Protocol Buffers, "ProtoJSON Format".) The bare words NaN and Infinity,
-which Python's own json module writes, are understood as well.
+A figure that is not finite travels as a string, "NaN", "Infinity" or "-Infinity" (source: Protocol
+Buffers, "ProtoJSON Format"). The bare words NaN and Infinity of Python's json module are read, too.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _At = Annotated[Moment, PlainSerializer(_milliseconds, when_used="json")]
 
 
 class PrintedLine(BaseModel):
-    """What every line begins with; the writer fills in `run_id`, `seq` and `at`."""
+    """The fields that every line begins with; the writer fills in `run_id`, `seq` and `at`."""
 
     model_config = ConfigDict(frozen=True, strict=True, ser_json_inf_nan="strings")
 
@@ -55,17 +54,17 @@ class PrintedLine(BaseModel):
     kind: str
     run_id: str | None = None
     seq: Count | None = None
-    """Grows within a run, over restarts too."""
+    """A number that grows within a run, over restarts too."""
     at: _At | None = None
 
     def text(self) -> str:
-        """The line as it is printed, without its end: the head, and every field that was given."""
+        """Write the line without its end: the head, and every field that was given."""
         head = self.model_copy(update={"stationmaster": SCHEMA_VERSION, "kind": self.kind})
         return head.model_dump_json(exclude_unset=True)
 
 
 class StartedLine(PrintedLine):
-    """The trainer is up on every rank; says what it trains and on what data."""
+    """The trainer is up on every rank; the line says what it trains on what data."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -97,7 +96,7 @@ class ProgressLine(PrintedLine):
     step_time_s: Figure | None = None
     memory_gib: Figure | None = None
     gpu_use: Figure | None = None
-    """Part of the time, 0 to 1, in which the GPU that is idle most ran a kernel."""
+    """The part of the time, 0 to 1, in which the idlest GPU ran a kernel."""
 
 
 class EvaluatedLine(PrintedLine):
@@ -136,7 +135,7 @@ class ResumedLine(PrintedLine):
 
 
 class Sample(BaseModel):
-    """What a trained language model writes after a text of its data."""
+    """A text of the data, and what the trained language model writes after it."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 
@@ -154,7 +153,7 @@ class FinishedLine(PrintedLine):
     samples_seen: Count | None = None
     tokens_seen: Count | None = None
     model_path: str = ""
-    """Directory of the trained model, for trainers that write one."""
+    """The directory of the trained model, for trainers that write one."""
     samples: tuple[Sample, ...] = ()
 
 
@@ -163,7 +162,7 @@ class FailedLine(PrintedLine):
 
     kind: Literal["failed"] = "failed"
     error: str = ""
-    """Name of the error's class."""
+    """The name of the error's class."""
     reason: str = ""
     """A sentence; other trainers may call it `message`."""
     message: str = ""
@@ -172,9 +171,9 @@ class FailedLine(PrintedLine):
 
 
 class SmokeLine(PrintedLine):
-    """What one rank of `training.smoke` prints at its end; no run prints it, and no relay reads it.
+    """The last line of a rank of `training.smoke`; no relay reads it.
 
-    Its losses are of all steps in order.
+    It has the losses of all steps in order.
     """
 
     kind: Literal["smoke"] = "smoke"
@@ -202,10 +201,10 @@ _LINE: Final[TypeAdapter[Line]] = TypeAdapter(Line)
 
 
 def read_line(text: str) -> Line | None:
-    """The line that `text` holds, behind whatever prefix a launcher puts there, or None.
+    """Read the line in `text`, behind whatever prefix a launcher adds, or None. Never raises.
 
     A field of a wrong type or out of range is left out. Without a field that its kind needs, or
-    with another schema version, the text is no line of ours. Never raises.
+    with another schema version, the text is no line of ours.
     """
     start = text.find("{")
     if start < 0 or '"stationmaster"' not in text:

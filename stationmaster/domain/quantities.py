@@ -28,7 +28,7 @@ _UNITS: Final = {
 
 
 def quantity(value: object) -> Fraction | None:
-    """The number that a quantity stands for; None where it is none."""
+    """Read a quantity as a number; None where it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     match = _FORM.fullmatch(str(value).strip())

@@ -23,9 +23,9 @@ class ResourceKind(StrEnum):
     LOG_GROUP = "log group"
     DATA_LINK = "data link"
     NAMESPACE = "namespace"
-    """In an existing EKS cluster: all that the product has in Kubernetes there."""
+    """In an existing EKS cluster only: all that the product has in Kubernetes there."""
     POD_IDENTITY = "pod identity association"
-    """In an existing EKS cluster; elsewhere they go with the cluster."""
+    """In an existing EKS cluster only; elsewhere they go with the cluster."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Left:
     kind: ResourceKind
     name: str
     id: str
-    """What AWS's deleting call takes; the name where AWS knows the resource by its name."""
+    """The argument of AWS's deleting call; the name where AWS knows the resource by its name."""
 
     def __str__(self) -> str:
         return f"{self.kind.value} {self.name}"

@@ -5,7 +5,7 @@
     OUTPUT/restored/restored.json        the order; written last: without it nothing is complete
 
 OUTPUT is the trainer's output directory. Below `restored` the names are those of the result. Used
-by the request of a run, by the renderers, and by the program that copies (`relay.restore`). Pure.
+by a run's request, the renderers, and the program that copies (`relay.restore`). Pure.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ResumePoint(BaseModel):
 
     @property
     def directory(self) -> str:
-        """Where it lies in the output directory once it was brought back."""
+        """Its place in the output directory once it was brought back."""
         return f"{DIRECTORY}/{checkpoint_directory(self.step)}"
 
 
@@ -53,7 +53,7 @@ class RestoringOrder(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     run_id: RunId
-    """Who needs it."""
+    """The run that needs it."""
     checkpoint: ResumePoint | None = None
     model_of: RunId | None = None
     manifests: dict[RunId, str] = {}
@@ -66,7 +66,7 @@ class RestoringOrder(BaseModel):
         return self
 
     def by_source(self) -> dict[RunId, RestoringOrder]:
-        """An order for each run whose result is needed: a pod reaches one result only."""
+        """Split it by the run whose result is needed: a pod reaches one result only."""
         point, model_of = self.checkpoint, self.model_of
         if point is None or model_of is None or point.run_id == model_of:
             return {point.run_id if point is not None else RunId(model_of or ""): self}
@@ -77,18 +77,18 @@ class RestoringOrder(BaseModel):
 
 
 def model_directory() -> str:
-    """Where a model lies in the output directory once it was brought back."""
+    """Name the place of a model in the output directory once it was brought back."""
     return f"{DIRECTORY}/{MODEL}"
 
 
 def saved_step(manifest: ResultManifest) -> int | None:
-    """The step whose checkpoint a result has; None without one."""
+    """Return the step whose checkpoint a result has, or None."""
     step = step_of(manifest.checkpoint_source.rpartition("/")[2])
     return step if step is not None and _below(manifest, f"{checkpoint_directory(step)}/") else None
 
 
 def checkpoint_files(manifest: ResultManifest, step: int) -> list[ResultFile]:
-    """The files of a step's checkpoint, and what describes its model.
+    """List the files of a step's checkpoint, and what describes its model.
 
     Raises:
         PermanentError: the result has no checkpoint of that step.
@@ -103,7 +103,7 @@ def checkpoint_files(manifest: ResultManifest, step: int) -> list[ResultFile]:
 
 
 def model_files(manifest: ResultManifest) -> list[ResultFile]:
-    """The files of the trained model.
+    """List the files of the trained model.
 
     Raises:
         PermanentError: the result has no model.

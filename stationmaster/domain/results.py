@@ -47,7 +47,7 @@ PROFILE_TRACE: Final = "trace.json.gz"
 PROFILE_MEMORY: Final = "memory.pickle"
 LOGS: Final = "logs"
 RELAYED_LOGS: Final = "relayed"
-"""Where relays put the logs of pods that have ended; the saver makes those of the result."""
+"""Where relays put logs of pods that have ended; the saver adds the run's to its result."""
 METRICS_FILE: Final = "metrics.jsonl"
 SAMPLES_FILE: Final = "samples.jsonl"
 MANIFEST_FILE: Final = "manifest.json"
@@ -65,32 +65,32 @@ _DIGEST_BYTES: Final = 32
 
 
 def results_prefix(run_id: RunId) -> str:
-    """What the keys of a run's result begin with."""
+    """Return what the keys of a run's result begin with."""
     return f"runs/{run_id}/"
 
 
 def results_uri(bucket: str, run_id: RunId) -> str:
-    """Where a run's result lies, as people and tools write it."""
+    """Return the address of a run's result, as people and tools write it."""
     return f"s3://{bucket}/{results_prefix(run_id)}"
 
 
 def checkpoint_directory(step: int) -> str:
-    """Where the checkpoint of a step lies in a result."""
+    """Name the place of a step's checkpoint in a result."""
     return f"{CHECKPOINT}/{step_name(step)}"
 
 
 def checkpoint_file(step: int, name: str) -> str:
-    """Where a file of that checkpoint lies."""
+    """Name the place of a file of that checkpoint."""
     return f"{checkpoint_directory(step)}/{name}"
 
 
 def log_file(pod: str) -> str:
-    """Where the log of a pod lies in a result."""
+    """Name the place of a pod's log in a result."""
     return f"{LOGS}/{pod}.log"
 
 
 def relayed_prefix(relay: str) -> str:
-    """What the keys of the logs begin with that a pod of a relay has put there.
+    """Return what the keys of the logs begin with that a relay's pod has put there.
 
     Its AWS role reaches what lies under the very name of the pod.
     """
@@ -98,22 +98,22 @@ def relayed_prefix(relay: str) -> str:
 
 
 def part_bytes(num_bytes: int) -> int:
-    """Bytes of each part of a file, the last one excepted: whole MiB, 8 or more."""
+    """Return the bytes of each part of a file but the last: whole MiB, 8 or more."""
     needed = -(-num_bytes // MAX_PARTS)
     return max(MIN_PART_BYTES, -(-needed // MIB) * MIB)
 
 
 def part_sizes(num_bytes: int, each: int) -> list[int]:
-    """The bytes of every part of a file; an empty file is one empty part."""
+    """Return the bytes of every part of a file; an empty file is one empty part."""
     whole, rest = divmod(num_bytes, each)
     return [each] * whole + ([rest] if rest or not whole else [])
 
 
 def s3_checksum(part_digests: Sequence[bytes]) -> str:
-    """The SHA-256 checksum that S3 reports of a file, from the SHA-256 digests of its parts.
+    """Compute the SHA-256 checksum that S3 reports of a file, from the digests of its parts.
 
-    Of one part it is that part's own; of several it is S3's composite one, `BASE64-PARTS`.
-    Source: Amazon S3 user guide, "Checking object integrity", composite checksums.
+    Of one part it is that part's own; of several it is S3's composite one, `BASE64-PARTS`. Source:
+    Amazon S3 user guide, "Checking object integrity", composite checksums.
     """
     if not part_digests or any(len(digest) != _DIGEST_BYTES for digest in part_digests):
         raise ValueError("expected one SHA-256 digest of 32 bytes or more")
@@ -124,7 +124,7 @@ def s3_checksum(part_digests: Sequence[bytes]) -> str:
 
 
 def is_backup(facts: RunFacts) -> bool:
-    """Whether it was saved while the run trained."""
+    """Say whether it was saved while the run trained."""
     return facts.outcome == RUNNING
 
 
@@ -140,7 +140,6 @@ class FileHasher:
         self.num_bytes = 0
 
     def update(self, data: bytes | memoryview) -> None:
-        """Take in the next bytes of the file."""
         self._whole.update(data)
         self.num_bytes += len(data)
         rest = memoryview(data)
@@ -153,7 +152,7 @@ class FileHasher:
             self._room -= len(piece)
 
     def result(self, path: str) -> ResultFile:
-        """What a manifest says of the file, all of it being read."""
+        """Describe the file, once all of it is read, for a manifest."""
         return ResultFile(
             path=path,
             num_bytes=self.num_bytes,
@@ -164,7 +163,7 @@ class FileHasher:
 
 
 def is_plain_path(path: str) -> bool:
-    """Whether a path stays in the directory that a result is downloaded to, on any system."""
+    """Say whether a path stays in the directory of a download, on any system."""
     parts = path.split("/")
     is_inside = not any(part in ("", ".", "..") for part in parts)
     return is_inside and "\\" not in path and path.isprintable()
@@ -182,7 +181,7 @@ class ResultFile(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     path: Annotated[str, AfterValidator(_relative)]
-    """Below the run's prefix."""
+    """The path below the run's prefix."""
     num_bytes: Count
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     s3_checksum: str = Field(pattern=r"^[A-Za-z0-9+/]{43}=(-[0-9]+)?$")
@@ -191,7 +190,6 @@ class ResultFile(BaseModel):
 
     @property
     def num_parts(self) -> int:
-        """Parts that the file was uploaded in."""
         return len(part_sizes(self.num_bytes, self.part_bytes))
 
 
@@ -201,10 +199,10 @@ class TrainerFacts(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     versions: dict[str, str] = {}
-    """Of libraries, by name; `code` is a hash of the trainer's own."""
+    """Versions of libraries by name; `code` is a hash of the trainer's own."""
     seed: int | None = None
     data: str = ""
-    """The data set, and where it has one its hash."""
+    """The data set, and its hash where it has one."""
 
 
 class RunFacts(TrainerFacts):
@@ -214,17 +212,17 @@ class RunFacts(TrainerFacts):
     recipe: str
     overrides: dict[str, str] = {}
     model: str = ""
-    """What was trained: a repository of the hub, or the catalogue's model; "" for a command."""
+    """The repository of the hub or the catalogue's model that was trained; "" for a command."""
     nodes: Count
     instance_type: str
     image: str = ""
-    """Of the training pods, with its digest where that is known."""
+    """The image of the training pods, with its digest where that is known."""
     pods: tuple[str, ...] = ()
     """The training pods that were seen; the logs of all of them belong to the result."""
     program: tuple[str, ...] = ()
     """What the training pods ran in place of the recipe's trainer."""
     outcome: str
-    """succeeded, failed or stopped; `RUNNING` for a backup of a run that continues."""
+    """The outcome: succeeded, failed or stopped; `RUNNING` for a backup."""
     step: int | None = None
     loss_nats: float | None = Field(default=None, allow_inf_nan=False)
     cost_usd: float | None = Field(default=None, allow_inf_nan=False)
@@ -235,11 +233,11 @@ class ResultManifest(RunFacts):
 
     version: Literal[1] = 1
     checkpoint_source: str = ""
-    """Where the checkpoint lay below the trainer's `checkpoints`: CONFIGURATION/step-N."""
+    """The checkpoint's place below the trainer's `checkpoints`: CONFIGURATION/step-N."""
     left_out: tuple[str, ...] = ()
     """What the run has written and is not saved, each with the reason."""
     files: tuple[ResultFile, ...]
-    """Ordered by path; the manifest itself is not among them."""
+    """The files, ordered by path, without the manifest itself."""
 
     @model_validator(mode="after")
     def _each_path_once(self) -> ResultManifest:
@@ -251,11 +249,10 @@ class ResultManifest(RunFacts):
 
     @property
     def num_bytes(self) -> int:
-        """All files together."""
         return sum(file.num_bytes for file in self.files)
 
     def to_json(self) -> bytes:
-        """The bytes of `manifest.json`; equal for equal manifests."""
+        """Write the bytes of `manifest.json`; equal for equal manifests."""
         return self.model_dump_json(indent=1).encode() + b"\n"
 
 
@@ -263,7 +260,7 @@ def read_manifest(data: bytes, *, uri: str) -> ResultManifest:
     """Parse the bytes of a `manifest.json`; `uri` is named in the error.
 
     Raises:
-        PermanentError: they are no manifest of a version that is known.
+        PermanentError: they are no manifest of a known version.
     """
     try:
         return ResultManifest.model_validate_json(data)
@@ -275,12 +272,12 @@ def read_manifest(data: bytes, *, uri: str) -> ResultManifest:
 
 
 def manifest_sha256(data: bytes) -> str:
-    """The SHA-256, in hex, by which events name a manifest."""
+    """Compute the SHA-256, in hex, by which events name a manifest."""
     return hashlib.sha256(data).hexdigest()
 
 
 def unlike_recorded(data: bytes, recorded: str, *, uri: str) -> str:
-    """Why a manifest is not the one that was verified and recorded; empty where it is."""
+    """Say why a manifest is not the one that was verified and recorded; "" where it is."""
     found = manifest_sha256(data)
     if found == recorded:
         return ""
@@ -300,7 +297,7 @@ class SavingLine(PrintedLine):
 
 
 class PushedLine(PrintedLine):
-    """The last line of a push: the model is on the hub, and what the hub says of it fits."""
+    """The last line of a push: the model is on the hub, and the hub confirms its files."""
 
     kind: Literal["pushed"] = "pushed"
     repository: str

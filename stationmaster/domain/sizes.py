@@ -8,7 +8,7 @@ _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 
 
 def size_text(num_bytes: int) -> str:
-    """Three digits and a unit of 1024: "512 B", "1.50 KiB", "13.5 GiB"."""
+    """Write bytes in three digits and a unit of 1024: "512 B", "1.50 KiB", "13.5 GiB"."""
     if num_bytes < 1024:
         return f"{num_bytes} B"
     size, unit = num_bytes / 1024, _UNITS[0]
@@ -21,5 +21,5 @@ def size_text(num_bytes: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun: "1 node", "2 nodes"; for nouns with an s in the plural."""
+    """Write a number with its noun: "1 node", "2 nodes"; for plurals with an s."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

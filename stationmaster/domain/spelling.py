@@ -1,7 +1,4 @@
-"""How near one word is to another, and how a word is typed.
-
-Typing mistakes are few, and a word of its own is none. Pure; knows no word of the product.
-"""
+"""How near one word is to another, and how a word is typed. Pure; knows no word of the product."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Iterable
 
 
 def num_edits(one: str, other: str) -> int:
-    """Characters to add, drop, replace or swap with the next one to turn one word into another.
+    """Count the characters to add, drop, replace or swap that turn one word into another.
 
     Source: optimal string alignment distance (Damerau 1964, Levenshtein 1966).
     """
@@ -27,10 +24,10 @@ def num_edits(one: str, other: str) -> int:
 
 
 def mistakes(word: str, choice: str) -> int | None:
-    """Typing mistakes between a word and a choice; None where they are two different words.
+    """Count the typing mistakes between a word and a choice; None for two different words.
 
-    A short word is changed into another by one letter, so few are allowed: none in two letters,
-    one in five, two in more. A beginning of four letters or more counts as one.
+    A short word becomes another by one letter, so few are allowed: none in two letters, one in
+    five, two in more. A beginning of four letters or more counts as one.
     """
     word, choice = word.lower(), choice.lower()
     allowed = 0 if len(word) <= 2 else 1 if len(word) <= 5 else 2
@@ -43,7 +40,7 @@ def mistakes(word: str, choice: str) -> int | None:
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
-    """The one choice that is nearest, or None when none is near or two are equally so."""
+    """Return the nearest choice, or None when none is near or two are equally near."""
     found = [(count, choice) for choice in choices if (count := mistakes(word, choice)) is not None]
     least = min((count for count, _ in found), default=0)
     best = {choice for count, choice in found if count == least}
@@ -51,6 +48,6 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
 
 
 def typed_word(word: str) -> str:
-    """KEY=VALUE as a person types it: a value of several words in quotes."""
+    """Write KEY=VALUE as a person types it: a value of several words in quotes."""
     key, equals, value = word.partition("=")
     return f"{key}={shlex.quote(value)}" if equals and value else word

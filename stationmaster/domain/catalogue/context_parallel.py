@@ -1,7 +1,7 @@
 """Which numbers of GPUs may share the tokens of a sequence, and which keys do not go with that.
 
-Used by `Recipe.with_overrides`, and by plans that look for a better number. Whether the machines
-have so many GPUs is looked at with the plan.
+Used by `Recipe.with_overrides`, and by plans that look for a better number. Plans check that the
+machines have so many GPUs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def check_context_parallel(training: LanguageTraining, model: LanguageModel, *, 
 
 
 def possible_parts(model: LanguageModel, training: LanguageTraining) -> tuple[int, ...]:
-    """Numbers above 1 of GPUs that can share a sequence of this length; empty where none can."""
+    """List the numbers above 1 of GPUs that can share a sequence of this length."""
     if model.family not in _FAMILIES:
         return ()
     length, split = training.sequence_length, training.tensor_parallel
@@ -59,5 +59,5 @@ def possible_parts(model: LanguageModel, training: LanguageTraining) -> tuple[in
 
 
 def _divisor(size: int, tensor_parallel: int) -> int:
-    """What the length is a multiple of: two chunks a part, and equal shares of each part."""
+    """Return what the length is a multiple of: two chunks a part, and equal shares of each part."""
     return size * math.lcm(2, tensor_parallel)

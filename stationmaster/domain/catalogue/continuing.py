@@ -1,4 +1,4 @@
-"""Which keys of a recipe may change while a run goes on from a checkpoint, and which may not.
+"""Which keys of a recipe may change when a run continues from a checkpoint.
 
 Used by the grammar, which refuses a resume before it costs anything, and by the trainer, which
 compares what a checkpoint was made with.
@@ -33,8 +33,8 @@ NOT_DECISIVE: Final = frozenset(
         "tokenizer",
     }
 )
-"""Keys that change how long, how loudly or how fast a run trains, not which weights it has after
-step n. A run continued with other values of these finds its checkpoints."""
+"""Keys that change how long, how loudly or how fast a run trains, not the weights after step n. A
+run with other values of these finds its checkpoints."""
 
 MAY_CHANGE: Final = frozenset(
     {
@@ -49,14 +49,14 @@ MAY_CHANGE: Final = frozenset(
         "weights",
     }
 )
-"""Keys that decide the steps to come, and may have other values in a run that resumes from another
-one: the checkpoint's state stands for what was before. The first weights do not matter any more."""
+"""Keys that decide the steps to come, and may change in a run that resumes from another one: the
+checkpoint's state stands for what was before."""
 
 _SAME_DATA: Final = ("dataset", "tokenizer")
 
 
 def changed_keys(theirs: Recipe, ours: Recipe) -> dict[str, tuple[str, str]]:
-    """Keys that keep `ours` from resuming a checkpoint of `theirs`: both values of each.
+    """Return the keys that keep `ours` from resuming a checkpoint of `theirs`, with both values.
 
     Both are resolved recipes. The key "model" stands for the shape of the model.
     """
@@ -73,7 +73,7 @@ def changed_keys(theirs: Recipe, ours: Recipe) -> dict[str, tuple[str, str]]:
 
 
 def falls_to_its_end(recipe: Recipe) -> bool:
-    """Whether the learning rate depends on the total number of steps."""
+    """Say whether the learning rate depends on the total number of steps."""
     training = recipe.training
     falls = training.min_learning_rate != training.learning_rate
     return training.schedule in ("cosine", "linear") and falls

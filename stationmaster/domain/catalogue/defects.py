@@ -1,8 +1,8 @@
 """Versions of libraries below a training job that must not be used, each with its source and date.
 
-Read by the linter, from the tags of images, by the judge of nccl-tests and the diagnosis, from what
-NCCL prints, and by `container/self_check.py`, which is copied into images beside this file. So this
-takes nothing but the standard library of Python 3.10.
+Read by the linter (from tags of images), by the judge of nccl-tests and the diagnosis (from NCCL's
+lines), and by `container/self_check.py`, beside which it is copied into images. So this takes only
+the standard library of Python 3.10.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class Defect:
 
     id: str
     package: str
-    """As tags of images call it: ofi (aws-ofi-nccl), efa (the EFA installer), etcd."""
+    """The name in images' tags: ofi (aws-ofi-nccl), efa (the EFA installer), etcd."""
     first: Version
     fixed: Version | None
     name: str
-    """As people call it."""
+    """The name that people use."""
     what: str
-    """What is wrong, after its name and version."""
+    """What is wrong, to follow name and version in a sentence."""
     remedy: str
     source: str
     as_of: str
@@ -84,7 +84,7 @@ DEFECTS: Final = (
 
 
 def parse_version(text: str) -> Version:
-    """The leading numbers of "1.18.0-aws" or "2.21.5+cuda12.4"; () where there are none."""
+    """Read the leading numbers of "1.18.0-aws" or "2.21.5+cuda12.4"; () where there are none."""
     numbers: list[int] = []
     for part in text.split("."):
         digits = part[: len(part) - len(part.lstrip("0123456789"))]
@@ -97,7 +97,7 @@ def parse_version(text: str) -> Version:
 
 
 def defect_of(package: str, version: str) -> Defect | None:
-    """What is known against a version; None where nothing is, or where it has no number."""
+    """Return what is known against a version, or None."""
     number = parse_version(version)
     for defect in DEFECTS:
         before = defect.fixed is None or number < defect.fixed

@@ -37,7 +37,7 @@ _TINY_SHAPE: Final[dict[str, Any]] = {
 
 
 def _language_smoke(recipe: Recipe) -> Recipe:
-    """Two narrow blocks of the same family, a few steps of short sequences, on two CPU nodes."""
+    """Narrow the recipe to two blocks, a few steps of short sequences, and two CPU nodes."""
     assert isinstance(recipe.model, LanguageModel)
     assert isinstance(recipe.training, LanguageTraining)
     grouped = recipe.model.kv_heads < recipe.model.heads
@@ -95,7 +95,7 @@ def _pretraining(
     file_system_mbps_per_tib: int = 250,
     **keys: Any,
 ) -> Recipe:
-    """An FSDP pre-training recipe on C4, the family of the public FSDP sample."""
+    """Make an FSDP pre-training recipe on C4, the family of the public FSDP sample."""
     return _with_smoke(
         Recipe(
             name=name,
@@ -452,7 +452,7 @@ DDP_CPU: Final = _with_smoke(
 
 
 def _image_smoke(recipe: Recipe) -> Recipe:
-    """The same architecture with fewer, narrower blocks, on generated images, on two CPU nodes."""
+    """Narrow the architecture to fewer blocks, on generated images, on two CPU nodes."""
     assert isinstance(recipe.model, ImageModel)
     small_models: dict[str, dict[str, Any]] = {
         "resnet": {
@@ -500,7 +500,9 @@ def _image_smoke(recipe: Recipe) -> Recipe:
 def _images(
     name: str, summary: str, model: ImageModel, *, instance: str, nodes: int, **keys: Any
 ) -> Recipe:
-    """A torch elastic recipe on an ImageNet folder: SGD, 0.1 for 256 images, a tenth every 30."""
+    """Make a torch elastic recipe on ImageNet folders: SGD, 0.1 for 256 images, a
+    tenth every 30.
+    """
     # 1,281,167 training images are 5,004 steps of 256 an epoch.
     return _with_smoke(
         Recipe(

@@ -1,4 +1,4 @@
-"""Over how many ranks the experts of a block may be shared out, and which keys do not go with that.
+"""How many ranks may share the experts of a block, and which keys do not go with that.
 
 Used by `Recipe.with_overrides`, by plans that look for a better number, and by the trainer, which
 knows how many ranks there are.
@@ -19,7 +19,7 @@ _FAMILY: Final = "mixtral"
 
 
 def check_expert_parallel(training: LanguageTraining, model: LanguageModel, *, name: str) -> None:
-    """Refuse a number that does not divide the experts, or that nothing in the trainer carries out.
+    """Refuse a number that does not divide the experts, or that the trainer cannot carry out.
 
     Args:
         name: the recipe's, for the sentence.
@@ -46,7 +46,7 @@ def check_expert_parallel(training: LanguageTraining, model: LanguageModel, *, n
 
 
 def uneven_experts(model: LanguageModel, size: int, *, shards: int) -> str | None:
-    """Why the experts of a block do not come out even over the ranks, or None.
+    """Say why the experts of a block do not come out even over the ranks, or None.
 
     Args:
         size: expert_parallel.
@@ -67,7 +67,7 @@ def uneven_experts(model: LanguageModel, size: int, *, shards: int) -> str | Non
 
 
 def possible_expert_sizes(model: LanguageModel, *, shards: int) -> tuple[int, ...]:
-    """Numbers above 1 that the experts can be shared out over; empty where none can."""
+    """List the numbers of ranks above 1 that can share the experts."""
     if model.family != _FAMILY or not model.experts:
         return ()
     return tuple(

@@ -12,12 +12,12 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class FileSystemSpeed:
-    """MB/s for each TiB of storage that the disks sustain."""
+    """The MB/s for each TiB of storage that the disks sustain."""
 
     read: int
     write: int
     burst: int | None
-    """What burst credits allow for a time; None where there are none."""
+    """The MB/s that burst credits allow for a time, or None."""
 
 
 # By MB/s a TiB as it is bought. 200 is SCRATCH_2, the others are PERSISTENT_2.

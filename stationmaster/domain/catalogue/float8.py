@@ -1,7 +1,4 @@
-"""Which recipes may compute their matrix products in float8, and which GPUs do.
-
-Used by `Recipe.with_overrides`; the GPUs are looked at with the plan.
-"""
+"""Which recipes may compute their matrix products in float8; plans look at the GPUs."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ GENERATIONS: Final = "Hopper, Ada and Blackwell GPUs (p5, p6, g6, g6e and g7e in
 
 
 def check_float8(training: TrainingConfig, model: LanguageModel | ImageModel, *, name: str) -> None:
-    """Refuse float8 where nothing in the trainer carries it out, or nothing would be gained.
+    """Refuse float8 where the trainer cannot do it, or nothing would be gained.
 
     Args:
         name: the recipe's, for the sentence.

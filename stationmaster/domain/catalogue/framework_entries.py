@@ -1,7 +1,4 @@
-"""The recipes that other frameworks train; `entries` has all recipes.
-
-Shapes are those of the recipes of the product's own trainer.
-"""
+"""The recipes that other frameworks train; shapes are those of the product's own trainer."""
 
 from __future__ import annotations
 
@@ -30,16 +27,16 @@ _TOKENIZER_COMMIT: Final = "d04e592bb4f6aa9cfee91e2e20afa771667e1d4b"
 
 
 def framework_recipes(llama31_8b: LanguageModel | ImageModel) -> tuple[Recipe, ...]:
-    """All of them."""
     assert isinstance(llama31_8b, LanguageModel)
     return (_megatron_llama3(llama31_8b), _bridge_llama31(llama31_8b), _titan_llama31(llama31_8b))
 
 
 def _megatron_llama3(model: LanguageModel) -> Recipe:
-    """Llama 3.1 8B; the schedule of the public continual pre-training workshop for Megatron-LM.
+    """Make Llama 3.1 8B with the schedule of the public continual pre-training workshop for
+    Megatron-LM.
 
-    That one trains with tensor parallel 2, a rate of 1e-5 and no warm-up; here it has one, the
-    published shape, and a batch of 128 sequences of 8,192 tokens, about 1 M tokens.
+    The workshop trains with tensor parallel 2, a rate of 1e-5 and no warm-up. This one has a
+    warm-up, the published shape, and a batch of 128 sequences of 8,192 tokens, about 1 M tokens.
     """
     return Recipe(
         name="megatron-llama3-8b",
@@ -67,10 +64,10 @@ def _megatron_llama3(model: LanguageModel) -> Recipe:
 
 
 def _bridge_llama31(model: LanguageModel) -> Recipe:
-    """Llama 3.1 8B; continual pre-training as the public workshop's variant for NeMo has it.
+    """Make Llama 3.1 8B: continual pre-training as the public workshop's variant for NeMo has it.
 
-    That one has a rate of 1e-5 falling to 1e-6 after 100 steps of warm-up, tensor and sequence
-    parallel 2, and an evaluation and a checkpoint every 500 steps; the batch is Megatron-LM's here.
+    That has a rate of 1e-5 falling to 1e-6 after 100 steps of warm-up, tensor and sequence parallel
+    2, and an evaluation and a checkpoint every 500 steps; the batch is Megatron-LM's here.
     """
     return Recipe(
         name="megatron-bridge-llama3.1-8b",
@@ -99,10 +96,10 @@ def _bridge_llama31(model: LanguageModel) -> Recipe:
 
 
 def _titan_llama31(model: LanguageModel) -> Recipe:
-    """Llama 3.1 8B as torchtitan's own configuration llama3_8b trains it.
+    """Make Llama 3.1 8B as torchtitan's own configuration llama3_8b trains it.
 
-    Its rate, warm-up, schedule, checkpointing and intervals; its batch is one sequence a GPU, and
-    here that of the recipes beside. It evaluates 1,200 batches, and here 20.
+    Rate, warm-up, schedule, checkpointing and intervals are its own. Its batch is one sequence a
+    GPU, and here that of the other recipes. It evaluates 1,200 batches, and here 20.
     """
     return Recipe(
         name="torchtitan-llama3.1-8b",

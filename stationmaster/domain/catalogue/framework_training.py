@@ -1,7 +1,6 @@
 """The keys of recipes that another framework trains: exactly those that it is given.
 
-Each framework has a class of its own; a key that it does not read is none of the recipe's. What the
-keys become on its command line is in `rendering/frameworks`.
+Each framework has a class of its own. `rendering/frameworks` writes them on its command line.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.errors import BadParameter
 
 MOCK: Final = "mock"
-"""In place of a data set: tokens that the framework makes up, to try a cluster with."""
+"""A word in place of a data set: tokens that the framework makes up, to try a cluster with."""
 RANDOM: Final = "random"
 TITAN_LOSS_PARTS: Final = 8
-"""Parts of a sequence that torchtitan computes the loss of, one after the other, all of one length.
+"""The equal parts of a sequence of which torchtitan computes the loss one after the other.
 
 Source: torchtitan 0.3.0, components/loss.py, ChunkedLossWrapper.
 """
@@ -29,7 +28,7 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
 class FrameworkTraining(BaseModel):
-    """Keys that every framework takes."""
+    """The keys that every framework takes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -72,28 +71,28 @@ class FrameworkTraining(BaseModel):
 
     @property
     def processes_per_sample(self) -> int:
-        """GPUs that compute a sequence together."""
+        """The number of GPUs that compute a sequence together."""
         return math.prod(self.sharing_keys.values())
 
     @property
     def sequence_chunks(self) -> int:
-        """Parts that a sequence is divided into, all of one length."""
+        """The number of equal parts that a sequence is divided into."""
         return self.tensor_parallel
 
     @property
     def evaluations(self) -> int:
-        """How many there are in all of the steps."""
+        """The number of evaluations in all of the steps."""
         return self.steps // self.eval_every if self.eval_every else 0
 
     def parallelism_words(self, processes: int) -> str:
-        """How `processes` GPUs share the work, for people."""
+        """Say for people how `processes` GPUs share the work."""
         sizes = {key.replace("_", " "): size for key, size in self.sharing_keys.items()}
         sizes["data parallel"] = max(1, processes // self.processes_per_sample)
         words = [f"{name} {size}" for name, size in sizes.items() if size > 1]
         return f"{' x '.join(words)} over {processes} GPUs" if words else "one GPU"
 
     def check(self, model: LanguageModel) -> None:
-        """Hold the rules that involve two keys, or a key and the model.
+        """Enforce the rules that involve two keys, or a key and the model.
 
         Raises:
             BadParameter: naming the first key that breaks one, and what to use.
@@ -123,7 +122,7 @@ class FrameworkTraining(BaseModel):
 
 
 def words_of(keys: Mapping[str, int]) -> str:
-    """The keys as a person would type them: a=1, b=2 and c=3."""
+    """Write the keys as a person would type them: a=1, b=2 and c=3."""
     *others, last = (f"{key}={value}" for key, value in keys.items())
     return f"{', '.join(others)} and {last}" if others else last
 
@@ -134,7 +133,7 @@ def check_divides(
     """Refuse a number of GPUs that `total` of the model's `what` do not come out even for.
 
     Args:
-        common: what a number has to divide to be named in place of it, if that is not `total`.
+        common: what a number has to divide to be named instead, if that is not `total`.
 
     Raises:
         BadParameter: naming the numbers that do.
@@ -149,7 +148,7 @@ def check_divides(
 
 
 class MegatronTraining(FrameworkTraining):
-    """Keys of recipes that Megatron-LM trains."""
+    """The keys of recipes that Megatron-LM trains."""
 
     pipeline_parallel: int = Field(
         default=1, ge=1, le=64, description="stages that the layers are divided into"
@@ -193,7 +192,7 @@ class MegatronTraining(FrameworkTraining):
 
     @property
     def sharing_keys(self) -> dict[str, int]:
-        """Stages and parts of sequences as well."""
+        """By key, how many GPUs share what; stages and parts of sequences count as well."""
         return {
             "tensor_parallel": self.tensor_parallel,
             "pipeline_parallel": self.pipeline_parallel,
@@ -202,13 +201,13 @@ class MegatronTraining(FrameworkTraining):
 
     @property
     def sequence_chunks(self) -> int:
-        """A causal mask gives each part of a sequence two chunks, one early and one late."""
+        """Two chunks for each part of a sequence, early and late, as the mask is causal."""
         return self.tensor_parallel * (
             2 * self.context_parallel if self.context_parallel > 1 else 1
         )
 
     def check(self, model: LanguageModel) -> None:
-        """The layers come out even over the stages as well."""
+        """Check also that the layers come out even over the stages."""
         check_divides("pipeline_parallel", self.pipeline_parallel, model.layers, "layers")
         super().check(model)
 
@@ -219,11 +218,11 @@ class MegatronTraining(FrameworkTraining):
 
 
 class BridgeTraining(MegatronTraining):
-    """Keys of recipes that Megatron-Bridge trains: it has the same core, and takes the same."""
+    """The keys of recipes that Megatron-Bridge trains: its core, and so the keys, are the same."""
 
 
 class TitanTraining(FrameworkTraining):
-    """Keys of recipes that torchtitan trains."""
+    """The keys of recipes that torchtitan trains."""
 
     schedule: Literal["linear", "cosine", "constant"] = Field(
         default="linear", description="after warm-up, down to min_learning_rate, or constant"
@@ -255,11 +254,11 @@ class TitanTraining(FrameworkTraining):
 
     @property
     def evaluations(self) -> int:
-        """One after the first step as well."""
+        """The number of evaluations in all of the steps, with one after the first."""
         return super().evaluations + (1 if self.eval_every > 1 else 0)
 
     def check(self, model: LanguageModel) -> None:
-        """Sequences are no longer than the model's, and the tokenizer is one for all restarts."""
+        """Check also that sequences fit the model, and that the tokenizer cannot change."""
         if self.sequence_length > model.context_length:
             raise BadParameter(
                 f"sequence_length={self.sequence_length} is longer than the "

@@ -1,7 +1,7 @@
 """Models of the Hugging Face hub as recipes: from a repository's config.json to hf:ORG/MODEL.
 
-Pure: what the hub says comes in as an argument. Called by `stationmaster.hub`, which asks, by the
-catalogue, and by the trainer, which compares published weights with the model it builds.
+Pure: what the hub says is an argument. Called by `stationmaster.hub`, which asks, by the catalogue,
+and by the trainer, which compares published weights with the model that it builds.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ UNFUSED: Final = frozenset({
 
 
 def repository_of(recipe_name: str) -> str:
-    """ORG/MODEL of a recipe's name hf:ORG/MODEL.
+    """Return ORG/MODEL of a recipe's name hf:ORG/MODEL.
 
     Raises:
         BadParameter: it is not the name of a repository.
@@ -70,17 +70,17 @@ def repository_of(recipe_name: str) -> str:
 
 
 def is_repository(text: str) -> bool:
-    """Whether a text can be the name of a repository of the hub."""
+    """Say whether a text can be the name of a repository of the hub."""
     return bool(_REPOSITORY.fullmatch(text)) and ".." not in text and "--" not in text
 
 
 def language_model_from_config(
     repository: str, config: Mapping[str, Any], *, num_parameters: int | None = None
 ) -> LanguageModel:
-    """Read a published config.json, whatever its architecture calls things.
+    """Read a published config.json, whatever names its architecture uses.
 
-    `num_parameters` is the repository's own count; without one the closed form of a Llama stands
-    in, which the plan alone uses.
+    `num_parameters` is the repository's own count; without one the plan uses the closed form of a
+    Llama.
 
     Raises:
         BadParameter: not a causal language model, quantised, or without a shape that can be true.
@@ -102,7 +102,7 @@ def language_model_from_config(
 
 
 def _shape(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a model's fields as they are published; nothing of them is certain."""
+    """Collect the values of a model's fields as they are published, unchecked."""
     hidden, heads = _first(config, _HIDDEN), _first(config, _HEADS)
     layers = _first(config, _LAYERS)
     # Doge and Gemma 4 state how many experts they would have.
@@ -139,7 +139,7 @@ def _shape(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inner_size(config: Mapping[str, Any], hidden: object) -> Any:
-    """Of the feed-forward part: of Gemma 3n's, one for each layer, the largest.
+    """Return the inner size of the feed-forward part: of Gemma 3n's, one a layer, the largest.
 
     LFM2 states more than it builds, and by which rule.
     """
@@ -153,7 +153,7 @@ def _inner_size(config: Mapping[str, Any], hidden: object) -> Any:
 
 
 def _attention_layers(config: Mapping[str, Any], layers: object) -> int | None:
-    """Layers that attend to tokens and do not only fold them into a state; None for all.
+    """Count the layers that attend to tokens and do not only fold them into a state; None for all.
 
     Source: the names in the configurations of Qwen3-Next, LFM2, Jamba, Bamba, Granite 4, Mamba 2.
     """
@@ -175,7 +175,7 @@ def _attention_layers(config: Mapping[str, Any], layers: object) -> int | None:
 
 
 def _not_usable(repository: str, error: ValidationError) -> BadParameter:
-    """One sentence about the first value that cannot be true of a model."""
+    """Write one sentence about the first value that cannot be true of a model."""
     problem = error.errors(include_url=False, include_context=False)[0]
     field = str(problem["loc"][0])
     what, names = _WORDS.get(field, (field.replace("_", " "), ()))
@@ -187,7 +187,7 @@ def _not_usable(repository: str, error: ValidationError) -> BadParameter:
 
 
 def _trained(model: LanguageModel, stored: int | None) -> int | None:
-    """Of the numbers that a repository stores, those that are trained.
+    """Return those of the numbers that a repository stores that are trained.
 
     Some repositories (Qwen3-0.6B) store the head beside the embedding that it is tied to: then the
     count is nearer to the closed form with both.

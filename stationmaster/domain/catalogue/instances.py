@@ -19,27 +19,27 @@ PRICES_AS_OF: Final = "2026-07-20, us-east-1 on demand"
 
 
 class Gpu(BaseModel):
-    """What a GPU of one generation brings to training, besides its peak and its memory's size."""
+    """What a generation of GPUs brings to training, besides its peak and the size of its memory."""
 
     model_config = ConfigDict(frozen=True)
 
     has_bf16: bool = True
     has_float8: bool = True
-    """Products in float8 need compute capability 8.9. Source: NVIDIA's data sheets of Ada, Hopper
-    and Blackwell; A100 (8.0) and A10G (8.6) have none."""
+    """Whether it has compute capability 8.9, for products in float8. Source: NVIDIA's data sheets
+    of Ada, Hopper and Blackwell; A100 (8.0) and A10G (8.6) have none."""
     runs_cuda_13: bool = True
-    """CUDA 13, and with it the training image, needs compute capability 7.5. Source: CUDA 13.0
+    """Whether it has compute capability 7.5, for CUDA 13 and the training image. Source: CUDA 13.0
     release notes, which drop Maxwell, Pascal and Volta."""
     memory_gb_per_s: float
-    """Bandwidth of its own memory. Source: NVIDIA's data sheets."""
+    """The bandwidth of its own memory. Source: NVIDIA's data sheets."""
     tflops_fp32: float
-    """Peak of float32 products: on TF32 tensor cores where there are. Source: NVIDIA's data sheets;
-    half the bf16 peak where these have TF32."""
+    """The peak of float32 products: on TF32 tensor cores where there are. Source: NVIDIA's data
+    sheets; half the bf16 peak where these have TF32."""
     link_gb_per_s: float
     """What a ring of the GPUs of one node sustains: NCCL's bus bandwidth."""
     assumed_mfu: float
-    """Part of the bf16 peak that FSDP training of a dense language model keeps busy, with
-    torch.compile and without checkpointed activations. An assumption, each with its source."""
+    """The part of the bf16 peak that FSDP training of a dense language model reaches with
+    torch.compile and without checkpointed activations: an assumption with its source."""
 
 
 # NVLink: 230 GB/s measured on p4d and 468 on p5 within one node, AWS's NCCL test logs; newer
@@ -106,7 +106,7 @@ _EFA_WITHOUT_IP: Final = ("p5.48xlarge", "p5e.", "p5en.", "p6-")
 
 
 class InstanceType(BaseModel):
-    """One row of the catalogue; `gpu` names the accelerator (Trainium included), or is None."""
+    """A row of the catalogue; `gpu` names the accelerator (Trainium included), or is None."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -123,22 +123,22 @@ class InstanceType(BaseModel):
 
     @property
     def prepaid(self) -> InstanceType:
-        """The same where it was paid for in advance: an hour of it adds nothing to a bill."""
+        """Return it with the price 0, as paid in advance."""
         return self.model_copy(update={"price_per_hour_usd": 0.0})
 
     @property
     def is_neuron(self) -> bool:
-        """Trainium: needs the Neuron SDK instead of CUDA and NCCL."""
+        """Whether it is Trainium, which needs the Neuron SDK instead of CUDA and NCCL."""
         return self.gpu is not None and self.gpu.startswith("Trainium")
 
     @property
     def gpu_figures(self) -> Gpu | None:
-        """Its GPUs' generation, or None where it has no NVIDIA GPU."""
+        """The figures of its GPUs' generation, or None where it has no NVIDIA GPU."""
         return GPUS.get(self.gpu or "")
 
     @property
     def efa_cards(self) -> range:
-        """Indexes of the network cards that carry an EFA interface, one each."""
+        """The indexes of the network cards that carry an EFA interface, one each."""
         first = 1 if self.name.startswith(_ENA_ONLY_ON_CARD_0) else 0
         return range(first, first + self.num_efa)
 

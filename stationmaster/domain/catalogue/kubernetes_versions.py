@@ -1,7 +1,7 @@
-"""The Kubernetes version of a new cluster: one that EKS offers and plugins were checked with.
+"""The Kubernetes version of a new cluster: one that EKS offers and plugins were checked with. Pure.
 
-Pure. AWS says at run time what it offers (`aws/kubernetes_versions.py`); what the product's parts
-can do with it is the table here, which is read again when one of them gets a new version.
+AWS says at run time what it offers (`aws/kubernetes_versions.py`). The table here says what the
+product's parts can do with it, and is read again when one of them gets a new version.
 """
 
 from __future__ import annotations
@@ -59,27 +59,26 @@ class OfferedVersion:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """A version as numbers that can be compared: 1.9 is older than 1.10."""
+    """Read a version as numbers that can be compared: 1.9 is older than 1.10."""
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 def checked_range() -> tuple[str, str]:
-    """The oldest and the newest version that all parts were checked with."""
+    """Return the oldest and the newest version that all parts were checked with."""
     oldest = max((least for least, _ in CHECKED.values()), key=numbers)
     newest = min((most for _, most in CHECKED.values()), key=numbers)
     return oldest, newest
 
 
 def is_checked(version: str) -> bool:
-    """Whether all parts were checked with it."""
     oldest, newest = checked_range()
     return numbers(oldest) <= numbers(version) <= numbers(newest)
 
 
 def choose_version(offered: Iterable[OfferedVersion], *, wanted: str = "") -> OfferedVersion:
-    """The version of a new cluster: the wanted one; without it EKS's default or the newest.
+    """Choose the version of a new cluster: the wanted one, or else one that was checked.
 
-    Of those that were checked, one in standard support comes first, and EKS's own default of these.
+    Of these, standard support comes first, then EKS's default, then the newest.
 
     Raises:
         PermanentError: EKS does not offer the wanted one, or none that was checked.
@@ -113,7 +112,7 @@ def choose_version(offered: Iterable[OfferedVersion], *, wanted: str = "") -> Of
 
 
 def unfit(chosen: OfferedVersion, *, wanted: str = "") -> str:
-    """What speaks against a version that can be used all the same; "" if nothing does."""
+    """Say what speaks against a version that can be used all the same; "" if nothing does."""
     if chosen.support is Support.EXTENDED:
         ended = chosen.standard_support_ends
         since = f" since {ended:%d %B %Y}" if ended is not None else ""

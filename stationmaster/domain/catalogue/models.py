@@ -1,9 +1,8 @@
 """The shapes of models: what the trainer builds, the plan estimates with, and a recipe names.
 
-Pure data and arithmetic; no framework. `LanguageModel` covers decoder-only transformers of the
-Llama line (Llama, Mistral, Mixtral) by their published configurations, and any causal language
-model of the Hugging Face hub by what its own configuration says. `ImageModel` covers the two image
-classifiers of the catalogue.
+Pure data and arithmetic. `LanguageModel` covers decoder-only transformers of the Llama line (Llama,
+Mistral, Mixtral) by their published configurations, and any causal language model of the Hugging
+Face hub by its own configuration. `ImageModel` covers the two image classifiers.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Factor = Annotated[float, Field(strict=True, gt=0, le=1e12)]
 PLANNED_ONLY: Final = frozenset(
     {"attention_layers", "fused_attention", "capped_logits", "lookup_size"}
 )
-"""Fields of a language model that only the plan reads: they decide nothing of its weights."""
+"""The fields of a language model that only the plan reads: they decide nothing of its weights."""
 
 
 class RopeScaling(BaseModel):
@@ -42,17 +41,17 @@ class LanguageModel(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     family: Literal["llama", "mistral", "mixtral", "hub"]
-    """`hub`: the architecture is whatever the repository's own configuration says."""
+    """The architecture; `hub`: whatever the repository's own configuration says."""
     repository: str = ""
-    """Where the published weights and tokenizer are, ORG/MODEL on the Hugging Face hub."""
+    """The repository of the published weights and tokenizer, ORG/MODEL on the Hugging Face hub."""
     layers: Size
     hidden_size: Size
     heads: Size
     kv_heads: Size
     own_head_dim: Size | None = None
-    """Size of one attention head, where it is not hidden size / heads (Qwen3, Gemma)."""
+    """The size of one attention head, where it is not hidden size / heads (Qwen3, Gemma)."""
     ffn_size: Size
-    """Inner size of the feed-forward part; of each expert, where there are experts."""
+    """The inner size of the feed-forward part, or of each expert."""
     vocab_size: Size
     context_length: Annotated[Size, Field(ge=8)]
     rope_theta: Factor = 10_000.0
@@ -60,59 +59,61 @@ class LanguageModel(BaseModel):
     norm_epsilon: Factor = 1e-5
     tied_embeddings: StrictBool = False
     experts: Number = 0
-    """Experts in each block; 0 for a dense feed-forward part."""
+    """The number of experts in each block; 0 for a dense feed-forward part."""
     experts_per_token: Number = 0
     router_aux_loss: float = 0.0
-    """Weight of the load-balancing loss that keeps the router from using few experts."""
+    """The weight of the load-balancing loss that keeps the router from using few experts."""
     attention_layers: Number | None = None
-    """Layers that attend, where others have convolutions or a recurrent state; None: all."""
+    """The layers that attend, where others have convolutions or a recurrent state; None: all."""
     fused_attention: StrictBool = True
     """Whether attention keeps no number for each pair of tokens."""
     capped_logits: StrictBool = False
     """Whether the head's output goes through a tanh, which keeps it once more (Gemma 2 and 4)."""
     lookup_size: Number = 0
-    """Of embeddings that each layer has besides, as large in entries as the vocabulary (Gemma 3n
-    and 4): nothing is multiplied with them."""
+    """The size of further embeddings of each layer, with as many entries as the vocabulary (Gemma
+    3n and 4): nothing is multiplied with them."""
     published_parameters: Annotated[int, Field(ge=1, le=MAX_PARAMETERS)] | None = None
     """The repository's own count, for architectures that the closed form does not cover."""
 
     @property
     def head_dim(self) -> int:
-        """Size of one attention head."""
+        """The size of one attention head."""
         return self.own_head_dim or self.hidden_size // self.heads
 
     @property
     def attention_width(self) -> int:
-        """All heads together: what attention reads its queries from, and what it returns."""
+        """The size of all heads together: what attention reads its queries from, and returns."""
         return self.heads * self.head_dim
 
     @property
     def num_parameters(self) -> int:
-        """Trainable parameters: embeddings, blocks (attention, SwiGLU, norms), final norm, head."""
+        """The trainable parameters of embeddings, blocks (attention, SwiGLU, norms), final norm,
+        head.
+        """
         if self.published_parameters is not None:
             return self.published_parameters
         return self._count(self.experts)
 
     @property
     def num_active_parameters(self) -> int:
-        """Parameters that one token passes through: all, or with its own experts only."""
+        """The parameters that one token passes through: all, or with its own experts only."""
         if not self.experts:
             return self.num_parameters
         return self._count(self.experts_per_token)
 
     @property
     def expert_parameters(self) -> int:
-        """Those of all experts of all blocks, without the routers."""
+        """The parameters of all experts of all blocks, without the routers."""
         return self.layers * self.experts * 3 * self.hidden_size * self.ffn_size
 
     @property
     def lookup_parameters(self) -> int:
-        """Those of the layers' own embeddings."""
+        """The parameters of the layers' own embeddings."""
         return self.layers * self.vocab_size * self.lookup_size
 
     @property
     def num_attending(self) -> int:
-        """Layers that attend."""
+        """The number of layers that attend."""
         return self.layers if self.attention_layers is None else self.attention_layers
 
     def _count(self, experts: int) -> int:
@@ -146,16 +147,15 @@ class ImageModel(BaseModel):
     dropout: float = 0.0
     num_classes: int = 1000
     native_image_size: int
-    """Pixels a side that the published accuracy was reached with."""
+    """The pixels a side with which the published accuracy was reached."""
     num_parameters: int
-    """Held against the built model by a test."""
+    """The trainable parameters; a test compares them with the built model."""
     forward_gflops: float
-    """Of one image at the native size, a multiply-add counted as two."""
+    """The GFLOP of one image at the native size, a multiply-add counted as two."""
     kept_elements_per_pixel: float
-    """Numbers that a forward pass keeps for backward, for each pixel of its input; traced, and
+    """The numbers that a forward pass keeps for backward, for each pixel of its input; traced, and
     compared with the built model by a test."""
 
     @property
     def num_active_parameters(self) -> int:
-        """All of them."""
         return self.num_parameters

@@ -1,8 +1,8 @@
 """How fast NCCL must be on which instances: limits and published references, as dated data.
 
 The limits are proposals between what a damaged fabric and a healthy one were measured to reach, not
-promises of AWS. They are read again when a newer stack is published; nothing else depends on them.
-Bus bandwidths are in GB/s (1e9 bytes), as nccl-tests prints them, of float sums out of place.
+promises of AWS. Bus bandwidths are in GB/s (1e9 bytes), as nccl-tests prints them, of float sums
+out of place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SMALL_MESSAGE_MAX_NODES: Final = 4
 
 
 class Limits(BaseModel):
-    """Bus bandwidths that messages of at least `min_size_bytes` are judged by."""
+    """The bus bandwidths by which messages of at least `min_size_bytes` are judged."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -58,15 +58,15 @@ class Floor(BaseModel):
     min_nodes: int
     max_nodes: int | None
     limits: tuple[Limits, ...]
-    """By size, the smallest first; the last one that a message reaches counts."""
+    """The limits by size, the smallest first; the last one that a message reaches counts."""
     reference_gbps: float
-    """What a healthy fabric reaches, by the source."""
+    """The bandwidth of a healthy fabric, by the source."""
     reference_size_bytes: int
     signatures: tuple[Signature, ...] = ()
     source: str
 
     def limits_at(self, size_bytes: int) -> Limits | None:
-        """The limits for messages of a size; None where it is too small to be judged."""
+        """Return the limits for messages of a size; None where it is too small to be judged."""
         reached = [limits for limits in self.limits if limits.min_size_bytes <= size_bytes]
         return reached[-1] if reached else None
 
@@ -194,7 +194,7 @@ _GPUDIRECT: Final = ("p4d.", "p4de.", "p5.", "p5e.", "p5en.", "p6-b200.", "p6-b3
 
 
 def floor_for(instance: InstanceType, *, operation: str, num_nodes: int) -> Floor | None:
-    """What an operation must reach there; None where nothing is known."""
+    """Return what an operation must reach there; None where nothing is known."""
     for floor in _MEASURED:
         if (
             instance.name in floor.instance_types
@@ -209,7 +209,7 @@ def floor_for(instance: InstanceType, *, operation: str, num_nodes: int) -> Floo
 
 
 def has_gpudirect(instance: InstanceType) -> bool:
-    """Whether EFA reads and writes the GPUs' memory there. Source: AWS, EFA user guide."""
+    """Say whether EFA reads and writes the GPUs' memory there. Source: AWS, EFA user guide."""
     return instance.num_efa > 0 and instance.name.startswith(_GPUDIRECT)
 
 

@@ -1,4 +1,4 @@
-"""Where a container runs, as far as the environment policy asks: GPUs, EFA, network. Pure."""
+"""The place where a container runs, as far as the environment policy asks: GPUs, EFA, network."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Machine:
     num_efa: int = 0
     on_host_network: bool = False
     measures_nccl: bool = False
-    """It runs NCCL's own tests, whose verdict is read from the log."""
+    """Whether it runs NCCL's own tests, whose verdict is read from the log."""
     runs_megatron: bool = False
 
     @property
     def family(self) -> str:
-        """How the instance type's name begins, with the dot; "" where it is not known."""
+        """The beginning of the instance type's name, with the dot; "" where it is not known."""
         return self.instance.name.partition(".")[0] + "." if self.instance else ""
 
     @property
     def is_neuron(self) -> bool:
-        """Trainium: its collectives are not NCCL."""
+        """Whether it is Trainium: its collectives are not NCCL."""
         return self.instance is not None and self.instance.is_neuron
 
     @property
@@ -45,7 +45,7 @@ class Machine:
 
 
 class On(StrEnum):
-    """Where a row holds."""
+    """The places for which a row holds."""
 
     ANY = "everywhere"
     GPU = "with GPUs"
@@ -86,5 +86,5 @@ _HOLDS: Final[dict[On, Callable[[Machine], bool]]] = {
 
 
 def holds(on: On, machine: Machine) -> bool:
-    """Whether a row for these places is about the machine."""
+    """Say whether a row for these places is about the machine."""
     return _HOLDS[on](machine)

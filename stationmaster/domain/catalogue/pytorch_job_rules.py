@@ -1,8 +1,7 @@
-"""What the Training Operator's webhook refuses in a PyTorchJob.
+"""What the Training Operator's webhook refuses in a PyTorchJob. Pure.
 
-Read by the linter, before a job is sent anywhere, and by the local cluster, which answers as the
-operator would. Pure; the rules and their wording follow pytorchjob_webhook.go of v1.9. Takes any
-JSON: what has the wrong type is left to the schema.
+Read by the linter, and by the local cluster, which answers as the operator would. Rules and wording
+follow pytorchjob_webhook.go of v1.9. It takes any JSON: wrong types are left to the schema.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ _SPECS: Final = ("spec", "pytorchReplicaSpecs")
 
 Path = tuple[str | int, ...]
 Denial = tuple[Path, str]
-"""Where, and a message in the webhook's words."""
+"""A path, and a message in the webhook's words."""
 
 
 def is_dns_1035(text: str) -> bool:
-    """Whether a text can be the name of a service."""
+    """Say whether a text can be the name of a service."""
     return len(text) <= 63 and _DNS_1035.match(text) is not None
 
 
 def denials(job: Mapping[str, Any]) -> list[Denial]:
-    """The reasons to refuse a PyTorchJob; empty when it is admitted."""
+    """List the reasons to refuse a PyTorchJob; empty when it is admitted."""
     name, spec = _map(job.get("metadata")).get("name", ""), _map(job.get("spec"))
     found: list[Denial] = []
     if not is_dns_1035(str(name)):

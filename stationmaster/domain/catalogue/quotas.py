@@ -22,13 +22,13 @@ class VcpuQuota(BaseModel):
     code: str
     name: str
     families: tuple[str, ...]
-    """How names of instance types begin before their generation: "p" of p5.48xlarge."""
+    """The letters before the generation in names of instance types: "p" of p5.48xlarge."""
     is_spot: bool = False
     generations: tuple[str, ...] = ()
-    """Of the families, only these; empty for all."""
+    """The only generations of the families; empty for all."""
 
     def counts(self, instance_type: str) -> bool:
-        """Whether instances of a type count towards it."""
+        """Say whether instances of a type count towards it."""
         family, generation = _parts(instance_type)
         return family in self.families and (not self.generations or generation in self.generations)
 
@@ -84,12 +84,12 @@ QUOTAS: Final = (
 
 
 def quota_of(instance_type: str, *, is_spot: bool = False) -> VcpuQuota | None:
-    """The quota that instances of a type count towards; None where it is not known here."""
+    """Return the quota that instances of a type count towards; None where it is not known here."""
     found = (each for each in QUOTAS if each.is_spot is is_spot and each.counts(instance_type))
     return next(found, None)
 
 
 def _parts(instance_type: str) -> tuple[str, str]:
-    """Family and generation: ("p", "5") of p5en.48xlarge."""
+    """Split into family and generation: ("p", "5") of p5en.48xlarge."""
     found = re.match(r"([a-z]+)(?:-[a-z]+)?(\d*)", instance_type)
     return (found[1], found[2]) if found else ("", "")

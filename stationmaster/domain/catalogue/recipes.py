@@ -1,8 +1,8 @@
 """A recipe: what can be trained, with which model shape, which defaults and which machines.
 
 A recipe is immutable. `Recipe.with_overrides` gives the copy that a run trains, after checking
-every key=value a person typed. The trainer, the plan, the renderer and the bot read this one
-definition; the recipes themselves are in `catalogue`.
+every key=value that a person typed. The trainer, the plan, the renderer and the bot read this one
+definition.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ PRESET: Final = "preset"
 SMOKE: Final = "smoke"
 
 Framework = Literal["fsdp", "ddp", "torch-elastic", "megatron-lm", "megatron-bridge", "torchtitan"]
-"""What trains: the first three are ways of the product's own trainer."""
+"""The program that trains: the first three are ways of the product's own trainer."""
 FRAMEWORK_NAMES: Final[dict[Framework, str]] = {
     "megatron-lm": "Megatron-LM",
     "megatron-bridge": "Megatron-Bridge",
     "torchtitan": "torchtitan",
 }
-"""The frameworks of others, as they write themselves."""
+"""The other frameworks, as they write themselves."""
 FRAMEWORK_IMAGES: Final[dict[Framework, str]] = {
     "megatron-lm": "megatron",
     "megatron-bridge": "nemo",
     "torchtitan": "torchtitan",
 }
-"""Which of the images below `container/` each of them trains in."""
+"""The image below `container/` that each of them trains in."""
 OwnTraining = LanguageTraining | ImageTraining
 Training = OwnTraining | MegatronTraining | TitanTraining
 Task = Literal["pretraining", "finetuning", "image-classification"]
@@ -84,7 +84,7 @@ class Recipe(BaseModel):
 
     @property
     def uses_own_trainer(self) -> bool:
-        """Whether the product's own trainer, `python -m training`, runs it, and no framework."""
+        """Whether the product's own trainer, `python -m training`, runs it."""
         return not isinstance(self.training, FrameworkTraining)
 
     @property
@@ -106,7 +106,7 @@ class Recipe(BaseModel):
 
     @property
     def directory_name(self) -> str:
-        """The name as it may stand in a path: hf:ORG/MODEL has characters that may not."""
+        """The name in a form that a path allows, which hf:ORG/MODEL is not."""
         return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name)
 
     def with_overrides(self, overrides: Mapping[str, str]) -> Recipe:
@@ -194,8 +194,8 @@ def _follow(
     """Let defaults that nobody typed follow what was typed.
 
     A 3-step run has no 5-step warm-up. Blocks whose products are split are not compiled, and their
-    sequences are not shared as well. An image classifier's SGD rate grows with its batch, as the
-    published schedules do (0.1 for 256 images): its accuracy would depend on the batch otherwise.
+    sequences are not shared. An image classifier's SGD rate grows with its batch, as the published
+    schedules do (0.1 for 256 images): its accuracy would depend on the batch otherwise.
     """
     follow: dict[str, int | float] = {}
     if isinstance(training, LanguageTraining) and training.tensor_parallel > 1:
@@ -219,7 +219,7 @@ def _follow(
 
 
 def _check_together(training: Training) -> None:
-    """Hold the rules that involve two keys."""
+    """Enforce the rules that involve two keys."""
     if training.min_learning_rate > training.learning_rate:
         raise BadParameter(
             f"min_learning_rate={training.min_learning_rate:g} is above "

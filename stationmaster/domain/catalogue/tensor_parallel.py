@@ -1,7 +1,7 @@
 """Which numbers of GPUs may compute a sample together, and which keys do not go with that.
 
-Used by `Recipe.with_overrides`, and by plans that look for a better number. Whether the machines
-have so many GPUs in a node is looked at with the plan.
+Used by `Recipe.with_overrides`, and by plans that look for a better number. Plans check that a node
+has so many GPUs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIZES: Final = (2, 4, 8, 16, 32, 64)
 
 
 def check_tensor_parallel(training: LanguageTraining, model: LanguageModel, *, name: str) -> None:
-    """Refuse a split that does not come out even, or that nothing in the trainer carries out.
+    """Refuse a split that does not come out even, or that the trainer cannot carry out.
 
     Args:
         name: the recipe's, for the sentence.
@@ -52,7 +52,7 @@ def check_tensor_parallel(training: LanguageTraining, model: LanguageModel, *, n
 
 
 def possible_sizes(model: LanguageModel, training: LanguageTraining) -> tuple[int, ...]:
-    """Numbers above 1 that the model can be split into; empty where none can."""
+    """List the numbers above 1 that the model can be split into."""
     if model.family not in _FAMILIES:
         return ()
     common = math.gcd(*(number for number, _what in _split_numbers(model, training)))
@@ -60,7 +60,7 @@ def possible_sizes(model: LanguageModel, training: LanguageTraining) -> tuple[in
 
 
 def _split_numbers(model: LanguageModel, training: LanguageTraining) -> tuple[tuple[int, str], ...]:
-    """What is split evenly, and what to call it."""
+    """List what is split evenly, and what to call it."""
     return (
         (model.heads, "attention heads"),
         (model.kv_heads, "key/value heads"),
@@ -84,7 +84,7 @@ def refuse_whole_weights(training: LanguageTraining, typed: str) -> None:
 
 
 def words_of(sizes: Sequence[int]) -> str:
-    """What to use instead, of several sizes above 1."""
+    """Say what to use instead, of several sizes above 1."""
     if not sizes:
         return "use 1"  # and not "leave it out": a recipe may have a larger one by default
     *others, last = (str(size) for size in sizes)

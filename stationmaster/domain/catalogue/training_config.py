@@ -1,7 +1,7 @@
 """Every key=value that decides how a recipe trains: the slash command's keys and the trainer's.
 
-`TrainingConfig` holds what language models and image classifiers share; each kind adds its own.
-A field's description is what `--help` and the chat say about the key.
+`TrainingConfig` has what language models and image classifiers share. A field's description is what
+`--help` and the chat say about the key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MADE_ON_THE_SPOT: Final = frozenset({"bpe", "random", "sample"})
 
 
 class TrainingConfig(BaseModel):
-    """Keys of every recipe."""
+    """The keys of every recipe."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -101,7 +101,7 @@ class TrainingConfig(BaseModel):
 
 
 class LanguageTraining(TrainingConfig):
-    """Keys of language models."""
+    """The keys of language models."""
 
     tensor_parallel: int = Field(
         default=1,
@@ -146,22 +146,22 @@ class LanguageTraining(TrainingConfig):
 
 
 def tensor_parallel_of(training: TrainingConfig) -> int:
-    """Processes that compute a sample together; 1 where each computes its own."""
+    """Return how many processes compute a sample together; 1 where each computes its own."""
     return training.tensor_parallel if isinstance(training, LanguageTraining) else 1
 
 
 def context_parallel_of(training: TrainingConfig) -> int:
-    """Processes that share the tokens of each sequence; 1 where each has whole sequences."""
+    """Return how many processes share the tokens of a sequence; 1 where each has whole ones."""
     return training.context_parallel if isinstance(training, LanguageTraining) else 1
 
 
 def expert_parallel_of(training: TrainingConfig) -> int:
-    """Processes that share the experts of each block; 1 where each has all of them."""
+    """Return how many processes share the experts of a block; 1 where each has all of them."""
     return training.expert_parallel if isinstance(training, LanguageTraining) else 1
 
 
 class ImageTraining(TrainingConfig):
-    """Keys of image classifiers."""
+    """The keys of image classifiers."""
 
     image_size: int = Field(ge=16, le=2048, description="pixels a side of a training crop")
     label_smoothing: float = Field(
@@ -180,5 +180,5 @@ class ImageTraining(TrainingConfig):
 
 
 def norm_batch_of(training: BaseModel) -> int:
-    """Images of a forward pass on any number of nodes; 0 where the number of ranks decides."""
+    """Return the images of a forward pass on any number of nodes; 0 where the ranks decide."""
     return training.norm_batch_size if isinstance(training, ImageTraining) else 0

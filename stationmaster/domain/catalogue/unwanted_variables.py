@@ -1,7 +1,7 @@
 """Variables, and values of them, that do harm or nothing: the other half of the environment policy.
 
-Each row says on which machines and with which versions it holds, how bad it is, why, and where that
-is known from. Pure data, as of November 2026.
+Each row has its machines and versions, how bad it is, why, and its source. Pure data of November
+2026.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ OFI_DIRECTORIES: Final = (
 
 @dataclass(frozen=True)
 class Wanted:
-    """A variable that should have a value. `missing` and `other` say how bad it is if it has not;
-    None: not worth a word."""
+    """A variable that should have a value; `missing` and `other` say how bad another state is, or
+    None."""
 
     name: str
     value: str
@@ -170,5 +170,5 @@ WANTED: Final = (
 
 
 def wanted_values(machine: Machine) -> dict[str, str]:
-    """The variables that the policy sets on a machine, by name."""
+    """Return the variables that the policy sets on a machine, by name."""
     return {row.name: row.value for row in WANTED if holds(row.on, machine)}

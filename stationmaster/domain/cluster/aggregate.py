@@ -1,10 +1,9 @@
 """One cluster: its current state, and the pure functions that take it from event to event.
 
-A cluster lives as long as a run leases it, and longer where someone keeps it for the next run. When
-the last lease is released and nobody keeps it, it drains, as decided in
-`domain/reactions/cluster.py`. From then on nothing can be created for it: asking for a resource of
-a cluster that drains, or of one that has failed, is an illegal transition. So nothing can appear
-that its teardown does not know of.
+A cluster lives as long as a run leases it, and longer where someone keeps it. When the last lease
+is released and nobody keeps it, it drains (`domain/reactions/cluster.py`). From then on, and once
+it has failed, asking for a resource is an illegal transition: nothing can appear that its teardown
+does not know of.
 """
 
 from __future__ import annotations
@@ -86,11 +85,11 @@ class TeardownStatus(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     NOT_NEEDED = "not_needed"
-    """Of a run only: it used a cluster that others keep."""
+    """Only of a run, which used a cluster that somebody keeps."""
 
 
 class Check(BaseModel):
-    """Verdict of one validation check."""
+    """The verdict of one validation check."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -99,7 +98,7 @@ class Check(BaseModel):
     detail: str
     figures: Annotated[dict[str, float], Bound(30)] = {}
     at: datetime | None = None
-    """When it came to its verdict; None where that was not recorded."""
+    """The time of the verdict; None where that was not recorded."""
 
 
 class Cluster(State):
@@ -114,43 +113,44 @@ class Cluster(State):
     """Who keeps it, and in which channel it has a card; None where it goes with its run."""
     phase: ClusterPhase = ClusterPhase.REQUESTED
     phases: Annotated[list[tuple[ClusterPhase, datetime]], Bound(40, repeated)]
-    """As it came into them; of a phase that comes again and again the first and last times stay."""
+    """When it entered each phase; of one that comes again, the first and the last times stay."""
     reason: str = ""
     """Why it failed; kept while it goes away."""
     passes: int = 1
-    """How many times its workflow has gone over it, the first included."""
+    """The number of executions of its workflow, the first included."""
     is_full: bool = False
-    """Whether its newest pass runs every check, also those that quick passes leave out."""
+    """Whether its newest execution runs every check, also those that a quick one leaves out."""
     earlier_sizes: Annotated[list[tuple[datetime, int]], Bound(50)] = Field(default_factory=list)
-    """How many training nodes it was to have until then, oldest first."""
+    """The numbers of training nodes that it had before, and until when, oldest first."""
     resizes_from: int | None = None
-    """How many training nodes it had before the pass that is under way, if that changes them."""
+    """The number of training nodes before the reconciliation in progress, if that changes it."""
     resize_failure: str = ""
     """Why it did not get the size that was last asked for."""
     leases: Annotated[dict[RunId, Lease], Bound(160, released_runs)] = Field(default_factory=dict)
     past_leases: Annotated[list[Lease], Bound(20)] = Field(default_factory=list)
-    """Released ones of runs that have leased it again."""
+    """Released leases of runs that have leased it again."""
     queue: Annotated[list[Waiting], Bound(MAX_WAITING, None)] = Field(default_factory=list)
     """The runs that wait for nodes, the first in line first."""
     keep_until: datetime | None = None
-    """It stays until then without a run; None: it goes with its last lease."""
+    """The time until which it stays without a run; None: it goes with its last lease."""
     keep_set_at: datetime | None = None
-    """When that time was last set."""
+    """The time at which `keep_until` was last set."""
     keep_warned: datetime | None = None
     """The `keep_until` of which the channel has been warned."""
     deleted_by: str = ""
     """The person who asked to delete it."""
     given_up_zones: Annotated[list[LeftZone], Bound(20, None)] = Field(default_factory=list)
-    """Where AWS had no instances for its training nodes, in the order in which it was tried."""
+    """The zones where AWS had no room for it, in the order in which they were tried."""
     subnet_id: str = ""
-    """Where its nodes and its file system are since the last of these; "" while there is none."""
+    """The subnet of its nodes and file system since the last of these; "" while there is none."""
     resources: Annotated[dict[str, Resource], Bound(60, None)] = Field(default_factory=dict)
     job_kind: JobKind | None = None
-    """What training jobs are in the existing EKS cluster that it uses; None until it is chosen."""
+    """The kind of training jobs in the existing EKS cluster that it uses; None until it is chosen.
+    """
     plugins: Annotated[list[str], Bound(20)] = Field(default_factory=list)
     checks: Annotated[list[Check], Bound(20)] = Field(default_factory=list)
     replacements: Annotated[list[Replacement], Bound(20)] = Field(default_factory=list)
-    """Nodes that failed a check and were replaced, or are about to be, of all passes."""
+    """Nodes that failed a check and were or will be replaced, of all executions."""
     teardown_reason: str = ""
     """Why the newest teardown gave up; empty while none has."""
     left_behind: Annotated[list[str], Bound(50)] = Field(default_factory=list)
@@ -158,37 +158,36 @@ class Cluster(State):
 
     @property
     def id(self) -> str:
-        """The cluster's id."""
         return self.cluster_id
 
     @property
     def is_open(self) -> bool:
-        """It has not been released yet."""
+        """Whether it has not been released yet."""
         return self.phase is not ClusterPhase.RELEASED
 
     @property
     def is_ending(self) -> bool:
-        """It has failed or goes away."""
+        """Whether it has failed or goes away."""
         return self.is_going_away or self.phase is ClusterPhase.FAILED
 
     @property
     def is_going_away(self) -> bool:
-        """It drains, or more than that: nothing may be created for it any more."""
+        """Whether it drains or has drained: nothing may be created for it any more."""
         return self.phase in _GOING_AWAY
 
     @property
     def label(self) -> str:
-        """What people call it, and type after `on=`."""
+        """The word that people call it, and type after `on=`."""
         return self.name or self.cluster_id
 
     @property
     def is_kept(self) -> bool:
-        """It outlives its runs: someone keeps it, and it has a card of its own."""
+        """Whether someone keeps it beyond its runs; it then has a card of its own."""
         return self.requester is not None
 
     @property
     def open_leases(self) -> list[Lease]:
-        """The leases that were not released, the oldest first."""
+        """The leases that are not released, the oldest first."""
         return [lease for lease in self.leases.values() if lease.released_at is None]
 
     @property
@@ -204,17 +203,16 @@ class Cluster(State):
 
     @property
     def pass_began_at(self) -> datetime:
-        """When its workflow began to go over it this time; at first, when it was requested."""
+        """When its newest execution began; of the first, when it was requested."""
         return self._phases_of_pass[0][1]
 
     @property
     def is_wanted(self) -> bool:
-        """A run leases it or waits for some of its nodes."""
+        """Whether a run leases it or waits for some of its nodes."""
         return bool(self.open_leases or self.queue)
 
     @property
     def teardown(self) -> TeardownStatus:
-        """Where the teardown is."""
         match self.phase:
             case ClusterPhase.RELEASED:
                 return TeardownStatus.COMPLETED
@@ -235,7 +233,7 @@ class Cluster(State):
 
     @property
     def billable_left(self) -> list[str]:
-        """Names of resources that were requested and not yet seen gone."""
+        """The names of resources that were requested and not yet seen gone."""
         return [
             f"{resource.kind.value} {resource.name}"
             for resource in self.resources.values()
@@ -243,32 +241,31 @@ class Cluster(State):
         ]
 
     def resource(self, kind: ResourceKind, name: str) -> Resource | None:
-        """The record of a resource, or None."""
         return self.resources.get(resource_key(kind, name))
 
     def entered(self, phase: ClusterPhase) -> datetime | None:
-        """When the cluster last came into `phase`, or None when it never was in it."""
+        """Return when the cluster last entered `phase`, or None if it never did."""
         return next((at for entered, at in reversed(self.phases) if entered is phase), None)
 
     def entered_in_pass(self, phase: ClusterPhase) -> datetime | None:
-        """When the cluster last came into `phase` while its workflow went over it this time."""
+        """Return when the cluster last entered `phase` in its newest execution."""
         of_pass = reversed(self._phases_of_pass)
         return next((at for entered, at in of_pass if entered is phase), None)
 
     @property
     def _phases_of_pass(self) -> list[tuple[ClusterPhase, datetime]]:
-        """Each pass but the first begins with the phase of provisioning, and enters it once."""
+        """Each execution but the first enters the phase of provisioning once, at its start."""
         names = [phase for phase, _ in self.phases]
         if self.passes == 1 or ClusterPhase.PROVISIONING not in names:
             return self.phases
         return self.phases[-1 - names[::-1].index(ClusterPhase.PROVISIONING) :]
 
     def quiet_at(self, grace: timedelta) -> datetime | None:
-        """From when on nothing can appear that was asked for; None where nothing is open.
+        """Return when nothing that was asked for can appear any more; None where nothing is open.
 
-        The drain is the fence: no creation is requested after it. One that was requested before it
-        and that AWS was not seen to list may still appear, for as long as the function that asked
-        may live and its request may take: `grace` after the fence.
+        No creation is requested after the drain. One that was requested before it, and that AWS was
+        not seen to list, may appear for as long as its function may live and its request may take:
+        `grace`.
         """
         fenced_at = self.entered(ClusterPhase.DRAINING)
         if fenced_at is None:
@@ -277,22 +274,22 @@ class Cluster(State):
         return fenced_at + grace if is_open else None
 
     def cost_usd(self, now: datetime) -> float:
-        """What the resources have cost until `now`; once released, the figure of the receipt."""
+        """Return what the resources have cost until `now`; once released, the receipt's figure."""
         if self.final_cost_usd is not None:
             return self.final_cost_usd
         return sum(resource.cost_usd(now) for resource in self.resources.values())
 
 
 def new_cluster_id(name: str, *, dedup_key: str) -> ClusterId:
-    """The id of a cluster that people have named: the same for the same dedup key.
+    """Make the id of a cluster that people have named; the same dedup key gives the same id.
 
-    Names have 24 characters at most, so it is a valid EKS and Kubernetes name with what is added.
+    Names have at most 24 characters, so the id is a valid EKS and Kubernetes name.
     """
     return ClusterId(f"{name}-{hashlib.sha256(dedup_key.encode()).hexdigest()[:8]}")
 
 
 def start(event: ev.ClusterRequested) -> Cluster:
-    """The cluster that a request begins."""
+    """Return the cluster that a request begins."""
     return Cluster(
         cluster_id=event.cluster_id,
         spec=event.spec,
@@ -308,7 +305,7 @@ def start(event: ev.ClusterRequested) -> Cluster:
 
 
 def apply(cluster: Cluster, event: ClusterEvent) -> Cluster:
-    """The cluster after `event`; the version is the store's business and stays as it is.
+    """Return the cluster after `event`; the store counts versions.
 
     Raises:
         IllegalTransition: an event of another cluster, a second request, a phase that cannot

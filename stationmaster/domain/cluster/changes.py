@@ -1,6 +1,6 @@
-"""What events of leases, of a kept cluster's time and of passes change in a cluster. Pure.
+"""What events of leases, keeping and reconciliations change in a cluster. Pure.
 
-The other half of `aggregate.apply`, which calls it; nobody else does.
+The other half of `aggregate.apply`, its only caller.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 def entered(cluster: Cluster, phase: ClusterPhase, at: datetime) -> dict[str, object]:
-    """The cluster in another phase."""
+    """Return the changes with which the cluster enters another phase."""
     return {"phase": phase, "phases": [*cluster.phases, (phase, at)]}
 
 
 def leased(
     cluster: Cluster, event: ev.LeaseRequested | ev.LeaseGranted | ev.LeaseReleased
 ) -> dict[str, object]:
-    """What an event of the queue or of a lease changes."""
+    """Return the changes of an event of the queue or of a lease."""
     match event:
         case ev.LeaseRequested():
             refuse_going(cluster, f"be leased by run {event.run_id}")
@@ -88,7 +88,7 @@ def kept(
     cluster: Cluster,
     event: ev.KeepExtended | ev.KeepEnding | ev.KeepEnded | ev.DeletionRequested,
 ) -> dict[str, object]:
-    """What an event of how long the cluster stays changes."""
+    """Return the changes of an event of how long the cluster stays."""
     match event:
         case ev.KeepExtended():
             refuse_going(cluster, "be kept any longer")
@@ -104,7 +104,7 @@ def kept(
 
 
 def gone_over(cluster: Cluster, event: ev.PassBegan) -> dict[str, object]:
-    """A pass begins over a cluster that is ready."""
+    """Return the changes with which the reconciliation of a ready cluster begins."""
     if cluster.phase is not ClusterPhase.READY:
         raise cannot(cluster, "be gone over again before it is ready")
     if event.nodes < cluster.spec.nodes and cluster.is_wanted:
@@ -121,7 +121,7 @@ def gone_over(cluster: Cluster, event: ev.PassBegan) -> dict[str, object]:
 
 
 def gone_back(cluster: Cluster, event: ev.PassFailed) -> dict[str, object]:
-    """Another pass begins, which gives the cluster the size that it had."""
+    """Return the changes with which another reconciliation begins, back to the earlier size."""
     if cluster.resizes_from is None or cluster.is_going_away:
         raise cannot(cluster, "go back to an earlier size")
     return _next_pass(cluster, nodes=event.nodes, at=event.at) | {
@@ -131,7 +131,7 @@ def gone_back(cluster: Cluster, event: ev.PassFailed) -> dict[str, object]:
 
 
 def settled(cluster: Cluster, event: ev.SizeSettled) -> dict[str, object]:
-    """The cluster has the nodes that came, for good: the run that caused it leases no more."""
+    """Return the changes with which the nodes that came become the cluster's size for good."""
     spec, least = cluster.spec, cluster.spec.min_nodes
     refuse_going(cluster, f"settle for {event.nodes} nodes")
     if least is None or not least <= event.nodes <= spec.nodes:
@@ -166,7 +166,7 @@ def refuse_going(cluster: Cluster, what: str) -> None:
 
 
 def cannot(cluster: Cluster, what: str) -> IllegalTransition:
-    """The refusal of an event that cannot follow."""
+    """Make the refusal of an event that cannot follow."""
     return IllegalTransition(
         f"cluster {cluster.cluster_id} is {cluster.phase.value} and cannot {what}"
     )

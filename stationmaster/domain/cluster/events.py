@@ -1,7 +1,7 @@
 """What can happen to a cluster: facts in the past tense, distinguished by `type`.
 
-Its steps write them, the table keeps them, and the notifier posts them in the threads of the runs
-that lease the cluster. Each has an id that is the same on every delivery of the same fact.
+Steps write them, the table keeps them, and the notifier posts them in the threads of the runs that
+lease the cluster. The same fact has the same id on every delivery.
 """
 
 from __future__ import annotations
@@ -48,20 +48,21 @@ class _Event(Event):
 
 
 class ClusterRequested(_Event):
-    """A cluster is wanted; the first event of each."""
+    """A cluster is wanted; this is the first event of each."""
 
     type: Literal["cluster.requested"] = "cluster.requested"
     spec: ClusterSpec
     run_id: RunId | None = None
     """The run that caused it; its resources carry that run's tag, too."""
     name: str = ""
-    """What people call it; empty for a run's own cluster, which has that run's id."""
+    """The name that people gave it; empty for a run's own cluster, which has that run's id."""
     requester: Requester | None = None
     """Who wants it kept; None for a cluster that goes with its run."""
     keep_until: datetime | None = None
-    """How long it stays without a run; None where nobody has said."""
+    """The time until which it stays without a run; None where nobody has said."""
     is_full: bool = False
-    """Whether every check runs before it is ready, also those that quick passes leave out."""
+    """Whether every check runs before it is ready, also those that a quick validation leaves out.
+    """
 
 
 class ClusterPhaseChanged(_Event):
@@ -73,7 +74,7 @@ class ClusterPhaseChanged(_Event):
 
 
 class ClusterPreflightWarned(_Event):
-    """What was looked at before anything was made, and may be lacking; each is a sentence."""
+    """What may be lacking, as was found before anything was made; each is a sentence."""
 
     type: Literal["cluster.preflight_warned"] = "cluster.preflight_warned"
     findings: tuple[str, ...]
@@ -86,13 +87,13 @@ class LeaseRequested(_Event):
     run_id: RunId
     nodes: int
     min_nodes: int | None = None
-    """Where fewer than `nodes` do as well: the least; None where they do not."""
+    """The least number that is enough, where fewer than `nodes` are; otherwise None."""
     keep_s: int = 0
-    """For how many seconds after the run the cluster is kept for the next one."""
+    """For how many seconds after the run the cluster is kept."""
 
     @property
     def least_nodes(self) -> int:
-        """With fewer the run does not begin."""
+        """The number of nodes without which the run does not begin."""
         return self.nodes if self.min_nodes is None else self.min_nodes
 
 
@@ -106,7 +107,7 @@ class LeaseGranted(_Event):
 
 
 class LeaseReleased(_Event):
-    """A run needs the cluster no longer, or does not wait for it any more."""
+    """A run no longer needs the cluster, or no longer waits for it."""
 
     type: Literal["lease.released"] = "lease.released"
     run_id: RunId
@@ -121,7 +122,7 @@ class KeepExtended(_Event):
 
 
 class KeepEnding(_Event):
-    """The channel has been told that the cluster is kept until `keep_until` only."""
+    """The channel has been warned that the cluster is kept only until `keep_until`."""
 
     type: Literal["cluster.keep_ending"] = "cluster.keep_ending"
     keep_until: datetime
@@ -142,19 +143,19 @@ class DeletionRequested(_Event):
 
 
 class PassBegan(_Event):
-    """The workflow goes over a ready cluster once more, to check it or to change its size."""
+    """The workflow reconciles a ready cluster, to check it or to change its size."""
 
     type: Literal["cluster.pass_began"] = "cluster.pass_began"
     nodes: int
-    """How many training nodes it is to have."""
+    """The number of training nodes that it is to have."""
     user_id: str = ""
-    """Who asked for it; empty where its checks were too old."""
+    """The person who asked for it; empty where its checks were too old."""
     is_full: bool = False
-    """Whether every check runs, also those that quick passes leave out."""
+    """Whether every check runs, also those that a quick validation leaves out."""
 
 
 class PassFailed(_Event):
-    """The cluster could not get its new size: it goes over to the one that it had, `nodes`."""
+    """The cluster could not get its new size; it goes back to the earlier one, `nodes`."""
 
     type: Literal["cluster.pass_failed"] = "cluster.pass_failed"
     nodes: int
@@ -162,12 +163,12 @@ class PassFailed(_Event):
 
 
 class SizeSettled(_Event):
-    """How many training nodes came, of a cluster for which fewer than wanted do as well."""
+    """The final number of training nodes of a cluster that may have fewer than wanted."""
 
     type: Literal["cluster.size_settled"] = "cluster.size_settled"
     nodes: int
     reason: str = ""
-    """Why they are fewer than wanted, as AWS says it; empty where they are not."""
+    """Why they are fewer than wanted, in AWS's words; empty where they are not."""
 
 
 class ZoneGivenUp(_Event):
@@ -176,17 +177,17 @@ class ZoneGivenUp(_Event):
     type: Literal["cluster.zone_given_up"] = "cluster.zone_given_up"
     zone: Name
     left_subnet_id: Name
-    """Where they were asked for, in `zone`."""
+    """The subnet in `zone` where they were asked for."""
     next_zone: Name
     subnet_id: Name
-    """Where nodes and file system are made from now on, in `next_zone`."""
+    """The subnet in `next_zone` where nodes and file system are made from now on."""
     instance_type: str
     nodes: int
-    """How many were asked for."""
+    """The number that was asked for."""
     lacking: ResourceKind = ResourceKind.NODE_GROUP
-    """What there is no room for: a node group or a file system."""
+    """The kind without room: a node group or a file system."""
     reason: str = ""
-    """As AWS says it."""
+    """The reason, in AWS's words."""
 
 
 class ResourceRequested(_Event):
@@ -197,11 +198,11 @@ class ResourceRequested(_Event):
     name: str
     price_per_hour_usd: float = 0.0
     anew: bool = False
-    """It was there, or AWS refused it, and it is created once more."""
+    """Whether it is created once more: it was there before, or AWS had refused it."""
 
 
 class ResourceSeen(_Event):
-    """AWS lists a resource whose creation was requested: it can appear no more, it is there."""
+    """AWS lists a resource whose creation was requested, so it can no longer appear unnoticed."""
 
     type: Literal["resource.seen"] = "resource.seen"
     kind: ResourceKind
@@ -209,7 +210,7 @@ class ResourceSeen(_Event):
 
 
 class ResourceRefused(_Event):
-    """AWS has refused to create a resource: nothing of it can appear."""
+    """AWS refused to create a resource, so nothing of it can appear."""
 
     type: Literal["resource.refused"] = "resource.refused"
     kind: ResourceKind
@@ -232,7 +233,7 @@ class ResourceDeleted(_Event):
     kind: ResourceKind
     name: str
     never_was: bool = False
-    """AWS had refused to create it, so nothing was deleted."""
+    """Whether AWS had refused to create it, so nothing was deleted."""
 
 
 ResourceEvent = (
@@ -256,7 +257,7 @@ class CheckFinished(_Event):
     detail: str
     figures: dict[str, float] = Field(default_factory=dict)
     bad_nodes: tuple[str, ...] = ()
-    """The nodes that it failed for, where it is about single ones."""
+    """The nodes for which it failed, where it is about single ones."""
 
 
 class NodeReplacementBegan(_Event):
@@ -269,7 +270,7 @@ class NodeReplacementBegan(_Event):
     reason: str
     """What is wrong with it."""
     number: int
-    """Which replacement of this pass it is, from 1."""
+    """The number of this replacement within the execution, from 1."""
 
 
 class NodeReplaced(_Event):
@@ -281,7 +282,7 @@ class NodeReplaced(_Event):
 
 
 class JobKindChosen(_Event):
-    """In an existing EKS cluster it was seen which operator there is: jobs are of its kind."""
+    """The operator of an existing EKS cluster was seen; jobs are of its kind."""
 
     type: Literal["cluster.job_kind_chosen"] = "cluster.job_kind_chosen"
     kind: JobKind
@@ -339,5 +340,5 @@ CLUSTER_EVENT: TypeAdapter[ClusterEvent] = TypeAdapter(ClusterEvent)
 
 
 def cluster_event_id(cluster_id: ClusterId, *parts: object) -> EventId:
-    """The id of an event of a cluster: never that of an event of the run of the same name."""
+    """Make the id of a cluster's event, which a run of the same name does not share."""
     return make_event_id(cluster_id, "cluster", *parts)

@@ -1,4 +1,4 @@
-"""Whether a run can use a cluster that others made, and why not, as a sentence. Pure."""
+"""Whether a run can use a cluster that others made, and if not, why. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stationmaster.domain.cluster.spec import ClusterSpec
 
 
 def why_unfit(cluster: Cluster, needed: ClusterSpec) -> str:
-    """Why a run that needs `needed` cannot use the cluster; empty where it can, now or later."""
+    """Say why a run that needs `needed` cannot use the cluster; "" where it can, now or later."""
     label, spec = cluster.label, cluster.spec
     if not cluster.is_kept:
         return f"cluster {label} was made for one run and goes with it; name one that is kept"

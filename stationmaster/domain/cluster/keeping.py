@@ -1,4 +1,5 @@
-"""How long a cluster is kept or has its nodes: when its clock rings, what its checks prove. Pure.
+"""How long a cluster is kept or has its nodes, when its clock rings, and how old its checks are.
+Pure.
 
 Used by `domain/reactions/cluster.py`, which says what follows, and by the steps that ask.
 """
@@ -19,10 +20,9 @@ WARN_BEFORE: Final = timedelta(minutes=10)
 
 
 def next_time(cluster: Cluster) -> datetime | None:
-    """When the cluster's clock has to ring next; None: not at all.
+    """Return when the cluster's clock rings next: for the warning, then for the end; None: never.
 
-    First to warn that the keep ends, then at its end. A cluster that a run uses at that time goes
-    when the run has ended.
+    A cluster that a run uses at that end goes with the run.
     """
     if cluster.is_going_away or cluster.keep_until is None:
         return None
@@ -30,9 +30,9 @@ def next_time(cluster: Cluster) -> datetime | None:
 
 
 def next_of_window(cluster: Cluster, now: datetime) -> datetime | None:
-    """The next time at which the window of a capacity block asks for something; None: none.
+    """Return when a capacity block next asks for something; None: never.
 
-    At its start nodes are asked for, before its end people are warned and its run is stopped.
+    At its start nodes are asked for; before its end people are warned and its run is stopped.
     """
     window = cluster.spec.window
     if window is None or cluster.is_going_away:
@@ -42,19 +42,19 @@ def next_of_window(cluster: Cluster, now: datetime) -> datetime | None:
 
 
 def awaits_window(cluster: Cluster, now: datetime) -> bool:
-    """Whether nothing is made of it yet, because the capacity block of its nodes has not begun."""
+    """Say whether nothing is made of it yet, because its capacity block has not begun."""
     window = cluster.spec.window
     is_untouched = cluster.phase is ClusterPhase.REQUESTED
     return is_untouched and window is not None and now < window.starts_at
 
 
 def is_warned(cluster: Cluster) -> bool:
-    """Whether the channel knows until when the cluster is kept."""
+    """Say whether the channel knows until when the cluster is kept."""
     return cluster.keep_warned == cluster.keep_until
 
 
 def warning_time(cluster: Cluster) -> datetime:
-    """WARN_BEFORE the end, or when three quarters of a short time are over."""
+    """Return when to warn: WARN_BEFORE the end, or after three quarters of a short time."""
     until = cluster.keep_until
     assert until is not None
     whole = until - (cluster.keep_set_at or cluster.requested_at)
@@ -62,10 +62,10 @@ def warning_time(cluster: Cluster) -> datetime:
 
 
 def outlives(cluster: Cluster, run_id: RunId) -> bool:
-    """Whether others may get the nodes that the run holds now, on the cluster as it is.
+    """Say whether other runs may get the nodes that the run holds now.
 
-    What the run has in the cluster is then taken out first. Otherwise the teardown does that, and
-    no run gets those nodes: only a cluster that someone keeps can be named by another run.
+    If so, what the run has in the cluster is taken out first. Otherwise the teardown does that:
+    only a kept cluster can be named by another run.
     """
     if not cluster.is_kept or cluster.is_going_away or cluster.phase is ClusterPhase.FAILED:
         return False
@@ -73,7 +73,7 @@ def outlives(cluster: Cluster, run_id: RunId) -> bool:
 
 
 def has_old_checks(cluster: Cluster, run_id: RunId, now: datetime) -> bool:
-    """Whether the cluster is to be checked before the run starts, which alone uses it."""
+    """Say whether the cluster, used by this run alone, is to be checked before the run starts."""
     ready = cluster.entered(ClusterPhase.READY)
     if cluster.phase is not ClusterPhase.READY or ready is None:
         return False

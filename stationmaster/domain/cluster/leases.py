@@ -1,7 +1,6 @@
-"""Who uses a cluster's training nodes, and who waits for some: leases and the queue. Pure.
+"""Who leases a cluster's training nodes, and who waits in its queue. Pure; used by `aggregate`.
 
-Used by `aggregate`. The queue is in order: a run that fits does not overtake one that came before
-it and does not fit yet.
+The queue is in order: a run that fits does not overtake an earlier one that does not fit yet.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from stationmaster.domain.cluster.events import LeaseGranted, LeaseReleased, Lea
 from stationmaster.domain.ids import RunId
 
 MAX_WAITING: Final = 100
-"""Runs in the queue of a cluster; each takes 300 bytes of the cluster's item."""
+"""The most runs in a cluster's queue; each takes 300 bytes of the cluster's item."""
 
 
 class Lease(BaseModel):
@@ -27,45 +26,45 @@ class Lease(BaseModel):
     run_id: RunId
     nodes: int
     keep_s: int = 0
-    """For how many seconds after it the cluster is kept for the next run."""
+    """For how many seconds after the run the cluster is kept."""
     granted_at: datetime
     released_at: datetime | None = None
 
 
 class Waiting(BaseModel):
-    """A run that stands in the queue, and for how many nodes."""
+    """A run in the queue, and how many nodes it wants."""
 
     model_config = ConfigDict(frozen=True)
 
     run_id: RunId
     nodes: int
     min_nodes: int | None = None
-    """Where fewer than `nodes` do as well: the least; None where they do not."""
+    """The least number that is enough, where fewer than `nodes` are; otherwise None."""
     keep_s: int = 0
     since: datetime
 
     @property
     def least_nodes(self) -> int:
-        """With fewer the run does not begin."""
+        """The number of nodes without which the run does not begin."""
         return self.nodes if self.min_nodes is None else self.min_nodes
 
     def nodes_of(self, free: int) -> int:
-        """How many nodes the run gets while `free` are free: as many as it may use, 0 for none."""
+        """Return how many of `free` nodes the run gets: as many as it may use, or 0."""
         return min(self.nodes, free) if self.least_nodes <= free else 0
 
 
 def released_runs(leases: Mapping[RunId, Lease]) -> list[RunId]:
-    """The runs of leases that were released, the oldest first."""
+    """Return the runs of released leases, the oldest first."""
     return [run_id for run_id, lease in leases.items() if lease.released_at is not None]
 
 
 def held_nodes(leases: Iterable[Lease]) -> int:
-    """How many training nodes the leases hold that were not released."""
+    """Count the training nodes of open leases."""
     return sum(lease.nodes for lease in leases if lease.released_at is None)
 
 
 def joined(queue: Sequence[Waiting], event: LeaseRequested) -> list[Waiting]:
-    """The queue with the run of `event` at its end; a run that stands in it keeps its place."""
+    """Return the queue with the run of `event` at its end; a run in it keeps its place."""
     if any(waiting.run_id == event.run_id for waiting in queue):
         return list(queue)
     last = Waiting(
@@ -79,18 +78,18 @@ def joined(queue: Sequence[Waiting], event: LeaseRequested) -> list[Waiting]:
 
 
 def left(queue: Sequence[Waiting], run_id: RunId) -> list[Waiting]:
-    """The queue without a run."""
+    """Return the queue without a run."""
     return [waiting for waiting in queue if waiting.run_id != run_id]
 
 
 def granted(known: Mapping[RunId, Lease], event: LeaseGranted) -> dict[RunId, Lease]:
-    """The leases with a new one."""
+    """Return the leases with a new one."""
     lease = Lease(run_id=event.run_id, nodes=event.nodes, keep_s=event.keep_s, granted_at=event.at)
     return {**known, event.run_id: lease}
 
 
 def limited(known: Mapping[RunId, Lease], run_id: RunId | None, nodes: int) -> dict[RunId, Lease]:
-    """The leases once that of a run, where it has one, holds `nodes` nodes at most."""
+    """Return the leases with that of a run, if it has one, cut to `nodes` nodes."""
     lease = known.get(run_id) if run_id is not None else None
     if lease is None or lease.nodes <= nodes:
         return dict(known)
@@ -98,7 +97,7 @@ def limited(known: Mapping[RunId, Lease], run_id: RunId | None, nodes: int) -> d
 
 
 def released(known: Mapping[RunId, Lease], event: LeaseReleased) -> dict[RunId, Lease]:
-    """The leases once that of a run is released; one that was released stays as it is."""
+    """Return the leases once that of a run is released; a second release changes nothing."""
     lease = known[event.run_id]
     if lease.released_at is not None:
         return dict(known)

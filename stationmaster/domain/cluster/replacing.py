@@ -1,7 +1,4 @@
-"""Nodes of a cluster that failed a check and are replaced, each by another machine. Pure.
-
-`aggregate` calls it, and the steps that check nodes and replace them.
-"""
+"""Nodes of a cluster that failed a check and are replaced by other machines. Pure."""
 
 from __future__ import annotations
 
@@ -39,24 +36,24 @@ class Replacement(BaseModel):
 
 
 def of_this_pass(cluster: Cluster) -> list[Replacement]:
-    """The replacements of the newest pass, the oldest first."""
+    """Return the replacements of the newest execution, the oldest first."""
     return [each for each in cluster.replacements if each.pass_number == cluster.passes]
 
 
 def open_replacements(cluster: Cluster) -> list[Replacement]:
-    """Those for which no other node is there yet."""
+    """Return those whose other node is not there yet."""
     return [each for each in of_this_pass(cluster) if each.replaced_at is None]
 
 
 def checked_since(cluster: Cluster) -> datetime | None:
-    """Since when the checks of this pass look at the nodes that are there now."""
+    """Return since when the checks of this execution look at the present nodes."""
     began = cluster.entered(ClusterPhase.VALIDATING)
     ended = [each.replaced_at for each in of_this_pass(cluster) if each.replaced_at is not None]
     return max([*ended, *([began] if began is not None else [])], default=None)
 
 
 def why_not_replaced(cluster: Cluster, *, num_bad: int, num_nodes: int) -> str:
-    """Why bad nodes stay as they are, as the end of a sentence; "" where they are to be replaced.
+    """Say, as the end of a sentence, why bad nodes are not replaced; "" where they are.
 
     Args:
         num_bad: how many nodes failed the check, at least 1.
@@ -91,7 +88,7 @@ def why_not_replaced(cluster: Cluster, *, num_bad: int, num_nodes: int) -> str:
 def replacements_after(
     cluster: Cluster, event: NodeReplacementBegan | NodeReplaced
 ) -> list[Replacement]:
-    """The replacements once `event` is taken in."""
+    """Return the replacements after `event`."""
     if isinstance(event, NodeReplaced):
         return [
             each.model_copy(update={"replaced_at": event.at})

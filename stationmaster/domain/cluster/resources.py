@@ -1,4 +1,4 @@
-"""What a cluster has in the account, and what each part costs. Used by `aggregate`. Pure."""
+"""What a cluster has in the account, and what each part costs. Pure; used by `aggregate`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MADE_FOR: Final = {
 
 
 class ResourceStatus(StrEnum):
-    """Life of one resource: requested before it is created, deleted only once it is seen gone."""
+    """The life of one resource: requested before it is created, deleted once it is seen gone."""
 
     REQUESTED = "requested"
     ACTIVE = "active"
@@ -57,9 +57,9 @@ class Resource(BaseModel):
     status: ResourceStatus = ResourceStatus.REQUESTED
     price_per_hour_usd: float = 0.0
     earlier_prices: Annotated[list[tuple[datetime, float]], Bound(MAX_PRICES)] = []
-    """What it cost an hour until then, oldest first; for what has changed its size."""
+    """The prices an hour that it had, each with its end, oldest first, where its size changed."""
     creations: int = 1
-    """How many times it was to be created: again where AWS refused it, or where it was lost."""
+    """How often its creation was requested: again where AWS refused it or it was lost."""
     requested_at: datetime
     seen_at: datetime | None = None
     """When AWS was first seen to list it."""
@@ -69,25 +69,25 @@ class Resource(BaseModel):
 
     @property
     def has_appeared(self) -> bool:
-        """Its creation has had its effect, whatever became of it since."""
+        """Whether its creation had its effect, whatever became of it since."""
         return self.seen_at is not None or self.active_at is not None
 
     @property
     def may_appear(self) -> bool:
-        """It was asked for, and what came of that is not known."""
+        """Whether it was asked for with an unknown outcome."""
         return not self.has_appeared and self.refused_at is None
 
     @property
     def never_was(self) -> bool:
-        """AWS refused to create it, and it was not there before either."""
+        """Whether AWS refused to create it and it was not there before."""
         return self.refused_at is not None and not self.has_appeared and not self.earlier_prices
 
     def cost_usd(self, now: datetime) -> float:
-        """What it has cost from its request until `now`, or until it was seen gone."""
+        """Return the USD from its request until `now`, or until it was seen gone."""
         return self.cost_between(self.requested_at, self.deleted_at or now)
 
     def cost_between(self, start: datetime, end: datetime) -> float:
-        """What it has cost from `start` to `end`; nothing before its request or after its end."""
+        """Return the USD from `start` to `end`, within its life."""
         since = max(start, self.requested_at)
         until = end if self.deleted_at is None else min(end, self.deleted_at)
         cost = 0.0
@@ -100,12 +100,12 @@ class Resource(BaseModel):
 
 
 def resource_key(kind: ResourceKind, name: str) -> str:
-    """Under which key a cluster keeps a resource."""
+    """Make the key under which a cluster keeps a resource."""
     return f"{kind.value}/{name}"
 
 
 def explains(known: Mapping[str, Resource], left: Left) -> bool:
-    """Whether a cluster's resources, as recorded, explain what AWS lists with its tag.
+    """Say whether a cluster's recorded resources explain what AWS lists with its tag.
 
     What AWS's own parts make is explained by what they made it for.
     """
@@ -120,7 +120,7 @@ def explains(known: Mapping[str, Resource], left: Left) -> bool:
 
 
 def resources_after(known: Mapping[str, Resource], event: ResourceEvent) -> dict[str, Resource]:
-    """The resources once `event` is taken in."""
+    """Return the resources after `event`."""
     key = resource_key(event.kind, event.name)
     old = known.get(key)
     base = old or Resource(kind=event.kind, name=event.name, requested_at=event.at)

@@ -1,9 +1,8 @@
-"""Who pays for a cluster: each run its share, and the cluster itself what no run has caused. Pure.
+"""Who pays for a cluster: each run its share, and the cluster itself the rest. Pure.
 
-A run that caused the cluster pays for all of it until it is ready for the first time; where nobody
-keeps the cluster, it also pays from the drain on. In between, each run pays for the nodes that it
-leases: by their number, out of all, of everything that the cluster has. The rest (free nodes, and
-the time in which no run uses the cluster) is the cluster's own. All shares together are the bill.
+The run that caused the cluster pays for all of it until it is first ready and, where nobody keeps
+the cluster, from the drain on. In between, each run pays for everything by its part of the nodes.
+The rest (free nodes, time without a run) is the cluster's own. All shares together are the bill.
 """
 
 from __future__ import annotations
@@ -22,19 +21,18 @@ from stationmaster.domain.ids import RunId
 
 @dataclass(frozen=True)
 class Shares:
-    """USD that each run has caused, and the cluster's own part."""
+    """The USD that each run has caused, and the cluster's own part."""
 
     runs: Mapping[RunId, float]
     own: float
 
     @property
     def total(self) -> float:
-        """What the cluster has cost."""
         return sum(self.runs.values()) + self.own
 
 
 def shares(cluster: Cluster, now: datetime) -> Shares:
-    """Split what the cluster has cost until `now`; once it is released, until its end."""
+    """Split what the cluster has cost until `now`, or until its end."""
     leases = [*cluster.past_leases, *cluster.leases.values()]
     resources = list(cluster.resources.values())
     runs: dict[RunId, float] = {lease.run_id: 0.0 for lease in leases}
@@ -54,7 +52,7 @@ def shares(cluster: Cluster, now: datetime) -> Shares:
 def _times(
     cluster: Cluster, leases: Iterable[Lease], resources: Iterable[Resource], now: datetime
 ) -> list[datetime]:
-    """Every moment at which it changes who pays which part; between two of them nothing does."""
+    """List the moments at which the shares change."""
     ends = [resource.deleted_at or now for resource in resources]
     times = {
         *(at for _, at in cluster.phases),
@@ -68,7 +66,9 @@ def _times(
 
 
 def _parts(cluster: Cluster, leases: Iterable[Lease], at: datetime) -> dict[RunId, float]:
-    """Which part of everything each run pays from `at` to the next change; together at most 1."""
+    """Return the part of everything that each run pays from `at` to the next change; the sum is at
+    most 1.
+    """
     if _is_caused_by_its_run(cluster, at):
         return {cluster.run_id: 1.0} if cluster.run_id is not None else {}
     held: dict[RunId, float] = {}
@@ -80,7 +80,7 @@ def _parts(cluster: Cluster, leases: Iterable[Lease], at: datetime) -> dict[RunI
 
 
 def _is_caused_by_its_run(cluster: Cluster, at: datetime) -> bool:
-    """Before the cluster is ready for the first time, and after the drain if nobody keeps it."""
+    """Say whether it is not ready for the first time yet, or drains and nobody keeps it."""
     ready = next((when for phase, when in cluster.phases if phase is ClusterPhase.READY), None)
     if ready is None or at < ready:
         return True

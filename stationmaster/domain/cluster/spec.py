@@ -37,8 +37,8 @@ class FileSystemSpec(BaseModel):
     storage_gib: int
     mbps_per_tib: int
     existing_id: str = ""
-    """The id of one that somebody else made: used, never changed, deleted or paid for. "" for one
-    that is made for the cluster and goes with it."""
+    """The id of a file system that somebody else made: used, never changed, deleted or paid for. ""
+    for one that is made for the cluster and goes with it."""
 
     @property
     def price_per_hour_usd(self) -> float:
@@ -56,11 +56,11 @@ class Window(BaseModel):
     starts_at: datetime
     ends_at: datetime
     leave_s: int = LEAVE_S
-    """Seconds that its last user needs to write a checkpoint and end."""
+    """The seconds that its last user needs to write a checkpoint and end."""
 
     @property
     def taken_back_at(self) -> datetime:
-        """When AWS begins to end its instances, and starts no more."""
+        """When AWS begins to end its instances and starts no more."""
         return self.ends_at - _TAKEN_BACK_BEFORE
 
     @property
@@ -84,14 +84,13 @@ class Reservation(BaseModel):
     placement_group: str = ""
     """The cluster placement group that it was made in; "" for none."""
     window: Window | None = None
-    """Of a capacity block, which is paid for when it is bought; None where it is none."""
+    """The time of a capacity block, which is paid for in advance; None for other reservations."""
 
 
 class ClusterSpec(BaseModel):
     """Training nodes of one type and number, what they must offer, and a file system.
 
-    Which plugins and checks it needs follows from it: see `stationmaster.plugins` and
-    `stationmaster.checks`.
+    Its plugins and checks follow from it: see `stationmaster.plugins` and `stationmaster.checks`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -99,34 +98,36 @@ class ClusterSpec(BaseModel):
     instance_type: str
     nodes: int = Field(ge=1)
     min_nodes: int | None = None
-    """While it is made: how many of `nodes` do as well where AWS has no more; None once settled."""
+    """While it is made: the least of `nodes` that is enough where AWS has no more. None once
+    settled.
+    """
     file_system: FileSystemSpec
     eks_name: str = ""
-    """The existing EKS cluster that it uses; "" where the product makes one. Nothing of it is
-    made, changed or deleted then, and nothing of it is in the bill."""
+    """The existing EKS cluster that it uses; "" where the product makes one. Nothing of it is made,
+    changed, deleted or billed."""
     reservation: Reservation | None = None
-    """Where its training nodes are taken from; None where they are of no reservation."""
+    """The reservation of its training nodes, or None."""
     is_spot: bool = False
     """Whether they are spot instances."""
     num_gpus: int = Field(ge=0)
-    """GPUs that each training node must offer; 0 where they are not needed."""
+    """GPUs that each training node must offer; 0 for none."""
     num_efa: int = Field(ge=0)
-    """EFA interfaces that each training node must offer; 0 where they are not needed."""
+    """EFA interfaces that each training node must offer; 0 for none."""
 
     @property
     def least_nodes(self) -> int:
-        """With fewer training nodes it is of no use."""
+        """The number of training nodes below which it is of no use."""
         return self.nodes if self.min_nodes is None else self.min_nodes
 
     @property
     def instance(self) -> InstanceType:
-        """The catalogue's entry of the training nodes' type; those of a block cost no more."""
+        """The catalogue's entry of the training nodes' type; its price is 0 in a capacity block."""
         instance = get_instance(self.instance_type)
         return instance.prepaid if self.window is not None else instance
 
     @property
     def window(self) -> Window | None:
-        """When its training nodes can be there; None for no limit."""
+        """The time in which its training nodes can be there; None for no limit."""
         return self.reservation.window if self.reservation is not None else None
 
     @property
@@ -138,9 +139,8 @@ class ClusterSpec(BaseModel):
 
     @property
     def price_per_hour_usd(self) -> float:
-        """USD an hour of all of it, once it is there; nothing of an existing EKS cluster.
-
-        Spot instances count as on demand, which is the most that they can cost.
+        """USD an hour of all of it, without an existing EKS cluster; spot counts as on demand, its
+        maximum.
 
         Raises:
             UnknownInstance: the catalogue has no price for its training nodes.
@@ -157,7 +157,7 @@ class ClusterSpec(BaseModel):
 def spec_for(
     recipe: Recipe, *, nodes: int, instance_type: str, min_nodes: int | None = None
 ) -> ClusterSpec:
-    """The cluster that a run of `recipe` needs for itself."""
+    """Describe the cluster that a run of `recipe` needs for itself."""
     instance = get_instance(instance_type)
     return ClusterSpec(
         instance_type=instance_type,
@@ -174,7 +174,7 @@ def spec_for(
 
 
 def with_file_system(recipe: Recipe, file_system: FileSystemSpec) -> Recipe:
-    """The recipe with this file system in place of the one that it would get."""
+    """Return the recipe with this file system in place of its own."""
     return recipe.model_copy(
         update={
             "file_system_gib": file_system.storage_gib,
@@ -192,10 +192,9 @@ def spec_for_any(
     mbps_per_tib: int | None = None,
     existing: FileSystemSpec | None = None,
 ) -> ClusterSpec:
-    """A cluster for whatever recipes come: it offers all that its machines have for training.
+    """Describe a cluster for any recipe: it offers all that its machines have for training.
 
-    `file_system_gib` and `mbps_per_tib` are those of a new file system; `existing` is used in its
-    place.
+    `file_system_gib` and `mbps_per_tib` are those of a new file system; `existing` replaces it.
     """
     return ClusterSpec(
         instance_type=instance.name,

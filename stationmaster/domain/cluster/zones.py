@@ -1,7 +1,4 @@
-"""Zones in which AWS had no room for a cluster's nodes or its file system. Pure.
-
-`aggregate` calls it.
-"""
+"""Zones in which AWS had no room for a cluster's nodes or file system. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LeftZone(BaseModel):
-    """A zone that was given up, the subnet in it, and since when."""
+    """A zone that was given up, its subnet, and since when."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -31,7 +28,7 @@ class LeftZone(BaseModel):
 
 
 def zone_changed(cluster: Cluster, event: ZoneGivenUp) -> dict[str, object]:
-    """Nodes and file system are made in another zone; nothing was written to the latter yet."""
+    """Return the changes with which nodes and file system move to another zone."""
     refuse_going(cluster, f"go to zone {event.next_zone}")
     if cluster.passes > 1:
         raise cannot(cluster, f"go to zone {event.next_zone}, because it has been used")

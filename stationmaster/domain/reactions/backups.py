@@ -1,7 +1,7 @@
 """When a run that trains is backed up: the part of `reactions/run.py` about backups. Pure.
 
-A backup is due `backup_every` after the one before, or after training began, if there is a newer
-checkpoint by then. It is begun and looked at with the relay's heartbeats; nothing waits for it.
+A backup is due `backup_every` after the last one, or after training began, if there is a newer
+checkpoint. It is started and checked with the relay's heartbeats; nothing waits for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TRAINING: Final = (RunPhase.RUNNING, RunPhase.RECOVERING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupPolicy:
-    """How often a backup is looked at, and tried again."""
+    """How often a backup is looked at and tried again."""
 
     # A look is a few requests to the cluster; the relay's heartbeats come several times a minute.
     look_every: timedelta = timedelta(minutes=1)
@@ -29,16 +29,16 @@ class BackupPolicy:
 
 @dataclass(frozen=True, slots=True)
 class StartBackup:
-    """The run is backed up: that is recorded, and a Job is started in its cluster."""
+    """Record that a backup begins, and start its Job in the run's cluster."""
 
     number: int
     step: int
-    """Of the newest checkpoint that is known."""
+    """The step of the newest checkpoint that is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookAtBackup:
-    """The Job of the backup is looked at, and started if it is not there."""
+    """Look at the Job of the backup, and start it if it is missing."""
 
     number: int
 
@@ -47,7 +47,7 @@ BackupReactions = tuple[StartBackup | LookAtBackup, ...]
 
 
 def backup_due(run: Run, now: datetime, policy: BackupPolicy) -> BackupReactions:
-    """The next thing to do for the run's backups at `now`; nothing most of the time."""
+    """Return the next thing to do for the run's backups at `now`; mostly nothing."""
     if run.phase not in TRAINING or run.stop_requested_by is not None:
         return ()
     backups = run.backups
@@ -68,6 +68,6 @@ def backup_due(run: Run, now: datetime, policy: BackupPolicy) -> BackupReactions
 
 
 def _step_to_back_up(run: Run) -> int | None:
-    """The step of a checkpoint that no backup has; None without one."""
+    """Return the step of a checkpoint that no backup has, or None."""
     step, newest = run.last_checkpoint_step, run.backups.newest
     return step if step is not None and (newest is None or step > newest.step) else None

@@ -1,8 +1,8 @@
 """What follows when something is seen of a cluster: the one place that answers this.
 
 As for runs, `decide` is pure and may be asked again, and carrying out its answer twice changes
-nothing. The store calls it for every event that it records, and writes a change of phase in the
-same transaction as its cause; steps call it for what they see.
+nothing. The store calls it for every event and writes a change of phase with its cause; steps call
+it for what they see.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RunWaits:
 
 @dataclass(frozen=True, slots=True)
 class ClusterWritten:
-    """The cluster was written, and what follows outside the table is to be carried out."""
+    """The cluster was written; what follows outside the table is to be carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class TimeReached:
 
 @dataclass(frozen=True, slots=True)
 class LookedAfter:
-    """The reaper comes by; `held`: only what the results of a run need is left to delete."""
+    """The reaper looks at the cluster; `held`: only what unsaved results need is left to delete."""
 
     at: datetime
     held: bool = False
@@ -110,7 +110,7 @@ class ChangePhase:
     reason: str = ""
 
     def event_after(self, cause: ClusterEvent) -> ev.ClusterPhaseChanged:
-        """The change as an event, the same whenever it follows from the same cause."""
+        """Make the event of the change, the same whenever it follows from the same cause."""
         return ev.ClusterPhaseChanged(
             event_id=cluster_event_id(cause.cluster_id, cause.event_id, self.phase),
             cluster_id=cause.cluster_id,
@@ -128,7 +128,7 @@ class GrantLease:
     nodes: int
 
     def event_after(self, cause: ClusterEvent) -> ev.LeaseGranted:
-        """The grant as an event, the same whenever it follows from the same cause."""
+        """Make the event of the grant, the same whenever it follows from the same cause."""
         run_id = self.waiting.run_id
         return ev.LeaseGranted(
             event_id=cluster_event_id(cause.cluster_id, cause.event_id, "granted", run_id),
@@ -142,7 +142,7 @@ class GrantLease:
 
 @dataclass(frozen=True, slots=True)
 class GoBack:
-    """A resize has failed: a further pass gives the cluster the size that it had."""
+    """A resize has failed: a further execution gives the cluster its earlier size."""
 
     nodes: int
     reason: str
@@ -150,43 +150,43 @@ class GoBack:
 
 @dataclass(frozen=True, slots=True)
 class WarnKeep:
-    """The channel is told that the cluster is kept until then only."""
+    """Warn the channel that the cluster is kept only until then."""
 
     keep_until: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class EndKeep:
-    """The time is over until which the cluster was kept: it goes, unless a run comes first."""
+    """End the keeping of the cluster: it drains unless a run comes first."""
 
     keep_until: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class AnnounceDrain:
-    """An event on the bus says that the cluster drains; a rule starts the teardown from there."""
+    """Put on the bus that the cluster drains; a rule then starts the teardown."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompleteTeardown:
-    """The cluster is released, with its cost."""
+    """Release the cluster, with its cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailTeardown:
-    """The teardown has failed for now; what is left is looked up and recorded with `reason`."""
+    """Record that the teardown failed for now, with `reason` and what is left."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class StartTeardown:
-    """A teardown is started, unless one is running."""
+    """Start a teardown, unless one is running."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskWorkflow:
-    """Step Functions is asked for the cluster's workflow; the answer is a WorkflowFound."""
+    """Ask Step Functions for the cluster's workflow; the answer is a WorkflowFound."""
 
 
 Reaction = (
@@ -211,7 +211,7 @@ Reactions = tuple[Reaction, ...]
 
 
 def decide(cluster: Cluster, seen: Seen) -> Reactions:
-    """What follows from `seen`, which `cluster` has already taken in."""
+    """Return what follows from `seen`, which `cluster` has already taken in."""
     match seen:
         case (
             ev.LeaseRequested()
@@ -252,7 +252,7 @@ def decide(cluster: Cluster, seen: Seen) -> Reactions:
 
 
 def consequences(cluster: Cluster, event: ClusterEvent) -> list[ClusterEvent]:
-    """The changes of phase and the grants that follow from `event`; the store writes them with it.
+    """Return the changes of phase and the grants that follow from `event`, to be written with it.
 
     A grant has a consequence of its own: the next of the queue, if it fits as well.
     """
@@ -264,7 +264,7 @@ def consequences(cluster: Cluster, event: ClusterEvent) -> list[ClusterEvent]:
 
 
 def clock_time(cluster: Cluster, now: datetime) -> datetime | None:
-    """As `next_time`, for a clock that is set now: what is over rings at once, if it helps."""
+    """Return `next_time` for a clock set now: what is overdue rings at once, if it helps."""
     at, in_window = next_time(cluster), next_of_window(cluster, now)
     if at is not None and at <= now:
         at = now if _end_keep(cluster, now) or _warn(cluster, now) else None
@@ -298,20 +298,20 @@ def _nothing(_seen: _NewsOnly) -> Reactions:
 
 
 def why_taken(cluster: Cluster) -> str:
-    """Why a cluster that is torn down ends the runs that use it or wait for it; "" unless known."""
+    """Say why a torn-down cluster ends the runs that use it or wait for it; "" if unknown."""
     return cluster.reason or (_standing(cluster) if cluster.deleted_by else "")
 
 
 def _drain(cluster: Cluster) -> Reactions:
-    """Why it failed, if it did, is kept while it goes away."""
+    """Drain it, and keep the reason where it has failed."""
     return () if cluster.is_going_away else (ChangePhase(ClusterPhase.DRAINING, cluster.reason),)
 
 
 def _grant(cluster: Cluster) -> Reactions:
-    """The first of the queue, if it fits; nobody overtakes it. It gets all it wants that is free.
+    """Grant the first of the queue all that is free of what it wants, if it fits; nobody overtakes.
 
-    Nodes that a resize is to bring are given away once they are there: it may fail. So are those
-    that may not come at all, but for the run that the cluster is made for.
+    Nodes that a resize brings are granted once they are there, because it may fail. So are those
+    that may not come at all, except for the run that the cluster is made for.
     """
     if not cluster.queue or cluster.is_going_away or cluster.phase is ClusterPhase.FAILED:
         return ()
@@ -325,7 +325,7 @@ def _grant(cluster: Cluster) -> Reactions:
 
 
 def _drain_if_unwanted(cluster: Cluster, now: datetime) -> Reactions:
-    """Nothing is kept that has failed, that nobody keeps, or whose time is over."""
+    """Drain what has failed, what nobody keeps, and what is kept no longer."""
     if cluster.is_wanted:
         return ()
     is_kept = cluster.keep_until is not None and now < cluster.keep_until
@@ -333,7 +333,7 @@ def _drain_if_unwanted(cluster: Cluster, now: datetime) -> Reactions:
 
 
 def _end_keep(cluster: Cluster, now: datetime) -> Reactions:
-    """Decided once more when it is written: a run may have come in between."""
+    """Decide once more when it is written: a run may have come in between."""
     until = cluster.keep_until
     is_over = until is not None and until <= now and bool(_drain_if_unwanted(cluster, now))
     return (EndKeep(until),) if is_over and until is not None else ()
@@ -347,7 +347,7 @@ def _warn(cluster: Cluster, now: datetime) -> Reactions:
 
 
 def _end_of_work(cluster: Cluster) -> Reactions:
-    """Nothing is made for a cluster that nobody leases any more, or that has failed."""
+    """End the work for a cluster that nobody leases any more, or that has failed."""
     if cluster.is_going_away:
         return (EndWork(ClusterDrained, _standing(cluster)),)
     if cluster.phase is ClusterPhase.FAILED:
@@ -356,7 +356,7 @@ def _end_of_work(cluster: Cluster) -> Reactions:
 
 
 def _end_of_wait(cluster: Cluster, run_id: RunId) -> Reactions:
-    """A run in the queue waits on, however ready the cluster is, unless it can never fit."""
+    """End the wait of a run in the queue only where the run can never fit."""
     if too_few := _never_fits(cluster, run_id):
         return too_few
     if cluster.phase is ClusterPhase.READY:
@@ -368,7 +368,7 @@ def _end_of_wait(cluster: Cluster, run_id: RunId) -> Reactions:
 
 
 def _never_fits(cluster: Cluster, run_id: RunId) -> Reactions:
-    """The end of a wait for more nodes than there are, after a resize that failed."""
+    """End a wait for more nodes than there are, after a resize that failed."""
     wants = next((each.least_nodes for each in cluster.queue if each.run_id == run_id), 0)
     if wants <= cluster.spec.nodes or cluster.resizes_from is not None:
         return ()
@@ -378,7 +378,7 @@ def _never_fits(cluster: Cluster, run_id: RunId) -> Reactions:
 
 
 def _provisioned(cluster: Cluster, why_failed: str | None) -> Reactions:
-    """A cluster that is ready, has failed or goes away stays as it is."""
+    """Leave a cluster that is ready, has failed or goes away as it is."""
     if cluster.is_going_away or cluster.phase in (ClusterPhase.READY, ClusterPhase.FAILED):
         return ()
     if why_failed is None:
@@ -398,7 +398,7 @@ def _torn_down(cluster: Cluster, caught: Caught | None) -> Reactions:
 
 
 def _looked_after(cluster: Cluster, seen: LookedAfter) -> Reactions:
-    """The waits of the runs that lease it are over once it is ready or has failed."""
+    """End the waits of the runs that lease it once it is ready or has failed."""
     if cluster.is_going_away:
         _, since = cluster.phases[-1]
         return (StartTeardown(),) if seen.at - since >= GRACE and not seen.held else ()

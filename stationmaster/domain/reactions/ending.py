@@ -1,7 +1,7 @@
 """How a run ends, and what is saved before: the part of `reactions/run.py` about its end. Pure.
 
-A run that has trained is not over with its job. It enters SAVING, with the reason for which it will
-fail or stop, and ends once its results are saved and verified, lost or given up.
+A run that has trained enters SAVING when its job is over, with the reason for which it will fail or
+stop. It ends once its results are saved and verified, lost or given up.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ChangePhase:
     reason: str = ""
 
     def event_after(self, cause: RunEvent) -> ev.PhaseChanged:
-        """The change as an event, the same whenever it follows from the same cause."""
+        """Make the event of the change, the same whenever it follows from the same cause."""
         return ev.PhaseChanged(
             event_id=ev.run_event_id(cause.run_id, cause.event_id, self.phase),
             run_id=cause.run_id,
@@ -51,17 +51,17 @@ class ChangePhase:
 
 @dataclass(frozen=True, slots=True)
 class ExplainSilence:
-    """The cluster is looked at from outside; the answer is a SilenceExplained."""
+    """Look at the cluster from outside; the answer is a SilenceExplained."""
 
 
 @dataclass(frozen=True, slots=True)
 class SaveAgain:
-    """Saving is tried once more: that is recorded, and another execution of the workflow starts."""
+    """Record that saving is tried once more, and start another execution of the workflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveUnsaved:
-    """Saving gives up for now; people are asked what to do."""
+    """Give up saving for now, and ask people what to do."""
 
     reason: str
 
@@ -71,7 +71,7 @@ Endings = tuple[Ending, ...]
 
 
 def conclusion(run: Run, caught: Caught | None, now: datetime) -> Endings:
-    """How the run ends, from what ended its workflow."""
+    """Decide how the run ends, from what ended its workflow."""
     if run.phase is RunPhase.SAVING:
         return _saved(run)
     if caught is None:
@@ -85,7 +85,7 @@ def conclusion(run: Run, caught: Caught | None, now: datetime) -> Endings:
 
 
 def over(run: Run, phase: RunPhase, reason: str = "") -> Endings:
-    """The run's end, or before it the saving of what it leaves, whose reason says how it ends."""
+    """Return the run's end, or first the saving of its results, with the end as its reason."""
     if run.phase is RunPhase.SAVING:
         return _saved(run)  # how it ends was decided when it came there
     if not run.has_unsaved_results:
@@ -96,7 +96,7 @@ def over(run: Run, phase: RunPhase, reason: str = "") -> Endings:
 
 
 def outcome_of(run: Run) -> RunPhase:
-    """How a run ends, or has ended, whose results are being saved."""
+    """Say how a run ends, or has ended, whose results are being saved."""
     if run.phase is not RunPhase.SAVING:
         return run.phase
     if not run.reason:
@@ -105,7 +105,7 @@ def outcome_of(run: Run) -> RunPhase:
 
 
 def _saved(run: Run) -> Endings:
-    """The end that was put off until the results were saved, if they are."""
+    """Return the end that waited for the results, if they are saved."""
     if run.has_unsaved_results:
         return ()
     outcome = outcome_of(run)
@@ -114,7 +114,7 @@ def _saved(run: Run) -> Endings:
 
 
 def crashed(run: Run, sentence: str, why_failed: str) -> Endings:
-    """The workflow was ended from outside, as `sentence` says; another one saves what is left.
+    """Decide after a workflow was ended from outside, as `sentence` says; another one saves.
 
     A job that had succeeded by then stays a success, and one that had failed has `why_failed` as
     its reason; "" where it had not.
@@ -138,7 +138,7 @@ def _end_of_crashed(run: Run, why: str) -> Endings:
 
 
 def repair_saving(run: Run, found: WorkflowFound) -> Endings:
-    """What follows from the status of the newest execution of a run that is being saved."""
+    """Decide from the newest execution of a run that is being saved."""
     if found.status == "RUNNING":
         return ()
     if found.status is None:
@@ -149,7 +149,7 @@ def repair_saving(run: Run, found: WorkflowFound) -> Endings:
 
 
 def _out_of_time(run: Run, now: datetime) -> str:
-    """A wait for the cluster or the job ends so, and a step whose answer was lost at every try."""
+    """Say why a wait for cluster or job, or a step with lost answers, ran out of time."""
     if run.phase is RunPhase.QUEUED and not run.is_queued_as_job:
         days = (now - run.requested_at).total_seconds() / 86_400
         return f"the run waited {days:.1f} days for nodes of its cluster"
@@ -164,10 +164,10 @@ def _out_of_time(run: Run, now: datetime) -> str:
 
 
 def stop_reason(run: Run) -> str:
-    """Who asked for the stop, or why the product did, as a sentence."""
+    """Say who asked for the stop, or why the product did, as a sentence."""
     return run.stop_why or f"stopped by {run.stop_requested_by}"
 
 
 def why_saving(run: Run) -> str:
-    """Why nothing but saving is left to do."""
+    """Say why nothing but saving is left to do."""
     return run.reason or f"run {run.run_id} is saving its results"

@@ -1,7 +1,7 @@
 """When a queue of Kueue holds a run's job: the part of `reactions/run.py` about that. Pure.
 
-Kueue holds a job by suspending it: before it is admitted, and again when it is preempted. The
-operator deletes the pods of a suspended job, which is no loss, and makes new ones when it goes on.
+Kueue holds a job by suspending it, before its admission and when it is preempted. The operator
+deletes the pods of a suspended job, which is no loss, and makes new ones when it continues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TRAINS: Final = (RunPhase.RUNNING, RunPhase.RECOVERING)
 
 
 def queued_by_kueue(run: Run, why: str) -> tuple[ChangePhase, ...]:
-    """What follows where the submitted job was seen suspended.
+    """Decide after the submitted job was seen suspended.
 
     Asked again once that is written, it answers where the job was admitted meanwhile.
     """
@@ -36,7 +36,7 @@ def queued_by_kueue(run: Run, why: str) -> tuple[ChangePhase, ...]:
 
 
 def after_condition(run: Run, event: ev.JobConditionChanged) -> tuple[ChangePhase, ...]:
-    """What follows where the operator says that the job was suspended, or runs."""
+    """Decide after the operator reported that the job was suspended, or runs."""
     queue = run.request.job_options.queue
     if not queue:
         return ()

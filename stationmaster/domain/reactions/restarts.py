@@ -1,8 +1,8 @@
-"""Whether what ended badly is started again: by its cause, and by progress. Pure.
+"""Whether what ended badly is restarted: by its cause, and by progress. Pure.
 
-The product's own trainer recovers inside its job as far as that goes: torchrun restarts its
-workers, and the kubelet its pods. A command and another framework are started once. Where a job has
-failed and the cause passes, the whole job is made anew. docs/training.md has the table.
+The product's own trainer recovers inside its job: torchrun restarts its workers, and the kubelet
+its pods. A custom command and another framework are started once. Where a job has failed from a
+cause that passes, the whole job is made anew. docs/training.md has the table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.failures import first_cause
 
 MAX_RESTARTS: Final = 3
-"""So many without a new checkpoint, and the next failure ends the run."""
+"""The most restarts without a new checkpoint; the next failure ends the run."""
 # How long an end waits for more than an exit code, or than "another worker is gone". What comes
 # later still ends the run, while the pods of the old job end or the new ones begin.
 SETTLING: Final = timedelta(seconds=10)
@@ -29,7 +29,7 @@ _SECOND: Final = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class RestartJob:
-    """The job is deleted with its pods, and made anew for the `number`th time."""
+    """Delete the job with its pods, and make it anew for the `number`th time."""
 
     number: int
     why: str
@@ -49,7 +49,7 @@ class Nature(Enum):
 
 
 def nature_of(run: Run) -> Nature:
-    """What the run's first failure was; a lost node or pod that came before explains it."""
+    """Judge the run's first failure; a lost node or pod that came before explains it."""
     cause = first_cause(run.failures)
     if cause is None:
         return Nature.PASSING if _lost_since(run) is not None else Nature.UNEXPLAINED
@@ -65,9 +65,9 @@ def nature_of(run: Run) -> Nature:
 
 
 def after_failures(run: Run, now: datetime | None) -> tuple[EndWait | RestartJob, ...]:
-    """What follows from what ended badly; nothing while it recovers by itself, or is not explained.
+    """Decide after a bad end; nothing while the run recovers by itself or the end is unexplained.
 
-    `now` is None for an event: only what is clear already follows from it.
+    `now` is None for an event: then only what is clear already follows from it.
     """
     if run.phase not in (RunPhase.RUNNING, RunPhase.RECOVERING):
         return ()
@@ -94,7 +94,7 @@ def _has_settled(since: datetime | None, now: datetime | None) -> bool:
 
 
 def why_failed(run: Run) -> str:
-    """The trainer's own words before the failure that explains the others; "" for no failure."""
+    """Return the trainer's own words before the failure that explains the others; "" for none."""
     if run.trainer_failure:
         return run.trainer_failure
     cause = first_cause(run.failures)
@@ -109,7 +109,7 @@ def why_failed(run: Run) -> str:
 
 
 def _lost_since(run: Run) -> datetime | None:
-    """When a node, or a pod whose container's end nobody saw, was lost; None where none is."""
+    """Return when a node, or a pod whose container's end nobody saw, was lost; None for none."""
     lost = [node.at for node in run.lost_nodes.values()]
     seen = {failure.pod for failure in run.failures}
     lost += [

@@ -1,12 +1,12 @@
 """What follows when something is seen of a run: the one place that answers this.
 
-`decide` is pure. The store calls it for every event that it records and writes a change of phase in
-the same transaction as its cause. Steps call it for what they hear, see and catch, and carry out
-the rest. A new detection is a case of `decide` here, nothing else.
+`decide` is pure. The store calls it for every event and writes a change of phase with its cause.
+Steps call it for what they hear, see and catch, and carry out the rest. A new detection is a case
+of `decide`, nothing else.
 
 Every answer depends on the run's state and on what was seen, never on an earlier answer. So it may
-be asked again: events are delivered twice, a recorder may end between writing and carrying out,
-and a workflow may begin to wait after the job has ended. Carrying out twice changes nothing.
+be asked again: events are delivered twice, a recorder may end between writing and carrying out, and
+a workflow may begin to wait after the job has ended. Carrying out twice changes nothing.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _WAITING: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Limits within which a run is left alone."""
+    """The limits within which a run is left alone."""
 
     # What a job may need from the loss of a node to its next step, one after the other:
     # 40 s until Kubernetes calls the node not ready, 300 s until it evicts the node's pods (the
@@ -89,7 +89,7 @@ class Policy:
     # Source: Kubernetes, "Node monitor grace period" and "Taint based evictions".
     restart_limit: timedelta = timedelta(seconds=40 + 300 + 600 + 1200)
     asks_capacity: bool = True
-    """Whether AWS is asked for the nodes of a run that recovers."""
+    """Whether AWS is asked for the nodes of a recovering run."""
     backups: BackupPolicy = field(default_factory=BackupPolicy)
 
 
@@ -98,7 +98,7 @@ POLICY: Final = Policy()
 
 @dataclass(frozen=True, slots=True)
 class WaitOpen:
-    """A workflow waits for the job: its wait has just begun, or somebody looks after it."""
+    """A workflow waits for the job: its wait has just begun, or the reaper looks at it."""
 
     at: datetime
 
@@ -120,7 +120,7 @@ class CapacityLost:
 
 @dataclass(frozen=True, slots=True)
 class SilenceExplained:
-    """The cluster was looked at from outside: why nothing is heard, or that the job `succeeded`."""
+    """The cluster was looked at from outside: `why` nothing is heard, or the job `succeeded`."""
 
     sentence: str
     succeeded: bool
@@ -157,7 +157,7 @@ class LeaseFound:
 
 @dataclass(frozen=True, slots=True)
 class CardMissing:
-    """The card with which the run starts could not be posted; `refusal` says why it never can."""
+    """The card with which the run starts was not posted; `refusal` says why it never can be."""
 
     at: datetime
     refusal: str = ""
@@ -165,7 +165,7 @@ class CardMissing:
 
 @dataclass(frozen=True, slots=True)
 class WorkEnds:
-    """The run's workflow needs its cluster no longer, as far as it knows."""
+    """The run's workflow no longer needs its cluster, as far as it knows."""
 
 
 Seen = (
@@ -191,17 +191,17 @@ Seen = (
 
 @dataclass(frozen=True, slots=True)
 class ProlongWait:
-    """The workflow keeps waiting: its job is still watched."""
+    """Keep the workflow's wait alive: its job is still watched."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskCapacity:
-    """AWS is asked whether the run's nodes still exist; the answer may be a CapacityLost."""
+    """Ask AWS whether the run's nodes still exist; the answer may be a CapacityLost."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseLease:
-    """The run's lease is released; whoever should have done so ended before."""
+    """Release the run's lease; whoever should have done so ended before."""
 
 
 Reaction = (
@@ -224,7 +224,7 @@ Reactions = tuple[Reaction, ...]
 
 
 def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
-    """What follows from `seen`, which `run` has already taken in.
+    """Return what follows from `seen`, which `run` has already taken in.
 
     A run that has ended reacts to nothing, except that no workflow may work or wait for it, and
     that it may hold no lease.
@@ -283,7 +283,7 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
 
 
 def phase_changes(run: Run, event: RunEvent) -> list[RunEvent]:
-    """The changes of phase that follow from `event`, for the store to write with it."""
+    """Return the changes of phase that follow from `event`, for the store to write with it."""
     return [
         reaction.event_after(event)
         for reaction in decide(run, event, POLICY)
@@ -324,7 +324,7 @@ _NewsOnly = (
     | ev.NodeTakenBack
     | ev.NodeRecovered
 )
-"""Events that change what is shown of a run, and what happens to it in no way."""
+"""Events that change what is shown of a run, and nothing else."""
 
 
 def _nothing(_seen: _NewsOnly) -> Reactions:
@@ -332,7 +332,7 @@ def _nothing(_seen: _NewsOnly) -> Reactions:
 
 
 def _without_card(run: Run, seen: CardMissing) -> Reactions:
-    """A start is taken back whose card could not be posted in time; nothing was made for it."""
+    """Take back a start whose card could not be posted in time; nothing was made for it."""
     is_late = seen.at - run.requested_at >= CARD_LIMIT
     if not run.awaits_card or run.phase is not RunPhase.REQUESTED or not (is_late or seen.refusal):
         return ()
@@ -357,7 +357,7 @@ def _after_the_end(run: Run, seen: Seen) -> Reactions:
 
 
 def _end_of_work(run: Run) -> Reactions:
-    """A busy workflow ends at its next step once a person has asked to stop.
+    """End a busy workflow at its next step once a person has asked to stop.
 
     Nothing is left to do for training once its results are being saved.
     """
@@ -367,7 +367,7 @@ def _end_of_work(run: Run) -> Reactions:
 
 
 def _end_of_wait(run: Run, now: datetime, policy: Policy) -> Reactions:
-    """The end of a wait whose job has ended, or cannot end well any more; nothing while it may."""
+    """End a wait whose job has ended or can no longer end well; nothing while it may."""
     ended = _end_of_job(run, now)
     if ended:
         return ended
@@ -376,7 +376,7 @@ def _end_of_wait(run: Run, now: datetime, policy: Policy) -> Reactions:
 
 
 def _end_of_job(run: Run, now: datetime | None = None) -> Reactions:
-    """The end of a wait for a job that has ended; how the run ends is settled once it is saved.
+    """End the wait for a job that has ended; how the run ends is settled once it is saved.
 
     A job whose cause passes is made anew instead.
     """
@@ -404,7 +404,7 @@ def _ask_capacity(run: Run, policy: Policy) -> Reactions:
 
 
 def _mirrored(run: Run, cluster_phase: ClusterPhase) -> Reactions:
-    """A run that waits for its cluster shows what the cluster does."""
+    """Mirror the phase of the cluster that the run waits for."""
     phase = _MIRRORED.get(cluster_phase)
     waits = run.phase in _WAITING and not run.is_queued_as_job
     return (ChangePhase(phase),) if phase is not None and waits else ()
@@ -417,9 +417,9 @@ def _torn_down(run: Run, why: str) -> Reactions:
 
 
 def _setback(run: Run, event: Setback) -> Reactions:
-    """Training cannot continue as it was: it recovers, unless its program failed.
+    """Let the run recover where training cannot continue as it was, unless its program failed.
 
-    What is not the product's trainer recovers once it is known that its cause passes.
+    A custom command or framework recovers once it is known that its cause passes.
     """
     ends = {Nature.PROGRAM}
     if not run.request.uses_own_trainer:
@@ -431,7 +431,7 @@ def _setback(run: Run, event: Setback) -> Reactions:
 
 
 def _runs_again(run: Run, event: ev.JobConditionChanged) -> Reactions:
-    """A job that was made anew runs; not every program reports its steps."""
+    """Recover where a job that was made anew runs; not every program reports its steps."""
     if event.condition != "Running" or run.phase is not RunPhase.RECOVERING or not run.job_restarts:
         return ()
     return (ChangePhase(RunPhase.RUNNING, f"it runs again after {run.reason}"),)

@@ -13,20 +13,20 @@ from stationmaster.domain.reactions.workflow import StartWorkflow
 
 @dataclass(frozen=True, slots=True)
 class WarnUsers:
-    """The runs on a capacity block are told when they will be stopped."""
+    """Warn the runs on a capacity block when they will be stopped."""
 
     window: Window
 
 
 @dataclass(frozen=True, slots=True)
 class StopUsers:
-    """The runs on a capacity block are stopped, while its nodes can still write a checkpoint."""
+    """Stop the runs on a capacity block, while its nodes can still write a checkpoint."""
 
     window: Window
 
 
 def of_window(cluster: Cluster, now: datetime) -> tuple[StartWorkflow | WarnUsers | StopUsers, ...]:
-    """What is due by now; carried out twice, it changes nothing."""
+    """Return what is due by now; carried out twice, it changes nothing."""
     window = cluster.spec.window
     if window is None or cluster.is_going_away or now < window.starts_at:
         return ()

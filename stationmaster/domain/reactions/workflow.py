@@ -20,14 +20,14 @@ class StepBegins:
 
 @dataclass(frozen=True, slots=True)
 class Caught:
-    """What Step Functions caught: the name of the error, and its sentence where it has one."""
+    """An error that Step Functions caught: its name, and its sentence where it has one."""
 
     error: str
     sentence: str = ""
 
     @property
     def why(self) -> str:
-        """What a person reads of it."""
+        """The text of it for people."""
         return self.sentence or self.error or "unknown error"
 
 
@@ -56,7 +56,7 @@ class WorkflowFound:
 
 @dataclass(frozen=True, slots=True)
 class EndWork:
-    """The step does nothing but raise `error`, so the workflow goes to its conclusion at once."""
+    """Raise `error` instead of working, so that the workflow goes to its conclusion at once."""
 
     error: type[StationmasterError]
     sentence: str
@@ -64,7 +64,7 @@ class EndWork:
 
 @dataclass(frozen=True, slots=True)
 class EndWait:
-    """The workflow waits no longer; its wait fails with `error`, or ends well without one."""
+    """End the workflow's wait: with `error`, or well without one."""
 
     error: type[StationmasterError] | None = None
     sentence: str = ""
@@ -72,12 +72,12 @@ class EndWait:
 
 @dataclass(frozen=True, slots=True)
 class StartWorkflow:
-    """The workflow is started; whoever should have done so ended before."""
+    """Start the workflow; whoever should have done so ended before."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordCrash:
-    """A workflow that is over has concluded nothing: what it was to bring about has failed."""
+    """Record that a workflow is over without a conclusion, so that its purpose has failed."""
 
     status: str
 
@@ -85,7 +85,7 @@ class RecordCrash:
 def repair_workflow(
     found: WorkflowFound, *, requested_at: datetime, is_untouched: bool
 ) -> tuple[StartWorkflow | RecordCrash, ...]:
-    """What follows from the status of a workflow that should not be over yet.
+    """Decide from the status of a workflow that should not be over yet.
 
     `is_untouched`: what was requested is as it was then, so no workflow has worked on it.
     """

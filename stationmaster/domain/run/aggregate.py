@@ -1,8 +1,8 @@
 """One run: its current state, and the pure function that takes it from event to event.
 
 `apply` is total: every event has a defined effect on every run, or raises IllegalTransition. What
-follows from a fact (a restart means the run is recovering) is decided in `domain/reactions/`, so
-that each change of phase is itself a recorded event.
+follows from a fact (a restart means that the run is recovering) is decided in `domain/reactions/`,
+so that each change of phase is itself a recorded event.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ class Wait(StrEnum):
 
 
 class Run(State):
-    """Everything that is known of one run; what it runs on is its cluster's to know."""
+    """Everything that is known of one run; its cluster knows what it runs on."""
 
     run_id: RunId
     request: TrainingRequest
     phase: RunPhase = RunPhase.REQUESTED
     phases: Annotated[list[tuple[RunPhase, datetime]], Bound(40, repeated)]
-    """As it came into them; of a phase that comes again and again the first and last times stay."""
+    """When it entered each phase; of one that comes again, the first and the last times stay."""
     reason: str = ""
     stop_requested_by: str | None = None
-    """Who asked to stop it: a person, or "" for the product itself; None while nobody has."""
+    """The person who asked to stop it, "" for the product itself; None while nobody has."""
     stop_why: str = ""
     """Why the product stops it."""
     price_per_hour_usd: float = 0.0
@@ -79,17 +79,17 @@ class Run(State):
     job_condition: str = ""
     job_message: str = ""
     job_ended_at: datetime | None = None
-    """When the newest condition that ends it turned true."""
+    """When the newest condition that ends the job turned true."""
     job_disappeared: bool = False
     job_restarts: int = 0
     """How often the whole job was made anew."""
     pods: Annotated[dict[str, Pod], Bound(MAX_PODS, deleted_first)] = Field(default_factory=dict)
     lost_nodes: Annotated[dict[str, ev.NodeLost], Bound(40)] = Field(default_factory=dict)
-    """By name, until they are ready again or a step shows that training continues without them."""
+    """The nodes by name, until they are ready again or a step shows that training continues."""
     left_nodes: Annotated[list[str], Bound(50)] = Field(default_factory=list)
-    """Lost nodes without which training went on; their pods are no loss any more."""
+    """Lost nodes without which training continued; their pods are no loss any more."""
     taken_back: Annotated[list[str], Bound(50)] = Field(default_factory=list)
-    """Spot nodes that AWS takes back, or has, the newest last."""
+    """Spot nodes that AWS takes or has taken back, the newest last."""
     failures: Annotated[list[Failure], Bound(MAX_FAILURES)] = Field(default_factory=list)
     """How containers and processes ended badly since training last continued."""
     set_back_at: datetime | None = None
@@ -103,70 +103,68 @@ class Run(State):
         default_factory=list
     )
     speeds: Speeds = Field(default_factory=Speeds)
-    """Of its newest progress lines."""
+    """The speeds of its newest progress lines."""
     network: ev.NetworkObserved | None = None
-    """EFA that its newest attempt does not use; None where nothing says so."""
+    """The use of EFA that its newest attempt lacks; None where nothing says so."""
     evaluation: ev.TrainingEvaluated | None = None
     last_checkpoint_step: int | None = None
     resumed_from_step: int | None = None
     num_restarts: int = 0
     restarts_without_step: int = 0
-    """How often its workers were restarted since it last trained."""
+    """How often its workers were restarted since its last step."""
     restarts_in_vain: int = 0
     """How often it was set back since its newest checkpoint."""
     trainer_failure: str = ""
     staging: Staging | None = None
-    """How far its data has come; None where nothing was brought."""
+    """How far its data is; None where nothing was brought."""
     backups: Backups = Field(default_factory=Backups)
     """What was saved while it trained."""
     results: Results | None = None
     unsaved_reason: str = ""
-    """Why its results could not be saved so far; empty while that is tried again, and after it."""
+    """Why its results could not be saved so far; empty while saving is tried again."""
     unsaved_at: datetime | None = None
     """When saving last gave up."""
     saving_since: datetime | None = None
-    """When saving was last begun."""
+    """When saving last began."""
     results_lost: str = ""
     """Why what it had not saved is gone."""
     results_given_up_by: str = ""
-    """The person who wants what was not saved to be deleted."""
+    """The person who wants unsaved results to be deleted."""
     export: Export | None = None
-    """What became of making a model of another framework's checkpoint."""
+    """The outcome of making a model of another framework's checkpoint."""
     pushed: Pushed | None = None
     """Its model on the Hugging Face hub."""
     not_pushed: str = ""
-    """Why its model is not there."""
+    """Why its model is not on the hub."""
     passes: int = 1
-    """Executions of its workflow: each after the first tries to save its results again."""
+    """The executions of its workflow: each after the first tries to save its results again."""
 
     @property
     def id(self) -> str:
-        """The run's id."""
         return self.run_id
 
     @property
     def is_open(self) -> bool:
-        """It has not ended; what is left of its cluster is the cluster's business."""
+        """Whether it has not ended; its cluster may still be there."""
         return not self.phase.is_terminal
 
     @property
     def is_final(self) -> bool:
-        """A run's end is final."""
         return self.phase.is_terminal
 
     @property
     def is_ending(self) -> bool:
-        """It stops, saves or has ended."""
+        """Whether it stops, saves or has ended."""
         return self.is_stopping or self.phase is RunPhase.SAVING or self.phase.is_terminal
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was asked to stop; it may have done so since."""
+        """Whether it was asked to stop; it may have stopped since."""
         return self.stop_requested_by is not None
 
     @property
     def has_unsaved_results(self) -> bool:
-        """Whether the only copy of what it has left, or will leave, is on its file system."""
+        """Whether the only copy of its present or future results is on its file system."""
         is_settled = self.results is not None or self.results_lost or self.results_given_up_by
         return self.has_trained and not is_settled and not self.phase.is_terminal
 
@@ -189,19 +187,19 @@ class Run(State):
 
     @property
     def is_queued_as_job(self) -> bool:
-        """Whether its job is submitted and held by a queue of Kueue; its nodes are leased."""
+        """Whether Kueue holds its submitted job in a queue; its nodes are leased."""
         return self.phase is RunPhase.QUEUED and self.entered(RunPhase.SUBMITTING) is not None
 
     @property
     def admitted_at(self) -> datetime | None:
-        """When it last left a queue; None where it never stood in one, or still does."""
+        """When it last left a queue; None where it never was in one, or still is."""
         later = zip(self.phases, self.phases[1:], strict=False)
         ends = [at for (phase, _), (_, at) in later if phase is RunPhase.QUEUED]
         return ends[-1] if ends and self.phase is not RunPhase.QUEUED else None
 
     @property
     def saved_manifest(self) -> str:
-        """The SHA-256 of the manifest of what it has saved, as it was verified; "" for nothing."""
+        """The SHA-256 of the verified manifest of what it has saved; "" for nothing."""
         saved = self.results or self.backups.newest
         return saved.manifest_sha256 if saved is not None else ""
 
@@ -213,49 +211,46 @@ class Run(State):
 
     @property
     def attempt(self) -> Attempt | None:
-        """The newest attempt, or None before the first."""
         return self.attempts[-1] if self.attempts else None
 
     @property
     def cluster_id(self) -> ClusterId | None:
-        """The cluster of the newest attempt, or None before the first."""
         return self.attempt.cluster_id if self.attempt is not None else None
 
     @property
     def placement(self) -> Placement:
-        """Where the newest attempt runs; before the first, where the person wants it to."""
+        """The placement of the newest attempt; before the first, the person's wish."""
         return self.attempt.placement if self.attempt is not None else self.request.wish
 
     @property
     def least_nodes(self) -> int:
-        """With fewer nodes the newest attempt does not train."""
+        """The number of nodes below which the newest attempt does not train."""
         nodes, least = self.placement.nodes, self.request.min_nodes
         return nodes if least is None else min(least, nodes)
 
     @property
     def job(self) -> str:
-        """Name of the newest attempt's job in Kubernetes."""
+        """The name of the newest attempt's job in Kubernetes."""
         return self.attempt.job if self.attempt is not None else job_name(self.run_id)
 
     @property
     def job_kind(self) -> JobKind:
-        """What that is in Kubernetes."""
         return self.attempt.job_kind if self.attempt is not None else JobKind.PYTORCH_JOB
 
     def entered(self, phase: RunPhase) -> datetime | None:
-        """When the run last came into `phase`, or None when it never was in it."""
+        """Return when the run last entered `phase`, or None if it never did."""
         return next((at for entered, at in reversed(self.phases) if entered is phase), None)
 
     @property
     def phase_names(self) -> list[str]:
-        """Every phase the run was in, in order, once each."""
+        """Every phase that the run was in, in order, once each."""
         return list(dict.fromkeys(phase.value for phase, _ in self.phases))
 
 
 def new_run_id(recipe: str, *, dedup_key: str) -> RunId:
-    """The id of a run: readable, a valid Kubernetes and EKS name, the same for the same dedup key.
+    """Make a run's id: readable, a valid Kubernetes and EKS name, the same for the same dedup key.
 
-    At most 45 characters, DNS-1035: it names the job, and pods append `-worker-NN`.
+    It has at most 45 characters, DNS-1035: it names the job, and pods append `-worker-NN`.
     """
     slug = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")[:36].strip("-")
     if not slug or not slug[0].isalpha():
@@ -264,7 +259,7 @@ def new_run_id(recipe: str, *, dedup_key: str) -> RunId:
 
 
 def start_run(event: ev.RunRequested) -> Run:
-    """The run that a request begins."""
+    """Return the run that a request begins."""
     return Run(
         run_id=event.run_id,
         request=event.request,
@@ -278,10 +273,9 @@ def start_run(event: ev.RunRequested) -> Run:
 
 
 def apply(run: Run, event: RunEvent) -> Run:
-    """The run after `event`; the version is the store's business and stays as it is.
+    """Return the run after `event`; the store counts versions.
 
-    Late facts of an ended run (a pod deleted, a last progress line) are taken in without changing
-    its phase.
+    Late facts of an ended run (a pod deleted, a last progress line) do not change its phase.
 
     Raises:
         IllegalTransition: an event of another run, a second request, or a phase that cannot follow.
@@ -423,7 +417,7 @@ _TrainingEvent = (
 
 
 def _training_changes(run: Run, event: _TrainingEvent) -> dict[str, object]:
-    """What the trainer reports of its work."""
+    """Return the changes of what the trainer reports of its work."""
     match event:
         case ev.TrainingStarted():
             return {
@@ -462,7 +456,7 @@ def _failed(run: Run, event: ev.PodChanged | ev.ProcessFailed) -> dict[str, obje
 
 
 def _node_lost(run: Run, event: ev.NodeLost) -> dict[str, object]:
-    """A node that went away explains why pods of others ended, whichever is reported first."""
+    """Let a lost node explain why pods of others ended, whichever is reported first."""
     kept = event.model_copy(update={"reason": clipped(event.reason, MAX_KEPT_BYTES)})
     lost: dict[str, object] = {"lost_nodes": run.lost_nodes | {event.node: kept}}
     cause = first_cause(run.failures)
@@ -473,7 +467,7 @@ def _node_lost(run: Run, event: ev.NodeLost) -> dict[str, object]:
 
 
 def _restarted(run: Run, event: ev.JobRestarted) -> dict[str, object]:
-    """What was known of the job and its pods was of the one before."""
+    """Forget what was known of the earlier job and its pods."""
     if event.number <= run.job_restarts:
         return {}
     anew: dict[str, object] = {

@@ -1,7 +1,7 @@
 """One attempt at a run: where it runs, as what, and how it ended. Used by `aggregate`. Pure.
 
-A run that is taken up again, or continues with another number of nodes, is a new attempt of the
-same run: the request stays, the placement changes.
+A run that is placed again, or continues with another number of nodes, gets a new attempt: the
+request stays, the placement changes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Assignment(BaseModel):
 
     attempt_id: AttemptId
     cluster_id: ClusterId
-    """The cluster whose lease it runs on; the lease itself is the cluster's to keep."""
+    """The cluster whose lease it runs on; the cluster keeps the lease itself."""
     placement: Placement
     job: str
-    """Name of its job in Kubernetes."""
+    """The name of its job in Kubernetes."""
     rendezvous_id: str
-    """By which its processes find each other; those of another attempt have another one."""
+    """The id by which its processes find each other; another attempt has another one."""
 
 
 class Attempt(Assignment):
@@ -43,19 +43,19 @@ class Attempt(Assignment):
 
     started_at: datetime
     job_kind: JobKind = JobKind.PYTORCH_JOB
-    """What its job is in Kubernetes, once that is submitted."""
+    """The kind of its job in Kubernetes, once that is submitted."""
     ended_at: datetime | None = None
     why: str = ""
-    """Why it ended, as a sentence; empty while it is under way and after success."""
+    """Why it ended, as a sentence; empty while it continues and after success."""
 
 
 def attempt_id(run_id: RunId, number: int) -> AttemptId:
-    """The id of a run's attempt; `number` counts from 1."""
+    """Make the id of a run's attempt; `number` counts from 1."""
     return AttemptId(f"{run_id}-{number}")
 
 
 def first_assignment(run_id: RunId, request: TrainingRequest) -> Assignment:
-    """Of the first attempt: as wished, on the cluster that was named, or on one of the run's own.
+    """Assign the first attempt as wished, on the cluster that was named or one of its own.
 
     A run's own cluster has the run's id.
     """
@@ -71,7 +71,7 @@ def first_assignment(run_id: RunId, request: TrainingRequest) -> Assignment:
 def job_submitted(
     run_id: RunId, assignment: Assignment, *, kind: JobKind, at: datetime
 ) -> JobSubmitted:
-    """The event that the cluster has accepted the attempt's job: once for each attempt."""
+    """Make the event that the cluster has accepted the attempt's job: once for each attempt."""
     return JobSubmitted(
         event_id=run_event_id(run_id, "job.submitted", assignment.attempt_id),
         run_id=run_id,
@@ -82,7 +82,7 @@ def job_submitted(
 
 
 def submitted(known: Sequence[Attempt], event: JobSubmitted) -> list[Attempt]:
-    """The attempts once the cluster has accepted the job of one of them."""
+    """Return the attempts once the cluster has accepted the job of one of them."""
     return [
         attempt.model_copy(update={"job_kind": event.kind}) if attempt.job == event.job else attempt
         for attempt in known
@@ -90,7 +90,7 @@ def submitted(known: Sequence[Attempt], event: JobSubmitted) -> list[Attempt]:
 
 
 def begun(known: Sequence[Attempt], event: AttemptStarted) -> list[Attempt]:
-    """The attempts with a new one, which ends the one before it."""
+    """Return the attempts with a new one, which ends the one before it."""
     attempt = Attempt(
         attempt_id=event.attempt_id,
         cluster_id=event.cluster_id,
@@ -103,7 +103,7 @@ def begun(known: Sequence[Attempt], event: AttemptStarted) -> list[Attempt]:
 
 
 def placed(known: Sequence[Attempt], event: NodesLeased) -> list[Attempt]:
-    """The attempts once one of them has as many nodes as it was leased."""
+    """Return the attempts once one of them has as many nodes as it was leased."""
     return [
         attempt.model_copy(
             update={"placement": attempt.placement.model_copy(update={"nodes": event.nodes})}
@@ -115,7 +115,7 @@ def placed(known: Sequence[Attempt], event: NodesLeased) -> list[Attempt]:
 
 
 def ended(known: Sequence[Attempt], *, at: datetime, why: str) -> list[Attempt]:
-    """The attempts once the newest has ended; one that had ended stays as it is."""
+    """Return the attempts once the newest has ended; a second end changes nothing."""
     if not known or known[-1].ended_at is not None:
         return list(known)
     return [*known[:-1], known[-1].model_copy(update={"ended_at": at, "why": why})]

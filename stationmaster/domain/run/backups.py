@@ -1,7 +1,4 @@
-"""Backups of a run that trains: how many were begun, the one under way, the newest that is whole.
-
-Used by `aggregate`, by the reactions, and by whoever says what a run has left. Pure.
-"""
+"""Backups of a run that trains: their number, the current one, the newest whole one. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ class Backup(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     step: int
-    """Of its checkpoint."""
+    """The step of its checkpoint."""
     uri: str
     num_bytes: int
     manifest_sha256: str
@@ -34,23 +31,23 @@ class Backups(BaseModel):
     number: int = 0
     """How many were begun; it names the newest."""
     begun_at: datetime | None = None
-    """When the newest was begun."""
+    """When the newest began."""
     is_running: bool = False
     looked_at: datetime | None = None
-    """When the one that runs was last looked at."""
+    """When the current one was last looked at."""
     failed: str = ""
     """Why the last one that ended has failed; empty if it has not."""
     ended_at: datetime | None = None
     """When one last ended, well or not."""
     newest: Backup | None = None
-    """The newest that is whole; a later one that failed does not change it."""
+    """The newest whole one; a later one that failed does not change it."""
 
 
 BackupEvent = ev.BackupStarted | ev.BackupLookedAt | ev.BackupSaved | ev.BackupFailed
 
 
 def backups_after(backups: Backups, event: BackupEvent) -> Backups:
-    """The state after an event; what is said of any but the newest backup comes too late."""
+    """Return the state after an event; news of any but the newest backup comes too late."""
     if isinstance(event, ev.BackupStarted):
         if event.number <= backups.number:
             return backups

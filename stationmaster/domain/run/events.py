@@ -1,7 +1,7 @@
 """What can happen in a run: facts in the past tense, distinguished by `type`.
 
 Events are the contract between the relay, the workflow steps, the recorder, the table and the
-notifier. Each has an id that is the same on every delivery of the same fact, so that recording one
+notifier. Each has an id that is the same on every delivery of the same fact, so that recording it
 twice changes nothing. Tokens and secrets never appear in an event.
 """
 
@@ -40,7 +40,7 @@ class RunPhase(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Training is over, one way or another; its cluster may still be there."""
+        """Whether training is over; its cluster may still be there."""
         return self in (RunPhase.SUCCEEDED, RunPhase.FAILED, RunPhase.STOPPED)
 
 
@@ -49,14 +49,14 @@ class _Event(Event):
 
 
 class RunRequested(_Event):
-    """A person asked for a run; the first event of each."""
+    """A person asked for a run; this is the first event of each."""
 
     type: Literal["run.requested"] = "run.requested"
     request: TrainingRequest
     price_per_hour_usd: float
     estimated_cost_usd: float
     emulated_speed: float | None = None
-    """How many times as fast as real ones the emulated machines run; None where they are real."""
+    """How many times as fast as real ones the emulated machines are; None for real ones."""
     awaits_card: bool = False
     """Whether it starts only once its card is posted, which had to wait for Slack."""
 
@@ -70,7 +70,7 @@ class PhaseChanged(_Event):
 
 
 class StopRequested(_Event):
-    """A person asked to stop the run; `user_id` is empty where it is the product, and `why` not."""
+    """A person asked to stop the run, or the product did, without `user_id` and with `why`."""
 
     type: Literal["run.stop_requested"] = "run.stop_requested"
     user_id: str
@@ -78,7 +78,7 @@ class StopRequested(_Event):
 
 
 class ResultsSaved(_Event):
-    """What the run leaves is in the artifacts bucket, and was verified from outside."""
+    """The run's results are in the artifacts bucket, and were verified from outside."""
 
     type: Literal["results.saved"] = "results.saved"
     uri: str
@@ -117,7 +117,7 @@ class ResultsGivenUp(_Event):
 
 
 class ExportEnded(_Event):
-    """A model was made of the checkpoint of another framework; or not, and `reason` says why."""
+    """Making a model of another framework's checkpoint has ended; `reason` says why it failed."""
 
     type: Literal["results.export_ended"] = "results.export_ended"
     reason: str = ""
@@ -132,7 +132,7 @@ class ResultsPushed(_Event):
 
 
 class ResultsNotPushed(_Event):
-    """The model was not pushed to the hub; `reason` is a sentence. The run is none the worse."""
+    """The model was not pushed to the hub; `reason` is a sentence. The run's outcome stays."""
 
     type: Literal["results.not_pushed"] = "results.not_pushed"
     repository: str
@@ -145,7 +145,7 @@ class BackupStarted(_Event):
     type: Literal["backup.started"] = "backup.started"
     number: int
     step: int
-    """Of the newest checkpoint that was known."""
+    """The step of the newest checkpoint that was known."""
 
 
 class BackupLookedAt(_Event):
@@ -161,7 +161,7 @@ class BackupSaved(_Event):
     type: Literal["backup.saved"] = "backup.saved"
     number: int
     step: int
-    """Of its checkpoint."""
+    """The step of its checkpoint."""
     num_bytes: int
     uri: str
     """s3://BUCKET/runs/RUN/"""
@@ -175,11 +175,11 @@ class BackupFailed(_Event):
     number: int
     reason: str
     again: bool = False
-    """The backup before failed as well."""
+    """Whether the backup before failed as well."""
 
 
 class PreflightWarned(_Event):
-    """What was looked at before anything was made, and may be lacking; each is a sentence."""
+    """What may be lacking, as was found before anything was made; each is a sentence."""
 
     type: Literal["preflight.warned"] = "preflight.warned"
     findings: tuple[str, ...]
@@ -204,7 +204,7 @@ class AttemptStarted(_Event):
 
 
 class NodesLeased(_Event):
-    """An attempt that may run on fewer nodes than wished got so many, at that price an hour."""
+    """An attempt that may run on fewer nodes than wished got this many, at this price an hour."""
 
     type: Literal["nodes.leased"] = "nodes.leased"
     attempt_id: AttemptId
@@ -213,8 +213,8 @@ class NodesLeased(_Event):
 
 
 StagingWork = Literal["restoring", "converting", "looking", "linking", "copying", "preparing"]
-"""What is done before a run trains: results come back, published weights are converted for another
-framework; data that is there is looked at, other data is linked or copied, and prepared."""
+"""What is done before a run trains: results are brought back, published weights converted for
+another framework; data is looked at in place, or linked or copied, and prepared."""
 
 
 class DataReported(_Event):
@@ -228,14 +228,14 @@ class DataReported(_Event):
 
 
 class DataStaged(_Event):
-    """A run's data was copied or prepared, and verified, or linked; it may have been found done."""
+    """A run's data was copied or prepared and verified, or linked, or found complete."""
 
     type: Literal["data.staged"] = "data.staged"
     cluster_id: ClusterId
     work: StagingWork
     data_id: str
     root: str
-    """Where it is, below the directory of all data."""
+    """Its place, below the directory of all data."""
     preparation: Preparation
     """What is still to be done with it."""
     num_files: int
@@ -288,7 +288,7 @@ class JobRestarted(_Event):
 class PodChanged(_Event):
     """A pod of the job changed: its phase, a container's state, its node or its restart count.
 
-    `reason` and `message` are the container's waiting or terminated reason, as Kubernetes words it.
+    `reason` and `message` are the container's waiting or terminated reason, in Kubernetes' words.
     """
 
     type: Literal["pod.changed"] = "pod.changed"
@@ -321,9 +321,9 @@ class TrainingStarted(_Event):
 
 
 class ProgressReported(_Event):
-    """One progress line of the trainer; `seq` grows within a run, over restarts too.
+    """The trainer printed a progress line; `seq` grows within a run, over restarts too.
 
-    A figure that is not finite is None. A loss of None says just that, unless there is none.
+    A figure that is not finite is None. A loss of None means that, unless there is no loss.
     """
 
     is_frequent: ClassVar[bool] = True
@@ -334,7 +334,7 @@ class ProgressReported(_Event):
     total_steps: int
     loss_nats: float | None
     has_loss: bool = True
-    """False for trainers of others whose log says how far they are, and no loss."""
+    """False for custom trainers whose log has steps and no loss."""
     tokens_per_s: float | None = None
     samples_per_s: float | None = None
     learning_rate: float | None = None
@@ -343,7 +343,7 @@ class ProgressReported(_Event):
     step_time_s: float | None = None
     memory_gib: float | None = None
     gpu_use: float | None = None
-    """Part of the time, 0 to 1, in which the GPU that is idle most ran a kernel."""
+    """The part of the time, 0 to 1, in which the idlest GPU ran a kernel."""
 
 
 class TrainingEvaluated(_Event):
@@ -383,19 +383,19 @@ class ProcessFailed(_Event):
     type: Literal["process.failed"] = "process.failed"
     pod: Name
     restarts: int = 0
-    """Which run of the container it was, counted from 0."""
+    """The run of the container, counted from 0."""
     process: str = ""
-    """How the process ended; empty for the container's own, whose exit code its pod tells."""
+    """How the process ended; empty for the container itself, whose exit code its pod tells."""
     line: str = ""
     """The line of the log that matters most, e.g. a traceback's last."""
     evidence: str = ""
-    """Another line of it that a rule of the diagnosis holds for, and that explains more."""
+    """Another line of it for which a rule of the diagnosis holds, and that explains more."""
     lost_peer: bool = False
-    """It ended because another process of the job was gone: a consequence, no cause."""
+    """Whether it ended because another process of the job was gone: a consequence, no cause."""
 
 
 class TrainingResumed(_Event):
-    """The trainer loaded a checkpoint and goes on from `step`."""
+    """The trainer loaded a checkpoint and continues from `step`."""
 
     type: Literal["training.resumed"] = "training.resumed"
     step: int
@@ -403,12 +403,12 @@ class TrainingResumed(_Event):
 
 
 class TrainingReportedFailure(_Event):
-    """The trainer itself said why it cannot go on; the job's condition follows."""
+    """The trainer itself said why it cannot continue; the job's condition follows."""
 
     type: Literal["training.failed"] = "training.failed"
     reason: str
     restarting: bool = False
-    """True where the workers start again by themselves: a setback of the run, not its end."""
+    """Whether the workers start again by themselves: a setback of the run, not its end."""
 
 
 class TrainingFinished(_Event):
@@ -418,28 +418,28 @@ class TrainingFinished(_Event):
     step: int
     loss_nats: float | None = None
     samples: tuple[Sample, ...] = ()
-    """Texts that the trained model has written; of language models."""
+    """Texts that a trained language model has written."""
 
 
 class NetworkObserved(_Event):
     """NCCL's lines in a pod's log say that not all of its EFA interfaces are used.
 
-    The first of an attempt; what it means is decided when it is shown.
+    It is the first of an attempt; what it means is decided when it is shown.
     """
 
     type: Literal["network.observed"] = "network.observed"
     job: Name
     pod: Name
     uses_sockets: bool
-    """Messages go over TCP: NCCL's own sockets, or libfabric's provider for it."""
+    """Whether messages go over TCP: NCCL's own sockets, or libfabric's provider for it."""
     provider: str = ""
-    """libfabric's, e.g. "efa"; empty where no line names it."""
+    """libfabric's provider, e.g. "efa"; empty where no line names it."""
     num_nics: int | None = None
-    """Interfaces that were found; None where no line says so."""
+    """The number of interfaces that were found; None where no line says so."""
     plugin_version: str = ""
     plugin_not_found: bool = False
     no_provider: bool = False
-    """libfabric had no EFA to offer."""
+    """Whether libfabric had no EFA to offer."""
 
 
 class NodeLost(_Event):
@@ -526,5 +526,5 @@ RELAY_EVENT: TypeAdapter[RelayEvent] = TypeAdapter(
 
 
 def run_event_id(run_id: RunId, *parts: object) -> EventId:
-    """The id of an event of a run; `parts` say which."""
+    """Make the id of an event of a run; `parts` say which."""
     return make_event_id(run_id, *parts)

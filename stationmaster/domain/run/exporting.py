@@ -1,4 +1,4 @@
-"""What became of making a model of another framework's checkpoint, in the state of a run. Pure."""
+"""The outcome of making a model of another framework's checkpoint, in the state of a run. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Export(BaseModel):
-    """The export has ended; the result is saved either way."""
+    """The ended export; the result is saved in any case."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -1,9 +1,9 @@
-"""Picks, from what a container printed, the line that says why it ended.
+"""Picks, from what a container printed, the line that says why it ended. Pure.
 
-Pure; used by the relay, which reads every log as it grows, and by steps that read the end of one.
-What names the cause best: a traceback's last line, then a line of a library or the kernel that
-means a failure, then the last line of all. Where all of them only say that another worker is gone,
-the container is no cause but a consequence.
+Used by the relay, which reads every log as it grows, and by steps that read the end of one. The
+best line is a traceback's last; then one of a library or the kernel that means a failure; then the
+last of all. Where all of them only say that another worker is gone, the container is no cause but a
+consequence.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ _SAYS_NOTHING: Final = re.compile(
 
 
 def says_lost_peer(text: str) -> bool:
-    """Whether a sentence of a failure only means that another worker is gone."""
+    """Say whether the sentence of a failure only means that another worker is gone."""
     return _PEER.search(text) is not None
 
 
 def says_passing(text: str) -> bool:
-    """Whether a sentence of a failure names what another start may not meet again."""
+    """Say whether the sentence of a failure names what another start may not meet again."""
     return _PASSING.search(text) is not None
 
 
@@ -87,7 +87,7 @@ class FailureLines:
         self._traceback = self._fatal = self._peer = self._last = ""
 
     def take(self, line: str) -> None:
-        """Look at one line, in the order in which it was printed."""
+        """Look at the next line of the log."""
         match = _PREFIX.match(line)
         prefix = match[0] if match else ""
         text = line[len(prefix) :].rstrip()
@@ -109,7 +109,7 @@ class FailureLines:
 
     @property
     def peer(self) -> str:
-        """What says that another worker is gone; empty when nothing does."""
+        """The line that says that another worker is gone, or ""."""
         return self._peer
 
     @property

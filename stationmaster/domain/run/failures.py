@@ -1,8 +1,8 @@
-"""Which of many bad ends of containers and processes was the first cause.
+"""Which of many bad ends of containers and processes was the first cause. Pure.
 
 When one process of a gang is killed the others end too, with exit codes and errors of their own,
-and their news may arrive first. So every bad end is remembered until training continues, and the
-cause is chosen among all of them. Pure; used by `run`.
+and their news may arrive first. So every bad end is kept until training continues, and the cause is
+chosen among all of them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Failure(BaseModel):
 
     @property
     def follows(self) -> bool:
-        """It only followed from another one."""
+        """Whether it only followed from another one."""
         if self.reason not in _UNSPECIFIC_REASONS:
             return False  # OOMKilled, Evicted: the cluster itself ended it
         return self.lost_peer or (self.exit_code in FOLLOWING_CODES and not self.line)
@@ -73,12 +73,12 @@ class Failure(BaseModel):
 
     @property
     def explains(self) -> bool:
-        """It says more than that a container has ended."""
+        """Whether it says more than that a container has ended."""
         return self.rank == 0
 
     @property
     def passes(self) -> bool:
-        """It was ended from outside, or by what another start may not meet again."""
+        """Whether it was ended from outside, or by what another start may not meet again."""
         if self.reason not in _CONTAINER_REASONS:
             return _FULL_DISK.search(self.message) is None
         if says_passing(self.line) or says_passing(self.evidence):
@@ -89,7 +89,7 @@ class Failure(BaseModel):
 
     @property
     def has_words(self) -> bool:
-        """A log, an agent or the cluster says more of it than an exit code."""
+        """Whether a log, an agent or the cluster says more of it than an exit code."""
         return bool(self.line or self.process) or self.reason not in _CONTAINER_REASONS
 
     @property
@@ -106,7 +106,7 @@ class Failure(BaseModel):
 def failures_after(
     known: Sequence[Failure], event: PodChanged | ProcessFailed
 ) -> list[Failure] | None:
-    """The failures with what `event` adds to them, or None when it adds nothing."""
+    """Return the failures with what `event` adds to them, or None when it adds nothing."""
     if isinstance(event, PodChanged):
         is_bad = event.exit_code not in (None, 0) or event.phase == "Failed"
         if not is_bad:
@@ -139,10 +139,10 @@ def failures_after(
 
 
 def still_open(known: Sequence[Failure], *, trained_at: datetime) -> list[Failure]:
-    """Without those that training has recovered from, having gone on at `trained_at`."""
+    """Drop those that training has recovered from, having continued at `trained_at`."""
     return [failure for failure in known if failure.at + _SECOND > trained_at]
 
 
 def first_cause(known: Sequence[Failure]) -> Failure | None:
-    """The failure that explains the others, or None without any."""
+    """Return the failure that explains the others, or None without any."""
     return min(known, key=lambda failure: (failure.rank, failure.at), default=None)

@@ -1,7 +1,4 @@
-"""What a run remembers of the pods of its job.
-
-Used by `run`, which records it, and by `stall`, which judges it. Pure.
-"""
+"""What a run remembers of the pods of its job; `stall` judges it. Pure."""
 
 from __future__ import annotations
 
@@ -31,23 +28,23 @@ class Pod(BaseModel):
     exit_code: int | None = None
     restarts: int = 0
     was_up: bool = False
-    """It has run before, so that a pod that is only starting differs from one that was lost."""
+    """Whether it has run before: a pod that is only starting differs from one that was lost."""
     down_since: datetime | None = None
     """When it stopped running, or was first seen not to run yet; None while it is up."""
 
     @property
     def is_up(self) -> bool:
-        """Its container runs, or has done all its work."""
+        """Whether its container runs, or has done all its work."""
         return self.is_finished or (self.phase == "Running" and not self.reason)
 
     @property
     def is_finished(self) -> bool:
-        """Its container has ended well."""
+        """Whether its container has ended well."""
         return self.phase == "Succeeded" or self.exit_code == 0
 
     @property
     def is_lost(self) -> bool:
-        """It does not run and has run before, or will never run."""
+        """Whether it does not run and has run before, or will never run."""
         return not self.is_up and (self.was_up or self.phase in ("Deleted", "Failed", "Unknown"))
 
     @property
@@ -61,12 +58,12 @@ class Pod(BaseModel):
 
 
 def deleted_first(pods: Mapping[str, Pod]) -> list[str]:
-    """The pods by name, those that are deleted before the others."""
+    """Return the pods by name, deleted ones before the others."""
     return sorted(pods, key=lambda name: pods[name].phase != "Deleted")
 
 
 def pod_after(known: Pod | None, event: PodChanged) -> Pod:
-    """The pod once `event` is taken in; `known` is the word on it before, or None."""
+    """Return the pod after `event`; `known` is its state before, or None."""
     pod = Pod(
         name=event.pod,
         phase=event.phase,

@@ -1,4 +1,4 @@
-"""What became of pushing a run's model to the Hugging Face hub, as its state has it. Pure."""
+"""The outcome of pushing a run's model to the Hugging Face hub, in its state. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PushEvent = ev.ResultsPushed | ev.ResultsNotPushed
 
 
 def push_after(event: PushEvent) -> dict[str, object]:
-    """What an event changes in the state of a run."""
+    """Return what an event changes in the state of a run."""
     match event:
         case ev.ResultsPushed():
             pushed = Pushed(

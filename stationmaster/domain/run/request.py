@@ -32,7 +32,7 @@ class JobOptions(BaseModel):
     host_network: bool = False
     """Whether its pods use the network of their nodes."""
     nccl_debug: NcclLevel | None = None
-    """How much NCCL writes; None for what suits the machine."""
+    """NCCL's log level; None for what suits the machine."""
 
 
 class Placement(BaseModel):
@@ -55,19 +55,19 @@ class TrainingRequest(BaseModel):
     recipe: str
     nodes: int
     min_nodes: int | None = None
-    """Where fewer than `nodes` do as well: the least; None for a fixed number."""
+    """The least number that is enough, where fewer than `nodes` are; None for a fixed number."""
     instance_type: str
     overrides: dict[str, str] = {}
     cluster_id: ClusterId | None = None
     """The cluster to run on; None for one of its own, which is made for it."""
     reservation: Reservation | None = None
-    """What the nodes of its own cluster are taken from; None where they are of no reservation."""
+    """The reservation of its own cluster's nodes, or None."""
     is_spot: bool = False
     """Whether they are spot instances."""
     eks_name: str = ""
     """The existing EKS cluster that its cluster uses; "" for one that is made."""
     keep_s: int = 0
-    """For how many seconds after the run its cluster is kept for the next one."""
+    """For how many seconds after the run its cluster is kept."""
     is_full: bool = False
     """Whether every check of its own cluster runs before it trains."""
     file_system_mbps_per_tib: int | None = None
@@ -79,7 +79,7 @@ class TrainingRequest(BaseModel):
     link_reason: str = ""
     """Why the plan links its data to the file system; "" where it is copied."""
     resume_from: ResumePoint | None = None
-    """The checkpoint of another run that training goes on from."""
+    """The checkpoint of another run from which training continues."""
     weights_from: RunId | None = None
     """The run whose trained model has the first weights; `overrides` name it as well."""
     push_to: str = ""
@@ -89,7 +89,7 @@ class TrainingRequest(BaseModel):
     image: str = ""
     """The image of the training pods; "" for the deployment's."""
     program: tuple[str, ...] = ()
-    """What they run in place of the recipe's trainer; empty for that."""
+    """What the training pods run in place of the recipe's trainer; empty for that."""
     job_options: JobOptions = JobOptions()
     """How Kubernetes is to run its job."""
     model: LanguageModel | None = None
@@ -106,13 +106,13 @@ class TrainingRequest(BaseModel):
 
     @property
     def uses_own_trainer(self) -> bool:
-        """Whether the product's own trainer runs: no command that was typed, and no framework."""
+        """Whether the product's own trainer runs, and no custom command or framework."""
         known = CATALOGUE.get(self.recipe)
         return not self.program and (known is None or known.uses_own_trainer)
 
     @property
     def node_words(self) -> str:
-        """How many nodes it is for, as typed: "8", or "2:8"."""
+        """The number of its nodes, as typed: "8", or "2:8"."""
         return f"{self.min_nodes}:{self.nodes}" if self.min_nodes is not None else str(self.nodes)
 
     @property
@@ -121,7 +121,7 @@ class TrainingRequest(BaseModel):
         return Placement(nodes=self.nodes, instance_type=self.instance_type)
 
     def restoring_order(self, run_id: RunId) -> RestoringOrder | None:
-        """What has to come back of other runs' results before the run `run_id` of it trains."""
+        """Order what has to come back of other runs' results before the run `run_id` trains."""
         if self.resume_from is None and self.weights_from is None:
             return None
         return RestoringOrder(
@@ -130,20 +130,20 @@ class TrainingRequest(BaseModel):
 
     @property
     def brings_data(self) -> bool:
-        """Whether anything is brought to the file system before it trains: data, or results."""
+        """Whether data or results are brought to the file system before it trains."""
         if self.resume_from is not None or self.weights_from is not None:
             return True
         return bool(self.weights_to_convert) or is_staged(self.overrides.get("dataset", ""))
 
     @property
     def dataset(self) -> str:
-        """What it is trained on; of another program, what it is to be told, or "" for nothing."""
+        """The data that it trains on; of another program, what it is passed, or "" for nothing."""
         typed = self.overrides.get("dataset", "")
         return typed if self.program else self.resolved.training.dataset
 
     @property
     def data_task(self) -> str:
-        """What its data is prepared for; another program gets it as it is."""
+        """The task that its data is prepared for; another program gets the data as it is."""
         return AS_IT_IS if self.program else self.resolved.data_task
 
     @property
@@ -155,7 +155,7 @@ class TrainingRequest(BaseModel):
 
     @property
     def resolved(self) -> Recipe:
-        """The recipe with its overrides, and with the file system that was planned.
+        """Resolve the recipe with its overrides, and with the file system that was planned.
 
         Raises:
             UserError: the recipe or an override is not (or no longer) known.

@@ -1,4 +1,4 @@
-"""What a run leaves, as its state has it: saved, not saved so far, lost or given up. Pure."""
+"""A run's results in its state: saved, not saved so far, lost or given up. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ResultsEvent = (
 
 
 def results_after(event: ResultsEvent, *, passes: int) -> dict[str, object]:
-    """What an event changes in the state of a run whose workflow had `passes` executions."""
+    """Return what an event changes in a run whose workflow had `passes` executions."""
     another = {"unsaved_reason": "", "passes": passes + 1}
     match event:
         case ev.ResultsSaved():

@@ -1,7 +1,4 @@
-"""What sets a run back, and what shows that it has recovered.
-
-Pure; asked by `reactions` with every event that may be either.
-"""
+"""What sets a run back, and what shows that it has recovered. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ Setback = (
 
 
 def why_set_back(run: Run, event: Setback) -> str | None:
-    """Why training cannot continue as it was; None where the event does not say so."""
+    """Say why training cannot continue as it was; None where the event does not say so."""
     match event:
         case ev.WorkersRestarting():
             return event.reason
@@ -49,7 +46,7 @@ def why_set_back(run: Run, event: Setback) -> str | None:
 
 
 def has_recovered(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> bool:
-    """Whether a step is proof that training continues, or was still under way at the loss."""
+    """Say whether a step proves that training continues; it may have been taken before the loss."""
     lost = any(pod.is_lost or pod.node in run.lost_nodes for pod in run.pods.values())
     if not lost or run.set_back_at is None:
         return True
@@ -57,7 +54,7 @@ def has_recovered(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> 
 
 
 def how_recovered(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> str:
-    """Where a run that was set back goes on, and what had set it back."""
+    """Say where a run that was set back continues, and what had set it back."""
     after = f" after {run.reason}" if run.reason else ""
     match event:
         case ev.ProgressReported():
@@ -72,7 +69,7 @@ def how_recovered(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> 
 
 
 def _is_left(run: Run, node: str) -> bool:
-    """Whether a run that may trains on without that node: its pods are evicted minutes later."""
+    """Say whether a run trains on without that node: its pods are evicted minutes later."""
     return run.request.min_nodes is not None and node in run.left_nodes
 
 

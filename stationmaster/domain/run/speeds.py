@@ -1,4 +1,4 @@
-"""How fast a run has gone lately: what its newest progress lines say of speed. Pure.
+"""How fast a run has been lately, by its newest progress lines. Pure.
 
 What that means is decided when its card is drawn (stationmaster/diagnosis/running.py).
 """
@@ -20,17 +20,17 @@ _Kept = Annotated[tuple[float, ...], Bound(KEPT_LINES)]
 
 
 class Speeds(BaseModel):
-    """The figures of the newest lines, the newest last; they begin anew with each start."""
+    """The figures of the newest lines, the newest last; each start begins anew."""
 
     model_config = ConfigDict(frozen=True)
 
     num_skipped: int = 0
     samples_per_s: _Kept = ()
-    """Over all ranks."""
+    """The samples a second over all ranks."""
     mfus: _Kept = ()
-    """Part of the GPUs' bf16 peak, 0 to 1, as the trainer measured it."""
+    """The part of the GPUs' bf16 peak, 0 to 1, as the trainer measured it."""
     gpu_uses: _Kept = ()
-    """Part of the time, 0 to 1, in which the GPU that is idle most ran a kernel."""
+    """The part of the time, 0 to 1, in which the idlest GPU ran a kernel."""
 
     @property
     def usual_samples_per_s(self) -> float | None:
@@ -49,7 +49,7 @@ class Speeds(BaseModel):
 
 
 def speeds_after(speeds: Speeds, event: ProgressReported) -> Speeds:
-    """With one line more."""
+    """Add the figures of one line."""
     if speeds.num_skipped < SKIPPED_LINES:
         return Speeds(num_skipped=speeds.num_skipped + 1)
     return Speeds(

@@ -1,8 +1,6 @@
-"""How far a run is with what it needs before it trains: results of others, then data, prepared.
+"""How far a run is with what it needs before it trains: other runs' results, then data. Pure.
 
-Used by `aggregate`.
-
-Pure. What was brought for one cluster is not on the file system of another.
+What was brought for one cluster is not on the file system of another.
 """
 
 from __future__ import annotations
@@ -30,22 +28,22 @@ class Staging(BaseModel):
     done_bytes: int = 0
     total_bytes: int = 0
     restored: bool = False
-    """What is needed of other runs' results is there."""
+    """Whether what is needed of other runs' results is there."""
     weights_root: str = ""
     """Where the converted weights are, below the directory of all data; "" until they are."""
     looked: bool = False
-    """What is there already was looked at, and can be trained on."""
+    """Whether data that was there was looked at and can be trained on."""
     data_id: str = ""
-    """Names what was copied, once it is."""
+    """The name of what was copied, once it is."""
     preparation: Preparation = Preparation.NONE
     """What is still to be done with it."""
     root: str = ""
     """Where the trainer finds it, below the directory of all data; "" until it is ready."""
     num_files: int = 0
     num_bytes: int = 0
-    """Of what was copied or linked."""
+    """The bytes that were copied or linked."""
     linked: bool = False
-    """It is linked: what is read of it comes when it is read."""
+    """Whether it is linked, so that each file is brought when it is first read."""
     unlinked_reason: str = ""
     """Why it could not be linked and is copied instead; a sentence."""
 
@@ -53,7 +51,7 @@ class Staging(BaseModel):
 def staging_after(
     staging: Staging | None, event: DataReported | DataStaged | DataUnlinked
 ) -> Staging:
-    """The state after a report, or after one of the pieces of work."""
+    """Return the state after a report, or after a piece of the work."""
     if staging is None or staging.cluster_id != event.cluster_id:
         work = "linking" if isinstance(event, DataUnlinked) else event.work
         staging = Staging(cluster_id=event.cluster_id, work=work)

@@ -1,10 +1,9 @@
-"""Why a run that cannot take a step is given up.
+"""Why a run that cannot take a step is given up. Pure.
 
-Pure; asked by `reactions` with every batch of the relay. A pod that does not run is judged, and
-a recovery that does not end. Pods that all run and take no step are the trainer's to judge: it
-knows how long its steps and saves take (training/watchdog.py), and a container that reports no
-steps at all must not be taken for a stalled one. A time limit between two steps would also end runs
-that compile or save for minutes.
+`reactions` asks with every batch of the relay. A pod that does not run is judged, and a recovery
+that does not end. Pods that all run and take no step are the trainer's to judge
+(training/watchdog.py): a time limit between two steps would also end runs that compile or save for
+minutes, and containers that report no steps at all.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _STEPS_TO_RESUME: Final = 20
 
 
 def why_stalled(run: Run, now: datetime, *, restart_limit: timedelta) -> str | None:
-    """Why the run is not worth waiting for any longer, or None while it is.
+    """Say why the run is not worth waiting for any longer; None while it is.
 
     `restart_limit` is what a job may need from a loss to its next step.
     """
@@ -48,7 +47,7 @@ def why_stalled(run: Run, now: datetime, *, restart_limit: timedelta) -> str | N
 
 
 def _what_is_down(run: Run) -> list[tuple[datetime, str]]:
-    """Since when and why, the lost nodes before the pods that they took with them."""
+    """List since when and why; lost nodes come before the pods that they took with them."""
     if any(pod.is_finished for pod in run.pods.values()):
         return []  # the job is about to end
     pods = [

@@ -1,7 +1,7 @@
 """A run with its cluster, and a kept cluster with its runs, as a person sees them. Pure.
 
-Cards, threads, receipts and the result of `local run` are drawn from it. What is paid for is the
-cluster, and a run's cost is its share of it; a run that came to no cluster has cost nothing.
+Cards, threads, receipts and the result of `local run` are drawn from it. A run's cost is its share
+of its cluster's; a run without a cluster has cost nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RunView:
         """Where the teardown is, as far as this run is concerned.
 
         A run that ended without a cluster has nothing to tear down. One on a kept cluster is over
-        with its lease: what becomes of the cluster is on the cluster's own card.
+        with its lease; the cluster's own card has the rest.
         """
         if self.cluster is not None and self.cluster.is_kept:
             is_over = self.run.phase.is_terminal and self.run.run_id not in self._users
@@ -41,7 +41,7 @@ class RunView:
 
     @property
     def is_live(self) -> bool:
-        """Whether something is still under way: the run's work, or the teardown."""
+        """Whether the run's work or its teardown is still in progress."""
         return self.teardown in (TeardownStatus.NOT_STARTED, TeardownStatus.RUNNING)
 
     @property
@@ -56,21 +56,21 @@ class RunView:
 
     @property
     def place_in_queue(self) -> int | None:
-        """Where the run stands in the queue of its cluster, from 1; None where it does not."""
+        """The run's place in the queue of its cluster, from 1, or None."""
         queue = self.cluster.queue if self.cluster is not None else []
         runs = [waiting.run_id for waiting in queue]
         return runs.index(self.run.run_id) + 1 if self.run.run_id in runs else None
 
     @property
     def leased_nodes(self) -> int | None:
-        """How many training nodes the run leases or leased; None before that is settled."""
+        """The training nodes that the run leases or leased; None before that is settled."""
         if self.cluster is None or self.cluster.spec.min_nodes is not None:
             return None
         lease = self.cluster.leases.get(self.run.run_id)
         return lease.nodes if lease is not None else None
 
     def waited_for_cluster(self, at: datetime) -> bool:
-        """Whether the run waited for its cluster at that time: before its own work began."""
+        """Say whether the run waited for its cluster at that time: before its own work began."""
         attempt = self.run.attempt
         if attempt is None or at < attempt.started_at:
             return False
@@ -79,7 +79,7 @@ class RunView:
         return until is None or at <= until
 
     def cost_usd(self, now: datetime) -> float:
-        """The run's share of its cluster's cost until `now`; all of it if nobody keeps it."""
+        """Return the run's share of its cluster's cost until `now`; all, if nobody keeps it."""
         if self.cluster is None:
             return 0.0
         if not self.cluster.is_kept:
