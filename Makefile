@@ -2,14 +2,14 @@
 VENV := .venv
 BIN := $(VENV)/bin
 # The Python of .venv, or the best that is new enough; name another with PYTHON=...
-PYTHON ?= $(shell sh install/find_python.sh)
+PYTHON ?= $(shell sh stationmaster/install/find_python.sh)
 # uv takes a fifth of pip's time; INSTALLER=pip uses pip alone
 INSTALLER ?= uv
 PORT ?= 8700
 # Python keeps what it has compiled, also where the environment says not to, as many images' does:
 # tests and local mode start thousands of processes, and each would compile all its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-INSTALL = @$(PYTHON) -m install --installer $(INSTALLER)
+INSTALL = @$(PYTHON) -m stationmaster.install --installer $(INSTALLER)
 
 .PHONY: setup demo run test check synth generate bench format
 
@@ -26,7 +26,7 @@ run:  ## the main job without a browser: a run in the terminal to its receipt, i
 	@$(BIN)/stationmaster local run "/train tiny-llama nodes=2 steps=60" --results results
 
 test: setup  ## the whole test suite; the pure part with every supported Python that is found
-	@$(BIN)/python -m install.interpreters tests/domain tests/rendering
+	@$(BIN)/python -m stationmaster.install.interpreters tests/domain tests/rendering
 	$(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: setup  ## format, lint, types, layers, freshness of generated files
@@ -43,7 +43,7 @@ format: setup
 generate: setup  ## rewrite the committed files that are generated from code
 	$(BIN)/python -m stacks.generate
 	$(BIN)/python -m stationmaster.rendering.examples --write
-	$(BIN)/python -m cli.reference
+	$(BIN)/python -m stationmaster.cli.reference
 
 synth: setup  ## the CloudFormation templates, in cdk.out; the sizes of the functions' packages
 	$(BIN)/python -m stacks.package_sizes

@@ -18,14 +18,14 @@ from pathlib import Path
 from threading import Thread
 from typing import Final
 
-from local.aws import (
+from stationmaster.aws import table
+from stationmaster.local.aws import (
     DeploymentSpec,
     InProcessRuntime,
     LocalAws,
     StateMachineSpec,
     TableSpec,
 )
-from stationmaster.aws import table
 from stationmaster.settings import Settings
 
 SIGNING_SECRET: Final = "a-secret-of-this-benchmark-alone"

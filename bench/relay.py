@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from bench.figures import AtLeast, Figure
-from relay.lines import LogLine, PodFacts
-from relay.logs import LogPipeline
-from relay.parsing import LineInterpreter
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.progress_lines import ProgressLine
+from stationmaster.relay.lines import LogLine, PodFacts
+from stationmaster.relay.logs import LogPipeline
+from stationmaster.relay.parsing import LineInterpreter
 
 NUM_LINES: Final = 40_000
 ROUNDS: Final = 5

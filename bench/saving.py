@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from bench.figures import AtLeast, Figure
-from local.aws import BucketSpec, DeploymentSpec, InProcessRuntime, LocalAws
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.results import MIB, RunFacts, SavedLine
+from stationmaster.local.aws import BucketSpec, DeploymentSpec, InProcessRuntime, LocalAws
 
 BUCKET: Final = "bench-artifacts"
 ROUNDS: Final = 3
@@ -107,7 +107,7 @@ def _saved(aws: LocalAws, directory: Path, kubeconfig: Path) -> float:
         run_id=run_id, recipe="bench", nodes=1, instance_type="none", outcome="succeeded"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "relay.save"],
+        [sys.executable, "-m", "stationmaster.relay.save"],
         env={
             **_environment(aws),
             "STATIONMASTER_RUN_ID": run_id,

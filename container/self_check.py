@@ -94,7 +94,13 @@ IMAGES: Final = {
     ),
     "cpu": Expected(modules=_TRAINER, programs=("torchrun",), caches=CACHES),
     "relay": Expected(
-        modules=("relay.watching", "relay.save", "relay.stage", "relay.restore", "relay.look")
+        modules=(
+            "stationmaster.relay.watching",
+            "stationmaster.relay.save",
+            "stationmaster.relay.stage",
+            "stationmaster.relay.restore",
+            "stationmaster.relay.look",
+        )
     ),
 }
 

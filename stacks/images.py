@@ -25,7 +25,6 @@ from stationmaster.domain.images import COPIES
 # What the Dockerfiles copy, and the script; everything else of the repository stays at home.
 BUILT_FROM: Final = (
     "container",
-    "relay",
     "stationmaster",
     "training",
     "LICENSE",
@@ -37,6 +36,8 @@ BUILT_FROM: Final = (
 
 # What every deployment takes; `more_images` of its configuration are built besides.
 NEEDED: Final = ("training", "relay")
+
+_NOT_IN_IMAGES: Final = ("stationmaster/cli", "stationmaster/install", "stationmaster/local")
 
 # Has EKS's registries. Source: EKS user guide, "View Amazon container image registries for Amazon
 # EKS add-ons".
@@ -67,7 +68,12 @@ class ImagesStack(cdk.Stack):
             self,
             "Source",
             path=str(ROOT),
-            exclude=["/*", *(f"!/{name}" for name in BUILT_FROM), "__pycache__"],
+            exclude=[
+                "/*",
+                *(f"!/{name}" for name in BUILT_FROM),
+                "__pycache__",
+                *(f"/{each}" for each in _NOT_IN_IMAGES),
+            ],
             ignore_mode=cdk.IgnoreMode.GIT,
         )
         log_group = logs.LogGroup(

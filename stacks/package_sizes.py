@@ -24,7 +24,7 @@ from typing import Final
 from packaging.requirements import Requirement
 
 from lambdas.registry import Package
-from stacks.packages import FOLDERS, LEFT_OUT, PYTHON_VERSION, ROOT, install, requirements
+from stacks.packages import FOLDERS, LEFT_OUT, PYTHON_VERSION, ROOT, files_of, install, requirements
 
 # Source: Lambda developer guide, "Lambda quotas": 250 MB unzipped, layers included.
 LAMBDA_TAKES_MB: Final = 250
@@ -57,7 +57,7 @@ def installed_files(package: Package) -> Files:
             if path.suffix != ".pyc" and path.is_file():
                 found[str(file)] = path
     for folder in FOLDERS[package]:
-        found |= _below(ROOT / folder, folder)
+        found |= {str(path.relative_to(ROOT)): path for path in files_of(folder)}
     return found
 
 

@@ -29,9 +29,10 @@ FOLDERS: Final = {
     Package.LAMBDAS: ("stationmaster", "lambdas", "manifests"),
     Package.BOT: ("stationmaster", "bot"),
 }
+# Parts of `stationmaster` that run elsewhere than in functions.
+NOT_IN_FUNCTIONS: Final = ("cli", "install", "local", "relay")
 # The asynchronous twin of the Kubernetes client: 40 MB that nothing here imports.
 LEFT_OUT: Final = "kubernetes/aio"
-_IGNORED: Final = shutil.ignore_patterns("__pycache__", "*.pyc")
 
 
 def requirements(package: Package, pyproject: dict[str, Any]) -> list[str]:
@@ -71,7 +72,10 @@ def install(package: Package, output_dir: Path) -> None:
     )
     shutil.rmtree(output_dir / LEFT_OUT, ignore_errors=True)
     for folder in FOLDERS[package]:
-        shutil.copytree(ROOT / folder, output_dir / folder, ignore=_IGNORED)
+        for path in files_of(folder):
+            target = output_dir / path.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
 
 
 def fingerprint(package: Package) -> str:
@@ -79,8 +83,19 @@ def fingerprint(package: Package) -> str:
     digest = hashlib.sha256()
     paths = [ROOT / "constraints.txt", ROOT / "pyproject.toml", ROOT / "stacks/packages.py"]
     for folder in FOLDERS[package]:
-        files = (path for path in (ROOT / folder).rglob("*") if path.is_file())
-        paths += sorted(path for path in files if "__pycache__" not in path.parts)
+        paths += files_of(folder)
     for path in paths:
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def files_of(folder: str) -> list[Path]:
+    """The files of one of our folders that a function carries, sorted."""
+    elsewhere = [ROOT / "stationmaster" / part for part in NOT_IN_FUNCTIONS]
+    return sorted(
+        path
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file()
+        and "__pycache__" not in path.parts
+        and not any(path.is_relative_to(part) for part in elsewhere)
+    )

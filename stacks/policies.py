@@ -2,7 +2,7 @@
 
 Used by `generate`. What is known at deployment only stands as ${name}: a pseudo parameter such as
 ${AWS::Region}, or a resource by its path in the application, ${data/Table.Arn}. Local mode gives
-them to its principals (`local.account_policies`).
+them to its principals (`stationmaster.local.account_policies`).
 """
 
 from __future__ import annotations

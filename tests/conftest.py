@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-import local.service_models  # noqa: F401  (all sessions of boto3 share what they read)
+import stationmaster.local.service_models  # noqa: F401  (all sessions of boto3 share what they read)
 from bench.sweeps.points import SEED_VARIABLE, sweep_seed
 
 # Set before torch is imported. Its threads spin while they wait for each other: in two processes on

@@ -6,7 +6,7 @@
     python -m training.prepare tokens --dataset c4 --tokenizer T --vocab-size N --data-directory D
     python -m training.prepare megatron ID --tokenizer T --vocab-size N --data-directory D
 
-ID names data that `relay.stage` has copied below the data directory. Any number of these programs,
+ID names data that the stager has copied below the data directory. Any number of these programs,
 on any nodes that see the directory, divide the work; the result does not depend on their number.
 Killed at any time and started again, it goes on with what is not done. Standard output carries
 JSON lines of the kinds `staging` and, at the end, `staged`; where it fails, the last line is one

@@ -15,7 +15,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ConnectionClosedError
 from werkzeug.test import create_environ, run_wsgi_app
 
-from local.aws import LocalAws
+from stationmaster.local.aws import LocalAws
 
 
 @dataclass

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 REPOSITORY: Final = Path(__file__).parents[2]
-_POD_PYTHON: Final = REPOSITORY / "local" / "pod_python"
+_POD_PYTHON: Final = REPOSITORY / "stationmaster" / "local" / "pod_python"
 _TORCHRUN: Final = "torch.distributed.run"
 # Where a client that was stopped by signal n ends, as a shell says it.
 _SIGNALLED: Final = 128
@@ -114,7 +114,16 @@ def _images() -> dict[str, Image]:
     from stationmaster.settings import HubAccess
 
     return {
-        "relay": Image(("relay", "relay.save", "relay.stage", "relay.restore"), _load_relay, {}),
+        "relay": Image(
+            (
+                "stationmaster.relay",
+                "stationmaster.relay.save",
+                "stationmaster.relay.stage",
+                "stationmaster.relay.restore",
+            ),
+            _load_relay,
+            {},
+        ),
         "training": Image(
             (_TORCHRUN, "training", "training.smoke", "training.collectives"),
             _load_trainer,
@@ -193,7 +202,7 @@ def main(name: str, address: str) -> None:
 def _load_relay() -> None:
     import boto3
 
-    import local.service_models  # noqa: F401  # clients find their models in memory
+    import stationmaster.local.service_models  # noqa: F401  # clients find their models in memory
 
     for service in ("events", "s3"):
         # Made for what is read on the way; it is never called.

@@ -11,12 +11,12 @@ from typing import Any
 import kubernetes
 
 from bench.sweeps.world import World
-from local.cluster.trainer import NAMESPACE as TRAINER_NAMESPACE
-from local.cluster.trainer import trainer_objects
 from stationmaster.domain.cluster.spec import FileSystemSpec
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.local.cluster.trainer import NAMESPACE as TRAINER_NAMESPACE
+from stationmaster.local.cluster.trainer import trainer_objects
 
 NAME = "theirs"
 ADDONS = ("eks-pod-identity-agent", "aws-fsx-csi-driver")

@@ -12,11 +12,11 @@ from bench.sweeps.points import Verdict
 from bench.sweeps.rules import Hold
 from bench.sweeps.scene import NODES, Named, Place, Scene, short
 from bench.sweeps.watched import AnId
-from local.slack import OPERATOR_ID
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.local.slack import OPERATOR_ID
 
 _MAKING: Final = (
     *("prepare-cluster", "ensure-cluster", "ensure-file-system"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from local.aws.runtime import error_payload
+from stationmaster.local.aws.runtime import error_payload
 
 FOR_GOOD: Final = 1_000_000
 # Ends a hang; no machine is so slow.

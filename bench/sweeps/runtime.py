@@ -20,7 +20,7 @@ from kubernetes.client import ApiClient
 
 from bench.sweeps.rules import ApiFault, Fault, Hold, Way
 from lambdas.registry import NOTIFIER, REAPER
-from local.aws import Function, InProcessRuntime
+from stationmaster.local.aws import Function, InProcessRuntime
 
 # Of a path: the group and version, the namespace of what is in one, and the kind.
 _KIND: Final = re.compile(r"/(?:api/v1|apis/[^/]+/[^/]+)/(?:namespaces/[^/?]+/)?([^/?]+)")

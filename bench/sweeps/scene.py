@@ -18,10 +18,10 @@ from bench.sweeps.owner import Owner
 from bench.sweeps.points import Point, Verdict
 from bench.sweeps.watched import AnId
 from bench.sweeps.world import LIMITS, World, open_world
-from local.slack import TRAINING_CHANNEL_ID
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.job_kinds import JobKind
+from stationmaster.local.slack import TRAINING_CHANNEL_ID
 from stationmaster.steps.parts.leftovers import find_left
 
 NODES: Final = 2

@@ -14,7 +14,6 @@ from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 
 from bench.sweeps.outcomes import Execution, Outcome
 from bench.sweeps.runtime import InterferingRuntime
-from local.mode import LocalMode
 from stationmaster import commands
 from stationmaster.aws.workflows import pass_name
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
@@ -23,6 +22,7 @@ from stationmaster.domain.cluster.events import (
 )
 from stationmaster.domain.names import job_name
 from stationmaster.domain.run.aggregate import Run, Wait
+from stationmaster.local.mode import LocalMode
 from stationmaster.services import Services
 from stationmaster.steps.parts.leftovers import find_left
 

@@ -25,10 +25,6 @@ from bench.sweeps.rules import ApiFault, Fault
 from bench.sweeps.runtime import InterferingRuntime
 from bench.sweeps.torchrun import programs_in
 from bench.sweeps.watched import DEADLINE_S, AnId, Watched
-from local.aws.clock import SHORTEST_WAIT_S
-from local.mode import LocalMode, LocalOptions
-from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
-from local.slack.records import Message
 from stationmaster import commands
 from stationmaster.cluster_upkeep import follow_up
 from stationmaster.domain.cluster.aggregate import Cluster, new_cluster_id
@@ -45,6 +41,10 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.events import RunRequested, run_event_id
 from stationmaster.domain.run.request import TrainingRequest
+from stationmaster.local.aws.clock import SHORTEST_WAIT_S
+from stationmaster.local.mode import LocalMode, LocalOptions
+from stationmaster.local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
+from stationmaster.local.slack.records import Message
 from stationmaster.services import Services
 from stationmaster.steps.reap import reap
 

@@ -155,7 +155,7 @@ def _deployment(run_id: RunId, image: str, variables: Mapping[str, str]) -> Kube
                         {
                             "name": "relay",
                             "image": image,
-                            "command": ["python", "-m", "relay"],
+                            "command": ["python", "-m", "stationmaster.relay"],
                             "env": [
                                 *({"name": name, "value": variables[name]} for name in variables),
                                 {

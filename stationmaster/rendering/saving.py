@@ -1,9 +1,9 @@
 """The Job that saves a run's result, or backs a run up, with its account and rights.
 
 Account and Job are the run's own; the role that says what it may do in the namespace, to read pods
-and their logs, is the same for every run of a cluster. It runs `python -m relay.save` in the
-relay's image, off the training nodes, and mounts the file system read-only. In AWS, through Pod
-Identity, it may write below `runs/RUN/` of one bucket, and delete nothing.
+and their logs, is the same for every run of a cluster. It runs `python -m stationmaster.relay.save`
+in the relay's image, off the training nodes, and mounts the file system read-only. In AWS, through
+Pod Identity, it may write below `runs/RUN/` of one bucket, and delete nothing.
 
 A Job's template cannot be changed: to save again with other facts, delete the Job first.
 """
@@ -122,7 +122,7 @@ def _container(image: str, variables: Mapping[str, str]) -> KubernetesObject:
     return {
         "name": CONTAINER,
         "image": image,
-        "command": ["python", "-m", "relay.save"],
+        "command": ["python", "-m", "stationmaster.relay.save"],
         "env": [{"name": name, "value": value} for name, value in variables.items()],
         "resources": {
             "requests": {"cpu": "1", "memory": "768Mi"},

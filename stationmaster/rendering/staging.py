@@ -1,10 +1,10 @@
 """The Jobs of what a run needs before it trains: results of others, then data, copied and prepared.
 
-Data that is on the file system already is only looked at, with `python -m relay.look`.
+Data that is on the file system already is only looked at, with `relay.look`.
 
-The first runs `python -m relay.restore`, the second `python -m relay.stage`, in the relay's image,
-off the training nodes. In AWS, through Pod Identity, the one may read the result that it brings,
-the other the buckets that the deployment names. The third runs `python -m training.prepare` in the
+The first runs `relay.restore`, the second `relay.stage`, in the relay's image, off the training
+nodes. In AWS, through Pod Identity, the one may read the result that it brings, the other the
+buckets that the deployment names. The third runs `python -m training.prepare` in the
 training image, a pod on each of the run's nodes: they divide the work among themselves. It needs no
 right in AWS.
 """
@@ -91,7 +91,9 @@ def render_copying(
         "STATIONMASTER_DATA_DIRECTORY": DATA_DIRECTORY,
         "AWS_REGION": region,
     }
-    pod = _copying_pod("relay.stage", variables, cluster_id=cluster_id, image=image, user=65532)
+    pod = _copying_pod(
+        "stationmaster.relay.stage", variables, cluster_id=cluster_id, image=image, user=65532
+    )
     name, work = (linking_name, "linking") if order.linked else (staging_name, "copying")
     job = _job(order.run_id, name(order.run_id), work, pod, number=1)
     return [render_account(STAGER), job]
@@ -109,7 +111,12 @@ def render_looking(
         "STATIONMASTER_SHARED_DIRECTORY": SHARED_MOUNT,
     }
     pod = _copying_pod(
-        "relay.look", variables, cluster_id=cluster_id, image=image, user=TRAINER_USER, account=""
+        "stationmaster.relay.look",
+        variables,
+        cluster_id=cluster_id,
+        image=image,
+        user=TRAINER_USER,
+        account="",
     )
     pod["containers"][0]["volumeMounts"] = [{**shared_mount(), "readOnly": True}]
     return [_job(order.run_id, looking_name(order.run_id), "looking", pod, number=1)]
@@ -133,7 +140,7 @@ def render_restoring(
         }
         account = results_account(source)
         pod = _copying_pod(
-            "relay.restore",
+            "stationmaster.relay.restore",
             variables,
             cluster_id=cluster_id,
             image=image,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from local.aws import Deployment, LocalAws
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.names import PEOPLE, cluster_name
 from stationmaster.kubernetes.connect import connect
+from stationmaster.local.aws import Deployment, LocalAws
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.aws_fixtures import until

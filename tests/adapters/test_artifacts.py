@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from local.aws import BucketSpec, DeploymentSpec, LocalAws
 from stationmaster.aws.artifacts import Artifacts
 from stationmaster.domain.errors import (
     PermanentError,
@@ -19,6 +18,7 @@ from stationmaster.domain.errors import (
 )
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.results import MANIFEST_FILE, results_prefix
+from stationmaster.local.aws import BucketSpec, DeploymentSpec, LocalAws
 from tests.support.artifacts_world import BUCKET, LARGE, SavedRun, save_run
 
 RUN_IDS = (RunId(f"tiny-llama-{number:08x}") for number in count())

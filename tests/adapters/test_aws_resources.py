@@ -9,12 +9,12 @@ from itertools import count
 import boto3
 import pytest
 
-from local.aws import Deployment, LocalAws
 from stationmaster.aws.workflows import Workflows
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.names import FSX_CSI_ADDON, POD_IDENTITY_AGENT
 from stationmaster.domain.resources import Left, ResourceKind
+from stationmaster.local.aws import Deployment, LocalAws
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from stationmaster.steps.parts.leftovers import left_in_account

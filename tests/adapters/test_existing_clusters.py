@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from local.aws import Deployment, LocalAws
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import POD_IDENTITY_AGENT, TAG_CLUSTER_ID
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.local.aws import Deployment, LocalAws
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.aws_fixtures import until

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from local.aws import Deployment, LocalAws
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.names import TAG_CLUSTER_ID
+from stationmaster.local.aws import Deployment, LocalAws
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.aws_fixtures import until

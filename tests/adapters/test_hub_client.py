@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from cli.main import main
+from stationmaster.cli.main import main
 from stationmaster.domain.datasets import C4, HubSource, Listing, Preparation
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from stationmaster.hub import Hub

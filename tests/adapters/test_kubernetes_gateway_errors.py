@@ -12,11 +12,11 @@ import pytest
 from answering_server import AnsweringServer, settings, status
 from botocore.session import Session
 
-from relay.cluster import ClusterApi
 from stationmaster.aws.access_entries import admin_policy_arn
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.token import EksToken
+from stationmaster.relay.cluster import ClusterApi
 
 WEBHOOK = (
     'admission webhook "validator.pytorchjob.training-operator.kubeflow.org" denied the request: '

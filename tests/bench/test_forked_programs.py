@@ -54,7 +54,7 @@ def waiting_environment(tmp_path: Path) -> dict[str, str]:
 def waiting(python: str, waiting_environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     """A relay that waits."""
     with subprocess.Popen(
-        [python, "-m", "relay"],
+        [python, "-m", "stationmaster.relay"],
         env=waiting_environment,
         cwd=Path(__file__).parents[2],
         stderr=subprocess.PIPE,
@@ -67,7 +67,7 @@ def waiting(python: str, waiting_environment: dict[str, str]) -> Iterator[subpro
 
 def test_program_has_the_clients_environment_files_and_exit_code(python: str):
     ended = subprocess.run(
-        [python, "-m", "relay.save"],
+        [python, "-m", "stationmaster.relay.save"],
         env={"STATIONMASTER_RUN_ID": "x"},
         capture_output=True,
         text=True,
@@ -98,7 +98,7 @@ def test_program_is_killed_when_whoever_started_it_ends(
     python: str, waiting_environment: dict[str, str]
 ):
     with subprocess.Popen(
-        ["/bin/sh", "-c", f"{python} -m relay & wait"],
+        ["/bin/sh", "-c", f"{python} -m stationmaster.relay & wait"],
         env=waiting_environment,
         cwd=Path(__file__).parents[2],
         stderr=subprocess.PIPE,

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl
 
-from local.slack.blocks import check_blocks, total_text
+from stationmaster.local.slack.blocks import check_blocks, total_text
 
 
 @dataclass

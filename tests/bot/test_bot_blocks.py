@@ -30,7 +30,6 @@ from bot.blocks.card import card_milestone, run_card
 from bot.blocks.cluster_thread import cluster_message
 from bot.blocks.receipt import run_receipt
 from bot.blocks.thread import thread_message
-from local.slack.blocks import check_blocks, total_text
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.cluster import events as cl
@@ -49,6 +48,7 @@ from stationmaster.domain.run.speeds import Speeds
 from stationmaster.domain.run.staging import Staging
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted
+from stationmaster.local.slack.blocks import check_blocks, total_text
 from tests.support.factories import make_request
 
 

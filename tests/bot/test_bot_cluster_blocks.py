@@ -13,7 +13,6 @@ from bot.blocks import cluster_answers as answers
 from bot.blocks.cluster_card import cluster_card, cluster_milestone, goes
 from bot.blocks.cluster_receipt import cluster_receipt
 from bot.blocks.cluster_thread import cluster_message
-from local.slack.blocks import check_blocks, total_text
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Check
 from stationmaster.domain.cluster.events import ClusterPhase
@@ -22,6 +21,7 @@ from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import ClusterView
+from stationmaster.local.slack.blocks import check_blocks, total_text
 from tests.support.factories import make_run
 
 NOW = START + timedelta(hours=1)

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from bot_world import CHANNEL, USER, ClusterStory, started_clusters, started_workflows
 
-from local.slack.blocks import check_blocks
 from stationmaster.aws.delivery_store import of_cluster
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.local.slack.blocks import check_blocks
 
 
 def seen(answer: dict) -> str:

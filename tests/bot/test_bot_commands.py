@@ -12,13 +12,13 @@ from bot_world import CHANNEL, REGION, USER, Person, Story, started_workflows
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import EC2Backend
 
-from local.slack.blocks import check_blocks
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import check_data
 from stationmaster.domain.run import events as ev
+from stationmaster.local.slack.blocks import check_blocks
 
 P4D_WITHOUT_GPUS = {"InstanceType": "p4d.24xlarge"}
 

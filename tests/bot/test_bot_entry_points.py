@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from cli.slack_manifest import app_manifest
+from stationmaster.cli.slack_manifest import app_manifest
 from stationmaster.domain.commands.table import COMMAND, SUBCOMMANDS
 
 URL = "https://example.com/slack/events"

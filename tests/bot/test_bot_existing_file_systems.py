@@ -15,10 +15,10 @@ from saved_cards import unsaved
 from bot.blocks import cluster_answers
 from bot.blocks.card import run_card
 from bot.blocks.cluster_card import cluster_card
-from local.slack.blocks import check_blocks
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.spec import FileSystemSpec, spec_for_any
 from stationmaster.domain.run.view import ClusterView
+from stationmaster.local.slack.blocks import check_blocks
 
 ID = "fs-0123456789abcdef0"
 SPEC = spec_for_any(

@@ -13,9 +13,9 @@ from saved_cards import saved, unsaved
 from bot.blocks.card import run_card
 from bot.blocks.mrkdwn import link
 from bot.blocks.receipt import run_receipt
-from local.slack.blocks import check_blocks
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.local.slack.blocks import check_blocks
 from tests.support.artifacts_world import save_run
 
 FILES = {

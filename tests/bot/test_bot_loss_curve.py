@@ -13,10 +13,10 @@ import pytest
 from bot_world import Clock, Story
 
 from bot.loss_curve import read_curve
-from local.aws import LocalAws
 from stationmaster.aws.table import table_definition
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, apply, start_run
+from stationmaster.local.aws import LocalAws
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.factories import RUN_ID, START, make_event, make_requested

@@ -8,8 +8,8 @@ import pytest
 from bot_world import CHANNEL
 
 from bot.blocks.card import run_card
-from local.slack.blocks import check_blocks
 from stationmaster.domain.run.view import RunView
+from stationmaster.local.slack.blocks import check_blocks
 
 REGISTRY = "registry.example.com/team"
 IMAGE = f"{REGISTRY}/trainer:1.0"

@@ -12,9 +12,9 @@ from bot.blocks.card import card_milestone, run_card
 from bot.blocks.receipt import run_receipt
 from bot.blocks.results import results_line
 from bot.blocks.thread import thread_message
-from local.slack.blocks import check_blocks
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.local.slack.blocks import check_blocks
 from tests.support.factories import make_request
 
 

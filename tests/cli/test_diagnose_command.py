@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from cli import diagnose
-from cli.main import main
+from stationmaster.cli import diagnose
+from stationmaster.cli.main import main
 
 WATCHDOG = (
     "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=91, OpType=ALLREDUCE, "

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from cli import input_files
-from cli.main import main
+from stationmaster.cli import input_files
+from stationmaster.cli.main import main
 
 READERS = {
     "diagnose": [],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from cli.local_commands import is_question
+from stationmaster.cli.local_commands import is_question
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.requests import Command
 

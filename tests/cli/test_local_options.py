@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.local_mode import local_options, up
-from cli.local_watch import Record
-from cli.main import make_parser
+from stationmaster.cli.local_mode import local_options, up
+from stationmaster.cli.local_watch import Record
+from stationmaster.cli.main import make_parser
 
 
 @pytest.mark.parametrize("verb", [["up"], ["run", "/train help"]])

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from cli.local_script import Script
-from cli.local_watch import Record, Watch
-from local.aws import LocalAws
-from local.slack import TRAINING_CHANNEL_ID, ApiCall
-from local.stop_signals import StopSignals
 from stationmaster.aws.table import table_definition
+from stationmaster.cli.local_script import Script
+from stationmaster.cli.local_watch import Record, Watch
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import spec_for_any
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.attempts import first_assignment
+from stationmaster.local.aws import LocalAws
+from stationmaster.local.slack import TRAINING_CHANNEL_ID, ApiCall
+from stationmaster.local.stop_signals import StopSignals
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.factories import make_request, make_requested

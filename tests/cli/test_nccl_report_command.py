@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from cli.main import main
+from stationmaster.cli.main import main
 from tests.support.nccl_logs import efa, ramp, sockets, whole
 
 GOOD = "\n".join(whole(ramp(78), efa()))

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from cli.main import main
-from cli.plan_view import duration, print_plan
+from stationmaster.cli.main import main
+from stationmaster.cli.plan_view import duration, print_plan
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.planning.plan import make_plan
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from cli.main import main
-from local.aws import DeploymentSpec, FunctionSpec, InProcessRuntime, LocalAws
 from stationmaster.aws import dead_letters
 from stationmaster.aws.table import table_definition
+from stationmaster.cli.main import main
 from stationmaster.domain.bus import RELAY_BATCH_DETAIL_TYPE
 from stationmaster.domain.run import events as ev
+from stationmaster.local.aws import DeploymentSpec, FunctionSpec, InProcessRuntime, LocalAws
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.aws_fixtures import HANDLER, Script, until

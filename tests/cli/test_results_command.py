@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
-from local.aws import BucketSpec, DeploymentSpec, LocalAws
 from stationmaster.aws.table import table_definition
+from stationmaster.cli.main import main
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.sizes import size_text
+from stationmaster.local.aws import BucketSpec, DeploymentSpec, LocalAws
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.artifacts_world import BUCKET, SavedRun, save_run

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from cli.main import main
+from stationmaster.cli.main import main
 from stationmaster.domain.catalogue.instances import CATALOGUE
 from training.config import parse_config
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.main import make_parser
+from stationmaster.cli.main import make_parser
 from stationmaster.diagnosis.explaining import Context, explain
 from stationmaster.diagnosis.matching import MAX_TEXT, matches
 from stationmaster.diagnosis.reading import read_source

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.main import main
+from stationmaster.cli.main import main
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.datasets import SHARED_PREFIX, STREAM_PREFIX
 from stationmaster.domain.errors import BadParameter, NotPossibleNow

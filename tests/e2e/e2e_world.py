@@ -14,13 +14,13 @@ import pytest
 
 from bench.sweeps.direct_calls import without_connection
 from bench.sweeps.forked_programs import add_programs
-from local.limits import DEFAULT_LIMITS
-from local.mode import LocalMode, LocalOptions
-from local.slack import TRAINING_CHANNEL_ID
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunEvent
+from stationmaster.local.limits import DEFAULT_LIMITS
+from stationmaster.local.mode import LocalMode, LocalOptions
+from stationmaster.local.slack import TRAINING_CHANNEL_ID
 from stationmaster.services import Services
 from stationmaster.steps.parts.leftovers import find_left
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from open_ports import listeners
 
-from cli.main import main
+from stationmaster.cli.main import main
 
 STATIONMASTER = Path(sys.executable).parent / "stationmaster"
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from e2e_world import world
 
-from local.slack import TRAINING_CHANNEL_ID
+from stationmaster.local.slack import TRAINING_CHANNEL_ID
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,8 @@ from kubernetes import client, config
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from lambdas import registry
-from local.aws import Function, InProcessRuntime
-from local.slack import OPERATOR_ID, TRAINING_CHANNEL_ID
+from stationmaster.local.aws import Function, InProcessRuntime
+from stationmaster.local.slack import OPERATOR_ID, TRAINING_CHANNEL_ID
 
 SITE = "evil.test"
 FLAGS = [

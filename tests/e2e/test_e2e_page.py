@@ -7,7 +7,7 @@ import pytest
 from e2e_world import LAUNCH_FLAGS, world
 from playwright.sync_api import expect, sync_playwright
 
-from local.slack import PRIVATE_CHANNEL_ID, TRAINING_CHANNEL_ID
+from stationmaster.local.slack import PRIVATE_CHANNEL_ID, TRAINING_CHANNEL_ID
 
 PATIENCE_MS = 1_800_000
 

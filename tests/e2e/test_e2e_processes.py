@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from local.state_directory import StateDirectory
+from stationmaster.local.state_directory import StateDirectory
 
 STATIONMASTER = Path(sys.executable).parent / "stationmaster"
 PATIENCE_S = 1800.0

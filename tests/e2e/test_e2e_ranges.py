@@ -5,7 +5,6 @@ import math
 import pytest
 from e2e_world import World, world
 
-from local.slack import OPERATOR_ID, TRAINING_CHANNEL_ID
 from stationmaster import commands
 from stationmaster.domain.names import (
     LABEL_ROLE,
@@ -14,6 +13,7 @@ from stationmaster.domain.names import (
     cluster_name,
 )
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.local.slack import OPERATOR_ID, TRAINING_CHANNEL_ID
 from stationmaster.services import Services
 
 # A constant rate, so that the number of steps decides no loss; small, so that rounding stays small.

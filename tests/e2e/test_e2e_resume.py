@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 from e2e_world import World, world
 
-from local.slack import TRAINING_CHANNEL_ID
 from stationmaster.domain.restoring import ResumePoint
 from stationmaster.domain.results import results_prefix
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.local.slack import TRAINING_CHANNEL_ID
 
 KEYS = "nodes=2 schedule=constant warmup_steps=2"
 

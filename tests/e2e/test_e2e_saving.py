@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from e2e_world import world
 
-from local.slack import OPERATOR_ID, TRAINING_CHANNEL_ID
 from stationmaster import commands
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.local.slack import OPERATOR_ID, TRAINING_CHANNEL_ID
 from tests.support.hub_uploads import TOKEN, UploadHub, upload_hub
 
 RUN = "/train tiny-llama nodes=1 steps=4 checkpoint_every=2 log_every=1 push_to=lab/tiny"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from local.cluster import LocalCluster
 from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.local.cluster import LocalCluster
 from stationmaster.settings import Settings
 from tests.support.kubernetes_gateway_fixtures import REPOSITORY
 from tests.support.kubernetes_gateway_world import ClusterAddons, World, tables

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from local.cluster import LocalCluster
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.kubernetes.rights import needed_rights
+from stationmaster.local.cluster import LocalCluster
 from stationmaster.rendering import job_spec, pytorch_job, render_all
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 from tests.support.kubernetes_gateway_fixtures import (

@@ -10,7 +10,6 @@ from typing import Any
 import boto3
 import pytest
 
-from local.cluster import LocalCluster
 from stationmaster.checks.storage import render_jobs
 from stationmaster.domain.cluster.events import CheckFinished, LeaseReleased
 from stationmaster.domain.errors import (
@@ -27,6 +26,7 @@ from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.events import RunPhase, StopRequested, TrainingStarted
 from stationmaster.domain.run.request import JobOptions
+from stationmaster.local.cluster import LocalCluster
 from stationmaster.rendering.collectives_job import render_collectives_job
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system

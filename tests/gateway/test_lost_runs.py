@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from local.cluster import LocalCluster
 from stationmaster.aws.file_systems import FileSystem
 from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.cluster.aggregate import TeardownStatus
@@ -24,6 +23,7 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.kubernetes.views import PodView
+from stationmaster.local.cluster import LocalCluster
 from stationmaster.steps.await_job import await_job
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_run import conclude_run

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from local.cluster import LocalCluster
 from stationmaster.domain.datasets import Preparation, StagedLine, StagingLine
 from stationmaster.domain.errors import DataNotStaged, PermanentError, RunStopped
 from stationmaster.domain.exit_codes import EXIT_REFUSED
@@ -18,6 +17,7 @@ from stationmaster.domain.names import cluster_name
 from stationmaster.domain.restoring import ResumePoint
 from stationmaster.domain.run.events import RunPhase, StopRequested
 from stationmaster.domain.run.request import TrainingRequest
+from stationmaster.local.cluster import LocalCluster
 from stationmaster.rendering.staging import staging_labels
 from stationmaster.steps.release_job import release_job
 from stationmaster.steps.stage_data import stage_data
@@ -153,22 +153,22 @@ def test_data_that_is_there_is_looked_at_by_a_job_and_not_copied(
         update={"data_id": "", "root": "", "preparation": Preparation.NONE, "num_files": 1}
     )
 
-    programs.end("relay.look", line.text())
+    programs.end("stationmaster.relay.look", line.text())
     until(ready, "data.staged")
 
     assert stage_data(ready, RUN_ID) == {"ready": True}
     staging = ready.runs.load(RUN_ID).staging
     assert staging is not None
     assert (staging.looked, staging.root, staging.num_files) == (True, "", 1)
-    assert programs.calls("relay.look") == ["-m relay.look"]
-    assert programs.calls("relay.stage") == programs.calls("training.prepare") == []
+    assert programs.calls("stationmaster.relay.look") == ["-m stationmaster.relay.look"]
+    assert programs.calls("stationmaster.relay.stage") == programs.calls("training.prepare") == []
 
 
 @IN_PLACE
 def test_data_that_is_not_there_fails_the_run_with_the_programs_sentence(
     ready: World, programs: Programs
 ) -> None:
-    programs.end("relay.look", "/fsx/books does not exist", code=EXIT_REFUSED)
+    programs.end("stationmaster.relay.look", "/fsx/books does not exist", code=EXIT_REFUSED)
 
     with pytest.raises(DataNotStaged, match="the data cannot be trained on: /fsx/books does not"):
         eventually(lambda: stage_data(ready, RUN_ID)["ready"])
@@ -178,12 +178,12 @@ def test_data_is_copied_and_prepared_and_its_progress_reported(
     ready: World, programs: Programs
 ) -> None:
     assert stage_data(ready, RUN_ID) == {"ready": False}
-    programs.say("relay.stage", StagingLine(staged_bytes=450, total_bytes=900).text())
+    programs.say("stationmaster.relay.stage", StagingLine(staged_bytes=450, total_bytes=900).text())
     until(ready, "data.reported")
     staging = ready.runs.load(RUN_ID).staging
     assert staging is not None
     assert (staging.work, staging.done_bytes, staging.total_bytes) == ("copying", 450, 900)
-    programs.end("relay.stage", COPIED.text())
+    programs.end("stationmaster.relay.stage", COPIED.text())
     until(ready, "data.staged")
     programs.end("training.prepare", PREPARED.text())
 
@@ -194,20 +194,20 @@ def test_data_is_copied_and_prepared_and_its_progress_reported(
     assert run.staging is not None
     assert (run.staging.root, run.staging.num_bytes) == ("prepared/files", 900)
     assert [event.work for event in ready.events("data.staged")] == ["copying", "preparing"]
-    (copy,) = programs.calls("relay.stage")
+    (copy,) = programs.calls("stationmaster.relay.stage")
     # One on each of the run's two nodes.
     prepare = programs.calls("training.prepare")
     assert len(prepare) == 2
     assert prepare[0].startswith("-m training.prepare tokens copied --tokenizer bpe --vocab-size ")
     assert stage_data(ready, RUN_ID) == {"ready": True}
-    assert copy == "-m relay.stage"
+    assert copy == "-m stationmaster.relay.stage"
 
 
 def test_data_that_needs_no_preparation_is_ready_when_it_is_copied(
     ready: World, programs: Programs
 ) -> None:
     line = COPIED.model_copy(update={"preparation": Preparation.NONE, "was_there": True})
-    programs.end("relay.stage", line.text())
+    programs.end("stationmaster.relay.stage", line.text())
 
     eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
@@ -231,16 +231,16 @@ def test_data_of_the_hub_is_packed_and_nothing_copied(
 
     (staged,) = world.events("data.staged")
     assert (staged.work, staged.root) == ("preparing", "prepared/files")
-    assert programs.calls("relay.stage") == []
+    assert programs.calls("stationmaster.relay.stage") == []
     words = "-m training.prepare tokens --dataset hub:o/texts --tokenizer bpe --vocab-size"
     assert all(call.startswith(words) for call in programs.calls("training.prepare"))
 
 
-@pytest.mark.parametrize("module", ["relay.stage", "training.prepare"])
+@pytest.mark.parametrize("module", ["stationmaster.relay.stage", "training.prepare"])
 def test_refusal_of_a_program_is_the_steps_error(
     ready: World, programs: Programs, module: str
 ) -> None:
-    programs.end("relay.stage", COPIED.text())
+    programs.end("stationmaster.relay.stage", COPIED.text())
     programs.end(module, "there is no room for it", code=EXIT_REFUSED)
 
     with pytest.raises(DataNotStaged, match="the data could not be brought: there is no room"):
@@ -249,7 +249,7 @@ def test_refusal_of_a_program_is_the_steps_error(
 
 def test_job_whose_pods_are_gone_is_started_again(ready: World, programs: Programs) -> None:
     line = COPIED.model_copy(update={"preparation": Preparation.NONE})
-    programs.end("relay.stage", line.text())
+    programs.end("stationmaster.relay.stage", line.text())
     stage_data(ready, RUN_ID)
     labels = staging_labels(RUN_ID, "copying")
     eventually(lambda: ready.gateway.batch_jobs(labels=labels)[0].succeeded)
@@ -259,7 +259,7 @@ def test_job_whose_pods_are_gone_is_started_again(ready: World, programs: Progra
 
     eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
-    assert len(programs.calls("relay.stage")) == 2
+    assert len(programs.calls("stationmaster.relay.stage")) == 2
 
 
 def test_pod_that_finds_no_node_ends_the_run_with_what_the_cluster_says(
@@ -295,7 +295,7 @@ def test_linked_data_is_looked_at_once_it_is_available_and_not_copied(
     assert not ready.gateway.batch_jobs(labels=staging_labels(RUN_ID, "linking"))
     ready.data_links.lifecycle = "AVAILABLE"
     line = COPIED.model_copy(update={"preparation": Preparation.NONE})
-    programs.end("relay.stage", line.text())
+    programs.end("stationmaster.relay.stage", line.text())
 
     eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
@@ -320,7 +320,10 @@ def test_data_that_cannot_be_linked_is_copied_and_the_reason_recorded_once(
     ready: World, programs: Programs, lifecycle: str, refusal: Exception | None, said: str
 ) -> None:
     ready.data_links.lifecycle, ready.data_links.refusal = lifecycle, refusal
-    programs.end("relay.stage", COPIED.model_copy(update={"preparation": Preparation.NONE}).text())
+    programs.end(
+        "stationmaster.relay.stage",
+        COPIED.model_copy(update={"preparation": Preparation.NONE}).text(),
+    )
 
     eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
@@ -346,13 +349,16 @@ def test_link_that_takes_too_long_is_given_up_for_a_copy(ready: World) -> None:
 
 @pytest.mark.parametrize("request_", [LINKED])
 def test_linked_data_that_is_not_what_s3_lists_is_copied(ready: World, programs: Programs) -> None:
-    programs.end("relay.stage", "a.txt has changed", code=EXIT_REFUSED)
+    programs.end("stationmaster.relay.stage", "a.txt has changed", code=EXIT_REFUSED)
 
     eventually(lambda: stage_data(ready, RUN_ID) and ready.events("data.unlinked"))
 
     (unlinked,) = ready.events("data.unlinked")
     assert unlinked.reason == "the linked data cannot be used: a.txt has changed"
-    programs.end("relay.stage", COPIED.model_copy(update={"preparation": Preparation.NONE}).text())
+    programs.end(
+        "stationmaster.relay.stage",
+        COPIED.model_copy(update={"preparation": Preparation.NONE}).text(),
+    )
     eventually(lambda: stage_data(ready, RUN_ID)["ready"])
     assert [event.work for event in ready.events("data.staged")] == ["copying"]
 
@@ -370,13 +376,15 @@ RESTORED = COPIED.model_copy(
 )
 def test_result_of_another_run_comes_back_before_the_data(ready: World, programs: Programs) -> None:
     stage_data(ready, RUN_ID)
-    programs.say("relay.restore", StagingLine(staged_bytes=450, total_bytes=900).text())
+    programs.say(
+        "stationmaster.relay.restore", StagingLine(staged_bytes=450, total_bytes=900).text()
+    )
     until(ready, "data.reported")
-    assert programs.calls("relay.stage") == []
-    programs.end("relay.restore", RESTORED.text())
+    assert programs.calls("stationmaster.relay.stage") == []
+    programs.end("stationmaster.relay.restore", RESTORED.text())
     until(ready, "data.staged")
     line = COPIED.model_copy(update={"preparation": Preparation.NONE})
-    programs.end("relay.stage", line.text())
+    programs.end("stationmaster.relay.stage", line.text())
 
     eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
@@ -392,7 +400,7 @@ def test_result_of_another_run_comes_back_before_the_data(ready: World, programs
 def test_results_of_two_runs_come_back_with_an_account_each(
     ready: World, programs: Programs
 ) -> None:
-    programs.end("relay.restore", RESTORED.text())
+    programs.end("stationmaster.relay.restore", RESTORED.text())
 
     eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
@@ -447,19 +455,19 @@ def test_weights_that_cannot_be_had_end_the_run_with_a_sentence(
 def test_run_without_data_is_ready_when_the_result_came_back(
     ready: World, programs: Programs
 ) -> None:
-    programs.end("relay.restore", RESTORED.text())
+    programs.end("stationmaster.relay.restore", RESTORED.text())
 
     eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
     assert stage_data(ready, RUN_ID) == {"ready": True}
-    assert programs.calls("relay.restore") == ["-m relay.restore"]
+    assert programs.calls("stationmaster.relay.restore") == ["-m stationmaster.relay.restore"]
 
 
 @pytest.mark.parametrize("request_", [RESUMED])
 def test_damaged_result_ends_the_run_with_what_the_program_said(
     ready: World, programs: Programs
 ) -> None:
-    programs.end("relay.restore", "weights.pt is damaged", code=EXIT_REFUSED)
+    programs.end("stationmaster.relay.restore", "weights.pt is damaged", code=EXIT_REFUSED)
 
     with pytest.raises(
         DataNotStaged, match=r"the saved result could not be brought back: weights\.pt is damaged"
@@ -471,7 +479,7 @@ def test_stop_ends_the_staging_and_the_teardown_takes_its_pods(
     ready: World, programs: Programs
 ) -> None:
     stage_data(ready, RUN_ID)
-    eventually(lambda: programs.calls("relay.stage"))
+    eventually(lambda: programs.calls("stationmaster.relay.stage"))
     stop = StopRequested(event_id="stop", run_id=RUN_ID, at=ready.now(), user_id="U1")
     ready.runs.record(RUN_ID, [stop])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from install.interpreters import SUPPORTED, find_python, places, version_of
+from stationmaster.install.interpreters import SUPPORTED, find_python, places, version_of
 
 
 def program(folder: Path, name: str, script: str) -> Path:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from install.installers import InstallFailed, choose_installer, install
-from install.set_up import EVERYTHING, LOCAL, Kind, fingerprint_of, is_done, set_up
+from stationmaster.install.installers import InstallFailed, choose_installer, install
+from stationmaster.install.set_up import EVERYTHING, LOCAL, Kind, fingerprint_of, is_done, set_up
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = (ROOT / "pyproject.toml").read_text()
@@ -145,9 +145,9 @@ def test_index_out_of_reach_ends_the_set_up_at_once(tmp_path: Path) -> None:
 
 
 def test_entry_point_can_be_read_by_an_old_python() -> None:
-    source = (ROOT / "install" / "__main__.py").read_text()
+    source = (ROOT / "stationmaster" / "install" / "__main__.py").read_text()
 
-    compile(source, "install/__main__.py", "exec", dont_inherit=True)
+    compile(source, "stationmaster/install/__main__.py", "exec", dont_inherit=True)
     refused = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.version_info = (3, 8, 1)\n{source}"],
         check=False,
@@ -189,7 +189,7 @@ def chosen(folder: Path, *pythons: str, path: str = "") -> str:
         python = folder / name
         python.parent.mkdir(parents=True, exist_ok=True)
         python.symlink_to(sys.executable)
-    script = (ROOT / "install" / "find_python.sh").read_text()
+    script = (ROOT / "stationmaster" / "install" / "find_python.sh").read_text()
     return subprocess.run(
         # No Python of this machine has a say.
         ["/bin/sh", "-c", script.replace("/usr/bin/python3", f"{folder}/system/python3")],

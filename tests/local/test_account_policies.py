@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lambdas.registry import FUNCTIONS
-from local.account_policies import ROLES, committed_policies, give_roles
-from local.aws import Deployment, InProcessRuntime, LocalAws
-from local.aws.iam.policies import Check, PolicyError, decide
-from local.mode import REPOSITORY
+from stationmaster.local.account_policies import ROLES, committed_policies, give_roles
+from stationmaster.local.aws import Deployment, InProcessRuntime, LocalAws
+from stationmaster.local.aws.iam.policies import Check, PolicyError, decide
+from stationmaster.local.mode import REPOSITORY
 
 BUCKET = "arn:aws:s3:::results"
 OF_RUN = {"aws:PrincipalTag/kubernetes-service-account": "a-1"}
@@ -105,5 +105,5 @@ def test_policy_that_names_what_local_mode_does_not_know_is_refused(tmp_path: Pa
     trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda"}}
     role = {"trust": [trust], "managed": [], "statements": [statement]}
 
-    with pytest.raises(PolicyError, match=r"data/New\.Arn.*local/account_policies"):
+    with pytest.raises(PolicyError, match=r"data/New\.Arn.*stationmaster/local/account_policies"):
         account(tmp_path, json.dumps({"workflow/Roles/reaper": role}))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import make_parser
-from local.faults import FAULTS, described
+from stationmaster.cli.main import make_parser
+from stationmaster.local.faults import FAULTS, described
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "local-mode.md"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from local.limits import DEFAULT_LIMITS, limits_with
-from local.mode import AWS_FAULTS, CLUSTER_FAULTS
+from stationmaster.local.limits import DEFAULT_LIMITS, limits_with
+from stationmaster.local.mode import AWS_FAULTS, CLUSTER_FAULTS
 from stationmaster.settings import Settings
 
 

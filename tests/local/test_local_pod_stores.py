@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-POD_PYTHON = Path(__file__).parents[2] / "local" / "pod_python"
+POD_PYTHON = Path(__file__).parents[2] / "stationmaster" / "local" / "pod_python"
 
 PROGRAM = """
 import json, socket, sys

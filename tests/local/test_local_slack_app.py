@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from local.slack_app import app_config
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.table import CLUSTER_KEYS, COMMAND, SUBCOMMANDS, key_names
+from stationmaster.local.slack_app import app_config
 
 TRAIN = app_config().commands[0]
 KEYS = {argument.name: argument for argument in TRAIN.arguments if argument.kind == "key"}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from local.mode import LocalMode, LocalOptions
-from local.state_directory import MARKER, StateDirectory
+from stationmaster.local.mode import LocalMode, LocalOptions
+from stationmaster.local.state_directory import MARKER, StateDirectory
 
 
 def snapshot(folder):

@@ -10,7 +10,7 @@ import pytest
 # The main thread waits; a signal goes to another thread, as the kernel may choose to do.
 PROGRAM = """
 import signal, threading, time
-from local.stop_signals import StopSignals
+from stationmaster.local.stop_signals import StopSignals
 
 idle = threading.Thread(target=threading.Event().wait, daemon=True)
 idle.start()

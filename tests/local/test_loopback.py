@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from local.loopback import Seen, own_page_too, programs_only, signed_links_too
+from stationmaster.local.loopback import Seen, own_page_too, programs_only, signed_links_too
 
 PORT = 8700
 HOST = f"127.0.0.1:{PORT}"

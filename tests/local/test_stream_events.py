@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from local.stream_events import StreamEvents
 from stationmaster.aws import table
 from stationmaster.domain.aggregates import RUN
 from stationmaster.domain.run import events as ev
+from stationmaster.local.stream_events import StreamEvents
 from tests.support.factories import RUN_ID, START
 
 

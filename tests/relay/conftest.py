@@ -11,8 +11,8 @@ from saving_world import BUCKET, CONFIGURATION, WEIGHTS, SavedRun
 from staging_world import BUCKET as DATA_BUCKET
 from staging_world import Data
 
-from local.aws import BucketSpec, DeploymentSpec, InProcessRuntime, LocalAws
 from stationmaster.domain.ids import RunId
+from stationmaster.local.aws import BucketSpec, DeploymentSpec, InProcessRuntime, LocalAws
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,6 @@ from typing import Any, Final
 
 import boto3
 
-from local.aws import LocalAws
-from relay.cluster import ClusterUnreachable
-from relay.saving.bucket import ResultsBucket
-from relay.saving.pod_logs import PodLog
-from relay.saving.result import Saved, save_result
-from relay.saving.sources import RunDirectory
 from stationmaster.domain.checkpoints import MARKER, Manifest, StoredFile, step_name
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.results import (
@@ -25,6 +19,12 @@ from stationmaster.domain.results import (
     part_sizes,
     results_prefix,
 )
+from stationmaster.local.aws import LocalAws
+from stationmaster.relay.cluster import ClusterUnreachable
+from stationmaster.relay.saving.bucket import ResultsBucket
+from stationmaster.relay.saving.pod_logs import PodLog
+from stationmaster.relay.saving.result import Saved, save_result
+from stationmaster.relay.saving.sources import RunDirectory
 
 BUCKET: Final = "stationmaster-artifacts"
 # Three parts: the saver sends at most 16 at a time, so all are under way together.

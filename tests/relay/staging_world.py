@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import boto3
 
-from local.aws import LocalAws
-from relay.staging.config import StagingConfig
-from relay.staging.data import stage
-from relay.staging.source import SourceBucket
 from stationmaster.domain.datasets import S3Source, StagedLine, StagingOrder
 from stationmaster.domain.ids import RunId
+from stationmaster.local.aws import LocalAws
+from stationmaster.relay.staging.config import StagingConfig
+from stationmaster.relay.staging.data import stage
+from stationmaster.relay.staging.source import SourceBucket
 
 BUCKET: Final = "research-data"
 MIB: Final = 2**20

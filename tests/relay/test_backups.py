@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from saving_world import BUCKET, CONFIGURATION, SavedRun
 
-from relay.saving.bucket import AlreadySaved, NotSaved
-from relay.saving.pod_logs import PodLog
 from stationmaster.aws.artifacts import Artifacts
 from stationmaster.domain.restoring import saved_step
 from stationmaster.domain.results import MANIFEST_FILE, is_backup, read_manifest
+from stationmaster.relay.saving.bucket import AlreadySaved, NotSaved
+from stationmaster.relay.saving.pod_logs import PodLog
 
 
 @pytest.fixture(name="trains")

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.lines import LogLine, PodFacts
-from relay.parsing import LineInterpreter
 from stationmaster.domain.run.events import PodChanged, ProcessFailed
 from stationmaster.domain.run.failure_lines import MAX_LINE, FailureLines
 from stationmaster.domain.run.failures import failures_after, first_cause, still_open
+from stationmaster.relay.lines import LogLine, PodFacts
+from stationmaster.relay.parsing import LineInterpreter
 
 START = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
 

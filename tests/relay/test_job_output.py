@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from relay.job_output import ByteProgress, fail
 from stationmaster.domain.results import SavingLine
+from stationmaster.relay.job_output import ByteProgress, fail
 
 
 def test_progress_is_printed_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:

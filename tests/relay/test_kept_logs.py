@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from relay import kept_logs
-from relay.kept_logs import KeptLogs
-from relay.lines import LogLine
-from relay.saving.bucket import NotSaved
+from stationmaster.relay import kept_logs
+from stationmaster.relay.kept_logs import KeptLogs
+from stationmaster.relay.lines import LogLine
+from stationmaster.relay.saving.bucket import NotSaved
 
 STAMP = "2026-11-20T18:00:0{}.000000000Z"
 

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from staging_world import Data, Report
 
-from relay.staging.linked import STALLED_S, wait_for_files
-from relay.staging.source import StagingRefused
 from stationmaster.domain.datasets import (
     MANIFEST_FILE,
     CheckedBy,
@@ -16,6 +14,8 @@ from stationmaster.domain.datasets import (
     SourceObject,
     read_data_manifest,
 )
+from stationmaster.relay.staging.linked import STALLED_S, wait_for_files
+from stationmaster.relay.staging.source import StagingRefused
 
 OBJECTS = [SourceObject("a/one", 3, "e1"), SourceObject("two", 5, "e2")]
 URI = "s3://research-data/books/"

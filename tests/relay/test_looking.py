@@ -13,11 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from relay.look import main
-from relay.staging import looking
-from relay.staging.config import LookingConfig
-from relay.staging.looking import look
-from relay.staging.source import StagingRefused
 from stationmaster.domain.datasets import (
     AS_IT_IS,
     FOR_MEGATRON,
@@ -27,6 +22,11 @@ from stationmaster.domain.datasets import (
 )
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_REFUSED
 from stationmaster.domain.ids import RunId
+from stationmaster.relay.look import main
+from stationmaster.relay.staging import looking
+from stationmaster.relay.staging.config import LookingConfig
+from stationmaster.relay.staging.looking import look
+from stationmaster.relay.staging.source import StagingRefused
 from training.data import images, shards, sources
 
 NOBODY = 65534

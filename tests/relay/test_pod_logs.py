@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from relay.cluster import ClusterUnreachable, ObjectMissing
-from relay.saving.pod_logs import PodLogs
 from stationmaster.domain.ids import RunId
+from stationmaster.relay.cluster import ClusterUnreachable, ObjectMissing
+from stationmaster.relay.saving.pod_logs import PodLogs
 
 RUN = RunId("tiny-llama-0123abcd")
 

@@ -11,11 +11,11 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 from recording_bus import KEY, RecordingBus
 
-from relay.batching import Batcher
-from relay.bus import BusSender
 from stationmaster.domain.bus import RelayBatch, is_signed
 from stationmaster.domain.progress_lines import FinishedLine, Sample, read_line
 from stationmaster.domain.run.events import ClusterWarning
+from stationmaster.relay.batching import Batcher
+from stationmaster.relay.bus import BusSender
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

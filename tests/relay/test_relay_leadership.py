@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from relay.cluster import ClusterUnreachable, Conflict, ObjectMissing
-from relay.leadership import OTHERS_FIRST_S, RENEW_WITHIN_S, RETRY_EVERY_S, Leadership
-from relay.leases import LEASE_DURATION_S, SENT_ANNOTATION, Sent
+from stationmaster.relay.cluster import ClusterUnreachable, Conflict, ObjectMissing
+from stationmaster.relay.leadership import OTHERS_FIRST_S, RENEW_WITHIN_S, RETRY_EVERY_S, Leadership
+from stationmaster.relay.leases import LEASE_DURATION_S, SENT_ANNOTATION, Sent
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 # The longest call to the bus: two seconds to connect and three to read, see relay/__main__.py.

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.lines import PodFacts
-from relay.logs import LineAssembler, LogCursor, LogPipeline, normalise_stamp
-from relay.parsing import LineInterpreter
 from stationmaster.domain.progress_lines import ProgressLine
+from stationmaster.relay.lines import PodFacts
+from stationmaster.relay.logs import LineAssembler, LogCursor, LogPipeline, normalise_stamp
+from stationmaster.relay.parsing import LineInterpreter
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from relay.lines import LogLine, PodFacts
-from relay.parsing import LineInterpreter
-from relay.pods import pod_facts
 from stationmaster.domain.run.events import NetworkObserved
+from stationmaster.relay.lines import LogLine, PodFacts
+from stationmaster.relay.parsing import LineInterpreter
+from stationmaster.relay.pods import pod_facts
 from stationmaster.rendering import pytorch_job
 from tests.support.nccl_logs import HOSTS, efa, info, sockets
 

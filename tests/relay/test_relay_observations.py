@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from relay.config import RelayConfig
-from relay.observations import JobObserver, NodeObserver, PodObserver, WarningObserver
-from relay.pods import container_state, pod_facts
 from stationmaster.domain.errors import PermanentError
+from stationmaster.relay.config import RelayConfig
+from stationmaster.relay.observations import JobObserver, NodeObserver, PodObserver, WarningObserver
+from stationmaster.relay.pods import container_state, pod_facts
 from stationmaster.rendering import pytorch_job, train_job
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

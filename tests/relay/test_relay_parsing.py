@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.lines import LogLine, PodFacts
-from relay.parsing import FAILURE_EVERY_S, FAILURES_AT_ONCE, LineInterpreter
 from stationmaster.domain.progress_lines import FailedLine
 from stationmaster.domain.run.events import (
     RUN_EVENT,
@@ -23,6 +21,8 @@ from stationmaster.domain.run.events import (
     TrainingStarted,
     WorkersRestarting,
 )
+from stationmaster.relay.lines import LogLine, PodFacts
+from stationmaster.relay.parsing import FAILURE_EVERY_S, FAILURES_AT_ONCE, LineInterpreter
 
 STAMP = "2026-01-02T03:04:05.678901234Z"
 

@@ -150,7 +150,10 @@ class Relay:
         }
         with log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "relay"], cwd=REPOSITORY, env=environment, stderr=log
+                [sys.executable, "-m", "stationmaster.relay"],
+                cwd=REPOSITORY,
+                env=environment,
+                stderr=log,
             )
 
     def kill(self):
@@ -520,7 +523,7 @@ def test_relay_without_a_variable_says_which_and_ends(missing):
     del variables[missing]
 
     result = subprocess.run(
-        [sys.executable, "-m", "relay"],
+        [sys.executable, "-m", "stationmaster.relay"],
         cwd=REPOSITORY,
         env={"PATH": os.environ["PATH"], **variables},
         capture_output=True,

@@ -9,11 +9,11 @@ from time import monotonic
 import pytest
 from recording_bus import KEY, RecordingBus
 
-from relay.batching import KEPT_EVENTS, Batcher
-from relay.bus import BusSender
-from relay.leases import Sent
-from relay.pending import MAX_LOGS, LogPlace
 from stationmaster.domain.run.events import ClusterWarning, PodChanged
+from stationmaster.relay.batching import KEPT_EVENTS, Batcher
+from stationmaster.relay.bus import BusSender
+from stationmaster.relay.leases import Sent
+from stationmaster.relay.pending import MAX_LOGS, LogPlace
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

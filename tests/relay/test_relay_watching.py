@@ -13,13 +13,18 @@ from time import monotonic
 import pytest
 from kept_logs import NothingKept
 
-from relay.batching import Batcher
-from relay.cluster import ClusterUnreachable, ObjectMissing, RequestRefused, WatchExpired
-from relay.following import PREVIOUS_LOG_TRIES, LogFollower
-from relay.lines import PodFacts
-from relay.pods import container_state
-from relay.watching import Sight, Watch, keep_watching
 from stationmaster.domain.progress_lines import ProgressLine
+from stationmaster.relay.batching import Batcher
+from stationmaster.relay.cluster import (
+    ClusterUnreachable,
+    ObjectMissing,
+    RequestRefused,
+    WatchExpired,
+)
+from stationmaster.relay.following import PREVIOUS_LOG_TRIES, LogFollower
+from stationmaster.relay.lines import PodFacts
+from stationmaster.relay.pods import container_state
+from stationmaster.relay.watching import Sight, Watch, keep_watching
 
 
 class ScriptedWatches:

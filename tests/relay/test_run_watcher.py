@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 import pytest
 from kept_logs import NothingKept
 
-from relay import watching
-from relay.cluster import ObjectMissing, WatchExpired
-from relay.config import RelayConfig
-from relay.watching import RunWatcher
 from stationmaster.domain.progress_lines import ProgressLine
+from stationmaster.relay import watching
+from stationmaster.relay.cluster import ObjectMissing, WatchExpired
+from stationmaster.relay.config import RelayConfig
+from stationmaster.relay.watching import RunWatcher
 
 SINCE = "2026-01-02T03:00:00Z"
 LIMIT_S = 1800  # ends a hang; reached only on failure

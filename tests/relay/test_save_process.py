@@ -14,13 +14,13 @@ import pytest
 from kubernetes.utils import create_from_dict
 from saving_world import BUCKET, WEIGHTS, SavedRun
 
-from local.aws import LocalAws
-from relay.save import main
 from stationmaster.aws.artifacts import Artifacts
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.results import SavedLine, results_uri
+from stationmaster.local.aws import LocalAws
+from stationmaster.relay.save import main
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.saving import render_saving
 from stationmaster.rendering.storage import SharedStorage, render_storage
@@ -146,7 +146,7 @@ class Saver:
 
     def __init__(self, run: SavedRun, kubeconfig: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "relay.save"],
+            [sys.executable, "-m", "stationmaster.relay.save"],
             cwd=REPOSITORY,
             env={
                 **run.aws.environment(),

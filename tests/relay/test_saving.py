@@ -15,13 +15,6 @@ import boto3
 import pytest
 from saving_world import BUCKET, CONFIGURATION, WEIGHTS, NoLogs, SavedRun
 
-from local.aws.faults import CONNECTION_CLOSED
-from relay.saving import sources
-from relay.saving.bucket import NotSaved, ResultsBucket, SavingRefused, WrittenMeanwhile
-from relay.saving.pod_logs import PodLog
-from relay.saving.sources import RunDirectory
-from relay.saving.tree import Tree
-from relay.saving.uploads import LocalFile, Uploader
 from stationmaster.aws.artifacts import Artifacts
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.results import (
@@ -31,6 +24,18 @@ from stationmaster.domain.results import (
     read_manifest,
     results_prefix,
 )
+from stationmaster.local.aws.faults import CONNECTION_CLOSED
+from stationmaster.relay.saving import sources
+from stationmaster.relay.saving.bucket import (
+    NotSaved,
+    ResultsBucket,
+    SavingRefused,
+    WrittenMeanwhile,
+)
+from stationmaster.relay.saving.pod_logs import PodLog
+from stationmaster.relay.saving.sources import RunDirectory
+from stationmaster.relay.saving.tree import Tree
+from stationmaster.relay.saving.uploads import LocalFile, Uploader
 
 PATHS = [
     "checkpoint/huggingface/config.json",

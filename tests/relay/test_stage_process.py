@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from staging_world import LARGE, PART, Data
 
-from relay.stage import main
 from stationmaster.domain.datasets import StagedLine, StagingLine, read_staging_line
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_REFUSED
+from stationmaster.relay.stage import main
 from tests.support.cluster_fixtures import eventually
 
 REPOSITORY = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ def variables(data: Data) -> dict[str, str]:
 
 def start(data: Data) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "relay.stage"],
+        [sys.executable, "-m", "stationmaster.relay.stage"],
         cwd=REPOSITORY,
         env={**data.aws.environment(), **variables(data), "PATH": os.environ["PATH"]},
         stdout=subprocess.PIPE,

@@ -10,9 +10,6 @@ import boto3
 import pytest
 from staging_world import BUCKET, LARGE, PART, Data
 
-from local.aws.faults import CONNECTION_CLOSED
-from relay.staging.copying import Copier
-from relay.staging.source import Body, NotStaged, SourceBucket, StagingRefused
 from stationmaster.domain.datasets import (
     MANIFEST_FILE,
     CheckedBy,
@@ -23,6 +20,9 @@ from stationmaster.domain.datasets import (
     data_id,
     read_data_manifest,
 )
+from stationmaster.local.aws.faults import CONNECTION_CLOSED
+from stationmaster.relay.staging.copying import Copier
+from stationmaster.relay.staging.source import Body, NotStaged, SourceBucket, StagingRefused
 
 
 def manifest_of(data: Data, staged: StagedLine) -> DataManifest:

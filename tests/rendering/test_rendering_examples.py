@@ -5,9 +5,9 @@ import re
 import pytest
 import yaml
 
-from local.cluster.api.resources import Catalog
-from local.cluster.api.typed import check_applied
 from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.local.cluster.api.resources import Catalog
+from stationmaster.local.cluster.api.typed import check_applied
 from stationmaster.rendering.examples import (
     DIRECTORY,
     NCCL,

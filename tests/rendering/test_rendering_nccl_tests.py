@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from local.cluster.api import decoding, typed
-from local.cluster.api.errors import ApiError
-from local.cluster.api.objects import Objects
-from local.cluster.api.resources import NAMESPACES, PODS, Catalog
-from local.cluster.api.store import Store
 from stationmaster.diagnosis.lint import lint
 from stationmaster.diagnosis.nccl.tables import TableReader
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.local.cluster.api import decoding, typed
+from stationmaster.local.cluster.api.errors import ApiError
+from stationmaster.local.cluster.api.objects import Objects
+from stationmaster.local.cluster.api.resources import NAMESPACES, PODS, Catalog
+from stationmaster.local.cluster.api.store import Store
 from stationmaster.rendering.examples import to_yaml
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.nccl_tests import render_nccl_tests, script

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from relay.config import RelayConfig
 from stationmaster.domain.errors import PermanentError
 from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.relay.config import RelayConfig
 from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.relay import render_relay, render_relay_key, render_relay_rights
 from stationmaster.rendering.storage import SharedStorage, render_storage

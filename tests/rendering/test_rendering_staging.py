@@ -58,7 +58,10 @@ def test_copying_runs_off_the_training_nodes_with_the_stagers_account() -> None:
     assert "nodeAffinity" in spec["affinity"]
     assert "tolerations" not in spec
     (container,) = spec["containers"]
-    assert (container["image"], container["command"][-1]) == ("relay:1", "relay.stage")
+    assert (container["image"], container["command"][-1]) == (
+        "relay:1",
+        "stationmaster.relay.stage",
+    )
     (mount,) = container["volumeMounts"]
     assert mount["mountPath"] == "/fsx"
     assert "readOnly" not in mount

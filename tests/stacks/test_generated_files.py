@@ -22,7 +22,7 @@ def test_committed_state_machines_and_policies_match_the_code(syntheses: Path) -
 
 def test_committed_reference_matches_the_commands() -> None:
     finished = subprocess.run(
-        [sys.executable, "-m", "cli.reference", "--check"],
+        [sys.executable, "-m", "stationmaster.cli.reference", "--check"],
         cwd=ROOT,
         capture_output=True,
         text=True,

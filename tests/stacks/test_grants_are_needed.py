@@ -15,13 +15,13 @@ import pytest
 from botocore import xform_name
 from recorded_checks import MADE, recorded
 
-from local.account_policies import committed_policies, give_roles
-from local.aws import InProcessRuntime, LocalAws
-from local.aws.iam.account import Account
-from local.aws.iam.needs import PREFIXES, checks_of
-from local.aws.iam.policies import Check, Statement, decide
-from local.aws.services.wire import service_model
-from local.mode import ARTIFACTS_BUCKET, DEPLOYMENT, REPOSITORY
+from stationmaster.local.account_policies import committed_policies, give_roles
+from stationmaster.local.aws import InProcessRuntime, LocalAws
+from stationmaster.local.aws.iam.account import Account
+from stationmaster.local.aws.iam.needs import PREFIXES, checks_of
+from stationmaster.local.aws.iam.policies import Check, Statement, decide
+from stationmaster.local.aws.services.wire import service_model
+from stationmaster.local.mode import ARTIFACTS_BUCKET, DEPLOYMENT, REPOSITORY
 
 # What AWS does with a role by itself.
 BY_AWS = {
@@ -88,7 +88,7 @@ def called() -> frozenset[str]:
     """The actions of every call of the AWS SDK that the product's source has."""
     words = {
         word
-        for folder in ("stationmaster", "bot", "relay", "lambdas")
+        for folder in ("stationmaster", "bot", "lambdas")
         for path in (REPOSITORY / folder).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         for word in (

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from lambdas import registry
-from local.account_policies import committed_policies
-from local.aws import Deployment, DeploymentSpec, InProcessRuntime, LocalAws
-from local.aws.deployment import substitute
-from local.aws.iam.policies import Check, Decision, Statement, decide, read_statement
-from local.aws.template import read_templates
-from local.aws.template_deployment import TemplateDeployment
-from local.deployed_templates import deploy_templates, read_deployment
-from local.mode import DEPLOYMENT, REPOSITORY
-from local.product import product
+from stationmaster.local.account_policies import committed_policies
+from stationmaster.local.aws import Deployment, DeploymentSpec, InProcessRuntime, LocalAws
+from stationmaster.local.aws.deployment import substitute
+from stationmaster.local.aws.iam.policies import Check, Decision, Statement, decide, read_statement
+from stationmaster.local.aws.template import read_templates
+from stationmaster.local.aws.template_deployment import TemplateDeployment
+from stationmaster.local.deployed_templates import deploy_templates, read_deployment
+from stationmaster.local.mode import DEPLOYMENT, REPOSITORY
+from stationmaster.local.product import product
 from stationmaster.settings import Settings
 
 REGION = "us-west-2"

@@ -9,7 +9,7 @@ import boto3
 import pytest
 
 from bench.sweeps.direct_calls import without_connection
-from local.aws import (
+from stationmaster.local.aws import (
     InProcessRuntime,
     LocalAws,
 )

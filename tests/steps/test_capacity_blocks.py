@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from moto.ec2 import ec2_backends
 
-from local.aws.moto_patches.capacity_reservations import reservations
 from stationmaster.domain.catalogue.quotas import quota_of
 from stationmaster.domain.errors import NotPossibleNow, ResourceFailed
 from stationmaster.domain.names import cluster_name, launch_template_name
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.local.aws.moto_patches.capacity_reservations import reservations
 from stationmaster.preflight import examine
 from stationmaster.preflight.findings import Severity
 from stationmaster.preflight.subject import of_request

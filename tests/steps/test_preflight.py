@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from cli.main import main
 from stationmaster import preflight
 from stationmaster.aws.account import ACCOUNT_ACTIONS, IMAGE_ACTIONS
+from stationmaster.cli.main import main
 from stationmaster.commands import preflight as show_preflight
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.commands.grammar import parse_command, parse_requests

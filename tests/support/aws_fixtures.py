@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from local.aws import (
+from stationmaster.local.aws import (
     Deployment,
     DeploymentSpec,
     FunctionSpec,

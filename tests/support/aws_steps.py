@@ -13,14 +13,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-from local.aws import (
-    BucketSpec,
-    Deployment,
-    DeploymentSpec,
-    LocalAws,
-    NetworkSpec,
-    StateMachineSpec,
-)
 from stationmaster.aws.table import table_definition
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.aggregate import Cluster
@@ -32,6 +24,14 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import attempt_id
 from stationmaster.domain.run.request import Placement
+from stationmaster.local.aws import (
+    BucketSpec,
+    Deployment,
+    DeploymentSpec,
+    LocalAws,
+    NetworkSpec,
+    StateMachineSpec,
+)
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.artifacts_world import BUCKET

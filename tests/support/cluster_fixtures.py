@@ -22,7 +22,7 @@ import yaml
 from kubernetes import client, config, dynamic
 from kubernetes.client.exceptions import ApiException
 
-from local.cluster import LocalCluster
+from stationmaster.local.cluster import LocalCluster
 
 REPOSITORY = Path(__file__).parents[2]
 # Ends a hang; a machine that does fifty things at once must not reach it.

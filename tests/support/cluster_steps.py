@@ -15,14 +15,14 @@ from typing import Any
 
 from kubernetes import client, config
 
-from local.cluster import LocalCluster
-from local.cluster.controllers.nodes import NODE_GROUP_LABEL
 from stationmaster.checks import storage
 from stationmaster.domain.cluster.events import ClusterPhase, LeaseRequested
 from stationmaster.domain.names import LABEL_CLUSTER_ID, LABEL_ROLE, LABEL_RUN_ID, NAMESPACE
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.local.cluster import LocalCluster
+from stationmaster.local.cluster.controllers.nodes import NODE_GROUP_LABEL
 from stationmaster.rendering import job_spec, pytorch_job
 from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.job_backends import JobBackend

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from local.cluster import LocalCluster
+from stationmaster.local.cluster import LocalCluster
 from tests.support.factories import make_request
 
 REPOSITORY = Path(__file__).resolve().parents[2]

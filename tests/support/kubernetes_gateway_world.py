@@ -16,7 +16,6 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from local.cluster import LocalCluster
 from stationmaster.aws.addons import Addon
 from stationmaster.aws.cluster_store import ClusterStore
 from stationmaster.aws.clusters import EksCluster
@@ -42,6 +41,7 @@ from stationmaster.domain.run.attempts import Assignment, first_assignment
 from stationmaster.domain.run.events import AttemptStarted, PhaseChanged, RunPhase
 from stationmaster.domain.run.request import Placement, TrainingRequest
 from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.local.cluster import LocalCluster
 from stationmaster.settings import Settings
 from tests.support.factories import DEPLOYMENT_KEY, make_requested
 from tests.support.kubernetes_gateway_fixtures import CLUSTER_ID, REQUEST, RUN_ID

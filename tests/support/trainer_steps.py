@@ -15,7 +15,6 @@ from typing import Any
 
 from kubernetes import client, config
 
-from relay.observations import JobObserver
 from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.events import ClusterPhase
@@ -26,6 +25,7 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.request import JobOptions
+from stationmaster.relay.observations import JobObserver
 from stationmaster.rendering import job_spec, train_job
 from stationmaster.rendering.collectives_job import render_collectives_job
 from stationmaster.rendering.etcd import render_etcd

@@ -16,16 +16,16 @@ from forked_ranks import train_on_ranks
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from trainer_runs import Lines, Workspace, gradient_norms, losses, of_kind, train_here
 
-from local.aws import BucketSpec, DeploymentSpec, InProcessRuntime, LocalAws
-from relay.saving.bucket import ResultsBucket
-from relay.saving.result import save_result
-from relay.saving.sources import RunDirectory
-from relay.staging.config import RestoringConfig
-from relay.staging.restoring import restore
-from relay.staging.source import SourceBucket, StagingRefused
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint, model_directory
 from stationmaster.domain.results import RunFacts, manifest_sha256, results_prefix
+from stationmaster.local.aws import BucketSpec, DeploymentSpec, InProcessRuntime, LocalAws
+from stationmaster.relay.saving.bucket import ResultsBucket
+from stationmaster.relay.saving.result import save_result
+from stationmaster.relay.saving.sources import RunDirectory
+from stationmaster.relay.staging.config import RestoringConfig
+from stationmaster.relay.staging.restoring import restore
+from stationmaster.relay.staging.source import SourceBucket, StagingRefused
 from training.__main__ import main
 
 BUCKET = "stationmaster-artifacts"

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 from moto.ec2.models import ec2_backends
 
-from local.aws import Deployment, DeploymentSpec, InProcessRuntime, LocalAws, NetworkSpec
+from stationmaster.local.aws import (
+    Deployment,
+    DeploymentSpec,
+    InProcessRuntime,
+    LocalAws,
+    NetworkSpec,
+)
 from tests.support.aws_fixtures import until
 
 TAGS = {"stationmaster:run-id": "run-1"}

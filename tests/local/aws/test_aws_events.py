@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from local.aws import Deployment, LocalAws, Schedule
-from local.aws.schedules import Ticker, parse_rate
+from stationmaster.local.aws import Deployment, LocalAws, Schedule
+from stationmaster.local.aws.schedules import Ticker, parse_rate
 from tests.support.aws_fixtures import Script, until
 
 

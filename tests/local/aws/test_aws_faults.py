@@ -8,8 +8,8 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 
 from bench.sweeps.direct_calls import without_connection
-from local.aws import DeploymentSpec, InProcessRuntime, LocalAws, NetworkSpec
-from local.faults import names
+from stationmaster.local.aws import DeploymentSpec, InProcessRuntime, LocalAws, NetworkSpec
+from stationmaster.local.faults import names
 
 
 def test_account_with_every_fault_is_deployed_as_any_other(tmp_path: Path) -> None:

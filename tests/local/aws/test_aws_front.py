@@ -15,7 +15,7 @@ import httpx
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from local.aws import (
+from stationmaster.local.aws import (
     Deployment,
     DeploymentSpec,
     FunctionSpec,
@@ -25,8 +25,8 @@ from local.aws import (
     RuleSpec,
     StateMachineSpec,
 )
-from local.aws.deployment import substitute
-from local.aws.moto_patches import require_version
+from stationmaster.local.aws.deployment import substitute
+from stationmaster.local.aws.moto_patches import require_version
 from tests.support.aws_fixtures import HANDLER, Machines, Script, task
 
 

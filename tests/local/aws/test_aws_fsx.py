@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from local.aws import Deployment, LocalAws
-from local.aws.emulation import current
 from stationmaster.aws.launch_templates import LaunchTemplates
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.names import launch_template_name
+from stationmaster.local.aws import Deployment, LocalAws
+from stationmaster.local.aws.emulation import current
 from stationmaster.settings import Settings
 from tests.support.aws_fixtures import until
 

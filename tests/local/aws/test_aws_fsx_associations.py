@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 from botocore.exceptions import ClientError
 
-from local.aws import Deployment, LocalAws
-from local.aws.emulation import current
-from local.aws.observer import ImportedFile, SilentObserver
-from local.cluster import LocalCluster
-from local.cluster_behind_eks import ClusterBehindEks
+from stationmaster.local.aws import Deployment, LocalAws
+from stationmaster.local.aws.emulation import current
+from stationmaster.local.aws.observer import ImportedFile, SilentObserver
+from stationmaster.local.cluster import LocalCluster
+from stationmaster.local.cluster_behind_eks import ClusterBehindEks
 from tests.support.aws_fixtures import until
 
 BUCKET = "research-data"

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from local.aws import Function, InProcessRuntime, LocalAws, RicRuntime
+from stationmaster.local.aws import Function, InProcessRuntime, LocalAws, RicRuntime
 from tests.support.aws_fixtures import Script, until
 
 HERE = Path(__file__).parent
@@ -288,7 +288,7 @@ def test_ric_call_that_runs_while_the_runtime_is_closed_is_an_exit_error(
 def test_ric_processes_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     parent_code = (
         "import json, sys, time\n"
-        "from local.aws import Function, RicRuntime\n"
+        "from stationmaster.local.aws import Function, RicRuntime\n"
         f"ric = RicRuntime(environment={{'PYTHONPATH': {str(HERE)!r}}})\n"
         "out, _ = ric.invoke(Function(name='p', handler='aws_handlers.in_process',"
         " timeout_s=900), b'{}')\n"

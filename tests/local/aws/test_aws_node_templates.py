@@ -8,11 +8,17 @@ from typing import Any
 import pytest
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from local.aws import Deployment, DeploymentSpec, InProcessRuntime, LocalAws, NetworkSpec
-from local.aws.services.eks_templates import launch_of
-from local.aws.services.wire import ApiError
 from stationmaster.aws.launch_templates import LaunchTemplates
 from stationmaster.domain.catalogue.instances import CATALOGUE
+from stationmaster.local.aws import (
+    Deployment,
+    DeploymentSpec,
+    InProcessRuntime,
+    LocalAws,
+    NetworkSpec,
+)
+from stationmaster.local.aws.services.eks_templates import launch_of
+from stationmaster.local.aws.services.wire import ApiError
 from stationmaster.settings import Settings
 from tests.support.aws_fixtures import until
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from local.aws import (
+from stationmaster.local.aws import (
     Deployment,
     DeploymentSpec,
     FunctionSpec,

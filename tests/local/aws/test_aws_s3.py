@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from local.aws import BucketSpec, DeploymentSpec, LocalAws
+from stationmaster.local.aws import BucketSpec, DeploymentSpec, LocalAws
 
 BUCKET = "test-artifacts"
 # The smallest part that S3 takes, but for the last.

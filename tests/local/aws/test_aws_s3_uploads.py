@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from local.aws import BucketSpec, DeploymentSpec, LocalAws
+from stationmaster.local.aws import BucketSpec, DeploymentSpec, LocalAws
 
 BUCKET = "uploads"
 FIRST = bytes(5 * 1024 * 1024)  # the smallest part that S3 takes, but for the last

@@ -23,7 +23,14 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 from moto.awslambda.models import lambda_backends
 
-from local.aws import Deployment, DeploymentSpec, FunctionSpec, InProcessRuntime, LocalAws, Route
+from stationmaster.local.aws import (
+    Deployment,
+    DeploymentSpec,
+    FunctionSpec,
+    InProcessRuntime,
+    LocalAws,
+    Route,
+)
 from tests.support.aws_fixtures import HANDLER, Script
 
 FOREIGN = [

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
 from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 
-from local.aws import moto_patches as patches
+from stationmaster.local.aws import moto_patches as patches
 from tests.support.aws_fixtures import CapacityError, Machines, Script, task, until
 
 RETRY = {"ErrorEquals": ["CapacityError"], "IntervalSeconds": 60, "MaxAttempts": 3}

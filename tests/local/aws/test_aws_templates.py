@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from local.aws.template import Resolver, TemplateError, read_templates
-from local.aws.template_deployment import TemplateDeployment
-from local.aws.template_kinds import NOTHING_TO_EMULATE, identifier
+from stationmaster.local.aws.template import Resolver, TemplateError, read_templates
+from stationmaster.local.aws.template_deployment import TemplateDeployment
+from stationmaster.local.aws.template_kinds import NOTHING_TO_EMULATE, identifier
 
 ACCOUNT = {"account_id": "123456789012", "region": "us-west-2"}
 QUEUE = {
@@ -81,7 +81,10 @@ def test_imports_come_from_the_stack_that_exports_them() -> None:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ({"Fn::Cidr": ["10.0.0.0/16", 2, 8]}, "Fn::Cidr of .* is not known; add it to local/aws"),
+        (
+            {"Fn::Cidr": ["10.0.0.0/16", 2, 8]},
+            "Fn::Cidr of .* is not known; add it to stationmaster/local/aws",
+        ),
         ({"Ref": "Nobody"}, 'stack one has no resource "Nobody"'),
         ({"Fn::GetAtt": ["Letters", "Url"]}, r"Letters \(AWS::SQS::Queue\) is asked for its attr"),
         ("{{resolve:ssm:/name}}", "is looked up by CloudFormation at deployment"),

@@ -9,9 +9,16 @@ from typing import Any
 
 import pytest
 
-from local.aws import Deployment, DeploymentSpec, FunctionSpec, LocalAws, RuleSpec, StreamSpec
-from local.aws import TableSpec as Table
-from local.aws.streams import StreamPumps
+from stationmaster.local.aws import (
+    Deployment,
+    DeploymentSpec,
+    FunctionSpec,
+    LocalAws,
+    RuleSpec,
+    StreamSpec,
+)
+from stationmaster.local.aws import TableSpec as Table
+from stationmaster.local.aws.streams import StreamPumps
 from tests.support.aws_fixtures import HANDLER, CapacityError, Script, until
 
 

@@ -12,12 +12,12 @@ import pytest
 from kubernetes import client, dynamic, watch
 from kubernetes.client.exceptions import ApiException
 
-from local.cluster.api import object_patches
-from local.cluster.api.errors import ApiError
-from local.cluster.api.objects import Objects
-from local.cluster.api.requests import Versions, page
-from local.cluster.api.resources import NAMESPACES, Catalog
-from local.cluster.api.store import Store
+from stationmaster.local.cluster.api import object_patches
+from stationmaster.local.cluster.api.errors import ApiError
+from stationmaster.local.cluster.api.objects import Objects
+from stationmaster.local.cluster.api.requests import Versions, page
+from stationmaster.local.cluster.api.resources import NAMESPACES, Catalog
+from stationmaster.local.cluster.api.store import Store
 from tests.support.cluster_fixtures import (
     Cluster,
     eventually,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.cluster import back_off
+from stationmaster.local.cluster import back_off
 from tests.support.cluster_fixtures import Cluster, eventually, start_cluster
 
 

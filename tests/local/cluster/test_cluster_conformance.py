@@ -33,8 +33,8 @@ from api_probes import (
     asking,
 )
 
-from local.cluster.api import decoding, resources
-from local.cluster.api.errors import ApiError
+from stationmaster.local.cluster.api import decoding, resources
+from stationmaster.local.cluster.api.errors import ApiError
 from tests.support.cluster_fixtures import pytorchjob_crd
 
 

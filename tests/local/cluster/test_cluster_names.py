@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from local.cluster.api import resources
-from local.cluster.api.objects import Objects
-from local.cluster.api.resources import Catalog
-from local.cluster.api.store import Store
-from local.cluster.node import names
+from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.objects import Objects
+from stationmaster.local.cluster.api.resources import Catalog
+from stationmaster.local.cluster.api.store import Store
+from stationmaster.local.cluster.node import names
 
 READY = {"type": "Ready", "status": "True"}
 NOT_READY = {"type": "Ready", "status": "False"}

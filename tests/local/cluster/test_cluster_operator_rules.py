@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from local.cluster.api import resources
-from local.cluster.api.objects import Objects
-from local.cluster.api.resources import Catalog, Object
-from local.cluster.api.store import Store
-from local.cluster.controllers import replicas
-from local.cluster.controllers.operator import PyTorchJobController
-from local.cluster.events import EventRecorder
+from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.objects import Objects
+from stationmaster.local.cluster.api.resources import Catalog, Object
+from stationmaster.local.cluster.api.store import Store
+from stationmaster.local.cluster.controllers import replicas
+from stationmaster.local.cluster.controllers.operator import PyTorchJobController
+from stationmaster.local.cluster.events import EventRecorder
 from tests.support.cluster_fixtures import operator_deployment, pytorchjob, pytorchjob_crd
 
 

@@ -21,9 +21,9 @@ import yaml
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
-from local.cluster.api.errors import ApiError
-from local.cluster.node.environment import Ports, Translation, expand
-from local.cluster.node.kubelet import Kubelet
+from stationmaster.local.cluster.api.errors import ApiError
+from stationmaster.local.cluster.node.environment import Ports, Translation, expand
+from stationmaster.local.cluster.node.kubelet import Kubelet
 from tests.support.cluster_fixtures import (
     GPU,
     REPOSITORY,

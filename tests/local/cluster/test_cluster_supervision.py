@@ -12,12 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from local.cluster.logs import ContainerLog
-from local.cluster.node.container import Command, ContainerProcess, LogError, StartError
-from local.cluster.node.supervisor import MARKER
+from stationmaster.local.cluster.logs import ContainerLog
+from stationmaster.local.cluster.node.container import (
+    Command,
+    ContainerProcess,
+    LogError,
+    StartError,
+)
+from stationmaster.local.cluster.node.supervisor import MARKER
 from tests.support.cluster_fixtures import REPOSITORY, Cluster, alive, eventually, start_cluster
 
-SUPERVISOR = REPOSITORY / "local" / "cluster" / "node" / "supervisor.py"
+SUPERVISOR = REPOSITORY / "stationmaster" / "local" / "cluster" / "node" / "supervisor.py"
 
 
 # Fills the log of its own supervisor, which may write 64 bytes more and no byte after them.

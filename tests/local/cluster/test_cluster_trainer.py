@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from local.cluster.trainer import trainer_objects
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import ClusterId, RunId
@@ -15,6 +14,7 @@ from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.request import JobOptions
 from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.local.cluster.trainer import trainer_objects
 from stationmaster.rendering import train_job
 from stationmaster.rendering.job_spec import JobSpec
 from tests.support.cluster_fixtures import Cluster, eventually, start_cluster

@@ -8,15 +8,15 @@ import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from local.cluster import back_off
-from local.cluster.api import resources
-from local.cluster.api.errors import ApiError
-from local.cluster.api.objects import Objects
-from local.cluster.api.resources import Catalog
-from local.cluster.api.store import Store
-from local.cluster.controllers.jobs import JobController
-from local.cluster.events import EventRecorder
-from local.cluster_behind_eks import ClusterBehindEks
+from stationmaster.local.cluster import back_off
+from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.errors import ApiError
+from stationmaster.local.cluster.api.objects import Objects
+from stationmaster.local.cluster.api.resources import Catalog
+from stationmaster.local.cluster.api.store import Store
+from stationmaster.local.cluster.controllers.jobs import JobController
+from stationmaster.local.cluster.events import EventRecorder
+from stationmaster.local.cluster_behind_eks import ClusterBehindEks
 from tests.support.cluster_fixtures import (
     EFA,
     GPU,

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from local.cluster.node import podworker
-from local.cluster.node.podworker import PodWorker
+from stationmaster.local.cluster.node import podworker
+from stationmaster.local.cluster.node.podworker import PodWorker
 
 POD = {
     "metadata": {"name": "operator", "namespace": "kubeflow", "uid": "u-1"},

@@ -14,12 +14,6 @@ import pytest
 import yaml
 from pydantic import SecretStr
 
-from local.cluster.api import decoding, typed
-from local.cluster.api.objects import Objects
-from local.cluster.api.resources import NAMESPACES, PODS, Catalog
-from local.cluster.api.store import Store
-from local.cluster.controllers import replicas
-from local.cluster.controllers.children import pod_from
 from stationmaster.checks import gpu_health
 from stationmaster.checks.storage import render_jobs, render_speed_jobs
 from stationmaster.diagnosis.lint import lint
@@ -39,6 +33,12 @@ from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.restoring import RestoringOrder
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.local.cluster.api import decoding, typed
+from stationmaster.local.cluster.api.objects import Objects
+from stationmaster.local.cluster.api.resources import NAMESPACES, PODS, Catalog
+from stationmaster.local.cluster.api.store import Store
+from stationmaster.local.cluster.controllers import replicas
+from stationmaster.local.cluster.controllers.children import pod_from
 from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.collectives_job import render_collectives_job
 from stationmaster.rendering.environment import render_hugging_face_secret

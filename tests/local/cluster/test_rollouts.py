@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from local.cluster.controllers.rollouts import Step, limits, next_step
+from stationmaster.local.cluster.controllers.rollouts import Step, limits, next_step
 
 
 def deployment(replicas: int, **rolling: Any) -> dict[str, Any]:

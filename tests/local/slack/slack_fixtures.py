@@ -14,7 +14,7 @@ from slack_bolt import App, BoltRequest
 from slack_sdk import WebClient
 from websockets.sync.client import ClientConnection, connect
 
-from local.slack import (
+from stationmaster.local.slack import (
     OPERATOR_ID,
     ArgumentHint,
     Choice,

@@ -31,14 +31,14 @@ from slack_fixtures import (
 from slack_sdk.errors import SlackApiError
 from slack_sdk.webhook import WebhookClient
 
-from local.slack import (
+from stationmaster.local.slack import (
     APPROVER_ID,
     OPERATOR_ID,
     TRAINING_CHANNEL_ID,
     LocalSlack,
     SlackRefusal,
 )
-from local.slack.limits import ACK_S
+from stationmaster.local.slack.limits import ACK_S
 
 BUTTON = {
     "type": "actions",

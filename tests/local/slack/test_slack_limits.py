@@ -10,9 +10,9 @@ import slackblocks
 from slack_fixtures import Clock, local_slack, web_client
 from slack_sdk.errors import SlackApiError
 
-from local.slack import TRAINING_CHANNEL_ID, LocalSlack, SlackRefusal, limits
-from local.slack.blocks import check_blocks
-from local.slack.views import checked_view
+from stationmaster.local.slack import TRAINING_CHANNEL_ID, LocalSlack, SlackRefusal, limits
+from stationmaster.local.slack.blocks import check_blocks
+from stationmaster.local.slack.views import checked_view
 
 Json = dict[str, Any]
 

@@ -10,14 +10,14 @@ from slack_fixtures import local_slack, web_client
 
 from bot.blocks.elements import Content, section
 from bot.outbox import Mark, Outbox
-from local.slack import (
+from stationmaster.domain.errors import ChannelLost, TransientError
+from stationmaster.local.slack import (
     GENERAL_CHANNEL_ID,
     OPERATOR_ID,
     PRIVATE_CHANNEL_ID,
     TRAINING_CHANNEL_ID,
     LocalSlack,
 )
-from stationmaster.domain.errors import ChannelLost, TransientError
 
 RUN = "tiny-llama-0123abcd"
 HERE = TRAINING_CHANNEL_ID

@@ -15,7 +15,12 @@ import pytest
 from slack_fixtures import bolt_app, local_slack, new_bolt_app, web_client
 from slack_sdk import WebClient
 
-from local.slack import OPERATOR_ID, PRIVATE_CHANNEL_ID, TRAINING_CHANNEL_ID, LocalSlack
+from stationmaster.local.slack import (
+    OPERATOR_ID,
+    PRIVATE_CHANNEL_ID,
+    TRAINING_CHANNEL_ID,
+    LocalSlack,
+)
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(

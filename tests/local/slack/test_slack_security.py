@@ -16,7 +16,7 @@ from slack_fixtures import local_slack, page_cookies, page_socket, web_client
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from local.slack import OPERATOR_ID, TRAINING_CHANNEL_ID, LocalSlack
+from stationmaster.local.slack import OPERATOR_ID, TRAINING_CHANNEL_ID, LocalSlack
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from slack_fixtures import BOT_TOKEN, local_slack, page_cookies, web_client
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError
 
-from local.slack import (
+from stationmaster.local.slack import (
     BOT_USER_ID,
     GENERAL_CHANNEL_ID,
     OPERATOR_ID,

@@ -10,7 +10,6 @@ import pytest
 from bench.sweeps.outcomes import Outcome
 from bench.sweeps.owner import NAME, Owner
 from bench.sweeps.world import World, run_id_of
-from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
 from stationmaster import commands
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.spec import spec_for
@@ -21,6 +20,7 @@ from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, own_namespace
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.events import NodeLost, PhaseChanged, RunPhase
 from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
 from stationmaster.steps.parts.leftovers import find_left
 
 

@@ -14,11 +14,11 @@ import pytest
 
 from bench.sweeps.torchrun import programs_in
 from bench.sweeps.world import LIMITS
-from local.aws import RicRuntime
-from local.mode import REPOSITORY, LocalMode, LocalOptions
 from stationmaster.commands import view_run
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.run.events import RunEvent
+from stationmaster.local.aws import RicRuntime
+from stationmaster.local.mode import REPOSITORY, LocalMode, LocalOptions
 from stationmaster.services import Services
 from stationmaster.steps.parts.leftovers import find_left
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from local.aws import LocalAws
-from local.cluster import LocalCluster
 from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.local.aws import LocalAws
+from stationmaster.local.cluster import LocalCluster
 from stationmaster.rendering.metadata import namespace
 from stationmaster.settings import Settings
 from tests.support.cluster_steps import cluster_with

@@ -111,7 +111,7 @@ def test_backup_job_is_that_of_the_saver_off_the_training_nodes(due: Account):
         job = client.BatchV1Api(api).read_namespaced_job(f"{due.run_id}-backup-1", NAMESPACE)
     container = job.spec.template.spec.containers[0]
     facts = next(each.value for each in container.env if each.name == "STATIONMASTER_RUN_FACTS")
-    assert container.command == ["python", "-m", "relay.save"]
+    assert container.command == ["python", "-m", "stationmaster.relay.save"]
     assert '"outcome":"running","step":45' in facts
     assert job.spec.template.metadata.labels[LABEL_ROLE] == "backup"
     assert job.spec.template.spec.tolerations is None

@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from local.aws.emulation import current
-from local.cluster import LocalCluster
-from local.cluster_behind_eks import ClusterBehindEks
 from stationmaster.aws.node_groups import NodeGroup
 from stationmaster.domain.cluster.events import (
     ClusterPhase,
@@ -31,6 +28,9 @@ from stationmaster.domain.errors import (
 from stationmaster.domain.names import LABEL_ROLE, NAMESPACE
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.kubernetes.views import NodeView
+from stationmaster.local.aws.emulation import current
+from stationmaster.local.cluster import LocalCluster
+from stationmaster.local.cluster_behind_eks import ClusterBehindEks
 from stationmaster.rendering.metadata import namespace
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_node_group import ensure_node_group

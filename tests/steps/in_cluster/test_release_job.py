@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from local.aws import LocalAws
 from stationmaster.domain.errors import StepTimedOut
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
+from stationmaster.local.aws import LocalAws
 from stationmaster.settings import Settings
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.release_job import release_job

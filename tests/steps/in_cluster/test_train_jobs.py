@@ -12,17 +12,17 @@ from shutil import which
 
 import pytest
 
-from local.cluster import LocalCluster
-from local.cluster.api.metadata import timestamp
-from local.cluster.trainer import NAMESPACE as TRAINER_NAMESPACE
-from local.cluster.trainer import trainer_objects
-from relay.observations import JobObserver
 from stationmaster.domain.errors import RunStopped, TrainingFailed
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
 from stationmaster.domain.reactions.run import POLICY, WaitOpen, decide
 from stationmaster.domain.reactions.workflow import EndWait
 from stationmaster.domain.resources import Left
 from stationmaster.domain.run.events import RunPhase, StopRequested
+from stationmaster.local.cluster import LocalCluster
+from stationmaster.local.cluster.api.metadata import timestamp
+from stationmaster.local.cluster.trainer import NAMESPACE as TRAINER_NAMESPACE
+from stationmaster.local.cluster.trainer import trainer_objects
+from stationmaster.relay.observations import JobObserver
 from stationmaster.rendering import train_job
 from stationmaster.steps import READY, StepResult
 from stationmaster.steps.begin_teardown import begin_teardown

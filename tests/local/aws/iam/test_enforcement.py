@@ -14,10 +14,16 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from local.aws import Deployment, DeploymentSpec, InProcessRuntime, LocalAws, NetworkSpec
-from local.aws.iam.account import Account
-from local.aws.iam.identities import Identities
-from local.aws.services.wire import ApiRequest
+from stationmaster.local.aws import (
+    Deployment,
+    DeploymentSpec,
+    InProcessRuntime,
+    LocalAws,
+    NetworkSpec,
+)
+from stationmaster.local.aws.iam.account import Account
+from stationmaster.local.aws.iam.identities import Identities
+from stationmaster.local.aws.services.wire import ApiRequest
 
 ARN = "arn:aws:iam::123456789012:role/{}"
 NODE_ROLE, ROLE = ARN.format("nodes"), ARN.format("worker")

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from local.aws.iam.policies import Check, Decision, PolicyError, decide, read_statement
+from stationmaster.local.aws.iam.policies import (
+    Check,
+    Decision,
+    PolicyError,
+    decide,
+    read_statement,
+)
 
 CLUSTER = "arn:aws:eks:us-west-2:111122223333:cluster/stationmaster-a"
 

@@ -1,0 +1,155 @@
+"""What `stationmaster local up` and `stationmaster local run` do with a local mode.
+
+`run` acts as a person: it types the commands into the local Slack, prints the channel as it
+changes, and waits for the receipts (`local_script`, `local_watch`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import logging
+import math
+import sys
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from stationmaster.cli.local_script import Script
+from stationmaster.cli.local_watch import Record, Watch
+from stationmaster.local.mode import DEFAULT_SPEED, LocalMode, LocalOptions, describe_endpoints
+from stationmaster.local.stop_signals import StopSignals
+
+OK, NO, BAD_INPUT = 0, 1, 2
+# A command line that waits anyway must not lose a run to the 3 s that Slack gives the bot.
+_ANSWER_WITHIN_S: Final = 120.0
+HISTORY_GONE: Final = (
+    "runs and messages of the last start are gone: local mode keeps them in memory only"
+)
+
+
+def up(arguments: argparse.Namespace) -> int:
+    """Serve until Ctrl-C or SIGTERM."""
+    console = Console()
+    try:
+        with (
+            StopSignals() as signals,
+            LocalMode(local_options(arguments, Record(None))) as mode,
+        ):
+            if signals.asked():
+                return OK
+            places = describe_endpoints(mode)
+            page = places.pop("page")
+            console.print(f"[bold]Stationmaster[/] is up: [link]{page}[/link]", soft_wrap=True)
+            for name, place in places.items():
+                console.print(f"  {name:<13}{place}", highlight=False)
+            for line in mode.left_out:
+                console.print(f"  not made     {line}", highlight=False)
+            if mode.state.used_before:
+                console.print(HISTORY_GONE)
+            console.print("type [bold]/train tiny-llama nodes=2 steps=60[/] there; Ctrl-C ends it")
+            signals.wait()
+            console.print("stopping, every pod ends with it")
+        _name_left(mode)
+    except (OSError, ValueError) as exc:
+        return _refused(exc, arguments.state_dir)
+    return OK
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Type the commands and wait for their ends; see `Script` for the exit code."""
+    texts = []
+    for command in arguments.commands:
+        word, _, text = command.strip().partition(" ")
+        if word != "/train":
+            return _refused(ValueError(f'command "{word}": expected /train, e.g. "/train help"'))
+        texts.append(text)
+    try:
+        with (
+            StopSignals() as signals,
+            Record(arguments.json) as record,
+            LocalMode(local_options(arguments, record, answer_within_s=_ANSWER_WITHIN_S)) as mode,
+        ):
+            watch = Watch(record)
+            mode.on_event(watch.event)
+            mode.slack.subscribe(watch.slack)
+            for line in mode.left_out:
+                watch.print_line("not made", line)
+            if mode.state.used_before:
+                watch.print_line("state", HISTORY_GONE)
+            script = Script(
+                mode,
+                watch,
+                signals,
+                timeout_s=arguments.timeout,
+                results_dir=arguments.results,
+            )
+            code = script.play(texts, together=arguments.together)
+        _name_left(mode)
+    except (OSError, ValueError) as exc:
+        return _refused(exc, arguments.state_dir)
+    if signals.asked():
+        if not mode.processes_left:
+            print(
+                "stationmaster: interrupted; local mode and every pod were ended", file=sys.stderr
+            )
+        return NO
+    return code
+
+
+def _name_left(mode: LocalMode) -> None:
+    for process in mode.processes_left:
+        print(f"stationmaster: {process} could not be ended", file=sys.stderr)
+
+
+def local_options(
+    arguments: argparse.Namespace, record: Record, *, answer_within_s: float = 3.0
+) -> LocalOptions:
+    """How local mode is to run, as it was typed.
+
+    Raises:
+        ValueError: a flag has a value that makes no sense.
+    """
+    speed = DEFAULT_SPEED if arguments.speed is None else arguments.speed
+    if not (speed >= 1 and math.isfinite(speed)):
+        raise ValueError(f"--speed {speed:g}: expected 1 or more")
+    state_dir = arguments.state_dir.absolute()
+
+    def claimed() -> None:
+        _log_to_file(state_dir / "local.log")
+        record.open()
+
+    return LocalOptions(
+        state_dir=state_dir,
+        port=arguments.port,
+        speed=speed,
+        faults=frozenset(arguments.fault),
+        answer_within_s=answer_within_s,
+        on_claimed=claimed,
+        allow_commands=arguments.allow_commands,
+        templates=arguments.templates,
+    )
+
+
+def _log_to_file(path: Path) -> None:
+    """Keep what the endpoints log out of the terminal."""
+    # A line that the disk has no room for is dropped, not answered with a traceback.
+    logging.raiseExceptions = False
+    logging.basicConfig(
+        filename=path,
+        filemode="w",
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        force=True,
+    )
+
+
+def _refused(exc: Exception, state_dir: Path | None = None) -> int:
+    sentence = str(exc)
+    if isinstance(exc, OSError) and exc.strerror:
+        sentence = f"{exc.filename}: {exc.strerror}" if exc.filename else exc.strerror
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+            sentence += f"; free space in {state_dir}"
+    print(f"stationmaster: {sentence}", file=sys.stderr)
+    return BAD_INPUT

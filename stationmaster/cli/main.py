@@ -1,0 +1,399 @@
+"""The command line: `stationmaster local up|run`, `results`, `recipes`, `plan` and the others.
+
+Exit codes: 0 done, 1 the answer is no (it does not fit, the run did not succeed), 2 bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from stationmaster import __version__
+from stationmaster.cli import lint, nccl_report
+from stationmaster.cli.plan_view import print_plan
+from stationmaster.cli.slack_manifest import app_manifest
+from stationmaster.cli.state_directory import DEFAULT_STATE_DIR, RUN_STATE_DIR
+from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
+from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.commands.grammar import parse_request
+from stationmaster.domain.commands.table import key_names
+from stationmaster.domain.errors import BadCommand, StationmasterError, UserError
+from stationmaster.domain.job_kinds import JobKind
+from stationmaster.domain.planning.requirements import check_data
+from stationmaster.domain.run.aggregate import new_run_id
+from stationmaster.domain.run.request import TrainingRequest
+from stationmaster.local import faults
+from stationmaster.rendering.examples import to_yaml
+from stationmaster.rendering.run_objects import render_all
+from stationmaster.settings import HubAccess
+
+OK, NO, BAD_INPUT = 0, 1, 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the console script; the return value is the exit code."""
+    arguments = make_parser().parse_args(argv)
+    if region := os.environ.get("AWS_REGION"):
+        os.environ["AWS_DEFAULT_REGION"] = region  # boto3 reads this one only
+    try:
+        return int(arguments.run(arguments))
+    except UserError as error:
+        print(f"stationmaster: {error}", file=sys.stderr)
+        if error.suggestion:
+            pasted = error.suggestion.removeprefix("/train plan ").replace(
+                "/train", "stationmaster"
+            )
+            print(f"  try: {pasted}", file=sys.stderr)
+        return BAD_INPUT
+    except StationmasterError as error:
+        print(f"stationmaster: {error}", file=sys.stderr)
+        return NO
+    except BrokenPipeError:
+        # Whoever read the output has seen enough, e.g. head. What is left to flush goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NO
+    except KeyboardInterrupt:
+        print("stationmaster: interrupted", file=sys.stderr)
+        return NO
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command line; docs/commands.md is drawn from it."""
+    parser = argparse.ArgumentParser(
+        prog="stationmaster", description="Distributed PyTorch training, run from a chat channel."
+    )
+    parser.add_argument("--version", action="version", version=f"stationmaster {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    recipes = commands.add_parser("recipes", help="what can be trained")
+    recipes.add_argument("--json", action="store_true")
+    recipes.set_defaults(run=_recipes)
+
+    instances = commands.add_parser("instances", help="the EC2 instance types that are known")
+    instances.add_argument("--json", action="store_true")
+    instances.set_defaults(run=_instances)
+
+    plan = commands.add_parser("plan", help="what a run would create, need and cost")
+    plan.add_argument("words", nargs="*", metavar="RECIPE key=value")
+    plan.add_argument("--json", action="store_true")
+    plan.set_defaults(run=_plan)
+
+    render = commands.add_parser("render", help="a run's Kubernetes objects as YAML")
+    render.add_argument("words", nargs="*", metavar="RECIPE key=value")
+    render.add_argument(
+        "--backend",
+        choices=[kind.lower() for kind in JobKind],
+        default=JobKind.PYTORCH_JOB.lower(),
+        help="who runs the job: the Training Operator v1, or Kubeflow Trainer v2",
+    )
+    render.set_defaults(run=_render)
+
+    nccl_report.add_to(commands)
+    lint.add_to(commands)
+
+    preflight = commands.add_parser("preflight", help="what the account lacks for these starts")
+    preflight.add_argument("words", nargs="*", metavar="RECIPE key=value")
+    preflight.add_argument("--json", action="store_true")
+    preflight.add_argument(
+        "--deployment", default="stationmaster", metavar="NAME", help="whose settings are looked up"
+    )
+    preflight.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
+    preflight.set_defaults(run=_preflight)
+
+    diagnose = commands.add_parser(
+        "diagnose", help="the root cause in pod logs, events, descriptions and dmesg"
+    )
+    diagnose.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="a log, events or objects, or - for what is piped in",
+    )
+    diagnose.add_argument(
+        "--instance", metavar="TYPE", help="what the nodes are: some have no EFA to miss"
+    )
+    diagnose.add_argument("--json", action="store_true")
+    diagnose.set_defaults(run=_diagnose)
+
+    results = commands.add_parser("results", help="what a run has left: listed, or downloaded")
+    results.add_argument("run_id", metavar="RUN")
+    results.add_argument("--to", type=_folder, metavar="DIR", help="download into this folder")
+    results.add_argument("--json", action="store_true")
+    results.add_argument("--bucket", help="the artifacts bucket of a deployment")
+    results.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
+    results.set_defaults(run=_results)
+
+    redrive = commands.add_parser("redrive", help="send dead letters again, or list them")
+    redrive.add_argument("--dry-run", action="store_true", help="list them and change nothing")
+    redrive.add_argument("--json", action="store_true")
+    redrive.add_argument("--deployment", metavar="NAME", help="as in cdk.json")
+    redrive.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
+    redrive.set_defaults(run=_redrive)
+
+    manifest = commands.add_parser("slack-manifest", help="the Slack app manifest to paste")
+    manifest.add_argument("--url", required=True, help="address of the deployed HTTP API")
+    manifest.set_defaults(run=_slack_manifest)
+
+    _add_local(commands)
+    return parser
+
+
+def _add_local(commands: Any) -> None:
+    local = commands.add_parser("local", help="the whole product on this machine")
+    verbs = local.add_subparsers(required=True, metavar="up|run")
+    up = verbs.add_parser("up", help="serve the channel's page until Ctrl-C")
+    up.add_argument("--port", type=_port, default=8700, help="port of the page (default 8700)")
+    run = verbs.add_parser("run", help="type commands and wait for their receipts")
+    run.add_argument(
+        "commands",
+        nargs="+",
+        metavar="COMMAND",
+        help='e.g. "/train tiny-llama nodes=2 steps=60"; each is typed when the one before it has '
+        "ended",
+    )
+    run.add_argument(
+        "--together", action="store_true", help="type all commands at once, wait for all"
+    )
+    run.add_argument("--json", type=Path, metavar="FILE", help="write what happens as JSON Lines")
+    run.add_argument(
+        "--results", type=_folder, metavar="DIR", help="download each run's result into DIR/RUN"
+    )
+    run.add_argument(
+        "--timeout", type=_seconds, default=900, metavar="S", help="stop each run after S seconds"
+    )
+    run.add_argument("--port", type=_port, default=0, help="port of the page (default: a free one)")
+    for parser, state_dir in ((up, DEFAULT_STATE_DIR), (run, RUN_STATE_DIR)):
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser.epilog = f"faults that --fault takes:\n{faults.described()}"
+        parser.add_argument("--state-dir", type=_folder, default=state_dir, metavar="DIR")
+        parser.add_argument(
+            "--speed", type=float, help="emulated seconds in one real second (default 720)"
+        )
+        parser.add_argument(
+            "--fault",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="make something go wrong, to see the end; may be repeated",
+        )
+        parser.add_argument(
+            "--templates",
+            type=_folder,
+            metavar="DIR",
+            help="deploy the templates that make synth wrote to DIR, cdk.out, in place of the "
+            "product's own list",
+        )
+        parser.add_argument(
+            "--allow-commands",
+            action="store_true",
+            help="let command= run what is typed in the channel on this machine, as you",
+        )
+    up.set_defaults(run=_local_up)
+    run.set_defaults(run=_local_run)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f'"{text}" is no port; give 0 (a free one) to 65535')
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f'"{text}" is no time; give a number of seconds above 0')
+    return seconds
+
+
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f'"{text}" is no folder; give its path')
+    return Path(text)
+
+
+def _recipes(arguments: argparse.Namespace) -> int:
+    rows = [
+        {
+            "name": recipe.name,
+            "framework": recipe.framework,
+            "model": recipe.summary,
+            "num_parameters": recipe.model.num_parameters,
+            "default_instance": recipe.default_instance,
+            "default_nodes": recipe.default_nodes,
+            "keys": list(key_names(recipe)),
+        }
+        for recipe in RECIPES.values()
+    ]
+    if arguments.json:
+        print(json.dumps(rows, indent=2))
+        return OK
+    table = Table("recipe", "size", "default machines", "what", box=None)
+    for column in table.columns[:-1]:
+        column.no_wrap = True
+    for recipe in RECIPES.values():
+        table.add_row(
+            recipe.name,
+            _short_count(recipe.model.num_parameters),
+            f"{recipe.default_nodes} x {recipe.default_instance}",
+            recipe.summary,
+        )
+    console = Console()
+    console.print(table)
+    console.print("\nany causal language model of the Hugging Face hub: hf:ORG/MODEL")
+    console.print(
+        "add preset=smoke to run a recipe of our own trainer small, on CPUs", highlight=False
+    )
+    return OK
+
+
+def _short_count(count: int) -> str:
+    for size, unit in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return str(count)
+
+
+def _instances(arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        print(json.dumps([instance.model_dump() for instance in INSTANCES.values()], indent=2))
+        return OK
+    table = Table(box=None)
+    # What has to be typed is never cut, however narrow the terminal is.
+    table.add_column("instance", no_wrap=True, min_width=max(map(len, INSTANCES)))
+    for title in ("accelerators", "GiB each", "EFA", "Gbps", "vCPU", "GiB"):
+        table.add_column(title)
+    table.add_column("USD/h", justify="right")
+    table.add_column("bf16 TFLOP/s each", justify="right")
+    for i in INSTANCES.values():
+        table.add_row(
+            i.name,
+            f"{i.num_gpus} x {i.gpu}" if i.gpu else "-",
+            f"{i.gpu_memory_gib:g}" if i.gpu else "-",
+            str(i.num_efa),
+            f"{i.network_gbps:g}",
+            str(i.vcpus),
+            str(i.memory_gib),
+            "-" if i.price_per_hour_usd is None else f"{i.price_per_hour_usd:.2f}",
+            "-" if i.peak_tflops_bf16 is None else f"{i.peak_tflops_bf16:g}",
+        )
+    Console().print(table)
+    return OK
+
+
+def _look_up(repository: str) -> LanguageModel:
+    from stationmaster.hub import Hub  # an HTTP client, which most commands do without
+
+    access = HubAccess.from_environment()
+    return Hub(access.url, token=access.token).look_up(repository)
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    start = parse_request(arguments.words, look_up=_look_up)
+    check_data(start.resolved)
+    if arguments.json:
+        print(start.plan.model_dump_json(indent=2))
+    else:
+        print_plan(start.plan)
+        if start.fitting_words:
+            print(f"try   stationmaster plan {start.fitting_words}")
+    return OK if start.plan.fits else NO
+
+
+def _render(arguments: argparse.Namespace) -> int:
+    kind = next(kind for kind in JobKind if kind.lower() == arguments.backend)
+    start = parse_request(arguments.words, look_up=_look_up)
+    plan = start.plan
+    request = TrainingRequest(
+        recipe=plan.recipe,
+        nodes=plan.nodes,
+        min_nodes=plan.min_nodes,
+        instance_type=plan.instance_type,
+        overrides=start.overrides | plan.settled_keys,
+        model=start.model,
+        job_options=start.job_options,
+        command="/train " + " ".join(arguments.words),
+        team_id="",
+        channel_id="",
+        user_id="",
+    )
+    run_id = new_run_id(plan.recipe, dedup_key=request.command)
+    print(to_yaml(render_all(request, run_id=run_id, kind=kind)), end="")
+    return OK
+
+
+def _preflight(arguments: argparse.Namespace) -> int:
+    # boto3, which most commands do without.
+    try:
+        from stationmaster.cli.preflight import preflight
+    except ImportError as exc:
+        return _missing_extra("preflight", "aws", exc)
+    return preflight(arguments, look_up=_look_up)
+
+
+def _diagnose(arguments: argparse.Namespace) -> int:
+    from stationmaster.cli.diagnose import diagnose  # its rules, which other commands do without
+
+    return diagnose(arguments)
+
+
+def _results(arguments: argparse.Namespace) -> int:
+    # boto3, which most commands do without.
+    try:
+        from stationmaster.cli.results import results
+    except ImportError as exc:
+        return _missing_extra("results", "aws", exc)
+    return results(arguments)
+
+
+def _redrive(arguments: argparse.Namespace) -> int:
+    # boto3, which most commands do without.
+    try:
+        from stationmaster.cli.redrive import redrive
+    except ImportError as exc:
+        return _missing_extra("redrive", "aws", exc)
+    return redrive(arguments)
+
+
+def _slack_manifest(arguments: argparse.Namespace) -> int:
+    if not arguments.url.startswith("https://"):
+        raise BadCommand(f'--url "{arguments.url}": Slack accepts addresses with https:// only')
+    print(json.dumps(app_manifest(arguments.url), indent=2))
+    return OK
+
+
+def _missing_extra(what: str, extra: str, exc: ImportError) -> int:
+    print(
+        f"stationmaster: {what} needs the `{extra}` extra, {exc.name} is missing; "
+        f"run: pip install 'stationmaster[{extra}]'",
+        file=sys.stderr,
+    )
+    return NO
+
+
+def _local_up(arguments: argparse.Namespace) -> int:
+    return _local(arguments, "up")
+
+
+def _local_run(arguments: argparse.Namespace) -> int:
+    return _local(arguments, "run")
+
+
+def _local(arguments: argparse.Namespace, verb: str) -> int:
+    # Local mode brings moto, uvicorn and the rest of the `local` extra.
+    try:
+        from stationmaster.cli import local_mode
+    except ImportError as exc:
+        return _missing_extra("local mode", "local", exc)
+    return local_mode.up(arguments) if verb == "up" else local_mode.run(arguments)

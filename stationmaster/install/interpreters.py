@@ -1,0 +1,107 @@
+"""python3 -m stationmaster.install.interpreters tests/domain tests/rendering
+
+Runs fast tests with every other supported Python of this machine. Each gets a small environment
+inside .venv with the packages of the extra `fast-tests`; a Python that is not found is named.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from stationmaster.install.installers import InstallFailed, choose_installer, install
+from stationmaster.install.set_up import PYTHON, VENV, fingerprint_of_project
+
+SUPPORTED: Final = ((3, 11), (3, 12), (3, 13))
+_MARKER: Final = ".ready"
+
+Answers = Callable[[Path], str | None]
+
+
+def main() -> int:
+    """Exit code 1 when a test or an installation fails with one of the Pythons."""
+    running: list[tuple[str, subprocess.Popen[str]]] = []
+    for version in SUPPORTED:
+        if version == sys.version_info[:2]:
+            continue
+        name = ".".join(map(str, version))
+        python = find_python(name, places(name), answer=version_of)
+        if python is None:
+            print(f"Python {name}: not found on this machine, so nothing is tested with it")
+            continue
+        print(f"Python {name}: {python}", flush=True)
+        try:
+            environment = _environment(python, VENV / "other" / name)
+        except InstallFailed as exc:
+            print(f"error: {exc}", file=sys.stderr)
+            for _, tests in running:
+                tests.kill()
+                tests.wait()
+            return 1
+        running.append((name, _start_tests(environment, sys.argv[1:])))
+    failed = False
+    for name, tests in running:  # side by side, and shown one after the other
+        output, _ = tests.communicate()
+        print(f"Python {name}:\n{output}", flush=True)
+        failed |= tests.returncode != 0
+    return int(failed)
+
+
+def places(name: str) -> Iterator[Path]:
+    """Where Python NAME may be: on the PATH, then among pyenv's versions."""
+    if on_path := shutil.which(f"python{name}"):
+        yield Path(on_path)
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    yield from sorted(root.glob(f"versions/{name}.*/bin/python{name}"), reverse=True)
+
+
+def find_python(name: str, candidates: Iterator[Path], *, answer: Answers) -> Path | None:
+    """The first candidate that runs and is that version; pyenv's shims may be neither."""
+    return next((python for python in candidates if answer(python) == name), None)
+
+
+def version_of(python: Path) -> str | None:
+    """Its major and minor version, or None when it does not run."""
+    asked = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
+    try:
+        answer = subprocess.run([python, "-c", asked], check=False, capture_output=True, text=True)
+    except OSError:
+        return None
+    return answer.stdout.strip() if answer.returncode == 0 else None
+
+
+def _environment(python: Path, folder: Path) -> Path:
+    """Make or update the environment; gives its Python."""
+    fingerprint = fingerprint_of_project()
+    marker = folder / _MARKER
+    inside = folder / "bin" / "python"
+    if inside.exists() and marker.exists() and marker.read_text() == fingerprint:
+        return inside
+    uv = choose_installer(PYTHON, wanted="uv", report=_ignore)
+    # uv installs from outside; pip has to be inside.
+    make: list[str | Path] = [python, "-m", "venv", "--clear"]
+    make += ["--without-pip", folder] if uv else [folder]
+    made = subprocess.run(make, check=False, capture_output=True, text=True)
+    if made.returncode:
+        raise InstallFailed(f"{python} cannot make an environment: {made.stdout}{made.stderr}")
+    install(inside, ["--editable", ".[fast-tests]"], uv=uv, report=_ignore)
+    marker.write_text(fingerprint)
+    return inside
+
+
+def _start_tests(python: Path, tests: Sequence[str]) -> subprocess.Popen[str]:
+    command: list[str | Path] = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def _ignore(line: str) -> None:
+    """The environments are small: their installation needs no report."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""The state that the endpoint, its patches and its services share while one endpoint runs.
+
+moto keeps its back ends in module globals, so one process can serve one emulated account at a
+time; this module holds that account's `Emulation`. Patches and services ask `current()` for it. It
+knows nothing of Stationmaster: only account, clock, runtime and queues.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from stationmaster.local.aws.clock import LifecycleClock
+from stationmaster.local.aws.faults import FaultInjector
+from stationmaster.local.aws.lost_answers import LostAnswers
+from stationmaster.local.aws.observer import AwsObserver
+from stationmaster.local.aws.propagation import Propagation
+from stationmaster.local.aws.scaling_activities import ScalingActivities
+
+if TYPE_CHECKING:
+    from stationmaster.local.aws.event_delivery import RuleDelivery
+    from stationmaster.local.aws.iam.identities import Identities
+    from stationmaster.local.aws.invocation import Invoker
+    from stationmaster.local.aws.schedules import Ticker
+    from stationmaster.local.aws.streams import StreamPumps
+
+
+@dataclass
+class Emulation:
+    """One emulated account in one region."""
+
+    account_id: str
+    region: str
+    speed: float
+    # Of a workflow, in real seconds. What it looks at after a wait costs CPU, which a fast clock
+    # would spend on nothing else.
+    shortest_wait_s: float
+    kubernetes_endpoint: str
+    faults: set[str]
+    # Of all machines together, which are one; None: each type has its own, as published.
+    num_gpus: int | None
+    observer: AwsObserver
+    clock: LifecycleClock
+    injector: FaultInjector
+    identities: Identities
+    url: str = ""
+    # One lock a service: moto's back ends check and then write, which two threads must not
+    # interleave.
+    locks: defaultdict[str, threading.RLock] = field(
+        default_factory=lambda: defaultdict(threading.RLock)
+    )
+    _invoker: Invoker | None = None
+    _delivery: RuleDelivery | None = None
+    _streams: StreamPumps | None = None
+    _ticker: Ticker | None = None
+
+    def __post_init__(self) -> None:
+        self.propagation = Propagation(self.faults)
+        self.lost_answers = LostAnswers(self.faults)
+        self.scaling_activities = ScalingActivities()
+
+    def connect(
+        self, *, invoker: Invoker, delivery: RuleDelivery, streams: StreamPumps, ticker: Ticker
+    ) -> None:
+        """Attach the parts that themselves need the emulation."""
+        self._invoker, self._delivery = invoker, delivery
+        self._streams, self._ticker = streams, ticker
+
+    @property
+    def invoker(self) -> Invoker:
+        assert self._invoker is not None, "connect() runs before the server accepts requests"
+        return self._invoker
+
+    @property
+    def delivery(self) -> RuleDelivery:
+        assert self._delivery is not None, "connect() runs before the server accepts requests"
+        return self._delivery
+
+    @property
+    def streams(self) -> StreamPumps:
+        assert self._streams is not None, "connect() runs before the server accepts requests"
+        return self._streams
+
+    @property
+    def ticker(self) -> Ticker:
+        assert self._ticker is not None, "connect() runs before the server accepts requests"
+        return self._ticker
+
+
+_current: list[Emulation] = []
+_guard = threading.Lock()
+
+
+def activate(emulation: Emulation) -> None:
+    """Make `emulation` the one this process serves.
+
+    Raises:
+        RuntimeError: another endpoint still runs in this process.
+    """
+    with _guard:
+        if _current:
+            raise RuntimeError(
+                f"an AWS endpoint already runs in this process at {_current[0].url}; moto keeps "
+                "its state in module globals, so stop that one first or use another process"
+            )
+        _current.append(emulation)
+
+
+def deactivate(emulation: Emulation) -> None:
+    """Forget `emulation`; threads that still run for it find no current one and end."""
+    with _guard:
+        if emulation in _current:
+            _current.remove(emulation)
+
+
+def current() -> Emulation:
+    """Return the running emulation.
+
+    Raises:
+        RuntimeError: no endpoint runs.
+    """
+    found = _current[:1]
+    if not found:
+        raise RuntimeError("no AWS endpoint runs in this process; start a LocalAws first")
+    return found[0]
+
+
+def running() -> Emulation | None:
+    """Return the running emulation, or None between endpoints."""
+    found = _current[:1]
+    return found[0] if found else None

@@ -1,0 +1,341 @@
+"""What services check with the caller's rights, besides the call itself.
+
+No trace of calls shows these, so each row has a source. A caller without one of them is refused as
+if the call itself were not allowed, in words of the service where it has its own.
+
+SAR is the Service Authorization Reference, docs.aws.amazon.com/service-authorization/latest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stationmaster.local.aws.iam.account import Account
+from stationmaster.local.aws.iam.needs import Parameters
+from stationmaster.local.aws.iam.parameters import request_tags
+from stationmaster.local.aws.iam.policies import Check
+
+
+@dataclass(frozen=True)
+class OnBehalf:
+    """One thing that a service looks at before it does what it is asked for.
+
+    `code` and `words` are what the service answers where it does not use IAM's own; {denied} stands
+    for IAM's sentence.
+    """
+
+    operation: str
+    checks: Callable[[Account, Parameters], Iterable[Check]]
+    source: str
+    code: str = ""
+    words: str = "{denied}"
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A role that a request hands to a service: the caller needs the right, the service the trust.
+
+    Source: IAM user guide, "Grant a user permissions to pass a role to an AWS service".
+    """
+
+    operation: str
+    role: Callable[[Parameters], Iterable[str]]
+    service: str
+    """To whom it is passed, iam:PassedToService."""
+    trusted: str
+    """Who takes it on: whom its trust policy has to name."""
+    source: str
+    distrust: str
+    """What the service answers when the role does not trust it."""
+
+
+def _describe(*kinds: str) -> Callable[[Account, Parameters], Iterator[Check]]:
+    def checks(_account: Account, _given: Parameters) -> Iterator[Check]:
+        for kind in kinds:
+            yield Check(f"ec2:Describe{kind}")
+
+    return checks
+
+
+def _on_role(action: str, parameter: str) -> Callable[[Account, Parameters], Iterator[Check]]:
+    def checks(_account: Account, given: Parameters) -> Iterator[Check]:
+        yield Check(action, str(given.get(parameter, "")))
+
+    return checks
+
+
+def _linked(service: str, name: str) -> Callable[[Account, Parameters], Iterator[Check]]:
+    """The first use of a service in an account makes its role, if the caller may."""
+
+    def checks(account: Account, _given: Parameters) -> Iterator[Check]:
+        if service not in account.linked:
+            arn = account.arn(f"iam:role/aws-service-role/{service}/{name}")
+            yield Check("iam:CreateServiceLinkedRole", arn, {"iam:AWSServiceName": service})
+
+    return checks
+
+
+def _node_group_role(account: Account, _given: Parameters) -> Iterator[Check]:
+    where = f"iam:role/aws-service-role/{NODE_GROUPS}/AWSServiceRoleForAmazonEKSNodegroup"
+    yield Check("iam:GetRole", account.arn(where))
+
+
+def _launch(account: Account, given: Parameters) -> Iterator[Check]:
+    """What RunInstances asks about everything that is launched from a template."""
+    stated = given.get("launchTemplate")
+    template = account.launch_template(stated) if stated else None
+    if template is None:
+        return
+    arn = account.arn(f"ec2:launch-template/{template.id}")
+    data = template.latest_version().data
+    launched = [
+        *("instance/i-new", "network-interface/eni-new", "volume/vol-new"),
+        f"launch-template/{template.id}",
+        *(f"subnet/{subnet}" for subnet in given.get("subnets", [])),
+        *(f"security-group/{group}" for group in _groups(data)),
+    ]
+    if placement := data.get("Placement", {}).get("GroupName"):
+        launched.append(f"placement-group/{placement}")
+    context = {"ec2:LaunchTemplate": arn}
+    yield Check("ec2:RunInstances", f"arn:aws:ec2:{account.region}::image/ami-eks", context)
+    for each in launched:
+        yield Check("ec2:RunInstances", account.arn(f"ec2:{each}"), context)
+
+
+def _launch_tags(account: Account, given: Parameters) -> Iterator[Check]:
+    stated = given.get("launchTemplate")
+    template = account.launch_template(stated) if stated else None
+    specifications = template.latest_version().data.get("TagSpecifications", []) if template else []
+    for each in specifications:
+        if each["ResourceType"] not in _LAUNCHED:
+            continue  # moto keeps the template's own tags there as well
+        tags = {f"aws:RequestTag/{tag['Key']}": tag["Value"] for tag in each.get("Tags", [])}
+        where = account.arn(f"ec2:{each['ResourceType']}/new")
+        yield Check("ec2:CreateTags", where, {**tags, "ec2:CreateAction": "RunInstances"})
+
+
+def _groups(data: Mapping[str, Any]) -> set[str]:
+    of_interfaces = [
+        group for each in data.get("NetworkInterfaces", []) for group in each.get("Groups", [])
+    ]
+    return {*data.get("SecurityGroupIds", []), *of_interfaces}
+
+
+def _network_of_file_system(account: Account, given: Parameters) -> Iterator[Check]:
+    for subnet in given.get("SubnetIds", [])[:1]:
+        if vpc := account.vpc_of(subnet):
+            yield Check("ec2:GetSecurityGroupsForVpc", account.arn(f"ec2:vpc/{vpc}"))
+
+
+def _linked_bucket(account: Account, given: Parameters) -> Iterator[Check]:
+    bucket = str(given.get("DataRepositoryPath", "")).removeprefix("s3://").partition("/")[0]
+    through = {"aws:ViaAWSService": "true"}
+    for action in (
+        "s3:ListBucket",
+        "s3:GetBucketLocation",
+        "s3:GetBucketAcl",
+        "s3:GetBucketPolicy",
+        "s3:GetBucketNotification",
+        "s3:GetEncryptionConfiguration",
+    ):
+        yield Check(action, account.arn(f"s3:{bucket}"), through)
+    for action in ("s3:GetObject", "s3:PutObject"):
+        yield Check(action, account.arn(f"s3:{bucket}/any"), through)
+
+
+def _link_role(account: Account, _given: Parameters) -> Iterator[Check]:
+    arn = account.arn(f"iam:role/aws-service-role/{S3_OF_FSX}/AWSServiceRoleForFSxS3Access_fs-new")
+    yield Check("iam:CreateServiceLinkedRole", arn, {"iam:AWSServiceName": S3_OF_FSX})
+    yield Check("iam:AttachRolePolicy", arn)
+    yield Check("iam:PutRolePolicy", arn)
+
+
+def _associations_of_addon(account: Account, given: Parameters) -> Iterator[Check]:
+    for association in given.get("podIdentityAssociations", []):
+        cluster = given.get("clusterName", "")
+        tags = {f"aws:RequestTag/{key}": each for key, each in request_tags(given).items()}
+        where = account.arn(f"eks:cluster/{cluster}")
+        yield Check("eks:CreatePodIdentityAssociation", where, tags)
+        yield Check("iam:GetRole", str(association.get("roleArn", "")))
+
+
+_LAUNCHED: Final = frozenset({"instance", "volume", "network-interface", "spot-instances-request"})
+NODE_GROUPS: Final = "eks-nodegroup.amazonaws.com"
+S3_OF_FSX: Final = "s3.data-source.lustre.fsx.amazonaws.com"
+
+ON_BEHALF: Final = (
+    OnBehalf(
+        "eks:CreateCluster",
+        _describe("Subnets", "Vpcs", "SecurityGroups"),
+        "EKS validates subnets and groups of a new cluster: EKS user guide, 'Amazon EKS networking "
+        "requirements for VPC and subnets'; for the caller's rights, as CreateNodegroup below",
+    ),
+    OnBehalf(
+        "eks:CreateCluster",
+        _linked("eks.amazonaws.com", "AWSServiceRoleForAmazonEKS"),
+        "EKS user guide, 'Using roles for Amazon EKS clusters', service-linked role permissions",
+    ),
+    OnBehalf(
+        "eks:CreateNodegroup",
+        _on_role("iam:GetRole", "nodeRole"),
+        "Step Functions developer guide, 'IAM policies for Amazon EKS', CreateNodeGroup; "
+        "https://github.com/terraform-aws-modules/terraform-aws-eks/issues/2018",
+    ),
+    OnBehalf(
+        "eks:CreateNodegroup",
+        _on_role("iam:ListAttachedRolePolicies", "nodeRole"),
+        "https://github.com/aws-controllers-k8s/community/issues/2164",
+    ),
+    OnBehalf(
+        "eks:CreateNodegroup",
+        _describe("Subnets"),
+        "https://github.com/aws-controllers-k8s/community/issues/2164",
+        words="You are not authorized to perform ec2:DescribeSubnets. {denied}",
+    ),
+    OnBehalf(
+        "eks:CreateNodegroup",
+        _node_group_role,
+        "https://github.com/terraform-aws-modules/terraform-aws-eks/issues/823",
+        code="InvalidRequestException",
+        words="Failed to validate if SLR: AWSServiceRoleForAmazonEKSNodegroup already exists due "
+        "to missing permissions for 'iam:GetRole'. {denied}",
+    ),
+    OnBehalf(
+        "eks:CreateNodegroup",
+        _linked(NODE_GROUPS, "AWSServiceRoleForAmazonEKSNodegroup"),
+        "EKS user guide, 'Using roles for Amazon EKS node groups', service-linked role permissions",
+    ),
+    OnBehalf(
+        "eks:CreateNodegroup",
+        _describe("LaunchTemplateVersions"),
+        "https://github.com/rancher/docs/pull/3127",
+    ),
+    OnBehalf(
+        "eks:CreateNodegroup",
+        _launch,
+        "https://github.com/aws-samples/terraform-eks-code/issues/13; the resources: SAR, EC2, "
+        "RunInstances",
+        code="InvalidRequestException",
+        words="You are not authorized to launch instances with this launch template. {denied}",
+    ),
+    OnBehalf(
+        "eks:CreateNodegroup",
+        _launch_tags,
+        "SAR, EC2, RunInstances, dependent action ec2:CreateTags; EC2 user guide, 'Grant "
+        "permission to tag Amazon EC2 resources during creation'",
+        code="InvalidRequestException",
+        words="You are not authorized to launch instances with this launch template. {denied}",
+    ),
+    OnBehalf(
+        "eks:CreateAddon",
+        _associations_of_addon,
+        "SAR, EKS, CreateAddon (resource type podidentityassociation); for the role, as "
+        "CreatePodIdentityAssociation",
+    ),
+    OnBehalf(
+        "eks:CreatePodIdentityAssociation",
+        _on_role("iam:GetRole", "roleArn"),
+        "EKS user guide, 'Assign an IAM role to a Kubernetes service account', prerequisites",
+    ),
+    OnBehalf(
+        "fsx:CreateFileSystem",
+        _network_of_file_system,
+        "SAR, FSx, CreateFileSystem, dependent action ec2:GetSecurityGroupsForVpc",
+    ),
+    OnBehalf(
+        "fsx:CreateFileSystem",
+        _linked("fsx.amazonaws.com", "AWSServiceRoleForAmazonFSx"),
+        "FSx for Lustre user guide, 'Using service-linked roles for Amazon FSx'; the interfaces "
+        "are created with that role, and not with the caller's rights",
+    ),
+    OnBehalf(
+        "fsx:CreateDataRepositoryAssociation",
+        _linked_bucket,
+        "FSx for Lustre user guide, 'Unable to validate access to an S3 bucket'",
+    ),
+    OnBehalf(
+        "fsx:CreateDataRepositoryAssociation",
+        _link_role,
+        "FSx for Lustre user guide, 'Adding permissions to use data repositories in Amazon S3'",
+    ),
+)
+
+
+def _one(parameter: str) -> Callable[[Parameters], Iterator[str]]:
+    def roles(given: Parameters) -> Iterator[str]:
+        if given.get(parameter):
+            yield str(given[parameter])
+
+    return roles
+
+
+def _addon_roles(given: Parameters) -> Iterator[str]:
+    for association in given.get("podIdentityAssociations", []):
+        yield str(association.get("roleArn", ""))
+
+
+def _target_role(given: Parameters) -> Iterator[str]:
+    if role := given.get("Target", {}).get("RoleArn"):
+        yield str(role)
+
+
+_NOT_ASSUMABLE: Final = (
+    "Role with arn: {role}, could not be assumed because it does not exist or the trusted entity "
+    "is not correct"
+)
+_POD_TRUST: Final = "Trust policy of the role provided is invalid: {role}"
+PASSED: Final = (
+    Passed(
+        "eks:CreateCluster",
+        _one("roleArn"),
+        "eks.amazonaws.com",
+        "eks.amazonaws.com",
+        "EKS user guide, 'Amazon EKS identity-based policy examples', creating a cluster",
+        _NOT_ASSUMABLE,
+    ),
+    Passed(
+        "eks:CreateNodegroup",
+        _one("nodeRole"),
+        "eks.amazonaws.com",
+        "ec2.amazonaws.com",
+        "Step Functions developer guide, 'IAM policies for Amazon EKS', CreateNodeGroup; instances "
+        "take the role on, so EC2 has to be trusted",
+        _NOT_ASSUMABLE,
+    ),
+    Passed(
+        "eks:CreatePodIdentityAssociation",
+        _one("roleArn"),
+        "pods.eks.amazonaws.com",
+        "pods.eks.amazonaws.com",
+        "https://github.com/aws-samples/appmod-blueprints/pull/816",
+        _POD_TRUST,
+    ),
+    Passed(
+        "eks:CreateAddon",
+        _addon_roles,
+        "pods.eks.amazonaws.com",
+        "pods.eks.amazonaws.com",
+        "as CreatePodIdentityAssociation, which CreateAddon stands for",
+        _POD_TRUST,
+    ),
+    *(
+        Passed(
+            f"scheduler:{call}",
+            _target_role,
+            "scheduler.amazonaws.com",
+            "scheduler.amazonaws.com",
+            f"SAR, EventBridge Scheduler, {call}, dependent action iam:PassRole",
+            "The execution role you provide must allow AWS EventBridge Scheduler to assume the "
+            "role: {role}",
+        )
+        for call in ("CreateSchedule", "UpdateSchedule")
+    ),
+)
+# Which service an operation makes the service-linked role of, once it has succeeded.
+LINKING: Final[Mapping[str, str]] = {
+    "eks:CreateCluster": "eks.amazonaws.com",
+    "eks:CreateNodegroup": NODE_GROUPS,
+    "fsx:CreateFileSystem": "fsx.amazonaws.com",
+}

@@ -1,0 +1,218 @@
+"""Runs Lambda handlers: the runtime protocol, and the one that calls handlers inside this process.
+
+Called by `local.aws.invocation` for API invocations, Step Functions tasks, rules, streams and
+schedules. It must not know which of those asked. `local.aws.ric` holds the runtime with one
+process a call.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import boto3
+from botocore.credentials import Credentials, ReadOnlyCredentials
+
+from stationmaster.local.aws.access import AccessKey
+
+# A profile of the person's own account would take the place of the emulated credentials.
+OVERRIDES = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
+
+
+@dataclass(frozen=True)
+class Function:
+    """What a runtime must know of a Lambda function."""
+
+    name: str
+    handler: str
+    arn: str = ""
+    timeout_s: int = 3
+    memory_mib: int = 128
+    environment: Mapping[str, str] = field(default_factory=dict)
+    reserved_concurrency: int | None = None
+    # Of its role; None: it calls AWS with the owner's.
+    key: AccessKey | None = None
+
+    def credentials(self) -> dict[str, str]:
+        """Return the variables with which Lambda gives a function its role's key."""
+        if self.key is None:
+            return {}
+        return {
+            "AWS_ACCESS_KEY_ID": self.key.key_id,
+            "AWS_SECRET_ACCESS_KEY": self.key.secret,
+            "AWS_SESSION_TOKEN": "local",
+        }
+
+
+class LambdaRuntime(Protocol):
+    """Executes one invocation at a time per calling thread; many threads may call."""
+
+    def configure(self, environment: Mapping[str, str]) -> None:
+        """Give every function these variables, beside its own; called when the endpoint starts."""
+
+    def invoke(self, function: Function, payload: bytes) -> tuple[bytes, bool]:
+        """Return the response payload and whether the function failed."""
+
+    def close(self) -> None:
+        """Release what the runtime holds."""
+
+
+class LambdaContext:
+    """The context object that a handler gets, as in the managed Python runtime."""
+
+    def __init__(self, function: Function) -> None:
+        self.function_name = function.name
+        self.function_version = "$LATEST"
+        self.invoked_function_arn = function.arn
+        self.memory_limit_in_mb = str(function.memory_mib)
+        self.aws_request_id = str(uuid.uuid4())
+        self.log_group_name = f"/aws/lambda/{function.name}"
+        self.log_stream_name = "local"
+        self.identity = None
+        self.client_context = None
+        self.tenant_id = None
+        self._deadline = time.monotonic() + function.timeout_s
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Return the time left before the function's timeout, never negative."""
+        return max(0, int((self._deadline - time.monotonic()) * 1000))
+
+
+def error_payload(*, error_type: str, message: str, stack: list[str] | None = None) -> bytes:
+    """Return the payload that Lambda answers with when a function fails."""
+    return json.dumps(
+        {"errorMessage": message, "errorType": error_type, "stackTrace": stack or []}
+    ).encode()
+
+
+class _CallersKey(Credentials):
+    """The key of the function that runs on the thread, the owner's on every other thread."""
+
+    acting = threading.local()
+
+    def get_frozen_credentials(self) -> ReadOnlyCredentials:
+        """Return what a request of this thread is signed with."""
+        key: AccessKey | None = getattr(self.acting, "key", None)
+        if key is None:
+            return ReadOnlyCredentials(self.access_key, self.secret_key, self.token)
+        return ReadOnlyCredentials(key.key_id, key.secret, "local")
+
+
+class InProcessRuntime:
+    """Imports each handler once and calls it on the caller's thread.
+
+    AWS is called with the function's key there; a thread that a handler starts has the owner's.
+
+    Fast and easy to debug. os.environ is one for the process, so a function's variables are merged
+    into it; two functions that want different values for one name need `RicRuntime`. Timeouts are
+    not enforced: a thread cannot be ended from outside.
+    """
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Callable[[Any, Any], Any]] = {}
+        self._guard = threading.Lock()
+        self._set_by: dict[str, str] = {}
+        self._before: dict[str, str | None] = {}
+        self._is_closed = False
+
+    def configure(self, environment: Mapping[str, str]) -> None:
+        """Set variables of this process until `close`, and unset what would override them."""
+        with self._guard:
+            self._is_closed = False
+            for name in OVERRIDES:
+                self._before.setdefault(name, os.environ.pop(name, None))
+            for name, value in environment.items():
+                self._before.setdefault(name, os.environ.get(name))
+                os.environ[name] = value
+        # boto3's session of this process keeps the credentials that it has found first.
+        boto3.setup_default_session()
+        if "AWS_ACCESS_KEY_ID" in environment:
+            _give(
+                _CallersKey(
+                    environment["AWS_ACCESS_KEY_ID"],
+                    environment["AWS_SECRET_ACCESS_KEY"],
+                    environment.get("AWS_SESSION_TOKEN"),
+                )
+            )
+
+    def invoke(self, function: Function, payload: bytes) -> tuple[bytes, bool]:
+        """Call the handler; a raised exception becomes Lambda's error payload."""
+        try:
+            handler = self._handler(function)
+            before = getattr(_CallersKey.acting, "key", None)
+            _CallersKey.acting.key = function.key
+            try:
+                result = handler(json.loads(payload or b"{}"), LambdaContext(function))
+            finally:
+                _CallersKey.acting.key = before
+            return json.dumps(result).encode(), False
+        except Exception as exc:
+            # This is Lambda's own boundary: any exception of a handler becomes its error response.
+            stack = traceback.format_tb(exc.__traceback__)
+            name = type(exc).__name__
+            return error_payload(error_type=name, message=str(exc), stack=stack), True
+
+    def close(self) -> None:
+        """Restore the environment variables that this runtime had set; no call sets them again."""
+        with self._guard:
+            self._is_closed = True
+            for name, value in self._before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+            self._before.clear()
+            self._set_by.clear()
+            self._handlers.clear()
+        boto3.setup_default_session()
+
+    def _handler(self, function: Function) -> Callable[[Any, Any], Any]:
+        with self._guard:
+            if self._is_closed:  # an invocation that nobody waited for
+                raise RuntimeError(
+                    f'function "{function.name}": the local AWS endpoint has stopped'
+                )
+            found = self._handlers.get(function.name)
+            if found is not None:
+                return found
+            self._apply_environment(function)
+            module_name, _, attribute = function.handler.rpartition(".")
+            if not module_name:
+                raise ImportError(
+                    f'function "{function.name}": handler "{function.handler}" has no module; '
+                    "expected module.attribute"
+                )
+            handler: Callable[[Any, Any], Any] = getattr(
+                importlib.import_module(module_name), attribute
+            )
+            self._handlers[function.name] = handler
+            return handler
+
+    def _apply_environment(self, function: Function) -> None:
+        for name, value in function.environment.items():
+            owner = self._set_by.get(name)
+            if owner is not None and os.environ.get(name) != value:
+                raise RuntimeError(
+                    f'function "{function.name}" sets {name}={value!r} but "{owner}" set '
+                    f"{os.environ.get(name)!r}; in-process functions share one environment, "
+                    "use RicRuntime"
+                )
+            self._before.setdefault(name, os.environ.get(name))
+            self._set_by[name] = function.name
+            os.environ[name] = value
+
+
+def _give(credentials: Credentials) -> None:
+    """Let boto3's session of this process use these, whatever else it could find."""
+    session: Any = boto3.DEFAULT_SESSION
+    provider = SimpleNamespace(METHOD="endpoint", CANONICAL_NAME=None, load=lambda: credentials)
+    session._session.get_component("credential_provider").providers.insert(0, provider)

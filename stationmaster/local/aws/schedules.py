@@ -1,0 +1,203 @@
+"""Runs functions at a fixed rate of emulated time or once at a real time, in place of EventBridge.
+
+Started by the endpoint with the deployment's schedules. `rate(...)` and `at(...)` exist here. A
+rate is divided by the endpoint's speed but never goes below five real seconds: at the usual speed
+the reaper would run each second, and take a tenth of what a short run costs. A time is a time:
+people's clocks are not emulated.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import logging
+import re
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from stationmaster.local.aws.invocation import UnknownFunctionError
+
+logger = logging.getLogger(__name__)
+
+_UNIT_S = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+_LEAST_REAL_S = 5.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Invoke `function` every `rate_s` emulated seconds."""
+
+    name: str
+    rate_s: float
+    function: str
+    # What the function gets instead of a Scheduled Event.
+    payload: str = ""
+
+
+def parse_rate(expression: str) -> float:
+    """Return the seconds of `rate(N unit)`.
+
+    Raises:
+        ValueError: the expression is not a rate; cron(...) and at(...) are not emulated.
+    """
+    match = re.fullmatch(r"rate\((\d+) (second|minute|hour|day)s?\)", expression.strip())
+    if match is None or int(match[1]) == 0:
+        raise ValueError(
+            f'schedule expression "{expression}" is not emulated; '
+            "expected rate(N minutes) with N >= 1"
+        )
+    return float(int(match[1]) * _UNIT_S[match[2]])
+
+
+def parse_at(expression: str, *, timezone: str = "UTC") -> datetime:
+    """Return the moment of `at(yyyy-mm-ddThh:mm:ss)` in a time zone.
+
+    Raises:
+        ValueError: the expression is not such a time, or the time zone is not known.
+    """
+    match = re.fullmatch(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)", expression.strip())
+    if match is None:
+        raise ValueError(
+            f'schedule expression "{expression}" is not a time; expected at(yyyy-mm-ddThh:mm:ss)'
+        )
+    try:
+        zone = ZoneInfo(timezone)
+    except ZoneInfoNotFoundError as exc:
+        raise ValueError(f'time zone "{timezone}" is not known') from exc
+    return datetime.fromisoformat(match[1]).replace(tzinfo=zone)
+
+
+@dataclass(order=True)
+class _Alarm:
+    """Something to do once at a time."""
+
+    at: datetime
+    act: Callable[[], None] = field(compare=False)
+
+
+class Alarms:
+    """One thread that does things at their times; each in a thread of its own, as it may take."""
+
+    def __init__(self) -> None:
+        self._set = threading.Condition()
+        self._waiting: list[_Alarm] = []
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    def add(self, at: datetime, act: Callable[[], None]) -> None:
+        """Do something at a time, or now if it is over."""
+        with self._set:
+            heapq.heappush(self._waiting, _Alarm(at, act))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="alarms", daemon=True)
+                self._thread.start()
+            self._set.notify()
+
+    def stop(self) -> None:
+        """Do nothing more."""
+        with self._set:
+            self._stopped = True
+            self._set.notify()
+
+    def _run(self) -> None:
+        while (alarm := self._next()) is not None:
+            threading.Thread(target=alarm.act, name="alarm", daemon=True).start()
+
+    def _next(self) -> _Alarm | None:
+        """The next alarm once its time has come; None when it is over with them."""
+        with self._set:
+            while not self._stopped:
+                if not self._waiting:
+                    self._set.wait()
+                    continue
+                left_s = (self._waiting[0].at - datetime.now(UTC)).total_seconds()
+                if left_s <= 0:
+                    return heapq.heappop(self._waiting)
+                self._set.wait(left_s)
+        return None
+
+
+class Ticker:
+    """One thread a schedule; a run that takes longer than the rate delays the next."""
+
+    def __init__(
+        self,
+        *,
+        speed: float,
+        region: str,
+        account_id: str,
+        invoke: Callable[[str, bytes], tuple[bytes, bool]],
+    ) -> None:
+        self._speed = speed
+        self._region = region
+        self._account_id = account_id
+        self._invoke = invoke
+        self._stopped = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._alarms = Alarms()
+
+    def add(self, schedule: Schedule, *, wanted: Callable[[], bool] = lambda: True) -> None:
+        """Start a schedule; its first run comes after one period, runs not `wanted` are skipped."""
+        thread = threading.Thread(
+            target=self._run, args=(schedule, wanted), name=f"schedule-{schedule.name}", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    def once(
+        self,
+        name: str,
+        at: datetime,
+        *,
+        function: str,
+        payload: str,
+        take: Callable[[], bool],
+    ) -> None:
+        """Invoke a function at a time; not if `take`, asked then, says that it is not wanted."""
+
+        def act() -> None:
+            if not take():
+                return
+            try:
+                _, failed = self._invoke(function, payload.encode())
+            except UnknownFunctionError:
+                failed = True  # the service does not find out before, either
+            if failed:
+                logger.warning("scheduled run failed", extra={"schedule": name})
+
+        self._alarms.add(at, act)
+
+    def stop(self) -> None:
+        """End every schedule without waiting for a handler that runs."""
+        self._stopped.set()
+        self._alarms.stop()
+
+    def _run(self, schedule: Schedule, wanted: Callable[[], bool]) -> None:
+        period_s = max(_LEAST_REAL_S, schedule.rate_s / self._speed)
+        while not self._stopped.wait(period_s):
+            if not wanted():
+                continue
+            payload = schedule.payload.encode() or self._event(schedule)
+            _, failed = self._invoke(schedule.function, payload)
+            if failed:
+                logger.warning("scheduled run failed", extra={"schedule": schedule.name})
+
+    def _event(self, schedule: Schedule) -> bytes:
+        arn = f"arn:aws:events:{self._region}:{self._account_id}:rule/{schedule.name}"
+        return json.dumps(
+            {
+                "version": "0",
+                "id": str(uuid.uuid4()),
+                "detail-type": "Scheduled Event",
+                "source": "aws.events",
+                "account": self._account_id,
+                "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "region": self._region,
+                "resources": [arn],
+                "detail": {},
+            }
+        ).encode()

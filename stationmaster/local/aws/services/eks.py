@@ -1,0 +1,381 @@
+"""Amazon EKS: clusters and managed node groups with the lifecycles of the real service, on a fast
+clock.
+
+Serves the EKS API for the endpoint. Add-ons, access entries and pod identity are in `eks_inside`.
+Node groups run (emulated) EC2 instances, so that whoever lists instances finds orphans. It must
+not know Kubernetes: what happens inside a cluster is reported to the observer.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from stationmaster.local.aws.emulation import Emulation
+from stationmaster.local.aws.services import eks_shapes as shapes
+from stationmaster.local.aws.services.eks_inside import InsideCluster
+from stationmaster.local.aws.services.eks_network import EksNetwork
+from stationmaster.local.aws.services.eks_nodes import Nodes
+from stationmaster.local.aws.services.eks_records import Cluster, NodeGroup
+from stationmaster.local.aws.services.wire import ApiError, page
+
+# Emulated seconds. Real clusters take 8-12 min, node groups 2-4 min; source: AWS samples' measured
+# runs.
+CLUSTER_CREATE_S = 480.0
+CLUSTER_DELETE_S = 240.0
+NODE_GROUP_CREATE_S = 180.0
+NODE_GROUP_UPDATE_S = 120.0
+NODE_GROUP_DELETE_S = 180.0
+# The drain of a node that its Auto Scaling group terminates, and until another one has joined.
+INSTANCE_END_S = 60.0
+INSTANCE_LAUNCH_S = 180.0
+
+_NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}")
+
+
+class EksService(InsideCluster):
+    """The EKS API."""
+
+    signing_name = "eks"
+
+    def __init__(self, emulation: Emulation) -> None:
+        self.emulation = emulation
+        self.clusters: dict[str, Cluster] = {}
+        self._network = EksNetwork(emulation)
+        self._nodes = Nodes(emulation, self._network)
+        emulation.scaling_activities.replace = self.replace_instance
+
+    # -- clusters ---------------------------------------------------------------------------------
+
+    def create_cluster(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start creating a cluster."""
+        name = params["name"]
+        if not _NAME.fullmatch(name):
+            raise ApiError(
+                "InvalidParameterException", f"The name {name!r} is not a valid cluster name"
+            )
+        if name in self.clusters:
+            raise ApiError(
+                "ResourceInUseException",
+                f"Cluster already exists with name: {name}",
+                status=409,
+                clusterName=name,
+            )
+        if not shapes.is_version(params.get("version", shapes.DEFAULT_VERSION)):
+            raise ApiError(
+                "InvalidParameterException", f"unsupported Kubernetes version {params['version']}"
+            )
+        vpc_id = self._network.vpc_of_cluster(params)
+        cluster = self.clusters[name] = Cluster(
+            described=shapes.new_cluster(params, emulation=self.emulation, vpc_id=vpc_id)
+        )
+        self._network.attach(cluster)
+        self.emulation.clock.after(CLUSTER_CREATE_S, lambda: self._cluster_created(name, cluster))
+        return {"cluster": cluster.described}
+
+    def describe_cluster(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return one cluster."""
+        return {"cluster": self.cluster(params["name"]).described}
+
+    def list_clusters(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the names of clusters."""
+        names, token = page(sorted(self.clusters), params, limit="maxResults", token="nextToken")
+        return {"clusters": names, "nextToken": token}
+
+    def delete_cluster(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start deleting a cluster that has no node groups."""
+        name = params["name"]
+        cluster = self.cluster(name)
+        if cluster.node_groups:
+            raise ApiError(
+                "ResourceInUseException",
+                "Cluster has nodegroups attached",
+                status=409,
+                clusterName=name,
+                nodegroupName=",".join(cluster.node_groups),
+            )
+        if cluster.described["status"] == "CREATING":
+            raise ApiError(
+                "ResourceInUseException",
+                f"Cluster has a creation in progress: {name}",
+                status=409,
+                clusterName=name,
+            )
+        if cluster.described["status"] != "DELETING":
+            cluster.described["status"] = "DELETING"
+            self.emulation.clock.after(CLUSTER_DELETE_S, lambda: self._cluster_gone(name))
+        return {"cluster": cluster.described}
+
+    def update_cluster_config(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Apply a change of logging, access or network settings at once."""
+        cluster = self._active(params["name"])
+        for key in ("logging", "accessConfig", "resourcesVpcConfig"):
+            if key in params:
+                cluster.described[key] = {**cluster.described.get(key, {}), **params[key]}
+        return {"update": shapes.update(params)}
+
+    def describe_cluster_versions(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the Kubernetes versions on offer."""
+        wanted = params.get("clusterVersions")
+        later = "extended-support-only" in self.emulation.faults
+        found = [
+            version
+            for version in shapes.versions(later=later)
+            if not wanted or version["clusterVersion"] in wanted
+            if params.get("defaultOnly") != "true" or version["defaultVersion"]
+            if params.get("versionStatus") in (None, version["versionStatus"])
+        ]
+        shown, token = page(found, params, limit="maxResults", token="nextToken")
+        return {"clusterVersions": shown, "nextToken": token}
+
+    # -- node groups ------------------------------------------------------------------------------
+
+    def create_nodegroup(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start creating a node group."""
+        cluster = self._active(params["clusterName"])
+        name = params["nodegroupName"]
+        if name in cluster.node_groups:
+            raise ApiError(
+                "ResourceInUseException",
+                f"NodeGroup already exists with name {name} and cluster name "
+                f"{params['clusterName']}",
+                status=409,
+                clusterName=params["clusterName"],
+                nodegroupName=name,
+            )
+        launch = self._nodes.plan(cluster, params)
+        described = shapes.new_node_group(
+            params,
+            emulation=self.emulation,
+            version=cluster.described["version"],
+            instance_type=launch.instance_type,
+        )
+        group = cluster.node_groups[name] = NodeGroup(described=described, launch=launch)
+        self._nodes.try_to_launch(group)
+        self.emulation.clock.after(
+            NODE_GROUP_CREATE_S, lambda: self._group_created(params["clusterName"], name, group)
+        )
+        return {"nodegroup": group.described}
+
+    def describe_nodegroup(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return one node group."""
+        return {"nodegroup": self._group(params).described}
+
+    def list_nodegroups(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the names of a cluster's node groups."""
+        names = sorted(self.cluster(params["clusterName"]).node_groups)
+        shown, token = page(names, params, limit="maxResults", token="nextToken")
+        return {"nodegroups": shown, "nextToken": token}
+
+    def update_nodegroup_config(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Apply a change of labels at once, and one of size in its time."""
+        group = self._group(params)
+        if group.described["status"] not in ("ACTIVE", "DEGRADED"):
+            raise ApiError(
+                "ResourceInUseException",
+                f"Nodegroup cannot be updated as it is currently not in Active State: "
+                f"{group.described['status']}",
+                status=409,
+                clusterName=params["clusterName"],
+                nodegroupName=params["nodegroupName"],
+            )
+        group.described["scalingConfig"].update(params.get("scalingConfig", {}))
+        labels = params.get("labels", {})
+        group.described["labels"].update(labels.get("addOrUpdateLabels", {}))
+        for key in labels.get("removeLabels", []):
+            group.described["labels"].pop(key, None)
+        group.described["modifiedAt"] = datetime.now(UTC)
+        if "scalingConfig" in params:
+            group.described["status"] = "UPDATING"
+            self.emulation.clock.after(
+                NODE_GROUP_UPDATE_S,
+                lambda: self._group_resized(params["clusterName"], params["nodegroupName"], group),
+            )
+        return {"update": shapes.update(params)}
+
+    def delete_nodegroup(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start deleting a node group."""
+        group = self._group(params)
+        if group.described["status"] != "DELETING":
+            group.described["status"] = "DELETING"
+            cluster, name = params["clusterName"], params["nodegroupName"]
+            self.emulation.clock.after(
+                NODE_GROUP_DELETE_S, lambda: self._group_gone(cluster, name, group)
+            )
+        return {"nodegroup": group.described}
+
+    def replace_instance(self, instance_id: str) -> str | None:
+        """Have an Auto Scaling group replace an instance: its name, None where it is in none."""
+        for name, cluster in list(self.clusters.items()):
+            for group in list(cluster.node_groups.values()):
+                if instance_id in group.instance_ids:
+                    return self._replace(name, group, instance_id)
+        return None
+
+    def _replace(self, cluster: str, group: NodeGroup, instance_id: str) -> str:
+        if instance_id not in group.ending:
+            self.emulation.clock.after(
+                INSTANCE_END_S, lambda: self._instance_ended(cluster, group, instance_id)
+            )
+        return self._nodes.begin_to_replace(group, instance_id)
+
+    # -- lifecycle --------------------------------------------------------------------------------
+
+    def _cluster_created(self, name: str, cluster: Cluster) -> None:
+        if cluster.described["status"] != "CREATING":
+            return
+        if "cluster-fails" in self.emulation.faults:
+            cluster.described["status"] = "FAILED"
+            cluster.described["health"] = {
+                "issues": [
+                    {
+                        "code": "InternalFailure",
+                        "message": "The control plane could not be created",
+                        "resourceIds": [name],
+                    }
+                ]
+            }
+            return
+        cluster.described["status"] = "ACTIVE"
+        cluster.described["resourcesVpcConfig"]["clusterSecurityGroupId"] = cluster.group_id
+        cluster.described["endpoint"] = self.emulation.kubernetes_endpoint
+        cluster.described["certificateAuthority"] = {
+            "data": base64.b64encode(b"local certificate authority").decode()
+        }
+        self.emulation.observer.cluster_active(name=name)
+
+    def _cluster_gone(self, name: str) -> None:
+        cluster = self.clusters.pop(name, None)
+        if cluster is not None:
+            self._network.detach(cluster)
+            self.emulation.observer.cluster_deleted(name=name)
+
+    def _group_created(self, cluster: str, name: str, group: NodeGroup) -> None:
+        if group.described["status"] != "CREATING":
+            return
+        shortage = self._nodes.shortage(group)
+        if shortage is not None and self._nodes.is_silent(group):
+            return
+        if shortage is not None:
+            group.described["status"] = "CREATE_FAILED"
+            group.described["health"] = {"issues": [shortage]}
+            return
+        self._launch(group)
+        group.described["status"] = "ACTIVE"
+        self._report_active(cluster, group)
+
+    def _group_resized(self, cluster: str, name: str, group: NodeGroup) -> None:
+        """New nodes join, or the newest go; those that stay are not touched."""
+        if group.described["status"] != "UPDATING":
+            return
+        wanted, have = group.described["scalingConfig"]["desiredSize"], len(group.instance_ids)
+        shortage = self._nodes.shortage(group, growing=True) if wanted > have else None
+        if shortage is not None:
+            group.described["status"] = "DEGRADED"
+            group.described["health"] = {"issues": [shortage]}
+            if "node-group-short" in self.emulation.faults:
+                self._launch(group, leave_out=1)
+                self._report_active(cluster, group)
+            self._nodes.fail_to_launch(group, shortage["message"])
+            return
+        self._nodes.terminate(group, keep=wanted)
+        self._launch(group)
+        # EKS takes back what it said of a group's health only when the group has grown again, not
+        # when it lacks no node any more: https://github.com/aws/containers-roadmap/issues/2326
+        if wanted > have:
+            group.described["health"] = {"issues": []}
+        has_issues = bool(group.described["health"]["issues"])
+        group.described["status"] = "DEGRADED" if has_issues else "ACTIVE"
+        self._report_active(cluster, group)
+
+    def _instance_ended(self, cluster: str, group: NodeGroup, instance_id: str) -> None:
+        """Its node goes, and the group launches another instance."""
+        if instance_id in group.instance_ids:
+            self._nodes.end(group, [instance_id])
+            self._report_active(cluster, group)
+            self.emulation.clock.after(
+                INSTANCE_LAUNCH_S, lambda: self._instance_launched(cluster, group)
+            )
+
+    def _instance_launched(self, cluster: str, group: NodeGroup) -> None:
+        if group.described["status"] not in ("ACTIVE", "DEGRADED"):
+            return
+        shortage = self._nodes.shortage(group, growing=True)
+        if shortage is not None:
+            self._nodes.fail_to_launch(group, shortage["message"])
+            group.described["status"] = "DEGRADED"
+            group.described["health"] = {"issues": [shortage]}
+            return
+        self._launch(group)
+        self._report_active(cluster, group)
+
+    def _report_active(self, cluster: str, group: NodeGroup) -> None:
+        described = group.described
+        self.emulation.observer.node_group_active(
+            cluster=cluster,
+            name=described["nodegroupName"],
+            instance_type=group.launch.instance_type,
+            instance_ids=list(group.instance_ids),
+            zone=self._nodes.subnet(group).availability_zone,
+            labels={
+                **described["labels"],
+                "eks.amazonaws.com/capacityType": described["capacityType"],
+            },
+            taints=list(described["taints"]),
+        )
+
+    def _group_gone(self, cluster: str, name: str, group: NodeGroup) -> None:
+        self._nodes.terminate(group)
+        if "node-group-delete-fails" in self.emulation.faults and not group.has_failed_to_go:
+            group.has_failed_to_go = True
+            group.described["status"] = "DELETE_FAILED"
+            group_id = self.clusters[cluster].group_id
+            group.described["health"] = {"issues": [shapes.not_deleted(group_id)]}
+            return
+        if self.clusters[cluster].node_groups.pop(name, None) is not None:
+            self.emulation.observer.node_group_deleted(cluster=cluster, name=name)
+
+    def _launch(self, group: NodeGroup, *, leave_out: int = 0) -> None:
+        """Run the instances that the group lacks."""
+        wanted = group.described["scalingConfig"]["desiredSize"] - leave_out
+        lacking = wanted - len(group.instance_ids)
+        if lacking > 0:
+            self._nodes.launch(group, lacking, subnet_id=self._nodes.subnet(group).id)
+
+    # -- finding ----------------------------------------------------------------------------------
+
+    def cluster(self, name: str) -> Cluster:
+        """Return a cluster, or raise the service's error."""
+        found = self.clusters.get(name)
+        if found is None:
+            raise ApiError(
+                "ResourceNotFoundException",
+                f"No cluster found for name: {name}.",
+                status=404,
+                clusterName=name,
+            )
+        return found
+
+    def _active(self, name: str) -> Cluster:
+        cluster = self.cluster(name)
+        if cluster.described["status"] != "ACTIVE":
+            raise ApiError(
+                "InvalidRequestException",
+                f"Cluster '{name}' is not in ACTIVE status",
+                clusterName=name,
+            )
+        return cluster
+
+    def _group(self, params: dict[str, Any]) -> NodeGroup:
+        found = self.cluster(params["clusterName"]).node_groups.get(params["nodegroupName"])
+        if found is None:
+            raise ApiError(
+                "ResourceNotFoundException",
+                f"No node group found for name: {params['nodegroupName']}.",
+                status=404,
+                clusterName=params["clusterName"],
+                nodegroupName=params["nodegroupName"],
+            )
+        return found

@@ -1,0 +1,326 @@
+"""Amazon EKS: what belongs to one cluster - add-ons, access entries, pod identity, tags.
+
+The second half of `EksService`. It must not know the lifecycles of clusters and node groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from moto.core.resource_tagging import TaggedResource
+
+from stationmaster.local.aws.emulation import Emulation
+from stationmaster.local.aws.services import eks_shapes as shapes
+from stationmaster.local.aws.services.eks_records import Cluster
+from stationmaster.local.aws.services.wire import ApiError, NativeService, page
+
+# Emulated seconds until an add-on is ACTIVE, or gone.
+ADDON_S = 60.0
+
+
+class InsideCluster(NativeService):
+    """Operations on what a cluster holds."""
+
+    emulation: Emulation
+    clusters: dict[str, Cluster]
+
+    def cluster(self, name: str) -> Cluster:
+        """Return a cluster, or raise the service's error."""
+        raise NotImplementedError
+
+    # -- add-ons ----------------------------------------------------------------------------------
+
+    def create_addon(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start installing an add-on."""
+        cluster = self._ready(params["clusterName"])
+        name = params["addonName"]
+        if not shapes.is_addon(name):
+            raise ApiError(
+                "InvalidParameterException",
+                f"Addon {name} specified is not supported",
+                addonName=name,
+            )
+        if name in cluster.addons:
+            raise ApiError(
+                "ResourceInUseException",
+                "Addon already exists.",
+                status=409,
+                clusterName=params["clusterName"],
+                addonName=name,
+            )
+        addon = cluster.addons[name] = shapes.new_addon(params, emulation=self.emulation)
+        self.emulation.clock.after(
+            ADDON_S, lambda: self._addon_installed(params["clusterName"], name, addon)
+        )
+        return {"addon": addon}
+
+    def describe_addon(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return one add-on."""
+        return {"addon": self._addon(params)}
+
+    def list_addons(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the names of a cluster's add-ons."""
+        names = sorted(self.cluster(params["clusterName"]).addons)
+        shown, token = page(names, params, limit="maxResults", token="nextToken")
+        return {"addons": shown, "nextToken": token}
+
+    def update_addon(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Apply a change of version or configuration at once."""
+        addon = self._addon(params)
+        for key in ("addonVersion", "configurationValues", "serviceAccountRoleArn"):
+            if key in params:
+                addon[key] = params[key]
+        addon["modifiedAt"] = datetime.now(UTC)
+        return {"update": shapes.update(params)}
+
+    def delete_addon(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start removing an add-on."""
+        addon = self._addon(params)
+        cluster, name = params["clusterName"], params["addonName"]
+        if addon["status"] != "DELETING":
+            addon["status"] = "DELETING"
+            self.emulation.clock.after(ADDON_S, lambda: self._addon_removed(cluster, name))
+        return {"addon": addon}
+
+    def describe_addon_versions(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the add-ons on offer."""
+        name = params.get("addonName")
+        return {"addons": [a for a in shapes.addon_versions() if name in (None, a["addonName"])]}
+
+    def _addon_installed(self, cluster: str, name: str, addon: dict[str, Any]) -> None:
+        if addon["status"] != "CREATING":
+            return
+        if "addon-fails" in self.emulation.faults:
+            addon["status"] = "CREATE_FAILED"
+            addon["health"] = {
+                "issues": [
+                    {
+                        "code": "InsufficientNumberOfReplicas",
+                        "message": "The add-on is unhealthy because it doesn't have the desired "
+                        "number of replicas.",
+                        "resourceIds": [name],
+                    }
+                ]
+            }
+            return
+        addon["status"] = "ACTIVE"
+        self.emulation.observer.addon_active(cluster=cluster, name=name)
+
+    def _addon_removed(self, cluster: str, name: str) -> None:
+        holder = self.clusters.get(cluster)
+        if holder is not None and holder.addons.pop(name, None) is not None:
+            self.emulation.observer.addon_deleted(cluster=cluster, name=name)
+
+    def _addon(self, params: dict[str, Any]) -> dict[str, Any]:
+        addon = self.cluster(params["clusterName"]).addons.get(params["addonName"])
+        if addon is None:
+            raise ApiError(
+                "ResourceNotFoundException",
+                f"No addon: {params['addonName']} found in cluster: {params['clusterName']}",
+                status=404,
+                clusterName=params["clusterName"],
+                addonName=params["addonName"],
+            )
+        return addon
+
+    # -- access entries ---------------------------------------------------------------------------
+
+    def create_access_entry(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Let an IAM principal in."""
+        cluster = self._ready(params["clusterName"])
+        if params["principalArn"] in cluster.access_entries:
+            raise ApiError(
+                "ResourceInUseException",
+                "The specified access entry resource is already in use on this cluster.",
+                status=409,
+            )
+        entry = shapes.new_access_entry(params, emulation=self.emulation)
+        cluster.access_entries[params["principalArn"]] = {"entry": entry, "policies": {}}
+        return {"accessEntry": entry}
+
+    def describe_access_entry(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return one access entry."""
+        return {"accessEntry": self._entry(params)["entry"]}
+
+    def list_access_entries(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the principals that a cluster lets in."""
+        wanted = params.get("associatedPolicyArn")
+        arns = [
+            arn
+            for arn, held in self.cluster(params["clusterName"]).access_entries.items()
+            if wanted is None or wanted in held["policies"]
+        ]
+        shown, token = page(arns, params, limit="maxResults", token="nextToken")
+        return {"accessEntries": shown, "nextToken": token}
+
+    def delete_access_entry(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Shut a principal out."""
+        self._entry(params)
+        del self.cluster(params["clusterName"]).access_entries[params["principalArn"]]
+        return {}
+
+    def associate_access_policy(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Give a principal one of EKS's access policies."""
+        now = datetime.now(UTC)
+        policy = {
+            "policyArn": params["policyArn"],
+            "accessScope": params["accessScope"],
+            "associatedAt": now,
+            "modifiedAt": now,
+        }
+        self._entry(params)["policies"][params["policyArn"]] = policy
+        return {
+            "clusterName": params["clusterName"],
+            "principalArn": params["principalArn"],
+            "associatedAccessPolicy": policy,
+        }
+
+    def disassociate_access_policy(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Take an access policy from a principal."""
+        self._entry(params)["policies"].pop(params["policyArn"], None)
+        return {}
+
+    def list_associated_access_policies(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return a principal's access policies."""
+        return {
+            "clusterName": params["clusterName"],
+            "principalArn": params["principalArn"],
+            "associatedAccessPolicies": list(self._entry(params)["policies"].values()),
+        }
+
+    def _entry(self, params: dict[str, Any]) -> dict[str, Any]:
+        found = self.cluster(params["clusterName"]).access_entries.get(params["principalArn"])
+        if found is None:
+            raise ApiError(
+                "ResourceNotFoundException",
+                "The specified principalArn could not be found. You can view your available access "
+                "entries with 'ListAccessEntries'.",
+                status=404,
+            )
+        entry: dict[str, Any] = found
+        return entry
+
+    # -- pod identity -----------------------------------------------------------------------------
+
+    def create_pod_identity_association(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Give a service account an IAM role."""
+        held = self._ready(params["clusterName"]).pod_identities
+        key = (params["namespace"], params["serviceAccount"])
+        if any((a["namespace"], a["serviceAccount"]) == key for a in held.values()):
+            raise ApiError(
+                "ResourceInUseException",
+                f"Association already exists: {key[0]}/{key[1]}",
+                status=409,
+                clusterName=params["clusterName"],
+            )
+        association = shapes.new_pod_identity(params, emulation=self.emulation)
+        held[association["associationId"]] = association
+        return {"association": association}
+
+    def session_of(self, namespace: str, service_account: str) -> tuple[str, dict[str, str]]:
+        """Return the ARN of the role of a service account's pods, "" for none, and its tags.
+
+        The tags of the one pod, its name and uid, are not among them.
+        Source: EKS user guide, "Grant Pods access to AWS resources based on tags".
+        """
+        with self.emulation.locks["eks"]:
+            for cluster in self.clusters.values():
+                for held in cluster.pod_identities.values():
+                    if (held["namespace"], held["serviceAccount"]) == (namespace, service_account):
+                        return held["roleArn"], {
+                            "eks-cluster-arn": cluster.described["arn"],
+                            "eks-cluster-name": held["clusterName"],
+                            "kubernetes-namespace": namespace,
+                            "kubernetes-service-account": service_account,
+                        }
+        return "", {}
+
+    def describe_pod_identity_association(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return one association."""
+        return {"association": self._association(params)}
+
+    def list_pod_identity_associations(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return a cluster's associations, without their roles as the API does."""
+        keys = ("clusterName", "namespace", "serviceAccount", "associationArn", "associationId")
+        found = [
+            {key: association[key] for key in keys}
+            for association in self.cluster(params["clusterName"]).pod_identities.values()
+            if params.get("namespace") in (None, association["namespace"])
+            if params.get("serviceAccount") in (None, association["serviceAccount"])
+        ]
+        shown, token = page(found, params, limit="maxResults", token="nextToken")
+        return {"associations": shown, "nextToken": token}
+
+    def delete_pod_identity_association(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Take the role from a service account."""
+        association = self._association(params)
+        del self.cluster(params["clusterName"]).pod_identities[params["associationId"]]
+        return {"association": association}
+
+    def _association(self, params: dict[str, Any]) -> dict[str, Any]:
+        held = self.cluster(params["clusterName"]).pod_identities
+        association = held.get(params["associationId"])
+        if association is None:
+            raise ApiError(
+                "ResourceNotFoundException",
+                f"Association with ID {params['associationId']} not found.",
+                status=404,
+            )
+        return association
+
+    # -- tags -------------------------------------------------------------------------------------
+
+    def tag_resource(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Add tags to anything that this service has an ARN for."""
+        self._tags_of(params["resourceArn"]).update(params["tags"])
+        return {}
+
+    def untag_resource(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Remove tags."""
+        for key in params["tagKeys"]:
+            self._tags_of(params["resourceArn"]).pop(key, None)
+        return {}
+
+    def list_tags_for_resource(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return tags."""
+        return {"tags": self._tags_of(params["resourceArn"])}
+
+    def iter_tagged_resources(self) -> Iterator[TaggedResource]:
+        """Yield what the tagging API may show."""
+        for arn, kind, tags in self._tagged():
+            yield TaggedResource(arn=arn, tags=dict(tags), resource_type=f"eks:{kind}")
+
+    def owns_arn(self, arn: str) -> bool:
+        """Return whether an ARN is one of this service's."""
+        return arn.split(":")[2:3] == ["eks"]
+
+    def _tagged(self) -> Iterator[tuple[str, str, dict[str, str]]]:
+        for cluster in list(self.clusters.values()):
+            yield cluster.described["arn"], "cluster", cluster.described["tags"]
+            for group in list(cluster.node_groups.values()):
+                yield group.described["nodegroupArn"], "nodegroup", group.described["tags"]
+            for addon in list(cluster.addons.values()):
+                yield addon["addonArn"], "addon", addon["tags"]
+            for held in list(cluster.access_entries.values()):
+                yield held["entry"]["accessEntryArn"], "access-entry", held["entry"]["tags"]
+            for association in list(cluster.pod_identities.values()):
+                yield association["associationArn"], "podidentityassociation", association["tags"]
+
+    def _tags_of(self, arn: str) -> dict[str, str]:
+        for known, _, tags in self._tagged():
+            if known == arn:
+                return tags
+        raise ApiError("NotFoundException", f"Resource was not found: {arn}", status=404)
+
+    def _ready(self, name: str) -> Cluster:
+        """Return a cluster that accepts changes."""
+        cluster = self.cluster(name)
+        if cluster.described["status"] not in ("ACTIVE", "UPDATING"):
+            raise ApiError(
+                "InvalidRequestException",
+                f"Cluster '{name}' is not in ACTIVE status",
+                clusterName=name,
+            )
+        return cluster

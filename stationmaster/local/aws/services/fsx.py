@@ -1,0 +1,345 @@
+"""Amazon FSx for Lustre: file systems with the lifecycle and the validation of the real service.
+
+Serves the FSx API for the endpoint. A file system holds a network interface in its subnet, as the
+real one does, so that the subnet and its security groups cannot be deleted before it. Only LUSTRE
+exists here.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from moto.core.resource_tagging import TaggedResource
+from moto.ec2.models import ec2_backends
+
+from stationmaster.local.aws.emulation import Emulation
+from stationmaster.local.aws.services.fsx_associations import Associations, Request
+from stationmaster.local.aws.services.wire import ApiError, NativeService, page
+
+# Emulated seconds. Real file systems take 5-12 min to create and a few minutes to go.
+CREATE_S = 360.0
+DELETE_S = 120.0
+
+# MB/s per TiB by deployment type. Source: FSx for Lustre API reference, PerUnitStorageThroughput.
+_THROUGHPUT = {
+    "SCRATCH_1": (),
+    "SCRATCH_2": (),
+    "PERSISTENT_1": (50, 100, 200),
+    "PERSISTENT_2": (125, 250, 500, 1000),
+}
+# GiB per step of an EFA-enabled PERSISTENT_2 file system, by throughput.
+_EFA_STEP_GIB = {125: 38400, 250: 19200, 500: 9600, 1000: 4800}
+
+
+@dataclass
+class FileSystem:
+    """One file system; `described` is what the API shows."""
+
+    described: dict[str, Any]
+    request: Request
+    eni_id: str | None = None
+
+
+class FsxService(NativeService):
+    """The FSx API."""
+
+    signing_name = "fsx"
+
+    def __init__(self, emulation: Emulation) -> None:
+        self.emulation = emulation
+        self.file_systems: dict[str, FileSystem] = {}
+        self._associations = Associations(
+            emulation, lambda identity: self._find(identity).described
+        )
+
+    def create_file_system(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start creating a file system; the same ClientRequestToken returns the same one."""
+        request = Request.of(params)
+        for existing in list(self.file_systems.values()):
+            if request.repeats(existing.request):
+                return {"FileSystem": existing.described}
+        _validate(params)
+        described = self._describe_new(params)
+        file_system = FileSystem(described=described, request=request)
+        file_system.eni_id = self._attach(params, described)
+        described["NetworkInterfaceIds"] = [file_system.eni_id]
+        self.file_systems[described["FileSystemId"]] = file_system
+        self.emulation.clock.after(CREATE_S, lambda: self._created(file_system))
+        return {"FileSystem": described}
+
+    def describe_file_systems(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return file systems; an unknown id is an error."""
+        ids = params.get("FileSystemIds")
+        if ids:
+            return {"FileSystems": [self._find(each).described for each in ids]}
+        everything = [held.described for held in list(self.file_systems.values())]
+        shown, token = page(everything, params, limit="MaxResults", token="NextToken")
+        return {"FileSystems": shown, **({"NextToken": token} if token else {})}
+
+    def delete_file_system(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start deleting a file system."""
+        file_system = self._find(params["FileSystemId"])
+        if file_system.described["Lifecycle"] == "CREATING":
+            raise ApiError(
+                "BadRequest",
+                f"File system '{params['FileSystemId']}' is being created and cannot be "
+                "deleted yet.",
+            )
+        if self._associations.are_importing(params["FileSystemId"]):
+            raise ApiError(
+                "BadRequest",
+                f"File system '{params['FileSystemId']}' has a data repository task that is "
+                "executing and cannot be deleted yet.",
+            )
+        if file_system.described["Lifecycle"] != "DELETING":
+            file_system.described["Lifecycle"] = "DELETING"
+            self.emulation.clock.after(DELETE_S, lambda: self._gone(file_system))
+        return {"FileSystemId": params["FileSystemId"], "Lifecycle": "DELETING"}
+
+    def create_data_repository_association(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start linking objects to a directory."""
+        return self._associations.create(params)
+
+    def describe_data_repository_associations(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return associations."""
+        return self._associations.describe(params)
+
+    def delete_data_repository_association(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start unlinking."""
+        return self._associations.delete(params)
+
+    def tag_resource(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Add tags."""
+        described = self._by_arn(params["ResourceARN"])
+        tags = {tag["Key"]: tag["Value"] for tag in described["Tags"]}
+        tags.update({tag["Key"]: tag["Value"] for tag in params["Tags"]})
+        described["Tags"] = [{"Key": k, "Value": v} for k, v in tags.items()]
+        return {}
+
+    def untag_resource(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Remove tags."""
+        described = self._by_arn(params["ResourceARN"])
+        described["Tags"] = [
+            tag for tag in described["Tags"] if tag["Key"] not in params["TagKeys"]
+        ]
+        return {}
+
+    def list_tags_for_resource(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return tags."""
+        return {"Tags": self._by_arn(params["ResourceARN"])["Tags"]}
+
+    def iter_tagged_resources(self) -> Iterator[TaggedResource]:
+        """Yield what the tagging API may show."""
+        for described in self._everything():
+            is_link = "AssociationId" in described
+            yield TaggedResource(
+                arn=described["ResourceARN"],
+                tags={tag["Key"]: tag["Value"] for tag in described["Tags"]},
+                resource_type="fsx:association" if is_link else "fsx:file-system",
+            )
+
+    def owns_arn(self, arn: str) -> bool:
+        """Return whether an ARN is one of this service's."""
+        return arn.split(":")[2:3] == ["fsx"]
+
+    # -- lifecycle --------------------------------------------------------------------------------
+
+    def _created(self, file_system: FileSystem) -> None:
+        described = file_system.described
+        if described["Lifecycle"] != "CREATING":
+            return
+        faults = self.emulation.faults
+        if "no-storage-in-first-zone" in faults and self._is_in_first_zone(described):
+            failure = "insufficient storage capacity in the Availability Zone of the subnet"
+        elif "file-system-fails" in faults:
+            failure = "internal failure"
+        else:
+            failure = self._stand_behind(described["FileSystemId"])
+        described["Lifecycle"] = "FAILED" if failure else "AVAILABLE"
+        if failure:
+            message = f"The file system could not be created: {failure}"
+            described["FailureDetails"] = {"Message": message}
+
+    def _is_in_first_zone(self, described: dict[str, Any]) -> bool:
+        subnet = self._ec2().get_subnet(described["SubnetIds"][0])
+        return str(subnet.availability_zone) == f"{self.emulation.region}a"
+
+    def _stand_behind(self, identity: str) -> str:
+        """Let the observer bring what stands behind the file system; why it could not, if so."""
+        try:
+            self.emulation.observer.file_system_available(file_system_id=identity)
+        except OSError as exc:  # this machine's disk is full, or its directory is gone
+            return f"{exc.filename}: {(exc.strerror or str(exc)).lower()}"
+        return ""
+
+    def _gone(self, file_system: FileSystem) -> None:
+        identity = file_system.described["FileSystemId"]
+        with self.emulation.locks["ec2"]:
+            self._ec2().enis.pop(file_system.eni_id, None)
+        if self.file_systems.pop(identity, None) is not None:
+            self._associations.forget(identity)
+            self.emulation.observer.file_system_deleted(file_system_id=identity)
+
+    def _attach(self, params: dict[str, Any], described: dict[str, Any]) -> str:
+        """Put a network interface into the subnet, as the service does."""
+        subnet_id = params["SubnetIds"][0]
+        backend = self._ec2()
+        with self.emulation.locks["ec2"]:
+            subnet = next(
+                (found[subnet_id] for found in backend.subnets.values() if subnet_id in found), None
+            )
+            if subnet is None:
+                raise ApiError(
+                    "InvalidNetworkSettings",
+                    f"The subnet {subnet_id} does not exist",
+                    InvalidSubnetId=subnet_id,
+                )
+            for group_id in params.get("SecurityGroupIds", []):
+                if backend.get_security_group_from_id(group_id) is None:
+                    raise ApiError(
+                        "InvalidNetworkSettings",
+                        f"The security group {group_id} does not exist",
+                        InvalidSecurityGroupId=group_id,
+                    )
+                if self.emulation.propagation.is_unknown(group_id, to="CreateFileSystem"):
+                    # Source: https://github.com/aws/aws-parallelcluster/issues/6181
+                    raise ApiError(
+                        "InvalidNetworkSettings",
+                        "The file system cannot be created because the default security group in "
+                        "the subnet provided or the provided security groups do not permit Lustre "
+                        "LNET network traffic on port 988",
+                        InvalidSecurityGroupId=group_id,
+                    )
+            eni = backend.create_network_interface(
+                subnet,
+                None,
+                group_ids=params.get("SecurityGroupIds"),
+                description=f"FSx for Lustre {described['FileSystemId']}",
+            )
+            described["VpcId"] = subnet.vpc_id
+            return str(eni.id)
+
+    def _describe_new(self, params: dict[str, Any]) -> dict[str, Any]:
+        identity = f"fs-0{uuid.uuid4().hex[:16]}"
+        region, account = self.emulation.region, self.emulation.account_id
+        lustre = dict(params.get("LustreConfiguration") or {})
+        deployment = lustre.setdefault("DeploymentType", "SCRATCH_1")
+        lustre["MountName"] = "fsx" if deployment == "SCRATCH_1" else uuid.uuid4().hex[:8]
+        lustre.setdefault("DataCompressionType", "NONE")
+        # CreateFileSystem takes EfaEnabled and metadata settings that DescribeFileSystems shows
+        # back.
+        return {
+            "OwnerId": account,
+            "CreationTime": datetime.now(UTC),
+            "FileSystemId": identity,
+            "FileSystemType": "LUSTRE",
+            "FileSystemTypeVersion": params.get("FileSystemTypeVersion", "2.10"),
+            "Lifecycle": "CREATING",
+            "StorageCapacity": params["StorageCapacity"],
+            "StorageType": params.get("StorageType", "SSD"),
+            "SubnetIds": params["SubnetIds"],
+            "DNSName": f"{identity}.fsx.{region}.amazonaws.com",
+            "ResourceARN": f"arn:aws:fsx:{region}:{account}:file-system/{identity}",
+            "Tags": list(params.get("Tags", [])),
+            "LustreConfiguration": lustre,
+        }
+
+    # -- finding ----------------------------------------------------------------------------------
+
+    def _find(self, identity: str) -> FileSystem:
+        found = self.file_systems.get(identity)
+        if found is None:
+            raise ApiError("FileSystemNotFound", f"File system '{identity}' does not exist.")
+        return found
+
+    def _everything(self) -> list[dict[str, Any]]:
+        """What the API shows of each file system and of each association."""
+        file_systems = [held.described for held in list(self.file_systems.values())]
+        return [*file_systems, *self._associations]
+
+    def _by_arn(self, arn: str) -> dict[str, Any]:
+        for described in self._everything():
+            if described["ResourceARN"] == arn:
+                return described
+        raise ApiError("ResourceNotFound", f"Resource '{arn}' does not exist.", ResourceARN=arn)
+
+    def _ec2(self) -> Any:
+        return ec2_backends[self.emulation.account_id][self.emulation.region]
+
+
+def _validate(params: dict[str, Any]) -> None:
+    """Refuse what the service refuses."""
+    if params.get("FileSystemType") != "LUSTRE":
+        raise ApiError(
+            "BadRequest",
+            f"FileSystemType {params.get('FileSystemType')} is not emulated; use LUSTRE",
+        )
+    lustre = params.get("LustreConfiguration") or {}
+    deployment = lustre.get("DeploymentType", "SCRATCH_1")
+    if deployment not in _THROUGHPUT:
+        raise ApiError("BadRequest", f"Unknown Lustre deployment type {deployment}")
+    throughput = lustre.get("PerUnitStorageThroughput")
+    allowed = _THROUGHPUT[deployment]
+    if allowed and throughput not in allowed:
+        raise ApiError(
+            "InvalidPerUnitStorageThroughput",
+            f"PerUnitStorageThroughput {throughput} is not valid for {deployment}; "
+            f"use one of {', '.join(map(str, allowed))}",
+        )
+    if not allowed and throughput is not None:
+        raise ApiError(
+            "InvalidPerUnitStorageThroughput",
+            f"PerUnitStorageThroughput cannot be given for {deployment}",
+        )
+    if deployment.startswith("SCRATCH"):
+        _refuse_of_scratch(params, lustre)
+    if len(params.get("SubnetIds", [])) != 1:
+        raise ApiError("BadRequest", "Exactly one subnet ID is required for a Lustre file system")
+    _validate_capacity(
+        int(params.get("StorageCapacity", 0)),
+        deployment=deployment,
+        efa_step=_EFA_STEP_GIB.get(int(throughput or 0), 0) if lustre.get("EfaEnabled") else 0,
+    )
+
+
+def _refuse_of_scratch(params: dict[str, Any], lustre: dict[str, Any]) -> None:
+    """Refuse what only persistent file systems have.
+
+    Source: FSx for Lustre API reference, CreateFileSystem: KmsKeyId and the Lustre configuration.
+    """
+    asked = [
+        name
+        for name, value in (
+            ("KmsKeyId", params.get("KmsKeyId")),
+            ("AutomaticBackupRetentionDays", lustre.get("AutomaticBackupRetentionDays")),
+            ("EfaEnabled", lustre.get("EfaEnabled")),
+        )
+        if value
+    ]
+    if asked:
+        raise ApiError(
+            "BadRequest",
+            f"{asked[0]} is not supported by the scratch deployment type of Lustre file systems",
+        )
+
+
+def _validate_capacity(capacity: int, *, deployment: str, efa_step: int) -> None:
+    if efa_step:
+        valid = capacity >= efa_step and capacity % efa_step == 0
+        expected = f"a multiple of {efa_step} GiB with EFA at this throughput"
+    elif deployment == "SCRATCH_1":
+        valid = capacity in (1200, 2400) or (capacity >= 3600 and capacity % 3600 == 0)
+        expected = "1200, 2400 or a multiple of 3600 GiB"
+    else:
+        valid = capacity == 1200 or (capacity >= 2400 and capacity % 2400 == 0)
+        expected = "1200 GiB or a multiple of 2400 GiB"
+    if not valid:
+        raise ApiError(
+            "BadRequest",
+            f"StorageCapacity {capacity} is not valid for a {deployment} file system; "
+            f"expected {expected}",
+        )

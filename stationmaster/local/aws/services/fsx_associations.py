@@ -1,0 +1,312 @@
+"""FSx data repository associations: objects of the local S3 become files of a file system.
+
+Served by `fsx`. The real service reads an object when its file is first read; here its bytes are
+written when the association imports what the bucket holds, so that pods read plain files. Only
+imports on creation exist here: no import or export policies, so the bucket is never written to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from moto.s3.models import FakeKey, s3_backends
+
+from stationmaster.local.aws.emulation import Emulation
+from stationmaster.local.aws.observer import ImportedFile
+from stationmaster.local.aws.services.wire import ApiError, page
+
+# Emulated seconds. The real service takes minutes to link, and its import task runs after that.
+LINK_S = 120.0
+IMPORT_S = 60.0
+UNLINK_S = 60.0
+# Source: FSx API reference, CreateDataRepositoryAssociation.
+MAX_ASSOCIATIONS = 8
+# What FSx gives files whose objects say nothing. Source: FSx for Lustre user guide, "POSIX metadata
+# support for data repositories".
+_MODE = 0o755
+# Source: FSx for Lustre user guide, "Unable to validate access to an S3 bucket".
+_NO_ACCESS = (
+    "Amazon FSx is unable to validate access to the S3 bucket. Ensure the IAM role or user you are "
+    "using has s3:Get*, s3:List* and s3:PutObject permissions to the S3 bucket prefix."
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A creation that was asked for: its ClientRequestToken, and a hash of everything else."""
+
+    token: str | None
+    fingerprint: str
+
+    @classmethod
+    def of(cls, params: dict[str, Any]) -> Request:
+        """The request with these parameters."""
+        content = {key: value for key, value in params.items() if key != "ClientRequestToken"}
+        fingerprint = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return cls(params.get("ClientRequestToken"), fingerprint)
+
+    def repeats(self, earlier: Request) -> bool:
+        """Whether this is an earlier request once more.
+
+        Raises:
+            ApiError: it has the token of the earlier one, and asks for something else.
+        """
+        if self.token is None or self.token != earlier.token:
+            return False
+        if self.fingerprint != earlier.fingerprint:
+            raise ApiError(
+                "IncompatibleParameterError",
+                "The client request token was used with different parameters",
+                Parameter="ClientRequestToken",
+            )
+        return True
+
+
+@dataclass
+class Association:
+    """One association; `described` is what the API shows."""
+
+    described: dict[str, Any]
+    request: Request
+    is_importing: bool = False
+
+    @property
+    def file_system_id(self) -> str:
+        """The file system that it belongs to."""
+        return str(self.described["FileSystemId"])
+
+
+class Associations:
+    """All associations of the account; `find` gives what the API shows of a file system."""
+
+    def __init__(self, emulation: Emulation, find: Callable[[str], dict[str, Any]]) -> None:
+        self._emulation = emulation
+        self._find_file_system = find
+        self._held: dict[str, Association] = {}
+
+    def create(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start linking; the same ClientRequestToken returns the same association."""
+        request = Request.of(params)
+        for existing in list(self._held.values()):
+            if request.repeats(existing.request):
+                return {"Association": existing.described}
+        file_system = self._find_file_system(params["FileSystemId"])
+        source = f"{params['DataRepositoryPath'].rstrip('/')}/"
+        directory = params.get("FileSystemPath", "/")
+        self._check(file_system, directory=directory, source=source, params=params)
+        identity = f"dra-0{uuid.uuid4().hex[:16]}"
+        region, account = self._emulation.region, self._emulation.account_id
+        where = f"association/{params['FileSystemId']}/{identity}"
+        described = {
+            "AssociationId": identity,
+            "ResourceARN": f"arn:aws:fsx:{region}:{account}:{where}",
+            "FileSystemId": params["FileSystemId"],
+            "Lifecycle": "CREATING",
+            "FileSystemPath": directory,
+            "DataRepositoryPath": source,
+            "BatchImportMetaDataOnCreate": params.get("BatchImportMetaDataOnCreate", False),
+            "ImportedFileChunkSize": params.get("ImportedFileChunkSize", 1024),
+            "Tags": list(params.get("Tags", [])),
+            "CreationTime": datetime.now(UTC),
+        }
+        association = Association(described, request)
+        self._held[identity] = association
+        self._emulation.clock.after(LINK_S, lambda: self._linked(association))
+        return {"Association": described}
+
+    def describe(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return associations, by id or filter; an unknown id is an error."""
+        if ids := params.get("AssociationIds"):
+            return {"Associations": [self._find(each).described for each in ids]}
+        found = [held.described for held in list(self._held.values())]
+        for each in params.get("Filters", []):
+            found = [one for one in found if _matches(one, each["Name"], each["Values"])]
+        # The API returns no more than 25 at a time.
+        limit = {**params, "MaxResults": min(int(params.get("MaxResults") or 25), 25)}
+        shown, token = page(found, limit, limit="MaxResults", token="NextToken")
+        return {"Associations": shown, **({"NextToken": token} if token else {})}
+
+    def delete(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start unlinking; files stay unless they are asked to go."""
+        association = self._find(params["AssociationId"])
+        described = association.described
+        if described["Lifecycle"] == "CREATING":
+            raise ApiError(
+                "BadRequest",
+                f"Data repository association '{params['AssociationId']}' is being created and "
+                "cannot be deleted yet.",
+            )
+        takes_data = bool(params.get("DeleteDataInFileSystem", False))
+        if described["Lifecycle"] != "DELETING":
+            described["Lifecycle"] = "DELETING"
+            self._emulation.clock.after(UNLINK_S, lambda: self._unlinked(association, takes_data))
+        return {
+            "AssociationId": params["AssociationId"],
+            "Lifecycle": "DELETING",
+            "DeleteDataInFileSystem": takes_data,
+        }
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """What the API shows of each."""
+        return iter([held.described for held in list(self._held.values())])
+
+    def are_importing(self, file_system_id: str) -> bool:
+        """Whether a file system has an import task that is pending or executing."""
+        return any(
+            held.is_importing and held.file_system_id == file_system_id
+            for held in list(self._held.values())
+        )
+
+    def forget(self, file_system_id: str) -> None:
+        """The associations of a file system go with it."""
+        for identity, held in list(self._held.items()):
+            if held.file_system_id == file_system_id:
+                self._held.pop(identity, None)
+
+    # -- lifecycle --------------------------------------------------------------------------------
+
+    def _linked(self, association: Association) -> None:
+        described = association.described
+        if described["AssociationId"] not in self._held or described["Lifecycle"] != "CREATING":
+            return
+        if self._find_file_system(association.file_system_id)["Lifecycle"] == "CREATING":
+            # The request is queued until the file system is available.
+            self._emulation.clock.after(LINK_S, lambda: self._linked(association))
+            return
+        if "data-link-fails" in self._emulation.faults:
+            described["Lifecycle"] = "FAILED"
+            described["FailureDetails"] = {
+                "Message": "Amazon FSx could not access the S3 bucket of the data repository."
+            }
+            return
+        described["Lifecycle"] = "AVAILABLE"
+        if described["BatchImportMetaDataOnCreate"]:
+            association.is_importing = True
+            self._emulation.clock.after(IMPORT_S, lambda: self._imported(association))
+
+    def _imported(self, association: Association) -> None:
+        described = association.described
+        if described["AssociationId"] in self._held and described["Lifecycle"] == "AVAILABLE":
+            try:
+                self._emulation.observer.files_imported(
+                    file_system_id=association.file_system_id,
+                    directory=described["FileSystemPath"],
+                    files=self._files(described["DataRepositoryPath"]),
+                )
+            except OSError as exc:  # this machine's disk is full, or its directory is gone
+                described["Lifecycle"] = "FAILED"
+                described["FailureDetails"] = {"Message": f"{exc.filename}: {exc.strerror}"}
+        association.is_importing = False
+
+    def _unlinked(self, association: Association, takes_data: bool) -> None:
+        described = association.described
+        self._held.pop(described["AssociationId"], None)
+        if takes_data:
+            self._emulation.observer.files_removed(
+                file_system_id=association.file_system_id, directory=described["FileSystemPath"]
+            )
+
+    def _files(self, source: str) -> Iterator[ImportedFile]:
+        """The objects that become files; those whose keys are no POSIX paths do not."""
+        bucket, _, prefix = source.removeprefix("s3://").partition("/")
+        with self._emulation.locks["s3"]:
+            store = self._buckets()[bucket].keys if bucket in self._buckets() else {}
+            newest = [(name, store[name]) for name in sorted(store)]
+        for name, key in newest:
+            if not isinstance(key, FakeKey):  # a marker that it was deleted
+                continue
+            path = name.removeprefix(prefix)
+            parts = path.split("/")
+            if not name.startswith(prefix) or any(part in ("", ".", "..") for part in parts):
+                continue
+            yield ImportedFile(path=path, content=bytes(key.value), mode=_mode(key.metadata))
+
+    # -- checking and finding ---------------------------------------------------------------------
+
+    def _check(
+        self,
+        file_system: Mapping[str, Any],
+        *,
+        directory: str,
+        source: str,
+        params: Mapping[str, Any],
+    ) -> None:
+        """Refuse what the service refuses."""
+        version = tuple(int(part) for part in file_system["FileSystemTypeVersion"].split("."))
+        deployment = file_system["LustreConfiguration"]["DeploymentType"]
+        if version < (2, 12) or deployment == "SCRATCH_1":
+            raise ApiError(
+                "UnsupportedOperation",
+                "Data repository associations are supported on FSx for Lustre 2.12 and newer file "
+                "systems, excluding SCRATCH_1 deployment type",
+            )
+        if file_system["Lifecycle"] not in ("CREATING", "AVAILABLE", "UPDATING"):
+            raise ApiError("BadRequest", f"The file system is {file_system['Lifecycle']}")
+        others = [
+            held.described
+            for held in list(self._held.values())
+            if held.file_system_id == params["FileSystemId"]
+        ]
+        if len(others) >= MAX_ASSOCIATIONS:
+            raise ApiError(
+                "BadRequest",
+                f"A file system has at most {MAX_ASSOCIATIONS} data repository associations",
+            )
+        if not directory.startswith("/"):
+            raise ApiError("BadRequest", f"FileSystemPath '{directory}' does not begin with '/'")
+        for other in others:
+            for name, value in (("FileSystemPath", directory), ("DataRepositoryPath", source)):
+                if _overlap(value, other[name]):
+                    raise ApiError(
+                        "BadRequest",
+                        f"{name} '{value}' overlaps with '{other[name]}', which is linked already",
+                    )
+        if "S3" in params:
+            raise ApiError("BadRequest", "import and export policies are not emulated")
+        bucket = source.removeprefix("s3://").partition("/")[0]
+        if not source.startswith("s3://") or bucket not in self._buckets():
+            raise ApiError("BadRequest", _NO_ACCESS)
+
+    def _find(self, identity: str) -> Association:
+        found = self._held.get(identity)
+        if found is None:
+            raise ApiError(
+                "DataRepositoryAssociationNotFound",
+                f"Data repository association '{identity}' does not exist.",
+            )
+        return found
+
+    def _buckets(self) -> Any:
+        return s3_backends[self._emulation.account_id]["aws"].buckets
+
+
+def _overlap(one: str, other: str) -> bool:
+    first, second = (f"{path.rstrip('/')}/" for path in (one, other))
+    return first.startswith(second) or second.startswith(first)
+
+
+def _matches(described: Mapping[str, Any], name: str, values: list[str]) -> bool:
+    match name:
+        case "file-system-id":
+            return described["FileSystemId"] in values
+        case "data-repository-type":
+            return "S3" in values
+        case _:
+            raise ApiError("BadRequest", f"Filter {name} is not emulated")
+
+
+def _mode(metadata: Mapping[str, str]) -> int:
+    """The permissions that an object names for its file, as `0100644`."""
+    said = next(
+        (value for name, value in metadata.items() if name.lower().endswith("file-permissions")), ""
+    )
+    try:
+        return int(said, 8) & 0o777 if said else _MODE
+    except ValueError:
+        return _MODE

@@ -1,0 +1,287 @@
+"""A Kubernetes endpoint on this machine: API server, controllers, kubelet, training operators.
+
+Composed by the local mode. Pods run as local process groups; nothing here knows AWS or Slack.
+
+It serves the official Python client (typed and dynamic) and kubectl: get, describe, logs, apply,
+patch, scale, wait, rollout status, delete. It is as strict as a real API server about what it is
+given: unknown and wrongly typed fields, required fields, names, relations between fields, what may
+not change, owners of applied fields, service accounts, RBAC.
+
+What a real cluster has and this one has not: protobuf bodies (so no `kubectl auth can-i`, no `helm
+install`), exec, attach and port-forward, cluster DNS between pods other than a job's own replicas,
+readiness and liveness probes (a started container is ready), resource limits, dynamic provisioning
+and hostPath volumes.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from stationmaster.local.cluster import back_off, infrastructure
+from stationmaster.local.cluster.addons import objects_of
+from stationmaster.local.cluster.api import admission, resources
+from stationmaster.local.cluster.api.authorization import Tokens
+from stationmaster.local.cluster.api.objects import Objects
+from stationmaster.local.cluster.api.resources import Catalog
+from stationmaster.local.cluster.api.rest import Api
+from stationmaster.local.cluster.api.server import ApiServer, write_kubeconfig
+from stationmaster.local.cluster.api.store import Store
+from stationmaster.local.cluster.api.trainer_admission import RUNTIMES, TRAIN_JOBS
+from stationmaster.local.cluster.controllers.controller import Controller
+from stationmaster.local.cluster.controllers.housekeeping import GarbageCollector, VolumeBinder
+from stationmaster.local.cluster.controllers.interruptions import TRAINS_FIRST_S, SpotInterruptions
+from stationmaster.local.cluster.controllers.jobs import JobController
+from stationmaster.local.cluster.controllers.jobsets import JobSetController
+from stationmaster.local.cluster.controllers.nodes import NodeController
+from stationmaster.local.cluster.controllers.operator import PyTorchJobController
+from stationmaster.local.cluster.controllers.protection import StorageProtection
+from stationmaster.local.cluster.controllers.scheduler import Scheduler
+from stationmaster.local.cluster.controllers.trainer import TrainJobController
+from stationmaster.local.cluster.controllers.workloads import (
+    DaemonSetController,
+    DeploymentController,
+    ReplicaSetController,
+)
+from stationmaster.local.cluster.events import EventRecorder
+from stationmaster.local.cluster.node.devices import GpuPool, machine_gpus
+from stationmaster.local.cluster.node.environment import Ports
+from stationmaster.local.cluster.node.kubelet import STOP_PATIENCE_S, Kubelet
+from stationmaster.local.cluster.node.launch import NodeContext, PodIdentity
+
+__all__ = ["LocalCluster"]
+
+_NAMESPACES = ("default", "kube-system", "kube-public")
+
+
+class LocalCluster:
+    """One local cluster, empty of nodes and workloads until someone adds them.
+
+    Args:
+        state_dir: where the kubeconfig and the pods' logs and volumes go; its folder `pods`, if
+            there is one, is the caller's to empty. Nothing is written there before `start`.
+        pod_environment: variables that the node injects in every container; read at each start
+            of one, so they may be filled in later.
+        pod_identity: variables that a pod gets for its namespace, service account and name, by
+            which it is known outside of the cluster.
+        python_path: the directory that containers start in.
+        file_system_dir: volume handle of an FSx file system to the directory behind it.
+        images: commands of images that name none themselves, by a part of the image's name.
+        only_images: the images whose programs this machine has, besides those of the components
+            that are emulated; pods of others are refused. None lets every image pass, and runs its
+            containers' commands.
+        list_gpus: the NVIDIA GPUs of this machine.
+        kubectl_namespace: where kubectl looks when no namespace is given.
+        speed: so many seconds of back-offs pass in one real second.
+        spot_trains_first_s: how long a job runs on a spot node before the fault takes that back.
+    """
+
+    def __init__(
+        self,
+        *,
+        state_dir: Path,
+        pod_environment: Mapping[str, str],
+        pod_identity: PodIdentity = lambda _namespace, _account, _pod: {},
+        python_path: Path,
+        file_system_dir: Callable[[str], Path | None],
+        images: Mapping[str, Sequence[str]] | None = None,
+        only_images: Collection[str] | None = None,
+        list_gpus: Callable[[], list[int]] = machine_gpus,
+        kubectl_namespace: str = "default",
+        speed: float = back_off.DEFAULT_SPEED,
+        spot_trains_first_s: float = TRAINS_FIRST_S,
+    ) -> None:
+        self._kubectl_namespace = kubectl_namespace
+        self.faults: set[str] = set()
+        self.kubeconfig = state_dir / "kubeconfig"
+        self._state_dir = state_dir
+        self._token = secrets.token_urlsafe(24)
+        self._only_images = only_images
+        self._objects = Objects(
+            Store(),
+            Catalog(),
+            webhook_answers={
+                admission.RESOURCE_KEY: self._operator_available,
+                TRAIN_JOBS: self._trainer_available,
+                RUNTIMES: self._trainer_available,
+            },
+            refused_images=self._refused_images,
+        )
+        objects = self._objects
+        self._tokens = Tokens(objects, self._token)
+        self._kubelet = Kubelet(
+            NodeContext(
+                objects=objects,
+                recorder=EventRecorder(objects, "kubelet"),
+                ports=Ports(),
+                gpus=GpuPool(list_gpus),
+                state_dir=state_dir,
+                directory=python_path,
+                environment=pod_environment,
+                identity=pod_identity,
+                write_kubeconfig=self.write_account_kubeconfig,
+                file_systems=file_system_dir,
+                image_commands={part: list(words) for part, words in (images or {}).items()},
+                faults=self.faults,
+                back_off=back_off.of_containers(speed),
+                slow_node=lambda: self._nodes.slow,
+            )
+        )
+        self.num_gpus = len(list_gpus())
+        self._nodes = NodeController(
+            objects,
+            EventRecorder(objects, "node-controller"),
+            faults=self.faults,
+            lose=self._kubelet.lose,
+        )
+        self._controllers = [
+            self._nodes,
+            SpotInterruptions(
+                objects, self._nodes, self.faults, trains_first_s=spot_trains_first_s
+            ),
+            *_controllers(objects, self.faults, speed),
+        ]
+        self._server = ApiServer(
+            Api(objects, tokens=self._tokens, find_log=self._kubelet.find_log), state_dir
+        )
+        self.url = self._server.url
+
+    def start(self) -> None:
+        """Serve the API and begin to act; `kubeconfig` works when this returns."""
+        self._state_dir.mkdir(parents=True, exist_ok=True)
+        self._create_namespaces()
+        self._kubelet.start()
+        for controller in self._controllers:
+            controller.start()
+        self._server.start()
+        write_kubeconfig(
+            self.kubeconfig,
+            url=self.url,
+            token=self._token,
+            authority=self._server.certificates.authority,
+            namespace=self._kubectl_namespace,
+        )
+
+    def stop(self, grace_s: float = 3.0, patience_s: float = STOP_PATIENCE_S) -> list[str]:
+        """End every pod (TERM, KILL after `grace_s`, then `patience_s` at most), then the threads.
+
+        Returns:
+            The processes that could not be ended, each by its id and its pod.
+        """
+        for controller in self._controllers:
+            controller.stop()
+        left = self._kubelet.stop(grace_s, patience_s)
+        self._server.stop()
+        return left
+
+    def reset(self, grace_s: float = 3.0) -> None:
+        """The cluster was deleted: pods end, all objects go, the system namespaces are new."""
+        self._kubelet.end_all(grace_s)
+        objects = self._objects
+        with objects.store.lock:
+            for key, obj in list(objects.store.everything()):
+                metadata = obj["metadata"]
+                objects.store.remove(key, metadata.get("namespace", ""), metadata["name"])
+                if key == resources.CRDS.key:
+                    objects.catalog.uninstall(metadata["name"])
+            self._nodes.forget_all()
+            self._create_namespaces()
+
+    def add_nodes(
+        self,
+        *,
+        node_group: str,
+        cluster: str,
+        instance_type: str,
+        count: int,
+        zone: str,
+        labels: Mapping[str, str],
+        taints: Sequence[Mapping[str, str]],
+        capacity: Mapping[str, str],
+        instance_ids: Sequence[str] = (),
+    ) -> None:
+        """Bring a node group to `count` nodes; calling again with the same count changes nothing.
+
+        With `instance_ids` its nodes are on these instances, and those on others go.
+        `capacity` holds quantities by resource name, devices included; devices show on a node only
+        while their device plugin is ready on it.
+        """
+        self._nodes.add(
+            node_group=node_group,
+            cluster=cluster,
+            instance_type=instance_type,
+            count=count,
+            zone=zone,
+            labels=labels,
+            taints=taints,
+            capacity=capacity,
+            instance_ids=instance_ids,
+        )
+
+    def remove_nodes(self, *, node_group: str) -> None:
+        """Take a node group's nodes away; their pods are killed and go too."""
+        self._nodes.remove_group(node_group)
+
+    def lose_node(self, name: str) -> None:
+        """Take one node away as if its machine had died; its pods are killed and go too."""
+        self._nodes.remove(name)
+
+    def set_kubelet(self, node: str, *, reachable: bool) -> None:
+        """Cut a node's kubelet off from the API server, for logs, or let it be reached again."""
+        if reachable:
+            self._kubelet.unreachable.discard(node)
+        else:
+            self._kubelet.unreachable.add(node)
+
+    def set_addon(self, name: str, *, active: bool) -> None:
+        """Install or remove what an EKS add-on brings; idempotent."""
+        for resource, obj in objects_of(name):
+            namespace = obj["metadata"].get("namespace", "")
+            found = self._objects.find(resource, namespace, obj["metadata"]["name"])
+            if active and found is None:
+                self._objects.create(resource, obj, namespace=namespace)
+            elif not active and found is not None:
+                self._objects.delete(resource, namespace, obj["metadata"]["name"])
+
+    def _create_namespaces(self) -> None:
+        for name in _NAMESPACES:
+            self._objects.create(resources.NAMESPACES, {"metadata": {"name": name}})
+
+    def write_account_kubeconfig(self, path: Path, namespace: str, account: str) -> None:
+        """What a pod gets in place of the token file of its service account."""
+        write_kubeconfig(
+            path,
+            url=self.url,
+            token=self._tokens.issue(namespace, account),
+            authority=self._server.certificates.authority,
+            namespace=namespace,
+        )
+
+    def _operator_available(self) -> bool:
+        return infrastructure.operator_available(self._objects)
+
+    def _trainer_available(self) -> bool:
+        return infrastructure.operator_available(self._objects, infrastructure.TRAINER)
+
+    def _refused_images(self, images: list[str]) -> list[str]:
+        # A component is emulated as a whole, known by its first container.
+        if self._only_images is None or not images or infrastructure.role_of(images[0]) is not None:
+            return []
+        return [image for image in images if image not in self._only_images]
+
+
+def _controllers(objects: Objects, faults: set[str], speed: float) -> list[Controller]:
+    return [
+        Scheduler(objects, EventRecorder(objects, "default-scheduler"), faults),
+        VolumeBinder(objects, EventRecorder(objects, "persistentvolume-controller")),
+        StorageProtection(objects),
+        GarbageCollector(objects),
+        DeploymentController(objects, EventRecorder(objects, "deployment-controller")),
+        ReplicaSetController(objects, EventRecorder(objects, "replicaset-controller")),
+        DaemonSetController(objects, EventRecorder(objects, "daemonset-controller")),
+        JobController(objects, EventRecorder(objects, "job-controller"), back_off.of_jobs(speed)),
+        PyTorchJobController(objects, EventRecorder(objects, "pytorchjob-controller")),
+        TrainJobController(objects, EventRecorder(objects, "trainer-controller")),
+        JobSetController(objects, EventRecorder(objects, "jobset-controller")),
+    ]

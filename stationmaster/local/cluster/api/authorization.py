@@ -1,0 +1,270 @@
+"""Who asks, and whether they may: tokens of service accounts, and RBAC.
+
+Used by the REST layer for every request, and for access reviews, which answer from the same rules.
+The person who started the cluster is in system:masters and may do everything.
+Source: kubernetes, plugin/pkg/auth/authorizer/rbac and pkg/registry/rbac/validation/rule.go; the
+sentence of a refusal is apiserver's, pkg/endpoints/handlers/responsewriters/errors.go.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stationmaster.local.cluster.api import errors, resources
+from stationmaster.local.cluster.api.objects import Objects
+from stationmaster.local.cluster.api.resources import Object
+from stationmaster.local.cluster.api.validation.rights import GROUP
+
+_MASTERS: Final = "system:masters"
+_ROLES = f"roles.{GROUP}"
+_CLUSTER_ROLES = f"clusterroles.{GROUP}"
+_ROLE_BINDINGS = f"rolebindings.{GROUP}"
+_CLUSTER_ROLE_BINDINGS = f"clusterrolebindings.{GROUP}"
+# What system:discovery and system:public-info-viewer let everybody with a token read.
+_OPEN_PATHS = ("/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz")
+
+
+@dataclass(frozen=True)
+class Person:
+    """Who sends a request: a user and their groups."""
+
+    user: str
+    groups: tuple[str, ...]
+
+    @classmethod
+    def of(cls, review: Mapping[str, Any]) -> Person:
+        """Whom an access review asks about.
+
+        Raises:
+            ApiError: 422 where it names neither a user nor a group.
+        """
+        user, groups = review.get("user") or "", review.get("groups") or []
+        if not user and not groups:
+            why = 'Invalid value: "": at least one of user or group must be specified'
+            raise errors.invalid(
+                "SubjectAccessReview", "authorization.k8s.io", "", [("spec.user", why)]
+            )
+        return cls(user, tuple(groups))
+
+    @property
+    def is_master(self) -> bool:
+        return _MASTERS in self.groups
+
+
+ADMINISTRATOR: Final = Person("kubernetes-admin", (_MASTERS, "system:authenticated"))
+
+
+def account(namespace: str, name: str) -> Person:
+    """A service account as a user."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+    return Person(f"system:serviceaccount:{namespace}:{name}", (*groups, "system:authenticated"))
+
+
+@dataclass(frozen=True)
+class Question:
+    """What somebody wants to do: a verb on a resource, or on a path that is none."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+    @classmethod
+    def of(cls, review: Mapping[str, Any]) -> Question:
+        """The question of an access review's specification."""
+        asked = review.get("resourceAttributes")
+        if asked is None:
+            asked = review.get("nonResourceAttributes") or {}
+            return cls(asked.get("verb", ""), path=asked.get("path", ""))
+        fields = ("verb", "group", "resource", "subresource", "namespace", "name")
+        return cls(**{field: asked.get(field, "") for field in fields})
+
+    @property
+    def qualified(self) -> str:
+        """The resource with its subresource, as rules name it."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether it is allowed, and by what."""
+
+    allowed: bool
+    reason: str = ""
+
+
+class Tokens:
+    """Bearer tokens of the administrator and of service accounts."""
+
+    def __init__(self, objects: Objects, administrator: str) -> None:
+        self._objects = objects
+        self._administrator = administrator
+        self._lock = threading.Lock()
+        self._accounts: dict[str, tuple[str, str, str]] = {}
+
+    def issue(self, namespace: str, name: str) -> str:
+        """A token for a service account, good as long as the account is there.
+
+        Raises:
+            ApiError: 404 without that account.
+        """
+        uid = self._objects.get(resources.SERVICE_ACCOUNTS, namespace, name)["metadata"]["uid"]
+        place = (namespace, name, uid)
+        with self._lock:
+            found = next((token for token, held in self._accounts.items() if held == place), None)
+            token = found or secrets.token_urlsafe(24)
+            self._accounts[token] = place
+        return token
+
+    def person(self, header: str | None) -> Person:
+        """Who sends an `Authorization` header.
+
+        Raises:
+            ApiError: 401 for a token that is none, or whose account is gone.
+        """
+        token = (header or "").removeprefix("Bearer ")
+        if secrets.compare_digest(token.encode(), self._administrator.encode()):
+            return ADMINISTRATOR
+        place = self._accounts.get(token)
+        if place is None:
+            raise errors.unauthorized()
+        namespace, name, uid = place
+        found = self._objects.find(resources.SERVICE_ACCOUNTS, namespace, name)
+        if found is None or found["metadata"]["uid"] != uid:
+            raise errors.unauthorized()
+        return account(namespace, name)
+
+
+class Authorizer:
+    """Answers from the Roles, ClusterRoles and bindings that are stored."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    def require(self, person: Person, question: Question) -> None:
+        """Let an allowed request pass.
+
+        Raises:
+            ApiError: 403 in the server's words.
+        """
+        if person.is_master:
+            return
+        verdict = self.judge(person, question)
+        if not verdict.allowed:
+            raise _refusal(person, question, verdict.reason)
+
+    def judge(self, person: Person, question: Question) -> Verdict:
+        if person.is_master:
+            return Verdict(True)
+        if question.path and question.verb == "get" and question.path.startswith(_OPEN_PATHS):
+            return Verdict(True, 'RBAC: allowed by ClusterRoleBinding "system:discovery"')
+        missing: list[str] = []
+        for binding, rules in self._rules_of(person, question.namespace, missing):
+            if any(_covers(rule, question) for rule in rules):
+                return Verdict(True, f"RBAC: allowed by {_named(binding, person)}")
+        if not missing:
+            return Verdict(False)
+        listed = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
+        return Verdict(False, f"RBAC: {listed}")
+
+    def rules(self, person: Person, namespace: str) -> list[Object]:
+        """All rules that hold for somebody in a namespace."""
+        if person.is_master:
+            return [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
+        found = self._rules_of(person, namespace, [])
+        return [rule for _, rules in found for rule in rules]
+
+    def _rules_of(
+        self, person: Person, namespace: str, missing: list[str]
+    ) -> Iterator[tuple[Object, list[Object]]]:
+        """The bindings of somebody with their rules; `missing` takes roles that are not there."""
+        store = self._objects.store
+        bindings = store.list(_CLUSTER_ROLE_BINDINGS)
+        if namespace:
+            bindings = [*bindings, *store.list(_ROLE_BINDINGS, namespace)]
+        for binding in bindings:
+            where = binding["metadata"].get("namespace", "")
+            if not any(_is(subject, person, where) for subject in binding.get("subjects") or []):
+                continue
+            reference = binding["roleRef"]
+            wide = reference["kind"] == "ClusterRole"
+            key, place = (_CLUSTER_ROLES, "") if wide else (_ROLES, where)
+            role = store.get(key, place, reference["name"])
+            if role is None:
+                missing.append(
+                    f'{reference["kind"].lower()}.{GROUP} "{reference["name"]}" not found'
+                )
+            else:
+                yield binding, role.get("rules") or []
+
+
+def _is(subject: Mapping[str, Any], person: Person, namespace: str) -> bool:
+    name = subject.get("name", "")
+    match subject.get("kind"):
+        case "User":
+            return bool(name == person.user)
+        case "Group":
+            return name in person.groups
+        case _:
+            place = subject.get("namespace") or namespace
+            return account(place, name).user == person.user
+
+
+def _covers(rule: Mapping[str, Any], question: Question) -> bool:
+    if not {question.verb, "*"} & {*(rule.get("verbs") or [])}:
+        return False
+    if question.path:
+        paths = rule.get("nonResourceURLs") or []
+        return any(
+            question.path == path or (path.endswith("*") and question.path.startswith(path[:-1]))
+            for path in paths
+        )
+    if not {question.group, "*"} & {*(rule.get("apiGroups") or [])}:
+        return False
+    offered = {*(rule.get("resources") or [])}
+    wanted = {question.qualified, "*"}
+    if question.subresource:
+        wanted.add(f"*/{question.subresource}")
+    names = rule.get("resourceNames") or []
+    return bool(wanted & offered) and (not names or question.name in names)
+
+
+def _named(binding: Object, person: Person) -> str:
+    metadata, role = binding["metadata"], binding["roleRef"]
+    where = f"/{metadata['namespace']}" if metadata.get("namespace") else ""
+    place = metadata.get("namespace", "")
+    subject = next(each for each in binding["subjects"] if _is(each, person, place))
+    name = subject["name"]
+    if subject["kind"] == "ServiceAccount":
+        name += f"/{subject.get('namespace') or place}"
+    return (
+        f'{binding["kind"]} "{metadata["name"]}{where}" of {role["kind"]} "{role["name"]}" to '
+        f'{subject["kind"]} "{name}"'
+    )
+
+
+def _refusal(person: Person, question: Question, reason: str) -> errors.ApiError:
+    if question.path:
+        what = f'User "{person.user}" cannot {question.verb} path "{question.path}"'
+        return errors.forbidden(f"forbidden: {what}")
+    where = f'in the namespace "{question.namespace}"'
+    if not question.namespace:
+        where = "at the cluster scope"
+    what = (
+        f'User "{person.user}" cannot {question.verb} resource "{question.qualified}" in API group '
+        f'"{question.group}" {where}'
+    )
+    kind = f"{question.resource}.{question.group}" if question.group else question.resource
+    named = f'{kind} "{question.name}"' if question.name else kind
+    details = {"name": question.name, "group": question.group, "kind": question.resource}
+    return errors.forbidden(
+        f"{named} is forbidden: {what}{f': {reason}' if reason else ''}",
+        details={key: value for key, value in details.items() if value},
+    )

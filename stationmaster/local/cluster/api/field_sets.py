@@ -1,0 +1,189 @@
+"""Which fields an object has, as server-side apply names them, and how two objects differ.
+
+A field's path is a tuple of elements in the notation of `managedFields`: `f:spec`, `k:{"name":"a"}`
+for an element of a list with keys, `v:"x"` for one of a set. Used by `ownership.py` and `typed.py`.
+Pure. Source: structured-merge-diff, typed/tofieldset.go, typed/compare.go, fieldpath/serialize.go.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import Any
+
+from stationmaster.local.cluster.api.list_types import KEY_DEFAULTS
+from stationmaster.local.cluster.api.types import Type
+
+Path = tuple[str, ...]
+_MEMBER = object()  # in place of a value: the element itself, whose fields have paths of their own
+
+
+def is_merged(value: Any, declared: Type) -> bool:
+    """Whether the fields or elements of a value have owners of their own."""
+    if declared.is_atomic:
+        return False
+    if isinstance(value, list):
+        return declared.form == "list" and bool(declared.keys or declared.is_set)
+    return isinstance(value, Mapping) and declared.form in ("struct", "map", "any")
+
+
+def child_type(declared: Type, name: str) -> Type:
+    """The type of a field; `any` has fields of any type."""
+    if declared.form == "struct":
+        return declared.fields.get(name) or Type("any")
+    return declared.element or declared
+
+
+def element_of(item: Any, declared: Type) -> str:
+    """What tells an element of a merged list from the others.
+
+    Raises:
+        ValueError: nothing does; the message is the server's.
+    """
+    if declared.is_set:
+        if isinstance(item, Mapping):
+            raise ValueError("associative list without keys has an element that's a map type")
+        if item is None:
+            raise ValueError("associative list without keys has an element that's an explicit null")
+        return f"v:{_json(item)}"
+    if item is None:
+        raise ValueError("associative list with keys may not have a null element")
+    if not isinstance(item, Mapping):
+        raise ValueError("associative list with keys may not have non-map elements")
+    given = {**{key: KEY_DEFAULTS[key] for key in declared.keys if key in KEY_DEFAULTS}, **item}
+    found = {key: given[key] for key in declared.keys if key in given}
+    if not found:
+        listed = " ".join(_json(key) for key in declared.keys)
+        raise ValueError(
+            f"associative list with keys has an element that omits all key fields [{listed}] (and "
+            "doesn't have default values for any key fields)"
+        )
+    return f"k:{_json(found)}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def fields_of(value: Any, declared: Type, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """The fields that a value sets, each with its own value."""
+    if not is_merged(value, declared):
+        yield path, value
+    elif isinstance(value, list):
+        element = declared.element or declared
+        for item in value:
+            inner = (*path, element_of(item, declared))
+            yield inner, _MEMBER
+            yield from fields_of(item, element, inner)
+    else:
+        for name, item in value.items():
+            inner = (*path, f"f:{name}")
+            if not isinstance(item, Mapping) or not item:
+                yield from fields_of(item, child_type(declared, name), inner)
+                if isinstance(item, Mapping):
+                    yield inner, item
+                continue
+            if declared.form != "struct" or name not in declared.fields:
+                yield inner, _MEMBER
+            yield from fields_of(item, child_type(declared, name), inner)
+
+
+def difference(old: Any, new: Any, declared: Type) -> tuple[set[Path], set[Path]]:
+    """(fields that `new` adds or changes, fields that it lacks)."""
+    before, after = dict(fields_of(old, declared)), dict(fields_of(new, declared))
+    changed = {
+        path
+        for path, value in after.items()
+        if path not in before or (value is not before[path] and value != before[path])
+    }
+    return changed, before.keys() - after.keys()
+
+
+def with_named_parents(paths: Iterable[Path], declared: Type) -> set[Path]:
+    """The paths, and those of the structs' fields that they are in: who owns a part, owns these.
+
+    Source: fieldpath/set.go, EnsureNamedFieldsAreMembers.
+    """
+    found: set[Path] = set()
+    for path in paths:
+        found.add(path)
+        current = declared
+        for depth, element in enumerate(path[:-1], start=1):
+            name = element[2:]
+            is_field = current.form == "struct" and element.startswith("f:")
+            if is_field and name in current.fields:
+                found.add(path[:depth])
+            current = (
+                child_type(current, name)
+                if element.startswith("f:")
+                else current.element or current
+            )
+    return found
+
+
+def without(value: Any, gone: Set[Path], declared: Type, path: Path = ()) -> Any:
+    """A copy without these fields and elements; what they leave empty goes too."""
+    if not is_merged(value, declared):
+        return value
+    if isinstance(value, list):
+        element = declared.element or declared
+        kept = []
+        for item in value:
+            inner = (*path, element_of(item, declared))
+            if inner not in gone:
+                kept.append(without(item, gone, element, inner))
+        return kept
+    result = {}
+    for name, item in value.items():
+        inner = (*path, f"f:{name}")
+        if inner in gone:
+            continue
+        left = without(item, gone, child_type(declared, name), inner)
+        if left or not item or not isinstance(item, list | Mapping):
+            result[name] = left
+    return result
+
+
+def encoded(paths: Iterable[Path]) -> dict[str, Any]:
+    """A set of fields as `fieldsV1`."""
+    tree: dict[str, Any] = {}
+    members = set(paths)
+    for path in sorted(members):
+        node = tree
+        for depth, element in enumerate(path, start=1):
+            if element not in node:
+                node[element] = {}
+            elif depth < len(path) and not node[element] and path[:depth] in members:
+                node[element]["."] = {}
+            node = node[element]
+    return tree
+
+
+def decoded(tree: Mapping[str, Any], path: Path = ()) -> Iterator[Path]:
+    """The paths of a `fieldsV1`."""
+    for element, inner in tree.items():
+        if element == ".":
+            yield path
+        elif inner:
+            yield from decoded(inner, (*path, element))
+        else:
+            yield (*path, element)
+
+
+def text_of(path: Path) -> str:
+    """A path as the server's messages name it: `.spec.containers[name="a"].image`."""
+    return "".join(_element_text(element) for element in path)
+
+
+def _element_text(element: str) -> str:
+    kind, _, rest = element.partition(":")
+    match kind:
+        case "f":
+            return f".{rest}"
+        case "k":
+            pairs = sorted(json.loads(rest).items())
+            return "[" + ",".join(f"{key}={json.dumps(value)}" for key, value in pairs) + "]"
+        case "v":
+            return f"[={rest}]"
+        case _:
+            return f"[{rest}]"

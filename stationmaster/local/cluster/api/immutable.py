@@ -1,0 +1,151 @@
+"""What an API server lets nobody change in an object that exists, and how it says so.
+
+Called by `objects.py` when a client updates an object; controllers are not asked. Pure.
+Source: kubernetes, pkg/apis/core/validation, pkg/apis/batch/validation, pkg/apis/rbac/validation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stationmaster.local.cluster.api import errors
+from stationmaster.local.cluster.api.metadata import clone
+from stationmaster.local.cluster.api.resources import Object, Resource
+from stationmaster.local.cluster.api.validation.problems import Problems
+from stationmaster.local.cluster.api.validation.storage import NO_SOURCE
+
+# Fields of a specification that stay as they were created.
+_IMMUTABLE = {
+    "jobs.batch": ("completions", "selector", "template", "completionMode", "podFailurePolicy"),
+    "deployments.apps": ("selector",),
+    "daemonsets.apps": ("selector",),
+    "replicasets.apps": ("selector",),
+    "csidrivers.storage.k8s.io": ("attachRequired", "volumeLifecycleModes"),
+}
+# Fields of the object itself.
+_IMMUTABLE_ROOT = {
+    "storageclasses.storage.k8s.io": ("provisioner", "parameters", "reclaimPolicy"),
+    "secrets": ("type",),
+}
+_FIXED = "field is immutable"
+
+
+def check_immutable(resource: Resource, current: Object, new: Object) -> None:
+    """Refuse changes of what may not change, e.g. a pod's specification or a Job's template.
+
+    Raises:
+        ApiError: 422 with every cause.
+    """
+    problems = Problems()
+    before, after = current.get("spec") or {}, new.get("spec") or {}
+    for name in _IMMUTABLE.get(resource.key, ()):
+        if after.get(name) != before.get(name) and not _may_follow(resource, name, before, after):
+            problems.invalid(f"spec.{name}", after.get(name), _FIXED)
+    for name in _IMMUTABLE_ROOT.get(resource.key, ()):
+        if new.get(name) != current.get(name):
+            problems.invalid(name, new.get(name), _FIXED)
+    check = _CHECKS.get(resource.key)
+    if check is not None:
+        check(current, new, problems)
+    if problems:
+        name = current["metadata"]["name"]
+        raise errors.invalid(resource.kind, resource.group, name, problems)
+
+
+def _may_follow(
+    resource: Resource, name: str, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> bool:
+    """An indexed Job may be made larger or smaller with its parallelism (elastic Jobs)."""
+    return (
+        (resource.key, name) == ("jobs.batch", "completions")
+        and after.get("completionMode") == "Indexed"
+        and after.get("completions") == after.get("parallelism")
+    )
+
+
+def _check_pod(current: Object, new: Object, problems: Problems) -> None:
+    before, after = clone(current["spec"]), clone(new["spec"])
+    for spec in (before, after):
+        for name in ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds"):
+            spec.pop(name, None)
+        for container in [*spec.get("containers", []), *spec.get("initContainers", [])]:
+            container.pop("image", None)
+    if before != after:
+        problems.forbidden(
+            "spec",
+            "pod updates may not change fields other than `spec.containers[*].image`,"
+            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only "
+            "additions to existing tolerations),`spec.terminationGracePeriodSeconds`",
+        )
+    kept = new["spec"].get("tolerations") or []
+    if any(each not in kept for each in current["spec"].get("tolerations") or []):
+        problems.forbidden(
+            "spec.tolerations",
+            "existing toleration can not be modified except its tolerationSeconds",
+        )
+
+
+def _check_volume(current: Object, new: Object, problems: Problems) -> None:
+    before, after = (
+        {name: part for name, part in obj["spec"].items() if name not in NO_SOURCE}
+        for obj in (current, new)
+    )
+    if before != after:
+        problems.forbidden(
+            "spec.persistentvolumesource",
+            "spec.persistentvolumesource is immutable after creation",
+        )
+    if new["spec"].get("volumeMode") != current["spec"].get("volumeMode"):
+        problems.invalid("spec.volumeMode", new["spec"].get("volumeMode"), _FIXED)
+
+
+def _check_claim(current: Object, new: Object, problems: Problems) -> None:
+    before, after = clone(current["spec"]), clone(new["spec"])
+    bound = (current.get("status") or {}).get("phase") == "Bound"
+    for spec in (before, after):
+        spec.pop("volumeAttributesClassName", None)
+        if bound:
+            (spec.get("resources") or {}).pop("requests", None)
+        elif not before.get("volumeName"):
+            spec.pop("volumeName", None)
+    if before != after:
+        problems.forbidden(
+            "spec",
+            "spec is immutable after creation except resources.requests and "
+            "volumeAttributesClassName for bound claims",
+        )
+
+
+def _check_service(current: Object, new: Object, problems: Problems) -> None:
+    before, after = current["spec"].get("clusterIP"), new["spec"].get("clusterIP")
+    if before and before != after and new["spec"].get("type") != "ExternalName":
+        problems.invalid("spec.clusterIPs[0]", after, "may not change once set")
+
+
+def _check_binding(current: Object, new: Object, problems: Problems) -> None:
+    if new.get("roleRef") != current.get("roleRef"):
+        problems.invalid("roleRef", new.get("roleRef"), "cannot change roleRef")
+
+
+def _check_data(current: Object, new: Object, problems: Problems) -> None:
+    if not current.get("immutable"):
+        return
+    what = "field is immutable when `immutable` is set"
+    if not new.get("immutable"):
+        problems.forbidden("immutable", what)
+    for field in ("data", "binaryData"):
+        if new.get(field) != current.get(field):
+            problems.forbidden(field, what)
+
+
+_CHECKS: dict[str, Callable[[Object, Object, Problems], None]] = {
+    "pods": _check_pod,
+    "persistentvolumes": _check_volume,
+    "persistentvolumeclaims": _check_claim,
+    "services": _check_service,
+    "configmaps": _check_data,
+    "secrets": _check_data,
+    "rolebindings.rbac.authorization.k8s.io": _check_binding,
+    "clusterrolebindings.rbac.authorization.k8s.io": _check_binding,
+}

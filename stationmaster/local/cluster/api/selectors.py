@@ -1,0 +1,157 @@
+"""Label selectors, field selectors and dotted paths: who matches a query.
+
+Used by lists, watches, controllers and tables. Pure functions over objects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stationmaster.local.cluster.api import errors
+from stationmaster.local.cluster.api.resources import Object
+
+Predicate = Callable[[Object], bool]
+
+_SET_TERM = re.compile(r"^\s*(\S+)\s+(in|notin)\s+\(([^)]*)\)\s*$")
+_SPLIT = re.compile(r",(?![^(]*\))")
+
+FIELD_NAMES = {
+    "metadata.name",
+    "metadata.namespace",
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.serviceAccountName",
+    "spec.unschedulable",
+    "spec.schedulerName",
+    "status.phase",
+    "status.podIP",
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
+    "reason",
+    "reportingComponent",
+    "source",
+    "type",
+}
+
+
+def value_at(obj: Any, path: str) -> Any:
+    """The value under a dotted path (`status.conditions[-1:].type`), None when there is none."""
+    current = obj
+    for part in path.strip(".").split("."):
+        name, _, index = part.partition("[")
+        if name:
+            current = current.get(name) if isinstance(current, Mapping) else None
+        if index and isinstance(current, list):
+            position = int(index.rstrip("]").rstrip(":"))
+            current = current[position] if -len(current) <= position < len(current) else None
+        if current is None:
+            return None
+    return current
+
+
+def match_labels(labels: Mapping[str, str] | None, wanted: Mapping[str, str] | None) -> bool:
+    present = labels or {}
+    return all(present.get(name) == value for name, value in (wanted or {}).items())
+
+
+def match_expression(labels: Mapping[str, str], term: Mapping[str, Any]) -> bool:
+    """One `matchExpressions` entry of a label selector or node selector term."""
+    value = labels.get(term["key"])
+    values = term.get("values") or []
+    match term["operator"]:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return value is not None and int(value) > int(values[0])
+        case "Lt":
+            return value is not None and int(value) < int(values[0])
+        case operator:
+            raise errors.bad_request(f'"{operator}" is not a valid label selector operator')
+
+
+def match_selector(labels: Mapping[str, str] | None, selector: Mapping[str, Any] | None) -> bool:
+    """A LabelSelector object (matchLabels and matchExpressions) against a set of labels."""
+    present = labels or {}
+    chosen = selector or {}
+    return match_labels(present, chosen.get("matchLabels")) and all(
+        match_expression(present, term) for term in chosen.get("matchExpressions") or []
+    )
+
+
+def parse_label_selector(text: str) -> Predicate:
+    """`a=b,c!=d,e in (x,y),f,!g` as a predicate on objects."""
+    terms = [_label_term(term) for term in _SPLIT.split(text) if term.strip()]
+
+    def matches(obj: Object) -> bool:
+        labels = obj["metadata"].get("labels") or {}
+        return all(term(labels) for term in terms)
+
+    return matches
+
+
+def _label_term(term: str) -> Callable[[Mapping[str, str]], bool]:
+    in_set = _SET_TERM.match(term)
+    if in_set:
+        key, operator, listed = in_set.groups()
+        values = {value.strip() for value in listed.split(",")}
+        if operator == "in":
+            return lambda labels: labels.get(key) in values
+        return lambda labels: labels.get(key) not in values
+    for operator in ("!=", "==", "="):
+        if operator in term:
+            key, _, value = (part.strip() for part in term.partition(operator))
+            if operator == "!=":
+                return lambda labels: labels.get(key) != value
+            return lambda labels: labels.get(key) == value
+    name = term.strip()
+    if name.startswith("!"):
+        return lambda labels: name[1:] not in labels
+    return lambda labels: name in labels
+
+
+def parse_field_selector(text: str) -> Predicate:
+    """`metadata.name=x,status.phase!=Running` as a predicate on objects."""
+    terms = []
+    for term in filter(None, text.split(",")):
+        negated = "!=" in term
+        path, _, value = term.partition("!=" if negated else "=")
+        path, value = path.strip(), value.lstrip("=").strip()
+        if path not in FIELD_NAMES:
+            raise errors.bad_request(f'field label not supported: "{path}"')
+        terms.append((path, value, negated))
+
+    def matches(obj: Object) -> bool:
+        return all(
+            (_field_text(obj, path) == value) is not negated for path, value, negated in terms
+        )
+
+    return matches
+
+
+def _field_text(obj: Object, path: str) -> str:
+    value = value_at(obj, path)
+    if path == "source":
+        value = value_at(obj, "source.component")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def both(first: Predicate | None, second: Predicate | None) -> Predicate | None:
+    """The conjunction, None when nothing is asked."""
+    if first is None or second is None:
+        return first or second
+    return lambda obj: first(obj) and second(obj)

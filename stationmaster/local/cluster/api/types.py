@@ -1,0 +1,277 @@
+"""The types of built-in objects: which fields there are, of what type, and which are required.
+
+Read by decoding, validation and server-side apply. What is known comes from the models of the
+official client, which are generated from the API server's own OpenAPI document; they are imported
+at the first look, because that takes a tenth of a second. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from typing import Any, Literal
+
+from stationmaster.local.cluster.api.list_types import ATOMIC, GRANULAR, LIST_KEYS, SETS
+from stationmaster.local.cluster.api.resources import Resource
+
+Form = Literal[
+    "struct",
+    "map",
+    "list",
+    "string",
+    "integer",
+    "number",
+    "boolean",
+    "bytes",
+    "time",
+    "quantity",
+    "int-or-string",
+    "any",
+]
+
+_ELEMENT = re.compile(r"(List|Dict)\[(?:str, )?(.+)\]$")
+_SCALARS: dict[str, Form] = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "bytes": "bytes",
+    "datetime": "time",
+}
+# Maps and fields of quantities, which the models call strings: an API server takes numbers too.
+_QUANTITIES = frozenset(
+    {
+        "V1ResourceRequirements.limits",
+        "V1ResourceRequirements.requests",
+        "V1VolumeResourceRequirements.limits",
+        "V1VolumeResourceRequirements.requests",
+        "V1PersistentVolumeSpec.capacity",
+        "V1PersistentVolumeClaimStatus.capacity",
+        "V1PersistentVolumeClaimStatus.allocatedResources",
+        "V1ContainerStatus.allocatedResources",
+        "V1NodeStatus.allocatable",
+        "V1NodeStatus.capacity",
+        "V1PodSpec.overhead",
+        "V1ResourceQuotaSpec.hard",
+        "V1ResourceQuotaStatus.hard",
+        "V1ResourceQuotaStatus.used",
+        "V1LimitRangeItem.default",
+        "V1LimitRangeItem.defaultRequest",
+        "V1LimitRangeItem.max",
+        "V1LimitRangeItem.min",
+        "V1EmptyDirVolumeSource.sizeLimit",
+        "V1ResourceFieldSelector.divisor",
+    }
+)
+# Integers of 64 bits by field; the others have 32. Source: the formats of api/openapi-spec.
+_LONG = frozenset(
+    {
+        "activeDeadlineSeconds",
+        "deletionGracePeriodSeconds",
+        "expirationSeconds",
+        "fsGroup",
+        "generation",
+        "observedGeneration",
+        "runAsGroup",
+        "runAsUser",
+        "seconds",
+        "supplementalGroups",
+        "terminationGracePeriodSeconds",
+        "tolerationSeconds",
+    }
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Type:
+    """One type. Of a struct `name` is the model's; of a map or a list `element` is the items'.
+
+    Server-side apply tells the elements of a list with `keys` apart by these fields, and those of a
+    set by their values; what `is_atomic` it replaces whole, as all other lists.
+    """
+
+    form: Form
+    name: str = ""
+    element: Type | None = None
+    is_long: bool = False
+    required: frozenset[str] = field(default=frozenset())
+    keys: tuple[str, ...] = ()
+    is_set: bool = False
+    is_atomic: bool = False
+
+    @cached_property
+    def fields(self) -> Mapping[str, Type]:
+        """Of a struct: the types of its fields, by their names in JSON."""
+        model = _model(self.name)
+        if model is None:
+            return {}
+        return {
+            _json_name(model, python): _field_type(model, python, declared)
+            for python, declared in model.openapi_types.items()
+        }
+
+    @property
+    def takes_unknown_fields(self) -> bool:
+        """Of a struct: whether it keeps fields that are not declared."""
+        return False
+
+    @property
+    def go(self) -> str:
+        """The type as an API server names it in its errors."""
+        match self.form:
+            case "struct":
+                return f"v1.{self.struct}"
+            case "list":
+                return f"[]{self.element.go if self.element else 'interface {}'}"
+            case "map":
+                return f"map[string]{self.element.go if self.element else 'interface {}'}"
+            case "integer":
+                return "int64" if self.is_long else "int32"
+            case "number":
+                return "float64"
+            case "boolean":
+                return "bool"
+            case "bytes":
+                return "[]uint8"
+            case "time":
+                return "v1.Time"
+            case _:
+                return "string"
+
+    @property
+    def struct(self) -> str:
+        """The name of the struct without its version: `PodSpec`."""
+        return re.sub(r"^(?:V\d(?:(?:alpha|beta)\d)?|[A-Z][a-z]+V1(?=[A-Z]))", "", self.name)
+
+
+_ANY = Type("any")
+
+
+@dataclass(frozen=True, eq=False)
+class CustomType(Type):
+    """A struct of a custom type, by its schema."""
+
+    schema: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def fields(self) -> Mapping[str, Type]:
+        properties = self.schema.get("properties") or {}
+        return {name: _of_schema(inner) for name, inner in properties.items()}
+
+    @property
+    def takes_unknown_fields(self) -> bool:
+        return bool(
+            self.schema.get("x-kubernetes-preserve-unknown-fields")
+            or self.schema.get("x-kubernetes-embedded-resource")
+        )
+
+
+class _CustomRoot(CustomType):
+    """A whole custom object: what its schema says, and the metadata that every object has."""
+
+    @cached_property
+    def fields(self) -> Mapping[str, Type]:
+        return {
+            **{name: _of_schema(each) for name, each in self.schema["properties"].items()},
+            "apiVersion": Type("string"),
+            "kind": Type("string"),
+            "metadata": struct("V1ObjectMeta"),
+        }
+
+
+def declared_type(resource: Resource) -> Type:
+    """The type of any resource; a custom one's comes from the schema of its definition."""
+    built_in = type_of(resource)
+    if built_in is not None:
+        return built_in
+    schema = resource.schema or {"x-kubernetes-preserve-unknown-fields": True}
+    return _CustomRoot("struct", schema={"properties": {}, **schema})
+
+
+def _of_schema(schema: Mapping[str, Any]) -> Type:
+    """Source: kube-openapi, pkg/schemaconv."""
+    atomic = schema.get("x-kubernetes-map-type") == "atomic"
+    if schema.get("x-kubernetes-int-or-string"):
+        return Type("int-or-string")
+    match schema.get("type"):
+        case "array":
+            kind = schema.get("x-kubernetes-list-type", "atomic")
+            keys = tuple(schema.get("x-kubernetes-list-map-keys") or ()) if kind == "map" else ()
+            element = _of_schema(schema.get("items") or {})
+            return Type("list", element=element, keys=keys, is_set=kind == "set")
+        case "string" | "integer" | "number" | "boolean" as form:
+            return Type(form)
+    if schema.get("properties"):
+        return CustomType("struct", schema=schema, is_atomic=atomic)
+    if isinstance(schema.get("additionalProperties"), Mapping):
+        element = _of_schema(schema["additionalProperties"])
+        return Type("map", element=element, is_atomic=atomic)
+    return _ANY
+
+
+def type_of(resource: Resource) -> Type | None:
+    """The type of a built-in resource; None of a custom one."""
+    if resource.custom:
+        return None
+    name = f"{resource.version.capitalize()}{resource.kind}"
+    return struct("CoreV1Event" if resource.key == "events" else name)
+
+
+@cache
+def struct(name: str) -> Type:
+    """The struct of one model; without fields if there is no such model."""
+    model = _model(name)
+    if model is None:
+        return _ANY
+    required = frozenset(
+        _json_name(model, python)
+        for python, declared in model.model_fields.items()
+        if declared.is_required() and model.openapi_types[python] != "bool"
+    )
+    return Type("struct", name, required=required, is_atomic=name in ATOMIC)
+
+
+def _model(name: str) -> Any:
+    from kubernetes.client import models
+
+    found = getattr(models, name, None)
+    return found if hasattr(found, "openapi_types") else None
+
+
+def _json_name(model: Any, python: str) -> str:
+    # $ref and $schema of a JSON schema are in no map.
+    return str(model.attribute_map.get(python, f"${python}"))
+
+
+def _field_type(model: Any, python: str, declared: str) -> Type:
+    json_name = _json_name(model, python)
+    place = f"{model.__name__}.{json_name}"
+    if place in _QUANTITIES:
+        quantity = Type("quantity")
+        return Type("map", element=quantity) if declared.startswith("Dict") else quantity
+    if declared == "object":
+        offered = set(typing.get_args(model.model_fields[python].annotation)) - {type(None)}
+        plain = {getattr(each, "__origin__", each) for each in offered}
+        return Type("int-or-string") if plain == {int, str} else _ANY
+    if place in GRANULAR:
+        return replace(struct(declared), is_atomic=False)
+    return _parsed(declared, is_long=json_name in _LONG, place=place)
+
+
+def _parsed(declared: str, *, is_long: bool, place: str = "") -> Type:
+    element = _ELEMENT.match(declared)
+    if element is not None:
+        inner = _parsed(element[2], is_long=is_long)
+        return Type(
+            "list" if element[1] == "List" else "map",
+            element=inner,
+            keys=LIST_KEYS.get(place, ()),
+            is_set=place in SETS,
+            is_atomic=place in ATOMIC,
+        )
+    if declared in _SCALARS:
+        return Type(_SCALARS[declared], is_long=is_long)
+    return struct(declared)

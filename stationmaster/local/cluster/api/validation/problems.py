@@ -1,0 +1,54 @@
+"""What is wrong with an object, field by field, in an API server's words.
+
+Filled by the checks of this package. The wording is that of apimachinery's field errors
+(util/validation/field/errors.go), as people and tools search for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+from stationmaster.local.cluster.api.errors import Cause
+
+
+def shown(value: Any) -> str:
+    """A value as errors show it."""
+    return json.dumps(value)
+
+
+class Problems(list[Cause]):
+    """Findings in their order."""
+
+    def required(self, path: str, detail: str = "") -> None:
+        self.append((path, f"Required value: {detail}" if detail else "Required value"))
+
+    def invalid(self, path: str, value: Any, detail: str) -> None:
+        self.append((path, f"Invalid value: {shown(value)}: {detail}"))
+
+    def forbidden(self, path: str, detail: str) -> None:
+        self.append((path, f"Forbidden: {detail}"))
+
+    def duplicate(self, path: str, value: Any) -> None:
+        self.append((path, f"Duplicate value: {shown(value)}"))
+
+    def not_found(self, path: str, value: Any) -> None:
+        self.append((path, f"Not found: {shown(value)}"))
+
+    def too_long(self, path: str, limit_bytes: int) -> None:
+        self.append((path, f"Too long: may not be more than {limit_bytes} bytes"))
+
+    def unsupported(self, path: str, value: Any, known: Collection[str]) -> None:
+        listed = ", ".join(f'"{each}"' for each in sorted(known))
+        self.append((path, f"Unsupported value: {shown(value)}: supported values: {listed}"))
+
+    def at_least(self, path: str, value: Any, least: int) -> None:
+        """Refuse a number below `least`; None is none."""
+        if value is not None and value < least:
+            self.invalid(path, value, f"must be greater than or equal to {least}")
+
+    def between(self, path: str, value: Any, least: int, most: int) -> None:
+        """Refuse a number outside of a range; None is none."""
+        if value is not None and not least <= value <= most:
+            self.invalid(path, value, f"must be between {least} and {most}, inclusive")

@@ -1,0 +1,329 @@
+"""What writes: create, replace, patch, apply, delete, scale.
+
+Used by `rest.py`, which routes. Decodes the request, calls `objects.py`, encodes what was stored.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any, TypedDict
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from stationmaster.local.cluster.api import (
+    decoding,
+    errors,
+    object_patches,
+    ownership,
+    requests,
+    resources,
+    typed,
+)
+from stationmaster.local.cluster.api.deletion import Propagation
+from stationmaster.local.cluster.api.metadata import clone
+from stationmaster.local.cluster.api.objects import Objects, Ownership
+from stationmaster.local.cluster.api.ownership import Manager
+from stationmaster.local.cluster.api.reading import shown
+from stationmaster.local.cluster.api.requests import Target
+from stationmaster.local.cluster.api.resources import RETURNED_WHEN_DELETED, Object, Resource
+
+
+class WriteOptions(TypedDict):
+    """How to write, as the query says."""
+
+    dry_run: bool
+
+
+# Types whose objects are replaced only by who names the version that is replaced; custom types are
+# among them. Source: AllowUnconditionalUpdate of the types' strategies, pkg/registry.
+_CONDITIONAL = {
+    "leases.coordination.k8s.io",
+    "customresourcedefinitions.apiextensions.k8s.io",
+    "validatingwebhookconfigurations.admissionregistration.k8s.io",
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    "csidrivers.storage.k8s.io",
+    "csinodes.storage.k8s.io",
+    "volumeattachments.storage.k8s.io",
+    "poddisruptionbudgets.policy",
+}
+
+
+class Writer:
+    """Answers requests that change objects, and tracks which client owns which fields."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    async def create(self, request: Request, target: Target) -> Response:
+        body, warnings = await requests.object_of(request, target.resource)
+        created = self._objects.create(
+            target.resource,
+            body,
+            namespace=target.namespace,
+            ownership=_ownership(request, target),
+            **_write_options(request),
+        )
+        return _answer(shown(request, target, created), warnings, code=201)
+
+    async def update(self, request: Request, target: Target) -> Response:
+        body, warnings = await requests.object_of(request, target.resource)
+        metadata = body["metadata"]
+        if metadata.setdefault("name", target.name) != target.name:
+            raise errors.bad_request(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL "
+                f"({target.name})"
+            )
+        metadata["namespace"] = target.namespace
+        if not metadata.get("resourceVersion"):
+            _refuse_unconditional(target)
+        updated = self._objects.update(
+            target.resource,
+            body,
+            subresource=target.subresource,
+            ownership=_ownership(request, target),
+            **_write_options(request),
+        )
+        return _answer(shown(request, target, updated), warnings)
+
+    async def patch(self, request: Request, target: Target) -> Response:
+        content_type = request.headers.get("content-type", "").partition(";")[0]
+        patch, doubled = await requests.read_body(request)
+        named = request.query_params.get("fieldValidation")
+        mode = decoding.field_validation(named, "PatchOptions")
+        _check_patch_options(request, applies=content_type == object_patches.APPLY_PATCH)
+        if content_type == object_patches.APPLY_PATCH:
+            return self._apply(request, target, patch)
+        objects = self._objects
+        with objects.store.lock:
+            current = objects.get(target.resource, target.namespace, target.name)
+            patched = _patched(target, content_type, clone(current), patch)
+            patched, warnings = decoding.decode_patched(target.resource, patched, mode, doubled)
+            _keep_version(patched, patch, current)
+            updated = objects.update(
+                target.resource,
+                patched,
+                subresource=target.subresource,
+                ownership=_ownership(request, target),
+                **_write_options(request),
+            )
+        return _answer(shown(request, target, updated), warnings)
+
+    def _apply(self, request: Request, target: Target, applied: Any) -> Response:
+        if not isinstance(applied, dict):
+            raise errors.bad_request("the applied configuration is not an object")
+        objects, resource = self._objects, target.resource
+        _check_identity(resource, applied)
+        metadata = applied.setdefault("metadata", {})
+        metadata["name"] = target.name
+        typed.check_applied(resource, applied, namespace=metadata.get("namespace", ""))
+        query, options = request.query_params, _write_options(request)
+        manager = Manager(query["fieldManager"], "Apply", subresource=target.subresource)
+        force = requests.flag(query, "force")
+        with objects.store.lock:
+            current = objects.find(resource, target.namespace, target.name)
+            if current is None and target.subresource:
+                raise errors.not_found(resource.key, target.name)
+            merged, owned = ownership.apply(resource, current, applied, manager, force=force)
+            if current is None:
+                result = objects.create(
+                    resource,
+                    merged,
+                    namespace=target.namespace,
+                    ownership=lambda _before, _after: owned,
+                    **options,
+                )
+            else:
+                result = objects.update(
+                    resource,
+                    merged,
+                    subresource=target.subresource,
+                    ownership=lambda _before, _after: owned,
+                    **options,
+                )
+        code = 201 if current is None else 200
+        return JSONResponse(shown(request, target, result), status_code=code)
+
+    async def delete(self, request: Request, target: Target) -> Response:
+        options = await requests.delete_options(request)
+        propagation, warnings = _propagation(target.resource, options)
+        last, gone = self._objects.delete(
+            target.resource,
+            target.namespace,
+            target.name,
+            grace_s=options.get("gracePeriodSeconds"),
+            propagation=propagation,
+            uid=(options.get("preconditions") or {}).get("uid") or "",
+            dry_run=bool(options.get("dryRun")),
+        )
+        if not gone or target.resource.key in RETURNED_WHEN_DELETED:
+            return _answer(last, warnings)
+        details: Object = {"name": target.name, "kind": target.resource.plural}
+        if target.resource.group:
+            details["group"] = target.resource.group
+        details["uid"] = last["metadata"]["uid"]
+        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+        return _answer({**status, "details": details}, warnings)
+
+    async def delete_collection(self, request: Request, target: Target) -> Response:
+        options = await requests.delete_options(request)
+        selector = requests.selector_of(request.query_params)
+        resource = target.resource
+        propagation, warnings = _propagation(resource, options)
+        with self._objects.store.lock:
+            items = self._objects.list(resource, target.namespace)
+            doomed = [item for item in items if selector is None or selector(item)]
+            for item in doomed:
+                metadata = item["metadata"]
+                self._objects.delete(
+                    resource,
+                    metadata.get("namespace", ""),
+                    metadata["name"],
+                    grace_s=options.get("gracePeriodSeconds"),
+                    propagation=propagation,
+                    dry_run=bool(options.get("dryRun")),
+                )
+        body = {
+            "kind": f"{resource.kind}List",
+            "apiVersion": resource.api_version,
+            "metadata": {"resourceVersion": str(self._objects.store.version)},
+            "items": doomed,
+        }
+        return _answer(body, warnings)
+
+    async def scale(self, request: Request, target: Target) -> Response:
+        objects, path = self._objects, target.resource.scale_path.split(".")
+        body = None if request.method == "GET" else await requests.body_of(request)
+        with objects.store.lock:
+            obj = clone(objects.get(target.resource, target.namespace, target.name))
+            holder = obj
+            for part in path[:-1]:
+                holder = holder.setdefault(part, {})
+            scale = _scale_object(obj, holder.get(path[-1], 1))
+            if body is not None:
+                if request.headers.get("content-type", "").startswith(object_patches.JSON_PATCH):
+                    wanted = object_patches.json_patch(scale, body)
+                else:
+                    wanted = object_patches.merge(scale, body)
+                holder[path[-1]] = int(wanted["spec"]["replicas"])
+                updated = objects.update(
+                    target.resource,
+                    obj,
+                    ownership=_ownership(request, target, subresource="scale"),
+                    **_write_options(request),
+                )
+                scale = _scale_object(updated, holder[path[-1]])
+        return JSONResponse(scale)
+
+
+def _write_options(request: Request) -> WriteOptions:
+    return {"dry_run": requests.dry_run(request.query_params)}
+
+
+def _ownership(request: Request, target: Target, subresource: str | None = None) -> Ownership:
+    """The fields that this request changes become its sender's."""
+    manager = Manager.of_request(
+        request.query_params.get("fieldManager", ""),
+        request.headers.get("user-agent", ""),
+        target.subresource if subresource is None else subresource,
+    )
+    return functools.partial(_after_update, target.resource, manager)
+
+
+def _after_update(
+    resource: Resource, manager: Manager, before: Object | None, after: Object
+) -> list[Object]:
+    return ownership.after_update(resource, before, after, manager)
+
+
+def _check_patch_options(request: Request, *, applies: bool) -> None:
+    query = request.query_params
+    causes = ownership.check_options(
+        query.get("fieldManager", ""), query.get("force"), applies=applies
+    )
+    if causes:
+        raise errors.invalid("PatchOptions", "meta.k8s.io", "", causes)
+
+
+def _check_identity(resource: Resource, applied: Object) -> None:
+    """Source: apimachinery, util/managedfields/internal/structuredmerge.go, Apply."""
+    version = applied.get("apiVersion", "")
+    if version != resource.api_version:
+        raise errors.bad_request(
+            "Incorrect version specified in apply patch. Specified patch version: "
+            f"{version}, expected: {resource.api_version}"
+        )
+    if (applied.get("metadata") or {}).get("managedFields") is not None:
+        raise errors.bad_request("metadata.managedFields must be nil")
+
+
+def _answer(body: Object, warnings: list[str], *, code: int = 200) -> Response:
+    """What was stored, with warnings in headers as clients show them."""
+    headers = {}
+    if warnings:
+        quoted = [json.dumps(warning) for warning in warnings]
+        headers["Warning"] = ", ".join(f"299 - {warning}" for warning in quoted)
+    return JSONResponse(body, status_code=code, headers=headers)
+
+
+def _propagation(resource: Resource, options: Object) -> tuple[Propagation, list[str]]:
+    """What becomes of the dependents, and warnings about it.
+
+    Source: kubernetes, pkg/registry/batch/job: strategy.go, storage/storage.go.
+    """
+    named: Propagation | None = options.get("propagationPolicy")
+    if named is not None:
+        return named, []
+    if resource is not resources.JOBS:
+        return "Background", []
+    warning = (
+        "child pods are preserved by default when jobs are deleted; set "
+        "propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress "
+        "this warning"
+    )
+    return "Orphan", [warning]
+
+
+def _refuse_unconditional(target: Target) -> None:
+    resource = target.resource
+    # The server names the plural here. Source: apiserver, registry/generic/registry/store.go.
+    if resource.custom or resource.key in _CONDITIONAL:
+        cause = ("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+        raise errors.invalid(resource.plural, resource.group, target.name, [cause])
+
+
+def _patched(target: Target, content_type: str, current: Object, patch: Any) -> Object:
+    match content_type:
+        case object_patches.JSON_PATCH:
+            result: Object = object_patches.json_patch(current, patch)
+        case object_patches.MERGE_PATCH:
+            result = object_patches.merge(current, patch)
+        case object_patches.STRATEGIC_PATCH if not target.resource.custom:
+            result = object_patches.strategic_merge(current, patch)
+        case _:
+            raise errors.unsupported_media_type(
+                f'"{content_type}" is not a patch type of {target.resource.key}; use '
+                f"{object_patches.MERGE_PATCH}, {object_patches.JSON_PATCH} or "
+                f"{object_patches.APPLY_PATCH}"
+            )
+    return result
+
+
+def _keep_version(patched: Object, patch: Any, current: Object) -> None:
+    """A patch is conditional only when it names a resourceVersion itself."""
+    named = isinstance(patch, dict) and (patch.get("metadata") or {}).get("resourceVersion")
+    if not named:
+        patched["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"]
+
+
+def _scale_object(obj: Object, replicas: int) -> Object:
+    metadata = obj["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: metadata[name] for name in kept if name in metadata},
+        "spec": {"replicas": replicas},
+        "status": {"replicas": (obj.get("status") or {}).get("replicas", 0)},
+    }

@@ -1,0 +1,177 @@
+"""The pods and services of a PyTorchJob: kept in number, looked at when they end, deleted.
+
+Used by the operator's controller, which judges the job by what these are. Every creation, deletion
+and exit is recorded in the operator's own words.
+"""
+
+from __future__ import annotations
+
+from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.errors import ApiError
+from stationmaster.local.cluster.api.objects import Objects
+from stationmaster.local.cluster.api.resources import Object, Resource
+from stationmaster.local.cluster.controllers import jobstatus, replicas
+from stationmaster.local.cluster.controllers.children import delete_pod, is_going, owned, phase
+from stationmaster.local.cluster.controllers.replicas import CONTAINER
+from stationmaster.local.cluster.events import EventRecorder, Level
+from stationmaster.local.cluster.labels import TRAINING_LABEL
+
+
+class JobReplicas:
+    """Acts on the pods and services that a job owns."""
+
+    def __init__(self, objects: Objects, recorder: EventRecorder) -> None:
+        self._objects = objects
+        self._recorder = recorder
+
+    def reconcile_pods(self, job: Object, role: str, spec: Object, status: Object) -> None:
+        held = self._of_role(resources.PODS, job, role)
+        status.setdefault("replicaStatuses", {})[role] = {}
+        kept = []
+        for index, pod in held.items():
+            if index >= spec["replicas"]:
+                if not is_going(pod):
+                    self._delete_pod(job, pod)
+                continue
+            self._look_at_exit(job, role, spec, status, pod)
+            kept.append(pod)
+        status["replicaStatuses"][role] = jobstatus.count(kept)
+        for index in range(spec["replicas"]):
+            if index not in held:
+                self._create_pod(job, role, index, spec)
+
+    def _look_at_exit(
+        self, job: Object, role: str, spec: Object, status: Object, pod: Object
+    ) -> None:
+        metadata, exit_code = pod["metadata"], _exit_code(pod)
+        if exit_code is not None:
+            where = f"{metadata['namespace']}.{metadata['name']}"
+            message = f"Pod: {where} exited with code {exit_code}"
+            self._event(job, "Normal", "ExitedWithCode", message)
+        if phase(pod) != "Failed":
+            return
+        name = job["metadata"]["name"]
+        policy = spec["restartPolicy"]
+        # Without a container that ended, e.g. evicted, the operator takes it for retryable.
+        ended_for_good = exit_code is not None and exit_code < replicas.RETRYABLE_EXIT_CODE
+        if policy == "ExitCode" and ended_for_good:
+            message = f'job "{name}" is failing because "{role}" replica(s) failed.'
+            self._event(job, "Warning", jobstatus.reason("Failed"), message)
+            jobstatus.set_condition(status, "Failed", message)
+        elif policy != "Never":
+            # Said again at every look, as long as the pod is still going.
+            if not is_going(pod):
+                self._delete_pod(job, pod)
+            message = f"job {name} is restarting because {role} replica(s) failed."
+            self._event(job, "Warning", jobstatus.reason("Restarting"), message)
+            jobstatus.set_condition(status, "Restarting", message)
+
+    def _create_pod(self, job: Object, role: str, index: int, spec: Object) -> None:
+        if spec["template"]["spec"].get("restartPolicy"):
+            message = "Restart policy in pod template overridden by restart policy in replica spec"
+            self._event(job, "Warning", "SetPodTemplateRestartPolicy", message)
+        pod = replicas.pod(job, role, index)
+        name = pod["metadata"]["name"]
+        try:
+            self._objects.create(resources.PODS, pod, namespace=job["metadata"]["namespace"])
+        except ApiError as exc:
+            self._event(job, "Warning", "FailedCreatePod", f"Error creating: {exc}")
+            raise
+        self._event(job, "Normal", "SuccessfulCreatePod", f"Created pod: {name}")
+
+    def reconcile_services(self, job: Object, role: str, spec: Object) -> None:
+        held = self._of_role(resources.SERVICES, job, role)
+        for index, service in held.items():
+            if index >= spec["replicas"]:
+                self._delete_service(job, service)
+        for index in range(spec["replicas"]):
+            if index not in held:
+                service = replicas.service(job, role, index)
+                name = service["metadata"]["name"]
+                namespace = job["metadata"]["namespace"]
+                self._objects.create(resources.SERVICES, service, namespace=namespace)
+                self._event(job, "Normal", "SuccessfulCreateService", f"Created service: {name}")
+
+    def _of_role(self, resource: Resource, job: Object, role: str) -> dict[int, Object]:
+        """The job's children of one replica type, by index."""
+        return {
+            int(child["metadata"]["labels"][f"{TRAINING_LABEL}replica-index"]): child
+            for child in owned(self._objects, resource, job)
+            if role_of(child) == role
+        }
+
+    def _delete_pod(self, job: Object, pod: Object) -> None:
+        delete_pod(self._objects, pod)
+        message = f"Deleted pod: {pod['metadata']['name']}"
+        self._event(job, "Normal", "SuccessfulDeletePod", message)
+
+    def _delete_service(self, job: Object, service: Object) -> None:
+        metadata = service["metadata"]
+        self._objects.remove_now(
+            resources.SERVICES, metadata["namespace"], metadata["name"], metadata["uid"]
+        )
+        message = f"Deleted service: {metadata['name']}"
+        self._event(job, "Normal", "SuccessfulDeleteService", message)
+
+    def delete(self, job: Object, pods: list[Object], *, only_theirs: bool = False) -> None:
+        """Delete pods and services; with `only_theirs`, just the services of these pods.
+
+        Without pods the operator leaves the services alone. Source: common/job.go,
+        DeletePodsAndServices.
+        """
+        if not pods:
+            return
+        for pod in pods:
+            if not is_going(pod):
+                self._delete_pod(job, pod)
+        names = {pod["metadata"]["name"] for pod in pods}
+        for service in owned(self._objects, resources.SERVICES, job):
+            if not only_theirs or service["metadata"]["name"] in names:
+                self._delete_service(job, service)
+
+    # Events
+
+    def record_abnormal(self, job: Object, pods: list[Object]) -> None:
+        """Source: core/pod.go, RecordAbnormalPods."""
+        for pod in pods:
+            if phase(pod) in ("Succeeded", "Failed") or is_going(pod):
+                continue
+            name, status = pod["metadata"]["name"], pod.get("status") or {}
+            listed = status.get("containerStatuses") or status.get("initContainerStatuses") or []
+            for container in listed:
+                self._record_abnormal_container(job, name, container)
+            conditions = status.get("conditions") or []
+            newest = max(
+                conditions, key=lambda each: each.get("lastTransitionTime") or "", default=None
+            )
+            if not listed and newest is not None and newest["status"] != "True":
+                message = f"Error pod {name} condition message: {newest.get('message', '')}"
+                self._event(job, "Warning", newest.get("reason", ""), message)
+
+    def _record_abnormal_container(self, job: Object, pod: str, container: Object) -> None:
+        where = f"Error pod {pod} container {container['name']}"
+        ended = container["state"].get("terminated")
+        if ended and ended["exitCode"] != 0:
+            text = ended.get("message", "")
+            message = f"{where} exitCode: {ended['exitCode']} terminated message: {text}"
+            self._event(job, "Warning", ended["reason"], message)
+        held = container["state"].get("waiting")
+        if held and held.get("message"):
+            message = f"{where} waiting message: {held['message']}"
+            self._event(job, "Warning", held["reason"], message)
+
+    def _event(self, job: Object, level: Level, reason: str, message: str) -> None:
+        self._recorder.record(job, level, reason, message)
+
+
+def role_of(child: Object) -> str:
+    labels = child["metadata"].get("labels") or {}
+    return str(labels.get(f"{TRAINING_LABEL}replica-type", "")).capitalize()
+
+
+def _exit_code(pod: Object) -> int | None:
+    for container in (pod.get("status") or {}).get("containerStatuses") or []:
+        ended = container["state"].get("terminated")
+        if container["name"] == CONTAINER and ended:
+            return int(ended["exitCode"])
+    return None

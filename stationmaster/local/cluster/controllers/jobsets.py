@@ -1,0 +1,245 @@
+"""The controller of JobSet 0.12: Jobs of a template, started again together when one has failed.
+
+Started by `LocalCluster`; acts only while a Deployment of JobSet is available. Rules of a failure
+policy, orders of start and exclusive placement are not offered. Source: kubernetes-sigs/jobset
+v0.12.0, pkg/controllers/jobset_controller.go and failure_policy.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stationmaster.local.cluster import infrastructure
+from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.metadata import clone, timestamp
+from stationmaster.local.cluster.api.objects import Objects
+from stationmaster.local.cluster.api.resources import Object
+from stationmaster.local.cluster.api.store import Change
+from stationmaster.local.cluster.controllers.children import (
+    controller_of,
+    is_going,
+    owned,
+    owner_reference,
+    write_status,
+)
+from stationmaster.local.cluster.controllers.controller import Controller, Key
+from stationmaster.local.cluster.events import EventRecorder
+from stationmaster.local.cluster.labels import JOBSET_LABEL, JOBSET_NAME_LABEL
+
+JOB_SETS = "jobsets.jobset.x-k8s.io"
+_ATTEMPT = f"{JOBSET_LABEL}restart-attempt"
+_JOB = f"{JOBSET_LABEL}replicatedjob-name"
+
+
+def condition_of(status: Object, kind: str) -> Object | None:
+    """The condition of a type if it is true."""
+    listed = status.get("conditions") or []
+    found = (each for each in listed if each["type"] == kind and each["status"] == "True")
+    return next(found, None)
+
+
+def set_condition(
+    status: Object, kind: str, reason: str, message: str, *, value: str = "True"
+) -> None:
+    """Set a condition in its place; its time is that of its last change of status."""
+    listed: list[Object] = status.setdefault("conditions", [])
+    now = {"type": kind, "status": value, "reason": reason, "message": message}
+    for index, each in enumerate(listed):
+        if each["type"] == kind:
+            since = each["lastTransitionTime"] if each["status"] == value else timestamp()
+            listed[index] = now | {"lastTransitionTime": since}
+            return
+    listed.append(now | {"lastTransitionTime": timestamp()})
+
+
+class JobSetController(Controller):
+    """Reconciles JobSets; keys are (namespace, name)."""
+
+    name = "jobsets"
+
+    def __init__(self, objects: Objects, recorder: EventRecorder) -> None:
+        super().__init__(objects)
+        self._recorder = recorder
+
+    def keys_of(self, change: Change) -> Iterable[Key]:
+        metadata = change.object["metadata"]
+        if change.resource == JOB_SETS:
+            yield (metadata["namespace"], metadata["name"])
+        elif change.resource == resources.JOBS.key:
+            owner = controller_of(change.object)
+            if owner is not None and owner["kind"] == "JobSet":
+                yield (metadata["namespace"], owner["name"])
+        elif change.resource == resources.DEPLOYMENTS.key:
+            for item in self.objects.store.list(JOB_SETS):
+                yield (item["metadata"]["namespace"], item["metadata"]["name"])
+
+    def reconcile(self, key: Key) -> float | None:
+        resource = self.objects.catalog.by_key(JOB_SETS)
+        item = self.objects.store.get(JOB_SETS, *key)
+        if resource is None or item is None or is_going(item):
+            return None
+        if not infrastructure.operator_available(self.objects, infrastructure.JOBSET):
+            return None
+        status = clone(item.get("status") or {})
+        self._step(item, status)
+        if status != (item.get("status") or {}):
+            write_status(self.objects, resource, item, status)
+        return None
+
+    def _step(self, item: Object, status: Object) -> None:
+        attempt = status.setdefault("restarts", 0)
+        jobs = owned(self.objects, resources.JOBS, item)
+        current = [job for job in jobs if _attempt_of(job) >= attempt]
+        previous = [job for job in jobs if _attempt_of(job) < attempt]
+        status["replicatedJobsStatus"] = [
+            _counts(each["name"], current) for each in item["spec"]["replicatedJobs"]
+        ]
+        active = [job for job in current if not _ended(job)]
+        if condition_of(status, "Completed") or condition_of(status, "Failed"):
+            self._delete(active)
+            return
+        self._delete(previous)
+        failed = next((job for job in current if _ended(job) == "Failed"), None)
+        if failed is not None:
+            self._after_failure(item, status, failed)
+            return
+        wanted = sum(each.get("replicas", 1) for each in item["spec"]["replicatedJobs"])
+        if len(current) == wanted and all(_ended(job) == "Complete" for job in current):
+            message = "jobset completed successfully"
+            set_condition(status, "Completed", "AllJobsCompleted", message)
+            self._recorder.record(item, "Normal", "AllJobsCompleted", message)
+            return
+        self._make_service(item)
+        self._make_jobs(item, jobs, attempt)
+        self._suspend_or_resume(item, status, active)
+
+    def _after_failure(self, item: Object, status: Object, failed: Object) -> None:
+        first = f"(first failed job: {failed['metadata']['name']})"
+        policy = item["spec"].get("failurePolicy")
+        counted = status.get("restartsCountTowardsMax", 0)
+        if policy is not None and counted < policy.get("maxRestarts", 0):
+            status |= {"restarts": status["restarts"] + 1, "restartsCountTowardsMax": counted + 1}
+            message = f"applying RestartJobSet failure policy action {first}"
+            reason = "RestartJobSetFailurePolicyAction"
+            self._recorder.record(item, "Warning", reason, message)
+            return
+        reason, message = (
+            ("FailedJobs", "jobset failed due to one or more job failures")
+            if policy is None
+            else ("ReachedMaxRestarts", "jobset failed due to reaching max number of restarts")
+        )
+        set_condition(status, "Failed", reason, f"{message} {first}")
+        self._recorder.record(item, "Warning", reason, f"{message} {first}")
+
+    def _delete(self, jobs: Iterable[Object]) -> None:
+        for job in jobs:
+            metadata = job["metadata"]
+            if not is_going(job):
+                self.objects.delete(
+                    resources.JOBS,
+                    metadata["namespace"],
+                    metadata["name"],
+                    propagation="Foreground",
+                    uid=metadata["uid"],
+                )
+
+    def _make_service(self, item: Object) -> None:
+        """The headless Service by which pods find each other, also before they are ready."""
+        metadata = item["metadata"]
+        namespace, name = metadata["namespace"], metadata["name"]
+        if self.objects.find(resources.SERVICES, namespace, name) is not None:
+            return
+        spec = {
+            "clusterIP": "None",
+            "selector": {JOBSET_NAME_LABEL: name},
+            "publishNotReadyAddresses": True,
+        }
+        about = {"name": name, "namespace": namespace, "ownerReferences": [owner_reference(item)]}
+        self.objects.create(
+            resources.SERVICES, {"metadata": about, "spec": spec}, namespace=namespace
+        )
+
+    def _make_jobs(self, item: Object, jobs: Iterable[Object], attempt: int) -> None:
+        """Jobs whose names are free: those of the attempt before go first."""
+        taken = {job["metadata"]["name"] for job in jobs}
+        for replicated in item["spec"]["replicatedJobs"]:
+            for index in range(replicated.get("replicas", 1)):
+                job = _job(item, replicated, index, attempt)
+                if job["metadata"]["name"] not in taken:
+                    namespace = item["metadata"]["namespace"]
+                    self.objects.create(resources.JOBS, job, namespace=namespace)
+
+    def _suspend_or_resume(self, item: Object, status: Object, active: Iterable[Object]) -> None:
+        suspend = bool(item["spec"].get("suspend"))
+
+        def change(stored: Object) -> None:
+            stored["spec"]["suspend"] = suspend
+
+        for job in active:
+            metadata = job["metadata"]
+            if bool(job["spec"].get("suspend")) != suspend:
+                self.objects.modify(resources.JOBS, metadata["namespace"], metadata["name"], change)
+        if suspend:
+            set_condition(status, "Suspended", "SuspendedJobs", "jobset is suspended")
+        elif condition_of(status, "Suspended"):
+            message = "jobset is resumed"
+            set_condition(status, "Suspended", "ResumeJobs", message, value="False")
+
+
+def _job(item: Object, replicated: Object, index: int, attempt: int) -> Object:
+    name = item["metadata"]["name"]
+    labels = {
+        JOBSET_NAME_LABEL: name,
+        _JOB: replicated["name"],
+        f"{JOBSET_LABEL}job-index": str(index),
+        _ATTEMPT: str(attempt),
+    }
+    template = clone(replicated["template"])
+    about = template.get("metadata") or {}
+    spec = template["spec"] | {"suspend": bool(item["spec"].get("suspend"))}
+    spec.setdefault("completionMode", "Indexed")
+    pod = spec["template"]
+    pod["spec"] |= {"subdomain": name}
+    pod["spec"].setdefault("restartPolicy", "OnFailure")
+    held = pod.setdefault("metadata", {})
+    held["labels"] = (held.get("labels") or {}) | labels
+    return {
+        "metadata": {
+            "name": f"{name}-{replicated['name']}-{index}",
+            "namespace": item["metadata"]["namespace"],
+            "labels": (about.get("labels") or {}) | labels,
+            "ownerReferences": [owner_reference(item)],
+        },
+        "spec": spec,
+    }
+
+
+def _attempt_of(job: Object) -> int:
+    return int(job["metadata"]["labels"][_ATTEMPT])
+
+
+def _ended(job: Object) -> str:
+    status = job.get("status") or {}
+    return next((kind for kind in ("Complete", "Failed") if condition_of(status, kind)), "")
+
+
+def _counts(name: str, jobs: Iterable[Object]) -> Object:
+    """How many of the Jobs of a template stand how."""
+    counts: Object = {"name": name, "ready": 0, "succeeded": 0, "failed": 0}
+    counts |= {"active": 0, "suspended": 0}
+    for job in jobs:
+        if job["metadata"]["labels"][_JOB] != name:
+            continue
+        status, spec = job.get("status") or {}, job["spec"]
+        match _ended(job):
+            case "Complete":
+                counts["succeeded"] += 1
+            case "Failed":
+                counts["failed"] += 1
+            case _:
+                pods = min(spec["parallelism"], spec["completions"])
+                done = status.get("succeeded", 0) + status.get("ready", 0)
+                counts["ready"] += int(done >= pods)
+                counts["active"] += int(status.get("active", 0) > 0)
+                counts["suspended"] += int(bool(spec.get("suspend")))
+    return counts

@@ -1,0 +1,105 @@
+"""Which nodes a pod may run on, and why not: selectors, affinity, taints, resources.
+
+Used by the scheduler and by the DaemonSet controller. Pure; the wording of the reasons is the
+scheduler's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from stationmaster.local.cluster.api.quantities import parse_quantity, pod_requests
+from stationmaster.local.cluster.api.resources import Object
+from stationmaster.local.cluster.api.selectors import match_expression, match_labels
+
+
+def tolerates(tolerations: Sequence[Mapping[str, Any]], taint: Mapping[str, Any]) -> bool:
+    for toleration in tolerations:
+        if toleration.get("effect") not in (None, "", taint.get("effect")):
+            continue
+        if toleration.get("key") and toleration["key"] != taint["key"]:
+            continue
+        if toleration.get("operator", "Equal") == "Exists":
+            return True
+        if toleration.get("key") and toleration.get("value", "") == taint.get("value", ""):
+            return True
+    return False
+
+
+def untolerated(spec: Mapping[str, Any], node: Object) -> Mapping[str, Any] | None:
+    """The first taint that keeps the pod off the node."""
+    for taint in node["spec"].get("taints") or []:
+        hard = taint.get("effect") in ("NoSchedule", "NoExecute")
+        if hard and not tolerates(spec.get("tolerations") or [], taint):
+            found: Mapping[str, Any] = taint
+            return found
+    return None
+
+
+def matches_affinity(spec: Mapping[str, Any], node: Object) -> bool:
+    """nodeSelector and required node affinity."""
+    labels = node["metadata"].get("labels") or {}
+    if not match_labels(labels, spec.get("nodeSelector")):
+        return False
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if not required:
+        return True
+    fields = {"metadata.name": node["metadata"]["name"]}
+    return any(
+        all(match_expression(labels, e) for e in term.get("matchExpressions") or [])
+        and all(match_expression(fields, e) for e in term.get("matchFields") or [])
+        for term in required.get("nodeSelectorTerms") or []
+    )
+
+
+def reasons_against(
+    spec: Mapping[str, Any], node: Object, reserved: Mapping[str, Fraction], num_pods: int
+) -> list[str]:
+    """Why the pod does not fit on the node; empty when it does. `reserved`: what its pods hold."""
+    if spec.get("nodeName") and spec["nodeName"] != node["metadata"]["name"]:
+        return ["node(s) didn't match the requested node name"]
+    if node["spec"].get("unschedulable"):
+        return ["node(s) were unschedulable"]
+    taint = untolerated(spec, node)
+    if taint is not None:
+        shown = f"{taint['key']}: {taint.get('value', '')}"
+        return [f"node(s) had untolerated taint {{{shown}}}"]
+    if not matches_affinity(spec, node):
+        return ["node(s) didn't match Pod's node affinity/selector"]
+    # A node that has just joined has no status yet, so nothing fits on it.
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    found = []
+    if num_pods >= parse_quantity(allocatable.get("pods", 0)):
+        found.append("Too many pods")
+    for name, amount in pod_requests(spec).items():
+        free = parse_quantity(allocatable.get(name, 0)) - reserved.get(name, Fraction(0))
+        if amount > 0 and amount > free:
+            found.append(f"Insufficient {name}")
+    return found
+
+
+def explain(reasons: Sequence[Sequence[str]]) -> str:
+    """The message of a FailedScheduling event, from the reasons of each node."""
+    if not reasons:
+        return "no nodes available to schedule pods"
+    counts: dict[str, int] = {}
+    for of_node in reasons:
+        for reason in of_node:
+            counts[reason] = counts.get(reason, 0) + 1
+    listed = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items()))
+    total = len(reasons)
+    helpless = sum(1 for of_node in reasons if not _preemptible(of_node))
+    parts = []
+    if helpless:
+        parts.append(f"{helpless} Preemption is not helpful for scheduling")
+    if total - helpless:
+        parts.append(f"{total - helpless} No preemption victims found for incoming pod")
+    preemption = f"0/{total} nodes are available: {', '.join(parts)}."
+    return f"0/{total} nodes are available: {listed}. preemption: {preemption}"
+
+
+def _preemptible(reasons: Sequence[str]) -> bool:
+    return all(reason.startswith(("Insufficient", "Too many")) for reason in reasons)

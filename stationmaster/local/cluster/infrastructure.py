@@ -1,0 +1,87 @@
+"""Images of cluster components whose work this package emulates: their pods run without a process.
+
+Read by the kubelet (what to fake starting), the node controller (whose readiness makes devices
+visible) and the operator (which acts only while its Deployment is available). Pure but for reading
+the objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.objects import Objects
+from stationmaster.local.cluster.api.resources import Object
+
+NVIDIA_PLUGIN, EFA_PLUGIN = "nvidia-device-plugin", "efa-device-plugin"
+OPERATOR, ADDON = "training-operator", "addon"
+TRAINER, JOBSET = "trainer", "jobset"
+DEVICES = {NVIDIA_PLUGIN: "nvidia.com/gpu", EFA_PLUGIN: "vpc.amazonaws.com/efa"}
+
+# Checked in this order: the EFA plugin's name contains the NVIDIA plugin's.
+_IMAGES: tuple[tuple[str, str], ...] = (
+    ("aws-efa-k8s-device-plugin", EFA_PLUGIN),
+    ("k8s-device-plugin", NVIDIA_PLUGIN),
+    ("training-operator", OPERATOR),
+    ("trainer-controller-manager", TRAINER),
+    ("jobset/jobset", JOBSET),
+    ("fsx-csi-driver", ADDON),
+    ("csi-node-driver-registrar", ADDON),
+    ("csi-provisioner", ADDON),
+    ("csi-resizer", ADDON),
+    ("livenessprobe", ADDON),
+    ("eks-pod-identity-agent", ADDON),
+    ("eks-node-monitoring-agent", ADDON),
+    ("amazon-k8s-cni", ADDON),
+    ("coredns", ADDON),
+    ("kube-proxy", ADDON),
+    ("metrics-server", ADDON),
+    ("mpi-operator", ADDON),
+    ("dcgm-exporter", ADDON),
+    ("node-feature-discovery", ADDON),
+    ("cloudwatch-agent", ADDON),
+    ("eks/local-addon", ADDON),
+)
+
+
+def role_of(image: str) -> str | None:
+    """The component that an image is, None when it is not one of the emulated ones."""
+    name = image.partition("@")[0]
+    return next((role for pattern, role in _IMAGES if pattern in name), None)
+
+
+def pod_role(pod: Object) -> str | None:
+    """The component of a pod's first container."""
+    containers = pod["spec"].get("containers") or []
+    return role_of(containers[0].get("image", "")) if containers else None
+
+
+def is_plugin_or_relay(pod: Object) -> bool:
+    """Whether the pod is one that the `plugin-never-ready` fault holds back."""
+    if pod_role(pod) in (NVIDIA_PLUGIN, EFA_PLUGIN, OPERATOR):
+        return True
+    return any(_is_relay(container) for container in pod["spec"].get("containers") or [])
+
+
+def _is_relay(container: Mapping[str, Any]) -> bool:
+    words = [*(container.get("command") or []), *(container.get("args") or [])]
+    image = container.get("image", "").rpartition("/")[2]
+    return "relay" in words or "relay" in image
+
+
+def is_ready(pod: Object) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return ready and "deletionTimestamp" not in pod["metadata"]
+
+
+def operator_available(objects: Objects, role: str = OPERATOR) -> bool:
+    """Whether a Deployment of an operator is available: it reconciles and admits."""
+    for deployment in objects.list(resources.DEPLOYMENTS):
+        containers = deployment["spec"]["template"]["spec"].get("containers") or []
+        if any(role_of(container.get("image", "")) == role for container in containers):
+            status = deployment.get("status") or {}
+            if status.get("availableReplicas", 0) > 0:
+                return True
+    return False

@@ -1,0 +1,295 @@
+"""One pod on its node: volumes, init containers, containers, restarts, deadline, end.
+
+Started by the kubelet, one thread a pod. It sleeps until something happens to the pod (a process
+ended, the object changed, a back-off is over) and writes the pod's status and events. Readiness
+probes are not run: a container is ready as soon as it has started.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from stationmaster.local.cluster import infrastructure
+from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.metadata import clone, timestamp
+from stationmaster.local.cluster.api.resources import Object
+from stationmaster.local.cluster.events import Level
+from stationmaster.local.cluster.labels import JOB_NAME_LABEL, WAIT_FOR_MASTER
+from stationmaster.local.cluster.node import launch, names
+from stationmaster.local.cluster.node.containers import PodContainers
+from stationmaster.local.cluster.node.environment import LOCAL_ADDRESS
+from stationmaster.local.cluster.node.launch import NodeContext
+from stationmaster.local.cluster.node.podstatus import (
+    ContainerRun,
+    pod_status,
+    terminated,
+)
+from stationmaster.local.cluster.node.volumes import MountError
+
+logger = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+_COMPONENT_START_S = 0.2
+
+
+class PodWorker:
+    """Runs one pod until it is gone."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        pod: Object,
+        on_end: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._pod = pod
+        self._on_end = on_end
+        self.uid: str = pod["metadata"]["uid"]
+        self.node: str = pod["spec"]["nodeName"]
+        self._directory = context.state_dir / "pods" / self.uid
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._containers = PodContainers(context, pod, self._directory, self._inbox.put)
+        self._volumes: dict[str, Path | None] | None = None
+        self._failure: tuple[str, str] | None = None
+        self._kill_at: float | None = None
+        self._started_at = time.monotonic()
+        # When to look again without a message; a time that has passed is still to be acted on.
+        self._next_try: float | None = None
+        self._gone = False
+        self._finished = False
+        self._thread = threading.Thread(target=self._run, name=f"pod-{self.uid[:8]}", daemon=True)
+
+    def runs(self) -> list[ContainerRun]:
+        """Every container of the pod, those that initialise it first."""
+        return self._containers.all()
+
+    def processes(self) -> list[str]:
+        """The processes of its containers that have not ended."""
+        pod = self._pod["metadata"]["name"]
+        return [
+            f"process {run.process_id} of pod {pod}"
+            for run in self._containers.all()
+            if run.process is not None
+        ]
+
+    # Called from other threads
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def changed(self, pod: Object) -> None:
+        """The stored pod changed."""
+
+        def take() -> None:
+            self._pod = self._containers.pod = pod
+
+        self._inbox.put(take)
+
+    def removed(self) -> None:
+        """The pod object or the node is gone: its processes go at once."""
+
+        def take() -> None:
+            self._gone = True
+            self._containers.stop_restarting()
+            self._containers.kill()
+
+        self._inbox.put(take)
+
+    def shut_down(self, grace_s: float) -> None:
+        """The node stops: end the processes politely, then for good; write nothing any more."""
+
+        def take() -> None:
+            self._gone = True
+            self._containers.stop_restarting()
+            self._containers.terminate()
+            self._kill_at = time.monotonic() + grace_s
+
+        self._inbox.put(take)
+
+    def join(self, timeout_s: float) -> bool:
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # The loop
+
+    def _run(self) -> None:
+        try:
+            while not self._finished:
+                try:
+                    self._advance()
+                except Exception:
+                    # The boundary of the thread: the pod is reported, the node lives on.
+                    logger.exception("pod worker failed", extra={"pod": self.uid})
+                    self._fail("KubeletError", "the local kubelet failed on this pod; see its log")
+                if not self._finished:
+                    self._sleep()
+        finally:
+            self._containers.kill()
+            self._context.gpus.release(self.uid)
+            shutil.rmtree(self._directory / "volumes", ignore_errors=True)
+            self._on_end()
+
+    def _sleep(self) -> None:
+        """Wait for the next message or the next due time, and take in all messages."""
+        due = self._due_at()
+        try:
+            if due is None:
+                message = self._inbox.get()
+            else:
+                message = self._inbox.get(timeout=max(0.0, due - time.monotonic()))
+            while message is not None:
+                message()
+                message = self._inbox.get_nowait()
+        except queue.Empty:
+            return
+
+    def _due_at(self) -> float | None:
+        times = [*self._containers.due_times(), self._kill_at, self._next_try]
+        deadline = self._deadline()
+        if not self._containers.have_processes() and self._containers.all_done():
+            deadline = None
+        return min((moment for moment in [*times, deadline] if moment is not None), default=None)
+
+    def _deadline(self) -> float | None:
+        seconds = self._pod["spec"].get("activeDeadlineSeconds")
+        if seconds is None or self._failure is not None:
+            return None
+        return self._started_at + float(seconds)
+
+    def _advance(self) -> None:
+        if self._next_try is not None and time.monotonic() >= self._next_try:
+            self._next_try = None
+        if self._gone:
+            self._finished = not self._containers.have_processes()
+            self._kill_when_due()
+            return
+        if "deletionTimestamp" in self._pod["metadata"]:
+            self._terminate()
+            return
+        if self._failure is None and not self._containers.all_done():
+            self._check_deadline()
+            self._start_what_can()
+        self._kill_when_due()
+        self._report()
+
+    def _check_deadline(self) -> None:
+        deadline = self._deadline()
+        if deadline is not None and time.monotonic() >= deadline:
+            message = "Pod was active on the node longer than the specified deadline"
+            self._event("Normal", "DeadlineExceeded", message)
+            self._fail("DeadlineExceeded", message)
+
+    def _fail(self, reason: str, message: str) -> None:
+        self._failure = (reason, message)
+        self._containers.stop_restarting()
+        self._containers.kill()
+
+    # Starting
+
+    def _start_what_can(self) -> None:
+        if self._next_try is not None or not self._may_start():
+            return
+        if self._volumes is None and not self._mount():
+            return
+        for run in self._containers.init:
+            if not run.done:
+                if run.name == WAIT_FOR_MASTER:
+                    self._await_master(run)
+                else:
+                    self._start(run)
+                if not run.done:
+                    return
+        for run in self._containers.main:
+            self._start(run)
+
+    def _may_start(self) -> bool:
+        """Cluster components take a moment to start; a fault can hold them back for ever."""
+        held = infrastructure.is_plugin_or_relay(self._pod)
+        if held and "plugin-never-ready" in self._context.faults:
+            self._next_try = time.monotonic() + _RETRY_S
+            return False
+        component = infrastructure.pod_role(self._pod) is not None
+        ready_at = self._started_at + _COMPONENT_START_S
+        if component and time.monotonic() < ready_at:
+            self._next_try = ready_at
+            return False
+        return True
+
+    def _mount(self) -> bool:
+        try:
+            self._volumes = launch.volumes_of(self._context, self._pod, self._directory)
+        except MountError as exc:
+            self._event("Warning", "FailedMount", str(exc))
+            self._next_try = time.monotonic() + _RETRY_S
+            return False
+        return True
+
+    def _await_master(self, run: ContainerRun) -> None:
+        """The operator's init container looks up the master's name: done once that resolves."""
+        job = (self._pod["metadata"].get("labels") or {}).get(JOB_NAME_LABEL, "")
+        namespace = self._pod["metadata"]["namespace"]
+        if not names.resolves(self._context.objects, namespace, f"{job}-master-0"):
+            self._next_try = time.monotonic() + 0.1
+            return
+        run.state = terminated(0, started_at=timestamp())
+
+    def _start(self, run: ContainerRun) -> None:
+        if not self._containers.start_if_due(run, self._volumes or {}):
+            self._next_try = time.monotonic() + _RETRY_S
+
+    # Ending
+
+    def _terminate(self) -> None:
+        """The pod is being deleted: TERM, KILL after the grace, then the object goes."""
+        if self._kill_at is None:
+            grace = float(self._pod["metadata"].get("deletionGracePeriodSeconds", 30))
+            self._kill_at = time.monotonic() + grace
+            self._containers.stop_restarting()
+            self._containers.announce_stop()
+            self._containers.terminate()
+        self._kill_when_due()
+        if self._containers.have_processes():
+            return
+        for run in self._containers.main:
+            if run.running:
+                run.state = terminated(0, started_at=run.state["running"]["startedAt"])
+        self._report()
+        metadata = self._pod["metadata"]
+        self._context.objects.remove_now(
+            resources.PODS, metadata["namespace"], metadata["name"], self.uid
+        )
+        self._finished = True
+
+    def _kill_when_due(self) -> None:
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            self._kill_at = time.monotonic() + 1.0
+            self._containers.kill()
+
+    # Reporting
+
+    def _report(self) -> None:
+        metadata = self._pod["metadata"]
+
+        def change(pod: Object) -> None:
+            pod["status"] = clone(
+                pod_status(
+                    pod.get("status") or {},
+                    self._containers.init,
+                    self._containers.main,
+                    address=LOCAL_ADDRESS,
+                    failure=self._failure,
+                )
+            )
+
+        self._context.objects.modify(
+            resources.PODS, metadata["namespace"], metadata["name"], change, uid=self.uid
+        )
+
+    def _event(self, level: Level, reason: str, message: str, field_path: str = "") -> None:
+        self._context.recorder.record(self._pod, level, reason, message, field_path=field_path)

@@ -1,0 +1,98 @@
+"""What local mode deploys of the product: everything that `lambdas.registry` lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lambdas import registry
+from stationmaster.aws import table
+from stationmaster.local.aws import (
+    BucketSpec,
+    DeploymentSpec,
+    FunctionSpec,
+    Route,
+    RuleSpec,
+    Schedule,
+    StateMachineSpec,
+    StreamSpec,
+    TableSpec,
+)
+
+
+def product(
+    environment: Mapping[str, str], *, deployment: str, artifacts_bucket: str, repository: Path
+) -> DeploymentSpec:
+    """What is deployed, as `lambdas.registry` says; functions get the variables that they read."""
+    return DeploymentSpec(
+        tables=[_table(deployment)],
+        buckets=[BucketSpec(name=artifacts_bucket)],
+        buses=[deployment],
+        schedule_groups=[deployment],
+        queues=[f"{deployment}-{queue}" for queue in registry.DEAD_LETTERS.values()],
+        functions=[
+            FunctionSpec(
+                name=function.name,
+                handler=function.handler,
+                timeout_s=function.timeout_s,
+                memory_mib=function.memory_mib,
+                environment=registry.variables_of(function, environment),
+                on_failure=_dead_letters(deployment, function.name)
+                if function.name in registry.ASYNCHRONOUS
+                else "",
+            )
+            for function in registry.FUNCTIONS
+        ],
+        state_machines=[
+            StateMachineSpec(name=name, definition=(repository / path).read_text())
+            for name, path in registry.MACHINES.items()
+        ],
+        rules=[
+            RuleSpec(
+                name=rule.name,
+                event_pattern=rule.event_pattern,
+                bus=deployment if rule.bus == "product" else rule.bus,
+                function=rule.function,
+                dead_letters=_dead_letters(deployment, rule.function),
+            )
+            for rule in registry.RULES
+        ],
+        schedules=[
+            Schedule(
+                name=schedule.name,
+                rate_s=schedule.rate_s,
+                function=schedule.function,
+                payload="{}",
+            )
+            for schedule in registry.SCHEDULES
+        ],
+        streams=[
+            StreamSpec(
+                table=deployment,
+                function=registry.STREAM_CONSUMER,
+                batch_size=registry.STREAM_BATCH_SIZE,
+                max_retry_attempts=registry.STREAM_RETRIES,
+                max_record_age_s=registry.STREAM_MAX_AGE_S,
+                bisect_batch=True,
+                on_failure=_dead_letters(deployment, registry.STREAM_CONSUMER),
+            )
+        ],
+        routes=[
+            Route(method=route.method, path=route.path, function=route.function)
+            for route in registry.ROUTES
+        ],
+    )
+
+
+def _dead_letters(deployment: str, function: str) -> str:
+    return f"{deployment}-{registry.DEAD_LETTERS[registry.get_function(function).package]}"
+
+
+def _table(name: str) -> TableSpec:
+    return TableSpec(
+        name=name,
+        partition_key=table.PARTITION_KEY,
+        sort_key=table.SORT_KEY,
+        ttl_attribute=table.EXPIRES_AT,
+        indexes=table.INDEXES,
+    )

@@ -1,0 +1,55 @@
+"""Slack on this machine: a subset of the Web API with Slack's limits, and a page to use it from.
+
+`LocalSlack` is the whole of it; the local mode composes it with the shipped bot, which cannot see
+it from slack.com but for the base URL.
+"""
+
+from stationmaster.local.slack.config import (
+    ArgumentHint,
+    Choice,
+    SampleCommand,
+    SlackAppConfig,
+    SlashCommand,
+)
+from stationmaster.local.slack.errors import SlackRefusal
+from stationmaster.local.slack.records import (
+    ApiCall,
+    CommandResult,
+    DeliveryResult,
+    Message,
+    SlackFile,
+    TrafficEntry,
+)
+from stationmaster.local.slack.server import LocalSlack
+from stationmaster.local.slack.workspace import (
+    APPROVER_ID,
+    BOT_USER_ID,
+    GENERAL_CHANNEL_ID,
+    OPERATOR_ID,
+    PRIVATE_CHANNEL_ID,
+    TEAM_ID,
+    TRAINING_CHANNEL_ID,
+)
+
+__all__ = [
+    "APPROVER_ID",
+    "BOT_USER_ID",
+    "GENERAL_CHANNEL_ID",
+    "OPERATOR_ID",
+    "PRIVATE_CHANNEL_ID",
+    "TEAM_ID",
+    "TRAINING_CHANNEL_ID",
+    "ApiCall",
+    "ArgumentHint",
+    "Choice",
+    "CommandResult",
+    "DeliveryResult",
+    "LocalSlack",
+    "Message",
+    "SampleCommand",
+    "SlackAppConfig",
+    "SlackFile",
+    "SlackRefusal",
+    "SlashCommand",
+    "TrafficEntry",
+]

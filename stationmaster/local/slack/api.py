@@ -1,0 +1,105 @@
+"""The Web API dispatcher: token, rate limit, method, answer.
+
+`web.py` calls it for `POST|GET /api/<method>`. The methods themselves are in `chat_methods.py`,
+`file_methods.py` and `directory_methods.py`; they see an `Endpoint` and the call's arguments.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from stationmaster.local.slack.arguments import Arguments
+from stationmaster.local.slack.endpoint import Endpoint
+from stationmaster.local.slack.errors import SlackRefusal
+from stationmaster.local.slack.rates import RateLimiter
+from stationmaster.local.slack.records import Json, TrafficEntry
+
+Method = Callable[[Endpoint, Arguments], Json]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAnswer:
+    """What goes back to the client."""
+
+    status: int
+    body: Json
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class WebApi:
+    """Answers Web API calls as Slack would."""
+
+    def __init__(
+        self,
+        *,
+        endpoint: Endpoint,
+        methods: dict[str, Method],
+        bot_token: str,
+        rates: RateLimiter | None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._methods = methods
+        self.bot_token = bot_token
+        self._rates = rates
+
+    def call(self, method: str, values: Json, *, bearer: str | None) -> ApiAnswer:
+        """Answer one call; `bearer` is the token of the Authorization header, if it came."""
+        started = time.perf_counter()
+        answer = self._answer(method, values, bearer=bearer)
+        error = None if answer.body.get("ok") else str(answer.body.get("error"))
+        self._endpoint.record(
+            TrafficEntry(
+                at=datetime.now(UTC),
+                direction="in",
+                method=method,
+                status=answer.status,
+                error=error,
+                duration_ms=(time.perf_counter() - started) * 1000,
+                detail=_detail(values, answer),
+            )
+        )
+        return answer
+
+    def _answer(self, method: str, values: Json, *, bearer: str | None) -> ApiAnswer:
+        token = bearer or str(values.get("token") or "")
+        if not token:
+            return _refused("not_authed")
+        if token != self.bot_token:
+            return _refused("invalid_auth")
+        known = self._methods.get(method)
+        if known is None:
+            return ApiAnswer(200, {"ok": False, "error": "unknown_method", "req_method": method})
+        if self._rates is not None:
+            channel = self._channel_id(str(values.get("channel") or ""))
+            retry_after_s = self._rates.retry_after_s(method, channel=channel)
+            if retry_after_s:
+                headers = {"Retry-After": str(retry_after_s)}
+                return ApiAnswer(429, {"ok": False, "error": "ratelimited"}, headers)
+        try:
+            return ApiAnswer(200, {"ok": True, **known(self._endpoint, Arguments(values))})
+        except SlackRefusal as refusal:
+            return _refused(refusal.error, refusal.extra)
+
+    def _channel_id(self, reference: str) -> str:
+        """Return the id of a channel called by id or name, so that both count as one."""
+        try:
+            return self._endpoint.workspace.find_channel(reference).id
+        except SlackRefusal:
+            return reference
+
+
+def _refused(error: str, extra: Json | None = None) -> ApiAnswer:
+    return ApiAnswer(200, {"ok": False, "error": error, **(extra or {})})
+
+
+def _detail(values: Json, answer: ApiAnswer) -> str:
+    messages = answer.body.get("response_metadata", {}).get("messages", [])
+    if messages:
+        return str(messages[0])[:200]
+    if "Retry-After" in answer.headers:
+        return f"retry after {answer.headers['Retry-After']} s"
+    text = values.get("text")
+    return text[:120] if isinstance(text, str) else ""

@@ -1,0 +1,106 @@
+"""Signed delivery of what people do in the workspace to the app, over HTTP.
+
+Interactions call it; it knows the signing secret and the app's address, and nothing of messages.
+Source of the signature: https://docs.slack.dev/authentication/verifying-requests-from-slack
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from datetime import UTC, datetime
+
+import httpx
+
+from stationmaster.local.slack.records import DeliveryResult, TrafficEntry
+
+_MAX_CONCURRENT = 16
+
+
+def sign(signing_secret: str, *, timestamp: str, body: str) -> str:
+    """Return the `X-Slack-Signature` of a request body."""
+    base = f"v0:{timestamp}:{body}".encode()
+    return "v0=" + hmac.new(signing_secret.encode(), base, hashlib.sha256).hexdigest()
+
+
+class AppRequests:
+    """Posts signed, form-encoded requests to the app and waits for its answer; Slack waits 3 s."""
+
+    def __init__(
+        self,
+        *,
+        signing_secret: str,
+        delivery_url: Callable[[], str] | str,
+        clock: Callable[[], float],
+        record: Callable[[TrafficEntry], None],
+        answer_within_s: float,
+    ) -> None:
+        self._answer_within_s = answer_within_s
+        self._signing_secret = signing_secret
+        self._delivery_url = delivery_url
+        self._clock = clock
+        self._record = record
+        # trust_env=False: the app is on this machine, never behind a proxy.
+        self._client = httpx.Client(trust_env=False, timeout=answer_within_s + 1)
+        self._pool = ThreadPoolExecutor(_MAX_CONCURRENT, thread_name_prefix="slack-delivery")
+
+    def close(self) -> None:
+        """Wait for what is under way and let go of the connections."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._client.close()
+
+    def send(self, body: str, *, label: str, retry_num: int = 0) -> DeliveryResult:
+        """Post a form-encoded body; say what Slack would make of the answer."""
+        started = time.perf_counter()
+        future = self._pool.submit(self._post, body, retry_num)
+        status, text, error = _outcome(future, within_s=self._answer_within_s)
+        duration_ms = (time.perf_counter() - started) * 1000
+        suffix = f" retry {retry_num}" if retry_num else ""
+        self._record(
+            TrafficEntry(
+                at=datetime.now(UTC),
+                direction="out",
+                method=f"{label}{suffix}",
+                status=status,
+                error=error,
+                duration_ms=duration_ms,
+                detail="" if error is None else text[:200],
+            )
+        )
+        return DeliveryResult(status, error, text, duration_ms)
+
+    def _post(self, body: str, retry_num: int) -> httpx.Response:
+        url = self._delivery_url if isinstance(self._delivery_url, str) else self._delivery_url()
+        timestamp = str(int(self._clock()))
+        headers = {
+            "Content-Type": "application/x-www-form-urlencoded",
+            "User-Agent": "Slackbot 1.0 (+https://api.slack.com/robots)",
+            "X-Slack-Request-Timestamp": timestamp,
+            "X-Slack-Signature": sign(self._signing_secret, timestamp=timestamp, body=body),
+        }
+        if retry_num:
+            headers |= {
+                "X-Slack-Retry-Num": str(retry_num),
+                "X-Slack-Retry-Reason": "http_timeout",
+            }
+        return self._client.post(url, content=body.encode(), headers=headers)
+
+
+def _outcome(
+    future: Future[httpx.Response], *, within_s: float
+) -> tuple[int | None, str, str | None]:
+    """Return status, body text and Slack's error code of a post under way."""
+    try:
+        # The client's own timeout bounds each read; this bounds the whole of it.
+        response = future.result(timeout=within_s)
+    except (FutureTimeoutError, httpx.TimeoutException):
+        future.cancel()
+        return None, f"no answer within {within_s:g} s", "operation_timeout"
+    except httpx.HTTPError as exc:
+        return None, f"{type(exc).__name__}: {exc}", "dispatch_failed"
+    error = None if response.status_code == 200 else "dispatch_failed"
+    return response.status_code, response.text, error

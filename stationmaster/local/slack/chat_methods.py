@@ -1,0 +1,294 @@
+"""chat.*, conversations.* and reactions.*: what writes to a channel and reads it back.
+
+The dispatcher calls these with the endpoint and the arguments of one call; they answer with what
+follows `"ok": true`, or raise `SlackRefusal`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TypeVar
+
+from stationmaster.local.slack.arguments import Arguments
+from stationmaster.local.slack.endpoint import Endpoint, checked_content
+from stationmaster.local.slack.errors import SlackRefusal
+from stationmaster.local.slack.records import Channel, Json, Message
+from stationmaster.local.slack.workspace import APP_ID, BOT_ID, BOT_USER_ID, TEAM_ID
+
+_DEFAULT_PAGE = 100
+_MAX_PAGE = 999
+
+T = TypeVar("T")
+
+
+def new_bot_message(endpoint: Endpoint, *, channel: str, text: str, blocks: list[Json]) -> Message:
+    """Return a message from the app, not yet posted."""
+    return Message(
+        ts=endpoint.workspace.next_ts(),
+        channel=channel,
+        user=BOT_USER_ID,
+        text=text,
+        blocks=blocks,
+        bot_id=BOT_ID,
+        app_id=APP_ID,
+    )
+
+
+def post_message(endpoint: Endpoint, arguments: Arguments) -> Json:
+    channel = postable_channel(endpoint, arguments.text("channel"))
+    text, blocks = checked_content(
+        text=arguments.text("text"),
+        blocks=arguments.json("blocks", error="invalid_blocks_format"),
+    )
+    message = new_bot_message(endpoint, channel=channel.id, text=text, blocks=blocks)
+    message.thread_ts = arguments.text("thread_ts") or None
+    message.broadcast = message.is_reply and arguments.flag("reply_broadcast")
+    message.mrkdwn = arguments.flag("mrkdwn", default=True)
+    message.metadata = _metadata(arguments)
+    endpoint.workspace.post(message)
+    endpoint.notify("chat.postMessage", message)
+    described = message.to_json(team_id=TEAM_ID, include_metadata=True)
+    return {"channel": channel.id, "ts": message.ts, "message": described}
+
+
+def update(endpoint: Endpoint, arguments: Arguments) -> Json:
+    message = _own_message(endpoint, arguments, refusal="cant_update_message")
+    blocks = arguments.json("blocks", error="invalid_blocks_format")
+    text, checked = checked_content(
+        text=arguments.text("text"), blocks=blocks if blocks is not None else message.blocks
+    )
+    metadata = _metadata(arguments)
+    if metadata is not None:
+        message.metadata = metadata
+    edited = endpoint.workspace.edit(
+        message.channel, message.ts, text=text, blocks=None if blocks is None else checked
+    )
+    endpoint.notify("chat.update", edited)
+    described = edited.to_json(team_id=TEAM_ID, include_metadata=True)
+    return {"channel": edited.channel, "ts": edited.ts, "text": text, "message": described}
+
+
+def delete(endpoint: Endpoint, arguments: Arguments) -> Json:
+    message = _own_message(endpoint, arguments, refusal="cant_delete_message")
+    endpoint.workspace.delete(message.channel, message.ts)
+    endpoint.notify("chat.delete", message)
+    return {"channel": message.channel, "ts": message.ts}
+
+
+def post_ephemeral(endpoint: Endpoint, arguments: Arguments) -> Json:
+    channel = postable_channel(endpoint, arguments.text("channel"))
+    user = arguments.required("user")
+    if user not in channel.members:
+        raise SlackRefusal("user_not_in_channel")
+    text, blocks = checked_content(
+        text=arguments.text("text"),
+        blocks=arguments.json("blocks", error="invalid_blocks_format"),
+    )
+    message = new_bot_message(endpoint, channel=channel.id, text=text, blocks=blocks)
+    message.ephemeral_to = user
+    message.thread_ts = arguments.text("thread_ts") or None
+    endpoint.workspace.post(message)
+    endpoint.notify("chat.postEphemeral", message, user=user)
+    return {"message_ts": message.ts}
+
+
+def get_permalink(endpoint: Endpoint, arguments: Arguments) -> Json:
+    channel = _visible_channel(endpoint, arguments.required("channel"))
+    message = endpoint.workspace.get(channel.id, arguments.required("message_ts"))
+    address = f"{endpoint.base_url()}/archives/{channel.id}/p{message.ts.replace('.', '')}"
+    if message.is_reply:
+        address += f"?thread_ts={message.thread_ts}&cid={channel.id}"
+    return {"channel": channel.id, "permalink": address}
+
+
+def list_conversations(endpoint: Endpoint, arguments: Arguments) -> Json:
+    kinds = arguments.text("types", "public_channel").replace(" ", "").split(",")
+    wanted = [
+        channel
+        for channel in endpoint.workspace.channels.values()
+        if _kind(channel) in kinds and _is_visible(channel)
+    ]
+    described = [channel.to_json(bot_user_id=BOT_USER_ID) for channel in wanted]
+    page, more = _page(described, arguments)
+    return {"channels": page, **more}
+
+
+def conversation_info(endpoint: Endpoint, arguments: Arguments) -> Json:
+    channel = _visible_channel(endpoint, arguments.required("channel"))
+    return {"channel": channel.to_json(bot_user_id=BOT_USER_ID)}
+
+
+def history(endpoint: Endpoint, arguments: Arguments) -> Json:
+    channel = _member_channel(endpoint, arguments)
+    messages = _in_range(endpoint.workspace.messages(channel.id), arguments)
+    messages.reverse()
+    page, more = _page(_described(messages, arguments), arguments)
+    return {"messages": page, **more}
+
+
+def replies(endpoint: Endpoint, arguments: Arguments) -> Json:
+    channel = _member_channel(endpoint, arguments)
+    messages = endpoint.workspace.thread(channel.id, arguments.required("ts"))
+    page, more = _page(_described(_in_range(messages, arguments), arguments), arguments)
+    return {"messages": page, **more}
+
+
+def members(endpoint: Endpoint, arguments: Arguments) -> Json:
+    channel = _visible_channel(endpoint, arguments.required("channel"))
+    page, more = _page(list(channel.members), arguments)
+    return {"members": page, **more}
+
+
+def open_conversation(endpoint: Endpoint, arguments: Arguments) -> Json:
+    users = [user for user in arguments.text("users").replace(" ", "").split(",") if user]
+    if len(users) != 1:
+        raise SlackRefusal("users_list_not_supplied" if not users else "not_enough_users")
+    channel = endpoint.workspace.open_direct(users[0])
+    return {"channel": {"id": channel.id}}
+
+
+def join(endpoint: Endpoint, arguments: Arguments) -> Json:
+    channel = _visible_channel(endpoint, arguments.required("channel"))
+    if channel.is_archived:
+        raise SlackRefusal("is_archived")
+    endpoint.workspace.join(channel.id, BOT_USER_ID)
+    return {"channel": channel.to_json(bot_user_id=BOT_USER_ID)}
+
+
+def add_reaction(endpoint: Endpoint, arguments: Arguments) -> Json:
+    channel = _member_channel(endpoint, arguments)
+    name, ts = arguments.required("name"), arguments.required("timestamp")
+    endpoint.workspace.react(channel.id, ts, name.strip(":"), BOT_USER_ID)
+    endpoint.notify("reactions.add", endpoint.workspace.get(channel.id, ts))
+    return {}
+
+
+def remove_reaction(endpoint: Endpoint, arguments: Arguments) -> Json:
+    channel = _member_channel(endpoint, arguments)
+    name, ts = arguments.required("name"), arguments.required("timestamp")
+    endpoint.workspace.unreact(channel.id, ts, name.strip(":"), BOT_USER_ID)
+    endpoint.notify("reactions.remove", endpoint.workspace.get(channel.id, ts))
+    return {}
+
+
+def get_reactions(endpoint: Endpoint, arguments: Arguments) -> Json:
+    channel = _member_channel(endpoint, arguments)
+    message = endpoint.workspace.get(channel.id, arguments.required("timestamp"))
+    return {
+        "type": "message",
+        "channel": channel.id,
+        "message": message.to_json(team_id=TEAM_ID),
+    }
+
+
+def postable_channel(endpoint: Endpoint, reference: str) -> Channel:
+    """Return the channel, once the app may post there.
+
+    Raises:
+        SlackRefusal: `channel_not_found`, `not_in_channel`, `is_archived`, `restricted_action`.
+    """
+    channel = _member_of(_visible_channel(endpoint, reference))
+    if channel.is_archived:
+        raise SlackRefusal("is_archived")
+    if channel.is_restricted:
+        raise SlackRefusal("restricted_action")
+    return channel
+
+
+def _member_channel(endpoint: Endpoint, arguments: Arguments) -> Channel:
+    return _member_of(_visible_channel(endpoint, arguments.text("channel")))
+
+
+def _visible_channel(endpoint: Endpoint, reference: str) -> Channel:
+    """A private channel that the app is not in does not exist for it."""
+    if not reference:
+        raise SlackRefusal("channel_not_found")
+    channel = endpoint.workspace.find_channel(reference)
+    if not _is_visible(channel):
+        raise SlackRefusal("channel_not_found")
+    return channel
+
+
+def _member_of(channel: Channel) -> Channel:
+    if BOT_USER_ID not in channel.members:
+        raise SlackRefusal("not_in_channel")
+    return channel
+
+
+def _is_visible(channel: Channel) -> bool:
+    return not channel.is_private or BOT_USER_ID in channel.members
+
+
+def _kind(channel: Channel) -> str:
+    if channel.with_user:
+        return "im"
+    return "private_channel" if channel.is_private else "public_channel"
+
+
+def _own_message(endpoint: Endpoint, arguments: Arguments, *, refusal: str) -> Message:
+    channel = _member_of(_visible_channel(endpoint, arguments.required("channel")))
+    if channel.is_archived:
+        raise SlackRefusal("is_inactive")
+    message = endpoint.workspace.get(channel.id, arguments.required("ts"))
+    if message.ephemeral_to is not None:
+        raise SlackRefusal("message_not_found")
+    if message.user != BOT_USER_ID:
+        raise SlackRefusal(refusal)
+    return message
+
+
+def _metadata(arguments: Arguments) -> Json | None:
+    metadata = arguments.json("metadata", error="invalid_metadata_format")
+    if metadata is None:
+        return None
+    if (
+        not isinstance(metadata, dict)
+        or not isinstance(metadata.get("event_type"), str)
+        or not isinstance(metadata.get("event_payload"), dict)
+    ):
+        raise SlackRefusal("invalid_metadata_schema")
+    return metadata
+
+
+def _described(messages: list[Message], arguments: Arguments) -> list[Json]:
+    with_metadata = arguments.flag("include_all_metadata")
+    return [
+        message.to_json(team_id=TEAM_ID, include_metadata=with_metadata) for message in messages
+    ]
+
+
+def _in_range(messages: list[Message], arguments: Arguments) -> list[Message]:
+    low = _bound(arguments, "oldest", default=0.0)
+    high = _bound(arguments, "latest", default=float("inf"))
+    is_inclusive = arguments.flag("inclusive")
+
+    def is_wanted(message: Message) -> bool:
+        at = float(message.ts)
+        return low <= at <= high if is_inclusive else low < at < high
+
+    return [message for message in messages if is_wanted(message)]
+
+
+def _bound(arguments: Arguments, name: str, *, default: float) -> float:
+    text = arguments.text(name)
+    try:
+        return float(text) if text else default
+    except ValueError:
+        raise SlackRefusal(f"invalid_ts_{name}") from None
+
+
+def _page(items: list[T], arguments: Arguments) -> tuple[list[T], Json]:
+    limit = max(1, min(arguments.number("limit", _DEFAULT_PAGE), _MAX_PAGE))
+    cursor = arguments.text("cursor")
+    try:
+        start = int(base64.b64decode(cursor, validate=True)) if cursor else 0
+    except (binascii.Error, ValueError):
+        raise SlackRefusal("invalid_cursor") from None
+    end = start + limit
+    has_more = end < len(items)
+    next_cursor = base64.b64encode(str(end).encode()).decode() if has_more else ""
+    return items[start:end], {
+        "has_more": has_more,
+        "response_metadata": {"next_cursor": next_cursor},
+    }

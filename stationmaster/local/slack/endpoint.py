@@ -1,0 +1,103 @@
+"""What the Web API methods and the interactions share: the workspace and its surroundings.
+
+Built once by `LocalSlack`. It carries no behaviour of its own beyond notifying subscribers of
+calls."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from stationmaster.local.slack import limits
+from stationmaster.local.slack.blocks import check_blocks, total_text
+from stationmaster.local.slack.config import SlackAppConfig
+from stationmaster.local.slack.errors import SlackRefusal, invalid_blocks
+from stationmaster.local.slack.records import ApiCall, Json, Message, TrafficEntry
+from stationmaster.local.slack.tickets import ResponseUrls, Triggers
+from stationmaster.local.slack.views import ViewShelf
+from stationmaster.local.slack.workspace import Change, Workspace
+
+_MAX_TRAFFIC = 500
+
+
+class Endpoint:
+    """The workspace, the app's configuration, and who wants to know of calls."""
+
+    def __init__(
+        self,
+        *,
+        app: SlackAppConfig,
+        clock: Callable[[], float],
+        base_url: Callable[[], str],
+        triggers: Triggers,
+    ) -> None:
+        self.app = app
+        self.clock = clock
+        self.base_url = base_url
+        self.workspace = Workspace(bot_name=app.bot_name, clock=clock)
+        self.triggers = triggers
+        self.response_urls = ResponseUrls(clock=clock)
+        self.views = ViewShelf()
+        self._lock = threading.Lock()
+        self._subscribers: list[Callable[[ApiCall], None]] = []
+        self._traffic: deque[TrafficEntry] = deque(maxlen=_MAX_TRAFFIC)
+
+    @property
+    def traffic(self) -> list[TrafficEntry]:
+        """The latest calls in both directions, oldest first."""
+        with self._lock:
+            return list(self._traffic)
+
+    def record(self, entry: TrafficEntry) -> None:
+        """Add a line to the traffic inspector."""
+        with self._lock:
+            self._traffic.append(entry)
+        self.workspace.announce(Change("traffic", entry.to_json()))
+
+    def subscribe(self, callback: Callable[[ApiCall], None]) -> None:
+        """Call `callback` after every call that changed a channel, in the caller's thread."""
+        with self._lock:
+            self._subscribers.append(callback)
+
+    def notify(self, method: str, message: Message, *, user: str | None = None) -> None:
+        """Notify the subscribers of a call that wrote `message`."""
+        call = ApiCall(
+            method=method,
+            channel=message.channel,
+            ts=message.ts,
+            text=message.text,
+            blocks=message.blocks,
+            at=datetime.now(UTC),
+            thread_ts=message.thread_ts if message.is_reply else None,
+            user=user,
+            files=tuple(str(file["id"]) for file in message.files),
+        )
+        with self._lock:
+            subscribers = list(self._subscribers)
+        for subscriber in subscribers:
+            subscriber(call)
+
+
+def checked_content(*, text: str, blocks: object) -> tuple[str, list[Json]]:
+    """Return the content of a message once Slack would take it.
+
+    Raises:
+        SlackRefusal: `no_text`, `msg_too_long`, `invalid_blocks_format`, `invalid_blocks`,
+            `msg_blocks_too_long`.
+    """
+    if not text.strip() and not blocks:
+        raise SlackRefusal("no_text")
+    if len(text) > limits.MESSAGE_TEXT.maximum:
+        raise SlackRefusal("msg_too_long")
+    if blocks is None or blocks == []:
+        return text, []
+    if not isinstance(blocks, list):
+        raise SlackRefusal("invalid_blocks_format")
+    messages = check_blocks(blocks)
+    if messages:
+        raise invalid_blocks(messages)
+    if total_text(blocks) > limits.BLOCKS_TOTAL_TEXT.maximum:
+        raise SlackRefusal("msg_blocks_too_long")
+    return text, blocks

@@ -1,0 +1,310 @@
+"""What a person does, delivered to the app as Slack delivers it: commands, clicks, modal forms.
+
+The page's routes and `LocalSlack`'s methods call it. Field names and shapes follow
+https://docs.slack.dev/interactivity/implementing-slash-commands and
+https://docs.slack.dev/reference/interaction-payloads
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+from stationmaster.local.slack.app_requests import AppRequests
+from stationmaster.local.slack.channel_commands import CHANNEL_COMMANDS
+from stationmaster.local.slack.endpoint import Endpoint
+from stationmaster.local.slack.errors import SlackRefusal
+from stationmaster.local.slack.hooks import Answer, parse_ack, parse_answer, show_answer
+from stationmaster.local.slack.records import CommandResult, DeliveryResult, Json, Message
+from stationmaster.local.slack.tickets import ResponseTarget
+from stationmaster.local.slack.views import checked_view
+from stationmaster.local.slack.workspace import (
+    APP_ID,
+    BOT_ID,
+    TEAM_DOMAIN,
+    TEAM_ID,
+    Change,
+)
+
+# Slack still sends the token that signatures replaced; no app may rely on it.
+_VERIFICATION_TOKEN = "local-verification-token"
+_TEAM = {"id": TEAM_ID, "domain": TEAM_DOMAIN}
+
+
+class Interactions:
+    """Turns what people do into signed deliveries, and the answers into what they see."""
+
+    def __init__(self, *, endpoint: Endpoint, app: AppRequests) -> None:
+        self._endpoint = endpoint
+        self._app = app
+
+    def type_command(
+        self, text: str, *, user: str, channel: str, thread_ts: str | None, deliveries: int
+    ) -> CommandResult:
+        """Send a slash command to the app and show what comes back to the person who typed it.
+
+        `deliveries` > 1 sends the same command again with retry headers, as after a lost answer.
+        """
+        name, _, arguments = text.strip().partition(" ")
+        if thread_ts is not None:
+            return self._explain(
+                "not_supported_in_thread",
+                f"{name} is not supported in threads. Sorry!",
+                channel=channel,
+                user=user,
+                thread_ts=thread_ts,
+            )
+        if self._endpoint.workspace.find_channel(channel).is_archived:
+            return self._explain(
+                "is_archived", "This channel has been archived.", channel=channel, user=user
+            )
+        if name in CHANNEL_COMMANDS:
+            answer = CHANNEL_COMMANDS[name](
+                self._endpoint.workspace, arguments.strip(), channel=channel
+            )
+            return self._explain(None, answer, channel=channel, user=user)
+        if self._endpoint.app.command(name) is None:
+            return self._explain(
+                "unknown_command",
+                f"{name} is not a valid command. In Slack, all messages that start with the "
+                f'"/" character are interpreted as commands.',
+                channel=channel,
+                user=user,
+            )
+        body = self._command_body(name, arguments.strip(), user=user, channel=channel)
+        results = tuple(
+            self._app.send(body, label=name, retry_num=number) for number in range(deliveries)
+        )
+        return self._show_command_answer(name, results, user=user, channel=channel)
+
+    def _command_body(self, name: str, arguments: str, *, user: str, channel: str) -> str:
+        described = self._endpoint.workspace.find_channel(channel)
+        person = self._endpoint.workspace.users[user]
+        fields = {
+            "token": _VERIFICATION_TOKEN,
+            "team_id": TEAM_ID,
+            "team_domain": TEAM_DOMAIN,
+            "channel_id": described.id,
+            "channel_name": described.name,
+            "user_id": user,
+            "user_name": person.name,
+            "command": name,
+            "text": arguments,
+            "api_app_id": APP_ID,
+            "is_enterprise_install": "false",
+            "response_url": self._response_url(ResponseTarget(described.id, user)),
+            "trigger_id": self._endpoint.triggers.issue(user),
+        }
+        return urlencode(fields)
+
+    def _show_command_answer(
+        self, name: str, results: tuple[DeliveryResult, ...], *, user: str, channel: str
+    ) -> CommandResult:
+        first = results[0]
+        error = first.error
+        if error is None:
+            if not first.body.strip():
+                return CommandResult(None, "", [], "ephemeral", None, results)
+            try:
+                answer = parse_answer(parse_ack(first.body))
+            except SlackRefusal as refusal:
+                error = refusal.error
+            else:
+                shown = show_answer(
+                    self._endpoint,
+                    answer,
+                    method="command_response",
+                    channel=channel,
+                    user=user,
+                )
+                return CommandResult(
+                    None, answer.text, answer.blocks, answer.response_type, shown.ts, results
+                )
+        return self._explain(
+            error,
+            f'{name} failed with the error "{error}"',
+            channel=channel,
+            user=user,
+            deliveries=results,
+        )
+
+    def _explain(
+        self,
+        error: str | None,
+        text: str,
+        *,
+        channel: str,
+        user: str,
+        thread_ts: str | None = None,
+        deliveries: tuple[DeliveryResult, ...] = (),
+    ) -> CommandResult:
+        answer = Answer(text, [], "ephemeral", False, False, thread_ts)
+        shown = show_answer(
+            self._endpoint, answer, method="command_response", channel=channel, user=user
+        )
+        return CommandResult(error, text, [], "ephemeral", shown.ts, deliveries)
+
+    def click(
+        self, *, message_ts: str, channel: str, action_id: str, value: str | None, user: str
+    ) -> DeliveryResult:
+        """Act on an element of a message, as a click on the page does.
+
+        Raises:
+            SlackRefusal: `message_not_found`, `action_not_found`.
+        """
+        message = self._endpoint.workspace.get(channel, message_ts)
+        block_id, element = _find_element(message, action_id)
+        action = {
+            "action_id": action_id,
+            "block_id": block_id,
+            "type": element["type"],
+            "action_ts": self._endpoint.workspace.next_ts(),
+            **_chosen(element, value),
+        }
+        payload = self._action_payload(message, action, user=user)
+        body = urlencode({"payload": json.dumps(payload)})
+        return self._app.send(body, label=f"block_actions {action_id}")
+
+    def _action_payload(self, message: Message, action: Json, *, user: str) -> Json:
+        described = self._endpoint.workspace.find_channel(message.channel)
+        # A message that others reply to carries its own timestamp as its thread's.
+        thread_ts = None if message.thread_ts == message.ts else message.thread_ts
+        target = ResponseTarget(message.channel, user, thread_ts, message.ts)
+        container: Json = {
+            "type": "message",
+            "message_ts": message.ts,
+            "channel_id": message.channel,
+            "is_ephemeral": message.ephemeral_to is not None,
+        }
+        if message.thread_ts is not None:
+            container["thread_ts"] = message.thread_ts
+        payload: Json = {
+            "type": "block_actions",
+            "user": self._person(user),
+            "api_app_id": APP_ID,
+            "token": _VERIFICATION_TOKEN,
+            "container": container,
+            "trigger_id": self._endpoint.triggers.issue(user),
+            "team": _TEAM,
+            "enterprise": None,
+            "is_enterprise_install": False,
+            "channel": {"id": described.id, "name": described.name},
+            "state": {"values": {}},
+            "response_url": self._response_url(target),
+            "actions": [action],
+        }
+        if message.ephemeral_to is None:
+            # Slack leaves the message out for ephemeral ones.
+            payload["message"] = message.to_json(team_id=TEAM_ID)
+        return payload
+
+    def submit_view(self, view_id: str, *, values: Json, user: str) -> Json:
+        """Submit a modal; return what the page must do: `{error}`, `{errors}` or `{}`."""
+        opened = self._endpoint.views.get(view_id)
+        described = opened.to_json(team_id=TEAM_ID, app_id=APP_ID, bot_id=BOT_ID)
+        payload = {
+            **self._view_payload("view_submission", user),
+            "trigger_id": self._endpoint.triggers.issue(user),
+            "view": {**described, "state": {"values": values}},
+            "response_urls": [],
+        }
+        body = urlencode({"payload": json.dumps(payload)})
+        result = self._app.send(body, label="view_submission")
+        if result.error is not None:
+            return {"error": result.error}
+        answer = parse_ack(result.body) if result.body.strip() else {}
+        match answer.get("response_action"):
+            case "errors":
+                return {"errors": answer.get("errors") or {}}
+            case "update":
+                try:
+                    view = checked_view(answer.get("view"))
+                except SlackRefusal as refusal:
+                    return {"error": refusal.error}
+                opened = self._endpoint.views.replace(view_id, view)
+                shown = opened.to_json(team_id=TEAM_ID, app_id=APP_ID, bot_id=BOT_ID)
+                self._endpoint.workspace.announce(Change("view", shown, audience=user))
+                return {}
+            case "push":
+                return {"error": "response_action push is not supported by the local workspace"}
+        self._take_down(view_id)
+        return {}
+
+    def close_view(self, view_id: str, *, user: str) -> None:
+        """Close a modal; notify the app when the view asked for it."""
+        opened = self._take_down(view_id)
+        if opened.get("notify_on_close"):
+            payload = {
+                **self._view_payload("view_closed", user),
+                "view": {**opened, "id": view_id},
+                "is_cleared": False,
+            }
+            self._app.send(urlencode({"payload": json.dumps(payload)}), label="view_closed")
+
+    def _take_down(self, view_id: str) -> Json:
+        opened = self._endpoint.views.take_down(view_id)
+        self._endpoint.workspace.announce(
+            Change("view_closed", {"id": view_id}, audience=opened.user)
+        )
+        return opened.view
+
+    def _view_payload(self, kind: str, user: str) -> Json:
+        return {
+            "type": kind,
+            "team": _TEAM,
+            "user": self._person(user),
+            "api_app_id": APP_ID,
+            "token": _VERIFICATION_TOKEN,
+            "enterprise": None,
+            "is_enterprise_install": False,
+        }
+
+    def _person(self, user: str) -> Json:
+        name = self._endpoint.workspace.users[user].name
+        return {"id": user, "username": name, "name": name, "team_id": TEAM_ID}
+
+    def _response_url(self, target: ResponseTarget) -> str:
+        hook_id = self._endpoint.response_urls.issue(target)
+        return f"{self._endpoint.base_url()}/hooks/response/{hook_id}"
+
+
+def _find_element(message: Message, action_id: str) -> tuple[str, Json]:
+    for block in message.blocks:
+        for element in _elements(block):
+            if element.get("action_id") == action_id:
+                return str(block["block_id"]), element
+    raise SlackRefusal("action_not_found")
+
+
+def _elements(block: Json) -> Iterator[Json]:
+    if block.get("type") == "actions":
+        yield from block["elements"]
+    for key in ("accessory", "element"):
+        if isinstance(block.get(key), dict):
+            yield block[key]
+
+
+def _chosen(element: Json, value: str | None) -> Json:
+    match element["type"]:
+        case "button":
+            chosen: Json = {"text": element["text"]}
+            sent = value if value is not None else element.get("value")
+            if sent is not None:
+                chosen["value"] = sent
+            if "style" in element:
+                chosen["style"] = element["style"]
+            return chosen
+        case "overflow" | "static_select" | "radio_buttons":
+            for option in element.get("options", []):
+                if option["value"] == value:
+                    return {"selected_option": option}
+            raise SlackRefusal("option_not_found")
+        case "checkboxes":
+            wanted = (value or "").split(",")
+            picked = [option for option in element["options"] if option["value"] in wanted]
+            return {"selected_options": picked}
+        case "datepicker":
+            return {"selected_date": value}
+        case kind:
+            return {f"selected_{str(kind).removesuffix('_select').removesuffix('s')}": value}

@@ -1,0 +1,242 @@
+"""The local Slack endpoint as one object: start it, act in it, look at it.
+
+The composition of the local mode and the tests use it; so does everything that acts as a person
+from Python instead of from the page.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import uvicorn
+
+from stationmaster.local.slack import limits
+from stationmaster.local.slack.api import WebApi
+from stationmaster.local.slack.app_requests import AppRequests
+from stationmaster.local.slack.config import SlackAppConfig
+from stationmaster.local.slack.directory_methods import METHODS
+from stationmaster.local.slack.endpoint import Endpoint
+from stationmaster.local.slack.interactions import Interactions
+from stationmaster.local.slack.page_key import new_key
+from stationmaster.local.slack.rates import RateLimiter
+from stationmaster.local.slack.records import (
+    ApiCall,
+    CommandResult,
+    DeliveryResult,
+    Message,
+    SlackFile,
+    TrafficEntry,
+)
+from stationmaster.local.slack.tickets import Triggers
+from stationmaster.local.slack.web import build_application
+from stationmaster.local.slack.workspace import OPERATOR_ID, TRAINING_CHANNEL_ID
+
+_START_TIMEOUT_S = 600  # ends a hang
+_STOP_TIMEOUT_S = 15
+
+
+class LocalSlack:
+    """A Slack workspace on 127.0.0.1: the Web API, signed delivery to the app, and a page.
+
+    Args:
+        host_port: port of the page and the API; 0 takes a free one.
+        app: the app that lives in the workspace.
+        signing_secret: signs what is delivered to the app.
+        bot_token: the only token that the Web API accepts.
+        delivery_url: where the app takes commands and interactions; called for each delivery when
+            it is a function.
+        enforce_rate_limits: answer 429 where Slack would.
+        answer_within_s: how long the app has for its answer, and a trigger for its view.
+        clock: seconds since the epoch; only tests pass their own.
+    """
+
+    def __init__(
+        self,
+        *,
+        host_port: int = 8700,
+        app: SlackAppConfig,
+        signing_secret: str,
+        bot_token: str,
+        delivery_url: Callable[[], str] | str,
+        enforce_rate_limits: bool = True,
+        answer_within_s: float = limits.ACK_S.maximum,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._host_port = host_port
+        self._url: str | None = None
+        self._page_key = new_key()
+        self._endpoint = Endpoint(
+            app=app,
+            clock=clock,
+            base_url=lambda: self.url,
+            triggers=Triggers(clock=clock, live_s=answer_within_s),
+        )
+        self._app = AppRequests(
+            signing_secret=signing_secret,
+            delivery_url=delivery_url,
+            clock=clock,
+            record=self._endpoint.record,
+            answer_within_s=answer_within_s,
+        )
+        self._interactions = Interactions(endpoint=self._endpoint, app=self._app)
+        self._api = WebApi(
+            endpoint=self._endpoint,
+            methods=METHODS,
+            bot_token=bot_token,
+            rates=RateLimiter(clock=clock) if enforce_rate_limits else None,
+        )
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """The page's address, without a slash at its end."""
+        if self._url is None:
+            raise RuntimeError("the local Slack endpoint has no address yet; call start() first")
+        return self._url
+
+    @property
+    def page_url(self) -> str:
+        """What a person opens: the page's address with its key, which nobody else may see."""
+        return f"{self.url}/?key={self._page_key}"
+
+    @property
+    def api_url(self) -> str:
+        """What `WebClient(base_url=...)` takes."""
+        return f"{self.url}/api/"
+
+    @property
+    def traffic(self) -> list[TrafficEntry]:
+        """The latest 500 calls in both directions, oldest first."""
+        return self._endpoint.traffic
+
+    def start(self) -> None:
+        """Listen on 127.0.0.1; return when connections are taken.
+
+        Raises:
+            OSError: the port is taken, or only a privileged process may have it.
+        """
+        # The protocol is named, or asyncio does not switch off the delay of small packets.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", self._host_port))
+        except OSError as exc:
+            listener.close()
+            raise OSError(exc.errno, _bind_refusal(exc, self._host_port)) from exc
+        self._url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        application = build_application(
+            endpoint=self._endpoint,
+            api=self._api,
+            interactions=self._interactions,
+            page_key=self._page_key,
+        )
+        config = uvicorn.Config(
+            application,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            ws="websockets-sansio",
+            timeout_graceful_shutdown=2,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._serve, args=(self._server, listener), name="local-slack", daemon=True
+        )
+        self._thread.start()
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not self._server.started:
+            if time.monotonic() > deadline or not self._thread.is_alive():
+                raise RuntimeError(f"the local Slack endpoint did not start at {self._url}")
+            time.sleep(0.01)
+
+    @staticmethod
+    def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
+        with listener:
+            server.run(sockets=[listener])
+
+    def stop(self) -> None:
+        """Stop listening; safe to call twice."""
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = True
+            self._thread.join(_STOP_TIMEOUT_S)
+            self._server = self._thread = None
+        self._app.close()
+
+    def type_command(
+        self,
+        text: str,
+        *,
+        user: str = OPERATOR_ID,
+        channel: str = TRAINING_CHANNEL_ID,
+        thread_ts: str | None = None,
+        deliveries: int = 1,
+    ) -> CommandResult:
+        """Type a slash command as the page does; wait for the app's answer.
+
+        `deliveries` > 1 delivers the same command again with `X-Slack-Retry-Num`.
+        """
+        return self._interactions.type_command(
+            text, user=user, channel=channel, thread_ts=thread_ts, deliveries=deliveries
+        )
+
+    def click(
+        self,
+        *,
+        message_ts: str,
+        channel: str,
+        action_id: str,
+        value: str | None = None,
+        user: str = OPERATOR_ID,
+    ) -> DeliveryResult:
+        """Click a button or choose an option, confirm dialogs being answered with yes.
+
+        Raises:
+            SlackRefusal: `message_not_found`, `action_not_found`, `option_not_found`.
+        """
+        return self._interactions.click(
+            message_ts=message_ts, channel=channel, action_id=action_id, value=value, user=user
+        )
+
+    def restrict_posting(self, channel: str) -> None:
+        """Let only some people post in a channel; the app is none of them."""
+        self._endpoint.workspace.set_posting(channel, archived=False, restricted=True)
+
+    def rotate_token(self, bot_token: str) -> None:
+        """Take this token from now on, and the one before no more."""
+        self._api.bot_token = bot_token
+
+    def messages(self, channel: str = TRAINING_CHANNEL_ID) -> list[Message]:
+        """Return a channel's messages, oldest first; replies are in their threads."""
+        return self._endpoint.workspace.messages(channel)
+
+    def thread(self, channel: str, ts: str) -> list[Message]:
+        """Return a message and its replies, oldest first."""
+        return self._endpoint.workspace.thread(channel, ts)
+
+    def ephemerals(self, *, user: str | None = None) -> list[Message]:
+        """Return what only one person sees, oldest first."""
+        return self._endpoint.workspace.ephemerals(user=user)
+
+    def files(self, channel: str | None = None) -> list[SlackFile]:
+        """Return the uploaded files, of one channel or all of them."""
+        files = list(self._endpoint.workspace.files.values())
+        return [file for file in files if channel is None or channel in file.channels]
+
+    def subscribe(self, callback: Callable[[ApiCall], None]) -> None:
+        """Call `callback` after every call that changed a channel, in the server's thread.
+
+        It must be quick and must not raise: the app waits for it.
+        """
+        self._endpoint.subscribe(callback)
+
+
+def _bind_refusal(exc: OSError, port: int) -> str:
+    if exc.errno in (errno.EACCES, errno.EPERM):
+        return f"port {port} needs privileges that this user has not; choose 1024 or above"
+    return f"port {port} of 127.0.0.1 is taken; choose another one"

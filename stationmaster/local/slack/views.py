@@ -1,0 +1,136 @@
+"""Modal views: their validation and the ones that are open.
+
+`views.open` and `views.update` put them up, the page shows them, interactions submit and close
+them. Figures are in `limits.py`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from dataclasses import dataclass
+
+from stationmaster.local.slack import limits
+from stationmaster.local.slack.blocks import check_blocks
+from stationmaster.local.slack.elements import Findings, check_text
+from stationmaster.local.slack.errors import SlackRefusal, invalid_blocks
+from stationmaster.local.slack.records import Json
+
+
+@dataclass(slots=True)
+class OpenView:
+    """A modal that a user has in front of them."""
+
+    id: str
+    user: str
+    view: Json
+    hash: str
+
+    def to_json(self, *, team_id: str, app_id: str, bot_id: str) -> Json:
+        return {
+            **self.view,
+            "id": self.id,
+            "team_id": team_id,
+            "app_id": app_id,
+            "bot_id": bot_id,
+            "hash": self.hash,
+            "root_view_id": self.id,
+            "previous_view_id": None,
+            "state": {"values": {}},
+            "callback_id": self.view.get("callback_id", ""),
+            "private_metadata": self.view.get("private_metadata", ""),
+        }
+
+
+def checked_view(view: object) -> Json:
+    """Return a modal once Slack would take it.
+
+    Raises:
+        SlackRefusal: `invalid_arguments` with what is wrong.
+    """
+    if not isinstance(view, dict):
+        raise invalid_blocks(["missing required field: view"], error="invalid_arguments")
+    findings = Findings()
+    if view.get("type") != "modal":
+        findings.add(f"unsupported type: {view.get('type')}; expected modal", "/view/type")
+    for key, limit in (
+        ("title", limits.VIEW_TITLE),
+        ("submit", limits.VIEW_BUTTON),
+        ("close", limits.VIEW_BUTTON),
+    ):
+        if key in view or key == "title":
+            check_text(findings, view.get(key), f"/view/{key}", limit=limit, kinds=("plain_text",))
+    for key, limit in (
+        ("callback_id", limits.VIEW_CALLBACK_ID),
+        ("private_metadata", limits.VIEW_PRIVATE_METADATA),
+    ):
+        if key in view:
+            findings.length(view[key], limit, f"/view/{key}", minimum=0)
+    blocks = view.get("blocks")
+    findings.messages += check_blocks(blocks, limit=limits.BLOCKS_PER_VIEW)
+    has_input = isinstance(blocks, list) and any(
+        isinstance(block, dict) and block.get("type") == "input" for block in blocks
+    )
+    if has_input and "submit" not in view:
+        findings.add("missing required field: submit, needed by an input block", "/view")
+    if findings.messages:
+        raise invalid_blocks(findings.messages, error="invalid_arguments")
+    for block in view["blocks"]:
+        block.setdefault("block_id", secrets.token_urlsafe(4))
+        element = block.get("element")
+        if isinstance(element, dict):
+            element.setdefault("action_id", secrets.token_urlsafe(4))
+    return view
+
+
+class ViewShelf:
+    """The modals that are open, by id."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[str, OpenView] = {}
+
+    def put(self, view: Json, *, user: str) -> OpenView:
+        """Open a modal for a user."""
+        opened = OpenView(f"V{secrets.token_hex(5).upper()}", user, view, secrets.token_hex(8))
+        with self._lock:
+            self._open[opened.id] = opened
+        return opened
+
+    def replace(self, view_id: str, view: Json) -> OpenView:
+        """Show another view in the place of an open one.
+
+        Raises:
+            SlackRefusal: `not_found`.
+        """
+        opened = self.get(view_id)
+        opened.view = view
+        opened.hash = secrets.token_hex(8)
+        return opened
+
+    def get(self, view_id: str) -> OpenView:
+        """Return an open modal.
+
+        Raises:
+            SlackRefusal: `not_found`.
+        """
+        with self._lock:
+            if view_id not in self._open:
+                raise SlackRefusal("not_found")
+            return self._open[view_id]
+
+    def take_down(self, view_id: str) -> OpenView:
+        """Close a modal and return it.
+
+        Raises:
+            SlackRefusal: `not_found`.
+        """
+        opened = self.get(view_id)
+        with self._lock:
+            self._open.pop(view_id, None)
+        return opened
+
+    def of_user(self, user: str) -> list[OpenView]:
+        """Return the modals that a user has open, oldest first."""
+        with self._lock:
+            return [opened for opened in self._open.values() if opened.user == user]

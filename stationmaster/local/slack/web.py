@@ -1,0 +1,170 @@
+"""The HTTP and WebSocket surface: Web API, uploads, response hooks, the page and its own routes.
+
+`server.py` builds it. Routes parse and answer; what happens is in `api.py`, `hooks.py`,
+`file_methods.py` and `page_routes.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route, WebSocketRoute
+
+from stationmaster.local.loopback import LoopbackGuard, own_page_too
+from stationmaster.local.slack.api import WebApi
+from stationmaster.local.slack.arguments import parse_arguments
+from stationmaster.local.slack.endpoint import Endpoint
+from stationmaster.local.slack.errors import SlackRefusal
+from stationmaster.local.slack.file_methods import IMAGE_TYPES, receive_upload
+from stationmaster.local.slack.hooks import use_response_url
+from stationmaster.local.slack.interactions import Interactions
+from stationmaster.local.slack.page_key import PageKeyGuard
+from stationmaster.local.slack.page_routes import PageRoutes
+from stationmaster.local.slack.records import Json
+
+_PAGE_DIR = Path(__file__).parent / "page"
+_MEDIA_TYPES = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+# Everything the page needs comes from its own address: no script, style, font, image or connection
+# from anywhere else, and nothing inline.
+_PAGE_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+# No other site keeps a window on the page or embeds a file of it, also in browsers that do not say
+# where a request comes from.
+_APART = {
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+_PAGE_HEADERS = {
+    **_APART,
+    "Content-Security-Policy": _PAGE_POLICY,
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+# Uploads may be anything: never let a browser run them, never let it guess their type.
+_FILE_HEADERS = {
+    **_APART,
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Cache-Control": "private, max-age=86400, immutable",
+}
+
+
+def build_application(
+    *, endpoint: Endpoint, api: WebApi, interactions: Interactions, page_key: str
+) -> Starlette:
+    """Return the ASGI application."""
+    routes = _Routes(endpoint=endpoint, api=api)
+    page = PageRoutes(endpoint=endpoint, interactions=interactions)
+    return Starlette(
+        routes=[
+            Route("/api/{method}", routes.web_api, methods=["GET", "POST"]),
+            Route("/upload/v1/{file_id}", routes.upload, methods=["POST", "PUT"]),
+            Route("/hooks/response/{hook_id}", routes.response_hook, methods=["POST"]),
+            Route("/files/{file_id}/{name}", routes.file, methods=["GET"]),
+            Route("/", routes.page, methods=["GET"]),
+            Route("/archives/{channel}/{message}", routes.page, methods=["GET"]),
+            Route("/static/{name:path}", routes.static, methods=["GET"]),
+            WebSocketRoute("/local/socket", page.socket),
+            *page.routes(),
+        ],
+        middleware=[
+            Middleware(LoopbackGuard, rule=own_page_too),
+            Middleware(PageKeyGuard, key=page_key),
+        ],
+    )
+
+
+class _Routes:
+    """The routes that stand for slack.com, and the page's files."""
+
+    def __init__(self, *, endpoint: Endpoint, api: WebApi) -> None:
+        self._endpoint = endpoint
+        self._api = api
+        self._static = {
+            path.name: path for path in _PAGE_DIR.iterdir() if path.suffix in _MEDIA_TYPES
+        }
+
+    async def web_api(self, request: Request) -> Response:
+        try:
+            values = await _arguments(request)
+        except SlackRefusal as refusal:
+            return JSONResponse({"ok": False, "error": refusal.error})
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        bearer = token.strip() if scheme.lower() == "bearer" else None
+        answer = self._api.call(request.path_params["method"], values, bearer=bearer)
+        return JSONResponse(answer.body, status_code=answer.status, headers=answer.headers)
+
+    async def upload(self, request: Request) -> Response:
+        if request.headers.get("content-type", "").startswith("multipart/form-data"):
+            async with request.form() as form:
+                parts = [part for part in form.values() if not isinstance(part, str)]
+                content = await parts[0].read() if parts else b""
+        else:
+            content = await request.body()
+        try:
+            text = receive_upload(self._endpoint, request.path_params["file_id"], content)
+        except SlackRefusal as refusal:
+            return PlainTextResponse(refusal.error, status_code=400)
+        return PlainTextResponse(text)
+
+    async def response_hook(self, request: Request) -> Response:
+        try:
+            body = await _arguments(request)
+            use_response_url(self._endpoint, request.path_params["hook_id"], body)
+        except SlackRefusal as refusal:
+            gone = {"expired_url", "used_url", "invalid_response_url"}
+            status = 404 if refusal.error in gone else 400
+            return PlainTextResponse(refusal.error, status_code=status)
+        return PlainTextResponse("ok")
+
+    async def file(self, request: Request) -> Response:
+        file = self._endpoint.workspace.files.get(request.path_params["file_id"])
+        if file is None or file.content is None:
+            return PlainTextResponse("file not found", status_code=404)
+        if file.mimetype in IMAGE_TYPES.values():
+            return Response(file.content, media_type=file.mimetype, headers=_FILE_HEADERS)
+        headers = {**_FILE_HEADERS, "Content-Disposition": "attachment"}
+        return Response(file.content, media_type="application/octet-stream", headers=headers)
+
+    async def page(self, request: Request) -> Response:
+        del request
+        return FileResponse(_PAGE_DIR / "index.html", media_type="text/html", headers=_PAGE_HEADERS)
+
+    async def static(self, request: Request) -> Response:
+        path = self._static.get(request.path_params["name"])
+        if path is None:
+            return PlainTextResponse("no such file", status_code=404)
+        return FileResponse(path, media_type=_MEDIA_TYPES[path.suffix], headers=_PAGE_HEADERS)
+
+
+async def _arguments(request: Request) -> Json:
+    content_type = request.headers.get("content-type", "")
+    form: Json | None = None
+    body = b""
+    if content_type.startswith("multipart/form-data"):
+        async with request.form() as parts:
+            form = {name: part for name, part in parts.items() if isinstance(part, str)}
+    else:
+        body = await request.body()
+    return parse_arguments(
+        content_type=content_type, body=body, query=request.query_params.items(), form=form
+    )

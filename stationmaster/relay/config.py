@@ -1,0 +1,77 @@
+"""The relay's settings: the few variables that its Deployment sets.
+
+Read by relay/__main__.py from the mapping it is given. The relay does not use
+`stationmaster.settings.Settings`, because that demands what only the Lambda functions know (the
+table, the state machines); a pod in a run's cluster gets no more than it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, SecretStr
+
+from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.job_kinds import JobKind
+from stationmaster.domain.names import NAMESPACE, RELAY_KEY_VARIABLE
+from stationmaster.relay.variables import namespace, region, required
+
+_SETTER: Final = "the relay's Deployment"
+
+
+class RelayConfig(BaseModel):
+    """Which attempt at which run to watch, and where to report it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: RunId
+    job: str
+    """Name of the job of the attempt that is watched."""
+    job_kind: JobKind = JobKind.PYTORCH_JOB
+    """What it is in Kubernetes."""
+    bus_name: str
+    key: SecretStr
+    """Signs what it reports; of this run alone."""
+    bucket: str
+    """Where results go; the logs of pods that have ended are put there."""
+    region: str
+    namespace: str = NAMESPACE
+    """The one it runs in, set where it is not the product's usual one."""
+    lease: str = ""
+    """Name of the Lease by which several relays agree on who sends; empty for one that is alone."""
+    pod: str
+    """Its own name, for the lease, the logs that it keeps and its own."""
+
+    @classmethod
+    def from_variables(cls, variables: Mapping[str, str]) -> RelayConfig:
+        """Read STATIONMASTER_RUN_ID, _JOB, _BUS_NAME, _RELAY_KEY, _ARTIFACTS_BUCKET, _POD and
+        AWS_REGION.
+
+        STATIONMASTER_JOB_KIND, _NAMESPACE and _LEASE may be set as well.
+
+        Raises:
+            PermanentError: naming the variable that is missing, empty or of no known value.
+        """
+        return cls(
+            run_id=RunId(required(variables, "STATIONMASTER_RUN_ID", setter=_SETTER)),
+            job=required(variables, "STATIONMASTER_JOB", setter=_SETTER),
+            job_kind=_job_kind(variables.get("STATIONMASTER_JOB_KIND", JobKind.PYTORCH_JOB)),
+            bus_name=required(variables, "STATIONMASTER_BUS_NAME", setter=_SETTER),
+            key=SecretStr(required(variables, RELAY_KEY_VARIABLE, setter=_SETTER)),
+            bucket=required(variables, "STATIONMASTER_ARTIFACTS_BUCKET", setter=_SETTER),
+            region=region(variables, setter=_SETTER),
+            namespace=namespace(variables),
+            lease=variables.get("STATIONMASTER_LEASE", ""),
+            pod=required(variables, "STATIONMASTER_POD", setter=_SETTER),
+        )
+
+
+def _job_kind(text: str) -> JobKind:
+    try:
+        return JobKind(text)
+    except ValueError:
+        known = " or ".join(JobKind)
+        message = f'STATIONMASTER_JOB_KIND is "{text}", and {_SETTER} has to set it to {known}'
+        raise PermanentError(message) from None

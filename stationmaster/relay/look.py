@@ -1,0 +1,37 @@
+"""python -m stationmaster.relay.look
+
+Looks at data that lies on the file system of a run already, before it trains: a Job of the run's
+cluster (`stationmaster.rendering.staging`), with the file system mounted and the user of the
+training pods. It copies and changes nothing. The last line of standard output is a JSON line of
+the kind `staged`; where the data cannot be trained on, it is one sentence.
+
+Exit codes: 0 as the recipe needs it, 1 worth another try, 2 a bad setting, 3 refused: it is not
+there, not readable, of another kind, or there is no room for checkpoints.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD
+from stationmaster.relay.job_output import fail, start_logging
+from stationmaster.relay.staging.config import LookingConfig
+from stationmaster.relay.staging.looking import look
+from stationmaster.relay.staging.program import carry_out
+
+
+def main(variables: Mapping[str, str]) -> int:
+    """Look, and turn every ending into a last line and an exit code."""
+    start_logging()
+    try:
+        config = LookingConfig.from_variables(variables)
+    except PermanentError as error:
+        return fail(str(error), EXIT_MISUNDERSTOOD)
+    return carry_out(lambda _: look(config), run_id=config.order.run_id)
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

@@ -1,0 +1,182 @@
+"""Log lines of a training container turned into events.
+
+Pure: given the same lines with the same stamps it yields the same events with the same ids, however
+often they are read. That is what makes a restart of the relay harmless. Called by relay/logs.py.
+Malformed lines are plain log lines, never errors.
+
+What identifies a fact in a line is the pod, the line's stamp and its ordinal among lines of that
+stamp. Two facts are reported by more than one pod, and are identified by what they say: a restart
+of the workers (its number), and a checkpoint of a foreign trainer (its path).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from stationmaster.domain.progress_lines import read_line
+from stationmaster.domain.run.events import (
+    CheckpointSaved,
+    ProcessFailed,
+    ProgressReported,
+    RelayEvent,
+    TrainingReportedFailure,
+    TrainingResumed,
+    WorkersRestarting,
+    run_event_id,
+)
+from stationmaster.relay import foreign
+from stationmaster.relay.failures import FailureReader
+from stationmaster.relay.lines import LogLine, PodFacts
+from stationmaster.relay.network import NetworkReader
+from stationmaster.relay.own_lines import event_of
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# Of failures, the log of a pod reports so many at once, and then one in so many seconds: a program
+# may print the same one for ever. The first ones name the cause; each container's end has its own.
+FAILURES_AT_ONCE: Final = 16
+FAILURE_EVERY_S: Final = 15.0
+_FAILURES: Final = (ProcessFailed, WorkersRestarting, TrainingReportedFailure)
+
+# torchrun --tee puts "[default0]:" or "[rank8]:" before each line.
+_TEE_PREFIX = re.compile(r"^\[([A-Za-z_]{1,30})(\d{1,6})\]: ?")
+
+
+class LineInterpreter:
+    """Reads the lines of one pod's training container, in order, over its restarts."""
+
+    def __init__(self, pod: PodFacts) -> None:
+        self._pod = pod
+        self._container_run = 0
+        self._speaks_our_format = False
+        self._total_steps = pod.total_steps
+        self._saving: str | None = None
+        self._last_foreign_step = -1
+        self._failures = FailureReader(pod)
+        self._network = NetworkReader(pod)
+        self._newest: LogLine | None = None
+        self._failures_left, self._failure_at = float(FAILURES_AT_ONCE), _EPOCH
+
+    def start_container_run(self, container_run: int) -> None:
+        """What is read from now on was printed after the container's nth restart."""
+        if container_run == self._container_run:
+            return
+        self._container_run = container_run
+        self._failures.start_container_run(container_run)
+        self._network.start_container_run()
+        self._last_foreign_step = -1
+
+    def read(self, line: LogLine) -> list[RelayEvent]:
+        """The events in the line; mostly none, at most two."""
+        events = self._read(line)
+        return [each for each in events if not isinstance(each, _FAILURES) or self._may_fail(line)]
+
+    def _may_fail(self, line: LogLine) -> bool:
+        """Whether a failure is reported; by the stamps, so that every relay reports the same."""
+        passed_s = max(0.0, (line.at - self._failure_at).total_seconds())
+        refilled = self._failures_left + passed_s / FAILURE_EVERY_S
+        left, self._failure_at = min(refilled, FAILURES_AT_ONCE), max(line.at, self._failure_at)
+        self._failures_left = left - 1 if left >= 1 else left
+        return left >= 1
+
+    def _read(self, line: LogLine) -> list[RelayEvent]:
+        self._newest = line
+        events = self._failures.read(line)
+        if events is not None:
+            self._last_foreign_step = -1  # what comes next starts again from a checkpoint
+            return events
+        if observed := self._network.read(line):
+            return observed
+        if event := self._our_line(line):
+            self._speaks_our_format = True
+            return [event]
+        if self._speaks_our_format:
+            return []
+        return self._foreign_line(line)
+
+    def container_ended(self, exit_code: int | None) -> list[RelayEvent]:
+        """The events of the end of the container's run, after its last line."""
+        return self._failures.container_ended(exit_code=exit_code, at=self._newest)
+
+    def _id(self, line: LogLine, what: str) -> str:
+        return run_event_id(self._pod.run_id, what, self._pod.uid, line.stamp, line.ordinal)
+
+    def _our_line(self, line: LogLine) -> RelayEvent | None:
+        reported = read_line(line.text)
+        if reported is None:
+            return None
+        return event_of(
+            reported,
+            {
+                "event_id": self._id(line, f"line {reported.kind}"),
+                "run_id": self._pod.run_id,
+                "at": reported.at or line.at,
+            },
+        )
+
+    def _foreign_line(self, line: LogLine) -> list[RelayEvent]:
+        prefix = _TEE_PREFIX.match(line.text)
+        if prefix and prefix[1] == "rank" and int(prefix[2]) > 0:
+            return []  # every rank prints the same figures; rank 0 counts
+        match foreign.read(line.text):
+            case foreign.Progress() as progress:
+                return self._foreign_progress(line, progress)
+            case foreign.Saving(path):
+                self._saving = path
+            case foreign.SavingDone() if self._saving is not None:
+                path, self._saving = self._saving, None
+                step = foreign.checkpoint_step(path)
+                return [] if step is None else [self._saved(line, step, path)]
+            case foreign.Saved(step, path):
+                return [self._saved(line, step, path)]
+            case foreign.Resumed(step, path):
+                return [
+                    TrainingResumed(
+                        event_id=self._id(line, "resumed"),
+                        run_id=self._pod.run_id,
+                        at=line.at,
+                        step=step,
+                        path=path,
+                    )
+                ]
+            case foreign.TotalSteps(total):
+                self._total_steps = total
+        return []
+
+    def _saved(self, line: LogLine, step: int, path: str) -> CheckpointSaved:
+        return CheckpointSaved(
+            event_id=run_event_id(
+                self._pod.run_id, "foreign checkpoint", self._pod.job, path, step
+            ),
+            run_id=self._pod.run_id,
+            at=line.at,
+            step=step,
+            path=path,
+        )
+
+    def _foreign_progress(self, line: LogLine, progress: foreign.Progress) -> list[RelayEvent]:
+        # Several ranks of a pod, or a redrawn bar, report a step more than once: the first counts.
+        if progress.step <= self._last_foreign_step:
+            return []
+        self._last_foreign_step = progress.step
+        return [
+            ProgressReported(
+                event_id=self._id(line, "foreign progress"),
+                run_id=self._pod.run_id,
+                at=line.at,
+                # Grows over restarts and pods, and is the same whenever the line is read again.
+                seq=(line.at - _EPOCH) // timedelta(microseconds=1),
+                step=progress.step,
+                total_steps=progress.total_steps or self._total_steps or 0,
+                loss_nats=progress.loss_nats,
+                has_loss=progress.has_loss,
+                tokens_per_s=progress.tokens_per_s,
+                samples_per_s=progress.samples_per_s,
+                learning_rate=progress.learning_rate,
+                grad_norm=progress.grad_norm,
+                mfu=progress.mfu,
+                step_time_s=progress.step_time_s,
+                memory_gib=progress.memory_gib,
+            )
+        ]

@@ -1,0 +1,252 @@
+"""One data set on the file system: found there, copied or linked, its manifest written last.
+
+Called by `relay.stage`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+from stationmaster.domain.datasets import (
+    FILES,
+    MANIFEST_FILE,
+    DataFile,
+    DataManifest,
+    Preparation,
+    SourceObject,
+    StagedLine,
+    data_id,
+    preparation_of,
+    prepared_bytes,
+    read_data_manifest,
+    version_of,
+)
+from stationmaster.relay.staging.config import StagingConfig
+from stationmaster.relay.staging.copying import Copier
+from stationmaster.relay.staging.linked import point_to, wait_for_files
+from stationmaster.relay.staging.source import SourceBucket, StagingRefused
+
+PARTIAL: Final = "partial"
+_LOOKS_AT_ONCE: Final = 16
+_GB: Final = 1e9
+
+
+class Report(Protocol):
+    """Hears of progress, from any thread."""
+
+    def expect(self, num_bytes: int) -> None:
+        """So many bytes are to be copied."""
+
+    def copied(self, num_bytes: int) -> None:
+        """So many more of them are there."""
+
+
+def stage(
+    config: StagingConfig,
+    bucket: SourceBucket,
+    *,
+    report: Report,
+    free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
+) -> StagedLine:
+    """Copy the source, or look at what FSx shows of it, unless it is there already.
+
+    What was prepared of it counts as well.
+
+    Raises:
+        StagingRefused: a right or the bucket is missing, there is nothing, or no room for it.
+        NotStaged: S3 did not give it; another start continues.
+        PermanentError: a manifest that is there cannot be read.
+        OSError: the file system does not take it.
+    """
+    began = time.monotonic()
+    order, source = config.order, config.source.uri
+    objects = bucket.objects()
+    version = version_of(objects)
+    preparation = preparation_of(order.task, (each.path for each in objects))
+    prepared = data_id(source, version, preparation, order.settings)
+    copied = data_id(source, version, Preparation.NONE, {})
+    config.directory.mkdir(parents=True, exist_ok=True)
+    for name, left in ((prepared, Preparation.NONE), (copied, preparation)):
+        manifest = _find(config.directory, name)
+        if manifest is not None:
+            return _staged(manifest, name, left, was_there=True, began=began)
+    with _alone(config.directory / copied):
+        manifest = _find(config.directory, copied)  # somebody else may just have copied it
+        if manifest is None:
+            more = order.keep_free_bytes + sum(
+                prepared_bytes(preparation, each.path, each.num_bytes) for each in objects
+            )
+            bring = _link if order.linked else partial(_copy, bucket=bucket)
+            _check_room(config, copied, objects, more=more, free=free_bytes)
+            manifest = bring(config, objects=objects, version=version, report=report)
+    return _staged(manifest, copied, preparation, was_there=False, began=began)
+
+
+def _copy(
+    config: StagingConfig,
+    *,
+    bucket: SourceBucket,
+    objects: list[SourceObject],
+    version: str,
+    report: Report,
+) -> DataManifest:
+    name = data_id(config.source.uri, version, Preparation.NONE, {})
+    directory = config.directory / name
+    report.expect(sum(each.num_bytes for each in objects))
+    begun = directory / PARTIAL
+    if (directory / FILES).is_symlink():  # what it shows is not to be written to
+        (directory / FILES).unlink()
+    copier = Copier(bucket, files=directory / FILES, partial=begun, on_copied=report.copied)
+    files = copier.copy(objects)
+    manifest = _manifest(config, name, version, files)
+    # Files are on disk before anything says that they are.
+    os.sync()
+    write_manifest(directory, manifest)
+    shutil.rmtree(begun, ignore_errors=True)
+    return manifest
+
+
+def _link(
+    config: StagingConfig, *, objects: list[SourceObject], version: str, report: Report
+) -> DataManifest:
+    """Look at what FSx shows of the objects; the data set points to it."""
+    name = data_id(config.source.uri, version, Preparation.NONE, {})
+    shown = Path(config.order.linked)
+    report.expect(sum(each.num_bytes for each in objects))
+    files = wait_for_files(shown, objects, uri=config.source.uri, progress=report)
+    point_to(config.directory / name / FILES, shown)
+    manifest = _manifest(config, name, version, files)
+    write_manifest(config.directory / name, manifest)
+    return manifest
+
+
+def _manifest(
+    config: StagingConfig, name: str, version: str, files: list[DataFile]
+) -> DataManifest:
+    return DataManifest(
+        source=config.source.uri,
+        source_version=version,
+        root=f"{name}/{FILES}",
+        files=tuple(files),
+        counts={"files": len(files)},
+        linked=bool(config.order.linked),
+    )
+
+
+def write_manifest(directory: Path, manifest: DataManifest) -> None:
+    """Write it so that it is there whole or not at all."""
+    begun = directory / f".{MANIFEST_FILE}.tmp"
+    with begun.open("wb") as out:
+        out.write(manifest.to_json())
+        out.flush()
+        os.fsync(out.fileno())
+    begun.replace(directory / MANIFEST_FILE)
+
+
+def _find(data: Path, name: str) -> DataManifest | None:
+    """The manifest of a data set that is complete; None where it is not, or has lost a file.
+
+    Raises:
+        PermanentError: the manifest cannot be read.
+    """
+    path = data / name / MANIFEST_FILE
+    try:
+        manifest = read_data_manifest(path.read_bytes(), path=str(path))
+    except FileNotFoundError:
+        return None
+    root = data / manifest.root
+    with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
+        sizes = pool.map(
+            lambda file: _num_bytes(root / file.path) == file.num_bytes, manifest.files
+        )
+        counts = pool.map(
+            lambda folder: _num_files(root / folder.path) == folder.num_files, manifest.folders
+        )
+        is_whole = all(sizes) and all(counts)
+    if not is_whole:
+        path.unlink()  # what is missing is brought again
+        return None
+    return manifest
+
+
+def _num_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return -1
+
+
+def _num_files(path: Path) -> int:
+    try:
+        return len(os.listdir(path))
+    except FileNotFoundError:
+        return -1
+
+
+def _check_room(
+    config: StagingConfig,
+    name: str,
+    objects: list[SourceObject],
+    *,
+    more: int,
+    free: Callable[[Path], int],
+) -> None:
+    directory = config.directory / name
+    if config.order.linked:
+        missing = _read_bytes(objects, config.order.objects_read)
+    else:
+        missing = sum(
+            each.num_bytes
+            for each in objects
+            if _num_bytes(directory / FILES / each.path) != each.num_bytes
+        )
+        # Of files that were begun the system has given what is on disk, whatever their size says.
+        missing -= sum(path.stat().st_blocks * 512 for path in (directory / PARTIAL).glob("*"))
+    room = free(config.directory)
+    if missing + more > room:
+        raise StagingRefused(
+            f"{config.source.uri} needs {missing / _GB:,.1f} GB and "
+            f"{more / _GB:,.1f} GB for what is made of it and for checkpoints, and the file system "
+            f"has {room / _GB:,.1f} GB free; use a larger file system, or less data"
+        )
+
+
+def _read_bytes(objects: list[SourceObject], objects_read: int | None) -> int:
+    """What comes of linked objects when they are read, of `objects_read` of them or of all."""
+    whole = sum(each.num_bytes for each in objects)
+    share = 1.0 if objects_read is None else min(1.0, objects_read / len(objects))
+    return round(whole * share)
+
+
+def _staged(
+    manifest: DataManifest, name: str, left: Preparation, *, was_there: bool, began: float
+) -> StagedLine:
+    num_files = len(manifest.files) + sum(folder.num_files for folder in manifest.folders)
+    return StagedLine(
+        data_id=name,
+        root=manifest.root,
+        preparation=left,
+        num_files=num_files,
+        num_bytes=manifest.num_bytes,
+        counts=manifest.counts,
+        was_there=was_there,
+        seconds=round(time.monotonic() - began, 3),
+    )
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Hold a file lock: one stager of all that see the file system, on any node, at a time."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
