@@ -27,13 +27,7 @@ from stacks.config import StageConfig
 from stacks.constructs.alarms import add_poison_alarms
 from stacks.constructs.cluster_roles import ClusterRoles
 from stacks.constructs.deliveries import add_clock, add_rules, add_schedules
-from stacks.constructs.functions import (
-    FunctionRoles,
-    Functions,
-    ask_before_leaving,
-    dead_letter_queue,
-    role_arn,
-)
+from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_queue, role_arn
 from stacks.constructs.machines import MACHINES, Machine
 from stacks.constructs.permissions import Granted
 from stacks.data import DataStack
@@ -123,13 +117,7 @@ class WorkflowStack(cdk.Stack):
             traced=config.trace_functions,
         ).by_name
         if not config.functions_join_network:
-            ask_before_leaving(
-                self,
-                "CheckReach",
-                asked=functions[CHECK_REACH.name],
-                specs=specs,
-                roles=roles.by_name,
-            )
+            roles.ask_before_leaving(functions[CHECK_REACH.name])
         self._add_machines(machine_names, functions)
         add_rules(
             self,

@@ -64,6 +64,23 @@ class FunctionRoles(Construct):
             if Permission.KUBERNETES in spec.permissions
         )
 
+    def ask_before_leaving(self, asked: lambda_.Function) -> None:
+        """Fail a deployment that takes functions out of the network while a cluster needs them.
+
+        What asks is there while they are outside, so it is made by a deployment that takes them
+        out, before it changes them. A rollback deletes it or has none: if it were always there, the
+        rollback of a deployment that puts them in would ask as well, and could fail.
+        """
+        asking = cdk.CfnCustomResource(
+            cdk.Stack.of(self),
+            "CheckReach",
+            service_token=asked.function_arn,
+            service_timeout=600,  # Lambda's three attempts, one and two minutes apart
+        )
+        for spec in self._specs:
+            if Permission.KUBERNETES in spec.permissions:
+                self.by_name[spec.name].node.add_dependency(asking)  # its function depends on it
+
     def _role(self, spec: Function, granted: Granted) -> iam.Role:
         role = iam.Role(
             self,
@@ -200,31 +217,6 @@ def _join_network(
                 conditions={"ArnEquals": {"lambda:SourceFunctionArn": by_code}, **conditions},
             )
         )
-
-
-def ask_before_leaving(
-    scope: Construct,
-    construct_id: str,
-    *,
-    asked: lambda_.Function,
-    specs: Sequence[Function],
-    roles: Mapping[str, iam.Role],
-) -> None:
-    """Fail a deployment that takes functions out of the network which a living cluster needs there.
-
-    The resource is there while the functions are outside. So a deployment that takes them out
-    creates it, before it changes them, and every rollback deletes it or leaves it alone. One that
-    is there always would be asked by the rollback of a deployment that puts them in as well.
-    """
-    leaving = cdk.CfnCustomResource(
-        scope,
-        construct_id,
-        service_token=asked.function_arn,
-        service_timeout=600,  # Lambda's three attempts, with a minute and two between them
-    )
-    for spec in specs:
-        if Permission.KUBERNETES in spec.permissions:
-            roles[spec.name].node.add_dependency(leaving)  # and with the role its function
 
 
 def dead_letter_queue(scope: Construct, construct_id: str, *, name: str) -> sqs.Queue:

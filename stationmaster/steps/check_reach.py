@@ -1,38 +1,29 @@
 """Whether the functions reach every cluster once a deployment takes them out of the network.
 
-Called by the function check-reach, before they leave. A cluster that is made at the same time is
-not seen; functions refuse it later, with the same way out (`kubernetes.connect`).
+A cluster that is made meanwhile is not seen; `kubernetes.connect` refuses it, with the same remedy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 from stationmaster.services import Services
-
-_MOST_NAMED: Final = 5
 
 
 def check_reach(services: Services) -> str:
     """Why the functions cannot leave, "" where they can."""
-    closed = []
-    for cluster in services.cluster_states.list_open():
-        found = services.control_plane(cluster.cluster_id)
-        if found is not None and found.is_closed:
-            closed.append(cluster.label)
-    return refusal(closed)
+    planes = (
+        (cluster.label, services.control_plane(cluster.cluster_id))
+        for cluster in services.cluster_states.list_open()
+    )
+    return refusal([label for label, plane in planes if plane is not None and plane.is_closed])
 
 
-def refusal(closed: Sequence[str]) -> str:
+def refusal(closed: list[str]) -> str:
     """The sentence for living clusters whose API is closed, "" without any."""
     if not closed:
         return ""
-    named = ", ".join(closed[:_MOST_NAMED])
-    more = f" and {len(closed) - _MOST_NAMED} more" if len(closed) > _MOST_NAMED else ""
     return (
         "this deployment takes the functions out of the network, and only from there they reach "
-        f"the Kubernetes APIs of {named}{more}; expected no such cluster: finish its runs and "
-        'delete it, or set "public_api": false or "api_cidrs": ["0.0.0.0/0"] in cdk.json, then '
-        "deploy again"
+        f"the Kubernetes APIs of living clusters, {len(closed)} in all: {', '.join(closed[:5])}; "
+        "expected none: finish their runs and delete them, or set "
+        '"public_api": false or "api_cidrs": ["0.0.0.0/0"] in cdk.json, then deploy again'
     )
