@@ -1,6 +1,5 @@
 """A deployment that takes the functions out of the network, while clusters need them there."""
 
-# ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
 import io
@@ -11,12 +10,12 @@ from typing import Any
 from urllib.response import addinfourl
 
 import pytest
-from aws_steps import Account, account, endpoint  # noqa: F401
 
 from lambdas.check_reach import handler
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.names import cluster_name
 from stationmaster.steps.check_reach import refusal
+from tests.support.aws_steps import Account
 
 URL = "https://cloudformation-custom-resource-response-uswest2.s3.us-west-2.amazonaws.com/a?X-Amz=b"
 REQUEST = {
