@@ -130,7 +130,7 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
         unread=tuple(unread),
         set_aside=tuple(set_aside),
         orphans=orphans,
-        logs=[*dict.fromkeys(logs)],
+        logs=tuple(dict.fromkeys(logs)),
         brings_held=brings_held,
         oldest_at=datetime.fromtimestamp(min(written), tz=UTC) if written else None,
         records=records,
