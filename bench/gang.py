@@ -154,8 +154,8 @@ class Gang:
         """The progress lines of all pods so far, in their own order."""
         texts = [pod.log.read_text() for pod in self.pods]
         whole = "".join(text[: text.rfind("\n") + 1] for text in texts)
-        lines = [json.loads(line) for line in whole.splitlines()]
-        return sorted(lines, key=lambda line: int(line["seq"]))
+        numbered = [line for line in map(json.loads, whole.splitlines()) if "seq" in line]
+        return sorted(numbered, key=lambda line: int(line["seq"]))
 
     def wait_for(
         self, condition: Callable[[Lines], bool], *, what: str, timeout_s: float = 1800.0

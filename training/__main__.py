@@ -139,8 +139,9 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
     if config.launch.elastic:
         exit_with_parent()
     prepare_torchao(config.recipe.own_training)
-    prepared = prepare_data(config)
+    prepared = prepare_data(config, progress.waits_for)
     logger.info("data ready")
+    progress.waits_for("libraries")
     # Imported only now: these load torch and transformers, 2 s and more, and a mistyped key or a
     # missing data set is reported before.
     with _garbage_kept():
@@ -153,7 +154,9 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
     watchdog = _watchdog(config, progress, restarting=restarting)
     try:
         logger.info("libraries loaded")
+        progress.waits_for("its ranks to join")
         with _joined(config, watchdog) as ranks:
+            progress.waits_for("its model and first weights")
             with _garbage_kept():
                 trainer = build_trainer(
                     config,

@@ -16,8 +16,8 @@ from stationmaster.domain import checkpoints
 from stationmaster.domain.catalogue.models import ImageModel
 from training.config import TrainerConfig, decisive, fingerprint
 from training.data.images import PreparedImages, prepare_images
-from training.data.sources import PreparedData, prepare_source
-from training.repositories import prepare_weights, published_directory
+from training.data.sources import PreparedData, Report, prepare_source
+from training.repositories import RANDOM, SAMPLE, prepare_weights, published_directory
 
 if TYPE_CHECKING:
     from training.checkpoint import Checkpointer
@@ -30,16 +30,23 @@ if TYPE_CHECKING:
 Prepared = PreparedData | PreparedImages
 
 
-def prepare_data(config: TrainerConfig) -> Prepared:
+def prepare_data(config: TrainerConfig, report: Report = lambda _: None) -> Prepared:
     """Bring the recipe's data and first weights to this machine; safe from many processes.
+
+    Args:
+        report: takes what is waited for, whenever that changes.
 
     Raises:
         UserError: the data set or the weights are missing, malformed, or do not fit the model.
     """
     if isinstance(config.recipe.model, ImageModel):
+        report(f"the list of images in {config.recipe.own_training.dataset}")
         return prepare_images(config)
+    weights = getattr(config.recipe.training, "weights", RANDOM)
+    if weights not in (RANDOM, SAMPLE):
+        report(f"weights {weights}")
     prepare_weights(config.recipe, cache_dir=config.cache_dir)
-    return prepare_source(config)
+    return prepare_source(config, report)
 
 
 def build_task(config: TrainerConfig, prepared: Prepared, ranks: Ranks) -> Task:

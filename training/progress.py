@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
-from stationmaster.domain.progress_lines import Kind, Line
+from stationmaster.domain.progress_lines import Kind, Line, PreparingLine
 from training.metrics import MetricsFile
 
 LINES_PER_ATTEMPT: Final = 1_000_000_000
@@ -94,6 +94,13 @@ class ProgressWriter:
                 sink.write(line.kind, fields)
             except Exception as error:
                 self._drop(sink, error)
+
+    def waits_for(self, what: str) -> None:
+        """Say what the first step waits for: no figure, so without a number, and on stdout only."""
+        if not self._silent:
+            line = PreparingLine(waits_for=what, run_id=self._run_id, at=datetime.now(UTC))
+            sys.stdout.write(line.text() + "\n")
+            sys.stdout.flush()
 
     def close(self) -> None:
         """Close the sinks; the lines themselves need nothing."""

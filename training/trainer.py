@@ -292,6 +292,8 @@ class Trainer:
             dataset=self._training.dataset,
         )
         self._progress.emit(started.model_copy(update=dict(source.facts())))
+        if self._training.compile:
+            self._progress.waits_for("its first step, which compiles the model")
 
     def _report(self, result: StepResult) -> None:
         self._throughput.add_step(targets=result.targets, samples=self._training.global_batch_size)

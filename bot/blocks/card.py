@@ -28,7 +28,7 @@ from bot.blocks.elements import (
 )
 from bot.blocks.failures import cause_lines, failure_blocks
 from bot.blocks.results import result_blocks, result_buttons
-from bot.blocks.running import running_lines, waiting_lines
+from bot.blocks.running import awaited, running_lines, waiting_lines
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.commands.durations import typed_duration
 from stationmaster.domain.reactions.ending import outcome_of
@@ -168,6 +168,8 @@ def _headline(run: Run) -> str:
     text = f"{md.escape(run.request.recipe, 80)}: {words.status(run)}"
     if run.progress is not None:
         text += ", ".join(["", words.step(run.progress), *words.reported_loss(run.progress)])
+    elif run.phase is RunPhase.RUNNING and (what := awaited(run)):
+        text += f", {what}"
     if outcome_of(run) is RunPhase.FAILED and run.reason:
         text += f", {md.escape(run.reason, 200)}"
     return text

@@ -17,6 +17,7 @@ from stationmaster.domain.progress_lines import (
     FailedLine,
     FinishedLine,
     Line,
+    PreparingLine,
     ProgressLine,
     ResumedLine,
     StartedLine,
@@ -58,6 +59,8 @@ def readable(text: str) -> str:
 
 def _sentence(line: Line) -> str:
     match line:
+        case PreparingLine():
+            return f"waits for {line.waits_for}"
         case StartedLine():
             return f"training started: {counted(line.total_steps, 'step')}"
         case ProgressLine():

@@ -36,18 +36,24 @@ def waiting_lines(run: Run) -> list[str]:
         return []
     of_phase = Counter(pod.phase for pod in run.pods.values())
     counts = (f"{of_phase[phase]} {md.escape(phase.lower(), 20)}" for phase in sorted(of_phase))
-    return [f"pods: {', '.join(counts)}", *([_awaited(run)] if run.progress is None else [])]
+    return [f"pods: {', '.join(counts)}", awaited(run)]
 
 
-def _awaited(run: Run) -> str:
+def awaited(run: Run) -> str:
+    """What a run with pods waits for before its first step; empty where that is not known."""
+    if run.progress is not None or not run.pods:
+        return ""
     pending = [pod for pod in run.pods.values() if pod.phase == "Pending"]
     if pending:
         whys = ", ".join(sorted({pod.reason for pod in pending} - {""}))
         return f"waits for pods to start: {md.escape(whys, 120) or 'nodes pull the image'}"
     if any(pod.phase != "Running" for pod in run.pods.values()):
         return ""
-    if run.training_started_at is not None:
+    preparing, started_at = run.preparing, run.training_started_at
+    if preparing is not None and (started_at is None or preparing.at >= started_at):
+        return f"waits for {md.escape(preparing.waits_for, 120)}"
+    if started_at is not None:
         return "waits for its first step"
     if run.request.uses_own_trainer:
-        return "waits for the trainer: it loads libraries, tokenizer and data, and joins its ranks"
+        return "waits for the trainer, which starts on every node"
     return "waits for the program: no line of its log names a step yet"

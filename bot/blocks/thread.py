@@ -46,6 +46,7 @@ _OF_THE_RELAY: Final = (
     ev.JobDisappeared,
     ev.PodChanged,
     ev.ClusterWarning,
+    ev.TrainingPreparing,
     ev.TrainingStarted,
     ev.ProgressReported,
     ev.TrainingEvaluated,
@@ -73,7 +74,7 @@ def is_noteworthy(event: ThreadEvent) -> bool:
     match event:
         case ev.ProgressReported() | ev.RunRequested() | ev.AttemptStarted() | ev.DataReported():
             return False
-        case ev.BackupStarted() | ev.BackupLookedAt():
+        case ev.BackupStarted() | ev.BackupLookedAt() | ev.TrainingPreparing():
             return False  # the card shows it
         case ev.BackupFailed():
             return not event.again  # said once, until one succeeds

@@ -38,7 +38,14 @@ def _milliseconds(at: datetime) -> str:
 
 
 Kind = Literal[
-    "started", "progress", "evaluated", "checkpoint_saved", "resumed", "finished", "failed"
+    "preparing",
+    "started",
+    "progress",
+    "evaluated",
+    "checkpoint_saved",
+    "resumed",
+    "finished",
+    "failed",
 ]
 Figure = Annotated[float, BeforeValidator(_number)]
 """A number that may be nan or infinite."""
@@ -61,6 +68,13 @@ class PrintedLine(BaseModel):
         """Write the line without its end: the head, and every field that was given."""
         head = self.model_copy(update={"stationmaster": SCHEMA_VERSION, "kind": self.kind})
         return head.model_dump_json(exclude_unset=True)
+
+
+class PreparingLine(PrintedLine):
+    """The trainer has not taken its first step, and waits for this."""
+
+    kind: Literal["preparing"] = "preparing"
+    waits_for: str
 
 
 class StartedLine(PrintedLine):
@@ -187,7 +201,8 @@ class SmokeLine(PrintedLine):
 
 
 Line = Annotated[
-    StartedLine
+    PreparingLine
+    | StartedLine
     | ProgressLine
     | EvaluatedLine
     | CheckpointSavedLine

@@ -17,6 +17,7 @@ from stationmaster.domain.progress_lines import (
     FailedLine,
     FinishedLine,
     Line,
+    PreparingLine,
     ProgressLine,
     ResumedLine,
     Sample,
@@ -28,6 +29,7 @@ from stationmaster.domain.run.events import (
     RelayEvent,
     TrainingEvaluated,
     TrainingFinished,
+    TrainingPreparing,
     TrainingReportedFailure,
     TrainingResumed,
     TrainingStarted,
@@ -50,6 +52,8 @@ def event_of(line: Line, head: EventHead) -> RelayEvent | None:
     match line:
         case ProgressLine():
             return _progress(line, head)
+        case PreparingLine():
+            return TrainingPreparing(**head, waits_for=line.waits_for)
         case StartedLine():
             return TrainingStarted(
                 **head,

@@ -49,7 +49,9 @@ from stationmaster.domain.run.staging import Staging
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted
 from stationmaster.local.slack.blocks import check_blocks, total_text
-from tests.support.factories import make_request
+from tests.support.factories import make_event, make_request
+
+PREPARING = make_event(ev.TrainingPreparing, waits_for="libraries", at=START)
 
 
 def apply(view: RunView, event: ev.RunEvent) -> RunView:
@@ -182,6 +184,7 @@ ANY_EVENT = st.one_of(
             (ev.JobSubmitted, {"job": TEXT}),
             (ev.JobConditionChanged, {"reason": TEXT, "message": TEXT}),
             (ev.ClusterWarning, {"object_name": TEXT, "reason": TEXT, "message": TEXT}),
+            (ev.TrainingPreparing, {"waits_for": TEXT}),
             (ev.TrainingStarted, {"total_steps": COUNT}),
             (ev.TrainingEvaluated, {"step": COUNT, "loss_nats": st.none() | LOSS}),
             (ev.CheckpointSaved, {"step": COUNT}),
@@ -375,14 +378,24 @@ def test_card_counts_the_pods_of_each_phase_until_the_run_ends():
     ("phase", "reason", "known", "expected"),
     [
         ("Pending", "ErrImagePull", {}, "waits for pods to start: ErrImagePull"),
-        ("Running", "", {}, "waits for the trainer: it loads libraries, tokenizer and data"),
+        ("Running", "", {}, "waits for the trainer, which starts on every node"),
+        ("Running", "", {"preparing": PREPARING}, "waits for libraries"),
         ("Running", "", {"training_started_at": NOW}, "waits for its first step"),
+        (
+            "Running",
+            "",
+            {"preparing": PREPARING, "training_started_at": NOW},
+            "waits for its first step",
+        ),
     ],
 )
 def test_card_names_what_a_run_waits_for_until_its_first_step(phase, reason, known, expected):
     pods = {"a": Pod(name="a", phase="Running"), "b": Pod(name="b", phase=phase, reason=reason)}
 
-    assert expected in seen(run_card(running(pods=pods, **known), now=NOW))
+    card = run_card(running(pods=pods, **known), now=NOW)
+
+    assert expected in seen(card)
+    assert expected in card.text
     begun = running(pods=pods, progress=progress(1))
     assert "waits for" not in seen(run_card(begun, now=NOW))
 

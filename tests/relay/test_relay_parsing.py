@@ -16,6 +16,7 @@ from stationmaster.domain.run.events import (
     ProgressReported,
     TrainingEvaluated,
     TrainingFinished,
+    TrainingPreparing,
     TrainingReportedFailure,
     TrainingResumed,
     TrainingStarted,
@@ -81,6 +82,11 @@ def test_read_progress_line_reports_every_figure():
             ours("started", total_steps=60, world_size=2, num_parameters=1000),
             TrainingStarted,
             {"total_steps": 60, "world_size": 2, "num_parameters": 1000},
+        ),
+        (
+            ours("preparing", waits_for="libraries"),
+            TrainingPreparing,
+            {"waits_for": "libraries"},
         ),
         (
             ours("checkpoint_saved", step=20, path="/fsx/step-20", duration_s=0.5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import signal
@@ -26,6 +27,7 @@ from trainer_runs import (
 )
 
 from stationmaster.domain.errors import BadParameter, TrainingFailed
+from training.__main__ import main
 from training.build import build_task, build_trainer, prepare_data
 from training.config import parse_config
 from training.parallel import joined_ranks
@@ -185,6 +187,21 @@ def test_resume_finished_run_only_says_so(alone: tuple[Workspace, Lines], tmp_pa
     lines = train_here(finished, *KEYS)
 
     assert [line["kind"] for line in lines] == ["started", "resumed", "finished"]
+
+
+def test_start_names_what_the_first_step_waits_for(
+    alone: tuple[Workspace, Lines], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished = alone[0].copy(tmp_path / "out")
+
+    main(finished.arguments(*KEYS), finished.environ())
+
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    data = f"data {finished.text_dir}"
+    assert [line.get("waits_for", line["kind"]) for line in lines[:-1]] == [
+        *(data, "tokenizer bpe", f"{data} to be packed", "libraries"),
+        *("its ranks to join", "its model and first weights", "started", "resumed"),
+    ]
 
 
 def test_checkpoints_only_the_newest_complete_ones_are_kept(workspace: Workspace) -> None:

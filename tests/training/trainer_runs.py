@@ -75,8 +75,9 @@ def train_here(workspace: Workspace, *overrides: str) -> Lines:
 
 
 def parse_lines(text: str) -> Lines:
-    """Every line of standard output is a progress line; anything else fails here."""
-    return [json.loads(line) for line in text.splitlines()]
+    """The figures of standard output, without what was waited for; all of it is progress lines."""
+    lines = [json.loads(line) for line in text.splitlines()]
+    return [line for line in lines if line["kind"] != "preparing"]
 
 
 def losses(lines: Lines) -> dict[int, float]:

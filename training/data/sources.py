@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -52,7 +53,10 @@ class PreparedData:
     """The tokenizer.json that made or will make the tokens."""
 
 
-def prepare_source(config: TrainerConfig) -> PreparedData:
+Report = Callable[[str], None]
+
+
+def prepare_source(config: TrainerConfig, report: Report = lambda _: None) -> PreparedData:
     """Find the data set and its tokenizer; pack the text of a small one. Loads no torch.
 
     Safe to call from many processes at once: one builds, the others wait for it.
@@ -65,6 +69,7 @@ def prepare_source(config: TrainerConfig) -> PreparedData:
     model, training = recipe.model, recipe.training
     assert isinstance(model, LanguageModel)
     assert isinstance(training, LanguageTraining)
+    report(f"data {training.dataset}")
     if recipe.task == "finetuning":
         from training.data.instructions import prepare_instructions  # not for pre-training
 
@@ -86,6 +91,7 @@ def prepare_source(config: TrainerConfig) -> PreparedData:
         corpus.with_held_out()  # refuses a stream without anything to evaluate on
     if not streamed:
         _check_to_prepare(corpus)
+    report(f"tokenizer {training.tokenizer}")
     tokenizer = prepare_tokenizer(
         training.tokenizer,
         vocab_size=model.vocab_size,
@@ -96,6 +102,7 @@ def prepare_source(config: TrainerConfig) -> PreparedData:
         logger.info("streaming %s: %d files", dataset, len(corpus.files))
         streamed_data = StreamedData(corpus=corpus, tokenizer=tokenizer)
         return PreparedData(data=streamed_data, tokenizer=tokenizer.path)
+    report(f"data {dataset} to be packed")
     packed = pack_in_cache(corpus, tokenizer, spec=training.tokenizer, cache_dir=config.cache_dir)
     logger.info("data ready: %d tokens in %s", packed.manifest.num_tokens, packed.directory)
     return PreparedData(data=packed, tokenizer=packed.tokenizer.path)

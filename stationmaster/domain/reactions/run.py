@@ -316,6 +316,7 @@ _NewsOnly = (
     | ev.JobSubmitted
     | ev.JobRestarted
     | ev.ClusterWarning
+    | ev.TrainingPreparing
     | ev.TrainingStarted
     | ev.TrainingEvaluated
     | ev.CheckpointSaved

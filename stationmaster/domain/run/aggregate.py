@@ -96,6 +96,8 @@ class Run(State):
     """When a pod, a node or the workers were last lost."""
     trainer_seen_at: datetime | None = None
     """When the trainer last said anything, by its own clock."""
+    preparing: ev.TrainingPreparing | None = None
+    """What its trainer waits for, or last did, before a first step."""
     training_started_at: datetime | None = None
     progress: ev.ProgressReported | None = None
     first_loss_nats: float | None = None
@@ -341,6 +343,9 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
         ):
             seen = max(event.at, run.trainer_seen_at or event.at)
             return _training_changes(run, event) | {"trainer_seen_at": seen}
+        case ev.TrainingPreparing():
+            is_newest = run.preparing is None or run.preparing.at <= event.at
+            return {"preparing": event} if is_newest else {}
         case ev.NetworkObserved():
             return {"network": event} if event.job == run.job else {}
         case ev.TrainingReportedFailure():

@@ -311,6 +311,13 @@ class ClusterWarning(_Event):
     count: int = 1
 
 
+class TrainingPreparing(_Event):
+    """The trainer waits for something before its first step."""
+
+    type: Literal["training.preparing"] = "training.preparing"
+    waits_for: Name
+
+
 class TrainingStarted(_Event):
     """The trainer is up on every rank and about to take its first step."""
 
@@ -474,6 +481,7 @@ RelayEvent = (
     | JobDisappeared
     | PodChanged
     | ClusterWarning
+    | TrainingPreparing
     | TrainingStarted
     | ProgressReported
     | TrainingEvaluated
