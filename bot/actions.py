@@ -1,4 +1,4 @@
-"""Ids and values of the buttons: what `bot.blocks` writes into them and the listeners read back."""
+"""The buttons' ids and values: what `bot.blocks` writes into them and the listeners read back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ActionId(StrEnum):
 
 
 class RunButton(BaseModel):
-    """Value of a run's button; it comes back from Slack and is checked like any foreign input."""
+    """The value of a run's button; it comes back from Slack and is checked like any input."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,7 +30,7 @@ class RunButton(BaseModel):
 
 
 class ClusterButton(BaseModel):
-    """Value of a kept cluster's button; checked like that of a run's."""
+    """The value of a kept cluster's button; checked like that of a run's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

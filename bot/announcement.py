@@ -1,8 +1,7 @@
 """Posts the card of a run or a cluster before that exists: proof that its cost can be posted.
 
-`listeners` hands it to the commands that start runs and create clusters. A channel that takes no
-card starts nothing. Nobody waits for Slack's limits here: where it takes the card of a run only
-later, the notifier posts it and starts the run then.
+A channel that takes no card starts nothing. Nobody waits for Slack's limits here: where it takes
+the card of a run only later, the notifier posts it and then starts the run.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class Announcer:
         return Announced(_nothing, is_posted=False)
 
     def announce_cluster(self, cluster: Cluster) -> Callable[[], None]:
-        """Post the card of a cluster that is about to be written; returns what takes it back.
+        """Post the card of a cluster that is about to be written; returns a call that deletes it.
 
         Raises:
             NotPossibleNow: the app cannot post in the channel, or not now.
@@ -127,7 +126,7 @@ class Announcer:
 
 
 def _nothing() -> None:
-    """Take back a card that is not ours to take back."""
+    """Leave a card that is not ours to delete."""
 
 
 def _refusal(lost: ChannelLost, *, channel: str, kind: str) -> NotPossibleNow:

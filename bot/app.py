@@ -1,8 +1,4 @@
-"""Builds the Slack app: verification, credentials, listeners.
-
-Called by `lambda_handler`; the same app would run under any other Bolt adapter. It must not know
-where it runs.
-"""
+"""Builds the Slack app: verification, credentials, listeners. It does not know where it runs."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ _PATIENCE_S: Final = 0.0
 
 
 def create_app(services: Services) -> App:
-    """An app that verifies Slack's signatures and serves `/train` and the buttons of the cards.
+    """Make an app that verifies Slack's signatures and serves `/train` and the cards' buttons.
 
     Raises:
         PermanentError: the Slack secret is missing or malformed.

@@ -1,7 +1,7 @@
 """Answers to a request's `response_url`: only to Slack's own hooks, or to the local Slack's.
 
 The URL comes with the request, so whoever can sign a request could otherwise make the function call
-any address. Anything else is logged and not called; redirects are not followed.
+any address. Other addresses are logged and not called; redirects are not followed.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Hooks:
         self._opener = urllib.request.build_opener(*handlers)
 
     def allows(self, url: str) -> bool:
-        """Whether `url` is an address below the hooks' base, written in the one plain way."""
+        """Say whether `url` is an address below the hooks' base, written in the one plain way."""
         return url.startswith(self.base) and bool(_PATH.fullmatch(url.removeprefix(self.base)))
 
     def post(self, url: str | None, content: Content) -> None:
-        """Show `content` to the person who clicked; a failure is logged, the click counts."""
+        """Show `content` to the person who clicked; a failure is logged, the click still counts."""
         if url is None or not self.allows(url):
             logger.warning("response_url not called", extra={"response_url": repr(url)[:200]})
             return
@@ -69,7 +69,7 @@ class Hooks:
 
 
 def hooks_base(slack_api_url: str) -> str:
-    """Where the hooks of a Slack are, ending in a slash, given the address of its Web API."""
+    """Derive the hooks' address, ending in a slash, from the address of a Slack's Web API."""
     api = urlsplit(slack_api_url)
     if api.scheme == "http" and _is_loopback(api.hostname or ""):
         return f"http://{api.netloc}/"
@@ -85,4 +85,4 @@ def _is_loopback(host: str) -> bool:
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """None makes the redirect an HTTPError."""
+        """Return None, which makes the redirect an HTTPError."""

@@ -1,7 +1,7 @@
-"""Entry point of the bot function: API Gateway HTTP API events in, Slack's answers out.
+"""The entry point of the bot function: API Gateway HTTP API events in, Slack's answers out.
 
-Deployed as `bot.lambda_handler.handler`. Importing it touches the garbage collector only; the app
-is built on the first request and kept while the function is warm.
+Importing it touches the garbage collector only; the app is built on the first request and kept
+while the function is warm.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def handler(event: Json, _context: Any) -> Json:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The app behind API Gateway; nothing parses or answers a request before it is verified."""
+    """The app behind API Gateway; a request is verified before it is parsed or answered."""
 
     app: App
     signing_secret: str

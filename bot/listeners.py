@@ -1,7 +1,7 @@
 """What the Slack app does when a person types `/train` or presses a button.
 
-Registered on the Bolt app by `bot.app`. A listener reads the request, calls one command, and
-answers; it holds no rule about runs, and does no work after its answer.
+A listener reads the request, calls one command, and answers; it holds no rule about runs, and does
+no work after its answer.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
 
 
 def _logs(services: Services, run_id: RunId | None, *, channel_id: str) -> Content:
-    """The newest lines; the notifier uploads what has no room in an answer."""
+    """Show the newest lines; the notifier uploads what has no room in an answer."""
     run, tails = commands.show_logs(services, run_id, channel_id=channel_id)
     learn(run_id=run.run_id)
     if is_shortened(tails):

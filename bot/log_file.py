@@ -1,8 +1,8 @@
 """Uploads the log of a run into its thread, where an answer to `/train logs` had to be short.
 
-An answer may take 3 s, so the bot only writes to the table that a file is wanted; the notifier,
-which keeps to Slack's budgets, makes it: of what is saved with the result of the run, or before
-there is one of the newest lines that the table has. If that fails, the thread says why.
+An answer may take 3 s, so the bot only records that a file is wanted. The notifier, which keeps to
+Slack's budgets, makes it of the run's result, or before there is one of the newest lines in the
+table. If that fails, the thread says why.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ReadEnd = Callable[[int], bytes]
 def post_log_files(
     services: Services, outbox: Outbox, pace: Pace, run_ids: Iterable[RunId]
 ) -> None:
-    """Upload the log of each of these runs, unless the very same is in its thread already."""
+    """Upload the log of each of these runs, unless the same text is in its thread already."""
     for run_id in run_ids:
         with about("log file", {"run_id": run_id}):
             try:
@@ -77,7 +77,7 @@ def _post(services: Services, outbox: Outbox, run_id: RunId, delivery: Delivery)
 
 
 def log_text(services: Services, run: Run) -> str:
-    """The log of each pod as a person reads it, at most MAX_BYTES of what is kept in all.
+    """Write the log of each pod as people read it, at most MAX_BYTES in all.
 
     Raises:
         TransientError, PermanentError: the result of the run cannot be read.
@@ -99,7 +99,7 @@ def log_text(services: Services, run: Run) -> str:
 
 
 def _saved(services: Services, run: Run) -> list[tuple[str, int, _ReadEnd]]:
-    """Of each pod what it is called, how long its log is, and what reads the end of that."""
+    """List each pod's name, the length of its log, and what reads the end of that."""
     if run.results is None:
         return []
     read = partial(services.artifacts.end_of, run.run_id)

@@ -1,7 +1,7 @@
 """Posts the picture of a run's loss into its thread, once, when the run has ended.
 
-A run may have reported a million steps. The picture shows a few thousand, so no more are read: a
-random sample, and the points that the run keeps itself.
+Of a run of a million steps a few thousand are read: a random sample (ids are hashes), and the
+points that the run keeps itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Curve:
 
 
 def read_curve(services: Services, run: Run, *, most: int = MAX_READ) -> Curve:
-    """The run's loss over its steps: all of it, or of a long run `most` steps and the run's own."""
+    """Read the loss of all steps, or of a long run a sample of `most` and the run's own points."""
     events = services.runs.sample_frequent(run.run_id, most=most)
     points = [*_points_in(events)]
     if len(events) == most:
@@ -55,7 +55,7 @@ def _points_in(events: Iterable[RunEvent]) -> Iterable[Point]:
 
 
 def _of_sample(points: Sequence[Point], run: Run) -> list[Point]:
-    """The sample without what was taken again after a resume, and with the run's own points.
+    """Drop what was taken again after a resume, and add the run's own points.
 
     Of a step that was taken twice a sample may have the older report only, so what lies behind a
     fall of the steps is left out.

@@ -34,7 +34,7 @@ _RECENT: Final = 10
 
 @dataclass(frozen=True)
 class News:
-    """One run or cluster: its state, what the channel knows, what is new."""
+    """One run or cluster: its state, what the channel knows, and what is new."""
 
     subject: Subject
     delivery: Delivery
@@ -42,12 +42,12 @@ class News:
 
     @property
     def is_urgent(self) -> bool:
-        """Something that a person waits for is not on the card yet."""
+        """Whether something that a person waits for is not on the card yet."""
         return self.delivery.card_milestone != self.subject.milestone
 
     @property
     def order(self) -> tuple[bool, bool, bool, datetime]:
-        """Ends first, then starts, then urgent news; of these, the card drawn longest ago."""
+        """The order: ends, then starts, then urgent news; then by the time of the card."""
         is_end = self.is_urgent and self.subject.has_ended
         drawn_at = self.delivery.card_updated_at or self.subject.requested_at
         return (not is_end, self.delivery.card_ts is not None, not self.is_urgent, drawn_at)
@@ -60,10 +60,10 @@ class NewsReader:
         self._services = services
         self._clusters: dict[ClusterId, Cluster | None] = {}
         self.unreadable: dict[str, str] = {}
-        """Runs (by RUN#id) and clusters (CLUSTER#id) that were left out, and why."""
+        """The runs (by RUN#id) and clusters (CLUSTER#id) that were left out, and why."""
 
     def of_batch(self, batch: StreamBatch, *, also: Iterable[Subject] = ()) -> list[News]:
-        """The runs and clusters that a batch is about, and those of `also`.
+        """Read the runs and clusters that a batch is about, and those of `also`.
 
         A run's events are its own and those of its cluster that happened while it waited for it.
         """
@@ -89,7 +89,7 @@ class NewsReader:
         ]
 
     def live_and_recent(self, *, settled: Collection[Owner]) -> list[News]:
-        """What is under way, and the newest of what is over, without `settled`."""
+        """Read what is live, and the newest of what is over, without `settled`."""
         store = self._services.cluster_states
         open_clusters = store.list_open()
         runs = dict.fromkeys(
@@ -120,7 +120,7 @@ class NewsReader:
     def _of_runs(
         self, wanted: Iterable[tuple[RunId, Sequence[ThreadEvent], Sequence[ThreadEvent]]]
     ) -> list[News]:
-        """Each with its own events, and with those of its cluster."""
+        """Read each run with its own events and those of its cluster."""
         news = []
         for run_id, own, of_its_cluster in wanted:
             try:
@@ -132,7 +132,7 @@ class NewsReader:
         return news
 
     def _of_clusters(self, wanted: Iterable[tuple[ClusterId, Sequence[ThreadEvent]]]) -> list[News]:
-        """The kept ones; the others have no card."""
+        """Read the kept clusters; the others have no card."""
         news = []
         for cluster_id, events in wanted:
             cluster = self._cluster(cluster_id)
@@ -158,7 +158,7 @@ class NewsReader:
         return News(RunSubject(view), self._services.deliveries.load(of_run(run_id)), events)
 
     def _cluster(self, cluster_id: ClusterId) -> Cluster | None:
-        """None where it is gone, or cannot be read: its runs are posted without it."""
+        """Read the cluster; None where it is gone or unreadable: its runs are posted without it."""
         if cluster_id not in self._clusters:
             try:
                 self._clusters[cluster_id] = self._services.cluster_states.find(cluster_id)
@@ -171,7 +171,7 @@ class NewsReader:
 def earlier_events(
     services: Services, subject: Subject, *, since: datetime
 ) -> Sequence[ThreadEvent]:
-    """What is recorded of it since then, as the batches brought it."""
+    """Read what is recorded of it since then, as the batches brought it."""
     match subject:
         case RunSubject(view=view):
             own = _since(services.runs.rare_events(view.run.run_id), since)
@@ -190,7 +190,7 @@ def _since(recorded: Iterable[ThreadEvent], since: datetime) -> Sequence[ThreadE
 
 
 def _of_its_wait(view: RunView, events: Sequence[ThreadEvent]) -> Sequence[ThreadEvent]:
-    """The events of a run's cluster that are posted in the run's thread."""
+    """Choose the events of a run's cluster that are posted in the run's thread."""
     if view.cluster is None or not view.cluster.is_kept:
         return events
     # The rest is posted in the cluster's own thread.
@@ -198,7 +198,7 @@ def _of_its_wait(view: RunView, events: Sequence[ThreadEvent]) -> Sequence[Threa
 
 
 def reread(services: Services, subject: Subject) -> Subject:
-    """The same as it stands now."""
+    """Read it again."""
     match subject:
         case RunSubject(view=view):
             return RunSubject(view_run(services, services.runs.load(view.run.run_id)))
@@ -210,7 +210,7 @@ def reread(services: Services, subject: Subject) -> Subject:
 
 
 def _concerned(cluster: Cluster, events: Sequence[ClusterEvent]) -> list[RunId]:
-    """The runs whose cards or threads change with a cluster's events.
+    """List the runs whose cards or threads change with a cluster's events.
 
     On a kept cluster, these are the runs that use it or wait for it, and those that leave it.
     """

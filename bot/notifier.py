@@ -2,15 +2,14 @@
 
 `notifier_handler` calls it with batches of the table's stream. It reads runs and clusters, never
 writes them; what was posted is remembered beside them, so a batch may be delivered again, whole or
-in part. A run's thread also gets a chart.
-Everything is claimed, posted and confirmed, in this order: after a crash between the last two, the
-message is looked for in Slack before it is posted once more.
+in part. Everything is claimed, posted and confirmed, in this order: after a crash between the last
+two, the message is looked for in Slack before it is posted once more.
 
 Slack takes about 50 edits a minute for all cards together, and a post a second in each channel. So
-progress is coalesced (a card that is skipped is drawn from the current state next time), lines of a
-thread share messages, and each run or cluster has its turn: ends first, then whose card was drawn
-longest ago. No batch waits for long, because others wait behind it: what finds no room is held back
-and comes with a batch that the notifier brings about itself, or with the next refresh.
+progress is coalesced, lines of a thread share messages, and each run or cluster has its turn: ends
+first, then whose card was drawn longest ago. No batch waits for long, because others wait behind
+it: what finds no room is held back and comes with a batch that the notifier causes itself, or with
+the next refresh.
 
 Where a channel takes no posts any more, its runs and clusters are followed in the direct
 conversation with the person who asked for them.
@@ -89,10 +88,10 @@ class Notifier:
     def notify(self, batch: StreamBatch) -> int:
         """Post everything that a batch brings; what is urgent comes first.
 
-        What cannot be read, and what breaks while it is posted, is set aside.
+        What cannot be read, and what breaks while it is posted, becomes a dead letter.
 
         Returns:
-            How many parts of the batch were set aside.
+            The number of dead letters.
 
         Raises:
             TransientError: something could not be posted; the same batch is to be delivered again.
@@ -116,10 +115,9 @@ class Notifier:
         return num_kept
 
     def refresh(self) -> None:
-        """Draw the cards of what is live anew, so that they visibly live; the oldest come first.
+        """Draw the cards of what is live anew, the oldest first, so that they visibly live.
 
-        What a batch could not post while Slack was away for long is posted now. What cannot be
-        posted now either is left to the next refresh.
+        What a batch could not post while Slack was away is posted now, or with the next refresh.
         """
         self._pace.begin(patience_s=_PATIENCE_S)
         found = NewsReader(self._services).live_and_recent(settled=self._settled)
@@ -225,7 +223,7 @@ class Notifier:
     def _move_to_requester(
         self, subject: Subject, delivery: Delivery, *, lost: ChannelLost
     ) -> Delivery:
-        """Go on in the requester's direct conversation, where a new card says why.
+        """Continue in the requester's direct conversation, where a new card says why.
 
         Raises:
             ChannelLost: that person cannot be reached.

@@ -1,7 +1,7 @@
-"""Entry point of the notifier function: batches of the table's stream in, and a tick every minute.
+"""The entry point of the notifier function: batches of the table's stream, and a tick every minute.
 
-Deployed as `bot.notifier_handler.handler`. Invocations take turns at writing. An error makes Lambda
-deliver the same batch again, which repeats nothing that was posted.
+Invocations take turns at writing. An error makes Lambda deliver the same batch again, which repeats
+nothing that was posted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stationmaster.settings import Settings
 def handler(event: dict[str, Any], _context: Any) -> dict[str, int]:
     """Post what one batch of the stream brings; an event without records refreshes the cards.
 
-    Answers how many parts of the batch were set aside.
+    Returns how many parts of the batch became dead letters.
     """
     if "Records" not in event:
         guarded(_refresh, keys={"step": "refresh"})
@@ -61,7 +61,7 @@ def _post(batch: StreamBatch) -> int:
 
 
 def _ids(batch: StreamBatch) -> Mapping[str, Sequence[str]]:
-    """What lines of the whole batch name: the runs and the clusters that it has news of."""
+    """Name in the log's lines the runs and clusters that the batch is about."""
     named: dict[str, Sequence[str]] = {
         "run_ids": sorted(batch.runs),
         "cluster_ids": sorted(batch.clusters),

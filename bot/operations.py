@@ -1,7 +1,7 @@
-"""The operations channel: what needs somebody's look, and is of no run's thread.
+"""The operations channel: what needs somebody's attention, and belongs to no run's thread.
 
 The notifier posts here, once for each cause, where `operations_channel` is set. What Slack refuses
-for good is left: the alarms are raised without it.
+for good is dropped; the alarms are raised without it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAMED: Final = 5
 def post_what_was_set_aside(
     services: Services, outbox: Outbox, entries: Sequence[SetAside]
 ) -> None:
-    """Name what could not be read, at most once an hour: poison seldom comes alone.
+    """Name new dead letters, at most once an hour: one seldom comes alone.
 
     Raises:
         TransientError: Slack takes nothing now.

@@ -1,9 +1,9 @@
 """Everything that is written to Slack outside of an answer: posts, edits, uploads.
 
-The notifier writes cards and threads with it, the bot a first card. Who posts has taken a token of
-the channel's budget before (`aws/delivery_store.py`). It waits out short 429 answers, reads a
-rotated token anew, and turns what goes wrong into the project's errors: what is worth another try,
-which channel is lost, and what is refused permanently.
+The notifier writes cards and threads with it, the bot a first card, after taking a token of the
+channel's budget (`aws/delivery_store.py`). It waits out short 429 answers, reads a rotated token
+again, and turns failures into the project's errors: worth another try, channel lost, refused for
+good.
 """
 
 from __future__ import annotations
@@ -94,7 +94,6 @@ class Mark:
     keys: Sequence[str]
 
     def to_metadata(self) -> dict[str, Any]:
-        """The metadata of a message."""
         payload = {"about": self.about, "keys": " ".join(self.keys)}
         return {"event_type": _MARK_TYPE, "event_payload": payload}
 
@@ -103,7 +102,7 @@ class Outbox:
     """Writes to Slack.
 
     Args:
-        reload_token: reads the bot token anew, when Slack does not take the one in use.
+        reload_token: reads the bot token again, when Slack does not take the one in use.
         patience_s: how long one call may wait for Slack's rate limits in all.
     """
 
@@ -172,7 +171,7 @@ class Outbox:
         return True
 
     def delete(self, *, channel: str, ts: str) -> None:
-        """Take a message back.
+        """Delete a message.
 
         Raises:
             TransientError, ChannelLost, PermanentError: as post.
@@ -182,10 +181,10 @@ class Outbox:
     def find(
         self, about: str, *, channel: str, since: datetime, thread_ts: str | None = None
     ) -> dict[str, str]:
-        """Keys of the messages about it that were posted since, each with its message's timestamp.
+        """Find the messages about it that were posted since; returns their keys with timestamps.
 
-        Looks in the thread, or in the channel where none is given. A conversation that the app may
-        not read has nothing to be found: a line that is there twice is better than one too few.
+        Looks in the thread, or in the channel where none is given. Finds nothing in a conversation
+        that the app may not read: a line that is there twice is better than a missing one.
 
         Raises:
             TransientError: try again later.
@@ -202,7 +201,7 @@ class Outbox:
         return found
 
     def open_direct(self, user_id: str) -> str:
-        """The app's direct conversation with a person.
+        """Open the app's direct conversation with a person, and return its id.
 
         Raises:
             TransientError: try again later.

@@ -1,7 +1,6 @@
 """What one invocation takes of Slack's budgets, and how long it may wait for them in all.
 
-The notifier asks before each edit and each post. Waiting is bounded because others wait behind:
-what finds no room is held back, and comes with a later batch.
+Waiting is bounded because others wait behind: what finds no room is held back for a later batch.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Pace:
         self._left_s = 0.0
 
     def begin(self, *, patience_s: float) -> None:
-        """From now on, wait for so long in all."""
+        """Set how long to wait in all from now on."""
         self._left_s = patience_s
 
     def wait(self, seconds: float) -> bool:

@@ -1,7 +1,7 @@
 """The fields of a verified request: what Slack sends for a typed command and for a click.
 
-Read once, by `lambda_handler`; Bolt and the listeners see only fields that are declared here, so no
-request can surprise them with a shape of its own.
+Read once, by `lambda_handler`. Bolt and the listeners see only fields that are declared here, so a
+request of another shape cannot surprise them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Named(BaseModel):
 
 
 class Action(BaseModel):
-    """What was pressed."""
+    """The element that was pressed."""
 
     type: str
     action_id: Text
@@ -54,13 +54,13 @@ class Click(BaseModel):
 
 
 class CertificateCheck(BaseModel):
-    """Slack looking at the TLS certificate of a command's address; it expects a 200."""
+    """Slack's check of the TLS certificate of a command's address; it expects a 200."""
 
     ssl_check: Literal["1"]
 
 
 def read_body(body: bytes) -> dict[str, Any] | None:
-    """The declared fields of a form-encoded body, or None when it is none of the above."""
+    """Read the declared fields of a form-encoded body, or None when it is none of the above."""
     try:
         # UnicodeDecodeError and pydantic's ValidationError are ValueErrors too.
         form = dict(

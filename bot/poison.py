@@ -1,4 +1,4 @@
-"""What of a batch of the stream cannot be posted: set aside, with what it was.
+"""Makes dead letters of what cannot be posted of a batch of the stream.
 
 The notifier is the stream's only consumer, one batch at a time. A record that made it fail would be
 delivered again for an hour, and every card would stand still meanwhile.
@@ -20,14 +20,14 @@ NOTIFIER: Final = "notifier"
 
 
 def keep_unread(services: Services, batch: StreamBatch) -> int:
-    """Set aside the records that cannot be read; returns how many."""
+    """Make dead letters of records that cannot be read; returns how many."""
     for one in batch.unread:
         _keep(services, [one.record], what=one.what, reason=first_problem(one.error))
     return len(batch.unread)
 
 
 def keep_records_of(services: Services, batch: StreamBatch, key: str, *, reason: str) -> int:
-    """Set aside what the batch has of one run or cluster; returns how many that are."""
+    """Make dead letters of a batch's records of one run or cluster; returns how many."""
     kind, _, name = key.partition("#")
     what = f"news of {kind.lower()} {name}"
     _keep(services, batch.records.get(key, ()), what=what, reason=reason)
@@ -35,7 +35,7 @@ def keep_records_of(services: Services, batch: StreamBatch, key: str, *, reason:
 
 
 def key_of(subject: Subject) -> str:
-    """By what the records of a subject are found in a batch."""
+    """Return the key by which a subject's records are found in a batch."""
     if isinstance(subject, ClusterSubject):
         return f"{CLUSTER.key_prefix}#{subject.view.cluster.cluster_id}"
     return f"{RUN.key_prefix}#{subject.owner}"

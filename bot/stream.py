@@ -1,8 +1,8 @@
 """Reads batches of the table's stream: which runs and clusters changed, and what events are new.
 
-The notifier's entry point calls it. It knows the shape of stream records, and nothing of Slack.
-What it does not know (deliveries, tokens, logs) it leaves out, and what it cannot read it lists: a
-record that failed the batch would hold up every run behind it.
+It knows the shape of stream records, and nothing of Slack. It leaves out what it does not know
+(deliveries, tokens, logs) and lists what it cannot read: a record that failed the batch would hold
+up every run behind it.
 """
 
 from __future__ import annotations
@@ -70,22 +70,22 @@ class Unread:
 class StreamBatch:
     """What a batch brings: new events by run and by cluster, in the order of their recording.
 
-    One whose state changed without a new event in this batch is there with an empty list.
+    A run or cluster whose state changed without a new event has an empty list.
     """
 
     runs: Mapping[RunId, Sequence[RunEvent]] = field(default_factory=dict)
     clusters: Mapping[ClusterId, Sequence[ClusterEvent]] = field(default_factory=dict)
     unread: Sequence[Unread] = ()
     set_aside: Sequence[SetAside] = ()
-    """What functions could not read and have set aside, in the order of that."""
+    """Dead letters that functions have kept, in that order."""
     orphans: Mapping[str, str] = field(default_factory=dict)
     """What the reaper has found for the first time, by the cluster's id."""
     logs: Sequence[RunId] = ()
-    """Runs whose log somebody wants as a file."""
+    """The runs whose log somebody wants as a file."""
     brings_held: bool = False
     """Whether the notifier has asked for it, for what it has held back."""
     oldest_at: datetime | None = None
-    """When the first of its changes of runs and clusters was written; None without one."""
+    """When the first of its changes of runs and clusters was written, or None."""
     records: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """The records of each run (by RUN#id) and cluster (CLUSTER#id), as they came."""
 
@@ -145,7 +145,7 @@ class _EventsOf(Generic[EventT]):
         self._places: dict[str, list[tuple[int, EventT]]] = {}
 
     def take(self, record: _Record, item: StateOrEvent) -> None:
-        """Take in a record, if it is of this kind.
+        """Add a record, if it is of this kind.
 
         Raises:
             ValidationError: it is an event that cannot be read; the card still shows the state.
@@ -159,7 +159,7 @@ class _EventsOf(Generic[EventT]):
             found.append((parsed.place.N, event))
 
     def in_order(self) -> dict[str, list[EventT]]:
-        """The events by what they are of."""
+        """Return the events by what they are of."""
         return {
             owner: [event for _, event in sorted(found, key=lambda pair: pair[0])]
             for owner, found in self._places.items()

@@ -1,7 +1,6 @@
 """What has a live card in a channel: a run, or a kept cluster.
 
-The notifier and the announcement treat both alike: each has a card, a thread below it, and a
-receipt at its end. What these look like is in `bot.blocks`.
+Each has a card, a thread below it, and a receipt at its end; `bot.blocks` draws them.
 """
 
 from __future__ import annotations
@@ -37,39 +36,39 @@ from stationmaster.domain.run.view import ClusterView, RunView
 
 
 class Subject(Protocol):
-    """A run or a kept cluster, as it stands."""
+    """A run or a kept cluster, in its current state."""
 
     @property
     def owner(self) -> Owner:
-        """What its deliveries are kept by."""
+        """The owner under which its deliveries are kept."""
 
     @property
     def ids(self) -> Mapping[str, str]:
-        """What lines of the log name it by."""
+        """The ids by which the log's lines name it."""
 
     @property
     def kind(self) -> str:
-        """What people call such a thing."""
+        """The word that people use for such a thing."""
 
     @property
     def channel_id(self) -> str:
-        """Where it was asked for."""
+        """The channel where it was asked for."""
 
     @property
     def user_id(self) -> str:
-        """Who asked for it."""
+        """The person who asked for it."""
 
     @property
     def requested_at(self) -> datetime:
-        """When."""
+        """The time at which it was asked for."""
 
     @property
     def is_live(self) -> bool:
-        """Whether something is still under way."""
+        """Whether something is still in progress."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether its end is what its card is to show: that comes before all else."""
+        """Whether its card has to show its end, which comes before all else."""
 
     @property
     def is_over_since(self) -> datetime | None:
@@ -77,42 +76,42 @@ class Subject(Protocol):
 
     @property
     def teardown(self) -> TeardownStatus:
-        """Where its end is; a receipt is due when it is not live any more."""
+        """Where its end is; a receipt is due when it is no longer live."""
 
     @property
     def milestone(self) -> str:
-        """Changes whenever the card says something that must not be late."""
+        """Make a key that changes whenever the card must not be late."""
 
     def card(self, *, now: datetime, moved_from: tuple[str, str] | None = None) -> Content:
-        """Its one live message."""
+        """Draw its one live message."""
 
     def receipt(self, *, now: datetime) -> Content:
-        """What is posted at its end."""
+        """Write what is posted at its end."""
 
     def is_noteworthy(self, event: ThreadEvent) -> bool:
-        """Whether this event is posted in its thread at all."""
+        """Say whether this event is posted in its thread at all."""
 
     def message(
         self, events: Sequence[ThreadEvent], *, past: Sequence[ThreadEvent] = ()
     ) -> Content | None:
-        """One message for the noteworthy ones among `events`; an end counts repeats in `past`."""
+        """Make one message of the noteworthy `events`, or None; an end counts repeats in `past`."""
 
     def claim_key(self, event: ThreadEvent) -> str:
-        """What is claimed before an event is posted: equal for those of which one is enough."""
+        """Return what is claimed before posting: equal for events of which one is enough."""
 
     def is_warning(self, event: ThreadEvent) -> bool:
-        """Whether everybody in the channel has to see this event."""
+        """Say whether everybody in the channel has to see this event."""
 
     def is_pressing(self, event: ThreadEvent) -> bool:
-        """Whether its line is posted at once; others wait to share a message."""
+        """Say whether its line is posted at once; others wait to share a message."""
 
     def is_steady(self, events: Sequence[ThreadEvent]) -> bool:
-        """Whether more of the same is about to follow, so that a skipped card loses nothing."""
+        """Say whether more of the same will follow, so that a skipped card loses nothing."""
 
 
 @dataclass(frozen=True)
 class RunSubject:
-    """A run, with its cluster where it has come to one."""
+    """A run, with its cluster where it has one."""
 
     view: RunView
 
@@ -175,7 +174,7 @@ class RunSubject:
         return thread_message(events, self.view, past=past)
 
     def claim_key(self, event: ThreadEvent) -> str:
-        """The event, its minute where many may follow, or what it says where that repeats.
+        """Return the event, its minute where many may follow, or its sentence where that repeats.
 
         A run that saves, evaluates or restarts every few seconds would drown its thread; the card
         names the newest.

@@ -1,8 +1,8 @@
 """Posts into a card's thread, each thing at least once and, but for a crash of Slack's own, once.
 
-Lines that can wait share a message. Which had to wait is read from the table again: the delivery
-keeps the time of the first. A claim comes before a message and its confirmation after it; a claim
-that was never confirmed is looked up in the thread itself, where the marks of the messages say.
+Lines that can wait share a message; those that had to are read from the table again, from the time
+that the delivery keeps. A claim comes before a message and its confirmation after it; a claim that
+was never confirmed is looked up in the thread by the marks of its messages.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ThreadPosts:
         self._services.deliveries.save(said, now=now)
 
     def unposted(self, delivery: Delivery, keys: Iterable[str]) -> list[str]:
-        """Claim `keys`; those that are not in the thread yet are returned.
+        """Claim `keys`; returns those that are not in the thread yet.
 
         Raises:
             TransientError: it cannot be known now.
@@ -139,14 +139,14 @@ class ThreadPosts:
         self._services.deliveries.confirm(delivery.owner, keys, now=self._services.now())
 
     def _past(self, news: News, delivery: Delivery) -> list[ThreadEvent]:
-        """What is recorded of a run that has ended, until its chart is posted."""
+        """Read what is recorded of a run that has ended, until its chart is posted."""
         if not isinstance(news.subject, RunSubject) or delivery.chart_posted:
             return []
         run = news.subject.view.run
         return [*self._services.runs.rare_events(run.run_id)] if run.phase.is_terminal else []
 
     def _may_post(self, delivery: Delivery, *, interval_s: float) -> bool:
-        """Whether lines that can wait need not do so any longer; takes the post."""
+        """Say whether lines that can wait no longer have to; takes the post."""
         now, every = self._services.now(), timedelta(seconds=max(INTERVAL_S, interval_s))
         if delivery.thread_at is not None and now - delivery.thread_at < every:
             return False
@@ -158,7 +158,7 @@ class ThreadPosts:
 
 
 def is_receipt_due(subject: Subject, delivery: Delivery) -> bool:
-    """Whether its receipt, or the one of a later teardown, is still to be posted."""
+    """Say whether its receipt, or that of a later teardown, is still to be posted."""
     return not subject.is_live and delivery.receipt_posted is not subject.teardown
 
 
@@ -167,5 +167,5 @@ def _is_end(event: ThreadEvent) -> bool:
 
 
 def _mark_key(key: str) -> str:
-    """Short, because a message may stand for a hundred events."""
+    """Shorten a key: a message may stand for a hundred events."""
     return hashlib.sha256(key.encode()).hexdigest()[:12]

@@ -1,6 +1,6 @@
 """Lets the notifier's invocations write to Slack one after another.
 
-`notifier_handler` wraps its work in a turn.
+A lease in the table does what reserved concurrency would: a new account cannot reserve any.
 """
 
 from __future__ import annotations

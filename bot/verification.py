@@ -1,8 +1,8 @@
-"""Whether a request comes from Slack: its signature over the bytes that arrived.
+"""Verifies that a request comes from Slack: its signature over the bytes that arrived.
 
-Called by `lambda_handler` before anything else reads the request. It parses nothing, raises nothing
-and calls nothing, whatever a request holds.
-Source: https://docs.slack.dev/authentication/verifying-requests-from-slack
+`lambda_handler` calls it before anything else reads the request. It parses, raises and calls
+nothing, whatever a request holds. Source:
+https://docs.slack.dev/authentication/verifying-requests-from-slack
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SIGNATURE: Final = re.compile(r"v0=[0-9a-f]{64}")
 def verified_body(
     event: Mapping[str, Any], *, signing_secret: str, now: datetime
 ) -> tuple[bytes, dict[str, str]] | None:
-    """The body of an API Gateway event and the headers that prove it; None unless Slack signed it.
+    """Return the body and headers of an API Gateway event; None unless Slack signed it.
 
     Args:
         event: payload format 2.0; the body is text, or base64 where `isBase64Encoded` says so.
@@ -47,7 +47,7 @@ def verified_body(
 
 
 def _header(event: Mapping[str, Any], name: str, pattern: re.Pattern[str]) -> str | None:
-    """The header's value if it is there once and matches; API Gateway joins repeats by commas."""
+    """Return the header's value if it is there once and matches; repeats are joined by commas."""
     headers = event.get("headers")
     if not isinstance(headers, Mapping):
         return None

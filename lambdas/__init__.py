@@ -1,4 +1,1 @@
-"""The Lambda functions: `steps` has those of the workflows, the others have a module each.
-
-`registry` lists what is deployed.
-"""
+"""The Lambda functions: `steps` has those of the workflows, the others have a module each."""

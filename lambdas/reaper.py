@@ -1,4 +1,4 @@
-"""Lambda function reaper: invoked on a schedule, takes no payload."""
+"""The Lambda function reaper: invoked on a schedule, takes no payload."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from stationmaster.steps.take_census import take_census
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> list[str]:
-    """Help every run and cluster whose workflow or teardown crashed; answers their ids."""
+    """Help every run and cluster whose workflow or teardown crashed; returns their ids."""
     found: Open = guarded(lambda: list_open(services()), keys={"step": "list_open"})
     helped: list[str] = guarded(lambda: reap(services(), found), keys={"step": "reap"})
     orphans: list[str] = guarded(
@@ -27,7 +27,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> list[str]:
 
 
 def _send_figures(found: Open, *, num_helped: int, num_orphans: int) -> dict[str, float]:
-    """Send what was open when the pass began."""
+    """Send figures of what was open when the reaper began."""
     ours = services()
     census = take_census(ours, found, num_helped=num_helped, num_orphans=num_orphans)
     figures: dict[str, float] = census.model_dump()

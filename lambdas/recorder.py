@@ -1,4 +1,4 @@
-"""Lambda function recorder: relay batches and executions that crashed, as EventBridge events."""
+"""The Lambda function recorder: relay batches and crashed executions, as EventBridge events."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from stationmaster.steps.take_in import sent_by_relay_at, take_in
 
 
 def handler(event: Any, context: LambdaContext) -> dict[str, int]:
-    """Take in one EventBridge event; answers how many parts of it were set aside."""
+    """Take in one EventBridge event; returns how many parts of it became dead letters."""
     answer: dict[str, int] = guarded(lambda: _take_in(event), keys=_keys(event))
     return answer
 
@@ -26,7 +26,7 @@ def _take_in(event: Any) -> dict[str, int]:
 
 
 def _keys(event: Any) -> dict[str, Any]:
-    """What log lines say of an event that may be of any shape."""
+    """Return what log lines say of an event that may be of any shape."""
     detail = event.get("detail") if isinstance(event, dict) else None
     names = {"run_id": "run_id", "batch_id": "batch_id", "name": "execution", "status": "status"}
     found = detail if isinstance(detail, dict) else {}

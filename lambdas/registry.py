@@ -1,7 +1,7 @@
 """Everything that is deployed around the Lambda functions, as data.
 
-`stacks` builds AWS resources from it and local mode builds the same on its own endpoint, so that
-the two cannot drift apart. It imports nothing of AWS.
+`stacks` and local mode both build from it, so that the two cannot drift apart. It imports nothing
+of AWS.
 """
 
 from __future__ import annotations
@@ -456,7 +456,9 @@ POLICIES: Final = "lambdas/policies.json"
 
 
 def variables_of(function: Function, variables: Mapping[str, str]) -> dict[str, str]:
-    """Those of the settings' variables that the function reads; empty ones mean the same absent."""
+    """Choose the settings' variables that the function reads; empty ones mean the same
+    as absent.
+    """
     unread = {
         PREFIX + name.upper()
         for name, readers in READERS.items()

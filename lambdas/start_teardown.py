@@ -1,4 +1,4 @@
-"""Lambda function start-teardown: a cluster that drains, as an EventBridge event."""
+"""The Lambda function start-teardown: a cluster that drains, as an EventBridge event."""
 
 from typing import Any
 
@@ -10,6 +10,5 @@ from stationmaster.steps.start_teardown import start_teardown
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> None:
-    """Start the teardown of the cluster that drains."""
     cluster_id = event["detail"]["cluster_id"]
     guarded(lambda: start_teardown(services(), cluster_id), keys={"cluster_id": cluster_id})

@@ -22,7 +22,7 @@ Handler = Callable[[dict[str, Any], LambdaContext], Any]
 
 
 def services() -> Services:
-    """The function's services, made at its first invocation and kept while it is warm."""
+    """Return the function's services, made at its first invocation and kept while it is warm."""
     return _services_of(Settings.from_environment())
 
 
@@ -32,11 +32,10 @@ def _services_of(settings: Settings) -> Services:
 
 
 def step_handler(step: Callable[..., Any]) -> Handler:
-    """A handler whose payload has, by name, what the step takes after its services.
+    """Make a handler whose payload has, by name, what the step takes after its services.
 
-    The first of these is the id that the step is about; a key without which the step can do may be
-    missing from the payload. Where a loop of a state machine calls it, the answer says how long the
-    loop is to wait.
+    The first of these is the id that the step is about; optional ones may be missing from the
+    payload. Where a loop of a state machine calls it, the answer says how long the loop is to wait.
     """
     _, owner, *others = inspect.signature(step).parameters.values()
     required = [each.name for each in others if each.default is inspect.Parameter.empty]

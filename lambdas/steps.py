@@ -1,7 +1,6 @@
 """The Lambda functions of the workflows' steps, one attribute each: `lambdas.steps.ensure_cluster`.
 
-An attribute is made when it is first asked for, so a function imports its own step and no other.
-The registry lists which there are; `step.step_handler` makes each from what its step takes.
+An attribute is made when it is first read, so a function imports its own step and no other.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _NAMES: Final = frozenset(step.name.replace("-", "_") for step in STEPS)
 
 
 def __getattr__(name: str) -> Handler:
-    """The handler of a step."""
+    """Make the handler of a step."""
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     step = getattr(importlib.import_module(f"stationmaster.steps.{name}"), name)

@@ -1,7 +1,6 @@
 """The one way in which a finding of the AwsSolutions rules is accepted: by its full id, with why.
 
-Used by the stacks and constructs next to what they accept. An acknowledgement holds for the scope
-it is made on and what is below it, so it is made as deep as possible.
+It holds for the scope that it is made on and what is below, so it is made as deep as possible.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def accept_wildcard(scope: IConstruct, resource: str, reason: str) -> None:
 
 
 def _part_written_out(part: object) -> str:
-    """A part of a text; nag writes an import there by its name alone."""
+    """Write out a part of a text; nag writes an import there by its name alone."""
     match part:
         case {"Fn::ImportValue": str(name)}:
             return name

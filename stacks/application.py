@@ -1,4 +1,4 @@
-"""How the stacks are put together; called by `app.py` and by the tests."""
+"""Puts the stacks together, for `app.py` and the tests."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _ACCESS_LOG: Final = {
 
 
 class BotStack(cdk.Stack):
-    """HTTP API, the functions of package `bot`, the stream's consumer."""
+    """The HTTP API, the functions of package `bot`, and the stream's consumer."""
 
     def __init__(
         self,

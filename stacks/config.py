@@ -215,7 +215,9 @@ class StageConfig(BaseModel):
 
     @model_validator(mode="after")
     def _fit_into_variables(self) -> StageConfig:
-        """Every list is a variable of every function; a bucket's keys are only in policies."""
+        """Check that the lists fit: each is a variable of every function; buckets' keys are only in
+        policies.
+        """
         lists = {
             name: ",".join(value)
             for name in Settings.model_fields
@@ -247,7 +249,7 @@ class StageConfig(BaseModel):
 
     @property
     def functions_join_network(self) -> bool:
-        """Whether functions reach clusters from inside of the network: theirs change otherwise."""
+        """Whether functions reach clusters from inside of the network, whose addresses stay."""
         return bool(self.api_cidrs) or not self.public_api
 
     @field_validator("kubectl_role_arns")
@@ -273,7 +275,7 @@ class StageConfig(BaseModel):
 
 
 def read_context(path: Path) -> dict[str, Any]:
-    """The context in a cdk.json, as the CDK's command line finds it; empty without that file.
+    """Read the context in a cdk.json, as the CDK's command line does; empty without that file.
 
     Raises:
         ValueError: one sentence that says what was expected.
@@ -291,7 +293,7 @@ def read_context(path: Path) -> dict[str, Any]:
 
 
 def read_config(context: Mapping[str, Any] | None) -> StageConfig:
-    """The configuration in the context of cdk.json.
+    """Read the configuration in the context of cdk.json.
 
     Raises:
         ValueError: one sentence that names the field and what was expected.

@@ -22,7 +22,7 @@ from stationmaster.domain.results import RELAYED_LOGS
 
 
 class DataStack(cdk.Stack):
-    """Table with stream, artifacts bucket, encryption key, event bus, secrets."""
+    """The table with its stream, artifacts bucket, encryption key, event bus and secrets."""
 
     def __init__(self, scope: Construct, construct_id: str, **kwargs: Any) -> None:
         super().__init__(scope, construct_id, **kwargs)
@@ -100,7 +100,9 @@ class DataStack(cdk.Stack):
         return made
 
     def _artifacts(self) -> s3.Bucket:
-        """The only place in which a trained model outlives its file system: nothing expires it."""
+        """Make the only place where a trained model outlives its file system: nothing
+        expires it.
+        """
         bucket = s3.Bucket(
             self,
             "Artifacts",
@@ -142,10 +144,10 @@ class DataStack(cdk.Stack):
     def _secret(
         self, construct_id: str, description: str, *, generated: str = ""
     ) -> secretsmanager.Secret:
-        """A secret without a value, which a person fills in, or with a `generated` field.
+        """Make a secret without a value, which a person fills in, or with a `generated` field.
 
-        With a template for its first value, a deployment that changes the template would put
-        a new value in place of the person's.
+        With a template for its first value, a deployment that changes the template would overwrite
+        the person's value.
         """
         secret = secretsmanager.Secret(
             self,

@@ -1,8 +1,8 @@
 """Write what is committed of a synthesis: `python -m stacks.generate`.
 
-The state machines, and the policies of every role. Run by `make generate`; a test fails while the
-committed files differ. Local mode reads them, so it starts without Node or the CDK. A function's
-ARN stands in the machines as ${function-name}.
+These are the state machines, and the policies of every role. A test fails while the committed files
+differ. Local mode reads them, so it starts without Node or the CDK. A function's ARN stands in the
+machines as ${function-name}.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ARN_PREFIX: Final = "arn:aws:lambda:us-east-1:123456789012:function:"
 
 
 def definitions() -> dict[str, str]:
-    """The text of each committed file, by its path from the repository's root."""
+    """Write the text of each committed file, by its path from the repository's root."""
     use_packaged_node()
     # Imported late: importing the CDK starts Node, which the line above chooses.
     import aws_cdk as cdk
@@ -60,7 +60,7 @@ def definitions() -> dict[str, str]:
 
 
 def _with_placeholders(value: Any) -> Any:
-    """The definition with each function's ARN replaced by its placeholder."""
+    """Replace each function's ARN in the definition by its placeholder."""
     match value:
         case dict():
             return {key: _with_placeholders(item) for key, item in value.items()}
@@ -73,7 +73,7 @@ def _with_placeholders(value: Any) -> Any:
 
 
 def _literal(value: Any) -> str:
-    """The text of a definition, which CloudFormation would join from its parts."""
+    """Join the text of a definition, as CloudFormation would, from its parts."""
     match value:
         case str():
             return value
@@ -86,7 +86,6 @@ def _literal(value: Any) -> str:
 
 
 def main() -> None:
-    """Write the files."""
     for path, text in definitions().items():
         (ROOT / path).write_text(text)
 

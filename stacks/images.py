@@ -45,7 +45,7 @@ _EKS_ACCOUNT: Final = "602401143452"
 
 
 class ImagesStack(cdk.Stack):
-    """One repository an image; tags are immutable, so its tag identifies a run's image."""
+    """A repository for each image; tags are immutable, so its tag identifies a run's image."""
 
     def __init__(
         self, scope: Construct, construct_id: str, *, config: StageConfig, **kwargs: Any

@@ -1,6 +1,6 @@
 """The network that runs live in: private subnets with a way out, and no more.
 
-Nothing of a run is in this stack: clusters, nodes and file systems come and go in its subnets.
+Clusters, nodes and file systems come and go in its subnets, and are in no stack.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _PUBLIC: Final = tuple(_SLOTS[len(LETTERS)].subnets(new_prefix=24))
 
 @dataclass(frozen=True)
 class Network:
-    """Where clusters and file systems are made: a network and its private subnets, by id."""
+    """The network and private subnets, by id, where clusters and file systems are made."""
 
     vpc_id: str
     subnet_ids: tuple[str, ...]
 
 
 def network_of(app: Construct, construct_id: str, *, config: StageConfig) -> Network:
-    """The network that the configuration names; without one, that of a stack of its own.
+    """Return the network that the configuration names; without one, that of a stack of its own.
 
-    Nothing is looked up: whether the subnets are in two zones is known to AWS alone.
+    Nothing is looked up: only AWS knows whether the subnets are in two zones.
     """
     if config.vpc_id:
         return Network(config.vpc_id, config.subnet_ids)
@@ -52,7 +52,7 @@ def network_of(app: Construct, construct_id: str, *, config: StageConfig) -> Net
 
 
 def functions_group(scope: Construct, construct_id: str, *, vpc_id: str) -> ec2.CfnSecurityGroup:
-    """The group that functions and control planes share: members reach each other's port 443."""
+    """Make the group of functions and control planes: members reach each other's port 443."""
     group = ec2.CfnSecurityGroup(
         scope,
         construct_id,
@@ -123,7 +123,7 @@ class NetworkStack(cdk.Stack):
         return subnet
 
     def _add_ways_out(self, zones: Mapping[str, str], num_nat_gateways: int) -> None:
-        """A public subnet a zone, and NAT gateways in the first of them."""
+        """Add a public subnet a zone, and NAT gateways in the first of them."""
         internet = ec2.CfnInternetGateway(self, "Internet")
         attachment = ec2.CfnVPCGatewayAttachment(
             self, "Attachment", vpc_id=self.vpc.vpc_id, internet_gateway_id=internet.ref

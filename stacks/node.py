@@ -1,7 +1,4 @@
-"""Where the CDK's JavaScript half finds Node: the one that pip installed, not the machine's.
-
-Called before the first import of aws_cdk, by `stacks.generate` and by the tests.
-"""
+"""Points the CDK's JavaScript half to pip's Node, not the machine's, before aws_cdk is imported."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What people look at, and what calls them: a dashboard, alarms, and a topic that alarms go to.
 
-Alarms on dead letters and on single log lines are made beside what they watch, in other stacks;
-they are sent to the same topic.
+Alarms on dead letters and on single log lines are made in other stacks, and go to the same topic.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _ABOVE: Final = cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD
 
 
 class ObservabilityStack(cdk.Stack):
-    """Dashboard, alarms on workflows, functions, teardowns and spend, and their topic."""
+    """The dashboard, alarms on workflows, functions, teardowns and spend, and their topic."""
 
     def __init__(
         self,
@@ -147,7 +146,7 @@ class ObservabilityStack(cdk.Stack):
         )
 
     def _add_alarms_of_slack(self) -> None:
-        """What people notice in Slack: commands that fail, cards that stand still."""
+        """Raise alarms on what people notice in Slack: failing commands, cards that stand still."""
         self._alarm(
             "BotFails",
             self._of_function("Errors", BOT.name),

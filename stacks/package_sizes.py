@@ -45,7 +45,7 @@ Files = Mapping[str, Path]
 
 
 def installed_files(package: Package) -> Files:
-    """Every file of the package by its place in it, as it lies in this environment."""
+    """List every file of the package in this environment, by its place in the package."""
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     found: dict[str, Path] = {}
     for carried in _closure(requirements(package, pyproject)).values():
@@ -62,18 +62,20 @@ def installed_files(package: Package) -> Files:
 
 
 def made_files(package: Package, folder: Path) -> Files:
-    """Every file of the package as a deployment makes it, in `folder`; takes pip and a network."""
+    """List every file of the package as a deployment makes it, in `folder`, with pip and
+    a network.
+    """
     install(package, folder)
     return _below(folder, "")
 
 
 def unzipped_mb(files: Files) -> float:
-    """What Lambda counts."""
+    """Sum up what Lambda counts."""
     return sum(path.stat().st_size for path in files.values()) / _MB
 
 
 def zipped_mb(files: Files) -> float:
-    """What is uploaded."""
+    """Sum up what is uploaded."""
     archive = BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
         for name, path in files.items():
@@ -82,7 +84,7 @@ def zipped_mb(files: Files) -> float:
 
 
 def largest(files: Files, *, number: int = 4) -> list[tuple[str, float]]:
-    """The largest folders of a package, with their MB."""
+    """List the largest folders of a package, with their MB."""
     sums: dict[str, float] = {}
     for name, path in files.items():
         top = name.partition("/")[0]
@@ -99,7 +101,7 @@ def _below(folder: Path, name: str) -> dict[str, Path]:
 
 
 def _closure(wanted: list[str]) -> dict[str, Distribution]:
-    """What the requirements bring with them, by name."""
+    """Collect what the requirements bring with them, by name."""
     found: dict[str, Distribution] = {}
     seen: set[tuple[str, str]] = set()
     waiting = [(Requirement(text), "") for text in wanted]
@@ -129,7 +131,7 @@ def _needed(carried: Distribution, extra: str) -> Iterator[Requirement]:
 
 
 def main() -> int:
-    """Print a line for each package; 1 where one is over its limit."""
+    """Print a line for each package; returns 1 where one is over its limit."""
     parser = argparse.ArgumentParser(prog="python -m stacks.package_sizes", description=__doc__)
     parser.add_argument("--install", action="store_true", help="put the packages together first")
     is_installed = parser.parse_args().install

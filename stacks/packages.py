@@ -1,6 +1,6 @@
 """What goes into a function's package: our folders, third-party requirements, a fingerprint.
 
-Used by `constructs.bundling` when it deploys; knows nothing of the CDK, so it is tested without.
+It knows nothing of the CDK, so it is tested without.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LEFT_OUT: Final = "kubernetes/aio"
 
 
 def requirements(package: Package, pyproject: dict[str, Any]) -> list[str]:
-    """Third-party requirements of a package: the project's own and those of its extra."""
+    """List third-party requirements of a package: the project's own and those of its extra."""
     extras = pyproject["project"]["optional-dependencies"]
 
     def expand(requirement: str) -> Iterator[str]:
@@ -55,8 +55,7 @@ def requirements(package: Package, pyproject: dict[str, Any]) -> list[str]:
 def install(package: Package, output_dir: Path) -> None:
     """Fill `output_dir` with wheels for Lambda's platform and our folders beside them.
 
-    boto3 is carried too, although the runtime has one: the runtime's changes under a deployed
-    function, ours was tested.
+    boto3 is carried too: the runtime's own changes under a deployed function, ours was tested.
     """
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     subprocess.run(
@@ -79,7 +78,7 @@ def install(package: Package, output_dir: Path) -> None:
 
 
 def fingerprint(package: Package) -> str:
-    """A digest of everything that decides what `install` writes."""
+    """Digest everything that decides what `install` writes."""
     digest = hashlib.sha256()
     paths = [ROOT / "constraints.txt", ROOT / "pyproject.toml", ROOT / "stacks/packages.py"]
     for folder in FOLDERS[package]:

@@ -1,8 +1,8 @@
 """The identity policies and trusts of every role, read from the synthesized templates.
 
-Used by `generate`. What is known at deployment only stands as ${name}: a pseudo parameter such as
-${AWS::Region}, or a resource by its path in the application, ${data/Table.Arn}. Local mode gives
-them to its principals (`stationmaster.local.account_policies`).
+What is known at deployment only stands as ${name}: a pseudo parameter such as ${AWS::Region}, or a
+resource by its path in the application, ${data/Table.Arn}. Local mode gives the policies to its
+principals (`stationmaster.local.account_policies`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CONTEXT: Final = {"aws:cdk:bundling-stacks": [], "aws:cdk:enable-path-metadata"
 
 
 def policies() -> dict[str, Any]:
-    """Every role that acts in local mode, by its path ("workflow/Roles/bot"), with what it has."""
+    """Collect every role that acts in local mode, by its path ("workflow/Roles/bot")."""
     templates = _templates()
     # Its role is of a build, which local mode has none of, and names the hash of all our sources.
     acting = {stack: template for stack, template in templates.items() if stack != "images"}
@@ -67,7 +67,7 @@ def policies() -> dict[str, Any]:
 
 
 def policies_text() -> str:
-    """What is committed: JSON with a line for each statement."""
+    """Write what is committed: JSON with a line for each statement."""
     roles = []
     for path, role in policies().items():
         parts = []
@@ -79,7 +79,7 @@ def policies_text() -> str:
 
 
 def _templates() -> dict[str, Template]:
-    """The templates of a deployment with each kind of configured name, by the stacks' names."""
+    """Synthesize a deployment with each kind of configured name; templates by the stacks' names."""
     use_packaged_node()
     # Imported late: importing the CDK starts Node, which the line above chooses.
     import aws_cdk as cdk
@@ -110,13 +110,13 @@ class _Reader:
         self._stack = stack
 
     def path(self, logical_id: str) -> str:
-        """Where a resource is in the application, as "data/Table"."""
+        """Return a resource's place in the application, as "data/Table"."""
         resource = self._templates[self._stack]["Resources"][logical_id]
         _, _, path = resource["Metadata"][_PATH].partition("/")
         return f"{self._stack}/{path.removesuffix('/Resource')}"
 
     def plain(self, value: Any) -> Any:
-        """The same with every intrinsic function as text."""
+        """Write every intrinsic function as text."""
         match value:
             case {"Ref": _} | {"Fn::GetAtt": _} | {"Fn::Join": _} | {"Fn::ImportValue": _} | str():
                 return self._with_configured(self.text(value))
@@ -128,7 +128,7 @@ class _Reader:
                 return value
 
     def text(self, value: Any) -> str:
-        """The text of a value, with each reference as ${path}.
+        """Write a value with each reference as ${path}.
 
         Raises:
             ValueError: the value has an intrinsic function that is not read here.

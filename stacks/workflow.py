@@ -1,4 +1,4 @@
-"""The workflows: the state machines, their functions, and everything that sets them going."""
+"""The workflows: the state machines, their functions, and everything that starts them."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class WorkflowStack(cdk.Stack):
         images: ImagesStack,
         cluster_access_arns: tuple[str, ...],
     ) -> Settings:
-        """What every function, the bot's included, finds in its environment."""
+        """Set what every function, the bot's included, finds in its environment."""
         roles = self.granted.roles
         return Settings(
             deployment=config.deployment,

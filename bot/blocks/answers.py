@@ -1,7 +1,4 @@
-"""What a command answers to the one person who typed it; always ephemeral.
-
-The listeners call these with what `stationmaster.commands` returned.
-"""
+"""What a command answers to the one person who typed it; always ephemeral."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ _MAX_RUNS: Final = 20
 
 
 def help_text(recipes: Iterable[Recipe]) -> Content:
-    """How to use the command."""
+    """Explain how to use the command."""
     names = [recipe.name for recipe in recipes]
     lines = [f"`{row.typed}`  {row.help}" for row in (START, *TYPED_SUBCOMMANDS)]
     return Content(
@@ -57,7 +54,7 @@ def help_text(recipes: Iterable[Recipe]) -> Content:
 
 
 def recipes_list(recipes: Iterable[Recipe]) -> Content:
-    """The catalogue, and once for each kind of model the keys that its recipes take."""
+    """List the catalogue, and once for each kind of model the keys that its recipes take."""
     blocks: list[Block] = [header("Recipes")]
     keys: dict[str, tuple[str, ...]] = {}
     for recipe in recipes:
@@ -91,7 +88,7 @@ def recipes_list(recipes: Iterable[Recipe]) -> Content:
 
 
 def preflight_findings(examined: Sequence[tuple[str, Sequence[Finding]]]) -> Content:
-    """What is lacking, what may be, and what is there, for the deployment and for each start."""
+    """List what is lacking, what may be, and what is there, for deployment and starts."""
     every = [finding for _, findings in examined for finding in findings]
     lacking = sum(finding.severity == "error" for finding in every)
     verdict = f"{counted(lacking, 'thing')} lacking" if lacking else "nothing is lacking"
@@ -116,7 +113,7 @@ def _finding_line(finding: Finding) -> str:
 
 
 def plan_summary(plan: Plan, *, command: str) -> Content:
-    """What a run would create, whether it fits, and what it costs.
+    """Say what a run would create, whether it fits, and what it costs.
 
     Args:
         command: what starts it, or, where it does not fit and something helps, plans what would.
@@ -168,7 +165,7 @@ def plan_summary(plan: Plan, *, command: str) -> Content:
 
 
 def _command_summary(plan: Plan, *, command: str) -> Content:
-    """The plan of a run whose command takes the trainer's place: its machines, data and price."""
+    """Summarise the plan of a custom command: its machines, data and price."""
     label = "Price" if plan.on_cluster is None else "Its share of the price"
     price = f"{md.money(plan.price_per_hour_usd)} an hour"
     blocks = [
@@ -199,7 +196,7 @@ def _gib(size: float) -> str:
 
 
 def run_requested(run: Run, plan: Plan, *, created: bool) -> Content:
-    """The answer to a start: what was understood, and where to look."""
+    """Answer a start: what was understood, and where to look."""
     request = run.request
     run_id = md.code(run.run_id, 120)
     verb = "is on its way" if created else "was requested a moment ago; nothing new was started"
@@ -228,7 +225,7 @@ def run_requested(run: Run, plan: Plan, *, created: bool) -> Content:
 
 
 def runs_list(runs: Sequence[RunView], *, now: datetime) -> Content:
-    """The newest runs of a channel."""
+    """List the newest runs of a channel."""
     if not runs:
         return Content(
             text="there is no run in this channel yet",
@@ -257,7 +254,7 @@ def _run_line(view: RunView, *, now: datetime) -> str:
 
 
 def run_logs(run: Run, tails: Sequence[LogTail], *, now: datetime) -> Content:
-    """The newest log lines of a run's pods."""
+    """Show the newest log lines of a run's pods."""
     run_id = md.code(run.run_id, 120)
     text = f"logs of {md.escape(run.run_id, 120)}"
     if not tails:
@@ -284,7 +281,6 @@ def run_logs(run: Run, tails: Sequence[LogTail], *, now: datetime) -> Content:
 
 
 def stop_accepted(run: Run) -> Content:
-    """The answer to a stop."""
     stays = run.request.cluster_id is not None or run.request.keep_s > 0
     what = "its cluster stays" if stays else "everything it created will be deleted"
     text = f"{md.code(run.run_id, 120)} is being stopped; {what}"
@@ -292,13 +288,13 @@ def stop_accepted(run: Run) -> Content:
 
 
 def saving_again(run: Run) -> Content:
-    """The answer to "Save again"."""
+    """Answer "Save again"."""
     text = f"the results of {md.code(run.run_id, 120)} are being saved again"
     return Content(text=text, blocks=[section(f"\u25b8 {text}.")])
 
 
 def results_given_up(run: Run) -> Content:
-    """The answer to "Delete without saving"."""
+    """Answer "Delete without saving"."""
     existing = run.request.file_system
     become = f"stay on {existing.existing_id}" if existing is not None else "will be deleted"
     text = f"{md.code(run.run_id, 120)} ends without its results; they {become}"
@@ -306,7 +302,7 @@ def results_given_up(run: Run) -> Content:
 
 
 def refusal(message: str, *, suggestion: str | None) -> Content:
-    """A user error: the sentence as it is, and a corrected command to paste."""
+    """Answer a user error: the sentence as it is, and a corrected command to paste."""
     sentence = _BY_WHOM.sub(lambda who: f"by {md.user(who[1])}", md.escape(message, 1_500))
     blocks: list[Block] = [section(f"\u26a0\ufe0f {sentence}")]
     if suggestion is not None:
@@ -318,7 +314,7 @@ def refusal(message: str, *, suggestion: str | None) -> Content:
 
 
 def breakdown(*, reference: str, is_transient: bool) -> Content:
-    """An error of ours: one line, with the reference under which the log has the details."""
+    """Answer an error of ours in a line with the reference under which the log has details."""
     advice = (
         "a service was busy, try again in a moment"
         if is_transient

@@ -1,6 +1,6 @@
-"""Backups of a run, on its card and in its thread: the newest one, why one failed, how to use it.
+"""Backups of a run, on its card and in its thread: the newest, why one failed, how to use one.
 
-Used by the modules of cards, threads and receipts. A run whose result is saved needs none of it.
+A run whose result is saved needs none of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DISK: Final = "\U0001f4be"
 
 
 def backup_blocks(run: Run) -> list[Block]:
-    """The state of the backups of a run that trains; nothing before the first."""
+    """Show the state of the backups of a run that trains; nothing before the first."""
     backups = run.backups
     if run.phase not in TRAINING:
         return []
@@ -41,10 +41,7 @@ def backup_blocks(run: Run) -> list[Block]:
 
 
 def fallback(run: Run) -> str:
-    """What is left of a run that has no result: its newest backup, and how to go on from it.
-
-    Empty where there is a result, or no backup.
-    """
+    """Say how to continue from the newest backup of a run that has no result; "" otherwise."""
     newest = run.backups.newest
     if newest is None or run.results is not None:
         return ""
@@ -56,7 +53,7 @@ def fallback(run: Run) -> str:
 
 
 def backup_line(event: BackupEvent) -> str:
-    """What happened to a backup, as a line of the thread."""
+    """Write what happened to a backup as a line of the thread."""
     match event:
         case ev.BackupSaved():
             size = size_text(event.num_bytes)

@@ -1,7 +1,7 @@
 """The one live message of a run: what it is doing, how far it is, what it costs.
 
 The notifier posts it once and edits it in place; `/train status` shows the same to one person.
-Every text of foreign origin is bounded, so that any run fits into the limits of Slack.
+Every text of foreign origin is bounded, so that any run fits into Slack's limits.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _INDENT: Final = "\u2003\u2003"  # em spaces; Slack trims ordinary ones
 
 
 def run_card(view: RunView, *, now: datetime, moved_from: tuple[str, str] | None = None) -> Content:
-    """Everything that the channel should see of a run at `now`.
+    """Draw everything that the channel should see of a run at `now`.
 
     Args:
         moved_from: the channel that takes no posts any more, and Slack's word for why.
@@ -80,7 +80,7 @@ def run_card(view: RunView, *, now: datetime, moved_from: tuple[str, str] | None
 
 
 def card_milestone(view: RunView) -> str:
-    """Changes whenever the card says something that must not be late, and not with progress."""
+    """Make a key that changes whenever the card must not be late, and not with progress."""
     run = view.run
     return "/".join(
         (
@@ -125,13 +125,13 @@ def _identity(view: RunView) -> str:
 
 
 def _host(run: Run) -> list[str]:
-    """The existing EKS cluster in which it is a guest."""
+    """Name the existing EKS cluster in which the run is a guest."""
     name = md.code(run.request.eks_name, 100)
     return [f"guest in EKS cluster {name}, not in the price"] if run.request.eks_name else []
 
 
 def _existing_file_system(view: RunView) -> list[str]:
-    """The file system that was there before, and that the price leaves out."""
+    """Name the existing file system, which the price leaves out."""
     spec = view.run.request.file_system
     if view.cluster is not None:
         spec = view.cluster.spec.file_system
@@ -141,7 +141,7 @@ def _existing_file_system(view: RunView) -> list[str]:
 
 
 def _nodes(view: RunView) -> str:
-    """How many nodes it has; of a range also which one was typed, e.g. "6 of 2:8 nodes"."""
+    """Say how many nodes it has, and of a range also the typed one: "6 of 2:8 nodes"."""
     request = view.run.request
     if request.min_nodes is None:
         return str(view.run.placement.nodes)
@@ -150,7 +150,7 @@ def _nodes(view: RunView) -> str:
 
 
 def _origin(run: Run) -> list[str]:
-    """Which run it goes on from, and whose code it runs."""
+    """Say from which run it continues, and which custom image or command it runs."""
     point, weights = run.request.resume_from, run.request.weights_from
     shown = []
     if run.request.image:
@@ -176,7 +176,7 @@ def _headline(run: Run) -> str:
 
 
 def _steps(run: Run) -> list[_Step]:
-    """The phases that this run has entered or is going to enter."""
+    """List the phases that this run has entered or is going to enter."""
     entered = set(_first_entered(run))
     joins = run.request.cluster_id is not None
     optional = _ONLY_IF_ENTERED | (_OF_A_NEW_CLUSTER if joins else frozenset())
@@ -220,7 +220,7 @@ def _checklist(view: RunView) -> list[str]:
 
 
 def _first_entered(run: Run) -> dict[RunPhase, datetime]:
-    """When it first came into each phase; in a queue for nodes, not one that holds its job."""
+    """Return when it first entered each phase; queues count only for nodes, not for its job."""
     entered = dict(reversed(run.phases))
     queued, submitted = entered.get(RunPhase.QUEUED), entered.get(RunPhase.SUBMITTING)
     if queued is not None and submitted is not None and queued >= submitted:

@@ -25,7 +25,7 @@ _MAX_ROLES: Final = 4
 
 
 def cluster_requested(cluster: Cluster, *, created: bool) -> Content:
-    """The answer to a creation: what was understood, and where to look."""
+    """Answer a creation: what was understood, and where to look."""
     label = md.code(cluster.label, 60)
     verb = "is on its way" if created else "was requested a moment ago; nothing new was started"
     price = md.money(cluster.spec.price_per_hour_usd)
@@ -47,7 +47,7 @@ def cluster_requested(cluster: Cluster, *, created: bool) -> Content:
 
 
 def clusters_list(views: Sequence[ClusterView], *, now: datetime) -> Content:
-    """The kept clusters of a channel."""
+    """List the kept clusters of a channel."""
     if not views:
         return Content(
             text="there is no kept cluster in this channel",
@@ -91,11 +91,11 @@ class Reach:
     role_arns: tuple[str, ...] = ()
     """IAM roles of people that clusters let in."""
     kubeconfig: str = ""
-    """A file that has them already, where there is one."""
+    """A file that has the clusters already, where there is one."""
 
 
 def cluster_shown(view: ClusterView, *, reach: Reach, now: datetime) -> Content:
-    """The card of a cluster, who has paid what of it, and how to reach it with kubectl."""
+    """Show a cluster's card, who has paid for what, and how to reach it with kubectl."""
     cluster, card = view.cluster, cluster_card(view, now=now)
     blocks = [block for block in card.blocks if block["type"] != "actions"]
     split = shares(cluster, now)
@@ -115,7 +115,7 @@ def cluster_shown(view: ClusterView, *, reach: Reach, now: datetime) -> Content:
 
 
 def _with_kubectl(cluster: Cluster, reach: Reach) -> str:
-    """The line that configures kubectl, and as whom."""
+    """Write the line that configures kubectl, and as whom."""
     title = "*Reach it with kubectl*"
     if reach.kubeconfig:
         return f"{title}\n```kubectl --kubeconfig {md.escape(reach.kubeconfig, 500)} get pods```"
@@ -137,13 +137,11 @@ def _with_kubectl(cluster: Cluster, reach: Reach) -> str:
 
 
 def cluster_extended(cluster: Cluster) -> Content:
-    """The answer to an extension."""
     text = f"cluster {md.code(cluster.label, 60)} stays: it goes {goes(cluster)}"
     return Content(text=text, blocks=[section(f"{md.DONE} {text}.")])
 
 
 def cluster_deleted(view: ClusterView) -> Content:
-    """The answer to a deletion."""
     label = md.code(view.cluster.label, 60)
     runs = ", ".join(md.code(run_id, 80) for run_id in [*view.runs][:8])
     ending = f", and with it {runs}" if runs else ""
@@ -152,13 +150,11 @@ def cluster_deleted(view: ClusterView) -> Content:
 
 
 def cluster_resized(cluster: Cluster) -> Content:
-    """The answer to a resize."""
     price = md.money(cluster.spec.price_per_hour_usd)
     return _gone_over(cluster, f"goes over to {parts.machines(cluster.spec)}, {price} an hour")
 
 
 def cluster_validated(cluster: Cluster) -> Content:
-    """The answer to a validation."""
     return _gone_over(cluster, "runs every check")
 
 

@@ -1,7 +1,7 @@
 """The one live message of a kept cluster: who uses it, what it costs, when it goes.
 
 The notifier posts it once and edits it in place; `/train cluster show` shows the same to one
-person. Every text of foreign origin is bounded, so that any cluster fits into the limits of Slack.
+person. Every text of foreign origin is bounded, so that any cluster fits into Slack's limits.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _MAX_NAMED_IN_DIALOG: Final = 3
 def cluster_card(
     view: ClusterView, *, now: datetime, moved_from: tuple[str, str] | None = None
 ) -> Content:
-    """Everything that the channel should see of a kept cluster at `now`.
+    """Draw everything that the channel should see of a kept cluster at `now`.
 
     Args:
         moved_from: the channel that takes no posts any more, and Slack's word for why.
@@ -92,7 +92,7 @@ def cluster_card(
 
 
 def cluster_milestone(cluster: Cluster) -> str:
-    """Changes whenever the card says something that must not be late, and not with its cost."""
+    """Make a key that changes whenever the card must not be late, and not with its cost."""
     leases = [f"{lease.run_id}:{lease.nodes}" for lease in cluster.open_leases]
     queue = [waiting.run_id for waiting in cluster.queue]
     return "/".join(
@@ -111,7 +111,6 @@ def cluster_milestone(cluster: Cluster) -> str:
 
 
 def status(cluster: Cluster) -> str:
-    """The cluster's status in a few words."""
     if cluster.phase is ClusterPhase.READY:
         used = cluster.spec.nodes - cluster.free_nodes
         return f"ready, {used} of {cluster.spec.nodes} nodes in use"
@@ -121,7 +120,7 @@ def status(cluster: Cluster) -> str:
 
 
 def goes(cluster: Cluster) -> str:
-    """When the cluster goes, as mrkdwn."""
+    """Say in mrkdwn when the cluster goes."""
     if cluster.torn_down_at is not None:
         return f"gone since {md.when(cluster.torn_down_at)}"
     if cluster.is_going_away:
@@ -137,7 +136,7 @@ def goes(cluster: Cluster) -> str:
 
 
 def headline(cluster: Cluster) -> str:
-    """The card in one line, for notifications."""
+    """Write the card in one line, for notifications."""
     text = f"cluster {md.escape(cluster.label, 80)}: {status(cluster)}"
     if cluster.reason and cluster.phase is ClusterPhase.FAILED:
         text += f", {md.escape(cluster.reason, 200)}"
@@ -158,7 +157,7 @@ def _identity(view: ClusterView) -> str:
 
 
 def _making(cluster: Cluster) -> list[str]:
-    """How far it is while it is made; what its checks have found once it stands."""
+    """Say how far it is while it is made; once it is ready, what its checks found."""
     match cluster.phase:
         case ClusterPhase.REQUESTED:
             return [f"{md.CURRENT} requested"]
@@ -273,7 +272,7 @@ def _buttons(view: ClusterView) -> list[Block]:
 
 
 def _what_goes(view: ClusterView) -> str:
-    """What a deletion takes away, at most as long as a dialog may be."""
+    """Say what a deletion takes away, as briefly as a dialog needs."""
     cluster = view.cluster
     file_system = cluster.spec.file_system
     label = md.escape(cluster.label, 40)

@@ -1,4 +1,4 @@
-"""What changes of a cluster's nodes say in a thread: of a run that leases it, or its own."""
+"""What threads say about changes of a cluster's nodes."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _WHY: Final = 900
 
 
 def check_line(event: cl.CheckFinished) -> str:
-    """What a check has found; where it failed, in full: the sentence ends with what to do."""
+    """Say what a check has found; in full where it failed: the sentence ends with what to do."""
     mark, limit = (md.DONE, 300) if event.passed else (md.FAILED, _WHY)
     return f"{mark} check *{md.escape(event.check, 80)}*: {md.escape(event.detail, limit)}"
 
 
 def settled_line(event: cl.SizeSettled) -> str:
-    """With how many nodes a cluster goes on, because AWS has no more."""
+    """Say with how many nodes a cluster continues, because AWS has no more."""
     nodes = counted(event.nodes, "node")
     return f"{md.WARNING} it goes on with {nodes}: {md.escape(event.reason, 300)}"
 
 
 def zone_line(event: cl.ZoneGivenUp) -> str:
-    """Where AWS has no instances or no storage, and where it is asked for them next."""
+    """Say where AWS has no instances or storage, and where they are requested next."""
     lacking = f"{event.nodes} x {md.escape(event.instance_type, 40)} free"
     if event.lacking is ResourceKind.FILE_SYSTEM:
         lacking = "room for a file system"
@@ -36,7 +36,7 @@ def zone_line(event: cl.ZoneGivenUp) -> str:
 
 
 def replacement_line(event: cl.NodeReplacementBegan | cl.NodeReplaced) -> str:
-    """That a node failed a check and another one comes in its place, or is there."""
+    """Say that a node failed a check and another one comes in its place, or is there."""
     node = md.code(event.node, 80)
     if isinstance(event, cl.NodeReplaced):
         return f"{md.DONE} another node came for {node}; every check begins anew"

@@ -1,7 +1,4 @@
-"""What a cluster is made of, as lines of mrkdwn: while it is made, and once it is deleted.
-
-Cards and receipts of runs and of clusters show the same lines.
-"""
+"""The parts of a cluster as lines of mrkdwn, for cards and receipts."""
 
 from __future__ import annotations
 
@@ -25,13 +22,13 @@ _MAX_DELETED: Final = 24
 
 
 def machines(spec: ClusterSpec) -> str:
-    """The training nodes, e.g. 2 x m5.2xlarge, and whose they are."""
+    """Write the training nodes, e.g. 2 x m5.2xlarge, and whose they are."""
     nodes = f"{spec.nodes} {md.TIMES} {md.escape(spec.instance_type, 60)}"
     return f"{nodes} of EKS cluster {md.escape(spec.eks_name, 100)}" if spec.eks_name else nodes
 
 
 def storage(spec: ClusterSpec) -> str:
-    """The file system, and whether it is the cluster's own."""
+    """Write the file system, and whether it is the cluster's own."""
     file_system = spec.file_system
     size = f"{file_system.storage_gib:,} GiB file system"
     if not file_system.existing_id:
@@ -40,7 +37,7 @@ def storage(spec: ClusterSpec) -> str:
 
 
 def untouched(spec: ClusterSpec) -> str:
-    """What a guest has used, and nothing more."""
+    """Say what a guest has used without changing it."""
     return (
         f"EKS cluster {md.code(spec.eks_name, 100)}, its nodes and plugins, and file system "
         f"{md.code(spec.file_system.existing_id, 50)} stay as they were, and are not in this bill."
@@ -48,7 +45,7 @@ def untouched(spec: ClusterSpec) -> str:
 
 
 def price_notes(spec: ClusterSpec) -> list[str]:
-    """What a bill says of nodes that are not paid by the hour, or not at a price that is known."""
+    """Explain nodes that are not paid by the hour, or not at a known price."""
     if spec.reservation is not None and spec.window is not None:
         block = md.code(spec.reservation.reservation_id, 40)
         return [
@@ -61,14 +58,14 @@ def price_notes(spec: ClusterSpec) -> list[str]:
 
 
 def own_share(cluster: Cluster) -> str:
-    """What the cluster itself pays for: what no run has caused, or none that it still knows."""
+    """Write what the cluster itself pays: what no run has caused, or none that it still knows."""
     earlier = sum(cluster.folded.get(name, 0) for name in ("leases", "past_leases"))
     more = f", and for {earlier} runs before these" if earlier else ""
     return f"no run: while it was made, and for nodes that were free{more}"
 
 
 def provisioning(cluster: Cluster) -> list[str]:
-    """The parts that people wait for, and how far they are."""
+    """List the parts that people wait for, and how far they are."""
     lines = []
     for kind, label in _SHOWN_RESOURCES:
         of_kind = [resource for resource in cluster.resources.values() if resource.kind is kind]
@@ -82,7 +79,7 @@ def provisioning(cluster: Cluster) -> list[str]:
 
 
 def checks(cluster: Cluster) -> list[str]:
-    """The verdicts of the checks."""
+    """List the verdicts of the checks."""
     shown = [
         f"{md.DONE if check.passed else md.FAILED} {md.escape(check.name, 60)}"
         f"  _{md.escape(check.detail, 120)}_"
@@ -93,7 +90,7 @@ def checks(cluster: Cluster) -> list[str]:
 
 
 def deleted(cluster: Cluster) -> list[str]:
-    """What is gone, how long it was there, and what it cost."""
+    """List what is gone, how long it was there, and what it cost."""
     gone = [
         one
         for one in cluster.resources.values()
@@ -113,7 +110,7 @@ def deleted(cluster: Cluster) -> list[str]:
 
 
 def left_behind(cluster: Cluster) -> str:
-    """What a teardown that gave up has left, and why."""
+    """Say what a teardown that gave up has left, and why."""
     left = cluster.left_behind or cluster.billable_left
     named = ", ".join(md.code(name, 100) for name in left[:8]) or "not known"
     more = f" and {len(left) - 8} more" if len(left) > 8 else ""
@@ -123,7 +120,7 @@ def left_behind(cluster: Cluster) -> str:
 
 
 def left_in_full(cluster: Cluster) -> list[str]:
-    """Each thing that a teardown has left, a line each."""
+    """List each thing that a teardown has left, a line each."""
     left = cluster.left_behind or cluster.billable_left
     lines = [f"{md.FAILED} {md.code(name, 120)}" for name in left[:_MAX_DELETED]]
     if len(left) > _MAX_DELETED:

@@ -20,7 +20,7 @@ _MAX_RUNS: Final = 30
 
 
 def cluster_receipt(view: ClusterView, *, now: datetime) -> Content:
-    """The receipt of a cluster whose teardown has completed or has failed."""
+    """Write the receipt of a cluster whose teardown has completed or has failed."""
     cluster = view.cluster
     is_clean = cluster.teardown is TeardownStatus.COMPLETED
     emulated = " emulated" if view.emulated_speed else ""
@@ -63,7 +63,7 @@ def cluster_receipt(view: ClusterView, *, now: datetime) -> Content:
 
 
 def _bill(view: ClusterView, *, now: datetime) -> list[str]:
-    """Each run's share and the cluster's own part; they sum up to the cost."""
+    """List each run's share and the cluster's own part; they sum up to the cost."""
     split = shares(view.cluster, now)
     by_cost = sorted(split.runs.items(), key=lambda pair: -pair[1])
     lines = ["*Who caused the cost*"]

@@ -1,6 +1,6 @@
 """What is posted in the thread of a kept cluster: one line an event, several in one message.
 
-How it is made and checked is on its card, and in the threads of the runs that wait for it.
+Its card and the threads of runs that wait for it say how it is made and checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _POSTED_PHASES: Final = (ClusterPhase.READY, ClusterPhase.FAILED, ClusterPhase.D
 
 
 def is_posted(event: ThreadEvent) -> bool:
-    """Whether this event is posted in the cluster's thread at all."""
+    """Say whether this event is posted in the cluster's thread at all."""
     match event:
         case cl.ClusterPhaseChanged():
             return event.phase in _POSTED_PHASES
@@ -55,7 +55,7 @@ def is_posted(event: ThreadEvent) -> bool:
 
 
 def cluster_message(events: Sequence[ThreadEvent], cluster: Cluster) -> Content | None:
-    """One message for the noteworthy ones among `events`, or None when none is."""
+    """Make one message of the noteworthy ones among `events`, or None when none is."""
     posted = _without_passing_waits([event for event in events if is_posted(event)])
     lines = [_line(event, cluster) for event in posted]
     if not lines:
@@ -64,7 +64,7 @@ def cluster_message(events: Sequence[ThreadEvent], cluster: Cluster) -> Content 
 
 
 def _without_passing_waits(events: list[ThreadEvent]) -> list[ThreadEvent]:
-    """Without the wait of a run that is granted its nodes in the same moment."""
+    """Drop the wait of a run that is granted its nodes at the same moment."""
     granted = {event.run_id for event in events if isinstance(event, cl.LeaseGranted)}
     return [
         event

@@ -1,7 +1,7 @@
 """Block Kit's building blocks as plain dictionaries that never exceed Slack's limits.
 
-Called by the other modules of this package. Text given here is escaped already.
-Source of the limits: https://docs.slack.dev/reference/block-kit/blocks and its sub-pages.
+Text given here is escaped already. Source of the limits:
+https://docs.slack.dev/reference/block-kit/blocks and its sub-pages.
 """
 
 from __future__ import annotations
@@ -40,40 +40,38 @@ class Content:
 
     @property
     def digest(self) -> str:
-        """Equal for messages that look the same."""
+        """A digest that is equal for messages that look the same."""
         packed = json.dumps([self.text, self.blocks], sort_keys=True)
         return hashlib.sha256(packed.encode()).hexdigest()[:32]
 
 
 def header(text: str) -> Block:
-    """A large line of plain text."""
+    """Make a large line of plain text."""
     shown = text if len(text) <= _HEADER_CHARACTERS else text[: _HEADER_CHARACTERS - 3] + "..."
     return {"type": "header", "text": {"type": "plain_text", "text": shown, "emoji": True}}
 
 
 def section(text: str) -> Block:
-    """A paragraph of mrkdwn."""
+    """Make a paragraph of mrkdwn."""
     return {"type": "section", "text": _mrkdwn(cut(text, _SECTION_CHARACTERS))}
 
 
 def fields(pairs: Sequence[tuple[str, str]]) -> Block:
-    """Labelled values in two columns."""
+    """Make labelled values in two columns."""
     texts = [_mrkdwn(cut(f"*{label}*\n{value}", _FIELD_CHARACTERS)) for label, value in pairs]
     return {"type": "section", "fields": texts[:_FIELDS]}
 
 
 def context(text: str) -> Block:
-    """A small grey line of mrkdwn."""
+    """Make a small grey line of mrkdwn."""
     return {"type": "context", "elements": [_mrkdwn(cut(text, _CONTEXT_CHARACTERS))]}
 
 
 def divider() -> Block:
-    """A thin line."""
     return {"type": "divider"}
 
 
 def button(label: str, *, action_id: str, value: str) -> Block:
-    """A plain button."""
     text = {"type": "plain_text", "text": label, "emoji": True}
     return {"type": "button", "action_id": action_id, "text": text, "value": value}
 
@@ -81,7 +79,7 @@ def button(label: str, *, action_id: str, value: str) -> Block:
 def dangerous(
     element: Block, *, title: str, text: str, confirm: str, deny: str = "Keep it running"
 ) -> Block:
-    """The button in red, asking once more before it acts."""
+    """Make the button red, and ask once more before it acts."""
     dialog = {
         "title": {"type": "plain_text", "text": title},
         "text": _mrkdwn(cut(text, _CONFIRM_CHARACTERS)),
@@ -93,7 +91,7 @@ def dangerous(
 
 
 def actions(elements: Sequence[Block], *, block_id: str = "run_actions") -> Block:
-    """A row of buttons."""
+    """Make a row of buttons."""
     return {"type": "actions", "block_id": block_id, "elements": list(elements)}
 
 
@@ -104,7 +102,7 @@ def _mrkdwn(text: str) -> Block:
 
 
 def event_lines(lines: Sequence[str], *, after: timedelta) -> Content:
-    """A message of a thread: a line for each event, the newest `after` the request."""
+    """Make a thread's message: a line for each event, the newest `after` the request."""
     shown = list(lines[:_EVENT_LINES])
     if len(lines) > len(shown):
         shown.append(f"and {len(lines) - len(shown)} more events")

@@ -1,6 +1,6 @@
-"""Why a run failed or was set back, and what to type next, as its card and its thread say it.
+"""Why a run failed or was set back, and what to type next, on its card and in its thread.
 
-The cause is found when the card is drawn (`stationmaster.diagnosis.runs`), from what the run keeps.
+The cause is found when the card is drawn (`stationmaster.diagnosis.runs`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 def failure_blocks(view: RunView) -> list[Block]:
-    """Of a run that failed: the root cause, the line that shows it, and the next command."""
+    """Show a failed run's root cause, the line that shows it, and the next command."""
     run, found = view.run, _explain(view)
     why = [*_cause_lines(view, found), md.escape(run.reason, 900) or "no reason was recorded"]
     if run.trainer_failure and run.trainer_failure not in run.reason:
@@ -50,12 +50,12 @@ def failure_blocks(view: RunView) -> list[Block]:
 
 
 def cause_lines(view: RunView) -> list[str]:
-    """The diagnosis, and the line that shows it where the run's reason does not quote it."""
+    """Write the diagnosis, and the line that shows it where the run's reason does not."""
     return _cause_lines(view, _explain(view))
 
 
 def recovery_line(event: PhaseChanged, run: Run) -> str:
-    """That training continues: for how long it stood, what had happened, and what that means."""
+    """Say that training continues: after how long, what had happened, and what that means."""
     setbacks = [at for phase, at in run.phases if phase is RunPhase.RECOVERING and at <= event.at]
     if not setbacks:
         return ""
@@ -69,7 +69,7 @@ def recovery_line(event: PhaseChanged, run: Run) -> str:
 
 
 def fold_key(event: object) -> str | None:
-    """Equal for events whose lines would say the same of another pod or restart, else None."""
+    """Make a key, equal for events that say the same of another pod or restart, or None."""
     match event:
         case ProcessFailed():
             said = [event.process, event.line]
@@ -93,7 +93,7 @@ def fold_key(event: object) -> str | None:
 
 
 def without_repeats(events: Sequence[_Event]) -> list[_Event]:
-    """Without what a change of phase in the same message says as well."""
+    """Drop what a change of phase in the same message says as well."""
     said = [event.reason for event in events if isinstance(event, PhaseChanged) and event.reason]
     return [event for event in events if not any(_is_in(event, reason) for reason in said)]
 

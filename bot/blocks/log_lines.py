@@ -1,4 +1,4 @@
-"""Lines of a pod's log as a person reads them, for `/train logs` and for the file that it leaves.
+"""Lines of a pod's log as people read them, for `/train logs` and for the file that it leaves.
 
 What a trainer reports in JSON becomes a sentence; every other line stays as its program wrote it.
 """
@@ -33,14 +33,14 @@ _NO_LIMIT: Final = 10**9
 
 
 def shown(tails: Sequence[LogTail]) -> list[tuple[LogTail, str]]:
-    """The pods that have room in an answer, each with its newest lines as a code block."""
+    """Choose the pods that an answer has room for, each with its newest lines as a code block."""
     pods = tails[:_MAX_PODS]
     room = min(2_800, _CHARACTERS // max(1, len(pods)))
     return [(tail, md.code_block(_readable(tail)[-_LINES_PER_POD:], room)) for tail in pods]
 
 
 def is_shortened(tails: Sequence[LogTail]) -> bool:
-    """Whether an answer has no room for all lines."""
+    """Say whether an answer has no room for all lines."""
     return len(tails) > _MAX_PODS or any(
         block != md.code_block(_readable(tail), _NO_LIMIT, width=_NO_LIMIT)
         for tail, block in shown(tails)
@@ -52,7 +52,7 @@ def _readable(tail: LogTail) -> list[str]:
 
 
 def readable(text: str) -> str:
-    """The line, or the sentence for it behind whatever prefix a launcher has put there."""
+    """Return the line, or the sentence for it behind a launcher's prefix."""
     line = read_line(text)
     return text if line is None else text[: text.find("{")] + _sentence(line)
 

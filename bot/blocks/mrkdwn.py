@@ -54,12 +54,12 @@ def cut(escaped: str, limit: int) -> str:
 
 
 def code(text: str, limit: int = 200) -> str:
-    """Foreign text as inline code; a back quote cannot be escaped inside it, so it is replaced."""
+    """Write foreign text as inline code; back quotes, which cannot be escaped, are replaced."""
     return f"`{escape(text.replace('`', chr(39)), limit) or ' '}`"
 
 
 def code_block(lines: Sequence[str], limit: int = 2_800, *, width: int = 240) -> str:
-    """Foreign lines as a code block: the newest that fit, each at most `width` characters."""
+    """Write foreign lines as a code block: the newest that fit, each at most `width` characters."""
     kept: list[str] = []
     size = 0
     for line in reversed(lines):
@@ -75,23 +75,23 @@ def code_block(lines: Sequence[str], limit: int = 2_800, *, width: int = 240) ->
 
 
 def user(user_id: str) -> str:
-    """A mention of a member; anything that is no member id is shown as plain text."""
+    """Mention a member; anything that is no member id is shown as plain text."""
     return f"<@{user_id}>" if _USER_ID.fullmatch(user_id) else escape(user_id, 60)
 
 
 def channel(channel_id: str) -> str:
-    """A link to a channel; anything that is no channel id is shown as plain text."""
+    """Link a channel; anything that is no channel id is shown as plain text."""
     return f"<#{channel_id}>" if _CHANNEL_ID.fullmatch(channel_id) else escape(channel_id, 60)
 
 
 def link(address: str, text: str) -> str:
-    """A link that shows `text`; an address is never shortened."""
+    """Link an address, which is never shortened, and show `text`."""
     escaped = address.replace("&", "&amp;").replace("<", "%3C").replace(">", "%3E")
     return f"<{escaped.replace('|', '%7C')}|{escape(text.replace('|', '/'), 200)}>"
 
 
 def ago(at: datetime) -> str:
-    """How long ago, e.g. "3 minutes ago", counted by the reader's own client.
+    """Say how long ago, e.g. "3 minutes ago", counted by the reader's own client.
 
     Source: date formatting in https://docs.slack.dev/messaging/formatting-message-text
     """
@@ -99,12 +99,12 @@ def ago(at: datetime) -> str:
 
 
 def clock(at: datetime) -> str:
-    """A time of day to the second, in the reader's time zone."""
+    """Write a time of day to the second, in the reader's time zone."""
     return _date(at, "{time_secs}")
 
 
 def when(at: datetime) -> str:
-    """A day and a time of day, e.g. "today at 14:05", in the reader's time zone."""
+    """Write a day and a time of day, e.g. "today at 14:05", in the reader's time zone."""
     shown = f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     return f"<!date^{int(at.timestamp())}^{{date_short_pretty}} at {{time}}|{shown}>"
 
@@ -114,7 +114,7 @@ def _date(at: datetime, token: str) -> str:
 
 
 def money(usd: float) -> str:
-    """Dollars with as many digits as matter: $0.004, $0.31, $1,284."""
+    """Write dollars with as many digits as matter: $0.004, $0.31, $1,284."""
     if usd >= 1_000:
         return f"${usd:,.0f}"
     if 0 < usd < 0.1:
@@ -123,12 +123,12 @@ def money(usd: float) -> str:
 
 
 def money_escaped(usd: float) -> str:
-    """`money` for mrkdwn, where < is a control character."""
+    """Write `money` for mrkdwn, where < is a control character."""
     return money(usd).replace("<", "&lt;")
 
 
 def duration(span: timedelta | float) -> str:
-    """A span in two units at most: 8s, 2m 10s, 3h 05m, 2d 4h."""
+    """Write a span in two units at most: 8s, 2m 10s, 3h 05m, 2d 4h."""
     seconds = span.total_seconds() if isinstance(span, timedelta) else span
     if not math.isfinite(seconds):
         return "unknown"
@@ -143,7 +143,7 @@ def duration(span: timedelta | float) -> str:
 
 
 def count(value: float) -> str:
-    """A large count in three digits: 842, 12.4 K, 6.74 B."""
+    """Write a large count in three digits: 842, 12.4 K, 6.74 B."""
     for bound, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
         if abs(value) >= bound:
             return f"{value / bound:.3g} {unit}"
@@ -151,21 +151,21 @@ def count(value: float) -> str:
 
 
 def loss(value: float | None) -> str:
-    """A loss in nats; None and nan are "not finite"."""
+    """Write a loss in nats; None and nan are "not finite"."""
     if value is None or not math.isfinite(value):
         return "not finite"
     return f"{value:.3g}" if abs(value) >= 1_000 else f"{value:.3f}"
 
 
 def progress_bar(fraction: float, *, width: int = 24) -> str:
-    """A bar of `width` characters; it is full only at the very end."""
+    """Draw a bar of `width` characters; it is full only at the very end."""
     bounded = min(1.0, max(0.0, fraction))
     full = width if bounded >= 1 else int(bounded * width)
     return _BAR_FULL * full + _BAR_EMPTY * (width - full)
 
 
 def sparkline(values: Sequence[float], *, width: int = 24) -> str:
-    """The shape of a series in at most `width` characters, each the mean of its share."""
+    """Draw the shape of a series in at most `width` characters, each the mean of its share."""
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 2:
         return ""

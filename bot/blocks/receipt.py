@@ -20,7 +20,7 @@ from stationmaster.domain.run.view import RunView
 
 
 def run_receipt(view: RunView, *, now: datetime) -> Content:
-    """The receipt of a run whose teardown has completed or has failed, or whose cluster stays."""
+    """Write the receipt of a run whose teardown has ended or failed, or whose cluster stays."""
     run, cluster = view.run, view.cluster
     if view.teardown is TeardownStatus.NOT_NEEDED and cluster is not None:
         return _of_kept_cluster(view, cluster, now=now)
@@ -96,7 +96,7 @@ def _outcome(run: Run) -> str:
 
 
 def _of_kept_cluster(view: RunView, cluster: Cluster, *, now: datetime) -> Content:
-    """What a run on a kept cluster has cost, what becomes of the cluster, and how to use it."""
+    """Write what a run on a kept cluster has cost, and what becomes of the cluster."""
     run, cost = view.run, words.cost(view, now=now)
     over_at = view.torn_down_at or now
     blocks = [

@@ -1,8 +1,7 @@
-"""What a run has left, on its card and in its receipt: where it is, how to use it, or why it is not
+"""A run's results on its card and in its receipt: where, how to use them, or why they are not
 saved.
 
-Used by the modules of cards, threads and receipts. What stays while results are not saved is shown
-with its price.
+What stays while results are not saved is shown with its price.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _HUB: Final = "\U0001f917"  # hugging face
 
 
 def result_blocks(view: RunView) -> list[Block]:
-    """The result of a run, or why there is none; nothing while it trains."""
+    """Show the result of a run, or why there is none; nothing while it trains."""
     run = view.run
     if run.results is not None:
         shown = f"{_saved(run, run.results)}\n```{_usage(run, run.results)}```"
@@ -52,14 +51,14 @@ def result_blocks(view: RunView) -> list[Block]:
 
 
 def _without_model(run: Run) -> list[Block]:
-    """Why the result of another framework's run has no model."""
+    """Say why the result of another framework's run has no model."""
     if run.export is None or not run.export.reason:
         return []
     return [section(f"{md.WARNING} *No model:* {md.escape(run.export.reason, 600)}")]
 
 
 def export_line(event: ev.ExportEnded) -> str:
-    """What became of making a model of a framework's checkpoint, as a line of the thread."""
+    """Write the outcome of making a model of a framework's checkpoint as a thread's line."""
     if not event.reason:
         return "\u25b8 a model that transformers loads was made of the newest checkpoint"
     return (
@@ -69,7 +68,7 @@ def export_line(event: ev.ExportEnded) -> str:
 
 
 def _push(run: Run) -> list[Block]:
-    """What became of the model on the Hugging Face hub."""
+    """Say what became of the model on the Hugging Face hub."""
     if run.pushed is not None:
         repository, revision = md.code(run.pushed.repository, 200), run.pushed.revision[:12]
         return [section(f"{_HUB} *Pushed* to {repository}, revision {md.code(revision)}")]
@@ -82,7 +81,7 @@ def _push(run: Run) -> list[Block]:
 
 
 def push_line(event: PushEvent) -> str:
-    """What became of a push, as a line of the thread."""
+    """Write the outcome of a push as a line of the thread."""
     where = md.code(event.repository, 200)
     match event:
         case ev.ResultsPushed():
@@ -96,12 +95,12 @@ def push_line(event: PushEvent) -> str:
 
 
 def _existing(view: RunView) -> str:
-    """The id of a file system that stays when the run's cluster goes; "" where it goes too."""
+    """Return the id of a file system that stays without the run's cluster; "" for none."""
     return view.cluster.spec.file_system.existing_id if view.cluster is not None else ""
 
 
 def result_buttons(view: RunView) -> list[Block]:
-    """What a person may do with a result, or about one that is not saved."""
+    """Offer what a person may do with a result, or about one that is not saved."""
     run, existing = view.run, _existing(view)
     value = RunButton(run_id=run.run_id).model_dump_json()
     if run.results is not None:
@@ -138,7 +137,7 @@ def result_buttons(view: RunView) -> list[Block]:
 
 
 def results_links(links: Links, *, now: datetime) -> Content:
-    """The answer to one person who asked for links; they work for whoever has them."""
+    """Answer one person who asked for links; they work for whoever has them."""
     until = md.clock(now + timedelta(seconds=links.seconds))
     name = md.code(links.run_id, 120)
     blocks = [
@@ -158,7 +157,7 @@ def results_links(links: Links, *, now: datetime) -> Content:
 
 
 def results_line(event: ResultsEvent, run: Run) -> str:
-    """What happened to the results, as a line of the thread."""
+    """Write what happened to the results as a line of the thread."""
     match event:
         case ev.ResultsSaved():
             size = f"{event.num_files} files, {size_text(event.num_bytes)}"
@@ -178,7 +177,7 @@ def results_line(event: ResultsEvent, run: Run) -> str:
 
 
 def saved_in_words(results: Results) -> str:
-    """Where a result is and its size, as one line of mrkdwn."""
+    """Say in one line of mrkdwn where a result is, and its size."""
     size = f"{results.num_files} files, {size_text(results.num_bytes)}"
     return f"{md.code(results.uri, 300)}  {size}"
 
@@ -191,7 +190,7 @@ def _saved(run: Run, results: Results) -> str:
 
 
 def _usage(run: Run, results: Results) -> str:
-    """The commands that bring the result to a machine and use it."""
+    """List the commands that download the result and use it."""
     # Local mode's bucket is found by itself; that of a deployment is named.
     bucket = "" if run.emulated_speed else f" --bucket {results.uri.split('/')[2]}"
     has_model = run.export is not None and not run.export.reason

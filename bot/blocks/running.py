@@ -1,6 +1,6 @@
-"""What a run that trains waits for, or what is wrong with it and what to do, for card and thread.
+"""What a training run waits for, or what is wrong with it and what to do, for card and thread.
 
-It is found when they are drawn, from what the run keeps; see `stationmaster.diagnosis.running`.
+It is found when they are drawn; see `stationmaster.diagnosis.running`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from stationmaster.domain.run.events import NetworkObserved
 
 
 def running_lines(run: Run) -> list[str]:
-    """One line a finding; none for a run that does well."""
+    """List the findings, one line each; none for a healthy run."""
     return [_line(found) for found in running_findings(run)]
 
 
 def network_line(event: NetworkObserved, run: Run) -> str:
-    """That EFA is not used, or less of it than there is."""
+    """Say that EFA is not used, or less of it than there is."""
     found = network_finding(event, run)
     if found is None:
         return f"\u25b8 {md.code(event.pod, 80)} does not use all of its EFA interfaces"
@@ -31,7 +31,7 @@ def _line(found: RunningFinding) -> str:
 
 
 def waiting_lines(run: Run) -> list[str]:
-    """The pods of each phase, and what a run without a step waits for, as these report it."""
+    """List the pods of each phase, and what a run without a step waits for."""
     if run.phase.is_terminal or not run.pods:
         return []
     of_phase = Counter(pod.phase for pod in run.pods.values())

@@ -70,7 +70,7 @@ _WHOLE_SECOND: Final = timedelta(seconds=1)
 
 
 def is_noteworthy(event: ThreadEvent) -> bool:
-    """Whether this event is posted in the thread at all."""
+    """Say whether this event is posted in the thread at all."""
     match event:
         case ev.ProgressReported() | ev.RunRequested() | ev.AttemptStarted() | ev.DataReported():
             return False
@@ -113,7 +113,7 @@ def is_noteworthy(event: ThreadEvent) -> bool:
 def thread_message(
     events: Sequence[ThreadEvent], view: RunView, *, past: Sequence[ThreadEvent] = ()
 ) -> Content | None:
-    """One message for the noteworthy ones among `events`, or None when none is.
+    """Make one message of the noteworthy ones among `events`, or None when none is.
 
     What says the same again is one line with a count; the end counts those of `past` as well.
     """
@@ -137,7 +137,7 @@ def thread_message(
 
 
 def _repeats(past: Sequence[ThreadEvent], run: Run) -> list[str]:
-    """The failures that came more than once, each with how often in all."""
+    """List the failures that came more than once, each with its count."""
     failures = [
         event
         for event in past
@@ -151,7 +151,7 @@ def _repeats(past: Sequence[ThreadEvent], run: Run) -> list[str]:
 
 
 def in_time_order(own: Sequence[ThreadEvent], clusters: Sequence[ThreadEvent]) -> list[ThreadEvent]:
-    """A run's events and its cluster's in one list; each keeps the order of its recording."""
+    """Merge a run's events and its cluster's; each keep the order of their recording."""
     merged: list[ThreadEvent] = []
     left, right = list(own), list(clusters)
     while left and right:
@@ -160,7 +160,7 @@ def in_time_order(own: Sequence[ThreadEvent], clusters: Sequence[ThreadEvent]) -
 
 
 def _while_the_cluster_stands(events: Sequence[ThreadEvent], view: RunView) -> list[ThreadEvent]:
-    """Without what the relay of a cluster says after its deletion was posted.
+    """Drop what the relay of a cluster says after its deletion was posted.
 
     The relay's last lines may be on their way for minutes; they are in the table all the same.
     """
@@ -183,7 +183,7 @@ def _while_the_cluster_stands(events: Sequence[ThreadEvent], view: RunView) -> l
 
 
 def _is_made_by_the_teardown(event: ThreadEvent, run: Run) -> bool:
-    """Whether it only says that the job of a run that had ended was deleted, with pods or nodes.
+    """Say whether it only reports that an ended run's job was deleted, with pods or nodes.
 
     A job that has not ended by itself is deleted before its results are saved.
     """
@@ -204,12 +204,12 @@ def _is_made_by_the_teardown(event: ThreadEvent, run: Run) -> bool:
 
 
 def _is_end_of_stopped(run: Run, code: int) -> bool:
-    """Whether a container that is asked to stop may end so; torchrun then ends with code 1."""
+    """Say whether a stopped container may end so; torchrun then ends with code 1."""
     return code in _ENDED_BY_SIGNAL or (code == 1 and outcome_of(run) is RunPhase.STOPPED)
 
 
 def _newest_only(events: list[ThreadEvent]) -> list[ThreadEvent]:
-    """Without what a later event of the same batch has overtaken; failures are always kept."""
+    """Drop what a later event of the same batch has overtaken; failures are always kept."""
     last: dict[object, int] = {}
     for index, event in enumerate(events):
         last[_subject(event)] = index
@@ -241,7 +241,7 @@ def _is_failure(event: ThreadEvent) -> bool:
 
 
 def _group(event: ThreadEvent) -> tuple[object, ...]:
-    """Neighbours with an equal key share a line."""
+    """Make the key by which neighbours share a line."""
     match event:
         case ev.PodChanged() if not _is_failure(event) and event.restarts == 0:
             return ("pod", event.phase, event.reason, bool(event.node))
@@ -317,13 +317,13 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
 
 
 def preflight_line(event: ev.PreflightWarned | cl.ClusterPreflightWarned) -> str:
-    """What may be lacking, of what was looked at before anything was made."""
+    """Say what may be lacking, as was found before anything was made."""
     said = (md.escape(sentence, 400) for sentence in event.findings)
     return "\n".join(f"{md.WARNING} before the start: {each}" for each in said)
 
 
 def taken_back_line(event: ev.NodeTakenBack, run: Run) -> str:
-    """That AWS takes a spot node, and from where the run will go on."""
+    """Say that AWS takes a spot node back, and where the run will continue."""
     step = run.last_checkpoint_step
     then = "from its last checkpoint" + (f", step {step:,}," if step is not None else "")
     node = md.code(event.node, 80)
@@ -449,5 +449,5 @@ def _names(names: list[str]) -> str:
 
 
 def _short(name: str, run: Run) -> str:
-    """A pod's name without the run id that each begins with."""
+    """Shorten a pod's name by the run id that each begins with."""
     return name.removeprefix(f"{run.run_id}-")

@@ -1,4 +1,4 @@
-"""How phases and teardowns are called in the channel; all of this package reads it."""
+"""The names of phases and teardowns in the channel."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ STATUS: Final[dict[RunPhase, str]] = {
 
 
 def cost(view: RunView, *, now: datetime) -> str:
-    """What a run has cost until `now`, as mrkdwn; marked where no real machine was paid for."""
+    """Write what a run has cost until `now`, as mrkdwn; marked where the machines are emulated."""
     return md.money_escaped(view.cost_usd(now)) + (" emulated" if view.run.emulated_speed else "")
 
 
 def status(run: Run) -> str:
-    """The run's status in a few words; a stop that was asked for shows before it has happened.
+    """Write the run's status in a few words; a requested stop shows before it has happened.
 
-    How a run has ended comes before the saving of its results.
+    The end of a run comes before the saving of its results.
     """
     if run.phase is RunPhase.SAVING:
         ended = outcome_of(run)
@@ -75,7 +75,7 @@ def status(run: Run) -> str:
 
 
 def emoji(run: Run) -> str:
-    """Of the status: a run that has failed has failed also while its results are saved."""
+    """Return the status's emoji: a failed run has failed also while its results are saved."""
     ended = outcome_of(run)
     return EMOJI[run.phase if ended is RunPhase.SUCCEEDED else ended]
 
@@ -91,7 +91,7 @@ _STAGED: Final[dict[StagingWork, str]] = {
 
 
 def staging(run: Run) -> list[str]:
-    """How far a run's data has come."""
+    """Say how far a run's data is."""
     staging = run.staging
     if staging is not None and staging.linked and run.request.link_reason:
         return [f"linked, not copied: {md.escape(run.request.link_reason, 300)}"]
@@ -108,7 +108,7 @@ def staging(run: Run) -> list[str]:
 
 
 def staged(event: DataStaged) -> str:
-    """What came of linking, copying or preparing a run's data."""
+    """Say what came of linking, copying or preparing a run's data."""
     counts = ", ".join(
         f"{number:,} {name.replace('_', ' ')}" for name, number in event.counts.items()
     )
@@ -138,7 +138,7 @@ def staged(event: DataStaged) -> str:
 
 
 def num_bytes(count: float) -> str:
-    """1.5 GB, 12 MB, 900 bytes."""
+    """Write bytes: 1.5 GB, 12 MB, 900 bytes."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.3g} {unit}"
@@ -146,7 +146,7 @@ def num_bytes(count: float) -> str:
 
 
 def teardown_status(view: RunView) -> str:
-    """The teardown in one sentence, empty while the run is alive."""
+    """Say in one sentence where the teardown is; "" while the run is alive."""
     match view.teardown:
         case TeardownStatus.NOT_STARTED:
             return "teardown is about to start" if view.run.phase.is_terminal else ""
@@ -165,7 +165,7 @@ def teardown_status(view: RunView) -> str:
 
 
 def kept(cluster: Cluster) -> str:
-    """What becomes of a kept cluster once a run has left it, as mrkdwn."""
+    """Say in mrkdwn what becomes of a kept cluster once a run has left it."""
     name = f"cluster {md.code(cluster.label, 60)}"
     if cluster.is_going_away:
         return f"{name} goes away as well; its receipt follows on its own card"
@@ -177,7 +177,7 @@ def kept(cluster: Cluster) -> str:
 
 
 def price_per_hour(cluster: Cluster) -> float:
-    """USD an hour of what of it exists now."""
+    """Return the USD an hour of the cluster's parts that exist now."""
     return sum(
         resource.price_per_hour_usd
         for resource in cluster.resources.values()
@@ -186,7 +186,7 @@ def price_per_hour(cluster: Cluster) -> float:
 
 
 def queueing(view: RunView) -> str:
-    """Why a run waits in the queue of its cluster, e.g. "place 1 of 2: 1 of 4 nodes free, ..."."""
+    """Say why a run waits in its cluster's queue: "place 1 of 2: 1 of 4 nodes free, ..."."""
     cluster, place = view.cluster, view.place_in_queue
     if view.run.reason:
         return md.escape(view.run.reason, 300)  # it waits for something else
@@ -201,30 +201,30 @@ def queueing(view: RunView) -> str:
 
 
 def step(progress: ProgressReported | ProgressLine) -> str:
-    """How far training is: "step 3 of 10", or "step 3" where nobody has said of how many."""
+    """Say how far training is: "step 3 of 10", or "step 3" where the total is not known."""
     of = f" of {progress.total_steps:,}" if progress.total_steps > 0 else ""
     return f"step {progress.step:,}{of}"
 
 
 def planned_cost(run: Run) -> str:
-    """What the run was planned to cost, as mrkdwn."""
+    """Write what the run was planned to cost, as mrkdwn."""
     return "up to its command" if run.request.program else md.money_escaped(run.estimated_cost_usd)
 
 
 def loss(value: float | None, *, name: str = "loss") -> str:
-    """A loss as part of a sentence: "loss 2.345", or "loss is not finite"."""
+    """Write a loss as part of a sentence: "loss 2.345", or "loss is not finite"."""
     if value is None or not math.isfinite(value):
         return f"{name} is not finite"
     return f"{name} {md.loss(value)}"
 
 
 def reported_loss(progress: ProgressReported, *, name: str = "loss") -> list[str]:
-    """The loss of a progress line as part of a sentence; nothing where the trainer prints none."""
+    """Write a progress line's loss as part of a sentence; nothing where there is none."""
     return [loss(progress.loss_nats, name=name)] if progress.has_loss else []
 
 
 def evaluation(event: TrainingEvaluated | EvaluatedLine) -> str:
-    """What the newest evaluation on held-out samples found."""
+    """Say what the newest evaluation on held-out samples found."""
     if event.top1 is not None:
         top5 = f", top-5 {event.top5:.1%}" if event.top5 is not None else ""
         return f"top-1 {event.top1:.1%}{top5}"

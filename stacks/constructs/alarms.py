@@ -1,4 +1,4 @@
-"""Alarms on what functions log, on dead letters and the like, for what reaches no channel."""
+"""Alarms on what functions log and on dead letters, for what reaches no channel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stationmaster.domain.names import ITEM_UNREADABLE, SET_ASIDE
 def add_log_alarm(function: lambda_.Function, *, message: str, description: str) -> None:
     """Raise an alarm within five minutes of a log line with this very message.
 
-    The metric is called after deployment and function: others may log the same.
+    The metric's name has deployment and function: others may log the same.
     """
     resource = function.node.default_child
     assert isinstance(resource, lambda_.CfnFunction)
@@ -34,7 +34,7 @@ def add_log_alarm(function: lambda_.Function, *, message: str, description: str)
 
 
 def add_poison_alarms(function: lambda_.Function) -> None:
-    """Raise alarms when the function sets something aside, or leaves out what it cannot read."""
+    """Raise alarms when the function keeps a dead letter, or leaves out what it cannot read."""
     add_log_alarm(
         function,
         message=SET_ASIDE,

@@ -1,7 +1,4 @@
-"""The code assets of the functions, put together without Docker.
-
-Each registry Package is one asset, shared by all functions of that package.
-"""
+"""The code assets of the functions, one for each Package, put together without Docker."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ ARCHITECTURE: Final = lambda_.Architecture.X86_64
 
 
 def code_of(package: Package) -> lambda_.Code:
-    """The code asset of a package; its hash covers our files and the pins, not the time."""
+    """Make the code asset of a package; its hash covers our files and the pins, not the time."""
     return lambda_.Code.from_asset(
         str(ROOT),
         asset_hash=_fingerprint(package),

@@ -24,7 +24,7 @@ from stationmaster.domain.names import cluster_name
 def let_in(
     stack: cdk.Stack, *, functions: str, people: tuple[str, ...], tagged: Mapping[str, Any]
 ) -> list[Statement]:
-    """Letting in the roles like `functions` as administrators, and those of `people` to look.
+    """Let in the roles like `functions` as administrators, and those of `people` to look.
 
     `tagged` is the condition on the tags of an entry.
     """
@@ -38,7 +38,7 @@ def let_in(
 
 
 def _make(stack: cdk.Stack, roles: tuple[str, ...], tagged: Mapping[str, Any]) -> Statement:
-    """Making access entries of these roles."""
+    """Allow access entries of these roles."""
     return Statement(
         ("eks:CreateAccessEntry",),
         (arn(stack, "eks", "cluster", cluster_name("*")),),
@@ -48,7 +48,7 @@ def _make(stack: cdk.Stack, roles: tuple[str, ...], tagged: Mapping[str, Any]) -
 
 
 def _give(stack: cdk.Stack, policy: str, roles: tuple[str, ...]) -> Statement:
-    """Giving these roles one access policy, for the whole cluster."""
+    """Allow giving these roles one access policy, for the whole cluster."""
     whole = {
         "eks:accessScope": "cluster",
         "eks:policyArn": f"arn:{stack.partition}:{ACCESS_POLICIES}/{policy}",

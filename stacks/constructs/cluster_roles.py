@@ -1,4 +1,4 @@
-"""Roles that a cluster, its nodes and some of its pods take on; created once, passed to clusters.
+"""The roles that a cluster, its nodes and some of its pods take on; created once.
 
 Functions may pass exactly these roles and no other (see `permissions`).
 """
@@ -34,7 +34,7 @@ _RESULTS: Final = "results lie under the ids of runs, unknown at deployment"
 
 
 class ClusterRoles(Construct):
-    """One role each for control plane, nodes, relay, saver, stager, FSx driver and metrics."""
+    """A role each for control plane, nodes, relay, saver, stager, FSx driver and metrics."""
 
     def __init__(
         self,
@@ -108,10 +108,11 @@ class ClusterRoles(Construct):
         return role
 
     def _saver(self, artifacts_arn: str, key: kms.IKey) -> iam.Role:
-        """May add and read one result, and look for parts of an earlier try; deletes nothing.
+        """Allow adding to and reading one result, and looking for parts of an earlier try, not
+        deleting.
 
-        Which one, the name of the pod's service account says.
-        Source: EKS user guide, "Grant Pods access to AWS resources based on tags".
+        The name of the pod's service account says which result. Source: EKS user guide, "Grant Pods
+        access to AWS resources based on tags".
         """
         role = self._pod_role("Saver", RESULTS_ACCOUNTS)
         prefix = results_prefix(RunId("${aws:PrincipalTag/kubernetes-service-account}"))
@@ -145,7 +146,7 @@ class ClusterRoles(Construct):
         return role
 
     def _use_key(self, role: iam.Role, key: kms.IKey, *actions: str) -> None:
-        """The artifacts' key, for what S3 does with it."""
+        """Allow the artifacts' key, for what S3 does with it."""
         via = f"s3.{cdk.Stack.of(self).region}.amazonaws.com"
         role.add_to_policy(
             iam.PolicyStatement(
@@ -156,7 +157,7 @@ class ClusterRoles(Construct):
         )
 
     def _stager(self, bucket_arns: Sequence[str], key_arns: Sequence[str]) -> iam.Role:
-        """May read the buckets of data that the deployment names."""
+        """Allow reading the buckets of data that the deployment names."""
         role = self._pod_role("Stager", STAGER)
         if bucket_arns:
             objects = [f"{each}/*" for each in bucket_arns]
@@ -177,7 +178,7 @@ class ClusterRoles(Construct):
         return role
 
     def _metrics(self) -> iam.Role:
-        """May write the log groups of clusters' metrics, and read what a node is made of.
+        """Allow writing the log groups of clusters' metrics, and reading what a node is made of.
 
         Source: AWS managed policy CloudWatchAgentServerPolicy, without its rights on all log
         groups, on X-Ray and on parameters.
@@ -210,10 +211,10 @@ class ClusterRoles(Construct):
         return role
 
     def _pod_role(self, name: str, account: str) -> iam.Role:
-        """A role for EKS Pod Identity: of one service account, in clusters that runs may use.
+        """Make a role for EKS Pod Identity: of one service account, in clusters that runs may use.
 
-        Pod Identity says where a pod is by the tags of its session, and by no source ARN.
-        Source: EKS user guide, "Create IAM role with trust policy required by EKS Pod Identity".
+        Pod Identity says where a pod is by the tags of its session, and by no source ARN. Source:
+        EKS user guide, "Create IAM role with trust policy required by EKS Pod Identity".
         """
         principal = iam.ServicePrincipal(
             "pods.eks.amazonaws.com",

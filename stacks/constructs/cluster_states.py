@@ -1,8 +1,8 @@
 """The cluster workflow: from a requested cluster to one that is ready, or has failed and says why.
 
-Built by the workflow stack and by `stacks.generate`, which commits it as lambdas/cluster.asl.json.
-Every end goes through a conclusion, which also ends the wait of the runs that lease the cluster. It
-releases nothing: the cluster is released when its last lease is.
+Committed as lambdas/cluster.asl.json. Every end goes through a conclusion, which also ends the wait
+of the runs that lease the cluster. It releases nothing: the cluster is released with its last
+lease.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PASS: Final[Mapping[str, Any]] = {"pass_number": sfn.JsonPath.number_at("$.pass_
 
 
 def cluster_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -> sfn.IChainable:
-    """The chain of the cluster workflow; `functions` by registry name."""
+    """Chain the states of the cluster workflow; `functions` by registry name."""
     states = StepStates(scope, functions, owner=CLUSTER_ID)
     failure = _after_failure(scope, states)
 
@@ -86,9 +86,9 @@ def cluster_states(scope: Construct, functions: Mapping[str, lambda_.IFunction])
 def _provision_capacity(
     scope: Construct, states: StepStates, failure: sfn.IChainable
 ) -> sfn.Parallel:
-    """Nodes and file system take 5 to 15 minutes each, so they are created side by side.
+    """Make nodes and file system side by side: each takes 5 to 15 minutes.
 
-    Where FSx has no storage in a zone in which nodes are there already, all are gone over again.
+    Where FSx has no storage in a zone that has the nodes already, all steps are called again.
     """
     parallel = sfn.Parallel(scope, "ProvisionCapacity", result_path=sfn.JsonPath.DISCARD)
     for node_group in (SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP):
@@ -120,7 +120,7 @@ def _provision_capacity(
 
 
 def _replace_nodes(states: StepStates, failure: sfn.IChainable) -> sfn.Chain:
-    """Other nodes for those that failed a check; then all checks begin anew."""
+    """Bring other nodes for those that failed a check; then all checks begin anew."""
     return states.loop(
         "ReplaceNodes",
         "ensure-node-group",
@@ -140,7 +140,7 @@ def _for_each(
     item: str,
     last: str,
 ) -> sfn.Map:
-    """Walk `loop` for each name of the list `$.<item>s`; it is short, so all of it runs at once."""
+    """Run `loop` for each name of the short list `$.<item>s`, all at once."""
     each = sfn.Map(
         scope,
         name,
@@ -153,7 +153,7 @@ def _for_each(
 
 
 def _after_failure(scope: Construct, states: StepStates) -> sfn.IChainable:
-    """Record how it ended, let the runs that wait know, and end by its name."""
+    """Record how it ended, resume the runs that wait, and end by its name."""
     conclude = states.last_resort(
         "ConcludeFailure", "conclude-cluster", payload={**PASS, **ERROR}, result_path="$.conclusion"
     )

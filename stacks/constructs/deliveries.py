@@ -46,7 +46,7 @@ def add_rules(
     machine_arns: Sequence[str],
     dead_letters: sqs.IQueue,
 ) -> None:
-    """One EventBridge rule each; those on executions see ours only, not the whole account's."""
+    """Add an EventBridge rule each; those on executions match ours only, not all of the account."""
     for rule in rules:
         target = targets.LambdaFunction(
             functions[rule.function],
@@ -76,7 +76,7 @@ def _pattern(rule: Rule, machine_arns: Sequence[str]) -> events.EventPattern:
 
 
 def _scheduler(scope: Construct) -> iam.ServicePrincipal:
-    """EventBridge Scheduler, for schedules of this account only.
+    """Return EventBridge Scheduler's principal, for schedules of this account only.
 
     Source: EventBridge Scheduler user guide, "Confused deputy prevention".
     """
@@ -91,7 +91,7 @@ def add_schedules(
     functions: Mapping[str, lambda_.Function],
     dead_letters: sqs.IQueue,
 ) -> None:
-    """One schedule for each of `functions`, with a role that may invoke it and nothing else."""
+    """Add a schedule for each of `functions`, with a role that may invoke only it."""
     for schedule in schedules:
         function = functions.get(schedule.function)
         if function is None:
@@ -120,10 +120,7 @@ def add_schedules(
 
 
 def add_clock(scope: Construct, *, group: str, function_arn: str) -> Clock:
-    """The group of the schedules that functions make for kept clusters, and the role they take.
-
-    The role may invoke that one function and nothing else.
-    """
+    """Add the group of kept clusters' schedules, and a role that may invoke only that function."""
     scheduler.ScheduleGroup(
         scope,
         "Clocks",
@@ -148,7 +145,7 @@ def add_stream_consumer(
 ) -> None:
     """Hand the table's stream to `function`, in order, one batch a shard at a time.
 
-    `lambdas.registry` says why it is halved and how long it is tried.
+    `lambdas.registry` says why batches are halved and how long they are tried.
     """
     function.add_event_source(
         sources.DynamoEventSource(

@@ -1,7 +1,4 @@
-"""Lambda functions from the registry: each with its own role, log group and the same settings.
-
-Used by the workflow and bot stacks, which bring the permissions' resources and the settings.
-"""
+"""Lambda functions from the registry: each with its own role, log group and the same settings."""
 
 from __future__ import annotations
 
@@ -33,11 +30,11 @@ _MAKE_INTERFACES: Final = (
 
 
 class FunctionRoles(Construct):
-    """One role a function; made before the settings, which name some of them.
+    """A role for each function; made before the settings, which name some of them.
 
     Roles have names of their own, because the settings of every function list some: the names that
-    CloudFormation makes up share nothing, and take half of the 4 KB that Lambda has for variables.
-    A role belongs to the whole account, so the region is in its name.
+    CloudFormation makes up share nothing, and take half of Lambda's 4 KB for variables. A role
+    belongs to the whole account, so the region is in its name.
     """
 
     def __init__(
@@ -56,7 +53,7 @@ class FunctionRoles(Construct):
 
     @property
     def cluster_access_arns(self) -> tuple[str, ...]:
-        """Roles that need an access entry in every run's cluster."""
+        """The roles that need an access entry in every run's cluster."""
         stack = cdk.Stack.of(self)
         return tuple(
             role_arn(stack, self._deployment, spec.name)
@@ -95,7 +92,7 @@ class FunctionRoles(Construct):
 
 
 def role_arn(stack: cdk.Stack, deployment: str, function: str) -> str:
-    """The role of a function of the workflow stack; `function` may be a pattern."""
+    """Write the role's ARN of a function of the workflow stack; `function` may be a pattern."""
     name = _role_name(stack, deployment, function)
     return stack.format_arn(service="iam", region="", resource="role", resource_name=name)
 
@@ -105,7 +102,7 @@ def _role_name(stack: cdk.Stack, deployment: str, function: str) -> str:
 
 
 class Functions(Construct):
-    """The functions themselves; `by_name` is keyed by registry name."""
+    """The functions, by registry name."""
 
     def __init__(
         self,
@@ -172,8 +169,8 @@ def _join_network(
 ) -> None:
     """Let the function call clusters from inside of the network, by an interface of its own.
 
-    What Lambda does with the interface the function's own code may not do: of interfaces, it may
-    delete those of the deployment's clusters, where it is granted that.
+    The function's own code may not do what Lambda does with that interface; of interfaces, it may
+    delete those of the deployment's clusters, where that is granted.
     """
     resource = function.node.default_child
     assert isinstance(resource, lambda_.CfnFunction)
@@ -220,7 +217,7 @@ def _join_network(
 
 
 def dead_letter_queue(scope: Construct, construct_id: str, *, name: str) -> sqs.Queue:
-    """A queue for what was tried in vain, kept for the two weeks that SQS can keep it.
+    """Make a queue for what failed every try, kept for the two weeks that SQS can keep it.
 
     It has a name of its own, by which `stationmaster redrive` finds it, and an alarm.
     """

@@ -25,7 +25,7 @@ _CLUSTERS: Final = "stationmaster"
 
 
 def gpu_graphs() -> list[cloudwatch.GraphWidget]:
-    """One graph for each of use, memory, temperature and power."""
+    """Draw a graph for each of use, memory, temperature and power."""
     return [
         cloudwatch.GraphWidget(
             title=title,

@@ -16,7 +16,7 @@ from stacks.constructs import cluster_states, teardown_states, train_states
 
 @dataclass(frozen=True)
 class Machine:
-    """One state machine: its states, what it is for, and how long an execution may live."""
+    """A state machine: its states, what it is for, and how long an execution may live."""
 
     states: Callable[[Construct, Mapping[str, lambda_.IFunction]], sfn.IChainable]
     comment: str

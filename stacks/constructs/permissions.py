@@ -1,9 +1,8 @@
 """Each registry Permission as the narrowest IAM statements that AWS lets us write.
 
-Used by `functions`. Resources that are known by their tags are drawn by `tagged_kinds`; EKS's are
-known by their names and written out here. What AWS cannot narrow down to resources carries the
-reason beside it, and the reason is also what the AwsSolutions rules are given. Names and tags come
-from the domain, so a function can touch what Stationmaster created and nothing else.
+`tagged_kinds` draws resources that are known by their tags; EKS's are known by their names and
+written out here. What AWS cannot narrow down carries the reason, which the AwsSolutions rules are
+given. Names and tags come from the domain, so a function can touch only what Stationmaster created.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ from stationmaster.domain.results import results_prefix
 
 @dataclass(frozen=True)
 class Granted:
-    """What permissions are about: the resources of the other stacks."""
+    """The resources of the other stacks that permissions are about."""
 
     deployment: str
     table_arns: tuple[str, ...]  # the table and each of its indexes
@@ -208,7 +207,7 @@ def _cluster_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
 
 
 def _metrics_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
-    """The log group of a cluster's metrics, and the agent's role; nothing without metrics."""
+    """Allow the log group of a cluster's metrics, and the agent's role; nothing without metrics."""
     role = granted.roles.metrics
     if role is None:
         return []
@@ -246,7 +245,7 @@ def _cluster_read(stack: cdk.Stack, granted: Granted) -> list[Statement]:
 
 
 def _cluster_delete(stack: cdk.Stack, granted: Granted) -> list[Statement]:
-    """Add-ons, access entries and pods' identities go with their cluster."""
+    """Allow deleting a cluster, with which add-ons, access entries and pods' identities go."""
     clusters = arn(stack, "eks", "cluster", cluster_name("*"))
     ours = of_deployment(granted.deployment)
     return [Statement(("eks:DeleteCluster",), (clusters,), NAMED, ours)]
@@ -294,7 +293,7 @@ def _node_group_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
 
 
 def _replace_training_nodes(stack: cdk.Stack) -> Statement:
-    """Ending instances of training nodes, by the Auto Scaling groups that EKS made for them.
+    """Allow ending instances of training nodes, by the Auto Scaling groups that EKS made for them.
 
     EKS names such a group eks-NODEGROUP-ID, and tags it with the names of cluster and node group.
     Source: AWS's policy AWSServiceRoleForAmazonEKSNodegroup, which limits EKS itself by both.
@@ -346,7 +345,7 @@ def _file_system_read(_stack: cdk.Stack, _granted: Granted) -> list[Statement]:
 
 
 def _data_link_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
-    """Linking buckets to file systems.
+    """Allow linking buckets to file systems.
 
     FSx looks at each bucket in the caller's name, and makes a role for each file system with which
     it reads. It asks for the right to write objects even where the link only reads, so a function
@@ -381,7 +380,7 @@ def _network_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
 
 
 def _network_read(_stack: cdk.Stack, _granted: Granted) -> list[Statement]:
-    """Also what EKS looks at in the caller's name."""
+    """Allow also what EKS reads in the caller's name."""
     described = (
         "InstanceTypeOfferings",
         "InstanceTypes",
@@ -402,7 +401,7 @@ def _instance_types_read(_stack: cdk.Stack, _granted: Granted) -> list[Statement
 
 
 def _preflight(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
-    """What the account may use, and whether an image is where it is said to be."""
+    """Allow asking what the account may use, and whether an image exists."""
     repositories = stack.format_arn(
         service="ecr", account="*", resource="repository", resource_name="*"
     )
@@ -415,7 +414,7 @@ def _preflight(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
 
 
 def _datasets_list(_stack: cdk.Stack, granted: Granted) -> list[Statement]:
-    """Names, sizes and first bytes, for a plan; nothing without configured buckets."""
+    """Allow names, sizes and first bytes, for a plan; nothing without configured buckets."""
     buckets = granted.dataset_bucket_arns
     if not buckets:
         return []
@@ -425,14 +424,14 @@ def _datasets_list(_stack: cdk.Stack, granted: Granted) -> list[Statement]:
 
 
 def _existing_file_systems_read(_stack: cdk.Stack, _granted: Granted) -> list[Statement]:
-    """What a file system is, and whether nodes of the network reach it; for a plan."""
+    """Allow looking at a file system, and whether nodes of the network reach it; for a plan."""
     return [Statement((*LOOK_ACTIONS, *ROOM_ACTIONS), ("*",), LISTING)]
 
 
 def _artifacts_read(stack: cdk.Stack, granted: Granted) -> list[Statement]:
-    """The manifest, and what S3 says of the other files.
+    """Allow the manifest, and what S3 says of the other files.
 
-    Who may not list the bucket is answered "denied" for what is missing.
+    Without the right to list the bucket, S3 answers "denied" for what is missing.
     """
     via = {"StringEquals": {"kms:ViaService": f"s3.{stack.region}.amazonaws.com"}}
     results = results_prefix(RunId("*"))
@@ -448,20 +447,20 @@ def _artifacts_read(stack: cdk.Stack, granted: Granted) -> list[Statement]:
 
 
 def _kubernetes(stack: cdk.Stack, granted: Granted) -> list[Statement]:
-    """Finding the endpoint; what may be done there is the access entry's business."""
+    """Allow finding the endpoint; the access entry limits what may be done there."""
     clusters = arn(stack, "eks", "cluster", cluster_name("*"))
     existing = _existing(stack, granted, "cluster")
     return [Statement(("eks:DescribeCluster",), (clusters, *existing), NAMED)]
 
 
 def _existing(stack: cdk.Stack, granted: Granted, kind: str) -> tuple[str, ...]:
-    """ARNs of one kind of resource of the existing EKS clusters that the deployment names."""
+    """Write the ARNs of one kind of resource of the existing EKS clusters that are configured."""
     rest = "" if kind == "cluster" else "/*"
     return tuple(arn(stack, "eks", kind, f"{name}{rest}") for name in granted.eks_clusters)
 
 
 def _existing_clusters_read(stack: cdk.Stack, granted: Granted) -> list[Statement]:
-    """Whether they can be used, and what of ours is in them; nothing without configured ones."""
+    """Allow asking whether they can be used, and what of ours is in them; nothing without any."""
     if not granted.eks_clusters:
         return []
     actions = (
@@ -476,7 +475,7 @@ def _existing_clusters_read(stack: cdk.Stack, granted: Granted) -> list[Statemen
 
 
 def _existing_clusters_join(stack: cdk.Stack, granted: Granted) -> list[Statement]:
-    """Give the product's own pods there their roles; nothing of the cluster itself."""
+    """Allow giving the product's own pods there their roles; nothing of the cluster itself."""
     if not granted.eks_clusters:
         return []
     return [
@@ -493,7 +492,7 @@ def _existing_clusters_join(stack: cdk.Stack, granted: Granted) -> list[Statemen
 
 
 def _existing_clusters_leave(stack: cdk.Stack, granted: Granted) -> list[Statement]:
-    """Take these roles away again: of associations that carry the deployment's tag."""
+    """Allow taking these roles away again, by associations with the deployment's tag."""
     if not granted.eks_clusters:
         return []
     return [
@@ -507,7 +506,7 @@ def _existing_clusters_leave(stack: cdk.Stack, granted: Granted) -> list[Stateme
 
 
 def _results_access(stack: cdk.Stack, granted: Granted) -> list[Statement]:
-    """Letting pods of a run reach its result, in the product's and in existing clusters."""
+    """Allow letting pods of a run reach its result, in the product's and in existing clusters."""
     names = (cluster_name("*"), *granted.eks_clusters)
     clusters = tuple(arn(stack, "eks", "cluster", name) for name in names)
     made = tuple(arn(stack, "eks", "podidentityassociation", f"{name}/*") for name in names)

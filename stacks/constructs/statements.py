@@ -1,4 +1,4 @@
-"""One IAM statement as data, and those that concern roles; `permissions` is made of them."""
+"""One IAM statement as data, and those that concern roles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMED: Final = "a cluster's name is unknown at deployment; the prefix limits it 
 
 @dataclass(frozen=True)
 class Statement:
-    """One IAM statement; `reason` says why a resource has a wildcard, and is needed then."""
+    """An IAM statement; `reason` says why a resource has a wildcard, and is needed then."""
 
     actions: tuple[str, ...]
     resources: tuple[str, ...]
@@ -27,7 +27,7 @@ class Statement:
 
 
 def tagged_at_creation(deployment: str) -> dict[str, Any]:
-    """The condition that a request tags what it creates as a cluster's of this deployment."""
+    """Require that a request tags what it creates as a cluster's of this deployment."""
     return {
         "Null": {f"aws:RequestTag/{TAG_CLUSTER_ID}": "false"},
         "StringEquals": {f"aws:RequestTag/{TAG_DEPLOYMENT}": deployment},
@@ -35,12 +35,12 @@ def tagged_at_creation(deployment: str) -> dict[str, Any]:
 
 
 def of_deployment(deployment: str) -> dict[str, Any]:
-    """The condition that a resource is this deployment's; another one has clusters as well."""
+    """Require that a resource is this deployment's; another one has clusters as well."""
     return {"StringEquals": {f"aws:ResourceTag/{TAG_DEPLOYMENT}": deployment}}
 
 
 def arn(stack: cdk.Stack, service: str, resource: str, name: str) -> str:
-    """The ARN of `resource/name` of a service in this account and region."""
+    """Write the ARN of `resource/name` of a service in this account and region."""
     return stack.format_arn(service=service, resource=resource, resource_name=name)
 
 
@@ -66,7 +66,7 @@ def get_roles(*roles: iam.IRole, more: tuple[str, ...] = ()) -> Statement:
 
 
 def service_linked_role_arn(stack: cdk.Stack, service: str, name: str = "*") -> str:
-    """The ARN of a role that a service makes for itself in this account."""
+    """Write the ARN of a role that a service makes for itself in this account."""
     return stack.format_arn(
         service="iam",
         region="",

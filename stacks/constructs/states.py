@@ -1,8 +1,7 @@
 """The shapes that the state machines are made of: a step, a loop around it, its retries.
 
-Used by the three modules of states. A step is a Lambda function that never waits; the loops here
-do. State data holds the id of the run or the cluster, short lists of names, the newest step's
-answer and the error that ended a stretch: nothing else travels.
+A step is a Lambda function that never waits; the loops here do. State data holds the id of the run
+or the cluster, short lists of names, the newest step's answer and the error that ended a stretch.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class StepStates:
         payload: Mapping[str, Any] = NOTHING_MORE,
         result_path: str = sfn.JsonPath.DISCARD,
     ) -> tasks.LambdaInvoke:
-        """One call of a function, retried over what passes by itself.
+        """Call a function once, with retries of errors that pass by themselves.
 
         `payload` is what the step gets beside the id.
         """
@@ -101,7 +100,8 @@ class StepStates:
         payload: Mapping[str, Any] = NOTHING_MORE,
         result_path: str = sfn.JsonPath.DISCARD,
     ) -> tasks.LambdaInvoke:
-        """One call that everything else falls back on: retried for over ten minutes, on any error.
+        """Make the call that everything else falls back on: retried for over ten minutes, on any
+        error.
 
         It has no Catch on purpose. When even this fails the execution ends with the error itself,
         and the rule on dead executions and the reaper take over.
@@ -124,8 +124,8 @@ class StepStates:
     ) -> sfn.Chain:
         """Call a step until it answers {"ready": true}, waiting in between.
 
-        The step itself raises when its time is over. Without `catch`
-        errors rise to the Map or Parallel around it.
+        The step itself raises when its time is over. Without `catch` errors rise to the Map or
+        Parallel around it.
         """
         task = self.step(name, function, payload={**payload, **TURN}, result_path="$.step")
         if catch is not None:
@@ -135,7 +135,7 @@ class StepStates:
     def around(
         self, task: tasks.LambdaInvoke, *, subject: str, question: str, every_s: int
     ) -> sfn.Chain:
-        """The loop around a step whose answer is in $.step; its caller adds what it catches.
+        """Make the loop around a step whose answer is in $.step; the caller adds what it catches.
 
         It begins by forgetting what another loop has left there. The step's payload has the `TURN`.
         """
@@ -190,7 +190,7 @@ class StepStates:
         return task
 
     def failed(self, name: str, error_path: str) -> sfn.Fail:
-        """A failed execution, which the rule on dead executions and an alarm hear of.
+        """Make a failed execution, which the rule on dead executions and an alarm notice.
 
         The error has a name of our own: a caught States.* name is reserved and not accepted. What
         was caught is the cause as a whole, since a timeout has no Cause.
@@ -221,7 +221,7 @@ def _add_retries(
     attempts: int = 6,
     jitter: sfn.JitterType = sfn.JitterType.FULL,
 ) -> None:
-    """Call again after errors that end by themselves; a call that was refused, for longer."""
+    """Retry errors that end by themselves; a call that was refused, for longer."""
     for retried, max_attempts, strategy in (
         (BUSY_ERRORS, 20, sfn.JitterType.FULL),
         (errors, attempts, jitter),

@@ -1,7 +1,6 @@
-"""IAM statements for the kinds of AWS resources that carry their cluster's tag, drawn from data.
+"""IAM statements for the kinds of AWS resources that carry their cluster's tag.
 
-Used by `permissions`. Each kind states in its `ACTIONS` what its verbs take; a new kind changes
-nothing here.
+Each kind states in its `ACTIONS` what its verbs take; a new kind changes nothing here.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _IDS: Final = (
 
 
 def create_tagged(stack: cdk.Stack, family: str, deployment: str) -> list[Statement]:
-    """What creating the kinds of a family takes: each call has to tag what it creates."""
+    """Allow creating the kinds of a family: each call has to tag what it creates."""
     statements: list[Statement] = []
     tagged = tagged_at_creation(deployment)
     for kind in _kinds(family):
@@ -47,13 +46,13 @@ def create_tagged(stack: cdk.Stack, family: str, deployment: str) -> list[Statem
 
 
 def read_kinds(family: str, *more: str) -> Statement:
-    """Listing the kinds of a family, and `more` actions that AWS does not limit either."""
+    """Allow listing the kinds of a family, and `more` actions that AWS does not limit either."""
     actions = {action for kind in _kinds(family) for action in kind.read}
     return Statement(tuple(sorted(actions.union(more))), ("*",), LISTING)
 
 
 def delete_tagged(stack: cdk.Stack, family: str, deployment: str) -> list[Statement]:
-    """What deleting the kinds of a family takes; they are known by their tags."""
+    """Allow deleting the kinds of a family, by their tags."""
     return [
         Statement(kind.delete, (_any(stack, kind.resource),), _IDS, condition)
         for kind in _kinds(family)
@@ -67,7 +66,7 @@ def _kinds(family: str) -> list[Actions]:
 
 
 def _any(stack: cdk.Stack, type_name: str) -> str:
-    """The ARNs of all resources of a type."""
+    """Write the ARNs of all resources of a type."""
     service, _, resource = type_name.partition(":")
     if service == "logs":
         return stack.format_arn(
@@ -84,7 +83,7 @@ def _tagged_otherwise(kind: Actions, deployment: str) -> list[Mapping[str, Mappi
 
 
 def _tagged(kind: Actions, deployment: str) -> Mapping[str, Mapping[str, str]]:
-    """The condition that a resource is a cluster's, of this deployment where its tags can say."""
+    """Require that a resource is a cluster's, and this deployment's where its tags can say."""
     if kind.tag_value == "*":
         return _tagged_as(kind.tag, deployment)
     return {"StringLike": {f"aws:ResourceTag/{kind.tag}": kind.tag_value}}

@@ -1,11 +1,10 @@
 """The teardown workflow: delete a cluster in dependency order, and prove that it is gone.
 
-Built by the workflow stack and by `stacks.generate`, which commits it as
-lambdas/teardown.asl.json. A deletion that fails does not stop the next one: whatever can still be
-deleted costs nothing from then on, and VerifyReleased, which lists what is tagged with the cluster,
-decides whether the teardown succeeded. The one exception: where the results of a run are not saved,
-training nodes go, and what is needed to save them stays. Training nodes go first, and wait for
-nothing but the last checkpoint of such a run.
+Committed as lambdas/teardown.asl.json. A deletion that fails does not stop the next one: whatever
+can still be deleted costs nothing from then on, and VerifyReleased, which lists what is tagged with
+the cluster, decides whether the teardown succeeded. Where the results of a run are not saved, what
+is needed to save them stays. Training nodes go first, and wait for nothing but the last checkpoint
+of such a run.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MACHINE_LIMIT: Final = cdk.Duration.hours(12)
 
 
 def teardown_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -> sfn.IChainable:
-    """The chain of the teardown workflow; `functions` by registry name."""
+    """Chain the states of the teardown workflow; `functions` by registry name."""
     states = StepStates(scope, functions, owner=CLUSTER_ID)
     failure = states.last_resort("ConcludeTeardownFailed", "conclude-teardown", payload=ERROR)
     failure.next(states.failed("TeardownFailed", "$.error"))
@@ -52,7 +51,7 @@ def teardown_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]
 
 
 def _release_cluster_and_network(states: StepStates, verify: sfn.IChainable) -> sfn.Chain:
-    """The cluster holds the security group in use, so the network goes last."""
+    """Delete the cluster, which holds the security group in use, and then the network."""
     network = states.loop(
         "ReleaseNetwork",
         "release-network",
@@ -91,9 +90,9 @@ def _verify(scope: Construct, states: StepStates, failure: sfn.IChainable) -> sf
 def _release_training_nodes_and_file_system(scope: Construct, states: StepStates) -> sfn.Parallel:
     """Delete the training nodes at once; beside them the jobs, and then the file system.
 
-    Training nodes are the dearest thing a cluster has, and nothing that is saved needs them. The
-    file system goes after the pods that mount it. A Parallel stops its other branches when one
-    fails, so each branch ends well whatever happens to it.
+    Training nodes are the dearest part, and nothing that is saved needs them. The file system goes
+    after the pods that mount it. A Parallel stops its other branches when one fails, so each branch
+    ends well whatever happens to it.
     """
     training = states.loop(
         "ReleaseTrainingNodes",
@@ -128,7 +127,7 @@ def _release_training_nodes_and_file_system(scope: Construct, states: StepStates
 def _release_system_nodes(
     states: StepStates, cluster: sfn.IChainable, failure: sfn.IChainable
 ) -> sfn.Chain:
-    """Where results are held, nothing more is deleted: the next teardown begins anew."""
+    """Delete the system nodes; where results are held, nothing more is deleted this time."""
     task = states.step(
         "ReleaseSystemNodes",
         "release-node-group",

@@ -1,9 +1,8 @@
 """The train workflow: from a requested run to the release of its lease, whatever happens.
 
-Built by the workflow stack and by `stacks.generate`, which commits it as lambdas/train.asl.json.
-Every failure goes through SaveAfterFailure, PushAfterFailure, ConcludeFailure,
-ReleaseRunAfterFailure and ReleaseAfterFailure, so that no path keeps paying; there is something to
-push only where the run succeeded. What cannot be saved ends the execution without a
+Committed as lambdas/train.asl.json. Every failure goes through SaveAfterFailure, PushAfterFailure,
+ConcludeFailure, ReleaseRunAfterFailure and ReleaseAfterFailure, so that no path keeps paying; only
+a run that succeeded has something to push. What cannot be saved ends the execution without a
 release: another one, started by a person or by the reaper, finds the run in phase saving and comes
 to SaveAfterFailure as well.
 """
@@ -39,7 +38,7 @@ CLUSTER_LIMIT: Final = cdk.Duration.days(60)
 
 
 def train_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -> sfn.IChainable:
-    """The chain of the train workflow; `functions` by registry name."""
+    """Chain the states of the train workflow; `functions` by registry name."""
     states = StepStates(scope, functions, owner=RUN_ID)
     unsaved = _leave_unsaved(scope, states)
     failure = _after_failure(scope, states, unsaved)
