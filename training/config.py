@@ -29,8 +29,8 @@ from stationmaster.domain.catalogue.training_config import (
     expert_parallel_of,
     tensor_parallel_of,
 )
-from stationmaster.domain.commands.meanings import refuse_mistyped_keys
 from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.keys.names import refuse_mistyped_keys
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training.repositories import hub_model
 from training.watchdog import (

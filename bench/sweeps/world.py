@@ -35,7 +35,7 @@ from stationmaster.domain.cluster.events import (
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.domain.commands.requests import CreateCluster
-from stationmaster.domain.commands.storing import FoundFileSystem
+from stationmaster.domain.keys.questions import FoundFileSystem
 from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE, TRAINING_NODE_GROUP, job_name
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.aggregate import new_run_id

@@ -15,7 +15,8 @@ from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
 from stationmaster.domain.catalogue.training_config import ImageTraining
-from stationmaster.domain.commands.table import COMMAND, START, TYPED_SUBCOMMANDS, key_names
+from stationmaster.domain.commands.table import COMMAND, START, TYPED_SUBCOMMANDS
+from stationmaster.domain.keys.names import key_names
 from stationmaster.domain.planning.cost import hourly_price
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.run.aggregate import Run

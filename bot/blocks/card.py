@@ -30,7 +30,7 @@ from bot.blocks.failures import cause_lines, failure_blocks
 from bot.blocks.results import result_blocks, result_buttons
 from bot.blocks.running import awaited, running_lines, waiting_lines
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
-from stationmaster.domain.commands.durations import typed_duration
+from stationmaster.domain.durations import typed_duration
 from stationmaster.domain.reactions.ending import outcome_of
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase

@@ -28,8 +28,8 @@ from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.leases import Lease, Waiting
 from stationmaster.domain.commands.cluster_words import DEFAULT_EXTENSION_S
-from stationmaster.domain.commands.durations import typed_duration
 from stationmaster.domain.commands.table import COMMAND
+from stationmaster.domain.durations import typed_duration
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.view import ClusterView
 from stationmaster.domain.sizes import counted

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from stationmaster.aws.calls import aws_call
 from stationmaster.domain.cluster.spec import Reservation, Window
-from stationmaster.domain.commands.capacity import FoundReservation, moment
+from stationmaster.domain.durations import moment
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, PermanentError
+from stationmaster.domain.keys.questions import FoundReservation
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client

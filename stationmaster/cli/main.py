@@ -25,9 +25,9 @@ from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.grammar import parse_request
-from stationmaster.domain.commands.table import key_names
 from stationmaster.domain.errors import BadCommand, StationmasterError, UserError
 from stationmaster.domain.job_kinds import JobKind
+from stationmaster.domain.keys.names import key_names
 from stationmaster.domain.planning.requirements import check_data
 from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.request import TrainingRequest
@@ -322,7 +322,7 @@ def _render(arguments: argparse.Namespace) -> int:
         instance_type=plan.instance_type,
         overrides=start.overrides | plan.settled_keys,
         model=start.model,
-        job_options=start.job_options,
+        job_options=start.options.job_options,
         command="/train " + " ".join(arguments.words),
         team_id="",
         channel_id="",

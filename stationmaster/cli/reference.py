@@ -16,16 +16,8 @@ from stationmaster.cli.main import make_parser
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Framework, Recipe
 from stationmaster.domain.catalogue.training_config import ImageTraining, LanguageTraining
-from stationmaster.domain.commands.table import (
-    CLUSTER_KEYS,
-    COMMAND,
-    KEY_MEANINGS,
-    PLANNED,
-    PLANNED_KEYS,
-    START,
-    TYPED_SUBCOMMANDS,
-    keys_of,
-)
+from stationmaster.domain.commands.table import COMMAND, PLANNED, START, TYPED_SUBCOMMANDS
+from stationmaster.domain.keys.names import CLUSTER_KEYS, KEY_MEANINGS, PLANNED_KEYS, keys_of
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
 _KINDS: Final = ((LanguageTraining, "language models"), (ImageTraining, "image classifiers"))
@@ -65,7 +57,9 @@ def page() -> str:
             "",
             f"`{COMMAND} cluster create` takes these:",
             "",
-            *_table(("key", "means"), ((f"`{key.name}=`", key.help) for key in CLUSTER_KEYS)),
+            *_table(
+                ("key", "means"), ((f"`{key.name}=`", key.help) for key in CLUSTER_KEYS.values())
+            ),
             "",
             "`on=` takes the name of a kept cluster, its id, how its id begins, or `last`: the "
             "newest kept cluster of the channel. Durations are `90s`, `10m`, `2h` or `1d`, from 1s "

@@ -24,11 +24,10 @@ from stationmaster.domain.cluster.events import (
     Requester,
     cluster_event_id,
 )
-from stationmaster.domain.commands.capacity import refuse_too_few
 from stationmaster.domain.commands.cluster_words import NEWEST
-from stationmaster.domain.commands.durations import LONGEST_S, typed_duration
 from stationmaster.domain.commands.guards import Spending
 from stationmaster.domain.commands.requests import CreateCluster
+from stationmaster.domain.durations import LONGEST_S, typed_duration
 from stationmaster.domain.errors import (
     ClusterNotFound,
     IllegalTransition,
@@ -36,6 +35,7 @@ from stationmaster.domain.errors import (
     StationmasterError,
 )
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.keys.capacity import refuse_too_few
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import ClusterView
 from stationmaster.services import Services

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stationmaster.commands.runs import find_run
-from stationmaster.domain.commands.resuming import NEWEST, SavedRun
+from stationmaster.domain.commands.resuming import saved_run
 from stationmaster.domain.errors import (
     NotPossibleNow,
     PermanentError,
@@ -14,6 +14,8 @@ from stationmaster.domain.errors import (
     RunNotFound,
 )
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.keys.questions import SavedRun
+from stationmaster.domain.keys.resume_from import NEWEST
 from stationmaster.domain.results import (
     MANIFEST_FILE,
     METRICS_FILE,
@@ -46,7 +48,7 @@ def find_saved_run(services: Services, label: str, *, channel_id: str) -> SavedR
         raise NotPossibleNow(
             f"run {run.run_id} is {run.phase.value}; its result can be used when it has ended"
         )
-    return SavedRun(run.run_id, run.request, run.placement, _read(services, run))
+    return saved_run(run.run_id, run.request, run.placement, _read(services, run))
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,9 @@ from stationmaster.commands.guarding import check_limits, write_guarded
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import LanguageModel
-from stationmaster.domain.commands.capacity import FoundReservation
 from stationmaster.domain.commands.frameworks import why_no_converter, why_no_image
 from stationmaster.domain.commands.guards import Spending
-from stationmaster.domain.commands.own_code import OwnCodeRules
-from stationmaster.domain.commands.pushing import refuse_push
 from stationmaster.domain.commands.start import StartRun
-from stationmaster.domain.commands.storing import FoundFileSystem
 from stationmaster.domain.datasets import (
     HubSource,
     Listing,
@@ -36,6 +32,8 @@ from stationmaster.domain.errors import (
     TransientError,
 )
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.keys.push_to import refuse_push
+from stationmaster.domain.keys.questions import FoundFileSystem, FoundReservation, OwnCodeRules
 from stationmaster.domain.planning.offer import offer_warnings
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.requirements import check_data
@@ -187,8 +185,8 @@ def _check_data(services: Services, start: StartRun, *, channel_id: str) -> None
     A command knows itself what it can read.
     """
     is_on_file_system = read_shared_path(start.overrides.get("dataset", "")) is not None
-    if not start.program or is_on_file_system:
-        check_data(start.resolved, on_cluster=start.cluster_id is not None)
+    if not start.options.program or is_on_file_system:
+        check_data(start.resolved, on_cluster=start.options.cluster_id is not None)
     for key in ("dataset", "weights"):
         path = read_shared_path(value := start.overrides.get(key, ""))
         owner = run_directory_of(path) if path is not None else None
@@ -203,16 +201,16 @@ def _check_data(services: Services, start: StartRun, *, channel_id: str) -> None
 
 
 def _check_push(services: Services, start: StartRun) -> None:
-    if not start.push_to:
+    if not start.options.push_to:
         return
-    if start.eks_name and not services.settings.hugging_face_token_in_eks_clusters:
+    if start.options.eks_name and not services.settings.hugging_face_token_in_eks_clusters:
         raise NotPossibleNow(
-            f"push_to={start.push_to} needs the deployment's token of the Hugging Face hub in the "
-            f"existing EKS cluster {start.eks_name}; its owner allows that with "
+            f"push_to={start.options.push_to} needs the deployment's token of the Hugging Face hub "
+            f"in the existing EKS cluster {start.options.eks_name}; its owner allows that with "
             "hugging_face_token_in_eks_clusters in cdk.json"
         )
     refuse_push(
-        start.push_to,
+        start.options.push_to,
         organisations=services.settings.push_organisations,
         has_token=services.secrets.hugging_face_token() is not None,
     )
@@ -221,10 +219,10 @@ def _check_push(services: Services, start: StartRun) -> None:
 def _missing_image(services: Services, start: StartRun) -> str | None:
     """Why the deployment cannot run the recipe's framework or etcd; None where it can."""
     framework, settings = start.resolved.framework, services.settings
-    if not start.image and not settings.image_of(framework):
+    if not start.options.image and not settings.image_of(framework):
         is_this_machine = settings.emulated_speed is not None
         return why_no_image(start.resolved, is_this_machine=is_this_machine)
-    if start.resolved.weights_to_convert and not start.program and not settings.nemo_image:
+    if start.resolved.weights_to_convert and not start.options.program and not settings.nemo_image:
         return why_no_converter(start.resolved)
     is_local = settings.emulated_speed is not None
     if is_local and start.resolved.training.rendezvous == "etcd" and shutil.which("etcd") is None:
@@ -294,27 +292,9 @@ def request_run(
         run_id=run_id,
         at=now,
         request=TrainingRequest(
+            **dict(start.options) | _planned(start),
             recipe=start.recipe,
-            nodes=plan.nodes,
-            min_nodes=plan.min_nodes,
-            instance_type=plan.instance_type,
             overrides=start.overrides | plan.settled_keys,
-            cluster_id=start.cluster_id,
-            reservation=start.reservation,
-            is_spot=start.is_spot,
-            eks_name=start.eks_name,
-            keep_s=start.keep_s,
-            is_full=start.is_full,
-            backup_every_s=start.backup_every_s,
-            push_to=start.push_to,
-            resume_from=start.resume_from,
-            weights_from=start.weights_from,
-            image=start.image,
-            program=start.program,
-            job_options=start.job_options,
-            file_system_gib=_planned_size(start),
-            file_system_mbps_per_tib=start.storage.new_mbps_per_tib,
-            file_system=start.storage.existing,
             link_reason=plan.data.why if plan.data is not None and plan.data.linked else "",
             model=start.model,
             command=command,
@@ -336,15 +316,19 @@ def request_run(
     return run, created
 
 
-def _planned_size(start: StartRun) -> int | None:
-    """GiB of a new file system where they are not the recipe's."""
-    if start.storage.existing is not None:
-        return None
-    plan, storage = start.plan, start.storage
-    brought = (plan.data, plan.conversion, start.resume_from, start.weights_from)
-    chosen = (*brought, storage.new_gib)
-    is_planned = any(each is not None for each in chosen)
-    return start.plan.file_system_gib if is_planned else None
+def _planned(start: StartRun) -> dict[str, object]:
+    """What the plan has decided of the options; of a new file system, GiB that are not usual."""
+    plan, options = start.plan, start.options
+    brought = (plan.data, plan.conversion, options.resume_from, options.weights_from)
+    chosen = (*brought, options.file_system_gib)
+    is_planned = options.file_system is None and any(each is not None for each in chosen)
+    return {
+        "on": None,
+        "nodes": plan.nodes,
+        "min_nodes": plan.min_nodes,
+        "instance_type": plan.instance_type,
+        "file_system_gib": plan.file_system_gib if is_planned else None,
+    }
 
 
 def _create(

@@ -7,17 +7,16 @@ from typing import Final
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.commands.table import (
     APP_NAME,
-    CLUSTER_KEYS,
     COMMAND,
     DESCRIPTION,
     START,
     SUBCOMMANDS,
     USAGE_HINT,
     Group,
-    Key,
     Request,
-    keys_of,
 )
+from stationmaster.domain.keys.key import Key
+from stationmaster.domain.keys.names import CLUSTER_KEYS, keys_of
 from stationmaster.local.slack import (
     ArgumentHint,
     Choice,
@@ -85,7 +84,7 @@ def _key_hints() -> list[ArgumentHint]:
         for key in keys_of(recipe):
             keys.setdefault(key.name, key)
             after.setdefault(key.name, _before_recipes()).append(recipe.name)
-    for key in CLUSTER_KEYS:
+    for key in CLUSTER_KEYS.values():
         keys.setdefault(key.name, key)
         after.setdefault(key.name, []).extend(_groups())
     return [

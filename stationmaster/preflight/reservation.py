@@ -6,7 +6,7 @@ from typing import Final
 
 from stationmaster.aws.account import Account
 from stationmaster.domain.cluster.spec import Window
-from stationmaster.domain.commands.capacity import moment
+from stationmaster.domain.durations import moment
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from stationmaster.preflight.findings import Finding, Severity
 from stationmaster.preflight.subject import Machines, Subject

@@ -54,15 +54,19 @@ def of_start(start: StartRun) -> Subject:
     return Subject(
         name=f"/train {start.words}",
         machines=_machines(
-            plan.instance_type, plan.nodes, plan.min_nodes, start.reservation, start.is_spot
+            plan.instance_type,
+            plan.nodes,
+            plan.min_nodes,
+            start.options.reservation,
+            start.options.is_spot,
         )
-        if start.cluster_id is None and not start.eks_name
+        if start.options.cluster_id is None and not start.options.eks_name
         else None,
-        image=start.image,
+        image=start.options.image,
         framework=start.resolved.framework,
-        repositories=() if start.program else repositories_of(start.resolved),
+        repositories=() if start.options.program else repositories_of(start.resolved),
         dataset=read_s3_source(start.overrides.get("dataset", "")),
-        task=AS_IT_IS if start.program else start.resolved.data_task,
+        task=AS_IT_IS if start.options.program else start.resolved.data_task,
     )
 
 

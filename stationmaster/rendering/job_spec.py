@@ -19,6 +19,7 @@ from stationmaster.domain.catalogue.training_config import (
 from stationmaster.domain.datasets import FOR_MEGATRON, RUNS
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.indexed import DATA_NAME, TOKENIZER_NAME
+from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.planning.cost import stop_deadline_s
 from stationmaster.domain.planning.layout import Layout, processes_per_node
@@ -26,7 +27,7 @@ from stationmaster.domain.planning.requirements import uses_efa
 from stationmaster.domain.restoring import ResumePoint, model_directory
 from stationmaster.domain.results import OUTPUT
 from stationmaster.domain.run.attempts import Assignment
-from stationmaster.domain.run.request import JobOptions, TrainingRequest
+from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.rendering.frameworks import FrameworkPaths, framework_program
 
 RUNS_DIRECTORY: Final = f"{SHARED_MOUNT}/{RUNS}"

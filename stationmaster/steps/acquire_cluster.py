@@ -13,9 +13,10 @@ from stationmaster.domain.cluster.events import (
 from stationmaster.domain.cluster.fitting import why_unfit
 from stationmaster.domain.cluster.keeping import awaits_window, has_old_checks
 from stationmaster.domain.cluster.spec import ClusterSpec, spec_for
-from stationmaster.domain.commands.capacity import moment
+from stationmaster.domain.durations import moment
 from stationmaster.domain.errors import ClusterFailed, IllegalTransition, RunStopped
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.keys.options import placed
 from stationmaster.domain.reactions.run import POLICY, Queued, decide
 from stationmaster.domain.run.aggregate import Run, Wait
 from stationmaster.domain.run.attempts import Attempt, first_assignment
@@ -127,14 +128,7 @@ def _needed(run: Run, attempt: Attempt) -> ClusterSpec:
         instance_type=placement.instance_type,
         min_nodes=run.request.min_nodes,
     )
-    request = run.request
-    return spec.model_copy(
-        update={
-            "eks_name": request.eks_name,
-            "reservation": request.reservation,
-            "is_spot": request.is_spot,
-        }
-    )
+    return placed(spec, run.request)
 
 
 def _own_cluster(services: Services, run: Run, needed: ClusterSpec) -> ClusterRequested:

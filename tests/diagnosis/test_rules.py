@@ -17,7 +17,8 @@ from stationmaster.diagnosis.reading import read_source
 from stationmaster.diagnosis.rules import Rank, Severity, Where
 from stationmaster.diagnosis.table import RULE, RULES
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.commands.table import KEY_MEANINGS, TYPED_SUBCOMMANDS, key_names
+from stationmaster.domain.commands.table import TYPED_SUBCOMMANDS
+from stationmaster.domain.keys.names import KEY_MEANINGS, key_names
 
 LINES = yaml.safe_load((Path(__file__).parent / "rule_lines.yaml").read_text())
 HEALTHY = sorted((Path(__file__).parent / "healthy").iterdir())

@@ -21,16 +21,11 @@ from stationmaster.domain.commands.requests import (
 )
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import (
-    CLUSTER_KEYS,
-    KEY_MEANINGS,
     PLANNED,
-    PLANNED_KEYS,
     START,
     SUBCOMMANDS,
     TYPED_SUBCOMMANDS,
     Resumption,
-    key_names,
-    keys_of,
 )
 from stationmaster.domain.errors import (
     BadCommand,
@@ -41,14 +36,24 @@ from stationmaster.domain.errors import (
     UnknownRecipe,
     UserError,
 )
+from stationmaster.domain.keys.names import (
+    CLUSTER_KEYS,
+    KEY_MEANINGS,
+    PLANNED_KEYS,
+    key_names,
+    keys_of,
+)
+from stationmaster.domain.keys.registry import Options
 from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 
 
-def start(recipe, **typed):
+def start(recipe, *, overrides=None, **options):
     """A start as it was typed, planned."""
-    resolved = get_recipe(recipe, typed.get("model")).with_overrides(typed.get("overrides", {}))
-    return StartRun(recipe, **typed, resolved=resolved, plan=make_plan(recipe, **typed))
+    overrides = overrides or {}
+    resolved = get_recipe(recipe).with_overrides(overrides)
+    plan = make_plan(recipe, overrides=overrides, **options)
+    return StartRun(recipe, Options(**options), overrides, resolved=resolved, plan=plan)
 
 
 @pytest.mark.parametrize(
@@ -381,7 +386,7 @@ def test_keys_are_named_and_explained_once():
         assert len({key.name for key in keys}) == len(keys)
         assert set(PLANNED_KEYS).isdisjoint(key_names(recipe))
     known = {name for recipe in CATALOGUE.values() for name in key_names(recipe)}
-    known |= {key.name for key in CLUSTER_KEYS}
+    known |= set(CLUSTER_KEYS)
     assert set(KEY_MEANINGS) <= known | set(PLANNED_KEYS)
 
 
@@ -507,7 +512,11 @@ def test_suggestion_when_pasted_is_accepted_and_starts_only_what_was_typed(first
         if isinstance(pasted, StartRun):
             respelled = [word.replace("=smok", "=smoke") for word in words]
             typed = [word.partition("=")[2].lower() for word in respelled if "=" in word]
-            values = [*pasted.overrides.values(), pasted.instance_type, pasted.nodes]
+            values = [
+                *pasted.overrides.values(),
+                pasted.options.instance_type,
+                pasted.options.nodes,
+            ]
             started = [str(value).lower() for value in values if value is not None]
             assert sorted(typed) == sorted(started)
 

@@ -304,7 +304,7 @@ def test_the_hub_is_asked_once_and_for_hub_recipes_only() -> None:
     start = parse_command("hf:Qwen/Qwen2.5-7B nodes=2 steps=50", look_up=look_up)
     plan = parse_command("plan hf:Qwen/Qwen2.5-7B", look_up=look_up)
 
-    assert (start.recipe, start.nodes, start.overrides) == (
+    assert (start.recipe, start.options.nodes, start.overrides) == (
         "hf:Qwen/Qwen2.5-7B",
         2,
         {"steps": "50"},

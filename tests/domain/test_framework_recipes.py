@@ -4,7 +4,6 @@ import re
 from typing import Any
 
 import pytest
-from resumable_runs import RUN, channel, saved
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.instances import get_instance
@@ -21,6 +20,7 @@ from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.requirements import check_data, repositories_of
 from stationmaster.domain.run.events import RunPhase
 from tests.support.factories import START, make_request, make_run
+from tests.support.typed import RUN, channel, saved
 
 MEGATRON = "megatron-llama3-8b"
 FRAMEWORKS = [name for name, recipe in CATALOGUE.items() if not recipe.uses_own_trainer]
@@ -218,7 +218,7 @@ def test_key_about_own_checkpoints_is_refused() -> None:
 def test_model_of_a_framework_may_be_pushed(name: str) -> None:
     found = start(f"{name} push_to=lab/model")
 
-    assert found.push_to == "lab/model"
+    assert found.options.push_to == "lab/model"
     assert any(note.startswith("push_to=lab/model: after it") for note in found.plan.warnings)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import IllegalTransition, RunStopped, TrainingFailed
+from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.reactions.queueing import JobSuspended
 from stationmaster.domain.reactions.run import (
     POLICY,
@@ -47,7 +48,7 @@ from stationmaster.domain.reactions.workflow import (
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, apply
 from stationmaster.domain.run.events import RunEvent, RunPhase
-from stationmaster.domain.run.request import JobOptions, Placement
+from stationmaster.domain.run.request import Placement
 from tests.support import factories
 from tests.support.factories import RUN_ID, START
 

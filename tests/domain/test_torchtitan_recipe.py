@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-from resumable_runs import RUN, channel, saved
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.instances import get_instance
@@ -23,6 +22,7 @@ from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB
 from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.requirements import check_data, repositories_of
+from tests.support.typed import RUN, channel, saved
 
 TITAN = "torchtitan-llama3.1-8b"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -23,9 +23,9 @@ from stationmaster.domain.errors import (
     TrainingFailed,
 )
 from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE
+from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.events import RunPhase, StopRequested, TrainingStarted
-from stationmaster.domain.run.request import JobOptions
 from stationmaster.local.cluster import LocalCluster
 from stationmaster.rendering.collectives_job import render_collectives_job
 from stationmaster.steps.ensure_cluster import ensure_cluster

@@ -6,7 +6,8 @@ import pytest
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.commands.grammar import parse_command
-from stationmaster.domain.commands.table import CLUSTER_KEYS, COMMAND, SUBCOMMANDS, key_names
+from stationmaster.domain.commands.table import COMMAND, SUBCOMMANDS
+from stationmaster.domain.keys.names import CLUSTER_KEYS, key_names
 from stationmaster.local.slack_app import app_config
 
 TRAIN = app_config().commands[0]
@@ -33,7 +34,7 @@ def test_cluster_is_followed_by_its_words_and_the_keys_of_a_new_one():
     assert [choice.value for choice in second.choices] == list(SUBCOMMANDS["cluster"].takes.rows)
     assert all(choice.description for choice in second.choices)
     offered = {key for key, argument in KEYS.items() if "cluster" in argument.after}
-    assert offered == {key.name for key in CLUSTER_KEYS}
+    assert offered == set(CLUSTER_KEYS)
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

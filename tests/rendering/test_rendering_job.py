@@ -17,13 +17,14 @@ from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.names import job_name
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.attempts import first_assignment
-from stationmaster.domain.run.request import JobOptions, Placement
+from stationmaster.domain.run.request import Placement
 from stationmaster.rendering import JobSpec, job_spec
 from stationmaster.rendering.etcd import render_etcd, render_rendezvous
 from stationmaster.rendering.pytorch_job import render_pytorch_job

@@ -10,8 +10,8 @@ import pytest
 from stationmaster.diagnosis.lint.linting import lint
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.run.request import JobOptions
 from stationmaster.rendering import pytorch_job, train_job
 from stationmaster.rendering.examples import to_yaml
 from stationmaster.rendering.job_spec import CheckJob, JobSpec

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from infra_templates import ROOT
 
 from lambdas import registry
@@ -20,9 +21,12 @@ def test_committed_state_machines_and_policies_match_the_code(syntheses: Path) -
     assert not stale, "run: make generate"
 
 
-def test_committed_reference_matches_the_commands() -> None:
+@pytest.mark.parametrize(
+    "module", ["stationmaster.cli.reference", "stationmaster.domain.keys.registering"]
+)
+def test_committed_file_is_what_its_module_writes(module: str) -> None:
     finished = subprocess.run(
-        [sys.executable, "-m", "stationmaster.cli.reference", "--check"],
+        [sys.executable, "-m", module, "--check"],
         cwd=ROOT,
         capture_output=True,
         text=True,

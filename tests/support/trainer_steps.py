@@ -20,11 +20,11 @@ from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.job_kinds import JobKind
+from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.names import relay_name
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.request import JobOptions
 from stationmaster.relay.observations import JobObserver
 from stationmaster.rendering import job_spec, train_job
 from stationmaster.rendering.collectives_job import render_collectives_job

@@ -7,52 +7,26 @@ have to choose a value, there is none.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
-from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.cluster.spec import ClusterSpec, spec_for_any
-from stationmaster.domain.commands.capacity import (
-    CAPACITY,
-    capacity_meant,
-    read_capacity,
-    refuse_kept_block,
-    refuse_too_few,
-    reserved_type,
-)
-from stationmaster.domain.commands.durations import (
+from stationmaster.domain.commands.parameters import key_typed, read_pairs, shorten
+from stationmaster.domain.durations import (
     LONGEST_S,
+    duration_of,
     is_too_long,
     respelled,
     typed_duration,
 )
-from stationmaster.domain.commands.hosting import (
-    CLUSTER,
-    host_meant,
-    read_host,
-    refuse_without_file_system,
-)
-from stationmaster.domain.commands.joining import duration_of
-from stationmaster.domain.commands.meanings import key_meant
-from stationmaster.domain.commands.parameters import read_pairs, shorten
-from stationmaster.domain.commands.questions import Questions
-from stationmaster.domain.commands.storing import (
-    FILE_SYSTEM,
-    FILE_SYSTEM_TYPE,
-    FindFileSystem,
-    Storage,
-    gib_meant,
-    read_gib,
-    read_storage,
-    storage_meant,
-    type_meant,
-)
-from stationmaster.domain.commands.table import CLUSTER_KEYS
-from stationmaster.domain.commands.validating import VALIDATE, level_meant, read_validate
 from stationmaster.domain.errors import BadCommand, BadParameter, UserError
+from stationmaster.domain.keys import capacity, eks_cluster, file_system, machines, validate
+from stationmaster.domain.keys.key import Family, Typed
+from stationmaster.domain.keys.names import CLUSTER_KEYS, FILE_SYSTEM_GIB, MAX_NODES, TTL, key_meant
+from stationmaster.domain.keys.options import placed, read_options
+from stationmaster.domain.keys.questions import Questions
 from stationmaster.domain.planning.staging import SMALLEST_GIB
 
 NEWEST: Final = "last"
@@ -61,13 +35,13 @@ NEWEST: Final = "last"
 DEFAULT_TTL_S: Final = 8 * 3_600
 # Asked for once more with a press of a button, or without a duration.
 DEFAULT_EXTENSION_S: Final = 2 * 3_600
-MAX_NODES: Final = 64
 DEFAULT_NODES: Final = 2
-# The cheapest machines that a recipe is sized for.
-DEFAULT_INSTANCE: Final = RECIPES["tiny-llama"].default_instance
+# Has the cheapest machines that a recipe is sized for.
+_RECIPE: Final = RECIPES["tiny-llama"]
+DEFAULT_INSTANCE: Final = _RECIPE.default_instance
 DEFAULT_FILE_SYSTEM_GIB: Final = SMALLEST_GIB
-_SIZE_KEY: Final = "file_system_gib"
 _ASKS_NOBODY: Final = Questions()
+_FAMILIES: Final[tuple[Family, ...]] = (machines, file_system, eks_cluster, capacity, validate)
 
 _NAME: Final = re.compile(r"[a-z](?:[a-z0-9-]{0,22}[a-z0-9])?")
 _NAME_EXPECTED: Final = (
@@ -182,46 +156,30 @@ def _read_new_cluster(words: Sequence[str], ask: Questions) -> tuple[str, Cluste
         )
     name, values = words[0], read_pairs(words[1:])
     check_name(name)
-    known = [key.name for key in CLUSTER_KEYS]
     for key in values:
-        if key not in known:
-            close = key_meant(key, known)
+        if key not in CLUSTER_KEYS:
+            close = key_meant(key, CLUSTER_KEYS)
             meant = f"; did you mean {close}" if close else ""
             raise BadParameter(
                 f'/train cluster create has no key "{shorten(key)}"; it takes '
-                f"{', '.join(known)}{meant}"
+                f"{', '.join(CLUSTER_KEYS)}{meant}"
             )
     nodes = _nodes(values.get("nodes", str(DEFAULT_NODES)))
-    storage = _storage(values, ask.find_file_system)
-    eks_name = read_host(values.get(CLUSTER), find_eks_cluster=ask.find_eks_cluster)
-    refuse_without_file_system(eks_name, storage.existing)
-    capacity = read_capacity(values.get(CAPACITY), find_reservation=ask.find_reservation)
-    typed_type = reserved_type(
-        capacity,
-        instance_type=values.get("instance"),
-        on=None,
-        eks_name=eks_name,
-        zone=storage.found.zone if storage.found is not None else None,
-    )
-    instance = _instance(typed_type or DEFAULT_INSTANCE)
-    refuse_kept_block(capacity, "cluster create")
-    refuse_too_few(capacity.found, nodes)
+    typed = Typed(words=_with_size(values), max_nodes=MAX_NODES, ask=ask)
+    start, options = read_options(typed, _RECIPE, families=_FAMILIES)
+    instance = _instance(capacity.instance_of(start) or DEFAULT_INSTANCE)
+    capacity.refuse_kept_block(options, "cluster create")
+    capacity.refuse_too_few(capacity.found_of(start), nodes)
     spec = spec_for_any(
         instance,
         nodes=nodes,
-        file_system_gib=storage.new_gib or DEFAULT_FILE_SYSTEM_GIB,
-        mbps_per_tib=storage.new_mbps_per_tib,
-        existing=storage.existing,
-    ).model_copy(
-        update={
-            "eks_name": eks_name,
-            "reservation": capacity.reservation,
-            "is_spot": capacity.is_spot,
-        }
+        file_system_gib=options.file_system_gib or DEFAULT_FILE_SYSTEM_GIB,
+        mbps_per_tib=options.file_system_mbps_per_tib,
+        existing=options.file_system,
     )
-    ttl = values.get("ttl")
-    ttl_s = DEFAULT_TTL_S if ttl is None else duration_of("ttl", ttl)
-    return name, spec, ttl_s, read_validate(values.get(VALIDATE))
+    ttl = values.get(TTL.name)
+    ttl_s = DEFAULT_TTL_S if ttl is None else duration_of(TTL.name, ttl)
+    return name, placed(spec, options), ttl_s, options.is_full
 
 
 def _nodes(value: str) -> int:
@@ -233,16 +191,17 @@ def _nodes(value: str) -> int:
     return number
 
 
-def _storage(values: Mapping[str, str], find_file_system: FindFileSystem) -> Storage:
-    gib, type_name = values.get(_SIZE_KEY), values.get(FILE_SYSTEM_TYPE)
+def _with_size(values: Mapping[str, str]) -> Mapping[str, str]:
+    """The words with the size of a new file system after its usual key."""
+    gib, usual = values.get(FILE_SYSTEM_GIB.name), file_system.FILE_SYSTEM.name
     if gib is None:
-        return read_storage(values.get(FILE_SYSTEM), type_name, find_file_system=find_file_system)
-    if FILE_SYSTEM in values:
+        return values
+    if usual in values:
         raise BadCommand(
-            f"{FILE_SYSTEM}= and {_SIZE_KEY}= say the same thing twice; keep {FILE_SYSTEM}="
+            f"{usual}= and {FILE_SYSTEM_GIB.name}= say the same thing twice; keep {usual}="
         )
-    storage = read_storage(None, type_name, find_file_system=find_file_system)
-    return replace(storage, new_gib=read_gib(gib, key=_SIZE_KEY))
+    file_system.read_gib(gib, key=FILE_SYSTEM_GIB.name)
+    return {**values, usual: gib}
 
 
 def _number(value: str) -> int | None:
@@ -277,43 +236,15 @@ def _corrected(words: Sequence[str], ask: Questions) -> str | None:
     if not words or "=" in words[0]:
         return "/train cluster list" if not words else None
     name = re.sub(r"[^a-z0-9-]+", "-", words[0].lower()).strip("-")
-    known = [key.name for key in CLUSTER_KEYS]
     corrected = [name]
     for word in words[1:]:
-        key, _, value = word.partition("=")
-        key = key.lstrip("-").lower().replace("-", "_")
-        close = key_meant(key, known)
+        typed, _, value = word.partition("=")
+        close = key_meant(key_typed(typed), CLUSTER_KEYS)
         if close is None:
             return None
-        corrected.append(f"{close}={_LESS[close](value)}")
+        corrected.append(f"{close}={CLUSTER_KEYS[close].respelled(value)}")
     try:
         _read_new_cluster(corrected, ask)
     except UserError:
         return None
     return " ".join(["/train cluster create", *corrected])
-
-
-def _less_ttl(value: str) -> str:
-    return respelled(value) or (typed_duration(LONGEST_S) if is_too_long(value) else value)
-
-
-def _less_nodes(value: str) -> str:
-    number = _number(value)
-    return value if number is None else str(min(number, MAX_NODES))
-
-
-def _same_instance(value: str) -> str:
-    return value if value in INSTANCES else value.lower()
-
-
-_LESS: Final[Mapping[str, Callable[[str], str]]] = {
-    "nodes": _less_nodes,
-    "instance": _same_instance,
-    "ttl": _less_ttl,
-    CAPACITY: lambda value: capacity_meant(value) or value,
-    CLUSTER: lambda value: host_meant(value) or value,
-    FILE_SYSTEM: storage_meant,
-    FILE_SYSTEM_TYPE: lambda value: type_meant(value) or value,
-    _SIZE_KEY: gib_meant,
-    VALIDATE: lambda value: level_meant(value) or value,
-}

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from functools import cache
-from typing import Final, assert_never
+from typing import Final, Unpack, assert_never
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.hub import HUB_PREFIX, repository_of
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.commands.capacity import FindReservation, no_reservations
 from stationmaster.domain.commands.cluster_words import (
     read_extension,
     read_label,
@@ -24,37 +22,11 @@ from stationmaster.domain.commands.cluster_words import (
     read_size,
 )
 from stationmaster.domain.commands.correcting import corrected
-from stationmaster.domain.commands.hosting import FindEksCluster, no_eks_clusters
-from stationmaster.domain.commands.joining import FindCluster, no_clusters
 from stationmaster.domain.commands.meanings import group_row_meant, subcommand_meant
-from stationmaster.domain.commands.own_code import OwnCodeRules
-from stationmaster.domain.commands.parameters import (
-    Values,
-    read_pairs,
-    read_values,
-    shorten,
-)
-from stationmaster.domain.commands.questions import (
-    LookUp,
-    Measure,
-    Questions,
-    no_buckets,
-    no_hub,
-)
+from stationmaster.domain.commands.parameters import read_pairs, read_start, shorten
 from stationmaster.domain.commands.requests import Command, ShowHelp
-from stationmaster.domain.commands.resuming import (
-    NEWEST,
-    RESUME_FROM,
-    FindSaved,
-    continued_words,
-    no_results,
-)
+from stationmaster.domain.commands.resuming import continued_words
 from stationmaster.domain.commands.start import StartRun
-from stationmaster.domain.commands.storing import (
-    FindFileSystem,
-    asked_once,
-    no_file_systems,
-)
 from stationmaster.domain.commands.table import (
     AVAILABLE,
     START,
@@ -77,34 +49,15 @@ from stationmaster.domain.commands.typed_text import split_words
 from stationmaster.domain.datasets import AS_IT_IS, Listing, read_hub_source, read_s3_source
 from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.keys.questions import Finders, Questions, questions
+from stationmaster.domain.keys.resume_from import NEWEST, RESUME_FROM
 from stationmaster.domain.planning.recipe_lookup import get_recipe, recipe_meant
 
 MAX_COMMAND_CHARACTERS: Final = 2_000
 
 
-def parse_command(
-    text: str,
-    *,
-    look_up: LookUp = no_hub,
-    find_cluster: FindCluster = no_clusters,
-    find_saved: FindSaved = no_results,
-    measure: Measure = no_buckets,
-    find_file_system: FindFileSystem = no_file_systems,
-    find_eks_cluster: FindEksCluster = no_eks_clusters,
-    find_reservation: FindReservation = no_reservations,
-    own_code: OwnCodeRules | None = None,
-) -> Command:
-    """Read what a person typed after `/train`.
-
-    Args:
-        look_up: called for hf:ORG/MODEL only.
-        find_cluster: called for on=CLUSTER only.
-        find_saved: called for /train resume, resume_from= and weights=RUN only, once a run.
-        measure: called for dataset=s3:// and dataset=packed: only, once.
-        find_file_system: called for file_system=fs-... only, once a file system.
-        find_eks_cluster: called for cluster=eks:NAME only, once a cluster.
-        find_reservation: called for capacity=odcr:ID and block:ID only, once a reservation.
-        own_code: what image= and command= may be in the channel.
+def parse_command(text: str, **finders: Unpack[Finders]) -> Command:
+    """Read what a person typed after `/train`; the finders are asked what it needs of others.
 
     Raises:
         UserError: one sentence that names the value, what was expected, and where possible a
@@ -117,16 +70,7 @@ def parse_command(
     words = split_words(text)
     if not words:
         return ShowHelp()
-    ask = Questions(
-        look_up,
-        find_cluster,
-        cache(find_saved),
-        measure,
-        asked_once(find_file_system),
-        asked_once(find_eks_cluster),
-        own_code,
-        asked_once(find_reservation),
-    )
+    ask = questions(**finders)
     first, rest = words[0], words[1:]
     subcommand = SUBCOMMANDS.get(first.lower())
     if subcommand is not None:
@@ -136,28 +80,24 @@ def parse_command(
     return _parse_start(words, prefix="", ask=ask)
 
 
-def parse_request(
-    words: Sequence[str],
-    *,
-    look_up: LookUp = no_hub,
-    find_file_system: FindFileSystem = no_file_systems,
-) -> StartRun:
+def parse_request(words: Sequence[str], **finders: Unpack[Finders]) -> StartRun:
     """Read RECIPE and key=value words that a shell has already split.
 
     Raises:
         UserError: as parse_command.
     """
-    ask = Questions(look_up, find_file_system=asked_once(find_file_system))
+    ask = questions(names_clusters=False, **finders)
     return _parse_start(list(words), prefix="plan ", ask=ask)
 
 
-def parse_requests(words: Sequence[str], *, look_up: LookUp = no_hub) -> tuple[StartRun, ...]:
+def parse_requests(words: Sequence[str], **finders: Unpack[Finders]) -> tuple[StartRun, ...]:
     """Read several RECIPE and key=value words that a shell has already split.
 
     Raises:
         UserError: as parse_command.
     """
-    return _parse_starts(list(words), prefix="plan ", ask=Questions(look_up))
+    ask = questions(names_clusters=False, **finders)
+    return _parse_starts(list(words), prefix="plan ", ask=ask)
 
 
 def _read_arguments(subcommand: Subcommand, word: str, rest: list[str], ask: Questions) -> Command:
@@ -313,16 +253,16 @@ def _parse_resume(words: list[str], *, ask: Questions) -> StartRun:
         )
     name, at, step = words[0].partition("@")
     typed = read_pairs(words[1:])
-    if RESUME_FROM in typed:
+    if RESUME_FROM.name in typed:
         raise BadCommand(
             f"/train resume {shorten(words[0])} says already which run is resumed; leave "
-            f"{RESUME_FROM}= out, or start with /train RECIPE {RESUME_FROM}=RUN",
+            f"{RESUME_FROM.name}= out, or start with /train RECIPE {RESUME_FROM.name}=RUN",
             suggestion="/train list",
         )
     saved = ask.find_saved(name)
     cluster = ask.find_cluster(typed["on"]) if "on" in typed else None
     pairs = continued_words(saved, typed, at=f"{at}{step}", cluster=cluster)
-    return _read_start(saved.request.recipe, saved.request.model, pairs, prefix="", ask=ask)
+    return _read_start(saved.recipe, saved.model, pairs, prefix="", ask=ask)
 
 
 def _read_start(
@@ -331,53 +271,23 @@ def _read_start(
     recipe: Recipe | None = None
     try:
         recipe = get_recipe(name, model)
-        values = _values(pairs, recipe, ask)
+        start = read_start(name, pairs, recipe, ask, model=model)
     except UserError as error:
         if error.suggestion is None:
             error.suggestion = _suggest(recipe or name, pairs, prefix=prefix, ask=ask)
         raise
     # What S3 says against a data set has no nearest command that would work.
-    listing = _measured(values, ask)
-    if listing is not None:
-        values = _values(pairs, recipe, ask, listing=listing)
-    return StartRun(
-        name,
-        nodes=values.nodes,
-        min_nodes=values.min_nodes,
-        instance_type=values.instance_type,
-        overrides=values.overrides,
-        on=values.on,
-        keep_s=values.keep_s,
-        is_full=values.is_full,
-        backup_every_s=values.backup_every_s,
-        push_to=values.push_to,
-        model=model,
-        resolved=values.resolved,
-        plan=values.plan,
-        cluster_id=values.cluster_id,
-        resume_from=values.returning.resume_from,
-        weights_from=values.returning.weights_from,
-        storage=values.storage,
-        reservation=values.reservation,
-        is_spot=values.is_spot,
-        eks_name=values.eks_name,
-        image=values.own.image,
-        program=values.own.program,
-        job_options=values.job_options,
-    )
+    listing = _measured(start, ask)
+    if listing is None:
+        return start
+    return read_start(name, pairs, recipe, ask, model=model, listing=listing)
 
 
-def _values(
-    pairs: Sequence[str], recipe: Recipe, ask: Questions, *, listing: Listing | None = None
-) -> Values:
-    return read_values(pairs, recipe, **ask.finders, listing=listing)
-
-
-def _measured(values: Values, ask: Questions) -> Listing | None:
-    dataset = values.resolved.training.dataset
+def _measured(start: StartRun, ask: Questions) -> Listing | None:
+    dataset = start.resolved.training.dataset
     source = read_s3_source(dataset) or read_hub_source(dataset)
-    if source is None or not values.own.program:
-        return ask.measure(source, values.resolved.data_task) if source is not None else None
+    if source is None or not start.options.program:
+        return ask.measure(source, start.resolved.data_task) if source is not None else None
     # How much of it a command reads, nobody knows: all of it is copied.
     listing = ask.measure(source, AS_IT_IS)
     return listing.model_copy(update={"may_link": False}) if listing is not None else None
@@ -386,9 +296,9 @@ def _measured(values: Values, ask: Questions) -> Listing | None:
 def _suggest(recipe: Recipe | str, pairs: Sequence[str], *, prefix: str, ask: Questions) -> str:
     """A command to paste: the one that was meant if that is beyond doubt, else one that is free."""
     if isinstance(recipe, Recipe):
-        return corrected(recipe, pairs, prefix=prefix, **ask.finders)
+        return corrected(recipe, pairs, prefix=prefix, ask=ask)
     meant, is_sure = recipe_meant(recipe, CATALOGUE)
     if meant is None:
         return "/train recipes"
     prefix = prefix if is_sure else "plan "
-    return corrected(CATALOGUE[meant], pairs, prefix=prefix, **ask.finders)
+    return corrected(CATALOGUE[meant], pairs, prefix=prefix, ask=ask)

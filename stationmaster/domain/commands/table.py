@@ -1,4 +1,4 @@
-"""The one table of what a person can type after `/train`: subcommands and keys, with their words.
+"""The one table of the subcommands that a person can type after `/train`, with their words.
 
 The grammar, the help text, the suggestions of the local page, the Slack app's usage hint, the
 reference in docs/commands.md and every "available: ..." sentence are drawn from these rows. A new
@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, get_args
+from typing import Final
 
-from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
-from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
 from stationmaster.domain.commands.requests import (
     Command,
     CreateCluster,
@@ -33,10 +31,7 @@ from stationmaster.domain.commands.requests import (
     ValidateCluster,
 )
 from stationmaster.domain.commands.start import StartRun
-from stationmaster.domain.commands.storing import TYPES
-from stationmaster.domain.commands.validating import LEVELS, VALIDATE
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.run.request import NCCL_LEVELS
 
 APP_NAME: Final = "Stationmaster"
 COMMAND: Final = "/train"
@@ -174,24 +169,6 @@ class PlannedSubcommand:
     instead: tuple[str, ...] = ()
     """Subcommands that may take over the words typed after it; the first that they fit does."""
     meanings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Key:
-    """A key=value that this version has."""
-
-    name: str
-    help: str
-    choices: tuple[str, ...] = ()
-    """Values worth offering; none where a number or a name is expected."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedKey:
-    """A key of a later version: refused with what this version does."""
-
-    name: str
-    today: str
 
 
 # A recipe in place of a subcommand starts a run.
@@ -400,196 +377,6 @@ PLANNED: Final[Mapping[str, PlannedSubcommand]] = {
     )
 }
 
-_NODES: Final = Key(
-    name="nodes",
-    help="how many instances, or of a range such as 2:8 as many as there are",
-    choices=("1", "2", "4"),
-)
-_INSTANCE: Final = Key(name="instance", help="EC2 instance type", choices=tuple(INSTANCES))
-_MACHINE_KEYS: Final = (
-    _NODES,
-    _INSTANCE,
-    Key(name=PRESET, help="the same code small, on CPUs", choices=(SMOKE,)),
-)
-
-_CLUSTER: Final = Key(
-    name="cluster",
-    help="an EKS cluster of others, eks:NAME, in which the run is a guest: nothing of it is made, "
-    "changed or deleted; needs file_system=fs-...",
-)
-_CAPACITY: Final = Key(
-    name="capacity",
-    help="on-demand, spot, odcr:ID for the instances of an on-demand capacity reservation, or "
-    "block:ID for those of a capacity block, which a run waits for and leaves in time; these "
-    "two decide type and zone and stay as they are",
-    choices=("on-demand", "spot"),
-)
-_FILE_SYSTEM: Final = Key(
-    name="file_system",
-    help="an FSx for Lustre file system that exists (fs-...), used and never deleted; or the GiB "
-    "of a new one: 1200, or a multiple of 2400",
-    choices=("1200", "2400", "4800"),
-)
-_FILE_SYSTEM_TYPE: Final = Key(
-    name="file_system_type",
-    help="of a new file system, its type with MB/s a TiB: scratch-200 is the cheapest and keeps no "
-    "second copy, persistent-250 is usual with GPUs",
-    choices=tuple(TYPES),
-)
-
-_VALIDATE: Final = Key(
-    name=VALIDATE,
-    help="which checks a new cluster has to pass: quick for the usual ones, full for every check, "
-    "which takes minutes longer",
-    choices=LEVELS,
-)
-
-# Where a run goes and how long its cluster stays; a start and a plan take them.
-_CLUSTER_KEYS: Final = (
-    _CAPACITY,
-    Key(name="on", help="a kept cluster of this channel, by name or id; last means the newest"),
-    Key(
-        name="keep",
-        help="for how long the cluster stays after the run, from 1s to 7d",
-        choices=("30m", "2h", "8h"),
-    ),
-    _VALIDATE,
-    _CLUSTER,
-    _FILE_SYSTEM,
-    _FILE_SYSTEM_TYPE,
-)
-# What a run takes of another one's result, and what is saved of its own.
-_RESULT_KEYS: Final = (
-    Key(
-        name="resume_from",
-        help="a run of this channel (RUN or RUN@STEP) whose saved checkpoint training goes on "
-        "from; steps=+N means N more than it had",
-    ),
-    Key(
-        name="backup_every",
-        help="while it trains, the newest checkpoint goes to the artifacts bucket this often, from "
-        "10m to 7d (6h if not given); never for not at all",
-        choices=("1h", "6h", "never"),
-    ),
-    Key(
-        name="push_to",
-        help="a private repository of the Hugging Face hub, ORG/NAME, that gets the model of a run "
-        "that succeeds",
-    ),
-)
-# Code that the product does not bring: only where the deployment allows it.
-_OWN_CODE_KEYS: Final = (
-    Key(
-        name="image",
-        help="container image of the training pods, from a registry that the deployment allows",
-    ),
-    Key(
-        name="command",
-        help="what they run in place of the recipe's trainer, in quotes; see docs/training.md",
-    ),
-)
-# How Kubernetes runs the job.
-_JOB_KEYS: Final = (
-    Key(
-        name="queue",
-        help="a queue of Kueue in the cluster of on= or cluster=: the job waits there, suspended, "
-        "until Kueue admits it",
-    ),
-    Key(name="priority_class", help="a PriorityClass of that cluster, for the training pods"),
-    Key(
-        name="host_network",
-        help="whether the training pods use the network of their nodes, which EFA does not need",
-        choices=("true", "false"),
-    ),
-    Key(name="nccl_debug", help="how much NCCL writes into the logs", choices=NCCL_LEVELS),
-)
-CLUSTER_KEYS: Final = (
-    Key(name="nodes", help="how many instances", choices=_NODES.choices),
-    _INSTANCE,
-    Key(
-        name="ttl",
-        help="for how long it stays from now on, from 1s to 7d",
-        choices=("2h", "8h", "1d"),
-    ),
-    _CAPACITY,
-    _CLUSTER,
-    _FILE_SYSTEM,
-    _FILE_SYSTEM_TYPE,
-    Key(name="file_system_gib", help="the same as file_system=GIB"),
-    _VALIDATE,
-)
-"""What `/train cluster create` takes; keys of the same name mean the same as with a start."""
-
-PLANNED_KEYS: Final[Mapping[str, PlannedKey]] = {
-    row.name: row
-    for row in (
-        PlannedKey(name="budget", today="the plan estimates the cost, and steps limits it"),
-    )
-}
-
-# Words of the same meaning as a key, planned ones included, which other tools use.
-KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
-    "nodes": ("num_nodes", "nnodes", "machines", "instances", "workers", "replicas"),
-    "instance": ("instance_type", "machine", "machine_type"),
-    "steps": ("max_steps", "num_steps", "iterations", "iters"),
-    "learning_rate": ("lr",),
-    "weight_decay": ("wd",),
-    "tensor_parallel": ("tp", "tp_size", "tensor_model_parallel_size"),
-    "context_parallel": ("cp", "cp_size", "context_parallel_size"),
-    "expert_parallel": ("ep", "ep_size", "expert_model_parallel_size"),
-    "sequence_length": ("seq_len", "seq_length", "context_length"),
-    "grad_clip": ("max_grad_norm", "clip_grad_norm"),
-    "schedule": ("scheduler", "lr_schedule"),
-    "precision": ("dtype",),
-    "cpu_offload": ("offload",),
-    "checkpoint_every": ("save_every", "checkpoint_interval"),
-    "resume_from": ("resume", "checkpoint", "restore", "from_checkpoint"),
-    "backup_every": ("backup", "backups", "backup_interval"),
-    "push_to": ("push", "upload_to", "hub_model_id", "push_to_hub"),
-    "capacity": ("spot", "capacity_type", "reservation", "capacity_block"),
-    "budget": ("max_cost", "cost_limit"),
-    "image": ("container", "docker_image"),
-    "command": ("cmd", "script", "entrypoint"),
-    "file_system": ("fs", "fsx", "file_system_id", "file_system_gib", "storage"),
-    "file_system_type": ("storage_type", "deployment_type", "fsx_type"),
-    "on": ("on_cluster",),
-    "cluster": ("eks", "eks_cluster", "eks_name"),
-    "keep": ("keep_for", "keep_alive", "ttl"),
-    "ttl": ("keep", "keep_for", "keep_alive", "lifetime"),
-    "validate": ("validation", "checks"),
-    "queue": ("queue_name", "local_queue", "kueue"),
-    "priority_class": ("priorityclass", "priorityclassname", "priority_class_name", "priority"),
-    "host_network": ("hostnetwork",),
-}
-
 AVAILABLE: Final = f"available: {', '.join(SUBCOMMANDS)}"
 DESCRIPTION: Final = "Start, follow and stop training runs"
 USAGE_HINT: Final = " | ".join(("RECIPE [nodes=N] [key=value ...]", *SUBCOMMANDS))
-
-
-def keys_of(recipe: Recipe) -> list[Key]:
-    """The keys that a recipe takes, in the order of help texts."""
-    fields = type(recipe.training).model_fields
-    return [
-        *_MACHINE_KEYS,
-        *_CLUSTER_KEYS,
-        *_RESULT_KEYS,
-        *_OWN_CODE_KEYS,
-        *_JOB_KEYS,
-        *(
-            Key(name=name, help=field.description or "", choices=_choices(field.annotation))
-            for name, field in fields.items()
-        ),
-    ]
-
-
-def key_names(recipe: Recipe) -> tuple[str, ...]:
-    """The names of `keys_of`."""
-    return tuple(key.name for key in keys_of(recipe))
-
-
-def _choices(annotation: object) -> tuple[str, ...]:
-    if annotation is bool:
-        return ("true", "false")
-    values = get_args(annotation)
-    return tuple(value for value in values if isinstance(value, str))

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from stationmaster.domain.errors import JobNotStarted
+from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.request import JobOptions
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.rendering.job_spec import KubernetesObject
 

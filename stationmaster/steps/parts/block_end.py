@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.spec import Window
-from stationmaster.domain.commands.capacity import moment
+from stationmaster.domain.durations import moment
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.run.aggregate import Run

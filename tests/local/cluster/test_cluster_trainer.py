@@ -11,8 +11,8 @@ from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
+from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.run.request import JobOptions
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.local.cluster.trainer import trainer_objects
 from stationmaster.rendering import train_job

@@ -9,10 +9,10 @@ from kubernetes import client, config
 
 from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.errors import ResultMissing
+from stationmaster.domain.keys.backup_every import USUAL_S
 from stationmaster.domain.names import LABEL_ROLE, NAMESPACE
 from stationmaster.domain.restoring import saved_step
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.request import USUAL_BACKUP_S
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.steps.record_events import record_batch
 from stationmaster.steps.release_job import release_job
@@ -24,7 +24,7 @@ from tests.support.aws_steps import IDLE, Account
 from tests.support.cluster_steps import in_cluster, trained
 
 SPEED = IDLE
-EVERY = timedelta(seconds=USUAL_BACKUP_S)
+EVERY = timedelta(seconds=USUAL_S)
 MINUTE = timedelta(minutes=1)
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 CHECKPOINT = {

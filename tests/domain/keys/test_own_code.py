@@ -4,38 +4,33 @@ import shlex
 from dataclasses import replace
 
 import pytest
-from resumable_runs import RUN, channel, saved
 
 from stationmaster.domain.commands.grammar import parse_command, parse_request
-from stationmaster.domain.commands.own_code import OwnCodeRules
 from stationmaster.domain.commands.requests import ShowPlan
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import AS_IT_IS, Listing, Preparation
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, UserError
+from stationmaster.domain.keys.questions import OwnCodeRules
+from tests.support import typed
 from tests.support.factories import make_request
+from tests.support.typed import REGISTRY, RULES, RUN, channel, saved
 
-REGISTRY = "registry.example.com/team"
 IMAGE = f"{REGISTRY}/trainer:1.0"
-RULES = OwnCodeRules(channel_id="C1", registries=(REGISTRY,), channels=("C1", "C2"))
 
 
 def start(text: str, rules: OwnCodeRules | None = RULES) -> StartRun:
-    command = parse_command(text, own_code=rules)
-    assert isinstance(command, StartRun)
-    return command
+    return typed.start_of(text, own_code=rules)
 
 
 def refused(text: str, rules: OwnCodeRules | None = RULES) -> UserError:
-    with pytest.raises(UserError) as error:
-        start(text, rules)
-    return error.value
+    return typed.refused(text, own_code=rules)
 
 
 def test_image_and_command_are_read():
     command = start(f"ddp-cpu image={IMAGE} command=\"torchrun train.py --name 'a b' 5\"")
 
-    assert command.image == IMAGE
-    assert command.program == ("torchrun", "train.py", "--name", "a b", "5")
+    assert command.options.image == IMAGE
+    assert command.options.program == ("torchrun", "train.py", "--name", "a b", "5")
     assert command.overrides == {}
 
 
@@ -44,11 +39,11 @@ def test_nothing_of_a_command_is_expanded():
 
     command = start(f"ddp-cpu command={shlex.quote(shlex.join(words))}")
 
-    assert list(command.program) == words
+    assert list(command.options.program) == words
 
 
 def test_quotes_of_chat_clients_are_quotes():
-    assert start("ddp-cpu command=\u201ctorchrun \u2018a b\u2019\u201d").program == (
+    assert start("ddp-cpu command=\u201ctorchrun \u2018a b\u2019\u201d").options.program == (
         "torchrun",
         "a b",
     )
@@ -112,16 +107,18 @@ def test_allowed_command_stays_in_the_suggestion_as_it_was_typed():
     text = error.suggestion.removeprefix("/train ")
     planned = parse_command(text, own_code=RULES)
     assert isinstance(planned, ShowPlan)
-    assert planned.request.program == ("torchrun", "A.py", "b c")
+    assert planned.request.options.program == ("torchrun", "A.py", "b c")
 
 
 def test_command_on_ones_own_machine_needs_the_flag_and_an_image_does_not():
     here = replace(RULES, is_this_machine=True, allows_commands=False)
 
     assert "start it with --allow-commands" in str(refused("ddp-cpu command=true", here))
-    assert start(f"ddp-cpu image={IMAGE}", here).image == IMAGE
+    assert start(f"ddp-cpu image={IMAGE}", here).options.image == IMAGE
     assert "runs no images" in str(refused("ddp-cpu image=a.example.com/x:1", here))
-    assert start("ddp-cpu command=true", replace(here, allows_commands=True)).program == ("true",)
+    assert start("ddp-cpu command=true", replace(here, allows_commands=True)).options.program == (
+        "true",
+    )
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\tb", "a\x00b", "a\x1bb", "a\u2028b", "a\u202eb"])
@@ -170,7 +167,7 @@ def test_data_that_only_the_trainer_reads_is_refused_beside_a_command():
 
 def test_etcd_and_an_image_of_ones_own_exclude_each_other():
     assert "use rendezvous=c10d or static" in str(refused(f"ddp-cpu image={IMAGE} rendezvous=etcd"))
-    assert start("ddp-cpu command=true rendezvous=etcd").program
+    assert start("ddp-cpu command=true rendezvous=etcd").options.program
 
 
 def test_data_of_a_command_is_measured_as_it_is():
@@ -273,4 +270,4 @@ def test_resumed_run_keeps_its_image():
     )
 
     assert isinstance(command, StartRun)
-    assert command.image == IMAGE
+    assert command.options.image == IMAGE

@@ -1,74 +1,83 @@
-"""What a start with `image=` and `command=` runs besides the product's own code, where it may.
-
-`parameters` calls it while it reads a start. Pure: what the deployment allows in the channel is
-given by the caller.
-"""
+"""`image=` and `command=`: what a run runs besides the product's own code, where it may."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Final
 
-from stationmaster.domain.catalogue.recipes import PRESET
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, PRESET
 from stationmaster.domain.datasets import PACKED_PREFIX
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
 from stationmaster.domain.images import is_from, names_digest, read_image
+from stationmaster.domain.keys.key import Key, Start, Typed, part
+from stationmaster.domain.keys.questions import OwnCodeRules
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.unknown_program import LONGEST_COMMAND
 
-IMAGE: Final = "image"
-COMMAND: Final = "command"
+_IMAGE: Final = Key(
+    name="image",
+    help="container image of the training pods, from a registry that the deployment allows",
+    meanings=("container", "docker_image"),
+    meant=str,
+    is_resumed=True,
+)
+_COMMAND: Final = Key(
+    name="command",
+    help="what they run in place of the recipe's trainer, in quotes; see docs/training.md",
+    meanings=("cmd", "script", "entrypoint"),
+    meant=str,
+    turn=1,
+)
+KEYS: Final = (_IMAGE, _COMMAND)
+PLACE: Final = 9
+NOTE_PLACE: Final = 4
+
+# About the recipe's trainer and its checkpoints, as the keys of recipes are.
+_OF_TRAINER: Final = ("backup_every", "push_to")
 # What still means something when another program takes the trainer's place.
 _KEYS_BESIDES_A_COMMAND: Final = frozenset({PRESET, "dataset", "rendezvous"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnCodeRules:
-    """What of people's own a deployment runs for one channel."""
-
-    channel_id: str
-    registries: tuple[str, ...]
-    """HOST or HOST/PATH, whose images may be named."""
-    channels: tuple[str, ...]
-    """Whose members may name images and commands."""
-    is_this_machine: bool = False
-    """Pods are processes of the machine that the deployment runs on: local mode."""
-    allows_commands: bool = True
-
-
-@dataclass(frozen=True)
-class OwnCode:
+class Option(BaseModel):
     """What was typed; empty where the product's own runs."""
 
+    model_config = ConfigDict(frozen=True)
+
     image: str = ""
+    """The image of the training pods; "" for the deployment's."""
     program: tuple[str, ...] = ()
-    """The words of the command, which no shell reads."""
+    """What they run in place of the recipe's trainer, as words that no shell reads; empty for
+    that."""
 
 
-def read_own_code(values: MutableMapping[str, str], rules: OwnCodeRules | None) -> OwnCode:
-    """Take `image` and `command` out of the values. `rules` are None where no channel is at hand.
+def read(typed: Typed) -> Option:
+    """Read both, where the channel may have them.
 
     Raises:
         NotPossibleNow: the deployment does not allow them, or not in this channel.
         BadCommand: one of them is malformed.
-        BadParameter: the image is of another registry.
+        BadParameter: the image is of another registry, or a key has no effect beside the command.
     """
-    image, command = values.pop(IMAGE, None), values.pop(COMMAND, None)
-    for key in (key for key, value in ((IMAGE, image), (COMMAND, command)) if value is not None):
-        _refuse_where_not_allowed(key, rules)
+    image, command, rules = typed.get(_IMAGE), typed.get(_COMMAND), typed.ask.own_code
+    for key in (key for key in KEYS if typed.get(key) is not None):
+        _refuse_where_not_allowed(key.name, rules)
     if rules is None:
-        return OwnCode()
+        return Option()
     if command is not None and not rules.allows_commands:
         raise NotPossibleNow(
-            f"{COMMAND}= runs what is typed in the channel on this machine, with the rights of "
+            "command= runs what is typed in the channel on this machine, with the rights of "
             "whoever started local mode, so it is off; start it with --allow-commands to allow it"
         )
-    return OwnCode(
+    own = Option(
         image=_image(image, rules) if image is not None else "",
         program=_program(command) if command is not None else (),
     )
+    if own.program:
+        _refuse_idle_keys(typed)
+    return own
 
 
 def _refuse_where_not_allowed(key: str, rules: OwnCodeRules | None) -> None:
@@ -112,84 +121,94 @@ def _program(text: str) -> tuple[str, ...]:
     """The words of a command, split as a shell does and expanded by nobody."""
     if not all(character.isprintable() for character in text):
         raise BadCommand(
-            f"{COMMAND}= has a character that cannot be seen, such as a line break; write the "
+            "command= has a character that cannot be seen, such as a line break; write the "
             "command in one line"
         )
     try:
         words = shlex.split(text)
     except ValueError as exc:
         raise BadCommand(
-            f"a quote is opened and not closed in {COMMAND}={text[:80]}; close it or leave it out"
+            f"a quote is opened and not closed in command={text[:80]}; close it or leave it out"
         ) from exc
     if not words or not words[0]:
         raise BadCommand(
-            f'{COMMAND}= names no program; write it in quotes, {COMMAND}="torchrun train.py"'
+            'command= names no program; write it in quotes, command="torchrun train.py"'
         )
     return tuple(words)
 
 
-def refuse_idle_keys(own: OwnCode, keys: Iterable[str]) -> None:
-    """Refuse keys of the recipe's trainer and its checkpoints, where a command takes its place.
-
-    Raises:
-        BadParameter: naming the first of them.
-    """
-    if not own.program:
-        return
+def _refuse_idle_keys(typed: Typed) -> None:
+    """Refuse keys of the recipe's trainer and its checkpoints, and data that only it reads."""
+    of_recipe = ("resume_from", *typed.overrides)
+    keys = [key for key in _OF_TRAINER if key in typed.words]
+    keys += [key for key in typed.words if key in of_recipe]
     idle = next((key for key in keys if key not in _KEYS_BESIDES_A_COMMAND), None)
     if idle is not None:
         raise BadParameter(
-            f"{idle}= has no effect beside {COMMAND}=, which replaces the recipe's trainer; write "
+            f"{idle}= has no effect beside command=, which replaces the recipe's trainer; write "
             "it into the command, or leave it out"
+        )
+    dataset = typed.overrides.get("dataset", "")
+    if dataset.startswith(PACKED_PREFIX):
+        raise BadParameter(
+            f'dataset="{dataset[:80]}" is packed for the recipe\'s trainer, which command= '
+            "replaces; use s3://BUCKET/PREFIX, or a word that the command understands"
         )
 
 
-def refuse_etcd(own: OwnCode, rendezvous: str) -> None:
+def refuse(start: Start) -> None:
     """Refuse to wait for etcd with a program that an image of people's own need not have.
 
     Raises:
         BadParameter: naming what works.
     """
-    if own.image and rendezvous == "etcd":
+    if start.part(Option).image and start.resolved.training.rendezvous == "etcd":
         raise BadParameter(
             "rendezvous=etcd waits for etcd with a program of the deployment's own image, which "
-            f"{IMAGE}= replaces; use rendezvous=c10d or static"
+            "image= replaces; use rendezvous=c10d or static"
         )
 
 
-def refuse_unread_data(own: OwnCode, dataset: str) -> None:
-    """Refuse data that only the recipe's trainer reads.
+def refuse_with_framework(start: Start, key: Key) -> None:
+    """Refuse a key about checkpoints of the product's own trainer where a framework trains.
 
     Raises:
-        BadParameter: it would be packed for that trainer.
+        BadParameter: it was typed for a recipe of another framework.
     """
-    if own.program and dataset.startswith(PACKED_PREFIX):
+    recipe = start.recipe
+    if key.name in start.words and not recipe.uses_own_trainer and not start.part(Option).program:
         raise BadParameter(
-            f'dataset="{dataset[:80]}" is packed for the recipe\'s trainer, which {COMMAND}= '
-            "replaces; use s3://BUCKET/PREFIX, or a word that the command understands"
+            f"{key.name}= has no effect with {recipe.name}, whose checkpoints are those of "
+            f"{FRAMEWORK_NAMES[recipe.framework]}; leave it out"
         )
 
 
-def plan_with_own_code(plan: Plan, own: OwnCode) -> Plan:
-    """The plan with what code of people's own means for it."""
-    notes = []
+def note(start: Start, plan: Plan) -> Iterable[str]:
+    """Say what code of people's own means for the plan."""
+    own = start.part(Option)
     if own.program:
-        notes.append(
+        yield (
             f"runs {shlex.join(own.program)[:200]} in place of the recipe's trainer: its memory, "
             "duration and cost are not known, nothing is saved before it ends, and it is ended "
             f"after {LONGEST_COMMAND.days} days at the latest"
         )
     if own.program and plan.min_nodes is not None:
-        notes.append(
+        yield (
             f"nodes={plan.node_words}: it gets all of {plan.nodes} nodes that are free, "
             f"{plan.min_nodes} at least, and may lose some; what it trains on another number of "
             "them, and that it goes on, is the command's own business"
         )
     if own.image:
-        notes.append(f"every training pod runs {own.image}")
+        yield f"every training pod runs {own.image}"
         if not names_digest(own.image):
-            notes.append(
+            yield (
                 "the image is named by a tag: nodes that pull it before and after the tag moves "
                 "run different code; a digest (@sha256:...) names one image for good"
             )
-    return plan.model_copy(update={"warnings": [*notes, *plan.warnings]}) if notes else plan
+
+
+def typed(options: BaseModel) -> dict[str, str | None]:
+    """Write the image, and the command as one word in quotes."""
+    own = part(options, Option)
+    command = shlex.join(own.program) if own.program else None
+    return {_IMAGE.name: own.image or None, _COMMAND.name: command}

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from stationmaster.domain.commands.grammar import parse_command
-from stationmaster.domain.errors import BadCommand
-from stationmaster.domain.run.request import USUAL_BACKUP_S, TrainingRequest
+from stationmaster.domain.keys.backup_every import USUAL_S
+from stationmaster.domain.run.request import TrainingRequest
+from tests.support.typed import refused, start_of
 
 
 @pytest.mark.parametrize(
     ("typed", "seconds"),
-    [("10m", 600), ("6h", USUAL_BACKUP_S), ("7d", 7 * 86_400), ("never", None)],
+    [("10m", 600), ("6h", USUAL_S), ("7d", 7 * 86_400), ("never", None)],
 )
 def test_backup_every_is_read(typed, seconds):
-    assert parse_command(f"tiny-llama backup_every={typed}").backup_every_s == seconds
+    assert start_of(f"tiny-llama backup_every={typed}").options.backup_every_s == seconds
 
 
 def test_run_is_backed_up_every_six_hours_unless_something_else_is_typed():
-    assert parse_command("tiny-llama").backup_every_s == 6 * 3600
+    assert start_of("tiny-llama").options.backup_every_s == 6 * 3600
 
 
 def test_request_of_before_backups_reads_back_as_usual():
     fields = {"recipe": "tiny-llama", "nodes": 2, "instance_type": "m5.2xlarge", "command": ""}
     old = fields | {"team_id": "T1", "channel_id": "C1", "user_id": "U1"}
 
-    assert TrainingRequest.model_validate(old).backup_every_s == USUAL_BACKUP_S
+    assert TrainingRequest.model_validate(old).backup_every_s == USUAL_S
 
 
 @pytest.mark.parametrize(
@@ -39,22 +39,22 @@ def test_request_of_before_backups_reads_back_as_usual():
     ],
 )
 def test_other_values_are_refused_with_a_command_that_works(typed, suggested):
-    with pytest.raises(BadCommand, match="expected a duration from 10m to 7d") as refused:
-        parse_command(f"tiny-llama {typed}")
+    error = refused(f"tiny-llama {typed}")
 
-    assert refused.value.suggestion == suggested
+    assert "expected a duration from 10m to 7d" in str(error)
+    assert error.suggestion == suggested
 
 
 @pytest.mark.parametrize("typed", ["backup_every=45m", "backup_every=never"])
 def test_start_is_typed_again_and_planned_with_it(typed):
-    start = parse_command(f"tiny-llama {typed}")
+    start = start_of(f"tiny-llama {typed}")
 
     assert start.words == f"tiny-llama {typed}"
     assert start.plan.warnings[0].startswith(f"{typed}: ")
 
 
 def test_usual_value_is_neither_typed_again_nor_planned():
-    start = parse_command("tiny-llama backup_every=6h")
+    start = start_of("tiny-llama backup_every=6h")
 
     assert start.words == "tiny-llama"
     assert not [note for note in start.plan.warnings if "backup" in note]

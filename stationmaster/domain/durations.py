@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Final
 
+from stationmaster.domain.errors import BadCommand
+
 LONGEST_S: Final = 7 * 86_400
-EXPECTED: Final = "a duration from 1s to 7d, such as 90s, 10m, 2h or 1d"
+_EXPECTED: Final = "a duration from 1s to 7d, such as 90s, 10m, 2h or 1d"
 
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _TYPED: Final = re.compile(r"([0-9]{1,9})([smhd])")
@@ -23,6 +26,18 @@ def read_duration(text: str) -> int | None:
         return None
     seconds = int(match[1]) * _UNITS_S[match[2]]
     return seconds if 1 <= seconds <= LONGEST_S else None
+
+
+def duration_of(key: str, value: str) -> int:
+    """Seconds of a duration that was typed after `key`.
+
+    Raises:
+        BadCommand: it is no duration, or too long.
+    """
+    seconds = read_duration(value)
+    if seconds is None:
+        raise BadCommand(f"{key}={value[:40]} is not accepted: expected {_EXPECTED}")
+    return seconds
 
 
 def respelled(text: str) -> str | None:
@@ -45,3 +60,8 @@ def typed_duration(seconds: float) -> str:
     whole = max(1, int(seconds))
     unit = next(unit for unit in reversed(_UNITS_S) if whole % _UNITS_S[unit] == 0)
     return f"{whole // _UNITS_S[unit]}{unit}"
+
+
+def moment(at: datetime) -> str:
+    """A moment as people read it, to the minute."""
+    return f"{at:%Y-%m-%d %H:%M} UTC"

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from kept_clusters import finding, kept
-from resumable_runs import CONSTANT, FILES, RUN, STEP, channel, described, saved
 
 from stationmaster.domain.cluster.spec import FileSystemSpec
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.requests import ShowPlan
-from stationmaster.domain.commands.resuming import SavedRun, continued_words
+from stationmaster.domain.commands.resuming import continued_words
 from stationmaster.domain.commands.start import StartRun
-from stationmaster.domain.commands.storing import FoundFileSystem
 from stationmaster.domain.errors import (
     BadCommand,
     BadParameter,
@@ -21,14 +16,16 @@ from stationmaster.domain.errors import (
     UserError,
 )
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.keys.job_options import JobOptions
+from stationmaster.domain.keys.questions import FoundFileSystem, SavedRun
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import apply
 from stationmaster.domain.run.attempts import first_assignment
-from stationmaster.domain.run.request import JobOptions
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.training_pod import command
 from tests.support.factories import make_event, make_request, make_run
+from tests.support.typed import CONSTANT, FILES, RUN, STEP, channel, described, finding, kept, saved
 
 WITHOUT = RunId("tiny-llama-0000bbbb")
 
@@ -50,9 +47,13 @@ def test_resume_is_a_start_with_the_runs_own_keys(label):
     start = read(f"resume {label} steps=+40")
 
     assert isinstance(start, StartRun)
-    assert (start.recipe, start.nodes, start.instance_type) == ("tiny-llama", 2, "m5.2xlarge")
+    assert (start.recipe, start.options.nodes, start.options.instance_type) == (
+        "tiny-llama",
+        2,
+        "m5.2xlarge",
+    )
     assert start.overrides == {"schedule": "constant", "steps": "100"}
-    assert start.resume_from == ResumePoint(run_id=RUN, step=STEP)
+    assert start.options.resume_from == ResumePoint(run_id=RUN, step=STEP)
     assert start.words == (
         f"tiny-llama nodes=2 instance=m5.2xlarge resume_from={RUN}@60 schedule=constant steps=100"
     )
@@ -68,19 +69,18 @@ def test_resume_keeps_how_the_job_is_run_and_its_queue_only_in_the_same_cluster(
     again = continued_words(guest, {}, at="", cluster=None)
     elsewhere = continued_words(guest, {}, at="", cluster=kept())
 
-    assert alone.job_options == JobOptions(host_network=True, nccl_debug="INFO")
+    assert alone.options.job_options == JobOptions(host_network=True, nccl_debug="INFO")
     assert {"queue=night", "priority_class=high", "host_network=true"} <= set(again)
     assert not {"queue=night", "priority_class=high"} & set(elsewhere)
 
 
 def test_resume_keeps_the_range_of_nodes_unless_a_cluster_has_fewer_than_its_least():
-    ranged = saved(nodes=2, min_nodes=2)
-    ranged = replace(ranged, request=ranged.request.model_copy(update={"nodes": 4}))
+    ranged = saved(asked=4, min_nodes=2)
 
     assert "nodes=2:4" in read("resume last steps=+40", ranged).words
     assert "nodes=1:2" in read("resume last steps=+40 nodes=1:2", ranged).words
     on_cluster = read("resume last steps=+40 on=team-a", ranged)
-    assert (on_cluster.min_nodes, on_cluster.nodes) == (2, 4)
+    assert (on_cluster.options.min_nodes, on_cluster.options.nodes) == (2, 4)
 
 
 def test_resume_stays_on_the_file_system_that_existed_unless_a_cluster_has_another():
@@ -97,10 +97,10 @@ def test_resume_stays_on_the_file_system_that_existed_unless_a_cluster_has_anoth
         )
 
     alone = resumed("resume last steps=+40")
-    assert alone.storage.existing == storage
+    assert alone.options.file_system == storage
     assert "file_system=fs-0123456789abcdef0" in alone.words
-    assert resumed("resume last steps=+40 on=team-a").storage.existing is None
-    assert resumed("resume last steps=+40 file_system=2400").storage.new_gib == 2400
+    assert resumed("resume last steps=+40 on=team-a").options.file_system is None
+    assert resumed("resume last steps=+40 file_system=2400").options.file_system_gib == 2400
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_resume_makes_a_file_system_of_the_runs_type_unless_it_makes_none(typed,
         find_file_system=lambda _: FoundFileSystem(spec=existing, zone="us-west-2a"),
     )
 
-    assert start.storage.new_mbps_per_tib == mbps_per_tib
+    assert start.options.file_system_mbps_per_tib == mbps_per_tib
     assert ("file_system_type=" in start.words) == (mbps_per_tib is not None)
 
 
@@ -133,7 +133,7 @@ def test_typed_keys_go_over_the_runs_own():
     start = read("resume last steps=80 learning_rate=1e-5 nodes=4")
 
     assert start.overrides["learning_rate"] == "1e-5"
-    assert (start.nodes, start.resolved.training.steps) == (4, 80)
+    assert (start.options.nodes, start.resolved.training.steps) == (4, 80)
 
 
 def test_words_of_a_resume_mean_the_same_when_typed():
@@ -162,7 +162,7 @@ def test_run_that_was_stopped_is_resumed_to_its_own_end_without_words():
 
     start = read("resume last", stopped)
 
-    assert start.resume_from == ResumePoint(run_id=RUN, step=40)
+    assert start.options.resume_from == ResumePoint(run_id=RUN, step=40)
     assert start.resolved.training.steps == STEP
 
 
@@ -183,7 +183,7 @@ def test_plan_says_what_more_steps_mean_for_a_falling_rate(keys, is_told):
 def test_warm_up_that_was_cut_by_a_short_run_is_not_made_longer():
     short = saved(step=3, overrides={"schedule": "constant", "steps": "3"}, files=())
     short.manifest.__dict__["files"] = (described("checkpoint/step-00000003/complete.json"),)
-    assert short.request.resolved.training.warmup_steps == 3
+    assert short.resolved.training.warmup_steps == 3
 
     start = read("resume last steps=+40", short)
 
@@ -203,7 +203,7 @@ def test_other_size_is_allowed_and_the_plan_says_what_it_means():
 def test_kept_clusters_machines_stand_for_those_of_the_run():
     start = read("resume last steps=+40 on=team-a", saved(nodes=8))
 
-    assert (start.cluster_id, start.nodes, start.instance_type) == (
+    assert (start.options.cluster_id, start.options.nodes, start.options.instance_type) == (
         ClusterId("team-a-0a1b2c3d"),
         4,
         None,
@@ -213,7 +213,7 @@ def test_kept_clusters_machines_stand_for_those_of_the_run():
 def test_weights_of_a_run_are_its_final_model():
     start = read(f"tiny-llama weights={RUN}")
 
-    assert start.weights_from == RUN
+    assert start.options.weights_from == RUN
     assert start.overrides == {"weights": RUN}
     assert f"starts from the trained model of run {RUN}" in start.plan.warnings
     assert not any("Hugging Face hub" in note for note in start.plan.warnings)
@@ -225,13 +225,13 @@ FRAMEWORK = {"recipe": "megatron-llama3-8b", "overrides": {}}
 def test_weights_of_a_frameworks_run_are_the_model_that_was_made_of_its_checkpoint():
     start = read(f"llama3.1-8b weights={RUN}", saved(files=FILES[3:], **FRAMEWORK))
 
-    assert start.weights_from == RUN
+    assert start.options.weights_from == RUN
     assert f"starts from the trained model of run {RUN}" in start.plan.warnings
 
 
 def test_frameworks_run_without_a_model_or_with_another_recipe_is_refused():
-    without = saved(files=("logs/pod.log", "output/checkpoints/x"), **FRAMEWORK)
-    without.manifest.__dict__["program"] = ("torchrun", "pretrain_gpt.py")
+    ran = ("torchrun", "pretrain_gpt.py")
+    without = saved(files=("logs/pod.log", "output/checkpoints/x"), ran=ran, **FRAMEWORK)
 
     assert str(refused(f"llama3.1-8b weights={RUN}", without)).endswith(
         "has no trained model, because none was made of what its program has saved; it has output/"
@@ -247,7 +247,7 @@ def test_frameworks_run_without_a_model_or_with_another_recipe_is_refused():
 def test_other_weights_are_read_as_before(weights):
     start = read(f"tiny-llama weights={weights}")
 
-    assert (start.weights_from, start.overrides) == (None, {"weights": weights})
+    assert (start.options.weights_from, start.overrides) == (None, {"weights": weights})
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stationmaster.domain.cluster.spec import FileSystemSpec, Reservation, Window
-from stationmaster.domain.commands.capacity import FoundReservation
+from stationmaster.domain.cluster.spec import Reservation, Window
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.start import StartRun
-from stationmaster.domain.commands.storing import FoundFileSystem
 from stationmaster.domain.errors import UserError
+from stationmaster.domain.keys.questions import FoundReservation
 from stationmaster.preflight.subject import of_start
 from stationmaster.preflight.vcpu_quota import needed_vcpus
+from tests.support import typed
+from tests.support.typed import FILE_SYSTEM
 
 ID = "cr-0123456789abcdef0"
-FS = "fs-0123456789abcdef0"
 FOUND = FoundReservation(
     reservation=Reservation(reservation_id=ID, zone="us-west-2b"),
     instance_type="p5.48xlarge",
@@ -39,15 +39,11 @@ class Ec2:
 
 
 def start_of(text: str, ec2: Ec2 | None = None) -> StartRun:
-    command = parse_command(text, find_reservation=ec2 or Ec2())
-    assert isinstance(command, StartRun)
-    return command
+    return typed.start_of(text, find_reservation=ec2 or Ec2())
 
 
-def refused(text: str, ec2: Ec2 | None = None, **finders: object) -> UserError:
-    with pytest.raises(UserError) as caught:
-        parse_command(text, find_reservation=ec2 or Ec2(), **finders)
-    return caught.value
+def refused(text: str, ec2: Ec2 | None = None) -> UserError:
+    return typed.refused(text, find_reservation=ec2 or Ec2())
 
 
 def test_reservation_decides_type_and_zone_and_is_typed_again():
@@ -56,7 +52,7 @@ def test_reservation_decides_type_and_zone_and_is_typed_again():
     start = start_of(f"llama2-7b nodes=2 capacity=odcr:{ID}", ec2)
 
     assert start.plan.instance_type == "p5.48xlarge"
-    assert start.reservation == FOUND.reservation
+    assert start.options.reservation == FOUND.reservation
     assert ec2.asked == [ID]
     assert f"capacity=odcr:{ID}" in start.words
     assert start_of(start.words) == start
@@ -112,16 +108,13 @@ def test_range_of_nodes_needs_its_least_only():
 
 
 def test_reservation_is_refused_in_another_zone_than_the_file_system():
-    exists = FoundFileSystem(
-        spec=FileSystemSpec(storage_gib=2400, mbps_per_tib=250, existing_id=FS), zone="us-west-2a"
-    )
+    elsewhere = replace(FOUND, reservation=Reservation(reservation_id=ID, zone="us-west-2a"))
 
     error = refused(
-        f"llama2-7b nodes=2 file_system={FS} capacity=odcr:{ID}",
-        find_file_system=lambda _id: exists,
+        f"llama2-7b nodes=2 file_system={FILE_SYSTEM} capacity=odcr:{ID}", Ec2(elsewhere)
     )
 
-    assert "is in zone us-west-2b and the file system in us-west-2a" in str(error)
+    assert "is in zone us-west-2a and the file system in us-west-2b" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -192,8 +185,8 @@ def test_plan_says_until_when_a_run_waits_for_its_block_and_when_it_leaves_it():
 
 
 def test_run_leaves_its_block_in_time_to_write_a_last_checkpoint():
-    small = start_of(f"llama2-7b nodes=2 capacity=block:{ID}", Ec2(BLOCK)).reservation
-    large = start_of(f"llama2-70b nodes=4 capacity=block:{ID}", Ec2(BLOCK)).reservation
+    small = start_of(f"llama2-7b nodes=2 capacity=block:{ID}", Ec2(BLOCK)).options.reservation
+    large = start_of(f"llama2-70b nodes=4 capacity=block:{ID}", Ec2(BLOCK)).options.reservation
 
     assert small is not None
     assert small.window is not None
@@ -227,7 +220,7 @@ def test_block_is_no_reservation_on_demand():
 def test_spot_nodes_are_planned_at_the_most_that_they_can_cost():
     spot = start_of("llama2-7b nodes=2 capacity=spot")
 
-    assert spot.is_spot
+    assert spot.options.is_spot
     assert spot.plan.price_per_hour_usd == start_of("llama2-7b nodes=2").plan.price_per_hour_usd
     assert "the most that it can be" in spot.plan.warnings[0]
     assert "capacity=spot" in spot.words
@@ -235,13 +228,7 @@ def test_spot_nodes_are_planned_at_the_most_that_they_can_cost():
 
 
 def test_spot_nodes_are_not_asked_of_a_cluster_that_has_its_own():
-    error = refused(
-        f"llama2-7b capacity=spot cluster=eks:theirs file_system={FS}",
-        find_eks_cluster=lambda _name: None,
-        find_file_system=lambda _id: FoundFileSystem(
-            spec=FileSystemSpec(storage_gib=2400, mbps_per_tib=250, existing_id=FS), zone="z"
-        ),
-    )
+    error = refused(f"llama2-7b capacity=spot cluster=eks:theirs file_system={FILE_SYSTEM}")
 
     assert "capacity=spot cannot be used with cluster=eks:theirs" in str(error)
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from stationmaster.domain.commands.grammar import parse_command
-from stationmaster.domain.commands.pushing import refuse_push
-from stationmaster.domain.errors import BadCommand, NotPossibleNow
+from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.keys.push_to import refuse_push
+from tests.support.typed import refused, start_of
 
 NAME = "lab-a/tiny.Llama_1"
 
 
 def test_repository_is_read_typed_again_and_planned():
-    start = parse_command(f"tiny-llama push_to={NAME}")
+    start = start_of(f"tiny-llama push_to={NAME}")
 
-    assert start.push_to == NAME
+    assert start.options.push_to == NAME
     assert start.words == f"tiny-llama push_to={NAME}"
     assert start.plan.warnings[0].startswith(f"push_to={NAME}: after it succeeded")
 
 
 def test_nothing_is_pushed_unless_typed():
-    start = parse_command("tiny-llama")
+    start = start_of("tiny-llama")
 
-    assert start.push_to == ""
+    assert start.options.push_to == ""
     assert "push" not in start.words
 
 
@@ -30,10 +30,10 @@ def test_nothing_is_pushed_unless_typed():
     "name", ["tiny", "/tiny", "lab/", "lab/a/b", "lab/..", "-lab/a", "lab/a?b"]
 )
 def test_other_names_are_refused_and_left_out_of_the_suggestion(name):
-    with pytest.raises(BadCommand, match="expected ORG/NAME") as refused:
-        parse_command(f"tiny-llama push_to={name}")
+    error = refused(f"tiny-llama push_to={name}")
 
-    assert refused.value.suggestion == "/train plan tiny-llama"
+    assert "expected ORG/NAME" in str(error)
+    assert error.suggestion == "/train plan tiny-llama"
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,10 @@ def test_other_names_are_refused_and_left_out_of_the_suggestion(name):
     ],
 )
 def test_owner_that_is_not_allowed_is_refused_with_the_field_to_set(organisations, words):
-    with pytest.raises(NotPossibleNow) as refused:
+    with pytest.raises(NotPossibleNow) as caught:
         refuse_push(NAME, organisations=organisations, has_token=True)
 
-    assert words in str(refused.value)
+    assert words in str(caught.value)
 
 
 def test_deployment_without_a_token_is_refused():

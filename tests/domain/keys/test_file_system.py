@@ -3,65 +3,44 @@
 from __future__ import annotations
 
 import pytest
-from file_system_account import ID, SPEC, Account
 
-from stationmaster.domain.catalogue.instances import get_instance
-from stationmaster.domain.cluster import aggregate
-from stationmaster.domain.cluster import events as cl
-from stationmaster.domain.cluster.spec import FileSystemSpec, spec_for, spec_for_any
-from stationmaster.domain.commands.grammar import parse_command, parse_request
+from stationmaster.domain.cluster.spec import FileSystemSpec, spec_for
+from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.domain.commands.requests import CreateCluster, ShowPlan
-from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import Listing, Preparation
-from stationmaster.domain.errors import NotPossibleNow, UserError
+from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.request import TrainingRequest
-from tests.support.factories import make_cluster_event
-
-
-def parse(text: str, **questions: object) -> object:
-    return parse_command(text, **({"find_file_system": Account()} | questions))
-
-
-def start_of(text: str, **questions: object) -> StartRun:
-    start = parse(text, **questions)
-    assert isinstance(start, StartRun)
-    return start
-
-
-def refused(text: str, **questions: object) -> UserError:
-    with pytest.raises(UserError) as caught:
-        parse(text, **questions)
-    return caught.value
+from tests.support.typed import FILE_SYSTEM, STORAGE, Account, parse, refused, start_of
 
 
 def test_run_on_a_file_system_that_exists_does_not_pay_for_it_and_is_told_so() -> None:
     account = Account()
 
-    start = start_of(f"tiny-llama nodes=1 file_system={ID}", find_file_system=account)
+    start = start_of(f"tiny-llama nodes=1 file_system={FILE_SYSTEM}", account=account)
     alone = start_of("tiny-llama nodes=1")
 
-    assert account.asked == [ID]
+    assert account.asked == [FILE_SYSTEM]
     plan = start.plan
     storage = FileSystemSpec(storage_gib=1200, mbps_per_tib=125).price_per_hour_usd
     assert plan.price_per_hour_usd == pytest.approx(alone.plan.price_per_hour_usd - storage, 0.01)
-    assert (plan.file_system_id, plan.file_system_gib) == (ID, 4800)
-    assert f"no file system: {ID}, 4,800 GiB, is used and stays" in plan.will_create
+    assert (plan.file_system_id, plan.file_system_gib) == (FILE_SYSTEM, 4800)
+    assert f"no file system: {FILE_SYSTEM}, 4,800 GiB, is used and stays" in plan.will_create
     assert not any("1 FSx for Lustre" in line for line in plan.will_create)
-    (note,) = (each for each in plan.warnings if ID in each)
+    (note,) = (each for each in plan.warnings if FILE_SYSTEM in each)
     assert "in no price here" in note
     assert "how much of it is free is not known" in note
     assert "zone, us-west-2b" in note
-    assert start.words == f"tiny-llama nodes=1 file_system={ID}"
+    assert start.words == f"tiny-llama nodes=1 file_system={FILE_SYSTEM}"
 
 
 def test_spec_of_a_run_on_a_file_system_that_exists_names_it() -> None:
-    start = start_of(f"tiny-llama nodes=1 file_system={ID}")
+    start = start_of(f"tiny-llama nodes=1 file_system={FILE_SYSTEM}")
     request = TrainingRequest(
         recipe="tiny-llama",
         nodes=1,
         instance_type="m5.2xlarge",
-        file_system=start.storage.existing,
+        file_system=start.options.file_system,
         command="",
         team_id="T1",
         channel_id="C1",
@@ -70,7 +49,7 @@ def test_spec_of_a_run_on_a_file_system_that_exists_names_it() -> None:
 
     spec = spec_for(request.resolved, nodes=1, instance_type="m5.2xlarge")
 
-    assert spec.file_system == SPEC
+    assert spec.file_system == STORAGE
     assert spec.price_per_hour_usd == pytest.approx(start.plan.price_per_hour_usd, 0.01)
 
 
@@ -106,10 +85,18 @@ def test_number_is_the_size_of_a_new_file_system() -> None:
         ("1300", "expected 1200 or a multiple of 2400", "file_system=1200"),
         ("5000", "expected 1200 or a multiple of 2400", "file_system=4800"),
         ("900000", "up to 96000", "file_system=96000"),
-        ("FS-0123456789ABCDEF0", f"did you mean {ID}", f"file_system={ID}"),
-        ("0123456789abcdef0", f"did you mean {ID}", f"file_system={ID}"),
-        (f"arn:aws:fsx:us-west-2:1:file-system/{ID}", f"did you mean {ID}", f"file_system={ID}"),
-        (f"{ID}.fsx.us-west-2.amazonaws.com@tcp:/x", f"did you mean {ID}", f"file_system={ID}"),
+        ("FS-0123456789ABCDEF0", f"did you mean {FILE_SYSTEM}", f"file_system={FILE_SYSTEM}"),
+        ("0123456789abcdef0", f"did you mean {FILE_SYSTEM}", f"file_system={FILE_SYSTEM}"),
+        (
+            f"arn:aws:fsx:us-west-2:1:file-system/{FILE_SYSTEM}",
+            f"did you mean {FILE_SYSTEM}",
+            f"file_system={FILE_SYSTEM}",
+        ),
+        (
+            f"{FILE_SYSTEM}.fsx.us-west-2.amazonaws.com@tcp:/x",
+            f"did you mean {FILE_SYSTEM}",
+            f"file_system={FILE_SYSTEM}",
+        ),
         ("mine", "expected the id of an FSx for Lustre file system", ""),
         ("\u0661\u0662\u0660\u0660", "expected the id of an FSx for Lustre file system", ""),
     ],
@@ -134,7 +121,7 @@ def test_file_system_that_cannot_be_used_is_asked_about_once_and_a_plan_without_
 ):
     account = Account()
 
-    error = refused("tiny-llama file_system=fs-99999999 steps=60", find_file_system=account)
+    error = refused("tiny-llama file_system=fs-99999999 steps=60", account=account)
 
     assert "there is no file system fs-99999999" in str(error)
     assert error.suggestion == "/train plan tiny-llama steps=60"
@@ -143,34 +130,23 @@ def test_file_system_that_cannot_be_used_is_asked_about_once_and_a_plan_without_
 
 def test_correction_without_the_file_system_names_no_data_that_would_lie_on_it() -> None:
     error = refused("tiny-llama dataset=/fsx/books file_system=fs-99999999 steps=60")
-    meant = refused(f"tiny-llama dataset=/fsx/books file_system={ID.upper()}")
+    meant = refused(f"tiny-llama dataset=/fsx/books file_system={FILE_SYSTEM.upper()}")
 
     assert error.suggestion == "/train plan tiny-llama steps=60"
-    assert meant.suggestion == f"/train tiny-llama file_system={ID} dataset=/fsx/books"
+    assert meant.suggestion == f"/train tiny-llama file_system={FILE_SYSTEM} dataset=/fsx/books"
 
 
 def test_file_system_is_refused_with_a_cluster_that_has_one() -> None:
-    requested = make_cluster_event(
-        cl.ClusterRequested,
-        cluster_id="team-a-0a1b2c3d",
-        spec=spec_for_any(get_instance("m5.2xlarge"), nodes=4, file_system_gib=2400),
-        name="team-a",
-        requester=cl.Requester(team_id="T1", channel_id="C1", user_id="U1"),
-    )
-    cluster = aggregate.start(requested)
-
-    for typed in (ID, "2400"):
-        error = refused(
-            f"tiny-llama nodes=1 file_system={typed} on=team-a", find_cluster=lambda _: cluster
-        )
+    for typed in (FILE_SYSTEM, "2400"):
+        error = refused(f"tiny-llama nodes=1 file_system={typed} on=team-a")
 
         assert f"file_system={typed} cannot be used with on=team-a" in str(error)
         assert error.suggestion == "/train plan tiny-llama on=team-a nodes=1"
 
 
 def test_nobody_is_asked_about_a_file_system_where_no_account_is_at_hand() -> None:
-    with pytest.raises(NotPossibleNow, match=f"file_system={ID} names a file system of"):
-        parse_request(["tiny-llama", f"file_system={ID}"])
+    with pytest.raises(NotPossibleNow, match=f"file_system={FILE_SYSTEM} names a file system of"):
+        parse_request(["tiny-llama", f"file_system={FILE_SYSTEM}"])
 
 
 def test_data_that_a_file_system_cannot_hold_is_refused() -> None:
@@ -186,17 +162,17 @@ def test_data_that_a_file_system_cannot_hold_is_refused() -> None:
         return lambda source, task: listing
 
     text = "plan tiny-llama nodes=1 dataset=s3://books"
-    fits = parse(f"{text} file_system={ID}", measure=measured(2000))
+    fits = parse(f"{text} file_system={FILE_SYSTEM}", measure=measured(2000))
     assert isinstance(fits, ShowPlan)
     assert fits.request.plan.file_system_gib == 4800
 
-    too_large = refused(f"{text} file_system={ID}", measure=measured(9000))
-    assert f"file system {ID} has 4,800 GiB" in str(too_large)
+    too_large = refused(f"{text} file_system={FILE_SYSTEM}", measure=measured(9000))
+    assert f"file system {FILE_SYSTEM} has 4,800 GiB" in str(too_large)
 
     full = refused(
-        f"{text} file_system={ID}", measure=measured(2000), find_file_system=Account(free_gib=100)
+        f"{text} file_system={FILE_SYSTEM}", measure=measured(2000), account=Account(free_gib=100)
     )
-    assert f"file_system={ID} has 100 GiB free" in str(full)
+    assert f"file_system={FILE_SYSTEM} has 100 GiB free" in str(full)
 
     small = refused(f"{text} file_system=1200", measure=measured(2000))
     assert "file_system=1200 is too small" in str(small)
@@ -204,41 +180,41 @@ def test_data_that_a_file_system_cannot_hold_is_refused() -> None:
 
 
 def test_weights_that_a_file_system_has_no_room_to_convert_are_refused() -> None:
-    text = f"plan megatron-llama3-8b file_system={ID} weights=meta-llama/Llama-3.1-8B"
+    text = f"plan megatron-llama3-8b file_system={FILE_SYSTEM} weights=meta-llama/Llama-3.1-8B"
 
-    full = refused(text, find_file_system=Account(free_gib=370))
+    full = refused(text, account=Account(free_gib=370))
 
     assert "370 GiB free, and data, weights that are converted and checkpoints need 395" in str(
         full
     )
-    assert isinstance(parse(text, find_file_system=Account(free_gib=395)), ShowPlan)
+    assert isinstance(parse(text, account=Account(free_gib=395)), ShowPlan)
 
 
 def test_model_that_is_made_of_a_frameworks_checkpoint_needs_room_beside_three() -> None:
-    text = f"plan megatron-llama3-8b dataset=mock file_system={ID}"
+    text = f"plan megatron-llama3-8b dataset=mock file_system={FILE_SYSTEM}"
 
     # Three of 112.4 GB are 314 GiB.
-    full = refused(text, find_file_system=Account(free_gib=320))
+    full = refused(text, account=Account(free_gib=320))
 
     assert "320 GiB free, and data and checkpoints need 329 GiB" in str(full)
-    assert isinstance(parse(text, find_file_system=Account(free_gib=329)), ShowPlan)
+    assert isinstance(parse(text, account=Account(free_gib=329)), ShowPlan)
 
 
 def test_room_that_is_known_is_said() -> None:
     start = start_of(
-        f"tiny-llama nodes=1 file_system={ID}", find_file_system=Account(free_gib=3000)
+        f"tiny-llama nodes=1 file_system={FILE_SYSTEM}", account=Account(free_gib=3000)
     )
 
     assert any("3,000 GiB of it are free" in each for each in start.plan.warnings)
 
 
 def test_cluster_is_made_with_a_file_system_that_exists() -> None:
-    wish = parse(f"cluster create team-a nodes=4 file_system={ID}")
+    wish = parse(f"cluster create team-a nodes=4 file_system={FILE_SYSTEM}")
     new = parse("cluster create team-a nodes=4 file_system=2400")
     same = parse("cluster create team-a nodes=4 file_system_gib=2400")
 
     assert isinstance(wish, CreateCluster)
-    assert wish.spec.file_system == SPEC
+    assert wish.spec.file_system == STORAGE
     assert isinstance(new, CreateCluster)
     assert (new, new.spec.file_system.existing_id) == (same, "")
     without = new.spec.price_per_hour_usd - new.spec.file_system.price_per_hour_usd
@@ -268,7 +244,7 @@ def test_type_of_a_new_file_system_is_planned_priced_and_requested(
         nodes=2,
         instance_type="p5.48xlarge",
         file_system_gib=4800,
-        file_system_mbps_per_tib=start.storage.new_mbps_per_tib,
+        file_system_mbps_per_tib=start.options.file_system_mbps_per_tib,
         command="",
         team_id="T1",
         channel_id="C1",
@@ -316,8 +292,8 @@ def test_new_cluster_has_the_type_that_was_typed() -> None:
         ),
         ("file_system_type=persistent-200", "expected scratch-200", "/train plan tiny-llama"),
         (
-            f"file_system={ID} file_system_type=scratch-200",
-            f"is of a new file system, and file_system={ID} exists",
+            f"file_system={FILE_SYSTEM} file_system_type=scratch-200",
+            f"is of a new file system, and file_system={FILE_SYSTEM} exists",
             None,
         ),
     ],
@@ -334,12 +310,6 @@ def test_type_that_is_none_or_of_no_new_file_system_is_refused(
 
 
 def test_run_on_a_kept_cluster_takes_no_type() -> None:
-    spec = spec_for_any(get_instance("m5.2xlarge"), nodes=2, file_system_gib=1200)
-    requested = make_cluster_event(cl.ClusterRequested, spec=spec, name="lab")
-    cluster = aggregate.start(requested)
+    error = refused("tiny-llama on=team-a file_system_type=scratch-200")
 
-    error = refused(
-        "tiny-llama on=lab file_system_type=scratch-200", find_cluster=lambda _label: cluster
-    )
-
-    assert "cannot be used with on=lab: that cluster's file system is there" in str(error)
+    assert "cannot be used with on=team-a: that cluster's file system is there" in str(error)

@@ -1,0 +1,116 @@
+"""`cluster=eks:NAME`: an EKS cluster of others, in which a run is only a guest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.errors import BadCommand
+from stationmaster.domain.keys import kept_cluster
+from stationmaster.domain.keys.key import Key, Start, Typed, part
+from stationmaster.domain.planning.cost import CAPACITY_S, CLUSTER_S, PLUGINS_S
+from stationmaster.domain.planning.plan import Plan
+
+_PREFIX: Final = "eks:"
+# Source: EKS API reference, CreateCluster: the name.
+_NAME: Final = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}")
+_ARN: Final = re.compile(r"arn:[a-z-]+:eks:[a-z0-9-]+:\d+:cluster/([A-Za-z0-9_-]+)")
+
+
+def _meant(value: str) -> str | None:
+    """The same EKS cluster in the spelling that is accepted; None where none is meant."""
+    found = _ARN.fullmatch(value)
+    name = found[1] if found else re.sub(r"(?i)^eks[:/]*", "", value)
+    is_meant = found is not None or value.lower().startswith("eks")
+    return f"{_PREFIX}{name}" if is_meant and _NAME.fullmatch(name) else None
+
+
+CLUSTER: Final = Key(
+    name="cluster",
+    help="an EKS cluster of others, eks:NAME, in which the run is a guest: nothing of it is made, "
+    "changed or deleted; needs file_system=fs-...",
+    meanings=("eks", "eks_cluster", "eks_name"),
+    meant=_meant,
+    turn=4,
+    is_resumed=True,
+)
+KEYS: Final = (CLUSTER,)
+PLACE: Final = 4
+NOTE_PLACE: Final = 5
+
+
+class Option(BaseModel):
+    """The cluster in which the run is a guest."""
+
+    model_config = ConfigDict(frozen=True)
+
+    eks_name: str = ""
+    """The existing EKS cluster that its cluster uses; "" for one that is made."""
+
+
+def read(typed: Typed) -> Option:
+    """Read the name of an EKS cluster, and ask about it.
+
+    Raises:
+        UserError: it is not the name of one that can be used.
+    """
+    value = typed.get(CLUSTER)
+    if value is None:
+        return Option()
+    name = value.removeprefix(_PREFIX)
+    if not value.startswith(_PREFIX) or not _NAME.fullmatch(name):
+        meant = f"; did you mean cluster={_meant(value)}" if _meant(value) else ""
+        raise BadCommand(
+            f"cluster={value[:80]} is not accepted: expected {_PREFIX}NAME, an EKS cluster of "
+            f"others; on=NAME uses a kept cluster of this channel{meant}"
+        )
+    typed.ask.find_eks_cluster(name)
+    return Option(eks_name=name)
+
+
+def refuse(start: Start) -> None:
+    """Refuse two clusters for one run.
+
+    Raises:
+        BadCommand: naming both.
+    """
+    name, on = start.part(Option).eks_name, start.part(kept_cluster.Option).on
+    if name and on is not None:
+        raise BadCommand(f"cluster={_PREFIX}{name} and on={on} name two clusters; keep one")
+
+
+def note(start: Start, plan: Plan) -> Iterable[str]:
+    """Say that nothing of the cluster is made, changed or in the bill."""
+    if name := start.part(Option).eks_name:
+        yield (
+            f"cluster={_PREFIX}{name}: its control plane, nodes, plugins and file system stay "
+            "as they are and are not in the bill; whether it has room and lets the product in is "
+            "looked at before anything is made"
+        )
+
+
+def plan_of_guest(plan: Plan, eks_name: str) -> Plan:
+    """The plan of a guest: nothing of what is there is made, changed, deleted or in the bill."""
+    made = [
+        f"a namespace in EKS cluster {eks_name}, with a volume and the job, and AWS roles for its "
+        "service accounts; deleted after the run"
+    ]
+    earlier_s = CLUSTER_S + CAPACITY_S + PLUGINS_S  # which making all of that would take
+    return plan.model_copy(
+        update={
+            "time_to_first_step_s": plan.time_to_first_step_s - earlier_s,
+            "estimated_duration_s": plan.estimated_duration_s - earlier_s,
+            "price_per_hour_usd": 0.0,
+            "estimated_cost_usd": 0.0,
+            "will_create": made,
+        }
+    )
+
+
+def typed(options: BaseModel) -> dict[str, str | None]:
+    """Write the name."""
+    name = part(options, Option).eks_name
+    return {CLUSTER.name: f"{_PREFIX}{name}" if name else None}

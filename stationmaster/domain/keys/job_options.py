@@ -1,0 +1,186 @@
+"""`queue=`, `priority_class=`, `host_network=` and `nccl_debug=`: how a run's job is run.
+
+Whether a cluster has the queue and the priority class is looked at by the first step that works
+there (`stationmaster/steps/parts/admission.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.errors import BadCommand
+from stationmaster.domain.keys import eks_cluster, kept_cluster, own_code
+from stationmaster.domain.keys.key import Key, Start, Typed, part
+from stationmaster.domain.planning.plan import Plan
+
+NcclLevel = Literal["WARN", "INFO"]
+NCCL_LEVELS: Final[tuple[NcclLevel, ...]] = get_args(NcclLevel)
+
+QUEUE: Final = Key(
+    name="queue",
+    help="a queue of Kueue in the cluster of on= or cluster=: the job waits there, suspended, "
+    "until Kueue admits it",
+    meanings=("queue_name", "local_queue", "kueue"),
+    is_resumed=True,
+)
+PRIORITY_CLASS: Final = Key(
+    name="priority_class",
+    help="a PriorityClass of that cluster, for the training pods",
+    meanings=("priorityclass", "priorityclassname", "priority_class_name", "priority"),
+    is_resumed=True,
+)
+_HOST_NETWORK: Final = Key(
+    name="host_network",
+    help="whether the training pods use the network of their nodes, which EFA does not need",
+    meanings=("hostnetwork",),
+    choices=("true", "false"),
+    is_resumed=True,
+)
+_NCCL_DEBUG: Final = Key(
+    name="nccl_debug",
+    help="how much NCCL writes into the logs",
+    choices=NCCL_LEVELS,
+    is_resumed=True,
+)
+KEYS: Final = (QUEUE, PRIORITY_CLASS, _HOST_NETWORK, _NCCL_DEBUG)
+PLACE: Final = 10
+NOTE_PLACE: Final = 1
+
+# A label's value and the name of an object at once. Source: Kubernetes, "Object Names and IDs".
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+
+
+class JobOptions(BaseModel):
+    """How Kubernetes is to run the job, where that was typed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    queue: str = ""
+    """The queue of Kueue that admits the job; "" for none."""
+    priority_class: str = ""
+    """The PriorityClass of its pods; "" for none."""
+    host_network: bool = False
+    """Whether its pods use the network of their nodes."""
+    nccl_debug: NcclLevel | None = None
+    """How much NCCL writes; None for what suits the machine."""
+
+
+class Option(BaseModel):
+    """How the job is run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    job_options: JobOptions = JobOptions()
+    """How Kubernetes is to run its job."""
+
+
+def read(typed: Typed) -> Option:
+    """Read the four keys.
+
+    Raises:
+        BadCommand: one of them has a value that is not accepted.
+    """
+    return Option(
+        job_options=JobOptions(
+            queue=_name(QUEUE, typed, "a queue of Kueue"),
+            priority_class=_name(PRIORITY_CLASS, typed, "a PriorityClass"),
+            host_network=_is_true(typed.get(_HOST_NETWORK)),
+            nccl_debug=_level(typed.get(_NCCL_DEBUG)),
+        )
+    )
+
+
+def _name(key: Key, typed: Typed, what: str) -> str:
+    value = typed.get(key)
+    if value is None:
+        return ""
+    if not _NAME.fullmatch(value):
+        raise BadCommand(
+            f"{key.name}={value[:80]} is not accepted: expected the name of {what}, at most 63 "
+            "lower case letters, digits, dots and hyphens, a letter or digit first and last"
+        )
+    return value
+
+
+def _is_true(value: str | None) -> bool:
+    if value is None:
+        return False
+    if value.lower() not in ("true", "false"):
+        raise BadCommand(f"host_network={value[:80]} is not accepted: expected true or false")
+    return value.lower() == "true"
+
+
+def _level(value: str | None) -> NcclLevel | None:
+    if value is None:
+        return None
+    found = next((level for level in NCCL_LEVELS if level == value.upper()), None)
+    if found is None:
+        raise BadCommand(
+            f"nccl_debug={value[:80]} is not accepted: expected {' or '.join(NCCL_LEVELS)}"
+        )
+    return found
+
+
+def refuse(start: Start) -> None:
+    """Refuse what a new cluster cannot have, and people's own code on the network of the nodes.
+
+    Raises:
+        BadCommand: naming the key, and what has to be typed with it or left out.
+    """
+    options, code = start.part(Option).job_options, start.part(own_code.Option)
+    if options.host_network and (code.image or code.program):
+        key = "image" if code.image else "command"
+        raise BadCommand(
+            f"host_network=true and {key}= do not go together: on the node's network the code of "
+            "others could fetch the node's AWS credentials; leave host_network= out, which EFA "
+            "does not need"
+        )
+    has_cluster = start.part(kept_cluster.Option).on or start.part(eks_cluster.Option).eks_name
+    if has_cluster or not start.ask.names_clusters:
+        return
+    lacking = (
+        (QUEUE, options.queue, "Kueue"),
+        (PRIORITY_CLASS, options.priority_class, "such class"),
+    )
+    for key_of_cluster, value, missing in lacking:
+        if value:
+            raise BadCommand(
+                f"{key_of_cluster.name}={value} needs on=CLUSTER or cluster=eks:NAME, a cluster "
+                f"that has it: one that is made for the run has no {missing}"
+            )
+
+
+def note(start: Start, plan: Plan) -> Iterable[str]:
+    """Say what the keys change, and what they cost."""
+    options = start.part(Option).job_options
+    if options.queue:
+        yield (
+            f"queue={options.queue}: the job waits, suspended, until Kueue admits it; nobody "
+            "knows for how long, its nodes stay leased, and no limit of time of the run ends that"
+        )
+    if options.priority_class:
+        yield f"priority_class={options.priority_class}: its pods may evict pods of a lower class"
+    if options.host_network:
+        yield (
+            "host_network=true: its pods use the ports and addresses of their nodes, and reach "
+            "the nodes' AWS credentials; EFA does not need it"
+        )
+    if options.nccl_debug == "INFO":
+        yield "nccl_debug=INFO: NCCL writes all that it does, much in a long run"
+    if options.nccl_debug == "WARN":
+        yield "nccl_debug=WARN: the log does not say whether NCCL uses EFA"
+
+
+def typed(options: BaseModel) -> dict[str, str | None]:
+    """Write the keys that were typed."""
+    own = part(options, Option).job_options
+    return {
+        QUEUE.name: own.queue or None,
+        PRIORITY_CLASS.name: own.priority_class or None,
+        _HOST_NETWORK.name: "true" if own.host_network else None,
+        _NCCL_DEBUG.name: own.nccl_debug,
+    }

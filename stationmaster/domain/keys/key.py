@@ -1,0 +1,120 @@
+"""What a key is, what the modules of keys have in common, and what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.keys.questions import Questions
+from stationmaster.domain.planning.plan import Plan
+
+Part = TypeVar("Part", bound=BaseModel)
+
+
+def _nothing(value: str) -> None:
+    """Know no other spelling."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """A key=value that this version has."""
+
+    name: str
+    help: str
+    meanings: tuple[str, ...] = ()
+    """Words of the same meaning, which other tools use."""
+    choices: tuple[str, ...] = ()
+    """Values worth offering; none where a number or a name is expected."""
+    meant: Callable[[str], str | None] = _nothing
+    """The value that is meant by one that is not accepted, where it is only spelled otherwise."""
+    usual: Callable[[str, Recipe, Cluster | None], object] | None = None
+    """A value in place of one that is not accepted; None where no other is beyond doubt."""
+    turn: int = 3
+    """Words of a lower turn are read first: they decide whether the others stand."""
+    is_resumed: bool = False
+    """Whether `/train resume` takes it from the run that it resumes."""
+
+    def respelled(self, value: str) -> str:
+        """The value in the spelling that is accepted, as far as that is known."""
+        return self.meant(value) or value.lower()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Typed:
+    """The words after a recipe, or after the name of a new cluster."""
+
+    words: Mapping[str, str]
+    """All of them, by their keys."""
+    overrides: dict[str, str] = field(default_factory=dict)
+    """Those that are keys of the recipe, or of nothing."""
+    max_nodes: int
+    ask: Questions
+
+    def get(self, key: Key) -> str | None:
+        """What was typed after a key; None for nothing."""
+        return self.words.get(key.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start(Typed):
+    """The same once every key is read."""
+
+    options: BaseModel
+    """What all of them amount to: each module finds its part."""
+    recipe: Recipe
+    """As it was named."""
+    fit: Callable[[Recipe], Recipe]
+    """Puts what the options say of the file system into a recipe."""
+
+    def part(self, kind: type[Part]) -> Part:
+        """What the keys of one module amount to."""
+        return part(self.options, kind)
+
+    @cached_property
+    def resolved(self) -> Recipe:
+        """What would be trained.
+
+        Raises:
+            BadParameter: the recipe has no such key, or does not take a value.
+        """
+        return self.fit(self.recipe.with_overrides(self.overrides))
+
+
+def part(options: BaseModel, kind: type[Part]) -> Part:
+    """What the keys of one module amount to."""
+    assert isinstance(options, kind)
+    return options
+
+
+class Family(Protocol):
+    """What every module of keys has."""
+
+    @property
+    def KEYS(self) -> tuple[Key, ...]:  # noqa: N802  # a constant of a module
+        """Its keys, in the order of help texts."""
+
+    @property
+    def PLACE(self) -> int:  # noqa: N802
+        """Where it stands among the others in help texts."""
+
+    @property
+    def NOTE_PLACE(self) -> int:  # noqa: N802
+        """Where its notes stand in a plan."""
+
+    def read(self, typed: Typed, /) -> BaseModel:
+        """The module's Option; asks outside where a word names something there."""
+
+    def refuse(self, start: Start, /) -> None:
+        """Hold the rules between its keys and others; those of the longer reach have them."""
+
+    def note(self, start: Start, plan: Plan, /) -> Iterable[str]:
+        """What the plan says of it."""
+
+    def typed(self, options: BaseModel, /) -> dict[str, str | None]:
+        """Its keys as they are typed again; None for those that are left out."""

@@ -1,0 +1,128 @@
+"""`nodes=N` or `nodes=MIN:MAX`, `instance=` and `preset=`: how many machines, and of which type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
+from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.errors import BadCommand
+from stationmaster.domain.keys.key import Key, Start, Typed, part
+from stationmaster.domain.planning.plan import Plan
+from stationmaster.domain.spelling import nearest
+
+_DIGITS: Final = re.compile(r"[0-9]{1,9}")
+# Between two numbers, as other tools and other languages write a range. Dashes that composers curl
+# have become "-" and "--" before.
+_MEANT: Final = re.compile(
+    r"(?:([0-9]{1,9})\s*(?::|-{1,2}|\.{2,3}|\u2026|/|,|to)|:)\s*([0-9]{1,9})"
+)
+
+
+def range_meant(value: str) -> str | None:
+    """The range that was meant where it was written otherwise, never one of more nodes."""
+    found = _MEANT.fullmatch(value.strip().lower())
+    if found is None:
+        return None
+    first, second = int(found[1] or 1), int(found[2])
+    least, most = max(1, min(first, second)), max(first, second)
+    return f"{least}:{most}" if least < most else str(least)
+
+
+def _usual_nodes(value: str, recipe: Recipe, cluster: Cluster | None) -> int:
+    most = cluster.spec.nodes if cluster is not None else recipe.default_nodes
+    return min(recipe.default_nodes, most)
+
+
+def _usual_instance(value: str, recipe: Recipe, cluster: Cluster | None) -> str:
+    if cluster is not None:
+        return cluster.spec.instance_type
+    near = None if value in INSTANCES else nearest(value, INSTANCES)
+    return near or recipe.default_instance
+
+
+NODES: Final = Key(
+    name="nodes",
+    help="how many instances, or of a range such as 2:8 as many as there are",
+    meanings=("num_nodes", "nnodes", "machines", "instances", "workers", "replicas"),
+    choices=("1", "2", "4"),
+    meant=range_meant,
+    usual=_usual_nodes,
+)
+INSTANCE: Final = Key(
+    name="instance",
+    help="EC2 instance type",
+    meanings=("instance_type", "machine", "machine_type"),
+    choices=tuple(INSTANCES),
+    usual=_usual_instance,
+)
+# The recipe itself applies it, before all other keys of its own.
+_PRESET: Final = Key(
+    name=PRESET,
+    help="the same code small, on CPUs",
+    choices=(SMOKE,),
+    meant=lambda value: nearest(value, [SMOKE]),
+    usual=lambda *_: SMOKE,
+    turn=0,
+)
+KEYS: Final = (NODES, INSTANCE, _PRESET)
+PLACE: Final = 0
+NOTE_PLACE: Final = 0
+
+
+class Option(BaseModel):
+    """The machines that were typed; None where the recipe's default applies."""
+
+    model_config = ConfigDict(frozen=True)
+
+    nodes: int | None = None
+    min_nodes: int | None = None
+    """Of a range, with `nodes` its most; None for a fixed number."""
+    instance_type: str | None = None
+
+
+def read(typed: Typed) -> Option:
+    """Read the number of nodes; whether there is such an instance, the plan says.
+
+    Raises:
+        BadCommand: no number from 1 to the most that there may be, and no range of such numbers.
+    """
+    instance_type, value = typed.get(INSTANCE), typed.get(NODES)
+    if value is None:
+        return Option(instance_type=instance_type)
+    first, colon, second = value.partition(":")
+    numbers = [first, second] if colon else [first]
+    if all(_DIGITS.fullmatch(number) for number in numbers):
+        least, most = int(numbers[0]), int(numbers[-1])
+        if 1 <= least <= most <= typed.max_nodes:
+            is_range = least < most
+            return Option(
+                nodes=most, min_nodes=least if is_range else None, instance_type=instance_type
+            )
+    shown = value if len(value) <= 80 else value[:77] + "..."
+    raise BadCommand(
+        f"nodes={shown} is not accepted: expected a whole number from 1 to {typed.max_nodes}, or a "
+        "range MIN:MAX of such numbers, the smaller first"
+    )
+
+
+def refuse(start: Start) -> None:
+    """Refuse nothing: the plan checks machines, and other keys what machines they leave."""
+
+
+def note(start: Start, plan: Plan) -> Iterable[str]:
+    """Say nothing: the plan is about machines."""
+    return ()
+
+
+def typed(options: BaseModel) -> dict[str, str | None]:
+    """Write the number, or the range, and the type."""
+    own = part(options, Option)
+    least = f"{own.min_nodes}:" if own.min_nodes is not None else ""
+    nodes = f"{least}{own.nodes}" if own.nodes is not None else None
+    return {NODES.name: nodes, INSTANCE.name: own.instance_type}

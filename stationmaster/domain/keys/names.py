@@ -1,0 +1,155 @@
+"""The names of all keys: those of every start, those of recipes, and which one a word means.
+
+Help texts, the suggestions of the local page and the reference in docs/commands.md are drawn from
+here. A word that is planned is named as such, so that it is never taken for a mistyped word of
+another meaning; spelling alone decides only between words of the same kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, get_args
+
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.durations import LONGEST_S, is_too_long, respelled, typed_duration
+from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.keys.capacity import CAPACITY
+from stationmaster.domain.keys.eks_cluster import CLUSTER
+from stationmaster.domain.keys.file_system import FILE_SYSTEM, FILE_SYSTEM_TYPE, gib_meant
+from stationmaster.domain.keys.key import Key
+from stationmaster.domain.keys.machines import INSTANCE, NODES
+from stationmaster.domain.keys.registry import KEYS
+from stationmaster.domain.keys.validate import VALIDATE
+from stationmaster.domain.spelling import nearest
+
+MAX_NODES: Final = 64
+"""Of a kept cluster."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedKey:
+    """A key of a later version: refused with what this version does."""
+
+    name: str
+    today: str
+
+
+PLANNED_KEYS: Final[Mapping[str, PlannedKey]] = {
+    row.name: row
+    for row in (
+        PlannedKey(name="budget", today="the plan estimates the cost, and steps limits it"),
+    )
+}
+
+START_KEYS: Final[Mapping[str, Key]] = {key.name: key for family in KEYS for key in family.KEYS}
+
+NODES_OF_CLUSTER: Final = replace(
+    NODES,
+    help="how many instances",
+    meant=lambda value: str(min(int(value[:9]), MAX_NODES)) if value.isdecimal() else None,
+)
+TTL: Final = Key(
+    name="ttl",
+    help="for how long it stays from now on, from 1s to 7d",
+    meanings=("keep", "keep_for", "keep_alive", "lifetime"),
+    choices=("2h", "8h", "1d"),
+    meant=lambda value: (
+        respelled(value) or (typed_duration(LONGEST_S) if is_too_long(value) else None)
+    ),
+)
+FILE_SYSTEM_GIB: Final = Key(
+    name="file_system_gib", help="the same as file_system=GIB", meant=gib_meant
+)
+CLUSTER_KEYS: Final[Mapping[str, Key]] = {
+    key.name: key
+    for key in (
+        NODES_OF_CLUSTER,
+        INSTANCE,
+        TTL,
+        CAPACITY,
+        CLUSTER,
+        FILE_SYSTEM,
+        FILE_SYSTEM_TYPE,
+        FILE_SYSTEM_GIB,
+        VALIDATE,
+    )
+}
+"""What `/train cluster create` takes; keys of the same name mean the same as with a start."""
+
+# Words of the same meaning as a key, planned ones included, which other tools use.
+KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "steps": ("max_steps", "num_steps", "iterations", "iters"),
+    "learning_rate": ("lr",),
+    "weight_decay": ("wd",),
+    "tensor_parallel": ("tp", "tp_size", "tensor_model_parallel_size"),
+    "context_parallel": ("cp", "cp_size", "context_parallel_size"),
+    "expert_parallel": ("ep", "ep_size", "expert_model_parallel_size"),
+    "sequence_length": ("seq_len", "seq_length", "context_length"),
+    "grad_clip": ("max_grad_norm", "clip_grad_norm"),
+    "schedule": ("scheduler", "lr_schedule"),
+    "precision": ("dtype",),
+    "cpu_offload": ("offload",),
+    "checkpoint_every": ("save_every", "checkpoint_interval"),
+    "budget": ("max_cost", "cost_limit"),
+    **{key.name: key.meanings for key in (*START_KEYS.values(), TTL) if key.meanings},
+}
+
+
+def keys_of(recipe: Recipe) -> list[Key]:
+    """The keys that a recipe takes, in the order of help texts."""
+    return [
+        *START_KEYS.values(),
+        *(
+            Key(name=name, help=field.description or "", choices=_choices(field.annotation))
+            for name, field in type(recipe.training).model_fields.items()
+        ),
+    ]
+
+
+def key_names(recipe: Recipe) -> tuple[str, ...]:
+    """The names of `keys_of`."""
+    return (*START_KEYS, *type(recipe.training).model_fields)
+
+
+def _choices(annotation: object) -> tuple[str, ...]:
+    if annotation is bool:
+        return ("true", "false")
+    values = get_args(annotation)
+    return tuple(value for value in values if isinstance(value, str))
+
+
+def key_meant(key: str, keys: Iterable[str]) -> str | None:
+    """The key of `keys` that a word stands for or resembles; None where it is a planned one."""
+    keys = tuple(keys)
+    meant = _key_meant(key, keys)
+    return meant if meant in keys else None
+
+
+def planned_key_meant(key: str, keys: Iterable[str]) -> str | None:
+    """The planned key that a word is, stands for or resembles more than any of `keys`."""
+    keys = tuple(keys)
+    meant = None if key in keys else _key_meant(key, keys)
+    return meant if meant not in keys else None
+
+
+def refuse_mistyped_keys(recipe: Recipe, typed: Iterable[str]) -> None:
+    """Name the key that was meant by one that the recipe does not take.
+
+    Raises:
+        BadParameter: a key is not the recipe's, and stands for or resembles one that is.
+    """
+    keys = key_names(recipe)
+    for key in typed:
+        if key not in keys and (close := key_meant(key, keys)) is not None:
+            raise BadParameter(f'recipe {recipe.name} has no key "{key}"; did you mean {close}')
+
+
+def _key_meant(key: str, keys: tuple[str, ...]) -> str | None:
+    known = (*keys, *PLANNED_KEYS)
+    if key in known:
+        return key
+    for meant, words in KEY_MEANINGS.items():
+        if key in words and meant in known:
+            return meant
+    return nearest(key, known)

@@ -1,0 +1,222 @@
+"""What reading a command may have to ask of others: the hub, AWS, the channel's runs and clusters.
+
+Each question is a function that the caller gives; it raises a UserError that says why what is named
+cannot be used. Without one, what would have to be asked is refused with a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TypedDict, TypeVar, TypeVarTuple, Unpack
+
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.spec import FileSystemSpec, Reservation
+from stationmaster.domain.datasets import HubSource, Listing, S3Source
+from stationmaster.domain.errors import NotPossibleNow, UserError
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.results import ResultManifest
+
+Answer = TypeVar("Answer")
+Names = TypeVarTuple("Names")
+
+
+@dataclass(frozen=True)
+class FoundReservation:
+    """A capacity reservation or block, as EC2 described it when it was typed."""
+
+    reservation: Reservation
+    instance_type: str
+    available: int
+    """Instances of it that nobody uses; before a block's start, all of them."""
+    total: int
+    ends_at: datetime | None = None
+    """When EC2 ends it; None where only its owner does."""
+    seen_at: datetime | None = None
+    """When EC2 was asked; None where that does not matter."""
+
+
+@dataclass(frozen=True)
+class FoundFileSystem:
+    """A file system that exists, as AWS described it when it was typed."""
+
+    spec: FileSystemSpec
+    zone: str
+    """The availability zone that it is in, and that the nodes are made in."""
+    free_gib: int | None = None
+    """Room on it; None where that is not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedRun:
+    """A run of the channel that has ended, and what its manifest says that it has left."""
+
+    run_id: RunId
+    recipe: str
+    """As it was named."""
+    model: LanguageModel | None
+    """What the hub said of it then."""
+    resolved: Recipe
+    program: tuple[str, ...]
+    """What ran in place of the recipe's trainer; empty for that."""
+    nodes: int
+    """Of its last attempt."""
+    instance_type: str
+    manifest: ResultManifest
+    words: dict[str, str]
+    """What `/train resume` types again, by its keys."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnCodeRules:
+    """What of people's own a deployment runs for one channel."""
+
+    channel_id: str
+    registries: tuple[str, ...]
+    """HOST or HOST/PATH, whose images may be named."""
+    channels: tuple[str, ...]
+    """Whose members may name images and commands."""
+    is_this_machine: bool = False
+    """Pods are processes of the machine that the deployment runs on: local mode."""
+    allows_commands: bool = True
+
+
+LookUp = Callable[[str], LanguageModel]
+"""Asks the Hugging Face hub what ORG/MODEL is."""
+FindCluster = Callable[[str], Cluster]
+"""Finds a kept cluster by its name, by its id, or by how its id begins."""
+FindSaved = Callable[[str], SavedRun]
+"""Finds a run by its id, or the newest that has ended by `last`, and reads its manifest."""
+Measure = Callable[[S3Source | HubSource, str], Listing | None]
+"""Asks S3 or the hub what a source holds for a task; None where nobody can be asked."""
+FindFileSystem = Callable[[str], FoundFileSystem]
+"""Asks AWS about a file system by its id."""
+FindEksCluster = Callable[[str], None]
+"""Asks EKS about a cluster by its name."""
+FindReservation = Callable[[str], FoundReservation]
+"""Asks EC2 about a reservation by its id."""
+
+
+def no_hub(repository: str) -> LanguageModel:
+    """Look nothing up: where no hub is at hand, or is meant to be asked."""
+    raise NotPossibleNow(
+        f"{repository} cannot be looked up on the Hugging Face hub from here; use a recipe of the "
+        "catalogue"
+    )
+
+
+def no_clusters(label: str) -> Cluster:
+    """Find nothing: where no channel is at hand."""
+    raise NotPossibleNow(
+        f"on={label} names a kept cluster of a channel, and none is known here; "
+        "type the command in the channel"
+    )
+
+
+def no_results(label: str) -> SavedRun:
+    """Find nothing: where no channel is at hand."""
+    raise NotPossibleNow(
+        f"{label} names a run of a channel, and none is known here; type the command in the channel"
+    )
+
+
+def no_buckets(source: S3Source | HubSource, task: str) -> None:
+    """Measure nothing: where neither is meant to be asked."""
+
+
+def no_file_systems(file_system_id: str) -> FoundFileSystem:
+    """Find nothing: where AWS is not meant to be asked."""
+    raise NotPossibleNow(
+        f"file_system={file_system_id} names a file system of the deployment's AWS account, and "
+        "that is not asked here; type the command in the channel"
+    )
+
+
+def no_eks_clusters(name: str) -> None:
+    """Find nothing: where AWS is not meant to be asked."""
+    raise NotPossibleNow(
+        f"cluster=eks:{name} names an EKS cluster of the deployment's AWS account, and "
+        "that is not asked here; type the command in the channel"
+    )
+
+
+def no_reservations(reservation_id: str) -> FoundReservation:
+    """Find nothing: where AWS is not meant to be asked."""
+    raise NotPossibleNow(
+        f"{reservation_id} is a reservation of the deployment's AWS account, and that is not asked "
+        "here; type the command in the channel"
+    )
+
+
+class Finders(TypedDict, total=False):
+    """Who is asked, by the names of the questions."""
+
+    look_up: LookUp
+    find_cluster: FindCluster
+    find_saved: FindSaved
+    measure: Measure
+    find_file_system: FindFileSystem
+    find_eks_cluster: FindEksCluster
+    find_reservation: FindReservation
+    own_code: OwnCodeRules | None
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What reading a command may have to ask of others."""
+
+    look_up: LookUp = no_hub
+    """Asked for hf:ORG/MODEL only."""
+    find_cluster: FindCluster = no_clusters
+    """Asked for on=CLUSTER only."""
+    find_saved: FindSaved = no_results
+    """Asked for /train resume, resume_from= and weights=RUN only."""
+    measure: Measure = no_buckets
+    """Asked for dataset=s3:// and dataset=packed: only."""
+    find_file_system: FindFileSystem = no_file_systems
+    """Asked for file_system=fs-... only."""
+    find_eks_cluster: FindEksCluster = no_eks_clusters
+    """Asked for cluster=eks:NAME only."""
+    find_reservation: FindReservation = no_reservations
+    """Asked for capacity=odcr:ID and block:ID only."""
+    own_code: OwnCodeRules | None = None
+    """What image= and command= may be in the channel; None where no channel is at hand."""
+    names_clusters: bool = True
+    """False on the command line, where no cluster can be named: what is planned may be for any."""
+
+
+def questions(*, names_clusters: bool = True, **finders: Unpack[Finders]) -> Questions:
+    """The questions of one command: each is asked once about each name, whatever the answer.
+
+    Reading comes back to what was found, and a correction reads the words many times.
+    """
+    ask = Questions(names_clusters=names_clusters, **finders)
+    return replace(
+        ask,
+        find_cluster=_asked_once(ask.find_cluster),
+        find_saved=_asked_once(ask.find_saved),
+        measure=_asked_once(ask.measure),
+        find_file_system=_asked_once(ask.find_file_system),
+        find_eks_cluster=_asked_once(ask.find_eks_cluster),
+        find_reservation=_asked_once(ask.find_reservation),
+    )
+
+
+def _asked_once(find: Callable[[Unpack[Names]], Answer]) -> Callable[[Unpack[Names]], Answer]:
+    answers: dict[tuple[*Names], Answer | UserError] = {}
+
+    def remembered(*names: *Names) -> Answer:
+        if names not in answers:
+            try:
+                answers[names] = find(*names)
+            except UserError as error:
+                answers[names] = error
+        answer = answers[names]
+        if isinstance(answer, UserError):
+            raise answer
+        return answer
+
+    return remembered

@@ -1,0 +1,121 @@
+"""What a person types of existing EKS clusters: `cluster=eks:NAME` with a start and a plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from stationmaster.domain.commands.grammar import parse_command
+from stationmaster.domain.commands.requests import CreateCluster
+from stationmaster.domain.errors import NotPossibleNow
+from tests.support.typed import FILE_SYSTEM, STORAGE, Account, parse, refused, start_of
+
+GUEST = f"cluster=eks:theirs file_system={FILE_SYSTEM}"
+
+
+def test_guest_makes_and_pays_for_nothing_of_what_is_there() -> None:
+    eks = Account()
+
+    start = start_of(f"tiny-llama nodes=2 {GUEST}", account=eks)
+    alone = start_of("tiny-llama nodes=2")
+
+    assert (start.options.eks_name, "theirs" in eks.asked) == ("theirs", True)
+    plan = start.plan
+    assert (plan.price_per_hour_usd, plan.estimated_cost_usd) == (0.0, 0.0)
+    assert 0 < plan.time_to_first_step_s < alone.plan.time_to_first_step_s / 2
+    (made,) = plan.will_create
+    assert "a namespace in EKS cluster theirs" in made
+    assert "deleted after the run" in made
+    (note,) = (each for each in plan.warnings if "cluster=eks:theirs" in each)
+    assert "stay as they are and are not in the bill" in note
+    assert not any("nodes are made in its zone" in each for each in plan.warnings)
+
+
+def test_request_of_a_guest_can_be_typed_again() -> None:
+    start = start_of(f"tiny-llama steps=9 {GUEST} nodes=1 keep=2h")
+
+    assert (
+        start.words
+        == f"tiny-llama nodes=1 keep=2h cluster=eks:theirs file_system={FILE_SYSTEM} steps=9"
+    )
+    assert start_of(start.words) == start
+    assert any("costs $0.00 an hour" in each for each in start.plan.warnings)
+
+
+def test_plan_and_a_kept_cluster_take_the_key_as_well() -> None:
+    kept = parse(f"cluster create lab nodes=2 {GUEST}")
+
+    assert start_of(f"plan tiny-llama {GUEST}").options.eks_name == "theirs"
+    assert isinstance(kept, CreateCluster)
+    assert (kept.spec.eks_name, kept.spec.file_system) == ("theirs", STORAGE)
+    assert kept.spec.price_per_hour_usd == 0.0
+
+
+@pytest.mark.parametrize("command", ["tiny-llama", "plan tiny-llama", "cluster create lab"])
+@pytest.mark.parametrize("storage", ["", " file_system=2400"])
+def test_guest_without_a_file_system_that_exists_is_refused_with_the_reason(
+    command: str, storage: str
+) -> None:
+    error = refused(f"{command} cluster=eks:theirs{storage}")
+
+    assert "needs file_system=fs-..., one that its nodes reach: no new file system" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("theirs", ""),
+        ("eks/theirs", "eks:theirs"),
+        ("EKS:theirs", "eks:theirs"),
+        ("arn:aws:eks:us-west-2:123456789012:cluster/theirs", "eks:theirs"),
+        ("eks:", ""),
+        ("eks:-no", ""),
+    ],
+)
+def test_other_spellings_are_refused_and_corrected_where_one_is_meant(
+    typed: str, meant: str
+) -> None:
+    error = refused(f"tiny-llama file_system={FILE_SYSTEM} cluster={typed}")
+
+    assert f"cluster={typed} is not accepted: expected eks:NAME" in str(error)
+    assert ("did you mean cluster=" in str(error)) == bool(meant)
+    if meant:
+        assert error.suggestion == f"/train tiny-llama file_system={FILE_SYSTEM} cluster={meant}"
+    else:
+        assert error.suggestion == f"/train plan tiny-llama file_system={FILE_SYSTEM}"
+    assert parse(error.suggestion.removeprefix("/train "))
+
+
+def test_suggestion_keeps_the_cluster_wherever_its_file_system_stands() -> None:
+    error = refused(f"tiny-llama cluster=eks:theirs nods=1 file_system={FILE_SYSTEM}")
+
+    assert error.suggestion is not None
+    assert start_of(error.suggestion.removeprefix("/train ")).options.eks_name == "theirs"
+
+
+def test_cluster_that_cannot_be_used_is_refused_once_with_what_eks_says() -> None:
+    eks = Account()
+
+    error = refused(f"tiny-llama cluster=eks:gone file_system={FILE_SYSTEM}", account=eks)
+
+    assert str(error) == "there is no EKS cluster gone"
+    assert eks.asked.count("gone") == 1
+    assert error.suggestion == f"/train plan tiny-llama file_system={FILE_SYSTEM}"
+
+
+def test_where_nobody_can_ask_eks_the_channel_is_named() -> None:
+    with pytest.raises(NotPossibleNow, match="type the command in the channel"):
+        parse_command(f"tiny-llama {GUEST}", find_file_system=Account().find_file_system)
+
+
+def test_two_clusters_for_one_run_are_refused() -> None:
+    error = refused(f"tiny-llama on=team-a {GUEST}")
+
+    assert "cluster=eks:theirs and on=team-a name two clusters; keep one" in str(error)
+
+
+@pytest.mark.parametrize("key", ["eks", "eks_cluster", "clustr"])
+def test_words_of_the_same_meaning_lead_to_the_key(key: str) -> None:
+    error = refused(f"tiny-llama file_system={FILE_SYSTEM} {key}=eks:theirs")
+
+    assert f'has no key "{key}"; did you mean cluster' in str(error)
+    assert error.suggestion == f"/train tiny-llama file_system={FILE_SYSTEM} cluster=eks:theirs"
