@@ -54,8 +54,3 @@ _ALL: Final = (
 )
 
 BENCHMARKS: Final = {benchmark.name: benchmark for benchmark in _ALL}
-# Played only when they are named: they prove, and take long. `bench.sweeps.play` has their points.
-SWEEPS: Final = {
-    "kills": "the three workflows, stopped in each state: nothing is left",
-    "faults": "each call of AWS and Kubernetes goes wrong in each way: nothing is left",
-}

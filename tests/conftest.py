@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import stationmaster.local.service_models  # noqa: F401  (all sessions of boto3 share what they read)
-from bench.sweeps.points import SEED_VARIABLE, sweep_seed
+from tests.chaos.points import SEED_VARIABLE, sweep_seed
 
 # Set before torch is imported. Its threads spin while they wait for each other: in two processes on
 # two cores they wait for threads that have no core, and a test took fifteen times as long.

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench.sweeps.forked_programs import add_programs
 from stationmaster.settings import HubAccess
+from tests.chaos.forked_programs import add_programs
 
 
 @pytest.fixture

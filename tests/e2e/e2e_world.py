@@ -12,8 +12,6 @@ from typing import Any
 import boto3
 import pytest
 
-from bench.sweeps.direct_calls import without_connection
-from bench.sweeps.forked_programs import add_programs
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.run.aggregate import Run
@@ -23,6 +21,8 @@ from stationmaster.local.mode import LocalMode, LocalOptions
 from stationmaster.local.slack import TRAINING_CHANNEL_ID
 from stationmaster.services import Services
 from stationmaster.steps.parts.leftovers import find_left
+from tests.chaos.direct_calls import without_connection
+from tests.chaos.forked_programs import add_programs
 
 # Generous, because the machine may be busy; every wait ends as soon as its condition holds.
 PATIENCE_S = 1800.0

@@ -8,12 +8,12 @@ from functools import cache
 import boto3
 import pytest
 
-from bench.sweeps.direct_calls import without_connection
 from stationmaster.local.aws import (
     InProcessRuntime,
     LocalAws,
 )
 from stationmaster.settings import Settings
+from tests.chaos.direct_calls import without_connection
 from tests.support.aws_steps import QUICK, Account, deployed
 from tests.support.kill_points import (
     Accounts,

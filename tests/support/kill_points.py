@@ -27,7 +27,6 @@ import pytest
 from botocore.exceptions import ClientError
 from kubernetes.client import ApiClient
 
-from bench.sweeps.points import some_of, sweep_seed
 from stationmaster.aws.table import PARTITION_KEY, SORT_KEY, table_definition
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import StationmasterError
@@ -43,6 +42,7 @@ from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_network import release_network
 from stationmaster.steps.release_node_group import release_node_group
 from stationmaster.steps.verify_released import verify_released
+from tests.chaos.points import some_of, sweep_seed
 from tests.support.aws_steps import Account
 
 # They come with what the product asks for, and no record names them.

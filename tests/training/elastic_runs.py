@@ -14,7 +14,7 @@ from stationmaster.settings import HubAccess
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from bench.gang import Gang
-from bench.sweeps.forked_programs import add_programs
+from tests.chaos.forked_programs import add_programs
 
 
 def gang_of(

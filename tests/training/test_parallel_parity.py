@@ -26,7 +26,7 @@ from parallel_runs import (
 )
 from torch import nn
 
-from bench.sweeps.points import some_of, sweep_seed
+from tests.chaos.points import some_of, sweep_seed
 from training.config import Launch
 from training.models.architectures import build_model
 from training.models.initialisation import initialise

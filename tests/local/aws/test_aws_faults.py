@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ConnectionClosedError
 
-from bench.sweeps.direct_calls import without_connection
 from stationmaster.local.aws import DeploymentSpec, InProcessRuntime, LocalAws, NetworkSpec
 from stationmaster.local.faults import names
+from tests.chaos.direct_calls import without_connection
 
 
 def test_account_with_every_fault_is_deployed_as_any_other(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ import pytest
 from workflow_routes import assert_goes_its_route
 from workflow_scenarios import state_scenarios
 
-from bench.sweeps.foreign import in_account, make_foreign
-from bench.sweeps.outcomes import Outcome
-from bench.sweeps.scene import LOOK_EVERY_S
-from bench.sweeps.world import World, open_world
+from tests.chaos.foreign import in_account, make_foreign
+from tests.chaos.outcomes import Outcome
+from tests.chaos.scene import LOOK_EVERY_S
+from tests.chaos.world import World, open_world
 
 SCENARIOS = {each.name: each for each in state_scenarios()}
 

@@ -1,4 +1,4 @@
-"""A sample of both sweeps by the seed; `python -m bench kills faults` plays all."""
+"""A sample of both sweeps by the seed; `python -m tests.chaos kills faults` plays all."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.sweeps.faults import faults
-from bench.sweeps.kills import kills
-from bench.sweeps.moments import Moment, reach
-from bench.sweeps.points import Point, Verdict, alone, sample, sweep_seed
-from bench.sweeps.rules import Hold
-from bench.sweeps.scene import GUESTS, WAIT_S, Place, Scene, open_scene, play_point
-from bench.sweeps.watched import AnId
+from tests.chaos.faults import faults
+from tests.chaos.kills import kills
+from tests.chaos.moments import Moment, reach
+from tests.chaos.points import Point, Verdict, alone, sample, sweep_seed
+from tests.chaos.rules import Hold
+from tests.chaos.scene import GUESTS, WAIT_S, Place, Scene, open_scene, play_point
+from tests.chaos.watched import AnId
 
 SEED = sweep_seed()
 # Those of one scene after those of the other: each is made once. Faults come before kills, whose

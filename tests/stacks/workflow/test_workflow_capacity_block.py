@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from bench.sweeps.foreign import in_account
-from bench.sweeps.world import World
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import Reservation
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
 from stationmaster.steps.keep_clock import keep_clock
+from tests.chaos.foreign import in_account
+from tests.chaos.world import World
 
 # Real seconds: a block's time is not emulated.
 SOON_S, LATER_S = 2, 1800

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from bench.sweeps.outcomes import Outcome
-from bench.sweeps.owner import NAME, Owner
-from bench.sweeps.world import World, run_id_of
 from stationmaster import commands
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.spec import spec_for
@@ -22,6 +19,9 @@ from stationmaster.domain.run.events import NodeLost, PhaseChanged, RunPhase
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
 from stationmaster.steps.parts.leftovers import find_left
+from tests.chaos.outcomes import Outcome
+from tests.chaos.owner import NAME, Owner
+from tests.chaos.world import World, run_id_of
 
 
 @pytest.fixture(scope="module")

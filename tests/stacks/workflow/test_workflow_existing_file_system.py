@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bench.sweeps.world import World
 from stationmaster import commands
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.aggregate import TeardownStatus
@@ -18,6 +17,7 @@ from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
+from tests.chaos.world import World
 
 WRITES = {"CreateFileSystem", "UpdateFileSystem", "DeleteFileSystem", "TagResource"}
 

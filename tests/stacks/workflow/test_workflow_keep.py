@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from bench.sweeps.foreign import in_account
-from bench.sweeps.world import World
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.run.events import RunPhase
+from tests.chaos.foreign import in_account
+from tests.chaos.world import World
 
 # Real seconds: people's time is not emulated.
 KEEP_S = 3

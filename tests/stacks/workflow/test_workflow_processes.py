@@ -12,8 +12,6 @@ from pathlib import Path
 import boto3
 import pytest
 
-from bench.sweeps.torchrun import programs_in
-from bench.sweeps.world import LIMITS
 from stationmaster.commands import view_run
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.run.events import RunEvent
@@ -21,6 +19,8 @@ from stationmaster.local.aws import RicRuntime
 from stationmaster.local.mode import REPOSITORY, LocalMode, LocalOptions
 from stationmaster.services import Services
 from stationmaster.steps.parts.leftovers import find_left
+from tests.chaos.torchrun import programs_in
+from tests.chaos.world import LIMITS
 
 # Twenty functions start a Python process each, on a machine that may be busy.
 LIMIT_S = 1800

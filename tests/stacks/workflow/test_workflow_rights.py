@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.sweeps.world import World
 from stationmaster.domain.run.events import RunPhase
+from tests.chaos.world import World
 
 
 @pytest.mark.parametrize(

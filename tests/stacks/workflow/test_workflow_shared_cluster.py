@@ -9,13 +9,13 @@ from datetime import timedelta
 
 import pytest
 
-from bench.sweeps.world import World, run_id_of
 from stationmaster.cluster_upkeep import begin_pass
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.parts.leftovers import find_left
+from tests.chaos.world import World, run_id_of
 
 # Machines are emulated and people's time is not: real seconds, over before the runs end.
 TTL_S = 10

@@ -11,10 +11,13 @@ from collections import Counter
 from workflow_routes import seen_of
 from workflow_scenarios import BROKEN, STOPPED_AT, STOPPED_WHILE_WAITING_AT, finish, plays
 
-from bench.sweeps.faults import OCCASIONAL, OPERATIONS
-from bench.sweeps.outcomes import Outcome
-from bench.sweeps.points import GROUP_SEEDS
-from bench.sweeps.states import (
+from stationmaster.domain.cluster.aggregate import TeardownStatus
+from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run.events import RunPhase
+from tests.chaos.faults import OCCASIONAL, OPERATIONS
+from tests.chaos.outcomes import Outcome
+from tests.chaos.points import GROUP_SEEDS
+from tests.chaos.states import (
     CLUSTER_TASKS,
     ENDING_TASKS,
     LATE_SAVING_TASKS,
@@ -22,10 +25,7 @@ from bench.sweeps.states import (
     TEARDOWN_TASKS,
     TRAIN_TASKS,
 )
-from bench.sweeps.world import World
-from stationmaster.domain.cluster.aggregate import TeardownStatus
-from stationmaster.domain.resources import ResourceKind
-from stationmaster.domain.run.events import RunPhase
+from tests.chaos.world import World
 
 # These report that the teardown failed; after any other one what is tagged is still deleted.
 DECISIVE = ("BeginTeardown", "VerifyReleased", "ConcludeTeardown")

@@ -10,8 +10,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bench.sweeps.rules import ApiFault, Fault
-from bench.sweeps.world import World
 from stationmaster import commands
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
@@ -25,6 +23,8 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
 from stationmaster.steps.parts.leftovers import find_left
 from stationmaster.steps.reap import reap
+from tests.chaos.rules import ApiFault, Fault
+from tests.chaos.world import World
 
 READS_THE_CHANNEL = True
 WEIGHTS = b"weights" * 1000

@@ -14,8 +14,9 @@ from pathlib import Path
 from workflow_graph import Graph, defined, visited
 from workflow_scenarios import STOPPED_AT, STOPPED_WHILE_WAITING_AT, state_scenarios
 
-from bench.sweeps.outcomes import Outcome
-from bench.sweeps.states import (
+from lambdas import registry
+from tests.chaos.outcomes import Outcome
+from tests.chaos.states import (
     CLUSTER_TASKS,
     ENDING_TASKS,
     LATE_PUSH_TASKS,
@@ -25,7 +26,6 @@ from bench.sweeps.states import (
     TEARDOWN_TASKS,
     TRAIN_TASKS,
 )
-from lambdas import registry
 
 _REPOSITORY = Path(__file__).parents[3]
 DEFINED = {

@@ -15,20 +15,6 @@ from typing import Any
 
 import pytest
 
-from bench.sweeps.outcomes import Outcome
-from bench.sweeps.points import some_of, sweep_seed
-from bench.sweeps.rules import ApiFault, Fault
-from bench.sweeps.states import (
-    CLUSTER_TASKS,
-    ENDING_TASKS,
-    LATE_PUSH_TASKS,
-    LATE_SAVING_TASKS,
-    PUSH_TASKS,
-    SAVING_TASKS,
-    TEARDOWN_TASKS,
-    TRAIN_TASKS,
-)
-from bench.sweeps.world import World
 from stationmaster.checks import names_for
 from stationmaster.domain.cluster.events import (
     ClusterPhase,
@@ -39,6 +25,20 @@ from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.steps.parts.live_clusters import live_cluster
 from stationmaster.steps.parts.records import enter_cluster_phase
+from tests.chaos.outcomes import Outcome
+from tests.chaos.points import some_of, sweep_seed
+from tests.chaos.rules import ApiFault, Fault
+from tests.chaos.states import (
+    CLUSTER_TASKS,
+    ENDING_TASKS,
+    LATE_PUSH_TASKS,
+    LATE_SAVING_TASKS,
+    PUSH_TASKS,
+    SAVING_TASKS,
+    TEARDOWN_TASKS,
+    TRAIN_TASKS,
+)
+from tests.chaos.world import World
 
 NODE_TYPE = "m5.2xlarge"
 BROKEN = "broken by the test"

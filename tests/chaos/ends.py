@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from bench.sweeps.moments import Moment
-from bench.sweeps.points import Verdict
-from bench.sweeps.rules import Hold
-from bench.sweeps.scene import NODES, Place, Scene, short
-from bench.sweeps.states import CLUSTER_TASKS, TEARDOWN_TASKS
-from bench.sweeps.watched import AnId
-from bench.sweeps.world import World
 from stationmaster.cluster_upkeep import begin_pass
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.names import LABEL_RUN_ID
 from stationmaster.domain.run.aggregate import Run
+from tests.chaos.moments import Moment
+from tests.chaos.points import Verdict
+from tests.chaos.rules import Hold
+from tests.chaos.scene import NODES, Place, Scene, short
+from tests.chaos.states import CLUSTER_TASKS, TEARDOWN_TASKS
+from tests.chaos.watched import AnId
+from tests.chaos.world import World
 
 # The functions that make, read or delete the run's job; no other knows of which kind it is.
 _WITH_JOBS: Final = (

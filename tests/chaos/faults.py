@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from bench.sweeps.points import Point, Verdict
-from bench.sweeps.rules import FOR_GOOD, ApiFault, Fault, Way
-from bench.sweeps.scene import Place, Scene
-from bench.sweeps.watched import AnId
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
+from tests.chaos.points import Point, Verdict
+from tests.chaos.rules import FOR_GOOD, ApiFault, Fault, Way
+from tests.chaos.scene import Place, Scene
+from tests.chaos.watched import AnId
 
 NAME: Final = "faults"
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from bench.sweeps.points import Verdict
-from bench.sweeps.rules import Hold
-from bench.sweeps.scene import Named, Place, Scene
-from bench.sweeps.watched import AnId
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.run.events import RunPhase
+from tests.chaos.points import Verdict
+from tests.chaos.rules import Hold
+from tests.chaos.scene import Named, Place, Scene
+from tests.chaos.watched import AnId
 
 _REAPER_PASSES: Final = 3
 

@@ -19,12 +19,6 @@ from typing import Any
 import boto3
 import kubernetes
 
-from bench.sweeps.direct_calls import without_connection
-from bench.sweeps.forked_programs import add_programs
-from bench.sweeps.rules import ApiFault, Fault
-from bench.sweeps.runtime import InterferingRuntime
-from bench.sweeps.torchrun import programs_in
-from bench.sweeps.watched import DEADLINE_S, AnId, Watched
 from stationmaster import commands
 from stationmaster.cluster_upkeep import follow_up
 from stationmaster.domain.cluster.aggregate import Cluster, new_cluster_id
@@ -47,6 +41,12 @@ from stationmaster.local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
 from stationmaster.local.slack.records import Message
 from stationmaster.services import Services
 from stationmaster.steps.reap import reap
+from tests.chaos.direct_calls import without_connection
+from tests.chaos.forked_programs import add_programs
+from tests.chaos.rules import ApiFault, Fault
+from tests.chaos.runtime import InterferingRuntime
+from tests.chaos.torchrun import programs_in
+from tests.chaos.watched import DEADLINE_S, AnId, Watched
 
 # A cluster takes a tenth of a second of real time.
 SPEED = 4800.0

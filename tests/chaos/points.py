@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from bench.sweeps.scene import Scene
+    from tests.chaos.scene import Scene
 
 T = TypeVar("T")
 SEED_VARIABLE: Final = "STATIONMASTER_SWEEP_SEED"
@@ -108,4 +108,4 @@ def some_of(things: Sequence[T], seed: int | None, *, one_in: int = GROUP_SEEDS)
 
 def alone(point: Point) -> str:
     """The command that plays this point alone."""
-    return f'python -m bench {point.sweep} --only "{point.name}"'
+    return f'python -m tests.chaos {point.sweep} --only "{point.name}"'

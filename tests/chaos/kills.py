@@ -12,17 +12,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from bench.sweeps import creations, losses, people
-from bench.sweeps.ends import ended, expect_gone, expect_results, hold_in_state, in_pass, moments_in
-from bench.sweeps.moments import MOMENTS, Moment, reach
-from bench.sweeps.points import Point, Verdict
-from bench.sweeps.rules import Fault, Hold
-from bench.sweeps.scene import GUESTS, NODES, Named, Place, Scene, short
-from bench.sweeps.states import CLUSTER_TASKS, TEARDOWN_TASKS
-from bench.sweeps.watched import AnId
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.run.events import RunPhase
+from tests.chaos import creations, losses, people
+from tests.chaos.ends import ended, expect_gone, expect_results, hold_in_state, in_pass, moments_in
+from tests.chaos.moments import MOMENTS, Moment, reach
+from tests.chaos.points import Point, Verdict
+from tests.chaos.rules import Fault, Hold
+from tests.chaos.scene import GUESTS, NODES, Named, Place, Scene, short
+from tests.chaos.states import CLUSTER_TASKS, TEARDOWN_TASKS
+from tests.chaos.watched import AnId
 
 KILLED: Final = "the workflow was stopped from outside"
 NAME: Final = "kills"

@@ -1,7 +1,7 @@
 """Plays a sweep's points one after the other, says how far it is, and counts what is wrong.
 
-Called by `bench.__main__`. A world serves some points and is then made anew: what has happened in
-it makes each transaction slower.
+Called by `tests.chaos.__main__`. A world serves some points and is then made anew: what has
+happened in it makes each transaction slower.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.figures import AtMost, Figure
-from bench.sweeps.faults import faults
-from bench.sweeps.kills import kills
-from bench.sweeps.points import Point, Verdict
-from bench.sweeps.scene import GUESTS, open_scene, play_point
+from tests.chaos.faults import faults
+from tests.chaos.kills import kills
+from tests.chaos.points import Point, Verdict
+from tests.chaos.scene import GUESTS, open_scene, play_point
 
 SWEEPS: Final[dict[str, Callable[[], list[Point]]]] = {"kills": kills, "faults": faults}
 _POINTS_OF_A_WORLD: Final = 25

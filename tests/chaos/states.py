@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.sweeps.rules import Fault
+from tests.chaos.rules import Fault
 
 # State of each machine: its function and what tells its call from others of that function.
 TRAIN_TASKS: dict[str, Fault] = {

@@ -1,4 +1,4 @@
-"""python -m bench.sweeps.forked_programs IMAGE SOCKET
+"""python -m tests.chaos.forked_programs IMAGE SOCKET
 
 Forks the programs of an image, for pods of local mode, from one process that has imported what they
 use. Imports are most of what such a program costs: a third of a simulated run, and three quarters
@@ -147,7 +147,7 @@ def _running_server(name: str) -> str:
         name: value for name, value in _images()[name].imported_with.items() if value is not None
     }
     server = subprocess.Popen(
-        [sys.executable, "-u", "-m", "bench.sweeps.forked_programs", name, address],
+        [sys.executable, "-u", "-m", "tests.chaos.forked_programs", name, address],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=REPOSITORY,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bench.sweeps.rules import Fault, Hold
-from bench.sweeps.watched import AnId
-from bench.sweeps.world import World
 from stationmaster.domain.run.events import RunPhase
+from tests.chaos.rules import Fault, Hold
+from tests.chaos.watched import AnId
+from tests.chaos.world import World
 
 
 @dataclass(frozen=True)

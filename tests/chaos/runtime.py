@@ -1,6 +1,6 @@
 """A Lambda runtime that breaks, repeats or holds chosen calls of chosen runs.
 
-Everything else is the shipped handlers in this process. Used by `bench.sweeps.world`; it knows a
+Everything else is the shipped handlers in this process. Used by `tests.chaos.world`; it knows a
 run only by its id standing somewhere in a payload.
 """
 
@@ -18,9 +18,9 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ClientError
 from kubernetes.client import ApiClient
 
-from bench.sweeps.rules import ApiFault, Fault, Hold, Way
 from lambdas.registry import NOTIFIER, REAPER
 from stationmaster.local.aws import Function, InProcessRuntime
+from tests.chaos.rules import ApiFault, Fault, Hold, Way
 
 # Of a path: the group and version, the namespace of what is in one, and the kind.
 _KIND: Final = re.compile(r"/(?:api/v1|apis/[^/]+/[^/]+)/(?:namespaces/[^/?]+/)?([^/?]+)")

@@ -12,8 +12,6 @@ from typing import Any
 from moto.stepfunctions.parser.api import ExecutionStatus
 from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 
-from bench.sweeps.outcomes import Execution, Outcome
-from bench.sweeps.runtime import InterferingRuntime
 from stationmaster import commands
 from stationmaster.aws.workflows import pass_name
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
@@ -25,6 +23,8 @@ from stationmaster.domain.run.aggregate import Run, Wait
 from stationmaster.local.mode import LocalMode
 from stationmaster.services import Services
 from stationmaster.steps.parts.leftovers import find_left
+from tests.chaos.outcomes import Execution, Outcome
+from tests.chaos.runtime import InterferingRuntime
 
 # Of a run or of a cluster: the cluster of a run's own has the run's id.
 AnId = Any

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from bench.sweeps.ends import ended, expect_gone, expect_results, in_pass, moments_in
-from bench.sweeps.moments import AT_THE_END, BEFORE_THE_END, Moment, reach
-from bench.sweeps.points import Verdict
-from bench.sweeps.rules import Hold
-from bench.sweeps.scene import NODES, Named, Place, Scene, short
-from bench.sweeps.watched import AnId
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.local.slack import OPERATOR_ID
+from tests.chaos.ends import ended, expect_gone, expect_results, in_pass, moments_in
+from tests.chaos.moments import AT_THE_END, BEFORE_THE_END, Moment, reach
+from tests.chaos.points import Verdict
+from tests.chaos.rules import Hold
+from tests.chaos.scene import NODES, Named, Place, Scene, short
+from tests.chaos.watched import AnId
 
 _MAKING: Final = (
     *("prepare-cluster", "ensure-cluster", "ensure-file-system"),

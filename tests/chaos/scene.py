@@ -13,16 +13,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from bench.sweeps.foreign import in_account, make_foreign
-from bench.sweeps.owner import Owner
-from bench.sweeps.points import Point, Verdict
-from bench.sweeps.watched import AnId
-from bench.sweeps.world import LIMITS, World, open_world
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.local.slack import TRAINING_CHANNEL_ID
 from stationmaster.steps.parts.leftovers import find_left
+from tests.chaos.foreign import in_account, make_foreign
+from tests.chaos.owner import Owner
+from tests.chaos.points import Point, Verdict
+from tests.chaos.watched import AnId
+from tests.chaos.world import LIMITS, World, open_world
 
 NODES: Final = 2
 _TTL_S: Final = 24 * 3600

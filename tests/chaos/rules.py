@@ -1,6 +1,6 @@
 """What can be done to the calls of one run: they break, are repeated or wait.
 
-`bench.sweeps.runtime` applies them. A call is that of a function by its name, or one that a
+`tests.chaos.runtime` applies them. A call is that of a function by its name, or one that a
 function makes: `fsx.CreateFileSystem` of AWS, `kubernetes.PATCH jobs` of Kubernetes.
 """
 

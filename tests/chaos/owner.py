@@ -10,13 +10,13 @@ from typing import Any
 
 import kubernetes
 
-from bench.sweeps.world import World
 from stationmaster.domain.cluster.spec import FileSystemSpec
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.local.cluster.trainer import NAMESPACE as TRAINER_NAMESPACE
 from stationmaster.local.cluster.trainer import trainer_objects
+from tests.chaos.world import World
 
 NAME = "theirs"
 ADDONS = ("eks-pod-identity-agent", "aws-fsx-csi-driver")

@@ -14,10 +14,6 @@ from typing import Any, Final
 
 from moto.ec2.models import ec2_backends
 
-from bench.sweeps.points import Verdict
-from bench.sweeps.rules import Fault, Hold
-from bench.sweeps.scene import OPERATIONS_CHANNEL_ID, Named, Place, Scene
-from bench.sweeps.watched import AnId
 from bot.blocks import mrkdwn as md
 from stationmaster.aws.eks_security_groups import EKS_TAG
 from stationmaster.aws.table import PARTITION_KEY, SORT_KEY
@@ -25,6 +21,10 @@ from stationmaster.domain.names import cluster_name
 from stationmaster.services import Services
 from stationmaster.steps.parts.leftovers import left_in_account, release_left
 from stationmaster.steps.parts.orphans import Orphans, Standing, find_orphans
+from tests.chaos.points import Verdict
+from tests.chaos.rules import Fault, Hold
+from tests.chaos.scene import OPERATIONS_CHANNEL_ID, Named, Place, Scene
+from tests.chaos.watched import AnId
 
 _PASSES: Final = 8
 _SOON: Final = timedelta(minutes=2)
