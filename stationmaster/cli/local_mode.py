@@ -44,8 +44,6 @@ def up(arguments: argparse.Namespace) -> int:
             console.print(f"[bold]Stationmaster[/] is up: [link]{page}[/link]", soft_wrap=True)
             for name, place in places.items():
                 console.print(f"  {name:<13}{place}", highlight=False)
-            for line in mode.left_out:
-                console.print(f"  not made     {line}", highlight=False)
             if mode.state.used_before:
                 console.print(HISTORY_GONE)
             console.print("type [bold]/train tiny-llama nodes=2 steps=60[/] there; Ctrl-C ends it")
@@ -74,8 +72,6 @@ def run(arguments: argparse.Namespace) -> int:
             watch = Watch(record)
             mode.on_event(watch.event)
             mode.slack.subscribe(watch.slack)
-            for line in mode.left_out:
-                watch.print_line("not made", line)
             if mode.state.used_before:
                 watch.print_line("state", HISTORY_GONE)
             script = Script(
@@ -128,7 +124,6 @@ def local_options(
         answer_within_s=answer_within_s,
         on_claimed=claimed,
         allow_commands=arguments.allow_commands,
-        templates=arguments.templates,
     )
 
 

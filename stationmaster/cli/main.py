@@ -186,13 +186,6 @@ def _add_local(commands: Any) -> None:
             help="make something go wrong, to see the end; may be repeated",
         )
         parser.add_argument(
-            "--templates",
-            type=_folder,
-            metavar="DIR",
-            help="deploy the templates that make synth wrote to DIR, cdk.out, in place of the "
-            "product's own list",
-        )
-        parser.add_argument(
             "--allow-commands",
             action="store_true",
             help="let command= run what is typed in the channel on this machine, as you",

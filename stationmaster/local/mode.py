@@ -37,10 +37,8 @@ from stationmaster.local.aws import (
     RicRuntime,
 )
 from stationmaster.local.aws.clock import SHORTEST_WAIT_S
-from stationmaster.local.aws.template_deployment import TemplateDeployment
 from stationmaster.local.cluster import LocalCluster, back_off
 from stationmaster.local.cluster_behind_eks import ClusterBehindEks
-from stationmaster.local.deployed_templates import deploy_templates, read_deployment
 from stationmaster.local.handler_log import HANDLER_LOG
 from stationmaster.local.limits import limits_with
 from stationmaster.local.private import write_private
@@ -94,8 +92,6 @@ class LocalOptions:
     allow_commands: bool = False
     # Slack gives the bot 3 s; where nobody looks on, a slow machine may take longer.
     answer_within_s: float = 3.0
-    # Templates that `make synth` has written, to deploy in place of what the registry lists.
-    templates: Path | None = None
     # Called when the port and the state directory are this local mode's, before it starts the rest.
     on_claimed: Callable[[], None] = lambda: None
 
@@ -129,9 +125,6 @@ class LocalMode:
             # Containers run in real time: their back-offs must not be over before they start.
             speed=min(options.speed, back_off.DEFAULT_SPEED),
         )
-        self.left_out: list[str] = []
-        """What the templates have and nothing was made of, with the reason."""
-        self._templates: TemplateDeployment | None = None
         self.processes_left: list[str] = []
         """What could not be ended when local mode stopped."""
         self.aws: LocalAws | None = None
@@ -154,12 +147,8 @@ class LocalMode:
 
         Raises:
             OSError: the page's port or the state directory is in use by another local mode.
-            ValueError: the state directory is not a local mode's, or a template has what local mode
-                does not make.
+            ValueError: the state directory is not a local mode's.
         """
-        # What can be refused comes first: a start that is refused changes nothing.
-        if self.options.templates is not None:
-            self._templates = read_deployment(self.options.templates, region=REGION)
         self.state.claim()
         self.slack.start()
         self.state.empty()
@@ -183,10 +172,7 @@ class LocalMode:
         self.aws.start()
         self._pod_environment.update(self._node_environment())
         self._import_handlers()
-        if self._templates is None:
-            self._deploy()
-        else:
-            self._deploy_templates(self._templates)
+        self._deploy()
 
     def stop(self) -> None:
         """Stop everything; pods are ended with their process groups."""
@@ -281,24 +267,6 @@ class LocalMode:
                 repository=REPOSITORY,
             )
         )
-
-    def _deploy_templates(self, templates: TemplateDeployment) -> None:
-        """Create what the templates have; addresses, images and the pace are this machine's."""
-        assert self.aws is not None
-        deployed = deploy_templates(
-            self.aws,
-            templates,
-            ours={
-                **{name: Settings.model_fields[name].default for name in _IMAGE_SETTINGS},
-                "image_copies": "",
-                "allow_commands": self.options.allow_commands,
-                **self._places(),
-            },
-            slack_secret={"bot_token": self._bot_token, "signing_secret": self._signing_secret},
-            hugging_face_secret={"token": os.environ.get("HF_TOKEN", "")},
-        )
-        self.settings, self.left_out = deployed.settings, deployed.left_out
-        self._write_settings(self.settings)
 
     def _import_handlers(self) -> None:
         """Import them here, so that their loggers write to the state directory's file.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stationmaster.cli.local_mode import local_options, up
+from stationmaster.cli.local_mode import local_options
 from stationmaster.cli.local_watch import Record
 from stationmaster.cli.main import make_parser
 
@@ -21,19 +21,6 @@ def test_commands_of_the_channel_are_off_unless_the_flag_was_typed(
 
     assert not allowed()
     assert allowed("--allow-commands")
-
-
-def test_templates_are_looked_at_before_anything_is_touched(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    state, empty = tmp_path / "state", tmp_path / "empty"
-    empty.mkdir()
-    words = ["local", "up", "--port", "0", "--state-dir", str(state), "--templates", str(empty)]
-
-    assert up(make_parser().parse_args(words)) == 2
-
-    assert "has no templates" in capsys.readouterr().err
-    assert not state.exists()
 
 
 def test_run_works_while_the_demo_is_open() -> None:

@@ -11,15 +11,14 @@ import pytest
 
 from lambdas import registry
 from stationmaster.local.account_policies import committed_policies
-from stationmaster.local.aws import Deployment, DeploymentSpec, InProcessRuntime, LocalAws
+from stationmaster.local.aws import Deployment, DeploymentSpec, LocalAws
 from stationmaster.local.aws.deployment import substitute
-from stationmaster.local.aws.iam.policies import Check, Decision, Statement, decide, read_statement
-from stationmaster.local.aws.template import read_templates
-from stationmaster.local.aws.template_deployment import TemplateDeployment
-from stationmaster.local.deployed_templates import deploy_templates, read_deployment
+from stationmaster.local.aws.iam.policies import Statement, read_statement
 from stationmaster.local.mode import DEPLOYMENT, REPOSITORY
 from stationmaster.local.product import product
 from stationmaster.settings import Settings
+from tests.support.templates.deployment import TemplateDeployment
+from tests.support.templates.reading import read_templates
 
 REGION = "us-west-2"
 BUCKET = "artifacts"
@@ -166,40 +165,3 @@ def rights(statement: dict[str, Any]) -> tuple[Any, ...]:
 
 def _without_placeholders(statement: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(statement).replace("${", "$("))
-
-
-def test_templates_become_an_account_with_this_machines_addresses(
-    assembly: Path, tmp_path: Path
-) -> None:
-    handlers = {function.handler for function in registry.FUNCTIONS}
-    with LocalAws(state_dir=tmp_path, invoker=InProcessRuntime(), handlers=handlers) as aws:
-        made = deploy_templates(
-            aws,
-            read_deployment(assembly, region=aws.region),
-            ours={
-                "kubeconfig": "/here",
-                "relay_image": Settings.model_fields["relay_image"].default,
-            },
-            slack_secret={"bot_token": "xoxb", "signing_secret": "s"},
-            hugging_face_secret={"token": "hf"},
-        )
-
-        functions = aws.client("lambda")
-        name = f"{DEPLOYMENT}-{registry.NOTIFIER.name}"
-        variables = functions.get_function_configuration(FunctionName=name)["Environment"]
-        assert variables["Variables"]["STATIONMASTER_KUBECONFIG"] == "/here"
-        assert "STATIONMASTER_RELAY_IMAGE" not in variables["Variables"]
-        assert "STATIONMASTER_TRAINING_IMAGE" in variables["Variables"]
-        (mapping,) = functions.list_event_source_mappings()["EventSourceMappings"]
-        assert made.settings.table_name in mapping["EventSourceArn"]
-        secret = aws.client("secretsmanager").get_secret_value(
-            SecretId=made.settings.slack_secret_id
-        )
-        assert json.loads(secret["SecretString"]) == {"bot_token": "xoxb", "signing_secret": "s"}
-        notifier = aws.identities.of_function(name)
-        assert notifier is not None
-        deletes = Check("eks:DeleteCluster", "arn:aws:eks:us-west-2:123456789012:cluster/c")
-        assert decide(notifier.statements, deletes) is Decision.NOT_ALLOWED
-        reads = Check("secretsmanager:GetSecretValue", made.settings.slack_secret_id)
-        assert decide(notifier.statements, reads) is Decision.ALLOWED
-        assert "1 x AWS::CloudWatch::Dashboard: no metrics are kept here" in made.left_out

@@ -1,6 +1,6 @@
 """What a deployment creates, as plain data with names only.
 
-`local.product` writes it down from the registry, and `template_deployment` from templates;
+`local.product` writes it down from the registry, and tests from the synthesized templates;
 `deployment` creates it.
 """
 

@@ -1,6 +1,6 @@
 """From templates to what a deployment creates: the same specs as the registry's way comes to.
 
-Used by `local.deployed_templates`. Networks, secrets and roles are created first, because AWS names
+Used by tests of stacks. Networks, secrets and roles are created first, because AWS names
 them; with these names everything else can be read.
 """
 
@@ -27,13 +27,13 @@ from stationmaster.local.aws.specs import (
     SubnetSpec,
     TableSpec,
 )
-from stationmaster.local.aws.template import Identity, Resolver, Resource, Template, TemplateError
-from stationmaster.local.aws.template_kinds import (
+from tests.support.templates.kinds import (
     NOTHING_TO_EMULATE,
     check_properties,
     expect,
     identifier,
 )
+from tests.support.templates.reading import Identity, Resolver, Resource, Template, TemplateError
 
 _EVENTS: Final = "events.amazonaws.com"
 _API: Final = "apigateway.amazonaws.com"
@@ -204,18 +204,6 @@ class TemplateDeployment:
             for role in self._of("AWS::IAM::Role")
         ]
 
-    def keys(self) -> dict[str, str]:
-        """By what it encrypts, the ARN of the key: tables, buckets, and the secrets together."""
-        found: dict[str, str] = {}
-        for table in self._of("AWS::DynamoDB::Table"):
-            found[self._ref(table)] = self._value(table, "SSESpecification")["KMSMasterKeyId"]
-        for bucket in self._of("AWS::S3::Bucket"):
-            (rule,) = self._value(bucket, "BucketEncryption")["ServerSideEncryptionConfiguration"]
-            found[self._ref(bucket)] = rule["ServerSideEncryptionByDefault"]["KMSMasterKeyID"]
-        for secret in self._secrets():
-            found["secretsmanager"] = self._value(secret, "KmsKeyId")
-        return found
-
     def _function(self, function: Resource, variables: Mapping[str, str | None]) -> FunctionSpec:
         name = self._ref(function)
         environment = {**self._environment(function), **variables}
@@ -344,7 +332,7 @@ class TemplateDeployment:
         if unknown:
             raise owner.refused(
                 f"has a target with {', '.join(sorted(unknown))}, of which local mode makes "
-                "nothing; teach it to stationmaster/local/aws/template_deployment.py"
+                "nothing; teach it to tests/support/templates/deployment.py"
             )
         return dict(targets[0])
 

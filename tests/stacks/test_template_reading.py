@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from stationmaster.local.aws.template import Resolver, TemplateError, read_templates
-from stationmaster.local.aws.template_deployment import TemplateDeployment
-from stationmaster.local.aws.template_kinds import NOTHING_TO_EMULATE, identifier
+from tests.support.templates.deployment import TemplateDeployment
+from tests.support.templates.kinds import NOTHING_TO_EMULATE, identifier
+from tests.support.templates.reading import Resolver, TemplateError, read_templates
 
 ACCOUNT = {"account_id": "123456789012", "region": "us-west-2"}
 QUEUE = {
@@ -83,7 +83,7 @@ def test_imports_come_from_the_stack_that_exports_them() -> None:
     [
         (
             {"Fn::Cidr": ["10.0.0.0/16", 2, 8]},
-            "Fn::Cidr of .* is not known; add it to stationmaster/local/aws",
+            "Fn::Cidr of .* is not known; add it to tests/support/temp",
         ),
         ({"Ref": "Nobody"}, 'stack one has no resource "Nobody"'),
         ({"Fn::GetAtt": ["Letters", "Url"]}, r"Letters \(AWS::SQS::Queue\) is asked for its attr"),

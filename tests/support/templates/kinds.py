@@ -1,6 +1,6 @@
 """Which types of resources local mode makes from templates, by which properties and names.
 
-Used by `template_deployment`. A type or a property that is not here fails a deployment: whoever
+Used by `deployment`. A type or a property that is not here fails a deployment: whoever
 adds one to a stack decides here what becomes of it in local mode.
 
 Source: AWS CloudFormation template reference, "AWS resource and property types reference", for what
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stationmaster.local.aws.template import Identity, Resolver, Resource
+from tests.support.templates.reading import Identity, Resolver, Resource
 
 _NETWORK: Final = "pods and functions use this machine's network"
 _ALARMS: Final = "no metrics are kept here"
@@ -213,14 +213,14 @@ def check_properties(resource: Resource) -> None:
     if written is None:
         raise resource.refused(
             "is of a type that local mode does not make; teach it to "
-            "stationmaster/local/aws/template_deployment.py, or name it in NOTHING_TO_EMULATE of "
-            "stationmaster/local/aws/template_kinds.py, with the reason"
+            "tests/support/templates/deployment.py, or name it in NOTHING_TO_EMULATE of "
+            "tests/support/templates/kinds.py, with the reason"
         )
     known = {*written.split()} - {"|"}
     for name in sorted(set(resource.properties) - known):
         raise resource.refused(
             f"has the property {name}, of which local mode makes nothing; add it to "
-            "stationmaster/local/aws/template_kinds.py, and what follows from it"
+            "tests/support/templates/kinds.py, and what follows from it"
         )
 
 

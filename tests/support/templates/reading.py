@@ -1,6 +1,6 @@
 """Reads the CloudFormation templates of a CDK assembly: resources, and what their values come to.
 
-Used by `template_deployment`. It knows the functions of CloudFormation that templates of the CDK
+Used by `deployment`. It knows the functions of CloudFormation that templates of the CDK
 use, and refuses the others by name. It knows no type of resource: whoever makes a resolver says
 what a resource of each type is called.
 
@@ -78,7 +78,7 @@ def read_templates(folder: Path) -> dict[str, Template]:
         if unknown:
             raise TemplateError(
                 f"{path} has the section {', '.join(sorted(unknown))}, which local mode does not "
-                "read; add it to stationmaster/local/aws/template.py"
+                "read; add it to tests/support/templates/reading.py"
             )
         found[path.name.removesuffix(_SUFFIX)] = template
     if not found:
@@ -226,7 +226,7 @@ class Resolver:
                 return any(parts)
         raise TemplateError(
             f"{function} of {json.dumps(argument)[:200]} is not known; add it to "
-            "stationmaster/local/aws/template.py"
+            "tests/support/templates/reading.py"
         )
 
     def _ref(self, name: str, stack: str) -> Any:
@@ -241,7 +241,7 @@ class Resolver:
         if found is None:
             raise self._resource(stack, name).refused(
                 f"is asked for its attribute {attribute}, which local mode does not give; add it "
-                "to stationmaster/local/aws/template_kinds.py"
+                "to tests/support/templates/kinds.py"
             )
         return found
 
