@@ -1,1 +1,1 @@
-"""The product's only callers of boto3: one module for each kind of resource that it talks to."""
+"""The product's only callers of boto3: one module for each kind of resource."""

@@ -23,7 +23,7 @@ VIEW_POLICY: Final = "AmazonEKSViewPolicy"
 
 
 def admin_policy_arn(role_arn: str) -> str:
-    """The cluster administrator's policy, in the role's partition (aws, aws-cn, aws-us-gov)."""
+    """Return the cluster administrator's policy in the role's partition (aws, aws-cn, ...)."""
     return _policy_arn(role_arn, ADMIN_POLICY)
 
 

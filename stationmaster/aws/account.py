@@ -1,7 +1,6 @@
-"""What an account may use and has: quotas, offers, images, buckets. It only asks.
+"""Asks what an account may use and has: quotas, offers, images, buckets.
 
-The checks before a start ask here. Clients are made with the object, in one thread, so that
-several may ask at the same time.
+Clients are made with the object, in one thread, so that several threads may ask at the same time.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _FORBIDDEN: Final = "403"
 
 @dataclass(frozen=True)
 class EcrImage:
-    """An image in a registry of ECR; one of `tag` and `digest` names it."""
+    """An image in a registry of ECR, named by `tag` or `digest`."""
 
     account_id: str
     region: str
@@ -51,7 +50,7 @@ class EcrImage:
 
 
 def read_ecr_image(image: str) -> EcrImage | None:
-    """The parts of an image's address; None where it is in no private registry of ECR."""
+    """Read the parts of an image's address; None where it is in no private registry of ECR."""
     found = _ECR_IMAGE.fullmatch(image)
     if found is None:
         return None
@@ -66,8 +65,6 @@ def read_ecr_image(image: str) -> EcrImage | None:
 
 
 class Account:
-    """Asks about one account in one region."""
-
     def __init__(self, *, region: str, config: Config) -> None:
         def client(service: str) -> Any:
             return make_client(service, region=region, config=config)
@@ -80,7 +77,7 @@ class Account:
         self._eks = client("eks")
 
     def kubernetes_versions(self) -> list[OfferedVersion]:
-        """The Kubernetes versions of which EKS makes clusters in the region.
+        """List the Kubernetes versions of which EKS makes clusters in the region.
 
         Raises:
             TransientError, PermanentError: EKS does not answer, or refuses to.
@@ -88,7 +85,7 @@ class Account:
         return offered_versions(self._eks)
 
     def quota(self, service: str, code: str) -> int:
-        """What a quota allows; AWS's default where nobody has asked for more.
+        """Return what a quota allows; AWS's default where nobody has asked for more.
 
         Raises:
             TransientError, PermanentError: Service Quotas does not answer, or refuses to.
@@ -106,7 +103,7 @@ class Account:
         return int(answer["Quota"]["Value"])
 
     def vcpus_in_use(self, quota: VcpuQuota) -> int:
-        """The vCPUs that count towards a quota now; those of capacity blocks count towards none.
+        """Count the vCPUs of a quota in use; those of capacity blocks count towards none.
 
         Raises:
             TransientError, PermanentError: EC2 does not answer, or refuses to.
@@ -128,7 +125,7 @@ class Account:
         )
 
     def zones_of(self, subnet_ids: Iterable[str]) -> dict[str, str]:
-        """The availability zone of each subnet, by its id.
+        """List the availability zone of each subnet, by its id.
 
         Raises:
             TransientError, PermanentError: one does not exist, or EC2 does not answer.
@@ -138,7 +135,7 @@ class Account:
         return {each["SubnetId"]: each["AvailabilityZone"] for each in found}
 
     def zones_offering(self, instance_type: str) -> set[str]:
-        """The region's zones in which EC2 offers an instance type at all.
+        """List the region's zones in which EC2 offers an instance type at all.
 
         Raises:
             TransientError, PermanentError: EC2 does not answer, or refuses to.
@@ -151,7 +148,7 @@ class Account:
         return {offer["Location"] for offer in answer["InstanceTypeOfferings"]}
 
     def has_image(self, image: EcrImage) -> bool:
-        """Whether a registry has an image.
+        """Say whether a registry has an image.
 
         Raises:
             TransientError, PermanentError: ECR does not answer, or refuses to.
@@ -169,7 +166,8 @@ class Account:
         return True
 
     def bucket_problem(self, bucket: str) -> str:
-        """Why a bucket cannot be used: "does not exist" or "may not be listed"; "" where it can.
+        """Say why a bucket cannot be used: "does not exist" or "may not be listed"; "" where it
+        can.
 
         Raises:
             TransientError, PermanentError: S3 does not answer.
@@ -185,7 +183,7 @@ class Account:
 
 
 def _vcpus(instance: dict[str, Any]) -> int:
-    """What an instance counts as: the vCPUs of its type, whatever its CPU options say."""
+    """Count the vCPUs of an instance's type, whatever its CPU options say."""
     known = CATALOGUE.get(instance["InstanceType"])
     if known is not None:
         return known.vcpus

@@ -39,7 +39,7 @@ _METRICS_ONLY: Final = {
 
 
 def addons_that_watch(settings: Settings, *, has_gpus: bool) -> list[str]:
-    """The add-ons by which a deployment has nodes watched; no job waits for them."""
+    """List the add-ons that watch nodes for a deployment; no job waits for them."""
     wanted = {
         NODE_MONITORING_ADDON: settings.node_repair,
         METRICS_ADDON: bool(settings.metrics_role_arn) and has_gpus,
@@ -48,12 +48,12 @@ def addons_that_watch(settings: Settings, *, has_gpus: bool) -> list[str]:
 
 
 class Addon(BaseModel):
-    """One add-on; `failure` has the health issues that EKS reports."""
+    """An add-on; `failure` has the health issues that EKS reports."""
 
     model_config = ConfigDict(frozen=True)
 
     status: str
-    """E.g. CREATING, ACTIVE, DEGRADED or CREATE_FAILED."""
+    """EKS's word, e.g. CREATING, ACTIVE, DEGRADED or CREATE_FAILED."""
     failure: str = ""
 
 
@@ -71,7 +71,7 @@ class Addons:
         self._configuration = {METRICS_ADDON: json.dumps(_METRICS_ONLY)}
 
     def describe(self, cluster_id: ClusterId, name: str) -> Addon | None:
-        """What EKS says of the add-on; None where it is missing."""
+        """Return what EKS says of the add-on; None where it is missing."""
         try:
             with aws_call(f"reading add-on {name} of {cluster_id}"):
                 addon = self._client.describe_addon(

@@ -58,7 +58,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         self._client = client
 
     def load(self, owner: IdT) -> StateT:
-        """The state as last written, by a consistent read.
+        """Load the state as last written, by a consistent read.
 
         Raises:
             StationmasterError: there is none; the aggregate's own `not_found`.
@@ -67,7 +67,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         return self._load(owner)
 
     def find(self, owner: IdT) -> StateT | None:
-        """The state as last written, or None.
+        """Load the state as last written, or None.
 
         Raises:
             Unreadable: it is damaged.
@@ -75,7 +75,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         return self._find(owner)
 
     def load_each(self, owners: Iterable[IdT]) -> tuple[list[StateT], dict[IdT, str]]:
-        """The states that can be read, and why each of the others cannot: one hides no other."""
+        """Load the states that can be read, and why each of the others cannot be."""
         states: list[StateT] = []
         unreadable: dict[IdT, str] = {}
         for owner in owners:
@@ -108,11 +108,9 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
     def record(self, owner: IdT, events: Sequence[EventT], *, also: Sequence[Any] = ()) -> StateT:
         """Apply events that are not known yet, with their consequences, and return the state.
 
-        `also` is written in the same transaction as the first of them.
-
-        Events that were recorded before are left out, so repeating a call changes nothing. Where
-        the end of an aggregate is final, so is a change that cannot follow any more because another
-        writer ended it meanwhile.
+        `also` is written in the same transaction as the first of them. Events that were recorded
+        before are left out, so repeating a call changes nothing. Where the end of an aggregate is
+        final, so is a change that can no longer follow because another writer ended it meanwhile.
 
         Raises:
             StationmasterError, IllegalTransition: as load and apply.
@@ -127,29 +125,29 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         return state
 
     def list_open(self) -> list[StateT]:
-        """Every one that is open, oldest first; what cannot be read is left out, and logged."""
+        """List every open one, oldest first; what cannot be read is left out, and logged."""
         return [*self._listed(table.OPEN_INDEX)]
 
     def list_newest(self) -> Iterator[StateT]:
-        """Every one that can be read, newest first; read only as far as it is asked for."""
+        """Yield every readable one, newest first, only as far as it is asked for."""
         return self._listed(table.ALL_INDEX, newest_first=True)
 
     def events(self, owner: IdT) -> list[EventT]:
-        """Every event that can be read, in the order in which they were recorded."""
+        """List every readable event, in the order in which they were recorded."""
         groups = (table.events(self._kind, owner), table.frequent_events(self._kind, owner))
         return self._in_order(item for group in groups for item in self._items_of(group))
 
     def rare_events(self, owner: IdT) -> Iterator[EventT]:
-        """Every event that is not frequent, in no order, read as far as it is asked for."""
+        """Yield every event that is not frequent, in no order, only as far as it is asked for."""
         items = self._items_of(table.events(self._kind, owner))
         return self._readable(
             items, lambda item: read_body(item, self._aggregate.event.validate_json)
         )
 
     def sample_frequent(self, owner: IdT, *, most: int) -> list[EventT]:
-        """Frequent events in the order of their recording: all, or `most` taken at random.
+        """List frequent events in the order of their recording: all, or `most` taken at random.
 
-        What is read, and what is kept of it, does not grow with their number.
+        The cost of reading does not grow with their number.
         """
         items = self._items_of(table.frequent_events(self._kind, owner))
         return self._in_order(islice(items, most))
@@ -164,7 +162,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
             )
 
     def load_task_token(self, owner: IdT, purpose: str) -> str | None:
-        """The token of a workflow that waits for `purpose`, or None."""
+        """Load the token of a workflow that waits for `purpose`, or None."""
         item = self._get(owner, table.task_token(self._kind, owner, purpose))
         return None if item is None else item["token"]["S"]
 
@@ -192,7 +190,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
     def _readable(
         self, items: Iterable[Item], read: Callable[[Item], _ParsedT]
     ) -> Iterator[_ParsedT]:
-        """What can be read of `items`; the rest is logged, because one must not hide the others."""
+        """Yield what can be read of `items`; the rest is logged and must not hide the others."""
         for item in items:
             try:
                 yield read(item)
@@ -225,7 +223,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
     def _write(
         self, read: StateT, changed: StateT, events: Sequence[EventT], *, also: Sequence[Any]
     ) -> bool:
-        """Write over what was read; False when another writer was faster."""
+        """Write over what was read; return False when another writer was faster."""
         puts = [
             self._put(
                 self._event_item(read.id, event, version=changed.version, index=index), table.IS_NEW
@@ -335,7 +333,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
 def _body(
     what: str, text: str, read_again: Callable[[str], object], most: int = MAX_BODY_BYTES
 ) -> str:
-    """The text of an item, which is no larger than that and can be read again."""
+    """Write the text of an item, which must be small enough and readable again."""
     size = len(text.encode())
     if size > most:
         raise NotStorable(f"{what} has {size} bytes; its item takes {most} at most")
@@ -347,7 +345,7 @@ def _body(
 
 
 def read_body(item: Item, parse: Callable[[str], _ParsedT]) -> _ParsedT:
-    """What `parse` makes of the item's body.
+    """Parse the item's body.
 
     Raises:
         Unreadable: it has none, or `parse` refuses it.

@@ -1,7 +1,7 @@
 """S3: what runs have left in the artifacts bucket, verified from outside and downloaded.
 
 A result is complete when its manifest is there, which the saver writes last. Everything here only
-reads. Used by the step that verifies a result and by the command line.
+reads.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class SavedResult:
     uri: str
     manifest: ResultManifest
     manifest_sha256: str
-    """In hex: names this very manifest."""
+    """The SHA-256 in hex of this very manifest."""
     text: bytes
-    """The manifest as it lies in the bucket."""
+    """The manifest as it is in the bucket."""
 
 
 class Artifacts:
@@ -61,11 +61,11 @@ class Artifacts:
 
     @classmethod
     def connect(cls, bucket: str) -> Artifacts:
-        """The bucket, with the credentials and the region of the environment."""
+        """Connect to the bucket with the credentials and the region of the environment."""
         return cls(bucket, make_client("s3", region=None))
 
     def read(self, run_id: RunId, *, recorded: str | None = None) -> SavedResult:
-        """What the run has saved, as its manifest says; its files are not looked at.
+        """Read what the run has saved, by its manifest; its files are not looked at.
 
         Args:
             recorded: the SHA-256 of the manifest that was verified; None where nobody knows it.
@@ -96,12 +96,12 @@ class Artifacts:
         return SavedResult(uri, manifest, manifest_sha256(text), text)
 
     def verify(self, run_id: RunId, *, recorded: str | None = None) -> SavedResult:
-        """The run's result, once S3 itself says the size and checksum of each file as expected.
+        """Read the run's result, and compare S3's own size and checksum of each file with it.
 
         Nothing is downloaded: S3 computed the checksums when it took the files in.
 
         Raises:
-            ResultMissing: the manifest, or a file that it lists, is not there.
+            ResultMissing: the manifest, or a file that it lists, is missing.
             ResultDamaged: a file has another size or checksum; names it.
             PermanentError: as `read`.
         """
@@ -114,7 +114,7 @@ class Artifacts:
         return result
 
     def link(self, run_id: RunId, path: str, *, seconds: int) -> str:
-        """An address that downloads one file of the result, for whoever has it; asks nobody.
+        """Make an address that downloads one file of the result, for whoever has it.
 
         It is valid for `seconds`, and no longer than the credentials that signed it.
         """
@@ -128,7 +128,7 @@ class Artifacts:
         return address
 
     def end_of(self, run_id: RunId, path: str, num_bytes: int) -> bytes:
-        """The last bytes of one file of the result; one of fewer bytes is read whole.
+        """Read the last bytes of one file of the result, or all of a smaller one.
 
         Raises:
             ResultMissing: it is not in the bucket.
@@ -166,11 +166,11 @@ class Artifacts:
         recorded: str | None = None,
         on_file: Callable[[ResultFile, bool], None] = lambda _file, _fetched: None,
     ) -> SavedResult:
-        """Bring the run's result into the folder `to`, and check each file's SHA-256.
+        """Download the run's result into the folder `to`, and check each file's SHA-256.
 
-        A file appears under its name only when it is whole and right. One that is there already
-        and right is kept; one that broke off is continued. The manifest is written last. `on_file`
-        is called for each file, from several threads, with whether it was fetched.
+        A file appears under its name only when it is whole and right. One that is there already and
+        right is kept; one that broke off is continued. The manifest is written last. `on_file` is
+        called for each file, from several threads, with whether it was fetched.
 
         Raises:
             ResultMissing, ResultDamaged: a file in the bucket is missing or not what the manifest
@@ -194,7 +194,7 @@ class Artifacts:
         return result
 
     def _bring(self, run_id: RunId, file: ResultFile, path: Path) -> bool:
-        """Whether the file had to be fetched."""
+        """Bring a file; say whether it had to be fetched."""
         if path.is_file() and _sha256(path) == file.sha256:
             return False
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -249,7 +249,7 @@ class Artifacts:
 def _each(
     files: Iterable[ResultFile], act: Callable[[ResultFile], None], *, num_threads: int
 ) -> None:
-    """Call `act` for all files, in threads; the first error ends it, and what waits is dropped."""
+    """Call `act` for all files, in threads; the first error ends it, and drops what waits."""
     with ThreadPoolExecutor(num_threads) as pool:
         for future in as_completed([pool.submit(act, file) for file in files]):
             error = future.exception()
@@ -259,7 +259,7 @@ def _each(
 
 
 def _difference(file: ResultFile, found: Mapping[str, Any]) -> str | None:
-    """How an object differs from what the manifest says of it, None where it does not."""
+    """Say how an object differs from what the manifest says of it, or None."""
     if found["ContentLength"] != file.num_bytes:
         return f"has {found['ContentLength']} bytes and the manifest says {file.num_bytes}"
     checksum = found.get("ChecksumSHA256")

@@ -107,9 +107,9 @@ _UNUSED_TOKEN_CODES: Final = frozenset({"TaskDoesNotExist", "TaskTimedOut", "Inv
 
 
 def make_client(service: str, *, region: str | None, config: Config = CONFIG) -> Any:
-    """A boto3 client; AWS_ENDPOINT_URL, when set, is honoured by boto3 itself.
+    """Make a boto3 client; boto3 itself honours AWS_ENDPOINT_URL.
 
-    Without `region` it is the one of the environment or the profile.
+    Without `region` it is that of the environment or the profile.
     """
     return boto3.client(service, region_name=region, config=config)  # type: ignore[call-overload]  # the stubs list literal names
 
@@ -118,9 +118,9 @@ def make_client(service: str, *, region: str | None, config: Config = CONFIG) ->
 def aws_call(what: str, *conflicts: str, new: Collection[str] = ()) -> Iterator[None]:
     """Translate what goes wrong inside: `what` says in the error what was being done.
 
-    `conflicts` are AWS's error codes that this call alone takes for an AwsConflict. `new` is what a
-    refusal says of something that was made a moment ago, such as its id: AWS's services hear of
-    each other's resources only after some seconds, so such a refusal is worth another try.
+    `conflicts` are AWS's error codes that this call alone takes for an AwsConflict. `new` names
+    something that was made a moment ago, such as its id, as a refusal would: AWS's services learn
+    of each other's resources after some seconds, so such a refusal is worth another try.
 
     Raises:
         AwsNotFound, AwsConflict, AwsConditionFailed, AwsTokenUnused: for the caller to handle.
@@ -157,7 +157,7 @@ def aws_call(what: str, *conflicts: str, new: Collection[str] = ()) -> Iterator[
 
 @contextmanager
 def ignoring_existing(what: str, *codes: str, new: Collection[str] = ()) -> Iterator[None]:
-    """As aws_call, for a creation: that an earlier attempt's request got through is no error.
+    """Call as aws_call, for a creation: a resource from an earlier attempt is no error.
 
     `codes` are what AWS answers for this kind of resource, besides the codes of all kinds; `new` is
     as for aws_call.
@@ -168,7 +168,7 @@ def ignoring_existing(what: str, *codes: str, new: Collection[str] = ()) -> Iter
 
 @contextmanager
 def ignoring_gone_or_busy(what: str, *codes: str) -> Iterator[None]:
-    """As aws_call, for a deletion: what is gone is done, what is in use is left for later.
+    """Call as aws_call, for a deletion: what is gone is done, what is in use is left for later.
 
     `codes` are what AWS answers for this kind of resource, besides the codes of all kinds.
     """

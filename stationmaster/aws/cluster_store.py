@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 
 class ClusterStore(AggregateStore[ClusterId, Cluster, ClusterEvent]):
-    """Reads and writes clusters."""
-
     def __init__(self, table_name: str, client: DynamoDBClient) -> None:
         super().__init__(CLUSTER, table_name, client)
 
@@ -42,7 +40,7 @@ class ClusterStore(AggregateStore[ClusterId, Cluster, ClusterEvent]):
 
         Returns:
             The cluster, and whether this call created it; where the name is another one's, that
-            one.
+                one.
 
         Raises:
             WriteConflict: others write the same in this moment; worth retrying.
@@ -59,12 +57,12 @@ class ClusterStore(AggregateStore[ClusterId, Cluster, ClusterEvent]):
             return known, False
 
     def find_named(self, name: str) -> Cluster | None:
-        """The cluster that has a name, or had it last, by a consistent read."""
+        """Find the cluster that has a name, or had it last, by a consistent read."""
         cluster_id = self._named_id(name) if name else None
         return self.find(cluster_id) if cluster_id is not None else None
 
     def _naming(self, requested: ClusterRequested) -> dict[str, Any]:
-        """The write that gives a name, on the condition that no cluster that exists has it."""
+        """Make the write that gives a name, on the condition that no existing cluster has it."""
         item = table.cluster_name(requested.name).attributes | {
             "cluster_id": {"S": requested.cluster_id}
         }

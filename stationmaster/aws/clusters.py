@@ -22,7 +22,7 @@ _ANYWHERE: Final = "0.0.0.0/0"
 
 
 class EksCluster(BaseModel):
-    """One EKS cluster; endpoint and certificate are empty until it is active."""
+    """An EKS cluster; endpoint and certificate are empty until it is active."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -44,11 +44,11 @@ class Clusters:
         self._client = client
 
     def describe(self, cluster_id: ClusterId) -> EksCluster | None:
-        """The EKS cluster that was made for a cluster, or None."""
+        """Return the EKS cluster that was made for a cluster, or None."""
         return self.find(cluster_name(cluster_id))
 
     def find(self, name: str) -> EksCluster | None:
-        """The EKS cluster of that name, whoever made it, or None."""
+        """Return the EKS cluster of that name, whoever made it, or None."""
         try:
             with aws_call(f"reading cluster {name}"):
                 found = self._client.describe_cluster(name=name)["cluster"]
@@ -68,7 +68,7 @@ class Clusters:
         )
 
     def choose_version(self) -> OfferedVersion:
-        """The Kubernetes version of a new cluster: the one that is set, or what EKS offers best.
+        """Choose the Kubernetes version of a new cluster: the one that is set, or EKS's best offer.
 
         Raises:
             PermanentError: EKS does not offer it, or none that the plugins were checked with.
@@ -88,7 +88,7 @@ class Clusters:
         """Request the control plane: access entries instead of aws-auth, private endpoint on.
 
         Raises:
-            PermanentError: EKS refuses, e.g. for want of room in a zone; says what to change.
+            PermanentError: EKS refuses, e.g. for lack of room in a zone; says what to change.
             TransientError: EKS does not know the security group yet.
         """
         name = cluster_name(cluster_id)
@@ -107,7 +107,7 @@ class Clusters:
             )
 
     def _network(self, security_group_id: str) -> VpcConfigRequestTypeDef:
-        """Where the control plane is and who reaches it.
+        """Say where the control plane is and who reaches it.
 
         Functions in the network share their own group with it, which lets its members in.
         """

@@ -36,7 +36,7 @@ _BUSY: Final = "BadRequest"
 
 
 class DataLink(BaseModel):
-    """One association; `failure` is FSx's own sentence, empty where it has none."""
+    """An association; `failure` is FSx's own sentence, empty where it has none."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -51,7 +51,6 @@ class DataLink(BaseModel):
 
     @property
     def has_failed(self) -> bool:
-        """Whether FSx says that it cannot be used."""
         return self.lifecycle in ("FAILED", "MISCONFIGURED")
 
 
@@ -63,12 +62,12 @@ class DataLinks:
         self._client = client
 
     def describe(self, cluster_id: ClusterId) -> DataLink | None:
-        """The cluster's association, or None. Of several, one that is not being deleted."""
+        """Return the cluster's association, or None. Of several, one that is not being deleted."""
         found = self.list_tagged(cluster_id)
         return next((each for each in found if each.lifecycle != "DELETING"), None)
 
     def list_tagged(self, cluster_id: ClusterId) -> list[DataLink]:
-        """Every association that carries the cluster's tag."""
+        """List every association that carries the cluster's tag."""
         found: list[DataLink] = []
         arguments: dict[str, Any] = {}
         while True:
@@ -122,7 +121,7 @@ class DataLinks:
             self._client.delete_data_repository_association(AssociationId=association_id)
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
-        """Every association that carries the cluster's tag, also one that is being deleted."""
+        """List every association that carries the cluster's tag, also one that is being deleted."""
         return [
             Left(ResourceKind.DATA_LINK, found.association_id, found.association_id)
             for found in self.list_tagged(cluster_id)

@@ -1,7 +1,6 @@
 """S3: how much a data set holds, asked once while a person waits for a plan.
 
-Names and sizes are read, and the first bytes of some objects of text. Which buckets may be asked
-about is configuration.
+Names and sizes are read, and the first bytes of some objects of text.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ _TRAINING_FOLDER: Final = "train"
 class Datasets:
     """Asks S3 about sources.
 
-    `buckets` are the ones that may be read, and `linked` those of them that FSx may link to a file
-    system; * stands for any.
+    `buckets` may be read, and FSx may link those in `linked`; * stands for any.
     """
 
     def __init__(
@@ -61,11 +59,11 @@ class Datasets:
         self._clock = clock
 
     def measure(self, source: S3Source, task: str) -> Listing:
-        """What a source holds, for a recipe of this task.
+        """Measure what a source holds, for a recipe of this task.
 
         Raises:
-            NotPossibleNow: the deployment may not read the bucket, it does not exist or does not
-                let the deployment, there is nothing, or S3 does not answer.
+            NotPossibleNow: the deployment may not read the bucket, it does not exist or refuses,
+                there is nothing, or S3 does not answer.
         """
         self._check_configured(source)
         began = self._clock()
@@ -121,7 +119,7 @@ class Datasets:
             raise NotPossibleNow(said)
 
     def _by_classes(self, source: S3Source, sizes: Sequence[tuple[str, int]]) -> tuple[int, int]:
-        """Objects and bytes, judged by the classes that were counted whole; 0 where none tell."""
+        """Estimate objects and bytes by the classes that were counted whole; 0 where none tell."""
         folders: dict[str, list[int]] = {}
         for path, size in sizes:
             parts = path.split("/")
@@ -159,7 +157,7 @@ class Datasets:
         )
 
     def _pages(self, source: S3Source) -> Iterator[list[tuple[str, int]]]:
-        """Paths below the prefix and their sizes; markers of folders are none."""
+        """Yield paths below the prefix and their sizes; markers of folders are left out."""
         pages = iter(
             self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=source.bucket, Prefix=source.prefix

@@ -30,7 +30,7 @@ class RecordsExpired(Exception):
 
 @dataclass(frozen=True)
 class StreamRange:
-    """Where the records of a discarded batch are."""
+    """The place of a discarded batch's records."""
 
     stream_arn: str
     shard_id: str
@@ -40,21 +40,21 @@ class StreamRange:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """One message: for which function it was, and what that was to get."""
+    """A message: for which function it was, and what that was to get."""
 
     queue: str
     message_id: str
     receipt: str
     sent_at: datetime
     function: str
-    """Name or ARN; empty where the message is not understood."""
+    """The function's name or ARN; empty where the message is not understood."""
     reason: str
     payload: Any = None
     records: StreamRange | None = None
 
 
 class DeadLetterQueue:
-    """Reads one queue. A letter that is received is hidden until it is deleted or released."""
+    """Reads one queue. A received letter is hidden until it is deleted or released."""
 
     def __init__(self, name: str, client: Any) -> None:
         self.name = name
@@ -69,7 +69,7 @@ class DeadLetterQueue:
             ) from exc
 
     def receive(self, *, wait_s: int = 2) -> Iterator[DeadLetter]:
-        """Every letter that nobody else has received."""
+        """Yield every letter that nobody else has received."""
         while True:
             with aws_call(f"reading queue {self.name}"):
                 answer = self._client.receive_message(
@@ -87,7 +87,7 @@ class DeadLetterQueue:
                 yield self._letter(message)
 
     def delete(self, letter: DeadLetter) -> None:
-        """Forget a letter that was sent again."""
+        """Delete a letter that was sent again."""
         with aws_call(f"deleting a message of queue {self.name}"):
             self._client.delete_message(QueueUrl=self._url, ReceiptHandle=letter.receipt)
 
@@ -118,7 +118,7 @@ class DeadLetterQueue:
 
 
 def _understood(text: str, attributes: dict[str, str]) -> tuple[str, str, Any, StreamRange | None]:
-    """Function, reason, payload and records of a message; no function where it says none."""
+    """Read function, reason, payload and records of a message; no function where it says none."""
     try:
         body = json.loads(text)
     except ValueError:
@@ -148,13 +148,13 @@ def _understood(text: str, attributes: dict[str, str]) -> tuple[str, str, Any, S
 
 
 class Functions:
-    """Lambda functions, invoked as AWS would have done it; one call waits for the answer."""
+    """Invokes Lambda functions as AWS would have done it, and waits for each answer."""
 
     def __init__(self, client: LambdaClient) -> None:
         self._client = client
 
     def invoke(self, function: str, payload: Any) -> tuple[Any, str]:
-        """The function's answer, and its error, "" where it has none.
+        """Return the function's answer, and its error, "" for none.
 
         Raises:
             TransientError, PermanentError: it could not be invoked.
@@ -174,7 +174,7 @@ class Functions:
         return None, str(message or answer["FunctionError"])
 
     def variables(self, function: str) -> dict[str, str]:
-        """The environment that a function was deployed with.
+        """Read the environment that a function was deployed with.
 
         Raises:
             PermanentError: there is no such function.
@@ -188,7 +188,7 @@ class Functions:
 
 
 def read_records(client: Any, where: StreamRange) -> list[Any]:
-    """The records of a discarded batch.
+    """Read the records of a discarded batch.
 
     Raises:
         RecordsExpired: the stream does not have them any more.

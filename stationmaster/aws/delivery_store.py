@@ -1,6 +1,6 @@
 """What was posted in Slack, kept in DynamoDB, and the budgets of edits and posts.
 
-It lies beside the run or the cluster and never in it: losing all of it would repeat messages and
+It is kept beside the run or the cluster and never in it: losing all of it would repeat messages and
 change nothing else.
 """
 
@@ -36,16 +36,14 @@ _BUCKET_ATTEMPTS: Final = 5
 
 # A run's own cluster has the run's id, and each may have a card.
 Owner = NewType("Owner", str)
-"""What a delivery is about: a run, or a cluster."""
+"""The run or cluster that a delivery is about."""
 
 
 def of_run(run_id: RunId) -> Owner:
-    """A run, as the owner of what was posted of it."""
     return Owner(run_id)
 
 
 def of_cluster(cluster_id: ClusterId) -> Owner:
-    """A cluster, as the owner of what was posted of it."""
     return Owner(f"cluster/{cluster_id}")
 
 
@@ -75,14 +73,14 @@ class Delivery(BaseModel):
 
 
 class DeliveryStore:
-    """Reads and writes deliveries: the bot the first one, the notifier all that follow."""
+    """Reads and writes deliveries: for the bot the first one, for the notifier all that follow."""
 
     def __init__(self, table_name: str, client: DynamoDBClient) -> None:
         self._table = table_name
         self._client = client
 
     def load(self, owner: Owner) -> Delivery:
-        """What was posted of a run or a cluster, by a consistent read; empty when nothing was.
+        """Load what was posted of a run or a cluster, by a consistent read.
 
         Raises:
             Unreadable: this version did not write it.
@@ -115,8 +113,8 @@ class DeliveryStore:
     ) -> dict[str, datetime | None]:
         """Claim what is about to be posted; returns what is not known to be posted.
 
-        A key with a time was claimed then and never confirmed: its message may be in Slack or not,
-        and only Slack knows. A confirmed key is left out.
+        A key with a time was claimed then and never confirmed: only Slack knows whether its message
+        is there. A confirmed key is left out.
         """
         claims: dict[str, datetime | None] = {}
         for key in dict.fromkeys(keys):
@@ -133,7 +131,7 @@ class DeliveryStore:
         return claims
 
     def confirm(self, owner: Owner, keys: Iterable[str], *, now: datetime) -> None:
-        """Remember that what was claimed is in Slack."""
+        """Record that what was claimed is in Slack."""
         for key in keys:
             with aws_call(f"keeping what was posted of {owner}"):
                 self._client.put_item(
@@ -146,8 +144,8 @@ class DeliveryStore:
         """Take one token for a chat.update; 0.0 means go, else the seconds to wait.
 
         Args:
-            reserve: tokens that must stay in the bucket; edits that can wait leave some for ends
-                of runs. Nothing is written when no token is taken.
+            reserve: tokens that must stay in the bucket; edits that can wait leave some for ends of
+                runs. Nothing is written when no token is taken.
         """
         return self._take(table.SLACK_BUDGET, now, reserve, BUCKET_CAPACITY, BUCKET_REFILL_PER_S)
 
@@ -156,7 +154,7 @@ class DeliveryStore:
         return self._take(table.slack_posts(channel), now, reserve, POST_BURST, POSTS_PER_S)
 
     def bring_batch(self, now: datetime) -> None:
-        """Write something, so that the notifier is soon invoked again for what it holds back."""
+        """Write an item, so that the notifier is soon invoked again for what it holds back."""
         with aws_call("asking for the next batch"):
             self._client.put_item(
                 TableName=self._table,

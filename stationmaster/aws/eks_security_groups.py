@@ -1,7 +1,7 @@
 """EC2 security groups that EKS makes for its clusters: one each, which EKS does not always delete.
 
 EKS deletes its group with the cluster, unless something is still in it, such as an interface that
-the VPC CNI left behind; nobody deletes it after that. EKS tags it with the name of the cluster.
+the VPC CNI left behind. EKS tags it with the name of the cluster.
 
 Sources: EKS user guide, "View Amazon EKS security group requirements for clusters";
 https://github.com/aws/aws-k8s-tester/pull/416
@@ -44,7 +44,7 @@ class EksSecurityGroups:
             self._client.delete_security_group(GroupId=group_id)
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
-        """The group of the cluster, also while EKS uses it."""
+        """List the group of the cluster, also while EKS uses it."""
         with aws_call(f"listing EKS's security groups of {cluster_id}"):
             answer = self._client.describe_security_groups(
                 Filters=[{"Name": f"tag:{EKS_TAG}", "Values": [cluster_name(cluster_id)]}]

@@ -22,7 +22,8 @@ class EventBus:
         self._client = client
 
     def cluster_drained(self, cluster_id: ClusterId) -> None:
-        """Say that nobody leases a cluster any more, which starts its teardown. Twice does no harm.
+        """Announce that a cluster has no lease any more, which starts its teardown. Twice is
+        harmless.
 
         Raises:
             TransientError: EventBridge did not take the event.

@@ -1,7 +1,7 @@
 """EKS clusters that somebody else made: whether runs may use one, by what EKS says of it.
 
 Nothing here changes a cluster, and the product never gives itself rights. The bot asks when a name
-is typed; what Kubernetes says is looked at later, by `stationmaster.checks.existing`.
+is typed; `stationmaster.checks.existing` later asks Kubernetes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ExistingClusters:
             ) from None
 
     def _refuse_unfit(self, name: str, described: ClusterTypeDef) -> None:
-        """What is wrong with the cluster as a whole.
+        """Refuse a cluster that is unfit as a whole.
 
         Raises:
             NotPossibleNow: naming what is seen and what is needed.
@@ -100,7 +100,7 @@ class ExistingClusters:
             )
 
     def _refuse_without_entries(self, name: str) -> None:
-        """Whether each role of the deployment is known to the cluster.
+        """Refuse a cluster that does not know each role of the deployment.
 
         Raises:
             NotPossibleNow: with the commands that let them in.
@@ -126,7 +126,7 @@ class ExistingClusters:
         return True
 
     def _refuse_without_agent(self, name: str) -> None:
-        """Whether pods can get AWS roles.
+        """Refuse a cluster whose pods cannot get AWS roles.
 
         Raises:
             NotPossibleNow: naming the add-on's status, or the command that installs it.

@@ -1,4 +1,4 @@
-"""FSx for Lustre file systems that somebody else made: whether clusters may use one, and how.
+"""FSx for Lustre file systems that somebody else made: whether and how clusters may use one.
 
 Nothing here changes a file system, its tags or its security groups. The bot asks when an id is
 typed; the steps ask again before they make nodes for it.
@@ -55,8 +55,8 @@ class ExistingFileSystem:
     subnet_id: str
     """The deployment's subnet in its zone, for the nodes."""
     join_group_ids: tuple[str, ...]
-    """Security groups of its own that let their members in; nodes join them where its rules do
-    not let in the subnet."""
+    """Security groups of its own that let their members in; nodes join them where its rules do not
+    let in the subnet."""
     peer_group_ids: tuple[str, ...]
     """Its security groups: its servers connect back to the nodes."""
 
@@ -70,7 +70,7 @@ class ExistingFileSystems:
         self._ec2 = ec2
 
     def look_up(self, file_system_id: str) -> ExistingFileSystem:
-        """The file system, if clusters of the deployment can use it.
+        """Return the file system, if clusters of the deployment can use it.
 
         Raises:
             NotPossibleNow: they cannot; says why and what to do.
@@ -116,7 +116,7 @@ class ExistingFileSystems:
         return found
 
     def _place(self, described: FileSystemTypeDef) -> tuple[str, str, IPv4Network]:
-        """Its zone, and the deployment's subnet there.
+        """Return its zone, and the deployment's subnet and addresses there.
 
         Raises:
             NotPossibleNow: the deployment has none.
@@ -142,7 +142,7 @@ class ExistingFileSystems:
         )
 
     def _groups(self, described: FileSystemTypeDef) -> list[SecurityGroupTypeDef]:
-        """The security groups of its network interfaces."""
+        """Read the security groups of its network interfaces."""
         interfaces = described.get("NetworkInterfaceIds", [])[:_MAX_INTERFACES]
         if not interfaces:
             return []
@@ -206,7 +206,7 @@ def _spec(described: FileSystemTypeDef) -> FileSystemSpec:
 
 
 def _to_join(groups: list[SecurityGroupTypeDef], network: IPv4Network) -> tuple[str, ...] | None:
-    """The groups that nodes of `network` join to reach the file system; None where none helps."""
+    """List the groups that nodes of `network` join to reach the file system; None for no way."""
     rules = [rule for group in groups for rule in group.get("IpPermissions", [])]
     if _lets_in(rules, partial(_is_for_network, network)):
         return ()

@@ -1,6 +1,6 @@
-"""CloudWatch: how much of an FSx for Lustre file system is free, asked while a person waits.
+"""CloudWatch: how much of an FSx for Lustre file system is free, as of a minute or two ago.
 
-FSx itself does not say. What CloudWatch says is a minute or two old.
+FSx itself does not say.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FileSystemRoom:
         self._now = now
 
     def free_gib(self, file_system_id: str) -> int | None:
-        """Whole GiB that are free; None where CloudWatch does not say, or not in time."""
+        """Return whole GiB that are free; None where CloudWatch does not say, or not in time."""
         now = self._now()
         try:
             with aws_call(f"asking how much of {file_system_id} is free"):

@@ -41,7 +41,7 @@ LUSTRE_VERSION: Final = "2.15"
 
 
 class FileSystem(BaseModel):
-    """One FSx file system; `mount_name` is empty until it is created far enough to have one."""
+    """A file system; `mount_name` is empty until it is created far enough to have one."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -55,12 +55,11 @@ class FileSystem(BaseModel):
 
     @property
     def has_failed(self) -> bool:
-        """Whether FSx has given it up."""
         return self.lifecycle in ("FAILED", "MISCONFIGURED", "MISCONFIGURED_UNAVAILABLE")
 
     @property
     def lacks_storage(self) -> bool:
-        """Whether it failed for want of storage in its zone, as far as FSx's words tell."""
+        """Whether it failed for lack of storage in its zone, as far as FSx's words say."""
         said = self.failure.lower()
         return "capacity" in said and any(word in said for word in _TOO_LITTLE)
 
@@ -73,12 +72,12 @@ class FileSystems:
         self._client = client
 
     def describe(self, cluster_id: ClusterId) -> FileSystem | None:
-        """The cluster's file system, or None. Of several, one that is not being deleted."""
+        """Return the cluster's file system, or None. Of several, one that is not being deleted."""
         found = self.list_tagged(cluster_id)
         return next((fs for fs in found if fs.lifecycle != "DELETING"), found[0] if found else None)
 
     def mountable(self, cluster_id: ClusterId, *, existing_id: str = "") -> SharedStorage:
-        """What a volume has to say of the cluster's file system.
+        """Return what a volume has to say of the cluster's file system.
 
         Args:
             existing_id: of one that was there before the cluster, and has no tag of it.
@@ -100,7 +99,7 @@ class FileSystems:
         )
 
     def find(self, file_system_id: str) -> FileSystem | None:
-        """The file system of this id, whatever its tags and its state, or None."""
+        """Find the file system of this id, whatever its tags and its state, or None."""
         try:
             with aws_call(f"looking for file system {file_system_id}"):
                 answer = self._client.describe_file_systems(FileSystemIds=[file_system_id])
@@ -109,11 +108,11 @@ class FileSystems:
         return next(map(_file_system, answer["FileSystems"]), None)
 
     def exists(self, file_system_id: str) -> bool:
-        """Whether FSx knows a file system of this id, whatever its tags and its state."""
+        """Say whether FSx knows a file system of this id, whatever its tags and its state."""
         return self.find(file_system_id) is not None
 
     def list_tagged(self, cluster_id: ClusterId) -> list[FileSystem]:
-        """Every file system that carries the cluster's tag."""
+        """List every file system that carries the cluster's tag."""
         found: list[FileSystem] = []
         arguments: dict[str, str] = {}
         while True:
@@ -170,7 +169,7 @@ class FileSystems:
             self._client.delete_file_system(FileSystemId=file_system_id)
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
-        """Every file system that carries the cluster's tag, also one that is being deleted."""
+        """List every file system that carries the cluster's tag, also one that is being deleted."""
         return [
             Left(ResourceKind.FILE_SYSTEM, found.file_system_id, found.file_system_id)
             for found in self.list_tagged(cluster_id)
@@ -178,7 +177,7 @@ class FileSystems:
 
 
 def _lustre(mbps_per_tib: int) -> CreateFileSystemLustreConfigurationTypeDef:
-    """What type of file system it is; FSx takes the throughput of PERSISTENT_2 only."""
+    """Describe the type of the file system; FSx takes the throughput of PERSISTENT_2 only."""
     if deployment_type(mbps_per_tib) == "SCRATCH_2":
         return {"DeploymentType": "SCRATCH_2", "DataCompressionType": "LZ4"}
     return {

@@ -1,8 +1,8 @@
-"""The item that starts take turns at, where a deployment limits what may run at once.
+"""The item at which starts take turns, where a deployment limits what may run at once.
 
 Each start is written together with this item, on the condition that it is as it was read. So of two
-starts in the same moment one has to look again, and sees the other. What was started lately
-is kept in it, because an index of DynamoDB may not list that yet.
+starts in the same moment one has to look again, and sees the other. The item has what was started
+lately, because an index of DynamoDB may not list that yet.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Turn:
 
     version: int = 0
     started: dict[str, datetime] = field(default_factory=dict)
-    """Ids of runs and clusters, with when each was started."""
+    """The ids of runs and clusters, with when each was started."""
 
 
 class GuardStore:
@@ -38,7 +38,6 @@ class GuardStore:
         self._client = client
 
     def read(self) -> Turn:
-        """The item as last written, by a consistent read."""
         with aws_call("reading what was started lately"):
             answer = self._client.get_item(
                 TableName=self._table, Key=table.START_GUARD.attributes, ConsistentRead=True
@@ -52,8 +51,7 @@ class GuardStore:
         return Turn(version=int(item["version"]["N"]), started=started)
 
     def write(self, read: Turn, owner: str, *, at: datetime) -> dict[str, Any]:
-        """One more item of the transaction that starts `owner`; it refuses where others were
-        faster."""
+        """Make the item to write with a start of `owner`; it refuses a slower start."""
         recent = {name: when for name, when in read.started.items() if at - when < _LATELY}
         item = {
             **table.START_GUARD.attributes,

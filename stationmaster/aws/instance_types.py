@@ -1,7 +1,7 @@
 """EC2's own word on an instance type in the region: whether it is offered, and with how many GPUs.
 
-The bot asks while a person waits for the answer, so it asks quickly, and once for each type: a
-warm function remembers. After a question that failed it asks nothing for a minute.
+The bot asks while a person waits, so it asks quickly, and once for each type: a warm function
+remembers. After a question that failed it asks nothing for a minute.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class InstanceTypes:
         self._paused_until: datetime | None = None
 
     def describe(self, name: str) -> Offer:
-        """What EC2 says of a type; it is asked once.
+        """Return what EC2 says of a type; it is asked once.
 
         Raises:
             TransientError, PermanentError: EC2 did not answer, or refused to, now or within the

@@ -1,6 +1,6 @@
-"""EC2 instances of clusters, the dearest thing there is: seen by themselves, whatever EKS says.
+"""EC2 instances of clusters, the dearest part: listed by themselves, whatever EKS says.
 
-EKS launches them, and terminates them with their node group. Where a deletion has failed halfway,
+EKS launches them, and terminates them with their node group. After a deletion that failed halfway
 some may run on without a group.
 """
 
@@ -40,7 +40,7 @@ class Instances:
             self._client.terminate_instances(InstanceIds=[instance_id])
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
-        """Every instance with the cluster's tag that is not going away."""
+        """List every instance with the cluster's tag that is not going away."""
         pages = self._client.get_paginator("describe_instances")
         filters = [by_cluster(cluster_id), {"Name": "instance-state-name", "Values": [*_THERE]}]
         with aws_call(f"listing instances of {cluster_id}"):

@@ -23,7 +23,7 @@ class Releasable(Protocol):
     """A kind of resource that is deleted by itself; add-ons and the like go with their cluster."""
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
-        """Those of the cluster that AWS still lists."""
+        """List those of the cluster that still exist."""
 
     def release(self, cluster_id: ClusterId, resource_id: str, /) -> None:
         """Request the deletion of one; nothing happens where it is gone or in use."""
@@ -56,7 +56,7 @@ class Actions:
 
 @cache
 def actions_by_module() -> dict[str, Actions]:
-    """The `ACTIONS` of every module of this package that has them.
+    """Collect the `ACTIONS` of every module of this package that has them.
 
     It imports all of them, boto3 included: for `stacks`, and not for a function.
     """

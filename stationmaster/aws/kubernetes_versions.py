@@ -1,4 +1,4 @@
-"""The Kubernetes versions that EKS makes clusters of; it only asks."""
+"""The Kubernetes versions that EKS makes clusters of."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERSION_ACTIONS: Final = ("eks:DescribeClusterVersions",)
 
 
 def offered_versions(client: EKSClient) -> list[OfferedVersion]:
-    """All versions in standard or extended support.
+    """List all versions in standard or extended support.
 
     Raises:
         TransientError, PermanentError: EKS does not answer, or refuses to.

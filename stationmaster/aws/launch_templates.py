@@ -73,11 +73,12 @@ class LaunchTemplates:
         reservation: Reservation | None = None,
         run_id: RunId | None = None,
     ) -> None:
-        """The launch template of the training nodes: EFA interfaces, disk, metadata, local NVMe.
+        """Make the launch template of the training nodes: EFA interfaces, disk, metadata, local
+        NVMe.
 
         Instances of a reservation are where it was made: in its placement group, or in none. A
-        group of ours would ask for another place, and EC2 answers that it has no capacity.
-        Source: https://github.com/terraform-aws-modules/terraform-aws-eks/issues/3730
+        group of ours would ask for another place, and EC2 answers that it has no capacity. Source:
+        https://github.com/terraform-aws-modules/terraform-aws-eks/issues/3730
         """
         data: dict[str, Any] = {
             "BlockDeviceMappings": _root_volume(ROOT_VOLUME_GIB[instance.num_gpus > 0]),
@@ -117,7 +118,7 @@ class LaunchTemplates:
         security_group_ids: list[str],
         run_id: RunId | None = None,
     ) -> None:
-        """The launch template of the system node: disk, tags, metadata, what lets it mount FSx."""
+        """Make the launch template of the system node: disk, tags, metadata, mounting of FSx."""
         data = {
             "BlockDeviceMappings": _root_volume(SYSTEM_VOLUME_GIB),
             "SecurityGroupIds": security_group_ids,
@@ -131,7 +132,7 @@ class LaunchTemplates:
             self._client.delete_launch_template(LaunchTemplateId=template_id)
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
-        """Every launch template that carries the cluster's tag."""
+        """List every launch template that carries the cluster's tag."""
         with aws_call(f"listing launch templates of {cluster_id}"):
             templates = self._client.describe_launch_templates(Filters=[by_cluster(cluster_id)])
         return [
@@ -166,7 +167,7 @@ class LaunchTemplates:
 
 
 def _root_volume(size_gib: int) -> list[dict[str, Any]]:
-    """The disk that the instance starts from."""
+    """Describe the disk that the instance starts from."""
     return [
         {
             "DeviceName": "/dev/xvda",
@@ -183,7 +184,7 @@ def _root_volume(size_gib: int) -> list[dict[str, Any]]:
 def _network_interfaces(
     instance: InstanceType, security_group_ids: list[str]
 ) -> list[dict[str, Any]]:
-    """One EFA interface a card; the primary interface is on card 0, device 0.
+    """Describe an EFA interface a card; the primary interface is on card 0, device 0.
 
     On smaller instances each interface carries IP and EFA, on device 1 of every other card. On
     larger ones card 0 gets a plain interface, and EFA without IP is beside it, where the card has

@@ -1,10 +1,9 @@
 """CloudWatch log groups of clusters: AWS deletes none of them with its cluster.
 
-The product makes one (`metrics_logs`), to which CloudWatch's agent writes the metrics of GPUs. It
-is deleted with its cluster; the metrics themselves stay in CloudWatch. EKS makes another one when
-somebody switches on the logs of a control plane, which the product never does. That group has no
-tag and no retention, so its lines are kept, and paid for, until somebody acts. Others asked for
-them, so it is only listed.
+The product makes one (`metrics_logs`) for the metrics of GPUs, and deletes it with the cluster; the
+metrics stay in CloudWatch. EKS makes another one when somebody switches on the logs of a control
+plane, which the product never does. That group has no tag and no retention, so its lines are kept
+and paid for. It is somebody else's wish, so it is only listed.
 
 Sources: EKS user guide, "Send control plane logs to CloudWatch Logs"; CloudWatch Logs API
 reference, DeleteLogGroup.
@@ -43,12 +42,12 @@ class LogGroups:
             self._client.delete_log_group(logGroupName=name)
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
-        """The group of the cluster's metrics."""
+        """List the group of the cluster's metrics."""
         name = metrics_log_group(cluster_id)
         return [_left(each) for each in self._groups(name) if each["logGroupName"] == name]
 
     def kept_for_ever(self) -> dict[ClusterId, Left]:
-        """The group of each control plane whose lines do not expire; clusters that exist too."""
+        """List each control plane's group whose lines do not expire; clusters may exist."""
         return {
             ClusterId(each["logGroupName"].removeprefix(_BEFORE).removesuffix(_AFTER)): _left(each)
             for each in self._groups(_BEFORE)

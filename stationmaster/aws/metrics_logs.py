@@ -1,6 +1,6 @@
-"""The log group that CloudWatch's agent writes a cluster's metrics to, before they are metrics.
+"""The log group to which CloudWatch's agent writes a cluster's metrics, before they are metrics.
 
-The agent would make it itself, without the cluster's tag, and would keep every line for ever.
+The agent would make it without the cluster's tag, and would keep every line for ever.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """EC2 network interfaces that the VPC CNI left behind: they keep a security group from deletion.
 
 The CNI of a node detaches an interface that it no longer needs, and deletes it some seconds later.
-A node that is terminated in between leaves the interface, available and in the cluster's security
-group, and nobody else deletes it. The CNI tags its interfaces with the name of the EKS cluster;
-those that an instance was launched with carry the tag of the product's launch template.
+A node that is terminated in between leaves the interface in the cluster's security group, and
+nobody else deletes it. The CNI tags its interfaces with the name of the EKS cluster; those that an
+instance was launched with carry the tag of the product's launch template.
 
 Source: https://github.com/aws/amazon-vpc-cni-k8s/issues/1223
 """
@@ -51,7 +51,7 @@ class NetworkInterfaces:
             self._client.delete_network_interface(NetworkInterfaceId=interface_id)
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
-        """Every interface of the cluster that no instance has; the others go with theirs."""
+        """List every interface of the cluster that no instance has; the others go with theirs."""
         by_cni: Any = {"Name": f"tag:{CNI_TAG}", "Values": [cluster_name(cluster_id)]}
         pages = self._client.get_paginator("describe_network_interfaces")
         with aws_call(f"listing network interfaces of {cluster_id}"):

@@ -57,9 +57,9 @@ _ATTEMPTS: Final = 2
 
 
 class NodeGroup(BaseModel):
-    """One managed node group; `failure` has the health issues that EKS reports.
+    """A managed node group; `failure` has the health issues that EKS reports.
 
-    What its Auto Scaling group says of one that EKS does not give up yet is `ScalingActivities`'.
+    `ScalingActivities` adds what its Auto Scaling group says before EKS gives it up.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -67,7 +67,7 @@ class NodeGroup(BaseModel):
     name: str
     status: str
     nodes: int = 0
-    """How many it is to have."""
+    """The number of nodes that it is to have."""
     subnet_ids: tuple[str, ...] = ()
     scaling_groups: tuple[str, ...] = ()
     """The names of its Auto Scaling groups."""
@@ -79,7 +79,7 @@ class NodeGroup(BaseModel):
 
     @property
     def lacks_instances(self) -> bool:
-        """Whether AWS has no instances for it where it is."""
+        """Whether AWS has no instances for it in its zone."""
         return any(word in self.failure for word in _NO_INSTANCES)
 
     @property
@@ -93,7 +93,7 @@ class NodeGroup(BaseModel):
         return self.status == "CREATING" and self.failed_attempts >= _ATTEMPTS
 
     def has_failed_since(self, moment: datetime) -> bool:
-        """Whether its instances could not be launched after a moment, and none was since."""
+        """Say whether launching its instances failed after a moment, without a success since."""
         return self.failed_at is not None and self.failed_at >= moment
 
     @property
@@ -118,7 +118,6 @@ class NodeGroups:
         self._client = client
 
     def describe(self, cluster_id: ClusterId, name: str) -> NodeGroup | None:
-        """One of the cluster's node groups, or None."""
         try:
             with aws_call(f"reading node group {name} of {cluster_id}"):
                 found = self._client.describe_nodegroup(
@@ -146,7 +145,7 @@ class NodeGroups:
         subnet_id: str = "",
         run_id: RunId | None = None,
     ) -> None:
-        """Request the node group that operators, CoreDNS and the relay run on, and what copies.
+        """Request the node group for operators, CoreDNS, the relay and what copies.
 
         It is in the subnet that is given, or in any of the network's.
         """
@@ -196,7 +195,7 @@ class NodeGroups:
     def resize(self, cluster_id: ClusterId, name: str, *, count: int) -> None:
         """Request another number of nodes; a group that is busy is left to the next call.
 
-        Which nodes go where there are to be fewer is AWS's choice.
+        AWS chooses which nodes go where there are to be fewer.
         """
         with ignoring_existing(f"resizing node group {name} of {cluster_id}"):
             self._client.update_nodegroup_config(
@@ -211,7 +210,7 @@ class NodeGroups:
             self._client.delete_nodegroup(clusterName=cluster_name(cluster_id), nodegroupName=name)
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
-        """The node groups that the cluster has now; none without a cluster."""
+        """List the node groups that the cluster has now; none without a cluster."""
         try:
             with aws_call(f"listing node groups of {cluster_id}"):
                 names = self._client.list_nodegroups(clusterName=cluster_name(cluster_id))

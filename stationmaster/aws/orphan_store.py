@@ -1,4 +1,4 @@
-"""Since when the reaper has seen orphans: what clusters have that no record explains."""
+"""Since when the reaper has seen orphans: resources of clusters that no record explains."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _FINDING: Final = "finding"
 
 
 def read_finding(image: Mapping[str, Any]) -> str:
-    """What was found, from the image of an item in a stream record; empty where it says nothing."""
+    """Read what was found from an item's image in a stream record; empty where it says nothing."""
     value = image.get(_FINDING)
     return str(value.get("S", "")) if isinstance(value, Mapping) else ""
 
 
 class OrphanStore:
-    """One item for each cluster that has orphans."""
+    """An item for each cluster that has orphans."""
 
     def __init__(self, table_name: str, client: DynamoDBClient) -> None:
         self._table = table_name
@@ -43,7 +43,7 @@ class OrphanStore:
             )
 
     def forget(self, cluster_id: ClusterId) -> None:
-        """Nothing is left of the cluster any more."""
+        """Forget the cluster, of which nothing is left."""
         with aws_call(f"forgetting what was left of {cluster_id}"):
             self._client.delete_item(
                 TableName=self._table, Key=table.orphans(cluster_id).attributes

@@ -57,7 +57,7 @@ class PlacementGroups:
             self._client.delete_placement_group(GroupName=name)
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
-        """Every placement group that carries the cluster's tag."""
+        """List every placement group that carries the cluster's tag."""
         with aws_call(f"listing placement groups of {cluster_id}"):
             groups = self._client.describe_placement_groups(Filters=[by_cluster(cluster_id)])
         return [

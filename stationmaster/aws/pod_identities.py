@@ -1,7 +1,7 @@
 """EKS Pod Identity associations: AWS roles of pods.
 
-They go with their cluster; those in an existing EKS cluster are listed and deleted one by one, and
-so are those of runs that have left a cluster.
+They go with their cluster; those in an existing EKS cluster, and those of runs that have left a
+cluster, are deleted one by one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class PodIdentities:
-    """Gives the relay and the stager of each cluster their AWS roles, and what reaches results."""
+    """Gives the relay and the stager of each cluster, and what reaches results, their AWS roles."""
 
     def __init__(self, settings: Settings, client: EKSClient) -> None:
         self._settings = settings
@@ -46,13 +46,14 @@ class PodIdentities:
     def ensure_in(
         self, cluster_id: ClusterId, eks_name: str, *, run_id: RunId | None = None
     ) -> None:
-        """The same in an existing EKS cluster, where the cluster has a namespace of its own."""
+        """Do the same in an existing EKS cluster, where the cluster has a namespace of its own."""
         self._associate(cluster_id, eks_name, self._shared(), run_id=run_id)
 
     def ensure_results(
         self, cluster_id: ClusterId, eks_name: str, of: Iterable[RunId], *, run_id: RunId
     ) -> bool:
-        """Let pods reach these runs' results; whether that is new, and valid in seconds only.
+        """Let pods reach these runs' results; return whether that is new, and valid in seconds
+        only.
 
         Source: EKS API reference, CreatePodIdentityAssociation: eventually consistent.
         """
@@ -71,7 +72,7 @@ class PodIdentities:
         *,
         run_id: RunId | None,
     ) -> bool:
-        """Whether one of the associations is new."""
+        """Associate accounts with roles; return whether one of the associations is new."""
         name, namespace = _place(cluster_id, eks_name)
         is_new = False
         for account, role_arn in roles.items():
@@ -91,7 +92,7 @@ class PodIdentities:
     def release_results(
         self, cluster_id: ClusterId, eks_name: str, *, but: Collection[RunId] = ()
     ) -> list[str]:
-        """Take roles from the accounts of results but those of some runs; the accounts' names."""
+        """Take roles from results' accounts except for some runs; return the accounts' names."""
         name, _ = _place(cluster_id, eks_name)
         kept = {RELAY, STAGER, *map(results_account, but)}
         released = [each for each in self.left_in(cluster_id, eks_name) if each.name not in kept]
@@ -100,7 +101,7 @@ class PodIdentities:
         return [each.name for each in released]
 
     def left_in(self, cluster_id: ClusterId, eks_name: str) -> list[Left]:
-        """Those of a cluster, in an existing EKS cluster where named; none once that is gone."""
+        """List those of a cluster, in an existing EKS cluster where named; none if it is gone."""
         name, namespace = _place(cluster_id, eks_name)
         pages = self._client.get_paginator("list_pod_identity_associations")
         try:
@@ -118,7 +119,7 @@ class PodIdentities:
         ]
 
     def release_in(self, eks_name: str, association_id: str) -> None:
-        """Delete one of these; one that is gone is fine."""
+        """Delete one of these, unless it is gone."""
         with ignoring_gone_or_busy(f"deleting pod identity association {association_id}"):
             self._client.delete_pod_identity_association(
                 clusterName=eks_name, associationId=association_id
@@ -126,7 +127,7 @@ class PodIdentities:
 
 
 def _place(cluster_id: ClusterId, eks_name: str) -> tuple[str, str]:
-    """The EKS cluster that a cluster is, or is a guest of, and its namespace there."""
+    """Return the EKS cluster that a cluster is, or is a guest of, and its namespace there."""
     if eks_name:
         return eks_name, own_namespace(cluster_id)
     return cluster_name(cluster_id), NAMESPACE

@@ -1,4 +1,4 @@
-"""EC2 capacity reservations and capacity blocks: looked at only. Whoever made one keeps it."""
+"""EC2 capacity reservations and capacity blocks, which are only read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Reservations:
         self._now = now
 
     def look_up(self, reservation_id: str) -> FoundReservation:
-        """What a reservation has, for runs of this deployment.
+        """Return what a reservation has, for runs of this deployment.
 
         Raises:
             BadParameter: there is none, or it is in a zone without a subnet of the deployment.
@@ -85,7 +85,7 @@ class Reservations:
 
 
 def _window(found: CapacityReservationTypeDef) -> Window | None:
-    """The time of a capacity block; None for an on-demand capacity reservation."""
+    """Return the time of a capacity block; None for an on-demand capacity reservation."""
     if found.get("ReservationType", "default") == "default":
         return None
     return Window(starts_at=found["StartDate"], ends_at=found["EndDate"])

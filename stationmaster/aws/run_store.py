@@ -1,7 +1,4 @@
-"""Runs in DynamoDB: what `aggregate_store` keeps of every aggregate, and what only runs have.
-
-Those are the newest log lines of each pod, and which run a request has started.
-"""
+"""Runs in DynamoDB: aggregates, newest log lines of pods, and the requests that started them."""
 
 from __future__ import annotations
 
@@ -26,8 +23,6 @@ if TYPE_CHECKING:
 
 
 class RunStore(AggregateStore[RunId, Run, RunEvent]):
-    """Reads and writes runs."""
-
     def __init__(self, table_name: str, client: DynamoDBClient) -> None:
         super().__init__(RUN, table_name, client)
 
@@ -69,7 +64,7 @@ class RunStore(AggregateStore[RunId, Run, RunEvent]):
             return self._duplicate_of(requested.run_id, dedup_key), False
 
     def find_request(self, run_id: RunId, *, dedup_key: str, at: datetime) -> Run | None:
-        """The run that this request, or the same words a moment ago, has started already."""
+        """Find the run that this request, or the same words a moment ago, has started already."""
         run = self.find(run_id)
         if run is not None:
             return run
@@ -79,7 +74,7 @@ class RunStore(AggregateStore[RunId, Run, RunEvent]):
         return self.load(RunId(item["run_id"]["S"]))
 
     def list_recent(self, *, limit: int = 10, channel_id: str | None = None) -> list[Run]:
-        """The newest runs, newest first, of one channel or of all."""
+        """List the newest runs, newest first, of one channel or of all."""
         wanted = (
             run
             for run in self.list_newest()
@@ -107,13 +102,13 @@ class RunStore(AggregateStore[RunId, Run, RunEvent]):
                 continue  # newer lines are kept already
 
     def log_tails(self, run_id: RunId) -> list[LogTail]:
-        """The newest log lines of each pod, by pod name."""
+        """List the newest log lines of each pod, by pod name."""
         items = self._query(**table.log_tails(self._kind, run_id).query)
         read = self._readable(items, lambda item: read_body(item, LogTail.model_validate_json))
         return [*read]
 
     def _duplicate_of(self, run_id: RunId, dedup_key: str) -> Run:
-        """The run that an earlier delivery, or the same words a moment ago, has started."""
+        """Find the run that an earlier delivery, or the same words a moment ago, has started."""
         try:
             return self.load(run_id)
         except RunNotFound:

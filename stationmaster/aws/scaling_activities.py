@@ -1,8 +1,7 @@
 """What the Auto Scaling group of a node group has tried: why its instances are not launched.
 
 EKS leaves a node group in CREATING while its Auto Scaling group cannot launch an instance, and
-gives it up only after a while. Each attempt is an activity of the Auto Scaling group, with what EC2
-answered.
+gives up only late. Each attempt is an activity of the group, with EC2's answer.
 
 Source: EC2 Auto Scaling user guide, "Troubleshoot issues in Amazon EC2 Auto Scaling", and its API
 reference, DescribeScalingActivities.
@@ -32,10 +31,10 @@ class ScalingActivities:
         self._client = client
 
     def add_to(self, found: NodeGroup, *, since: datetime | None = None) -> NodeGroup:
-        """The node group with what its newest attempts failed with, where nothing came since.
+        """Add to the node group why its newest attempts failed, where none has succeeded since.
 
-        Attempts of before `since` do not count. Health issues that EKS reports are kept: they say
-        the same.
+        Attempts before `since` do not count. Health issues that EKS reports are kept: they say the
+        same.
         """
         failures = [
             each
@@ -57,7 +56,7 @@ class ScalingActivities:
         )
 
     def _activities(self, name: str) -> Iterable[Mapping[str, Any]]:
-        """The newest first, as AWS lists them; none of a group that is gone."""
+        """Yield activities, the newest first, as AWS lists them; none of a group that is gone."""
         with (
             suppress(AwsConflict),
             aws_call(f"reading the activities of Auto Scaling group {name}", "ValidationError"),

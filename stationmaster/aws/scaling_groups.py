@@ -1,8 +1,7 @@
 """The Auto Scaling groups behind node groups: they launch another instance for one that is bad.
 
-EKS keeps an Auto Scaling group for each managed node group, and drains a node whose instance that
-group ends. Without a lower desired capacity the group launches the next instance from the same
-launch template, with the same tags, at once.
+EKS drains a node whose instance its Auto Scaling group ends. With an unchanged desired capacity the
+group launches the next instance from the same launch template, with the same tags, at once.
 
 Sources: EC2 Auto Scaling API reference, TerminateInstanceInAutoScalingGroup; EKS user guide,
 "Simplify node lifecycle with managed node groups".

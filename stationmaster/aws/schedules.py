@@ -31,9 +31,9 @@ class Schedules:
         self._client = client
 
     def put(self, cluster_id: ClusterId, *, at: datetime) -> None:
-        """Let the cluster's clock ring at a time in the future, and not when it was to before.
+        """Set the cluster's clock to a time in the future, in place of the earlier one.
 
-        The service fires within the minute of that time, and deletes the schedule then.
+        The service fires within the minute of that time, and then deletes the schedule.
 
         Raises:
             PermanentError: the deployment has no group of schedules.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SlackCredentials(BaseModel):
-    """Fields of the Slack secret's JSON; printing them shows asterisks."""
+    """The fields of the Slack secret's JSON; printing them shows asterisks."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -25,7 +25,7 @@ class SlackCredentials(BaseModel):
 
 
 class HuggingFaceCredentials(BaseModel):
-    """Fields of the Hugging Face secret's JSON; an empty token means none."""
+    """The fields of the Hugging Face secret's JSON; an empty token means none."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -41,7 +41,7 @@ class _NotFilledIn(PermanentError):
 
 
 class RelayCredentials(BaseModel):
-    """Fields of the relays' secret, which is generated: the key that relays' keys are made of."""
+    """The fields of the relays' generated secret: the key of which relays' keys are made."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -70,7 +70,7 @@ class Secrets:
         self._relay: RelayCredentials | None = None
 
     def slack(self) -> SlackCredentials:
-        """The Slack app's bot token and signing secret.
+        """Read the Slack app's bot token and signing secret.
 
         Raises:
             PermanentError: the secret is missing or is not the JSON that is expected.
@@ -80,7 +80,7 @@ class Secrets:
         return self._slack
 
     def reload_bot_token(self) -> str:
-        """The bot token, read again because Slack does not take the one that is kept.
+        """Read the bot token again, because Slack does not take the one that is kept.
 
         Raises:
             PermanentError: as `slack`.
@@ -89,9 +89,9 @@ class Secrets:
         return self.slack().bot_token.get_secret_value()
 
     def hugging_face_token(self) -> SecretStr | None:
-        """The token that training pods read gated models with; None when nobody has set one.
+        """Read the token for gated models; None when nobody has set one.
 
-        Not kept: a token that is filled in counts for the next run.
+        It is not kept: a token that is filled in counts for the next run.
 
         Raises:
             PermanentError: the secret is missing or is not the JSON that is expected.
@@ -105,7 +105,7 @@ class Secrets:
         return token if token.get_secret_value() else None
 
     def relay_key(self, run_id: RunId) -> SecretStr:
-        """The key by which the recorder knows what the relays of a run report.
+        """Make the key with which the relays of a run sign their reports.
 
         Raises:
             PermanentError: the secret is missing or is not the JSON that is expected.

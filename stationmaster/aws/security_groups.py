@@ -1,7 +1,7 @@
 """EC2 security groups: the one that a cluster's nodes and file system share.
 
-Nodes and file system must be in the same availability zone. It is chosen once, when the security
-group is created, and kept in the group's tags.
+Both must be in the same availability zone. It is chosen once, when the security group is created,
+and kept in the group's tags.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ class SecurityGroups:
         self._client = client
 
     def describe(self, cluster_id: ClusterId) -> SecurityGroup | None:
-        """The cluster's security group, or None."""
         with aws_call(f"reading the security group of {cluster_id}"):
             answer = self._client.describe_security_groups(Filters=[by_cluster(cluster_id)])
         for group in answer["SecurityGroups"]:
@@ -79,7 +78,8 @@ class SecurityGroups:
         zone: str = "",
         run_id: RunId | None = None,
     ) -> SecurityGroup:
-        """The cluster's security group, created if missing, open to itself in both directions.
+        """Return the cluster's security group, created if missing, open to itself in both
+        directions.
 
         EFA needs every protocol between members; Lustre needs TCP 988 and 1018-1023 among them. The
         subnet is that of an existing file system where there is one, and its servers are let in;
@@ -108,7 +108,7 @@ class SecurityGroups:
         return group
 
     def _create(self, cluster_id: ClusterId, subnet_id: str, run_id: RunId | None) -> str:
-        """Create the group; its id."""
+        """Create the group, and return its id."""
         what = f"creating the security group of {cluster_id}"
         try:
             with aws_call(what):
@@ -136,14 +136,14 @@ class SecurityGroups:
             self._client.delete_security_group(GroupId=group_id)
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
-        """The cluster's security group, if it still exists."""
+        """List the cluster's security group, if it still exists."""
         group = self.describe(cluster_id)
         if group is None:
             return []
         return [Left(ResourceKind.SECURITY_GROUP, security_group_name(cluster_id), group.group_id)]
 
     def _open_to_file_system(self, group_id: str, existing: ExistingFileSystem) -> None:
-        """Let the servers of a file system in that has security groups of its own."""
+        """Let in the servers of a file system that has security groups of its own."""
         permissions: Any = [
             {
                 "IpProtocol": "tcp",

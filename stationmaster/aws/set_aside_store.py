@@ -1,4 +1,4 @@
-"""What functions could not read, kept in DynamoDB until somebody sends it again or lets it expire.
+"""Dead letters in DynamoDB: what functions could not read, until it is sent again or expires.
 
 Each entry has the payload that its function gets when it is sent again (`stationmaster redrive`).
 The notifier sees new entries in the table's stream and posts that they are there.
@@ -29,7 +29,7 @@ _MAX_PAYLOAD_BYTES: Final = MAX_BODY_BYTES // 2 - 4_000
 
 
 class SetAside(BaseModel):
-    """One thing that a function could not read, and what it was."""
+    """A dead letter: what a function could not read, and why."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -43,7 +43,7 @@ class SetAside(BaseModel):
 
 
 class SetAsideStore:
-    """Writes, lists and deletes what was set aside."""
+    """Writes, lists and deletes dead letters."""
 
     def __init__(self, table_name: str, client: DynamoDBClient) -> None:
         self._table = table_name
@@ -52,7 +52,7 @@ class SetAsideStore:
     def put(
         self, *, function: str, what: str, reason: str, payload: str, now: datetime
     ) -> SetAside | None:
-        """Keep something; None when the same is kept already."""
+        """Keep a dead letter; None when the same is kept already."""
         item_id = hashlib.sha256(f"{function}\x1f{payload}".encode()).hexdigest()[:24]
         kept = payload.encode()[:_MAX_PAYLOAD_BYTES].decode("utf-8", "ignore")
         entry = SetAside(
@@ -78,7 +78,7 @@ class SetAsideStore:
         return entry
 
     def list(self) -> Iterator[SetAside]:
-        """Everything that is set aside and can be read."""
+        """Yield every dead letter that can be read."""
         arguments: dict[str, Any] = {**table.SET_ASIDE_ITEMS.query, "ConsistentRead": True}
         while True:
             with aws_call("listing what was set aside"):
@@ -92,13 +92,13 @@ class SetAsideStore:
             arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     def delete(self, item_id: str) -> None:
-        """Forget what was sent again."""
+        """Delete what was sent again."""
         with aws_call("forgetting what was set aside"):
             self._client.delete_item(TableName=self._table, Key=table.set_aside(item_id).attributes)
 
 
 def read_entry(item: dict[str, Any]) -> SetAside | None:
-    """The entry in an item of the table; None where this version did not write it."""
+    """Read the entry in an item of the table; None where this version did not write it."""
     try:
         return read_body(item, SetAside.model_validate_json)
     except Unreadable:

@@ -1,8 +1,8 @@
 """Who may write to Slack now: one notifier at a time, by a lease in DynamoDB.
 
-The notifier's entry point takes it. Two notifiers at once would share Slack's rate limits badly,
-and could post a line twice while one of them has it claimed. A reserved concurrency of one would do
-the same, but an account with Lambda's first quota (10 at a time) cannot reserve any.
+Two notifiers at once would share Slack's rate limits badly, and could post a line twice while one
+of them has it claimed. A reserved concurrency of one would do the same, but an account with
+Lambda's first quota (10 at a time) cannot reserve any.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SlackWriter:
         return True
 
     def give_back(self, owner: str) -> None:
-        """Let the next one write at once; nothing happens where the lease is another's by now."""
+        """Release the lease, unless it is another's by now."""
         try:
             with aws_call("giving back the lease of the writer to Slack"):
                 self._client.delete_item(

@@ -1,4 +1,4 @@
-"""EC2 subnets: where a cluster's nodes can run. The network stack makes them; nothing here does."""
+"""EC2 subnets: where a cluster's nodes can run. The network stack makes them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Subnets:
         self._subnet_ids = subnet_ids
 
     def zones(self) -> dict[str, str]:
-        """The availability zone of each subnet that nodes may be in, in the order of settings."""
+        """Return the availability zone of each subnet for nodes, in the order of settings."""
         return zones_of(self._client, self._subnet_ids)
 
     def zones_offering(self, instance_type: str) -> set[str]:
-        """The region's zones in which EC2 offers an instance type at all."""
+        """List the region's zones in which EC2 offers an instance type at all."""
         return zones_offering(self._client, instance_type)
 
 
 def zones_of(client: EC2Client, subnet_ids: Sequence[str]) -> dict[str, str]:
-    """The availability zone of each subnet, in the same order."""
+    """Return the availability zone of each subnet, in the same order."""
     with aws_call("reading subnets"):
         found = client.describe_subnets(SubnetIds=list(subnet_ids))["Subnets"]
     zone_of = {each["SubnetId"]: each["AvailabilityZone"] for each in found}
@@ -37,7 +37,7 @@ def zones_of(client: EC2Client, subnet_ids: Sequence[str]) -> dict[str, str]:
 
 
 def zones_offering(client: EC2Client, instance_type: str) -> set[str]:
-    """The region's zones in which EC2 offers an instance type at all."""
+    """List the region's zones in which EC2 offers an instance type at all."""
     with aws_call(f"asking where {instance_type} is offered"):
         answer = client.describe_instance_type_offerings(
             LocationType="availability-zone",
@@ -54,7 +54,7 @@ def choose_subnet(
     region: str,
     zone: str = "",
 ) -> str:
-    """The first of the private subnets whose availability zone offers the instance type.
+    """Choose the first private subnet whose availability zone offers the instance type.
 
     Args:
         zone_of: the zone of each subnet that nodes may be in.

@@ -59,27 +59,27 @@ _LOG: Final = "LOG#"
 
 @dataclass(frozen=True)
 class Key:
-    """Where one item lies."""
+    """The place of one item."""
 
     partition: str
     sort: str
 
     @property
     def attributes(self) -> Item:
-        """The key as the DynamoDB API takes it; the beginning of every item."""
+        """Write the key as the DynamoDB API takes it; the beginning of every item."""
         return {PARTITION_KEY: {"S": self.partition}, SORT_KEY: {"S": self.sort}}
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """Where a group of items of one partition lies."""
+    """The place of a group of items of one partition."""
 
     partition: str
     sort: str
 
     @property
     def query(self) -> Item:
-        """The arguments of a query for the group."""
+        """Write the arguments of a query for the group."""
         return {
             "KeyConditionExpression": f"{PARTITION_KEY} = :pk AND begins_with({SORT_KEY}, :prefix)",
             "ExpressionAttributeValues": {
@@ -100,47 +100,44 @@ class StateOrEvent:
 
 
 def state(kind: str, owner: str) -> Key:
-    """An aggregate as it stands."""
+    """Key the state of an aggregate."""
     return Key(f"{kind}#{owner}", _STATE)
 
 
 def event(kind: str, owner: str, event_id: str, *, is_frequent: bool = False) -> Key:
-    """One event of an aggregate."""
     return Key(f"{kind}#{owner}", f"{_FREQUENT if is_frequent else _EVENT}{event_id}")
 
 
 def events(kind: str, owner: str) -> Prefix:
-    """All events of an aggregate but the frequent ones."""
+    """Key all events of an aggregate but the frequent ones."""
     return Prefix(f"{kind}#{owner}", _EVENT)
 
 
 def frequent_events(kind: str, owner: str) -> Prefix:
-    """The others. Ids are hashes, so the first of them are a random sample of all."""
+    """Key the frequent events. Ids are hashes, so the first of them are a random sample of all."""
     return Prefix(f"{kind}#{owner}", _FREQUENT)
 
 
 def task_token(kind: str, owner: str, purpose: str) -> Key:
-    """The token of a workflow that waits for something of an aggregate."""
+    """Key the token of a workflow that waits for something of an aggregate."""
     return Key(f"{kind}#{owner}", f"TOKEN#{purpose}")
 
 
 def log_tail(kind: str, owner: str, pod: str) -> Key:
-    """The newest log lines of one pod."""
     return Key(f"{kind}#{owner}", f"{_LOG}{pod}")
 
 
 def log_tails(kind: str, owner: str) -> Prefix:
-    """The newest log lines of all pods."""
     return Prefix(f"{kind}#{owner}", _LOG)
 
 
 def earlier_request(dedup_key: str) -> Key:
-    """Which run a request has started."""
+    """Key the run that a request has started."""
     return Key(f"DEDUP#{dedup_key}", "REQUEST")
 
 
 def cluster_name(name: str) -> Key:
-    """Which cluster has a name."""
+    """Key the cluster that has a name."""
     return Key(f"NAME#{name}", "CLUSTER")
 
 
@@ -148,7 +145,7 @@ ORPHANS: Final = "ORPHANS"
 
 
 def orphans(cluster_id: str) -> Key:
-    """What the reaper has found of a cluster."""
+    """Key what the reaper has found of a cluster."""
     return Key(f"{ORPHANS}#{cluster_id}", _STATE)
 
 
@@ -156,17 +153,17 @@ LOG_FILE: Final = "LOG_FILE"
 
 
 def log_file(run_id: str) -> Key:
-    """That somebody wants the log of a run as a file."""
+    """Key the wish for the log of a run as a file."""
     return Key(f"{LOG_FILE}#{run_id}", _STATE)
 
 
 def delivery(owner: str) -> Key:
-    """What was posted of a run or a cluster."""
+    """Key what was posted of a run or a cluster."""
     return state("DELIVERY", owner)
 
 
 def delivery_claim(owner: str, key: str) -> Key:
-    """Whether one message of a run or a cluster was posted."""
+    """Key the claim of one message of a run or a cluster."""
     return event("DELIVERY", owner, key)
 
 
@@ -177,7 +174,7 @@ SLACK_WRITER: Final = Key("SLACK", "WRITER")
 
 
 def slack_posts(channel: str) -> Key:
-    """The budget of posts in one channel."""
+    """Key the budget of posts in one channel."""
     return Key("SLACK", f"POSTS#{channel}")
 
 
@@ -187,17 +184,17 @@ SET_ASIDE_ITEMS: Final = Prefix(_SET_ASIDE, _SET_ASIDE_ITEM)
 
 
 def set_aside(item_id: str) -> Key:
-    """One thing that a function could not read."""
+    """Key a dead letter."""
     return Key(_SET_ASIDE, f"{_SET_ASIDE_ITEM}{item_id}")
 
 
 def is_set_aside(keys: Mapping[str, Any]) -> bool:
-    """Whether the keys of a stream record are those of something that was set aside."""
+    """Say whether the keys of a stream record are those of a dead letter."""
     return _text(keys, PARTITION_KEY) == _SET_ASIDE
 
 
 def key_text(item: Mapping[str, Any]) -> str:
-    """The key of an item, for a sentence."""
+    """Write the key of an item, for a sentence."""
     return f"{_text(item, PARTITION_KEY)} {_text(item, SORT_KEY)}"
 
 
@@ -207,7 +204,7 @@ def _text(item: Mapping[str, Any], name: str) -> str:
 
 
 def read_key(keys: Mapping[str, Any]) -> StateOrEvent | None:
-    """What lies at the keys of a stream record; None where it is no state and no event."""
+    """Read the keys of a stream record; None where they are of no state and no event."""
     kind, _, owner = _text(keys, PARTITION_KEY).partition("#")
     sort = _text(keys, SORT_KEY)
     if sort == _STATE:
@@ -219,13 +216,13 @@ def read_key(keys: Mapping[str, Any]) -> StateOrEvent | None:
 
 
 def index_entry(index: str, kind: str, sort: str) -> Item:
-    """The attributes that put an item into an index."""
+    """Make the attributes that put an item into an index."""
     partition_key, sort_key = INDEXES[index]
     return {partition_key: {"S": f"{_INDEXED[index]}#{kind}"}, sort_key: {"S": sort}}
 
 
 def index_query(index: str, kind: str) -> Item:
-    """The arguments of a query for everything of a kind in an index."""
+    """Write the arguments of a query for everything of a kind in an index."""
     partition_key, _ = INDEXES[index]
     return {
         "IndexName": index,
@@ -235,7 +232,7 @@ def index_query(index: str, kind: str) -> Item:
 
 
 def table_definition(table_name: str) -> dict[str, Any]:
-    """Arguments of CreateTable; the data stack adds encryption, recovery and protection."""
+    """Write the arguments of CreateTable; the data stack adds encryption, recovery, protection."""
     keys = [(PARTITION_KEY, SORT_KEY), *INDEXES.values()]
     return {
         "TableName": table_name,

@@ -1,9 +1,9 @@
 """All that clusters have in the account, asked of AWS by tag and not of records.
 
 The Resource Groups Tagging API lists what carries the product's tags, of every kind at once. It
-hears of changes late, so what it lists is looked up once more before anything follows from it. Two
-kinds it does not know as ours, because AWS's own parts make and tag them: interfaces of the VPC CNI
-and security groups of EKS. Both name their EKS cluster, and so ours.
+learns of changes late, so what it lists is looked up once more before anything follows from it.
+AWS's own parts make and tag two further kinds: interfaces of the VPC CNI and security groups of
+EKS. Both name their EKS cluster, and so ours.
 """
 
 from __future__ import annotations
@@ -30,26 +30,24 @@ class Tagged:
     """One resource that carries a cluster's tag."""
 
     name: str
-    """Its ARN, or its id where AWS's own parts have made it."""
+    """The ARN, or the id where AWS's own parts have made it."""
     cluster_id: ClusterId
     deployment: str = ""
-    """Which deployment made it; "" where no tag says it."""
+    """The deployment that made it; "" where no tag says it."""
 
     def is_named(self, resource_id: str) -> bool:
-        """Whether this is the resource of that id, as its deleting call takes it."""
+        """Say whether this is the resource of that id, as its deleting call takes it."""
         is_whole_name = self.name.endswith(f":{resource_id}")  # of a log group, which has slashes
         return is_whole_name or resource_id in _PARTS.split(self.name)
 
 
 class TaggedResources:
-    """Lists resources of all clusters, known or not."""
-
     def __init__(self, tagging: Any, ec2: EC2Client) -> None:
         self._tagging = tagging
         self._ec2 = ec2
 
     def list_all(self) -> list[Tagged]:
-        """Everything that names a cluster, of whichever deployment."""
+        """List everything that names a cluster, of whichever deployment."""
         interfaces = self._of_part(
             CNI_TAG,
             "describe_network_interfaces",
@@ -84,7 +82,7 @@ class TaggedResources:
     def _of_part(
         self, tag: str, operation: str, *, what: str, listed: str, id_name: str, tags: str
     ) -> list[Tagged]:
-        """What one of AWS's parts made and tagged with the name of an EKS cluster of ours.
+        """List what an AWS part made and tagged with the name of an EKS cluster of ours.
 
         `listed`, `id_name` and `tags` are the operation's own names of these in its answer.
         """

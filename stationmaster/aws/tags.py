@@ -9,7 +9,7 @@ from stationmaster.domain.names import TAG_CLUSTER_ID, tags
 
 
 def by_cluster(cluster_id: ClusterId) -> Any:
-    """A filter of EC2's describing calls: what carries the cluster's tag."""
+    """Make a filter of EC2's describing calls: what carries the cluster's tag."""
     return {"Name": f"tag:{TAG_CLUSTER_ID}", "Values": [cluster_id]}
 
 
@@ -21,7 +21,7 @@ def tag_specification(
     *,
     deployment: str,
 ) -> Any:
-    """The tags of a resource, in the form of EC2's creating calls."""
+    """Write the tags of a resource, in the form of EC2's creating calls."""
     pairs = tags(cluster_id, run_id, deployment=deployment) | (more or {})
     return {
         "ResourceType": resource_type,

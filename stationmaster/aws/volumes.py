@@ -36,7 +36,7 @@ class Volumes:
             self._client.delete_volume(VolumeId=volume_id)
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
-        """Every volume with the cluster's tag that no instance has; the others go with theirs."""
+        """List volumes with the cluster's tag that no instance has; the others go with theirs."""
         pages = self._client.get_paginator("describe_volumes")
         filters = [by_cluster(cluster_id), {"Name": "status", "Values": ["available", "error"]}]
         with aws_call(f"listing volumes of {cluster_id}"):

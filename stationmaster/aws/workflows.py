@@ -1,7 +1,6 @@
 """Step Functions: starting the three workflows and resolving their waits.
 
-Executions are named after the run and their number, after the cluster and the pass over it, and
-after the cluster and the teardown's attempt; so starting one twice is harmless.
+Executions are named after run or cluster and their number, so starting one twice is harmless.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ _MAX_CAUSE = 4_000
 
 
 def pass_name(cluster_id: ClusterId, number: int) -> str:
-    """Name of the execution of one pass over a cluster; the first is called as the cluster is."""
+    """Name an execution of the cluster workflow; the first is called as the cluster is."""
     return cluster_id if number == 1 else f"{cluster_id}-{number}"
 
 
 def teardown_name(cluster_id: ClusterId, attempt: int) -> str:
-    """Name of the execution of one attempt at a cluster's teardown."""
+    """Name the execution of one attempt at a cluster's teardown."""
     return f"{cluster_id}-teardown-{attempt}"
 
 
 def train_name(run_id: RunId, number: int) -> str:
-    """Name of the n-th execution of a run's workflow; each after the first saves its results."""
+    """Name the n-th execution of a run's workflow; each after the first saves its results."""
     return run_id if number == 1 else f"{run_id}-{number}"
 
 
@@ -49,7 +48,7 @@ class Workflows:
         self._start(self._settings.train_state_machine_arn, name, {"run_id": run_id})
 
     def start_cluster(self, cluster_id: ClusterId, *, pass_number: int = 1) -> None:
-        """Start a pass of the cluster's workflow, unless it was started before."""
+        """Start an execution of the cluster's workflow, unless it was started before."""
         payload: dict[str, str | int] = {"cluster_id": cluster_id, "pass_number": pass_number}
         name = pass_name(cluster_id, pass_number)
         self._start(self._settings.cluster_state_machine_arn, name, payload)
@@ -60,21 +59,23 @@ class Workflows:
         self._start(self._settings.teardown_state_machine_arn, name, payload)
 
     def train_status(self, run_id: RunId, number: int = 1) -> str | None:
-        """Status of the n-th execution, e.g. RUNNING, or None when it was never started."""
+        """Return the status of the n-th execution, e.g. RUNNING, or None if it was
+        never started.
+        """
         return self._status(self._settings.train_state_machine_arn, train_name(run_id, number))
 
     def cluster_status(self, cluster_id: ClusterId, *, pass_number: int = 1) -> str | None:
-        """Status of a pass of the cluster's workflow, or None when it was never started."""
+        """Return the status of an execution of the cluster's workflow, or None for none."""
         name = pass_name(cluster_id, pass_number)
         return self._status(self._settings.cluster_state_machine_arn, name)
 
     def teardown_status(self, cluster_id: ClusterId, *, attempt: int) -> str | None:
-        """Status of one attempt's teardown workflow, or None when it was never started."""
+        """Return the status of one attempt's teardown workflow, or None for none."""
         name = teardown_name(cluster_id, attempt)
         return self._status(self._settings.teardown_state_machine_arn, name)
 
     def wait_succeeded(self, token: str) -> None:
-        """Let the workflow continue: what it waits for has come."""
+        """Let the workflow continue: what it waits for is there."""
         self._resolve(lambda: self._client.send_task_success(taskToken=token, output="{}"))
 
     def wait_failed(self, token: str, *, error: str, cause: str) -> None:
@@ -86,7 +87,7 @@ class Workflows:
         )
 
     def heartbeat(self, token: str) -> None:
-        """Say that the job is still being watched, so that the wait does not time out."""
+        """Report that the job is still being watched, so that the wait does not time out."""
         self._resolve(lambda: self._client.send_task_heartbeat(taskToken=token))
 
     def _start(self, state_machine_arn: str, name: str, payload: Mapping[str, str | int]) -> None:

@@ -3,7 +3,7 @@
 Watchers and log followers put events in, one sender thread puts batches on EventBridge. The batcher
 is bounded: when the bus is slow or away, `put` waits, and with it the follower that reads the log,
 so that nothing is dropped and memory stays flat. While another relay leads, it sends nothing and
-keeps what the leader may not have sent (relay/pending.py). Knows nothing of Kubernetes.
+keeps what the leader may not have sent (relay/pending.py).
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ class Batcher:
         self._thread.start()
 
     def lead(self, sent: Sent | None) -> None:
-        """Send from now on; the first batch is a heartbeat. Harmless where it leads already.
+        """Send from now on; the first batch is a heartbeat. Repeating it does no harm.
 
-        `sent` is what the leader before this one has sent, None where there was none.
+        `sent` is what the leader before this one has sent, or None.
         """
         with self._condition:
             if sent is not None:
@@ -104,7 +104,7 @@ class Batcher:
                 self._condition.notify_all()
 
     def learn(self, sent: Sent, *, written_after: float | None) -> None:
-        """Another relay leads and has sent so much; it wrote that after this monotonic time."""
+        """Note that another relay leads and has sent so much, written after this monotonic time."""
         objects_before = None
         if written_after is not None and sent.behind_s is not None:
             objects_before = written_after - sent.behind_s
@@ -114,7 +114,7 @@ class Batcher:
             self._condition.notify_all()
 
     def sent(self) -> Sent:
-        """What this relay, which leads, has put on the bus."""
+        """Return what this relay, which leads, has put on the bus."""
         with self._condition:
             behind_s = max(self._pending.behind_s(monotonic()), self._blind_s())
             return Sent(behind_s=behind_s, logs=self._pending.sent_logs())
@@ -126,7 +126,7 @@ class Batcher:
 
         Returns:
             False when the relay is going down and the events were not taken: a later relay reads
-            them again.
+                them again.
         """
         sized = [(event, len(event.model_dump_json().encode())) for event in events]
         with self._condition:
@@ -141,7 +141,7 @@ class Batcher:
         return True
 
     def keep_line(self, pod: str, text: str, at: datetime) -> None:
-        """Remember a log line of a pod for its tail."""
+        """Keep a log line of a pod for its tail."""
         with self._condition:
             tail = self._tails.setdefault(pod, _Tail())
             is_own = '"stationmaster"' in text
@@ -152,7 +152,7 @@ class Batcher:
                 self._flush_by(max(tail.due, monotonic() + FLUSH_AFTER_S), wake=False)
 
     def end_of_log(self, pod: str) -> None:
-        """The pod ended: its last lines are wanted at once."""
+        """Send the last lines of a pod that has ended at once."""
         with self._condition:
             tail = self._tails.get(pod)
             if tail is not None and tail.changed:
@@ -160,7 +160,7 @@ class Batcher:
                 self._flush_by(monotonic(), wake=True)
 
     def forget_pod(self, pod: str) -> None:
-        """The pod is gone and its tail was sent; a changed one is kept until it is."""
+        """Forget a pod that is gone once its tail is sent."""
         with self._condition:
             tail = self._tails.get(pod)
             if tail is not None and not tail.changed:
@@ -290,7 +290,7 @@ class Batcher:
 
 
 def _capped(tail: LogTail) -> tuple[LogTail, int]:
-    """The tail and its size as JSON; oldest lines go when it is too large (control characters)."""
+    """Cut a tail that is too large as JSON, oldest lines first; return it with its size."""
     lines = tail.lines
     while True:
         capped = tail.model_copy(update={"lines": lines})

@@ -1,9 +1,9 @@
-"""Putting batches on the EventBridge bus, until it has taken every one.
+"""Puts batches on the EventBridge bus, until it has taken every one.
 
-Called by the sender thread of relay/batching.py only. A throttle, an outage and a partial failure
-are retried with a growing pause for as long as it takes; while that lasts, the batcher fills and
-holds its writers back. Delivery is at least once, and ids make the second time harmless. No call
-begins once another relay may lead. Each batch is signed with the run's key.
+A throttle, an outage and a partial failure are retried with a growing pause for as long as it
+takes; meanwhile the batcher fills and holds its writers back. Delivery is at least once, and ids
+make the second time harmless. No call begins once another relay may lead. Each batch is signed with
+the run's key.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PERMANENT_ENTRY_ERRORS: Final = frozenset({"MalformedDetail", "InvalidArgument"
 
 
 class BusSender:
-    """Sends batches in order; one call is under way at a time."""
+    """Sends batches in order, one call at a time."""
 
     max_batches: Final = MAX_CALL_ENTRIES
 
@@ -71,7 +71,7 @@ class BusSender:
 
         Returns:
             False when not all are on it: this relay may not send any more, or after
-            `stop_retrying_at` the bus did not take them in time.
+                `stop_retrying_at` the bus did not take them in time.
         """
         entries = [self._entry(batch) for batch in batches]
         pause_s = FIRST_PAUSE_S

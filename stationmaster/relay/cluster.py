@@ -1,9 +1,8 @@
 """The requests that the relay makes to the Kubernetes API: get, list, watch, read a log, and write.
 
-Used by relay/watching.py and relay/following.py, and by relay/leadership.py, which alone writes:
-the Lease of the run's relays. Goes through the official client's connection
-(credentials, TLS, token refresh) and keeps objects as the JSON that the API sent: building typed
-objects costs ten times the CPU, which here is shared with training.
+Only relay/leadership.py writes: the Lease of the run's relays. It uses the official client's
+connection (credentials, TLS, token refresh) and keeps objects as the JSON that the API sent:
+building typed objects costs ten times the CPU, which here is shared with training.
 """
 
 from __future__ import annotations
@@ -51,8 +50,6 @@ class WatchExpired(TransientError):
 
 
 class ClusterApi:
-    """One cluster."""
-
     def __init__(self, api: client.ApiClient) -> None:
         self._api = api
 
@@ -75,7 +72,7 @@ class ClusterApi:
             return _object(response.read())
 
     def create(self, path: str, body: JsonObject, *, read_timeout_s: float) -> JsonObject:
-        """Make an object of the collection `path`; as it was stored.
+        """Make an object of the collection `path`, and return it as stored.
 
         Raises:
             Conflict: there is one of that name.
@@ -83,7 +80,7 @@ class ClusterApi:
         return self._write("POST", path, body, read_timeout_s)
 
     def replace(self, path: str, body: JsonObject, *, read_timeout_s: float) -> JsonObject:
-        """Write an object that is still of the resource version in `body`; as it was stored.
+        """Write an object that is still of the resource version in `body`, and return it as stored.
 
         Raises:
             Conflict: somebody else wrote it in between.

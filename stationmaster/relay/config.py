@@ -1,8 +1,7 @@
 """The relay's settings: the few variables that its Deployment sets.
 
-Read by relay/__main__.py from the mapping it is given. The relay does not use
-`stationmaster.settings.Settings`, because that demands what only the Lambda functions know (the
-table, the state machines); a pod in a run's cluster gets no more than it needs.
+It does not use `stationmaster.settings.Settings`, because that demands what only the Lambda
+functions know: a pod in a run's cluster gets no more than it needs.
 """
 
 from __future__ import annotations
@@ -28,25 +27,25 @@ class RelayConfig(BaseModel):
 
     run_id: RunId
     job: str
-    """Name of the job of the attempt that is watched."""
+    """The name of the job of the watched attempt."""
     job_kind: JobKind = JobKind.PYTORCH_JOB
-    """What it is in Kubernetes."""
+    """The kind of the job in Kubernetes."""
     bus_name: str
     key: SecretStr
-    """Signs what it reports; of this run alone."""
+    """The key of this run alone, which signs what it reports."""
     bucket: str
-    """Where results go; the logs of pods that have ended are put there."""
+    """The bucket of results, for the logs of pods that have ended."""
     region: str
     namespace: str = NAMESPACE
-    """The one it runs in, set where it is not the product's usual one."""
+    """The namespace that it runs in, set where it is not the product's usual one."""
     lease: str = ""
-    """Name of the Lease by which several relays agree on who sends; empty for one that is alone."""
+    """The Lease by which several relays agree on who sends; empty for a single one."""
     pod: str
-    """Its own name, for the lease, the logs that it keeps and its own."""
+    """Its own name, for the lease, its logs and those that it keeps."""
 
     @classmethod
     def from_variables(cls, variables: Mapping[str, str]) -> RelayConfig:
-        """Read STATIONMASTER_RUN_ID, _JOB, _BUS_NAME, _RELAY_KEY, _ARTIFACTS_BUCKET, _POD and
+        """Read STATIONMASTER_RUN_ID, _JOB, _BUS_NAME, _RELAY_KEY, _ARTIFACTS_BUCKET, _POD,
         AWS_REGION.
 
         STATIONMASTER_JOB_KIND, _NAMESPACE and _LEASE may be set as well.

@@ -1,8 +1,8 @@
-"""What a container's log says of processes that ended badly, turned into events.
+"""Turns what a container's log says of processes that ended badly into events. Pure.
 
-Pure; called by relay/parsing.py for every line, and at the end of each run of the container. The
-agent of torch elastic names the exit code of each worker that failed; a container without an agent
-ends with a code of its own, and the last line that matters stands in its log.
+relay/parsing.py calls it for every line, and at the end of each run of the container. The agent of
+torch elastic names the exit code of each worker that failed; a container without an agent ends with
+a code of its own, and the last line that matters is in its log.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FailureReader:
         self._begin()
 
     def start_container_run(self, container_run: int) -> None:
-        """What is read from now on was printed after the container's nth restart."""
+        """Take what is read from now on as printed after the container's nth restart."""
         self._container_run = container_run
         self._begin()
 
@@ -52,7 +52,7 @@ class FailureReader:
         self._reported = False
 
     def read(self, line: LogLine) -> list[RelayEvent] | None:
-        """The events of a line of the agent, or None when it is none of its lines."""
+        """Return the events of a line of the agent, or None when it is none of its lines."""
         self._lines.take(line.text)
         if "orker group " not in line.text and "exitcode: " not in line.text:
             self._evidence.take(line.text)
@@ -64,11 +64,11 @@ class FailureReader:
         return []
 
     def container_ended(self, *, exit_code: int | None, at: LogLine | None) -> list[RelayEvent]:
-        """The event of a run of the container whose log was read to its end.
+        """Return the event of a run of the container whose log was read to its end.
 
-        None where it ended well, or where its agent named the worker that failed. An unknown exit
-        code, of a pod that was gone before it could be looked at, counts as bad when a line of the
-        log does.
+        There is none where it ended well, or where its agent named the worker that failed. An
+        unknown exit code, of a pod that was gone before it could be looked at, counts as bad when a
+        line of the log does.
         """
         lines = self._lines
         line = lines.cause or lines.peer

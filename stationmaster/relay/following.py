@@ -1,8 +1,7 @@
 """Follows the log of one pod's training container, over cut connections and container restarts.
 
-One thread a pod, started by relay/watching.py; it sleeps in a read or until the pod's status
-changes. The container's last run but one is read as well, so that what it said between two reads
-is not missed.
+Each pod has a thread, which sleeps in a read or until the pod's status changes. The container's
+last run but one is read as well, so that what it printed between two reads is not missed.
 """
 
 from __future__ import annotations
@@ -70,17 +69,17 @@ class LogFollower:
         self._thread = threading.Thread(target=self._run, name=f"log {pod.name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow; needs an `update` to know that there is something to read."""
+        """Begin to follow; an `update` says that there is something to read."""
         self._thread.start()
 
     def update(self, state: ContainerState) -> None:
-        """The pod's status changed."""
+        """Take in a change of the pod's status."""
         with self._changed:
             self._state = state
             self._changed.notify_all()
 
     def pod_gone(self) -> None:
-        """The pod was deleted: what the stream still brings is the last of it."""
+        """Note that the pod was deleted: what the stream still brings is the last of it."""
         with self._changed:
             self._gone = True
             self._changed.notify_all()
@@ -103,7 +102,7 @@ class LogFollower:
 
     @property
     def _own_name(self) -> str:
-        """The pod's own, as its log is called in a result; not its place in the job."""
+        """Return the pod's own name, as a result calls its log; not its place in the job."""
         return self._path.rpartition("/")[2]
 
     def _end_log(self) -> None:

@@ -1,8 +1,8 @@
-"""Progress lines of trainers that are not ours, so that unmodified containers stream too.
+"""Progress lines of other trainers, so that unmodified containers stream too. Pure.
 
-Pure; called by relay/parsing.py with one line without colours. Understood: the FSDP pre-training
-examples (old and new), Megatron-LM, llama-cookbook's tqdm, the CPU DDP toy, the ImageNet elastic
-example and torchtitan. A line that is none of these is None, never an error.
+relay/parsing.py calls it with one line without colours. Understood: the FSDP pre-training examples
+(old and new), Megatron-LM, llama-cookbook's tqdm, the CPU DDP toy, the ImageNet elastic example and
+torchtitan. A line that is none of these is None, never an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stationmaster.domain.outside import MAX_COUNT, plausible
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One progress line; `total_steps` is None where the format does not say it.
+    """A progress line; `total_steps` is None where the format does not say it.
 
     `loss_nats` is None where the trainer prints nan or inf, or no loss at all (`has_loss`).
     """
@@ -116,7 +116,7 @@ _TITAN_FIELD = re.compile(rf"\b(loss|grad_norm|memory|tps|mfu|lr): *{_F}")
 
 
 def read(text: str) -> Finding | None:
-    """What the line says about training, or None."""
+    """Return what the line says about training, or None."""
     # A look for a word is far cheaper than a pattern, and most lines have none of these.
     if "Batch " in text and (match := _FSDP.search(text)):
         return _fsdp(match)
@@ -132,12 +132,12 @@ def read(text: str) -> Finding | None:
 
 
 def number(text: str | None) -> float | None:
-    """A plausible number with thousands separators allowed, or None."""
+    """Read a plausible number, with thousands separators allowed, or None."""
     return plausible(_parsed(text))
 
 
 def _parsed(text: str | None) -> float | None:
-    """A number that may be nan or infinite, or None."""
+    """Read a number that may be nan or infinite, or None."""
     if text is None:
         return None
     try:
@@ -167,7 +167,7 @@ def _fsdp_checkpoint(text: str) -> Finding | None:
 
 
 def checkpoint_step(path: str) -> int | None:
-    """The step in the directory name `<model type>-<step>steps`."""
+    """Read the step in the directory name `<model type>-<step>steps`."""
     found = _FSDP_STEP.findall(path)
     return int(found[-1]) if found else None
 
@@ -220,7 +220,7 @@ def _epochs(text: str) -> Finding | None:
 
 
 def _ddp(match: re.Match[str]) -> Progress | None:
-    """Its first versions print no loss, which says how far training is all the same."""
+    """Read a line; first versions print no loss, only how far training is."""
     step, loss = int(match[2]), match[5]
     if loss is None and step < MAX_COUNT:
         return Progress(step=step, loss_nats=None, has_loss=False)
@@ -279,7 +279,7 @@ def _progress(
 
 
 def _fraction(value: float | None) -> float | None:
-    """MFU as a fraction; some versions print percent."""
+    """Return MFU as a fraction; some versions print percent."""
     if value is None:
         return None
     return value / 100 if value > 1 else value

@@ -1,7 +1,4 @@
-"""What a Job of the relay's image says: JSON lines while it works, one sentence where it fails.
-
-Used by `relay.save` and `relay.stage`.
-"""
+"""The output of the relay image's Jobs: JSON lines while they work, one sentence on failure."""
 
 from __future__ import annotations
 
@@ -53,12 +50,12 @@ class ByteProgress:
         self._printed_at = time.monotonic()
 
     def expect(self, num_bytes: int) -> None:
-        """So many more bytes are to be done."""
+        """Expect so many more bytes."""
         with self._lock:
             self._total += num_bytes
 
     def add(self, num_bytes: int) -> None:
-        """So many more of them are done."""
+        """Note that so many more of them are done."""
         with self._lock:
             self._done += num_bytes
             if time.monotonic() - self._printed_at < self._every_s:

@@ -1,9 +1,9 @@
 """Keeps what training pods print until they have ended, and puts it into the run's result.
 
-A pod that is deleted, or whose node is lost, takes its log with it: of a run that is stopped, all
-pods. So each line goes to a file of the relay's own as it is read, and the file to the artifacts
-bucket once its pod has ended, where the saver finds it (`relay.saving.result`). A bucket that
-refuses, or is away, costs these logs and nothing else.
+A pod that is deleted, or whose node is lost, takes its log with it. So each line goes to a file of
+the relay's own as it is read, and the file to the artifacts bucket once its pod has ended, where
+the saver finds it (`relay.saving.result`). A bucket that refuses, or is away, costs these logs and
+nothing else.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class KeptLogs:
         self._unsent: set[str] = set()
 
     def keep(self, pod: str, line: LogLine) -> None:
-        """Remember a line; of a longer log the end is kept, half of the limit at least."""
+        """Keep a line; of a longer log the end is kept, half of the limit at least."""
         before, path = self._files(pod)
         with self._lock, path.open("ab") as file:
             file.write(f"{line.stamp} {line.text}\n".encode(errors="replace"))
@@ -52,7 +52,7 @@ class KeptLogs:
                 path.replace(before)
 
     def pod_ended(self, pod: str) -> None:
-        """The pod prints nothing more for now."""
+        """Note that the pod prints nothing more for now."""
         with self._lock:
             self._unsent.add(pod)
         self.send()
@@ -78,5 +78,5 @@ class KeptLogs:
             self._store.put(f"{pod}.log", data, digest=hashlib.sha256(data).digest())
 
     def _files(self, pod: str) -> tuple[Path, Path]:
-        """What is written to, after what was written before it."""
+        """Return the file that is written to, and the one that was written before."""
         return self._directory / f"{pod}.before", self._directory / f"{pod}.log"

@@ -1,9 +1,9 @@
-"""Which relay of a run sends: a candidate for the Lease, one step every two seconds.
+"""Decides which relay of a run sends: a candidate for the Lease, one step every two seconds.
 
-Started by relay/__main__.py where there is more than one relay. As client-go's leader election: the
-clocks of two machines are never compared. A candidate waits for the lease's duration on its own
-clock after it last saw the lease change; the leader stops sending `RENEW_WITHIN_S` after it began
-the last write that succeeded. The difference is longer than a call to the bus may take.
+As in client-go's leader election, the clocks of two machines are never compared. A candidate waits
+for the lease's duration on its own clock after it last saw the lease change; the leader stops
+sending `RENEW_WITHIN_S` after it began the last write that succeeded. The difference is longer than
+a call to the bus may take.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OTHERS_FIRST_S: Final = 3 * RETRY_EVERY_S
 
 
 class LeaseApi(Protocol):
-    """What is asked of the Kubernetes API."""
+    """The requests to the Kubernetes API that it makes."""
 
     def get(self, path: str, *, read_timeout_s: float) -> JsonObject: ...
     def create(self, path: str, body: JsonObject, *, read_timeout_s: float) -> JsonObject: ...
@@ -47,7 +47,7 @@ class Sender(Protocol):
 
 
 class Leadership:
-    """Takes, renews and gives back the Lease of a run's relays."""
+    """Takes, renews and releases the Lease of a run's relays."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Leadership:
             self._log("leads no more")
 
     def give_back(self, sender: Sender) -> None:
-        """Let another relay lead at once; what this one sent is in the lease. After `stop`."""
+        """Let another relay lead at once; the lease has what this one sent. After `stop`."""
         if self._thread is not None:
             self._thread.join(REQUEST_TIMEOUT_S)
         held, self._held = self._held, None
@@ -154,7 +154,7 @@ class Leadership:
             sender.learn(sent, written_after=self._written_after)
 
     def _make(self, began: float) -> None:
-        """Make the lease anew, held by nobody, once nobody can still lead by the one before."""
+        """Make a new lease, held by nobody, once nobody can still lead by the old one."""
         if self._missing_since is None:
             self._missing_since = began
         if began >= self._missing_since + LEASE_DURATION_S:

@@ -1,7 +1,7 @@
-"""The Lease by which a run's relays agree on which of them sends, and what the leader writes there.
+"""The Lease by which a run's relays agree on which of them sends. Pure.
 
-Pure; used by relay/leadership.py. The object is a `coordination.k8s.io/v1` Lease; an annotation of
-it says what is on the bus, so that the next leader goes on from there.
+The object is a `coordination.k8s.io/v1` Lease; an annotation says what is on the bus, so that the
+next leader continues from there.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Sent:
     """What a leader has put on the bus."""
 
     behind_s: float | None = None
-    """All that it saw of jobs, pods, warnings and nodes until so long ago; None for unknown."""
+    """The age of the oldest unsent news of jobs, pods, warnings and nodes; None if unknown."""
     logs: Mapping[str, str] = field(default_factory=dict)
     """By the uid of a pod: the stamp through which its log has been read and reported."""
 
     def annotation(self, job: str, *, at: datetime) -> str:
-        """As it is written into the Lease."""
+        """Write it for the Lease."""
         behind = {}
         if self.behind_s is not None:
             through = at - timedelta(seconds=self.behind_s)
@@ -39,33 +39,30 @@ class Sent:
 
 @dataclass(frozen=True)
 class Lease:
-    """A Lease as it was read."""
-
     body: JsonObject
 
     @property
     def holder(self) -> str:
-        """Who leads, or led when it was written; empty when it was given back."""
+        """The relay that leads, or led when it was written; empty when it was released."""
         return str(self._spec.get("holderIdentity") or "")
 
     @property
     def is_new(self) -> bool:
-        """Whether nobody has held it yet."""
         return not self._spec.get("acquireTime")
 
     @property
     def duration_s(self) -> float:
-        """How long others wait after its last change."""
+        """The seconds that others wait after its last change."""
         return float(self._spec.get("leaseDurationSeconds") or LEASE_DURATION_S)
 
     @property
     def record(self) -> tuple[object, ...]:
-        """Changes whenever a holder has written it; others' labels and annotations aside."""
+        """A value that changes whenever a holder has written it; others' labels do not count."""
         names = ("holderIdentity", "acquireTime", "renewTime", "leaseTransitions")
         return tuple(self._spec.get(name) for name in names)
 
     def sent(self, job: str) -> Sent | None:
-        """What its holder has sent of this job; None when it does not say, or of another job."""
+        """Return what its holder has sent of this job; None when it does not say."""
         annotations = (self.body.get("metadata") or {}).get("annotations") or {}
         try:
             said = json.loads(annotations.get(SENT_ANNOTATION, ""))
@@ -78,9 +75,9 @@ class Lease:
             return None
 
     def held(self, identity: str, *, at: datetime, job: str, sent: Sent | None) -> JsonObject:
-        """The object to write, of the same resource version, held by `identity` from now on.
+        """Make the object to write, of the same resource version, held by `identity` from now on.
 
-        An empty `identity` gives it back. Without `sent`, what the holder before sent is kept.
+        An empty `identity` releases it. Without `sent`, what the holder before sent is kept.
         """
         body = {**self.body, "metadata": dict(self.body.get("metadata") or {})}
         spec = dict(self._spec)
@@ -106,7 +103,7 @@ class Lease:
 
 
 def new_lease(name: str, namespace: str) -> Lease:
-    """One that nobody holds and nobody has stored yet."""
+    """Make a lease that nobody holds and that is not stored yet."""
     about = {"name": name, "namespace": namespace}
     return Lease({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": about})
 

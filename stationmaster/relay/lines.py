@@ -1,8 +1,4 @@
-"""One line of a training container's log, and what its pod's specification adds to it.
-
-The vocabulary of `relay/logs.py`, which reads lines, and of `relay/parsing.py` and
-`relay/failures.py`, which turn them into events.
-"""
+"""A line of a training container's log, and what its pod's specification adds to it."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from stationmaster.domain.ids import RunId
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of a container: `stamp` in UTC with nine decimals, `ordinal` among its equals."""
+    """A line of a container: `stamp` in UTC with nine decimals, `ordinal` among its equals."""
 
     stamp: str
     ordinal: int
@@ -32,9 +28,9 @@ class PodFacts:
 
     run_id: RunId
     job: str
-    """Name of its job, which no other attempt at the run has."""
+    """The name of its job, which no other attempt at the run has."""
     name: str
-    """Its place in the job: events name it so, because a pod that follows takes the same place."""
+    """Its place in the job, by which events name it: a later pod takes the same place."""
     container: str
     """The container whose log is read."""
     uid: str

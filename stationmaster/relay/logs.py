@@ -1,7 +1,6 @@
 """From the bytes of a log stream to lines, each once, however often the stream is cut and resumed.
 
-Pure; used by relay/following.py, which does the reading. A log is asked for with stamps, so each
-line comes as `2026-01-02T03:04:05.678901234Z text`.
+Pure. A log is read with stamps, so each line comes as `2026-01-02T03:04:05.678901234Z text`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NEVER: Final = "1970-01-01T00:00:00.000000000Z"
 
 
 def normalise_stamp(text: str) -> str | None:
-    """The stamp in UTC with nine decimals, so that strings sort as times; None if it is none."""
+    """Write the stamp in UTC with nine decimals, so that strings sort as times; None for others."""
     match = _STAMP.match(text)
     if match is None:
         return None
@@ -107,13 +106,13 @@ class LogCursor:
         return self._newest
 
     def begin_stream(self) -> None:
-        """What comes next is read anew, from `since` or from the beginning."""
+        """Read again what comes next, from `since` or from the beginning."""
         self._in_stream = {}
         # Without the "Z": a stamp with decimals must not sort before its own second.
         self._horizon = self._before_newest()[:19] if self._newest else ""
 
     def accept(self, stamp: str) -> int | None:
-        """The line's ordinal among lines of its stamp, or None when it was read before."""
+        """Return the line's ordinal among lines of its stamp, or None when it was read before."""
         if stamp < self._horizon:
             return None
         ordinal = self._in_stream.get(stamp, 0)
@@ -152,30 +151,29 @@ class LogPipeline:
 
     @property
     def since(self) -> str | None:
-        """Where to resume reading, as `sinceTime`."""
+        """The time to resume reading from, as `sinceTime`."""
         return self._cursor.since
 
     @property
     def newest(self) -> str:
-        """The stamp of the newest line that was read; empty before the first."""
         return self._cursor.newest
 
     def begin_stream(self, *, container_run: int) -> None:
-        """What comes next is a new stream of the container after its nth restart."""
+        """Take what comes next as a new stream of the container after its nth restart."""
         self._assembler = LineAssembler()
         self._cursor.begin_stream()
         self._interpreter.start_container_run(container_run)
 
     def feed(self, data: bytes) -> list[RelayEvent]:
-        """The events that the chunk completes."""
+        """Return the events that the chunk completes."""
         return self._events(self._assembler.feed(data))
 
     def finish(self) -> list[RelayEvent]:
-        """The events of a last line without an end."""
+        """Return the events of a last line without an end."""
         return self._events(self._assembler.finish())
 
     def container_ended(self, exit_code: int | None) -> list[RelayEvent]:
-        """The events of the end of a run of the container, its log being read; after `finish`."""
+        """Return the events of the end of a run of the container, after `finish`."""
         return self._interpreter.container_ended(exit_code)
 
     def _events(self, pieces: Iterator[tuple[str, str]]) -> list[RelayEvent]:

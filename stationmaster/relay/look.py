@@ -1,9 +1,9 @@
 """python -m stationmaster.relay.look
 
-Looks at data that lies on the file system of a run already, before it trains: a Job of the run's
-cluster (`stationmaster.rendering.staging`), with the file system mounted and the user of the
-training pods. It copies and changes nothing. The last line of standard output is a JSON line of
-the kind `staged`; where the data cannot be trained on, it is one sentence.
+Looks at data that is on the file system of a run already, before it trains: a Job of the run's
+cluster (`rendering.staging`), with the file system mounted and the user of the training pods. It
+copies and changes nothing. The last line of standard output is a JSON line of the kind `staged`;
+where the data cannot be trained on, it is one sentence.
 
 Exit codes: 0 as the recipe needs it, 1 worth another try, 2 a bad setting, 3 refused: it is not
 there, not readable, of another kind, or there is no room for checkpoints.

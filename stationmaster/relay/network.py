@@ -1,7 +1,6 @@
-"""What NCCL's own lines in a training container's log say of EFA, turned into an event.
+"""Turns what NCCL's lines in a training container's log say of EFA into an event. Pure.
 
-Pure; called by relay/parsing.py for every line. Only what is wrong is reported, once an attempt:
-silence is no finding, and neither is an attempt that uses all of its interfaces.
+Only what is wrong is reported, once an attempt: silence is no finding.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ class NetworkReader:
         self._reported = pod.num_efa == 0
 
     def start_container_run(self) -> None:
-        """What is read from now on was printed by another run of the container."""
+        """Take what is read from now on as printed by another run of the container."""
         self._reader = TransportReader()
 
     def read(self, line: LogLine) -> list[RelayEvent]:
-        """The event of a line that shows that EFA, or some of it, is not used."""
+        """Return the event of a line that shows that EFA, or some of it, is not used."""
         if self._reported or ("NCCL INFO" not in line.text and "NET/OFI" not in line.text):
             return []
         if self._is_known_channel(line.text):
@@ -63,7 +62,7 @@ class NetworkReader:
         ]
 
     def _is_known_channel(self, text: str) -> bool:
-        """Whether a channel of this transport was read before; another one says no more."""
+        """Say whether a channel of this transport was read before; another one says no more."""
         place = text.find(_CHANNEL)
         if place < 0:
             return False
@@ -76,5 +75,5 @@ class NetworkReader:
 
 
 def _has_proof(transport: Transport) -> bool:
-    """NCCL opens sockets for its bootstrap too: what counts is what was sent over, or chosen."""
+    """Say what was sent over or chosen; NCCL opens sockets for its bootstrap too."""
     return bool(transport.socket_hosts) or transport.provider is not None

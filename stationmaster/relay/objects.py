@@ -12,17 +12,15 @@ JsonObject = dict[str, Any]
 
 
 def name_of(thing: JsonObject) -> str:
-    """metadata.name"""
     return str((thing.get("metadata") or {}).get("name", ""))
 
 
 def uid_of(thing: JsonObject) -> str:
-    """metadata.uid"""
     return str((thing.get("metadata") or {}).get("uid", ""))
 
 
 def parse_time(value: object) -> datetime | None:
-    """A time of the API; None where it is none, e.g. the zero time."""
+    """Read a time of the API; None where it is none, e.g. the zero time."""
     if not isinstance(value, str):
         return None
     try:
@@ -33,7 +31,7 @@ def parse_time(value: object) -> datetime | None:
 
 
 def training_container(pod: JsonObject) -> str:
-    """The name of the container that trains; "" in a pod that has none."""
+    """Name the container that trains; "" in a pod that has none."""
     containers = (pod.get("spec") or {}).get("containers") or []
     names = (str(each.get("name")) for each in containers)
     return next((name for name in names if name in TRAINING_CONTAINERS), "")

@@ -1,8 +1,8 @@
 """Kubernetes objects turned into events: the job's conditions, its pods, warnings and nodes.
 
-Pure but for what each observer remembers of the objects it saw; called by relay/watching.py. An
-event's id comes from what Kubernetes itself uses to identify the fact, so that a relay that starts
-again and sees the same objects reports the same events. Objects are the API's JSON.
+Pure but for what each observer remembers of the objects it saw. An event's id comes from what
+Kubernetes itself uses to identify the fact, so that a relay that starts again and sees the same
+objects reports the same events. Objects are the API's JSON.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class JobObserver:
         self.ended = False
 
     def observe(self, job: JsonObject) -> list[RelayEvent]:
-        """The events of conditions that were not reported yet, oldest first."""
+        """Return the events of conditions that were not reported yet, oldest first."""
         self.exists = True
         self._uid = uid_of(job)
         events: list[RelayEvent] = []
@@ -70,11 +70,11 @@ class JobObserver:
         return sorted(events, key=lambda event: event.at)
 
     def absent(self) -> None:
-        """The job is not there: it was not submitted yet, or nothing knows its type now."""
+        """Note that the job is missing: not submitted yet, or nothing knows its type now."""
         self.exists = False
 
     def deleted(self) -> list[RelayEvent]:
-        """The event of a job that was there, had not ended and is gone."""
+        """Return the event of a job that was there, had not ended and is gone."""
         was_there, self.exists = self._uid, False
         self._uid = ""
         if not was_there or self.ended:
@@ -104,11 +104,11 @@ class PodObserver:
 
     @property
     def known(self) -> dict[str, str]:
-        """Places in the job of the pods that are there, by uid."""
+        """The places in the job of the present pods, by uid."""
         return dict(self._names)
 
     def observe(self, pod: JsonObject) -> list[RelayEvent]:
-        """The events of what changed since this pod was last seen."""
+        """Return the events of what changed since this pod was last seen."""
         uid = uid_of(pod)
         self._names[uid] = self._backend.replica_of(pod)
         view, at = pod_view(pod)
@@ -128,7 +128,7 @@ class PodObserver:
         return events
 
     def deleted(self, uid: str) -> list[RelayEvent]:
-        """The event of a pod that is gone."""
+        """Return the event of a pod that is gone."""
         view = self._last.pop(uid, None)
         if view is None:
             return []
@@ -155,7 +155,7 @@ class WarningObserver:
     """Reports Warning events about the job and its pods.
 
     A repeated event is reported when its count reaches a power of two: a pod that cannot be
-    scheduled for an hour would otherwise fill the thread. Nothing else decides what is reported.
+    scheduled for an hour would otherwise fill the thread.
     """
 
     def __init__(self, run_id: RunId, *, job: str, backend: JobBackend, now: Clock) -> None:
@@ -166,7 +166,7 @@ class WarningObserver:
         self._reported: dict[str, int] = {}
 
     def observe(self, event: JsonObject) -> list[RelayEvent]:
-        """The event's news, if it has any."""
+        """Return the event's news, if it has any."""
         involved = event.get("involvedObject") or {}
         if event.get("type") != "Warning" or not self._is_ours(involved):
             return []
@@ -191,7 +191,7 @@ class WarningObserver:
         ]
 
     def forget(self, uid: str) -> None:
-        """The event expired."""
+        """Forget an event that expired."""
         self._reported.pop(uid, None)
 
     def _is_ours(self, involved: JsonObject) -> bool:
@@ -216,11 +216,11 @@ class NodeObserver:
 
     @property
     def known(self) -> set[str]:
-        """Names of the nodes that are there."""
+        """The names of the present nodes."""
         return set(self._uids)
 
     def observe(self, node: JsonObject, *, matters: bool) -> list[RelayEvent]:
-        """The event of a node that is not ready; `matters` when the job uses it."""
+        """Return the event of a node that is not ready; `matters` when the job uses it."""
         name, uid = name_of(node), uid_of(node)
         self._uids[name] = uid
         return [
@@ -260,7 +260,7 @@ class NodeObserver:
         return []
 
     def deleted(self, name: str, *, matters: bool) -> list[RelayEvent]:
-        """The event of a node that is gone, unless it was reported lost already."""
+        """Return the event of a node that is gone, unless it was reported lost already."""
         uid = self._uids.pop(name, None)
         if uid is None:
             return []

@@ -1,7 +1,7 @@
-"""Progress lines in the product's own format turned into events.
+"""Turns progress lines in the product's own format into events. Pure.
 
-Pure; called by relay/parsing.py with what `stationmaster.domain.progress_lines` has read. A figure
-that is not plausible is None in an event, so that state, charts and JSON hold finite numbers only.
+A figure that is not plausible is None in an event, so that state, charts and JSON hold finite
+numbers only.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_SAMPLES: Final = 3
 
 
 class EventHead(TypedDict):
-    """What every event begins with."""
+    """The fields that every event begins with."""
 
     event_id: str
     run_id: RunId
@@ -48,7 +48,7 @@ class EventHead(TypedDict):
 
 
 def event_of(line: Line, head: EventHead) -> RelayEvent | None:
-    """The event that a line reports; None for a progress line without `seq`, which has no place."""
+    """Make the event that a line reports; None for a progress line without `seq`, its place."""
     match line:
         case ProgressLine():
             return _progress(line, head)
@@ -100,7 +100,7 @@ def event_of(line: Line, head: EventHead) -> RelayEvent | None:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines of a text that have anything, each cut; one empty line where none has."""
+    """Split a text into its lines that are not blank, each cut; one empty line for none."""
     return [each.strip()[:MAX_TEXT] for each in text.splitlines() if each.strip()] or [""]
 
 

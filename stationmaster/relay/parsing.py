@@ -1,12 +1,11 @@
 """Log lines of a training container turned into events.
 
-Pure: given the same lines with the same stamps it yields the same events with the same ids, however
-often they are read. That is what makes a restart of the relay harmless. Called by relay/logs.py.
-Malformed lines are plain log lines, never errors.
+Pure: the same lines with the same stamps yield the same events with the same ids, so a restart of
+the relay is harmless. Malformed lines are plain log lines, never errors.
 
-What identifies a fact in a line is the pod, the line's stamp and its ordinal among lines of that
-stamp. Two facts are reported by more than one pod, and are identified by what they say: a restart
-of the workers (its number), and a checkpoint of a foreign trainer (its path).
+A fact in a line is identified by the pod, the line's stamp and its ordinal among lines of that
+stamp. Two facts come from more than one pod and are identified by what they say: a restart of the
+workers (its number), and a checkpoint of another trainer (its path).
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class LineInterpreter:
         self._failures_left, self._failure_at = float(FAILURES_AT_ONCE), _EPOCH
 
     def start_container_run(self, container_run: int) -> None:
-        """What is read from now on was printed after the container's nth restart."""
+        """Take what is read from now on as printed after the container's nth restart."""
         if container_run == self._container_run:
             return
         self._container_run = container_run
@@ -68,12 +67,12 @@ class LineInterpreter:
         self._last_foreign_step = -1
 
     def read(self, line: LogLine) -> list[RelayEvent]:
-        """The events in the line; mostly none, at most two."""
+        """Return the events in the line; mostly none, at most two."""
         events = self._read(line)
         return [each for each in events if not isinstance(each, _FAILURES) or self._may_fail(line)]
 
     def _may_fail(self, line: LogLine) -> bool:
-        """Whether a failure is reported; by the stamps, so that every relay reports the same."""
+        """Say whether a failure is reported, by the stamps: every relay reports the same."""
         passed_s = max(0.0, (line.at - self._failure_at).total_seconds())
         refilled = self._failures_left + passed_s / FAILURE_EVERY_S
         left, self._failure_at = min(refilled, FAILURES_AT_ONCE), max(line.at, self._failure_at)
@@ -96,7 +95,7 @@ class LineInterpreter:
         return self._foreign_line(line)
 
     def container_ended(self, exit_code: int | None) -> list[RelayEvent]:
-        """The events of the end of the container's run, after its last line."""
+        """Return the events of the end of the container's run, after its last line."""
         return self._failures.container_ended(exit_code=exit_code, at=self._newest)
 
     def _id(self, line: LogLine, what: str) -> str:

@@ -1,8 +1,7 @@
 """Events that wait: to be sent by a relay that leads, or to be needed by one that stands by.
 
-A relay that stands by drops what the leader's lease says is on the bus. What is left is what it
-sends when it takes over: all that may be missing, and little more; ids make a second time harmless.
-No lock of its own: relay/batching.py calls it under one.
+A relay that stands by drops what the leader's lease says is on the bus. When it takes over it sends
+the rest; ids make a second time harmless. relay/batching.py calls it under a lock.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ MAX_LOGS: Final = 1_000  # in the lease: 60 bytes each, and annotations may have
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Where events were read: the log of a pod, through the line of a stamp."""
+    """The place of events in a log: the pod's uid, and the stamp of the line."""
 
     pod_uid: str
     stamp: str
@@ -32,14 +31,12 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An event that waits."""
-
     event: RelayEvent
     num_bytes: int
     place: LogPlace | None
-    """None for what was seen of jobs, pods, warnings and nodes."""
+    """The place in a log; None for what was seen of jobs, pods, warnings and nodes."""
     seen_at: float
-    """Monotonic seconds."""
+    """The monotonic time, in seconds."""
 
 
 class Pending:
@@ -61,12 +58,12 @@ class Pending:
         place: LogPlace | None,
         seen_at: float,
     ) -> None:
-        """Take in events with their bytes, in order; what the leader has sent is passed over."""
+        """Add events with their bytes, in order; skip what the leader has sent."""
         if place is None or not self._is_sent(place):
             self._waiting.extend(Waiting(*each, place, seen_at) for each in events)
 
     def take(self, *, most: int, most_bytes: int) -> tuple[list[RelayEvent], int]:
-        """Events for one batch, and their bytes; they are under way until `arrived` or `back`."""
+        """Take events for one batch, and their bytes, until `arrived` or `back`."""
         events: list[RelayEvent] = []
         num_bytes = 0
         while self._waiting and len(events) < most:
@@ -79,19 +76,19 @@ class Pending:
         return events, num_bytes
 
     def arrived(self) -> None:
-        """What was under way is on the bus."""
+        """Note that what was taken is on the bus."""
         for waiting in self._under_way:
             if waiting.place is not None:
                 self._note_sent(waiting.place.pod_uid, waiting.place.stamp)
         self._under_way.clear()
 
     def back(self) -> None:
-        """What was under way did not arrive, or not all of it: it waits again, in its place."""
+        """Put what was taken and did not arrive, or not all of it, back in its place."""
         self._waiting.extendleft(reversed(self._under_way))
         self._under_way.clear()
 
     def behind_s(self, now: float) -> float:
-        """For how long the oldest of what was seen of objects has waited; 0 when none does."""
+        """Return for how long the oldest news of objects has waited; 0 for none."""
         first = next((w for w in (*self._under_way, *self._waiting) if w.place is None), None)
         return 0.0 if first is None else max(0.0, now - first.seen_at)
 
@@ -100,7 +97,7 @@ class Pending:
         return dict(self._sent)
 
     def lead(self, sent_logs: Mapping[str, str]) -> None:
-        """From now on this relay sends; `sent_logs` is how far the leader before it came."""
+        """Send from now on; `sent_logs` is how far the leader before came."""
         self.drop_sent(sent_logs, objects_before=None)
         for uid, stamp in sent_logs.items():
             self._note_sent(uid, stamp)
@@ -137,9 +134,9 @@ class Pending:
 
 
 def _without_superseded(waiting: Iterable[Waiting]) -> list[Waiting]:
-    """Without states of pods that newer ones followed: the leader may have passed over them.
+    """Drop states of pods that newer ones followed: the leader may have skipped them.
 
-    They would be taken for the newest word. How a container ended is always kept.
+    They would be taken for the newest state. How a container ended is always kept.
     """
     kept: list[Waiting] = []
     followed: set[str] = set()
@@ -154,7 +151,7 @@ def _without_superseded(waiting: Iterable[Waiting]) -> list[Waiting]:
 
 
 def _before(stamp: str) -> str:
-    """The stamp a little earlier; empty, which no line is before, where it is none."""
+    """Return a slightly earlier stamp; empty, which comes before every line, for no stamp."""
     try:
         moment = datetime.fromisoformat(stamp[:19] + "+00:00") - _DISORDER
     except (ValueError, OverflowError):

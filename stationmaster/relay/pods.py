@@ -1,8 +1,4 @@
-"""What a pod's specification and status say of its training container.
-
-Pure; used by relay/observations.py, which reports what changes, and by relay/following.py, which
-reads the container's log.
-"""
+"""What a pod's specification and status say of its training container. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ _RESTART_OPTION = re.compile(r"(?:^|\s)--max[_-]restarts[= ](\d{1,6})")
 
 
 def pod_facts(run_id: RunId, job: str, backend: JobBackend, pod: JsonObject) -> PodFacts:
-    """What the pod's specification says that its log lines leave out."""
+    """Read what the pod's specification says that its log lines leave out."""
     container = training_container(pod)
     containers = (pod.get("spec") or {}).get("containers") or []
     training: JsonObject = next((c for c in containers if c.get("name") == container), {})
@@ -61,7 +57,7 @@ def pod_facts(run_id: RunId, job: str, backend: JobBackend, pod: JsonObject) -> 
 
 @dataclass(frozen=True)
 class ContainerState:
-    """How the training container of a pod stands."""
+    """The state of a pod's training container."""
 
     restarts: int = 0
     running: bool = False
@@ -75,7 +71,7 @@ class ContainerState:
 
 
 def container_state(pod: JsonObject) -> ContainerState:
-    """The training container's state, from the pod's status."""
+    """Read the training container's state from the pod's status."""
     status = _training_status(pod)
     state, last = status.get("state") or {}, status.get("lastState") or {}
     before = last.get("terminated") or {}
@@ -92,7 +88,7 @@ def container_state(pod: JsonObject) -> ContainerState:
 
 
 def is_finished(pod: JsonObject) -> bool:
-    """The pod will run nothing more."""
+    """Say whether the pod will run nothing more."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
@@ -146,7 +142,7 @@ def pod_view(pod: JsonObject) -> tuple[PodView, datetime | None]:
 
 
 def _container_reason(status: JsonObject) -> tuple[str, str, int | None, datetime | None]:
-    """Reason, message, exit code and time of a container's present state."""
+    """Return reason, message, exit code and time of a container's present state."""
     state = status.get("state") or {}
     if terminated := state.get("terminated"):
         return _termination(terminated)
@@ -170,7 +166,7 @@ def _exit_code(terminated: JsonObject) -> int | None:
 
 
 def missed_exit(pod: JsonObject, view: PodView) -> tuple[PodView, datetime | None] | None:
-    """How the container ended before it was started again, as its status would have shown it.
+    """Say how the container ended before it was started again, as its status would have shown it.
 
     The reported fields are those of the status between end and restart, so that the id is the same
     whether that status was seen or not.

@@ -88,7 +88,7 @@ def _save(config: SavingConfig, variables: Mapping[str, str]) -> Saved:
 
 
 class _Report:
-    """Hears of progress, for `relay.saving`."""
+    """Prints progress, for `relay.saving`."""
 
     def __init__(self, run_id: RunId) -> None:
         self._progress = ByteProgress(

@@ -1,4 +1,4 @@
-"""Environment variables of the relay's programs: read, or named where they are missing.
+"""Reads environment variables of the relay's programs, or names them where they are missing.
 
 `setter` is what sets them, e.g. "the saver's Job"; errors name it.
 """
@@ -15,7 +15,7 @@ from stationmaster.domain.outside import first_problem
 
 
 def required(variables: Mapping[str, str], name: str, *, setter: str) -> str:
-    """The value of a variable.
+    """Return the value of a variable.
 
     Raises:
         PermanentError: it is missing or empty.
@@ -28,7 +28,7 @@ def required(variables: Mapping[str, str], name: str, *, setter: str) -> str:
 
 
 def region(variables: Mapping[str, str], *, setter: str) -> str:
-    """The AWS region: AWS_REGION, or AWS_DEFAULT_REGION without it.
+    """Return the AWS region: AWS_REGION, or AWS_DEFAULT_REGION without it.
 
     Raises:
         PermanentError: neither is set.
@@ -38,12 +38,12 @@ def region(variables: Mapping[str, str], *, setter: str) -> str:
 
 
 def namespace(variables: Mapping[str, str]) -> str:
-    """The namespace that the program runs in: STATIONMASTER_NAMESPACE, or the usual one."""
+    """Return the namespace that the program runs in: STATIONMASTER_NAMESPACE, or the usual one."""
     return variables.get("STATIONMASTER_NAMESPACE") or NAMESPACE
 
 
 def not_understood(name: str, problem: ValidationError | str, *, setter: str) -> PermanentError:
-    """The error of a variable whose text says nothing that is understood."""
+    """Make the error of a variable whose text is not understood."""
     if isinstance(problem, ValidationError):
         problem = first_problem(problem)
     return PermanentError(f"variable {name} is not understood: {problem}; {setter} must set it")

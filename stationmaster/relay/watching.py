@@ -1,8 +1,8 @@
 """Lists and watches what the run has in the cluster, and starts a follower for each pod's log.
 
-Composed by relay/__main__.py. Four watches, each in a thread that sleeps in a read: the job,
-its pods, Warning events of the namespace, the nodes. Each survives an API server that goes away, a
-resource version that expired, and a type that is not installed yet.
+There are four watches, each in a thread that sleeps in a read: the job, its pods, Warning events of
+the namespace, the nodes. Each survives an API server that goes away, a resource version that
+expired, and a type that is not installed yet.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PODS_LISTED_WITHIN_S: Final = 15.0
 
 @dataclass(frozen=True)
 class Watch:
-    """One list-and-watch: where, and what to do with what comes."""
+    """A list-and-watch: where, and what to do with what comes."""
 
     path: str
     query: Mapping[str, str]
@@ -59,21 +59,21 @@ class Watch:
 
 
 class Sight:
-    """Which watches are cut, and since when. Threads may share it."""
+    """The watches that are cut, and since when. Threads may share it."""
 
     def __init__(self) -> None:
         self._cut_at: dict[str, float] = {}
 
     def lost(self, path: str) -> None:
-        """From now on changes of these objects are not seen."""
+        """Note that changes of these objects are not seen from now on."""
         self._cut_at.setdefault(path, monotonic())
 
     def regained(self, path: str) -> None:
-        """What changed since `lost` has been seen."""
+        """Note that what changed since `lost` has been seen."""
         self._cut_at.pop(path, None)
 
     def blind_s(self) -> float:
-        """For how long the first of them has been cut; 0 when none is. Takes no lock."""
+        """Return for how long the first of them has been cut; 0 when none is. Takes no lock."""
         cut_at = min(tuple(self._cut_at.values()), default=None)
         return 0.0 if cut_at is None else monotonic() - cut_at
 
@@ -163,11 +163,11 @@ class RunWatcher:
         self._sight = Sight()
 
     def job_may_exist(self) -> bool:
-        """The job is there, or was not looked for yet. Takes no lock."""
+        """Say whether the job is there, or was not looked for yet. Takes no lock."""
         return self._job.exists is not False
 
     def blind_s(self) -> float:
-        """For how long a watch has been cut, so that changes may be missing. Takes no lock."""
+        """Return for how long a watch has been cut; changes may be missing. Takes no lock."""
         return self._sight.blind_s()
 
     def start(self) -> None:
@@ -308,7 +308,7 @@ class RunWatcher:
                 self._batcher.put(self._nodes.observe(node, matters=matters))
 
     def _node_matters(self, name: str) -> bool:
-        """The job is under way and has or had a pod there; nodes going after it are no loss."""
+        """Say whether the job is unfinished and has or had a pod on the node."""
         return name in self._pods.nodes and self._job.exists is True and not self._job.ended
 
 

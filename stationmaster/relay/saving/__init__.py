@@ -1,4 +1,4 @@
-"""The saver: takes what a run leaves on its file system to the bucket of results.
+"""The saver: brings what a run leaves on its file system to the bucket of results.
 
-Started by `relay.save`; knows S3, the file system and the pods' logs, and nothing of workflows.
+It knows S3, the file system and the pods' logs, and nothing of workflows.
 """

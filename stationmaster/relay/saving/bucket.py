@@ -1,7 +1,7 @@
 """The bucket of results as the saver uses it: one run's prefix, SHA-256 on everything.
 
-Called by `relay.saving.uploads` and `relay.saving.result`, from several threads. botocore retries
-throttling, 5xx and lost connections; what remains is one of two errors.
+Threads may share it. botocore retries throttling, 5xx and lost connections; the rest is one of two
+errors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ATTEMPTS: Final = 10
 
 
 class SavingRefused(PermanentError):
-    """S3 does not let the saver, or the bucket is gone."""
+    """S3 refuses the saver, or the bucket is gone."""
 
 
 class NotSaved(TransientError):
@@ -50,12 +50,12 @@ class StoredPart:
 
     num_bytes: int
     checksum: str
-    """SHA-256, base64; "" when the part has none."""
+    """The SHA-256 in base64; "" when the part has none."""
     etag: str
 
 
 class ResultsBucket:
-    """One prefix in the bucket, that of a run's result as a rule; paths are below it."""
+    """A prefix in the bucket, usually that of a run's result; paths are below it."""
 
     def __init__(self, client: Any, *, bucket: str, prefix: str) -> None:
         self._client = client
@@ -79,11 +79,11 @@ class ResultsBucket:
         return cls(client, bucket=bucket, prefix=results_prefix(run_id))
 
     def relayed(self, relay: str) -> ResultsBucket:
-        """Where the pods of relays whose names begin so put logs; a pod's own ends with "/"."""
+        """Return where pods of relays whose names begin so put logs; a pod's own ends with "/"."""
         return ResultsBucket(self._client, bucket=self._bucket, prefix=relayed_prefix(relay))
 
     def objects(self) -> dict[str, int]:
-        """Size of each object under the run's prefix, by path."""
+        """List the size of each object under the run's prefix, by path."""
         found: dict[str, int] = {}
         with self._call("listing objects"):
             pages = self._client.get_paginator("list_objects_v2").paginate(
@@ -95,7 +95,7 @@ class ResultsBucket:
         return found
 
     def uploads(self) -> dict[str, str]:
-        """Id of the newest upload that is not completed, by path."""
+        """List the id of the newest upload that is not completed, by path."""
         newest: dict[str, tuple[float, str]] = {}
         with self._call("listing uploads"):
             pages = self._client.get_paginator("list_multipart_uploads").paginate(
@@ -109,13 +109,13 @@ class ResultsBucket:
         return {path: upload_id for path, (_, upload_id) in newest.items()}
 
     def checksum(self, path: str) -> str:
-        """The SHA-256 that S3 computed of an object, "" where it has none."""
+        """Return the SHA-256 that S3 computed of an object, "" where it has none."""
         with self._call(f"looking at {path}"):
             found = self._client.head_object(**self._at(path), ChecksumMode="ENABLED")
         return found.get("ChecksumSHA256", "")
 
     def parts(self, path: str, upload_id: str) -> dict[int, StoredPart]:
-        """The parts that S3 holds of an upload, by number; none when the upload is gone."""
+        """List the parts that S3 holds of an upload, by number; none when the upload is gone."""
         found: dict[int, StoredPart] = {}
         try:
             pages = self._client.get_paginator("list_parts").paginate(
@@ -132,7 +132,7 @@ class ResultsBucket:
         return found
 
     def begin(self, path: str) -> str:
-        """Begin a multipart upload; its id."""
+        """Begin a multipart upload, and return its id."""
         with self._call(f"beginning {path}"):
             return self._client.create_multipart_upload(
                 **self._at(path), ChecksumAlgorithm="SHA256", ChecksumType="COMPOSITE"
@@ -154,7 +154,7 @@ class ResultsBucket:
         return StoredPart(len(data), checksum, answer["ETag"])
 
     def complete(self, path: str, upload_id: str, parts: Sequence[StoredPart]) -> str:
-        """Make an object of all parts, in their order; the checksum that S3 computed of it."""
+        """Make an object of all parts, in their order; return S3's checksum of it."""
         listed = [
             {"PartNumber": number, "ETag": part.etag, "ChecksumSHA256": part.checksum}
             for number, part in enumerate(parts, start=1)
@@ -165,7 +165,7 @@ class ResultsBucket:
             ).get("ChecksumSHA256", "")
 
     def abort(self, path: str, upload_id: str) -> None:
-        """Give up an upload, so that its parts cost nothing; one that is gone is none."""
+        """Give up an upload, so that its parts cost nothing; one that is gone does no harm."""
         try:
             with self._call(f"giving up {path}", passing="NoSuchUpload"):
                 self._client.abort_multipart_upload(**self._at(path), UploadId=upload_id)
@@ -173,7 +173,7 @@ class ResultsBucket:
             return
 
     def put(self, path: str, data: bytes, *, digest: bytes) -> str:
-        """Upload a whole object; the checksum that S3 computed of it."""
+        """Upload a whole object; return S3's checksum of it."""
         checksum = base64.b64encode(digest).decode("ascii")
         with self._call(f"uploading {path}"):
             return self._client.put_object(
@@ -181,7 +181,7 @@ class ResultsBucket:
             ).get("ChecksumSHA256", "")
 
     def version(self, path: str) -> str | None:
-        """The ETag of an object, by which `replace` knows it; None when there is none.
+        """Return the ETag of an object, by which `replace` knows it; None when there is none.
 
         It is listed: S3 says that an object is missing only to who may list the whole bucket.
         """
@@ -192,7 +192,7 @@ class ResultsBucket:
         return found[0]["ETag"] if found and found[0]["Key"] == key else None
 
     def read(self, path: str) -> bytes | None:
-        """The bytes of a small object; None when there is none."""
+        """Read a small object; None when there is none."""
         if self.version(path) is None:
             return None
         try:
@@ -202,7 +202,7 @@ class ResultsBucket:
             return None
 
     def replace(self, path: str, data: bytes, *, digest: bytes, version: str | None) -> None:
-        """Upload a whole object in the place of the version that was looked at, or of none.
+        """Upload a whole object in place of the version that was read, or of none.
 
         Raises:
             WrittenMeanwhile: there is another version now.

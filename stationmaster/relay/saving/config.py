@@ -28,7 +28,7 @@ class SavingConfig(BaseModel):
     directory: Path
     """The trainer's output directory."""
     namespace: str = NAMESPACE
-    """The one it runs in, set where it is not the product's usual one."""
+    """The namespace that it runs in, set where it is not the product's usual one."""
 
     @classmethod
     def from_variables(cls, variables: Mapping[str, str]) -> SavingConfig:

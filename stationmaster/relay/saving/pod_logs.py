@@ -1,8 +1,8 @@
 """What the run's training pods printed, as far as Kubernetes still has it.
 
-Called by `relay.saving.result`. Kubernetes keeps about 10 MiB of a container's newest output; the
-end of it is kept here, with the time of each line. A log that cannot be read is no reason not to
-save a model: the file then says so.
+Kubernetes keeps about 10 MiB of a container's newest output; the end of it is kept here, with the
+time of each line. A log that cannot be read is no reason not to save a model: the file then says
+so.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _STAMP: Final = re.compile(rb"^\d{4}-\d\d-\d\dT[\d:.]+", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class PodLog:
-    """A pod and its log, notes of ours included."""
+    """A pod and its log, with our notes."""
 
     pod: str
     text: bytes
 
 
 def joined(stored: bytes, new: bytes) -> bytes:
-    """A log that was saved before, with what was read of it now: never less than it was.
+    """Join a log that was saved before with what was read now: never less than it was.
 
     Kubernetes may have dropped lines since, or answer with a part of them.
     """
@@ -55,7 +55,7 @@ class PodLogs:
         self._selector = f"{LABEL_RUN_ID}={run_id},{LABEL_ROLE}=training"
 
     def read(self, *, max_bytes: int = MAX_LOG_BYTES) -> Iterator[PodLog]:
-        """The log of every training pod that is still there, one after another.
+        """Read the log of every training pod that still exists, one after another.
 
         At most `max_bytes` are kept of the container's last run, and of the one before.
 

@@ -1,6 +1,6 @@
 """Saves one run's result: model, newest whole checkpoint, metrics and logs; the manifest last.
 
-Called by `relay.save`. Everything may be repeated at any point: what S3 holds is not sent again.
+Everything may be repeated at any point: what S3 holds is not sent again.
 """
 
 from __future__ import annotations
@@ -42,29 +42,25 @@ _STEPS: Final = f"{CHECKPOINT}/step-"
 
 
 class LogSource(Protocol):
-    """Where pods' logs come from."""
+    """The source of pods' logs."""
 
-    def read(self) -> Iterable[PodLog]:
-        """The log of each training pod."""
-        ...
+    def read(self) -> Iterable[PodLog]: ...
 
 
 class Report(Protocol):
-    """Follows how far the saving is."""
+    """A listener to how far the saving is."""
 
     def expect(self, num_bytes: int) -> None:
-        """So many more bytes are to be saved."""
+        """Expect so many more bytes."""
         ...
 
     def saved(self, num_bytes: int) -> None:
-        """S3 holds so many more bytes."""
+        """Note that S3 holds so many more bytes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A result that is complete."""
-
     manifest: ResultManifest
     manifest_sha256: str
 
@@ -80,11 +76,11 @@ def save_result(
     """Save what there is of a run; a run that left nothing gets a manifest with its logs alone.
 
     Of a run that still trains, that is its newest checkpoint, and the lines and logs so far. What
-    the backup before has under the same names is written over last, shortly before the manifest.
+    the last backup has under the same names is overwritten at the end, shortly before the manifest.
     What an earlier save has and this one did not find stays in the result.
 
     Raises:
-        SavingRefused: S3 does not let the saver.
+        SavingRefused: S3 refuses the saver.
         AlreadySaved: this is a backup, and the run has left its result.
         NotSaved, OSError: another start may succeed.
     """
@@ -150,7 +146,7 @@ def _manifest(
 
 
 def _earlier(bucket: ResultsBucket, *, trains: bool) -> ResultManifest | None:
-    """What was saved of the run before.
+    """Read what was saved of the run before.
 
     Raises:
         AlreadySaved: this is a backup that was begun before the end of its run and runs after it:
@@ -173,7 +169,7 @@ def _earlier(bucket: ResultsBucket, *, trains: bool) -> ResultManifest | None:
 def _with_earlier(
     earlier: ResultManifest | None, files: list[ResultFile], source: str
 ) -> tuple[list[ResultFile], str]:
-    """Files and checkpoint, with those of an earlier save that are no longer found."""
+    """Add files and checkpoint of an earlier save that are no longer found."""
     if earlier is None:
         return files, source
     step, before = (
@@ -204,7 +200,7 @@ class _SavedLog:
 def _saved_logs(
     bucket: ResultsBucket, stored: Mapping[str, int], *, relays: str
 ) -> dict[str, list[_SavedLog]]:
-    """What was saved of pods' logs before, and what the run's relays have read, by path."""
+    """List what was saved of pods' logs before, and what the run's relays have read, by path."""
     found: dict[str, list[_SavedLog]] = {}
     relayed = bucket.relayed(f"{relays}-")
     for place, objects in ((bucket, stored), (relayed, relayed.objects())):
@@ -219,7 +215,7 @@ def _saved_logs(
 def _log_files(
     logs: LogSource, saved: Mapping[str, Sequence[_SavedLog]], scratch: Path
 ) -> list[LocalFile]:
-    """The logs of pods, joined with what is saved of them, as files."""
+    """Write the logs of pods, joined with what is saved of them, as files."""
     files: dict[str, LocalFile] = {}
 
     def with_saved(path: str, text: bytes) -> bytes:
@@ -245,7 +241,7 @@ def _log_files(
 
 
 def _without_log(pods: Iterable[str], files: Iterable[ResultFile]) -> list[str]:
-    """Pods whose log is not in the result, each with the reason.
+    """List pods whose log is not in the result, each with the reason.
 
     A pod of a TrainJob has letters of its own behind its place in the job, which is its name here.
     """

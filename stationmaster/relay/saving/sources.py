@@ -1,8 +1,8 @@
 """Finds on the run's file system what is worth saving. Reads manifests, and no weights.
 
-Called by `relay.saving.result`. The trainer's own rule decides which checkpoint counts: one with a
-manifest whose files are all there at their size; whether their bytes are right shows while they are
-uploaded. What cannot be saved costs nothing else: it is left out, and named.
+The trainer's own rule decides which checkpoint counts: one with a manifest whose files are all
+there at their size; whether their bytes are right shows during the upload. What cannot be saved is
+left out, and named.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class SavedStep:
 
     step: int
     source: str
-    """CONFIGURATION/step-N"""
+    """The checkpoint's place, CONFIGURATION/step-N."""
     files: tuple[LocalFile, ...]
 
 
 def _why_not(saved_as: str, status: os.stat_result) -> str:
-    """Why something cannot be saved; empty where it can."""
+    """Say why something cannot be saved; empty where it can."""
     if stat.S_ISLNK(status.st_mode):
         return "a link"
     if not stat.S_ISREG(status.st_mode):
@@ -99,7 +99,7 @@ class RunDirectory:
             self._num_more += 1
 
     def output(self) -> list[LocalFile]:
-        """What a command of people's own has written below its output directory.
+        """List what a custom command has written below its output directory.
 
         Raises:
             PermanentError: it is more than can be saved.
@@ -108,7 +108,7 @@ class RunDirectory:
         return self._below(results.OUTPUT)
 
     def model(self) -> list[LocalFile]:
-        """Every file of the trained model; none before the end of training.
+        """List every file of the trained model; none before the end of training.
 
         Raises:
             PermanentError, OSError: as `output`.
@@ -116,7 +116,7 @@ class RunDirectory:
         return self._below(results.MODEL)
 
     def _below(self, top: str) -> list[LocalFile]:
-        """Every file below a directory that can be saved under the name that it has."""
+        """List every file below a directory that can be saved under its name."""
         files: list[LocalFile] = []
         found = self._tree.entry(top)
         if found is not None and not found.is_directory:
@@ -142,7 +142,7 @@ class RunDirectory:
         return LocalFile(self._tree, entry.path, saved_as or entry.path, entry.status.st_size)
 
     def lines(self, *, still_written: bool = False) -> list[LocalFile]:
-        """The trainer's progress lines, samples and profile, if it has written any.
+        """List the trainer's progress lines, samples and profile, if it has written any.
 
         While they are still written, these are the lines that were whole when they were found.
         """
@@ -156,7 +156,7 @@ class RunDirectory:
         return [replace(each, num_bytes=self._whole_lines(each), grows=True) for each in found]
 
     def _file(self, path: str, saved_as: str = "") -> LocalFile | None:
-        """A file that may be there; what is in its place is left out."""
+        """Find a file that may be there; anything else in its place is left out."""
         entry = self._tree.entry(path)
         if entry is None:
             return None
@@ -166,7 +166,7 @@ class RunDirectory:
         return self._local(entry, saved_as)
 
     def facts(self) -> TrainerFacts:
-        """What the trainer says of itself; nothing where it has said nothing that is understood."""
+        """Read what the trainer says of itself; empty where nothing is understood."""
         path = results.TRAINER_FACTS_FILE
         try:
             return TrainerFacts.model_validate_json(self._text(self._file(path)) or b"{}")
@@ -175,7 +175,7 @@ class RunDirectory:
             return TrainerFacts()
 
     def _text(self, file: LocalFile | None) -> bytes | None:
-        """What is in a small file; a large one is left out."""
+        """Read a small file; a large one is left out."""
         if file is None:
             return None
         if file.num_bytes > MAX_JSON_BYTES:
@@ -185,7 +185,7 @@ class RunDirectory:
             return text.read(MAX_JSON_BYTES)
 
     def checkpoints(self) -> Iterator[SavedStep]:
-        """Complete checkpoints, the newest first: of the configuration that was trained last.
+        """Yield complete checkpoints, the newest first: of the configuration that was trained last.
 
         Raises:
             OSError: the file system does not answer.
@@ -233,7 +233,7 @@ class RunDirectory:
         return SavedStep(step, path.partition("/")[2], tuple(files))
 
     def _described(self, configuration: str) -> list[LocalFile]:
-        """What `training.export` needs besides a checkpoint, to make a model of it."""
+        """List what `training.export` needs besides a checkpoint, to make a model of it."""
         entries = self._tree.entries(f"{configuration}/{DESCRIPTION}")
         names = (entry.path.rpartition("/")[2] for entry in entries if not entry.is_directory)
         found = (
@@ -246,7 +246,7 @@ class RunDirectory:
         return [file for file in found if file is not None]
 
     def _whole_lines(self, file: LocalFile) -> int:
-        """The bytes of a file up to the end of its last whole line."""
+        """Count the bytes of a file up to the end of its last whole line."""
         end = file.num_bytes
         with self._tree.opened(file.name) as lines:
             while end:

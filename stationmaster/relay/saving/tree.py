@@ -1,8 +1,8 @@
-"""What lies below a directory in which others write, reached without ever following a link.
+"""A directory in which others write, read without ever following a link.
 
-Called by `relay.saving.sources` and `relay.saving.uploads`. Whatever ran in the pods may put a link
-or a pipe in the place of any part of a path at any moment. So each part is opened by the descriptor
-of the one before it, which no link can lead away from, and nothing is waited for.
+Whatever ran in the pods may put a link or a pipe in the place of any part of a path at any moment.
+So each part is opened by the descriptor of the one before it, which no link can lead away from, and
+nothing is waited for.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Tree:
 
     @contextmanager
     def opened(self, path: str) -> Iterator[FileIO]:
-        """A file, unbuffered.
+        """Open a file, unbuffered.
 
         Raises:
-            OSError: it is not there, is reached through a link, or is no file.
+            OSError: it is missing, is reached through a link, or is no file.
         """
         parent, _, name = path.rpartition("/")
         with self._directory(parent) as directory:
@@ -62,14 +62,14 @@ class Tree:
             os.close(descriptor)
 
     def entry(self, path: str) -> Entry | None:
-        """What is at a path; None where nothing is, or only a link leads to it."""
+        """Return what is at a path; None where nothing is, or only a link leads to it."""
         parent, _, name = path.rpartition("/")
         with _AbsentIsNothing(), self._directory(parent) as directory:
             return Entry(path, os.stat(name, dir_fd=directory, follow_symlinks=False))
         return None
 
     def entries(self, path: str) -> list[Entry]:
-        """What is in a directory, by name; nothing where there is none, or a link in its place."""
+        """List a directory, by name; empty where there is none, or a link in its place."""
         found: list[Entry] = []
         with _AbsentIsNothing(), self._directory(path) as directory:
             for name in sorted(os.listdir(directory)):
@@ -80,7 +80,7 @@ class Tree:
 
     @contextmanager
     def _directory(self, path: str) -> Iterator[int]:
-        """The descriptor of a directory; a link on the way is "not a directory"."""
+        """Open the descriptor of a directory; a link on the way is "not a directory"."""
         descriptor = os.open(self.root.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             for part in (self.root.name, *filter(None, path.split("/"))):
@@ -93,7 +93,7 @@ class Tree:
 
 
 class _AbsentIsNothing(AbstractContextManager[None]):
-    """Passes over what is not there, or is a link."""
+    """Takes what is missing, or is a link, for nothing."""
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
         return isinstance(error, OSError) and error.errno in _ABSENT

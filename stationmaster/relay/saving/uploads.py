@@ -1,8 +1,8 @@
 """Uploads files in parts, several at a time, in bounded memory, and never twice.
 
-Called by `relay.saving.result`. Each file is read once, in order, by a thread of its own that
-hashes it; its parts are hashed and sent by others. What S3 already holds is compared by size and
-SHA-256 and left as it is: whole objects, and parts of an upload that an earlier start began.
+Each file is read once, in order, by a thread of its own that hashes it; its parts are hashed and
+sent by others. What S3 already holds is compared by size and SHA-256 and left as it is: whole
+objects, and parts of an upload that an earlier start began.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FileDamaged(Exception):
 
 
 class _Cancelled(Exception):
-    """Another file failed: there is no point in going on with this one."""
+    """Another file failed: there is no point in continuing with this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +50,17 @@ class LocalFile:
 
     tree: Tree
     name: str
-    """Where it is in the tree."""
+    """Its place in the tree."""
     path: str
     num_bytes: int
     sha256: str = ""
-    """What it must be, in hex; "" when nobody has written that down."""
+    """The SHA-256 that it must have, in hex; "" when nobody has written that down."""
     grows: bool = False
-    """Lines are still appended to it: what it had when it was found is saved."""
+    """Whether lines are still appended to it: then what it had when it was found is saved."""
 
     @property
     def source(self) -> Path:
-        """Where it is, for people."""
+        """Its place, for people."""
         return self.tree.root / self.name
 
 
@@ -87,12 +87,12 @@ class Uploader:
         return self._objects
 
     def upload(self, files: Sequence[LocalFile]) -> list[ResultFile]:
-        """Save all files; in their order, what a manifest says of each.
+        """Save all files; return what a manifest says of each, in their order.
 
         Raises:
             FileDamaged: one is not what was written.
             NotSaved: one changed while it was read, or S3 did not take it.
-            SavingRefused: S3 does not let the saver.
+            SavingRefused: S3 refuses the saver.
             OSError: one could not be read.
         """
         cancelled = threading.Event()
@@ -177,7 +177,7 @@ class Uploader:
         return _agreed(file, whole.hexdigest(), [digest for digest, _ in parts], completed)
 
     def _resumed(self, path: str) -> tuple[str, Mapping[int, StoredPart]]:
-        """An upload of the file that was begun before, with what S3 holds of it; or a new one."""
+        """Return an upload of the file that was begun before, with its parts, or a new one."""
         begun = self._uploads.get(path)
         if begun is not None:
             held = self._bucket.parts(path, begun)
@@ -207,7 +207,7 @@ class _Budget:
 
     @contextmanager
     def returned(self, num_bytes: int) -> Iterator[None]:
-        """Give back at the end what was taken before."""
+        """Return at the end what was taken before."""
         try:
             yield
         finally:
@@ -232,7 +232,7 @@ def _cancelling(cancelled: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def _opened(file: LocalFile) -> Iterator[FileIO]:
-    """The file, which must be the same when it has been read as when it was found.
+    """Open a file, which must be the same after it has been read as when it was found.
 
     Raises:
         NotSaved: it is not.
@@ -263,7 +263,7 @@ def _changed(file: LocalFile) -> NotSaved:
 
 
 def _exactly(stream: FileIO, size: int, file: LocalFile, cancelled: threading.Event) -> bytes:
-    """The next `size` bytes of a file."""
+    """Read the next `size` bytes of a file."""
     if cancelled.is_set():
         raise _Cancelled
     data = bytearray(size)
@@ -277,7 +277,7 @@ def _exactly(stream: FileIO, size: int, file: LocalFile, cancelled: threading.Ev
 
 
 def _hashed(file: LocalFile, cancelled: threading.Event) -> ResultFile:
-    """What a manifest says of a file, which is only read."""
+    """Describe a file for a manifest by reading it only."""
     hasher = FileHasher(part_bytes=part_bytes(file.num_bytes))
     left = file.num_bytes
     with _opened(file) as stream:
@@ -299,7 +299,7 @@ def _compare(file: LocalFile, sha256: str) -> None:
 
 
 def _agreed(file: LocalFile, sha256: str, digests: Sequence[bytes], stored: str) -> ResultFile:
-    """What a manifest says of a file, if S3 computed the same checksum of it."""
+    """Describe a file for a manifest, if S3 computed the same checksum of it."""
     checksum = s3_checksum(digests)
     if stored != checksum:
         raise NotSaved(

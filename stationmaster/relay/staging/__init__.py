@@ -1,4 +1,4 @@
 """The stager: brings the objects of a bucket to a run's file system, whole and once.
 
-Started by `relay.stage`; knows S3 and the file system, and nothing of workflows.
+It knows S3 and the file system, and nothing of workflows.
 """

@@ -33,7 +33,7 @@ class StagingConfig(BaseModel):
     source: S3Source
     region: str
     directory: Path
-    """Of all data; each data set has a directory below it."""
+    """The directory of all data; each data set has a directory below it."""
 
     @classmethod
     def from_variables(cls, variables: Mapping[str, str]) -> StagingConfig:
@@ -68,11 +68,10 @@ class LookingConfig(BaseModel):
 
     order: LookingOrder
     mount: Path
-    """Of the file system."""
+    """The file system's mount."""
 
     @property
     def path(self) -> Path:
-        """Where the data is to be."""
         return Path(self.order.path)
 
     @classmethod

@@ -1,8 +1,8 @@
 """Objects to files: in parallel, in bounded memory, each file whole or not there at all.
 
 A small object is read into memory and written at once. A large one is read in parts, by several
-threads; which parts are on disk is written down, so that another start continues there. When a file
-is whole and is what S3 says, it gets its name, and that is written down, too.
+threads; a journal has the parts on disk, so that another start continues there. A file that is
+whole and is what S3 says gets its name, and a line in a record.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ PART_BYTES: Final = 64 * 2**20
 PARTS_AT_ONCE: Final = 16
 LARGE_AT_ONCE: Final = 3
 CONNECTIONS: Final = max(PARTS_AT_ONCE + LARGE_AT_ONCE, SMALL_AT_ONCE)
-"""Most requests at once."""
+"""The most requests at once."""
 _PIECE_BYTES: Final = 2**20
 
 
 class _Cancelled(Exception):
-    """Another file failed: there is no point in going on with this one."""
+    """Another file failed: there is no point in continuing with this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,11 @@ class Copier:
         self._cancelled = threading.Event()
 
     def copy(self, objects: Iterable[SourceObject]) -> list[DataFile]:
-        """Copy what is not there yet; in order, what a manifest says of each.
+        """Copy what is missing; return what a manifest says of each, in order.
 
         Raises:
             NotStaged: S3 did not give one, or gave something else than it says.
-            StagingRefused: S3 does not let the stager.
+            StagingRefused: S3 refuses the stager.
             OSError: one could not be written.
         """
         self._partial.mkdir(parents=True, exist_ok=True)
@@ -216,7 +216,7 @@ class Copier:
     def _fetch(
         self, found: SourceObject, descriptor: int, start: int, end: int, algorithm: str | None
     ) -> bytes:
-        """Write one part in its place; its digest, empty without an algorithm."""
+        """Write one part in its place; return its digest, empty without an algorithm."""
         digest: Any = hashlib.new(algorithm) if algorithm else None
         at = start
         with self._bucket.opened(found, start=start, end=end) as body:
@@ -249,7 +249,7 @@ class Copier:
 
 
 class _Record:
-    """The files that are whole, a line each. A file that it lacks is copied again."""
+    """The whole files, a line each. A file that it lacks is copied again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -270,7 +270,7 @@ class _Record:
 
 
 class _Journal:
-    """Which parts of a file are on disk, with their digests: a line each, after the head."""
+    """The parts of a file on disk, with their digests: a line each, after the head."""
 
     def __init__(self, path: Path, *, head: str) -> None:
         self._path = path
@@ -278,7 +278,7 @@ class _Journal:
         self._lock = threading.Lock()
 
     def read(self) -> dict[int, bytes]:
-        """The digests by number; a line that was cut off says nothing."""
+        """Read the digests by number; a line that was cut off says nothing."""
         try:
             head, *lines = self._path.read_text().split("\n")
         except FileNotFoundError:
@@ -306,7 +306,7 @@ class _Journal:
 
 
 def _at_once(act: Callable[[int], bytes], number: int) -> Future[bytes]:
-    """Do in this very thread what others give to a pool."""
+    """Do in this very thread what others submit to a pool."""
     future: Future[bytes] = Future()
     try:
         future.set_result(act(number))
@@ -316,7 +316,7 @@ def _at_once(act: Callable[[int], bytes], number: int) -> Future[bytes]:
 
 
 def _key(found: SourceObject) -> str:
-    """A flat name for a path."""
+    """Make a flat name for a path."""
     return hashlib.sha256(found.path.encode()).hexdigest()[:32]
 
 

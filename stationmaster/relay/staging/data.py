@@ -1,7 +1,4 @@
-"""One data set on the file system: found there, copied or linked, its manifest written last.
-
-Called by `relay.stage`.
-"""
+"""One data set on the file system: found there, copied or linked, its manifest written last."""
 
 from __future__ import annotations
 
@@ -41,13 +38,13 @@ _GB: Final = 1e9
 
 
 class Report(Protocol):
-    """Hears of progress, from any thread."""
+    """A listener to progress, from any thread."""
 
     def expect(self, num_bytes: int) -> None:
-        """So many bytes are to be copied."""
+        """Expect so many bytes to be copied."""
 
     def copied(self, num_bytes: int) -> None:
-        """So many more of them are there."""
+        """Note that so many more of them are there."""
 
 
 def stage(
@@ -59,7 +56,7 @@ def stage(
 ) -> StagedLine:
     """Copy the source, or look at what FSx shows of it, unless it is there already.
 
-    What was prepared of it counts as well.
+    Prepared data counts as well.
 
     Raises:
         StagingRefused: a right or the bucket is missing, there is nothing, or no room for it.
@@ -153,7 +150,7 @@ def write_manifest(directory: Path, manifest: DataManifest) -> None:
 
 
 def _find(data: Path, name: str) -> DataManifest | None:
-    """The manifest of a data set that is complete; None where it is not, or has lost a file.
+    """Read the manifest of a complete data set; None where it is not complete, or lost a file.
 
     Raises:
         PermanentError: the manifest cannot be read.
@@ -221,7 +218,7 @@ def _check_room(
 
 
 def _read_bytes(objects: list[SourceObject], objects_read: int | None) -> int:
-    """What comes of linked objects when they are read, of `objects_read` of them or of all."""
+    """Count what comes of linked objects when `objects_read` of them, or all, are read."""
     whole = sum(each.num_bytes for each in objects)
     share = 1.0 if objects_read is None else min(1.0, objects_read / len(objects))
     return round(whole * share)

@@ -1,8 +1,8 @@
 """Objects that FSx shows as files: compared with what S3 lists, and not read.
 
-Called by `data`. FSx reads an object when its file is first read, so there is nothing to copy, and
-contents cannot be compared before. What can be is that every object is there as a file of its size
-that the trainer may read. FSx imports names after it has linked: what is missing is waited for.
+FSx reads an object when its file is first read, so contents cannot be compared before. It is
+checked that every object is there as a file of its size that the trainer may read. FSx imports
+names after it has linked, so missing ones are waited for.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _TRAINER: Final = 1000
 
 
 class Progress(Protocol):
-    """Hears of bytes whose files are shown."""
+    """A listener to bytes whose files are shown."""
 
     def copied(self, num_bytes: int) -> None:
-        """So many more bytes."""
+        """Note so many more bytes."""
 
 
 def wait_for_files(
@@ -43,7 +43,7 @@ def wait_for_files(
     pause: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[DataFile]:
-    """Wait until each object is a file below `root`; in order, what a manifest says of each.
+    """Wait until each object is a file below `root`; return what a manifest says of each.
 
     Raises:
         StagingRefused: one is not what S3 lists, may not be read, or does not come.
@@ -76,7 +76,7 @@ def point_to(link: Path, target: Path) -> None:
 
 
 def _look(root: Path, found: SourceObject, uri: str) -> bool:
-    """Whether the object is a file.
+    """Say whether the object is a file.
 
     Raises:
         StagingRefused: it is another one than S3 lists, or the trainer may not read it.

@@ -1,7 +1,7 @@
-"""Data that is read where it lies: whether it is there and what the recipe needs. Changes nothing.
+"""Data that is read in place: whether it is there and what the recipe needs. Changes nothing.
 
-Called by `relay.look`. What the trainer accepts is written in `training.data.corpus`, `images` and
-`instructions`; a test compares the endings and places here with theirs.
+What the trainer accepts is in `training.data.corpus`, `images` and `instructions`; a test compares
+the endings and places here with theirs.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def look(
 
 
 class _Data:
-    """What lies at the path; counts the files that were looked at."""
+    """The data at the path; counts the files that were looked at."""
 
     def __init__(self, config: LookingConfig) -> None:
         self.order = config.order
@@ -106,7 +106,7 @@ class _Data:
         self._real_mount = config.mount.resolve()
 
     def shown(self, path: Path | str) -> str:
-        """A path as a person types it."""
+        """Write a path as a person types it."""
         below = os.path.relpath(path, self._mount)
         return SHARED_PREFIX + below if below != "." else SHARED_PREFIX.rstrip("/")
 
@@ -148,7 +148,7 @@ class _Data:
             )
 
     def entries(self, directory: Path | str) -> list[os.DirEntry[str]]:
-        """What is in a directory, ordered by name; links lead nowhere else than inside."""
+        """List a directory, ordered by name; links lead nowhere else than inside."""
         with self._reading(directory), os.scandir(directory) as scanned:
             found = sorted(scanned, key=lambda entry: entry.name)
         for entry in found:
@@ -157,7 +157,7 @@ class _Data:
         return found
 
     def files(self, directory: Path | str) -> Iterator[str]:
-        """All files below, as the trainer finds them: hidden ones and linked folders are none."""
+        """Yield all files below, as the trainer finds them: no hidden ones, no linked folders."""
         for entry in self.entries(directory):
             if entry.name.startswith("."):
                 continue
@@ -167,7 +167,7 @@ class _Data:
                 yield entry.path
 
     def count(self, paths: list[str]) -> int:
-        """Count files and their bytes; how many there are.
+        """Count files and their bytes; return how many there are.
 
         Raises:
             StagingRefused: one cannot be read.
@@ -179,7 +179,7 @@ class _Data:
         return len(sizes)
 
     def size(self, path: str | Path) -> int:
-        """Of a file that can be read.
+        """Return the size of a file that can be read.
 
         Raises:
             StagingRefused: it cannot.
@@ -215,7 +215,7 @@ class _Data:
 
 
 def _look_at_all(data: _Data) -> dict[str, int]:
-    """Another program reads it: that it is there and readable is all that can be asked."""
+    """Check that it is there and readable, where another program reads it."""
     paths = list(data.files(data.root)) if data.root.is_dir() else [str(data.root)]
     return {"files": data.count(paths)}
 
@@ -337,7 +337,7 @@ def _look_at_text(data: _Data) -> dict[str, int]:
 
 
 def _look_at_indexed(data: _Data) -> dict[str, int]:
-    """The two files that a prefix names."""
+    """Look at the two files that a prefix names."""
     files = [data.root.with_name(data.root.name + ending) for ending in (BIN, IDX)]
     data.check_prefix()
     sizes = [data.size(file) if file.exists() else None for file in files]

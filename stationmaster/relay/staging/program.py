@@ -1,4 +1,4 @@
-"""What the stager's two programs have in common: progress lines, a last line and an exit code."""
+"""What the stager's programs have in common: progress lines, a last line and an exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stationmaster.relay.staging.source import StagingRefused
 
 
 def carry_out(work: Callable[[Report], StagedLine], *, run_id: RunId) -> int:
-    """Do it, and turn every ending into a last line and an exit code."""
+    """Do the work, and turn every ending into a last line and an exit code."""
     try:
         staged = work(_PrintedReport(run_id))
     except StagingRefused as error:
@@ -30,7 +30,7 @@ def carry_out(work: Callable[[Report], StagedLine], *, run_id: RunId) -> int:
 
 
 class _PrintedReport:
-    """Hears of progress, for `relay.staging`."""
+    """Prints progress, for `relay.staging`."""
 
     def __init__(self, run_id: RunId) -> None:
         self._progress = ByteProgress(

@@ -1,7 +1,7 @@
-"""What other runs have left, brought back to the file system of a run: whole, and as it was saved.
+"""Brings results of other runs back to the file system of a run: whole, and as they were saved.
 
-Called by `relay.restore`. Every file is copied as data is, then read from disk and compared with
-the SHA-256 that the result's manifest has of it. What is complete is marked, and found again.
+Every file is copied as data is, then read from disk and compared with the SHA-256 in the result's
+manifest. What is complete is marked, and found again.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def restore(
     """Copy what the order names, unless it is there already.
 
     Raises:
-        StagingRefused: S3 does not let the stager, a result or a part of it is not there, a file is
-            not what was saved, or there is no room.
+        StagingRefused: S3 refuses the stager, a result or a part of it is missing, a file is not
+            what was saved, or there is no room.
         NotStaged: S3 did not give it; another start continues.
         PermanentError: a manifest cannot be read.
         OSError: the file system does not take it.
@@ -124,7 +124,7 @@ def _parts(order: RestoringOrder) -> list[tuple[RunId, _Pick, str]]:
 def _look(
     config: RestoringConfig, connect: Connect, run_id: RunId, *, pick: _Pick, name: str
 ) -> _Wanted:
-    """What of a result is needed, and the objects that it lies in."""
+    """Find what is needed of a result, and the objects that have it."""
     source = S3Source(config.bucket, results_prefix(run_id))
     bucket = connect(source)
     objects = {each.path: each for each in bucket.objects()}

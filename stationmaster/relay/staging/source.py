@@ -1,7 +1,7 @@
-"""A bucket as the stager reads it: what lies below a prefix, in pieces, of one version only.
+"""A bucket as the stager reads it: what is below a prefix, in pieces, of one version only.
 
-Called from several threads. botocore retries throttling, 5xx and lost connections; what remains is
-one of two errors.
+Threads may share it. botocore retries throttling, 5xx and lost connections; the rest is one of two
+errors.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PIECE_BYTES: Final = 2**20
 
 
 class StagingRefused(PermanentError):
-    """S3 does not let the stager read, or what it asks for is not there."""
+    """S3 refuses the stager, or what it asks for is not there."""
 
 
 class NotStaged(TransientError):
@@ -67,12 +67,12 @@ class Check:
 
     by: CheckedBy
     expected: str = ""
-    """In hex; of the whole object, or with `of_parts` of the digests of its parts."""
+    """The hash in hex, of the whole object, or with `of_parts` of the digests of its parts."""
     of_parts: bool = False
 
     @property
     def algorithm(self) -> str | None:
-        """The name of the hash, None where there is nothing to compare with."""
+        """The name of the hash, or None where there is nothing to compare with."""
         return {CheckedBy.SHA256: "sha256", CheckedBy.ETAG: "md5", CheckedBy.SIZE: None}[self.by]
 
 
@@ -115,7 +115,7 @@ class SourceBucket:
         return cls(client, source, advice=advice)
 
     def objects(self) -> list[SourceObject]:
-        """Everything below the prefix, ordered by path; markers of folders are none.
+        """List everything below the prefix, ordered by path; markers of folders are left out.
 
         Raises:
             StagingRefused: there is nothing.
@@ -141,13 +141,12 @@ class SourceBucket:
         return sorted(found, key=lambda each: each.path)
 
     def check(self, found: SourceObject) -> Check:
-        """What a copy of the object must come to."""
         with self._call(f"looking at {found.path}"):
             answer = self._client.head_object(**self._version_of(found), ChecksumMode="ENABLED")
         return _check(found, answer)
 
     def part_bytes(self, found: SourceObject, num_parts: int) -> int | None:
-        """Bytes of each part that the object was uploaded in, None where they differ.
+        """Return the bytes of each part that the object was uploaded in, None where they differ.
 
         Whether it is still the same object shows when it is read.
         """
@@ -211,7 +210,7 @@ class SourceBucket:
 
 
 def _check(found: SourceObject, answer: dict[str, Any]) -> Check:
-    """By S3's own SHA-256 where it has one, by the ETag where that is an MD5, by nothing else.
+    """Check by S3's own SHA-256 where it has one, by the ETag where that is an MD5, or by nothing.
 
     Source: Amazon S3 API reference, "Object", on ETag: an MD5 unless encrypted with KMS or a
     customer's key, and of several parts the MD5 of their MD5s.
