@@ -185,7 +185,7 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
 
 @contextmanager
 def _joined(config: TrainerConfig, watchdog: Watchdog) -> Iterator[Ranks]:
-    """The ranks, under the watchdog's eyes already while they join: NCCL connects there."""
+    """Join the ranks, already under the watchdog's eyes: NCCL connects there."""
     from training.parallel import joined_ranks
 
     watchdog.start()
@@ -213,7 +213,7 @@ def _watchdog(config: TrainerConfig, progress: ProgressWriter, *, restarting: bo
 
 @contextmanager
 def _garbage_kept() -> Iterator[None]:
-    """While libraries load: the collector would walk all that they make, a third of the time."""
+    """Keep garbage while libraries load: the collector would walk it, a third of the time."""
     gc.disable()
     try:
         yield

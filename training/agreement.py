@@ -1,7 +1,6 @@
 """Answers and errors that all ranks share, so that none continues alone or waits for the others.
 
-Used by `training.checkpoint`, in whatever thread saves or resumes, and by `training.build`, over
-the group of checkpoints, which waits for hours.
+They go over the group of checkpoints, which waits for hours.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Result = TypeVar("Result")
 
 
 def from_rank_0(action: Callable[[], Result], ranks: Ranks) -> Result:
-    """What `action` returns or raises on rank 0, where alone it is called, on every rank."""
+    """Call `action` on rank 0 alone; return or raise its outcome on every rank."""
     outcome: list[Any] = [None, None]
     if ranks.rank == 0:
         try:
@@ -37,7 +36,7 @@ def from_rank_0(action: Callable[[], Result], ranks: Ranks) -> Result:
 
 
 def on_every_rank(action: Callable[[], Result], ranks: Ranks) -> Result:
-    """What `action` returns on this rank; when it fails on one, all raise the first one's error."""
+    """Call `action` on every rank; when it fails on one, all raise the first one's error."""
     outcome: list[Any] = [None, None]
     try:
         outcome[0] = action()
@@ -56,7 +55,8 @@ def damage_of(
     cached: bool,
     waits_s: Sequence[float] = READ_AGAIN_AFTER_S,
 ) -> str:
-    """Read a checkpoint, each rank its share; the same answer on every rank, "" when it is whole.
+    """Read a checkpoint, each rank its share; all ranks return the same damage, "" when it is
+    whole.
 
     Raises:
         OSError: on every rank, when the storage fails one of them.
@@ -68,7 +68,7 @@ def damage_of(
 
 
 def gathered(mine: Result, ranks: Ranks) -> list[Result]:
-    """What each rank gave, in their order, on every rank."""
+    """Return what each rank gave, in their order, on every rank."""
     if ranks.world_size == 1:
         return [mine]
     everyones: list[Any] = [None] * ranks.world_size

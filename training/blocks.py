@@ -1,7 +1,4 @@
-"""What of a block is computed again in backward, and what is compiled.
-
-Called by `training.sharding`. It changes the blocks' forward and knows nothing of ranks or weights.
-"""
+"""What of a block is computed again in backward, and what is compiled."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Puts one rank's part of a run together: task, sharding, optimizer, checkpoints, watchdog.
 
-Called by `training.__main__`. `prepare_data` comes first and loads no torch, so that a missing data
-set is reported at once; `build_trainer` follows when the ranks have joined. The only place that
-tells language models and image classifiers apart.
+`prepare_data` comes first and loads no torch, so that a missing data set is reported at once;
+`build_trainer` follows when the ranks have joined. Only this module tells language models and image
+classifiers apart.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def prepare_data(config: TrainerConfig, report: Report = lambda _: None) -> Prep
 
 
 def build_task(config: TrainerConfig, prepared: Prepared, ranks: Ranks) -> Task:
-    """The model on the meta device and this rank's part of the data.
+    """Build the model on the meta device and this rank's part of the data.
 
     Raises:
         UserError: the data set is too small for one step, or not what was packed; or a model of the
@@ -88,7 +88,7 @@ def build_trainer(
     stop: threading.Event,
     watchdog: Watchdog,
 ) -> Trainer:
-    """Everything in its order: model, sharding, first weights, optimizer, checkpoints.
+    """Build everything in its order: model, sharding, first weights, optimizer, checkpoints.
 
     Raises:
         UserError: the data do not suffice, or the weights do not fit the model.
@@ -139,7 +139,7 @@ def build_trainer(
 
 
 def _checkpoint_directory(config: TrainerConfig, *, data_identity: str) -> Path:
-    """Where the run's checkpoints are: one directory for each recipe and data."""
+    """Name the directory of the run's checkpoints: one for each recipe and data."""
     name = (
         f"{config.recipe.directory_name}-{fingerprint(config.recipe, data_identity=data_identity)}"
     )
@@ -149,7 +149,7 @@ def _checkpoint_directory(config: TrainerConfig, *, data_identity: str) -> Path:
 def _open_checkpoints(
     config: TrainerConfig, task: Task, directory: Path, *, prepared: Prepared, ranks: Ranks
 ) -> Checkpointer:
-    """The run's checkpoints, and beside them what describes its model."""
+    """Open the run's checkpoints, and leave beside them what describes its model."""
     from training.agreement import from_rank_0
     from training.checkpoint import Checkpointer
     from training.models.hub import describe_model

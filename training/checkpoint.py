@@ -70,9 +70,9 @@ class SavedCheckpoint:
     path: Path
     num_bytes: int
     stall_s: float
-    """How long training stood still for it: in `start_save`, and in `wait_staged`."""
+    """The seconds for which training stood still: in `start_save`, and in `wait_staged`."""
     duration_s: float
-    """From the start of the save to the manifest."""
+    """The seconds from the start of the save to the manifest."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -101,7 +101,7 @@ class Checkpointer:
         rank_0_only: bool,
         read_again_after_s: Sequence[float] = READ_AGAIN_AFTER_S,
     ) -> None:
-        """Nothing is read or written yet.
+        """Prepare without reading or writing anything.
 
         Args:
             directory: of this configuration alone; named RECIPE-FINGERPRINT.
@@ -134,14 +134,14 @@ class Checkpointer:
         self.last_step_started: int | None = None
 
     def path(self, step: int) -> Path:
-        """Where the checkpoint of a step lies, or would lie."""
+        """Return the place of a step's checkpoint, existing or not."""
         return checkpoint_path(self._directory, step)
 
     def newest_complete_step(self) -> int | None:
-        """The step to resume from: of the newest checkpoint that is whole, to the last byte.
+        """Find the step to resume from: of the newest checkpoint that is whole, to the last byte.
 
-        Each rank reads the files that the rank of its number wrote. One that is damaged is passed
-        over, see `passed_over`. What earlier starts left without a manifest is removed.
+        Each rank reads the files that the rank of its number wrote. Damaged ones are skipped, see
+        `passed_over`. What earlier starts left without a manifest is removed.
 
         Raises:
             BadParameter: the newest was made with another configuration.
@@ -163,7 +163,7 @@ class Checkpointer:
 
     @property
     def passed_over(self) -> str:
-        """Of rank 0: the damaged checkpoints that the search left where they are; "" for none."""
+        """The damaged checkpoints that rank 0's search skipped and left in place; "" for none."""
         return self._search.describe()
 
     def load(self, step: int, state: State) -> None:
@@ -354,7 +354,7 @@ class Checkpointer:
 
 
 def _group_of_rank_0(ranks: Ranks) -> dist.ProcessGroup | None:
-    """A group that rank 0 makes for itself; None elsewhere.
+    """Make a group for rank 0 alone; None elsewhere.
 
     Where ranks are bound to GPUs, making a group that leaves ranks out has these split NCCL's
     communicator, which waits for all, and rank 0 does not come: a gloo group needs no split.
@@ -365,7 +365,7 @@ def _group_of_rank_0(ranks: Ranks) -> dist.ProcessGroup | None:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """The first rank's own error."""
+    """Return the first rank's own error."""
     if isinstance(error, CheckpointException) and error.failures:
         failure = error.failures[min(error.failures)]
         return failure[0] if isinstance(failure, tuple) else failure

@@ -5,10 +5,10 @@
 
 All-reduce and broadcast of float sums by torch.distributed: NCCL on GPUs, gloo on CPUs. Each size
 is sent once and every value of the result is compared, then timed. First, where asked for, each
-node alone and pairs of nodes, then all ranks; rank 0 prints the tables as nccl-tests does, so that
-`stationmaster nccl-report` reads them. Results are in place, so the columns for out of place have
-N/A. A node goes by the variable NODE_NAME, or by its host name. Standard output carries tables
-only; with wrong values the exit code is 3.
+node alone and pairs of nodes measure, then all ranks; rank 0 prints tables as nccl-tests does, so
+that `stationmaster nccl-report` reads them. Results are in place, so the columns for out of place
+have N/A. A node goes by the variable NODE_NAME, or by its host name. With wrong values the exit
+code is 3.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _TIMEOUT: Final = timedelta(minutes=3)
 
 @dataclass(frozen=True)
 class Member:
-    """One rank as the head of a table shows it, where ranks count from 0 in each group."""
+    """A rank as the head of a table shows it, where ranks count from 0 in each group."""
 
     rank: int
-    """Among all ranks."""
+    """The rank among all ranks."""
     host: str
     pid: int
     local_rank: int
@@ -61,7 +61,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Row:
-    """One size: microseconds, the mean of all ranks, and values that differ from the sum."""
+    """A size: microseconds, the mean of all ranks, and values that differ from the sum."""
 
     num_bytes: int
     time_us: float
@@ -70,7 +70,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """One operation among some of the ranks."""
+    """An operation among some of the ranks."""
 
     operation: str
     members: tuple[Member, ...]
@@ -90,7 +90,7 @@ class Options:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The sizes of all messages among all ranks, rising."""
+        """List the sizes of all messages among all ranks, rising."""
         sizes = [self.min_bytes]
         while sizes[-1] * self.factor <= self.max_bytes:
             sizes.append(sizes[-1] * self.factor)
@@ -150,7 +150,7 @@ def _join(environ: Mapping[str, str]) -> torch.device:
 
 
 def _members(device: torch.device, environ: Mapping[str, str]) -> tuple[Member, ...]:
-    """Every rank, in order."""
+    """List every rank, in order."""
     own = Member(
         rank=dist.get_rank(),
         host=environ.get("NODE_NAME") or socket.gethostname(),
@@ -164,7 +164,7 @@ def _members(device: torch.device, environ: Mapping[str, str]) -> tuple[Member, 
 
 
 def _steps(options: Options, members: Sequence[Member]) -> Iterator[list[tuple[int, ...]]]:
-    """Groups of ranks that measure at the same time, one list after the other."""
+    """Yield groups of ranks that measure at the same time, one list after the other."""
     nodes: dict[str, list[int]] = {}
     for member in members:
         nodes.setdefault(member.host, []).append(member.rank)
@@ -177,8 +177,8 @@ def _steps(options: Options, members: Sequence[Member]) -> Iterator[list[tuple[i
 
 
 def rounds_of_pairs(num_nodes: int) -> list[list[tuple[int, int]]]:
-    """Each node (of at least 3) with two others, no node twice in a round: what both of its pairs
-    have in common is the node."""
+    """Pair each node (of at least 3) with two others, no node twice in a round: what both of its
+    pairs have in common is the node."""
     ring = [(node, (node + 1) % num_nodes) for node in range(num_nodes)]
     closing = ring[-1:] if num_nodes % 2 else []
     even, odd = ring[: num_nodes - len(closing) : 2], ring[1::2]
@@ -191,7 +191,7 @@ def _measure_groups(
     members: Sequence[Member],
     device: torch.device,
 ) -> int:
-    """All-reduce within each group at the largest size; how many values were wrong anywhere."""
+    """All-reduce within each group at the largest size; return how many values were wrong."""
     # Every rank takes part in making each group, so all are made before any measures.
     made = [(ranks, dist.new_group(ranks)) for ranks in groups]
     own, joined = None, None
@@ -213,7 +213,7 @@ def _measure_groups(
 
 
 def _measure_all(options: Options, members: Sequence[Member], device: torch.device) -> int:
-    """Every operation among all ranks, printed row by row; how many values were wrong."""
+    """Run and print every operation among all ranks; return how many values were wrong."""
     num_wrong = 0
     for operation in (ALL_REDUCE, BROADCAST):
         table = Table(operation, tuple(members), options.sizes, ())
@@ -260,7 +260,7 @@ def _compare(
     run: Callable[[torch.Tensor], object],
     group: dist.ProcessGroup | None,
 ) -> int:
-    """Send values that are different on each rank and place; how many of this rank's are wrong."""
+    """Send values that differ on each rank and place; return how many of this rank's are wrong."""
     rank, num_ranks = dist.get_rank(group), dist.get_world_size(group)
     for start, part in _parts(tensor):
         part.copy_(_pattern(start, part, rank))
@@ -292,7 +292,7 @@ def _timed(
     iterations: int,
     device: torch.device,
 ) -> float:
-    """Seconds that one of so many takes."""
+    """Return the seconds that one of so many takes."""
     _finish(device)
     began = time.perf_counter()
     for _ in range(iterations):
@@ -309,7 +309,7 @@ def _finish(device: torch.device) -> None:
 def _over_ranks(
     values: list[float], group: dist.ProcessGroup | None, how: dist.ReduceOp.RedOpType
 ) -> list[float]:
-    """Numbers of the host, combined over the group; the same on each of its ranks."""
+    """Combine numbers of the host over the group; all of its ranks return the same."""
     shared = torch.tensor(values, dtype=torch.float64)
     dist.all_reduce(shared, op=how, group=group)
     return [float(value) for value in shared.tolist()]
@@ -333,7 +333,7 @@ def _be_silent(line: str) -> None:
 
 
 def _head(table: Table, say: Callable[[str], None]) -> None:
-    """As src/common.cu of NVIDIA/nccl-tests 2.17 prints it."""
+    """Print as src/common.cu of NVIDIA/nccl-tests 2.17 does."""
     sizes = table.sizes
     factor = sizes[1] // sizes[0] if len(sizes) > 1 else 2
     say(f"# Collective test starting: {table.operation}_perf")
@@ -367,7 +367,7 @@ def _row_line(row: Row, table: Table) -> str:
 
 
 def _bandwidths(row: Row, table: Table) -> tuple[float, float]:
-    """Algorithm and bus bandwidth in GB/s. Source: nccl-tests, doc/PERFORMANCE.md."""
+    """Return algorithm and bus bandwidth in GB/s. Source: nccl-tests, doc/PERFORMANCE.md."""
     num_ranks = len(table.members)
     algbw = row.num_bytes / row.time_us / 1e3
     factor = 2 * (num_ranks - 1) / num_ranks if table.operation == ALL_REDUCE else 1.0

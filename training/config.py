@@ -1,7 +1,7 @@
 """What one start of the trainer was asked to do: arguments and environment, read once.
 
-Called by `training.__main__` only. It must not import torch, so that a mistyped key or a missing
-data set is refused in a fraction of a second, on every rank, before anything heavy is loaded.
+It must not import torch, so that a mistyped key or a missing data set is refused in a fraction of a
+second, on every rank, before anything heavy is loaded.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class Launch:
     local_rank: int
     world_size: int
     local_world_size: int = 1
-    """Processes on this node."""
+    """The number of processes on this node."""
     elastic: bool
-    """True under torchrun: an agent restarts this process, which must not outlive it."""
+    """Whether it runs under torchrun: an agent restarts this process, which must not outlive it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SinkOptions:
-    """Where the figures of the progress lines go besides; None for nowhere."""
+    """Further places for the figures of the progress lines; None for nowhere."""
 
     tensorboard: Path | None
     wandb_project: str | None
@@ -69,7 +69,7 @@ class SinkOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainerConfig:
-    """One start of the trainer, checked."""
+    """The checked arguments of one start of the trainer."""
 
     recipe: Recipe
     output_dir: Path
@@ -80,9 +80,9 @@ class TrainerConfig:
     resume_from: Path | None = None
     """A checkpoint of another run, to start from where this one has none of its own yet."""
     num_samples: int = 0
-    """Texts that a language model writes at the end."""
+    """How many texts a language model writes at the end."""
     stop_deadline_s: float
-    """After SIGTERM the process is gone within this time, saved or not."""
+    """Within so many seconds after SIGTERM the process is gone, saved or not."""
     watchdog: WatchdogLimits
     sinks: SinkOptions
 
@@ -167,7 +167,7 @@ def _check_experts(recipe: Recipe, launch: Launch) -> None:
 
 
 def run_id_from(environ: Mapping[str, str]) -> str:
-    """The run this process belongs to: STATIONMASTER_RUN_ID, or "local" outside the product.
+    """Return the run of this process: STATIONMASTER_RUN_ID, or "local" outside the product.
 
     Raises:
         BadParameter: it holds characters that cannot stand in a file name.
@@ -181,10 +181,10 @@ def run_id_from(environ: Mapping[str, str]) -> str:
 
 
 def decisive(recipe: Recipe, *, data_identity: str) -> dict[str, str]:
-    """Everything that decides the weights after a given step, by name, as text.
+    """List everything that decides the weights after a given step, by name, as text.
 
-    `steps` is among it where the learning rate falls towards the last step: a run that continues
-    with another number of steps has other rates from the step it resumes at.
+    `steps` is in it where the learning rate falls towards the last step: a run that continues with
+    another number of steps has other rates from the step it resumes at.
     """
     values = _named(recipe, data_identity=data_identity)
     if falls_to_its_end(recipe):
@@ -223,7 +223,7 @@ def cache_dir_from(environ: Mapping[str, str]) -> Path:
 
 
 def positive(text: str) -> int:
-    """An argument that is a whole number from 1."""
+    """Parse an argument that is a whole number from 1."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is below 1")

@@ -1,8 +1,7 @@
 """Living under an elastic agent: ending when asked, or orphaned, and not waiting for the dead.
 
-Called by `training.__main__`. It must not import torch: it is in force before torch is loaded. A
-worker whose failure only its user can fix sends SIGTERM to its torchrun, which has no exit code for
-"a restart would not help".
+It must not import torch: it is in force before torch is loaded. A worker whose failure only its
+user can fix sends SIGTERM to its torchrun, which has no exit code for "a restart would not help".
 """
 
 from __future__ import annotations
@@ -73,14 +72,14 @@ def wait_for_own_sigterm(stop: threading.Event) -> None:
     """Let a worker that stops with the others get its own SIGTERM before it ends.
 
     When nodes join or leave, every agent stops its worker with SIGTERM, some milliseconds apart,
-    and the workers agree on a last step. One that were gone before its agent looks would pass for a
+    and the workers agree on a last step. One that ended before its agent looks would count as a
     crash and use up one of the agent's restarts.
     """
     stop.wait(_OWN_SIGTERM_S)
 
 
 def restarts_left(environ: Mapping[str, str]) -> int:
-    """How often the agent of this worker would start it again; 0 without an agent."""
+    """Return how often the agent of this worker would start it again; 0 without an agent."""
     allowed = int(environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
     return max(0, allowed - int(environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
 
@@ -109,7 +108,7 @@ def end_agent(environ: Mapping[str, str]) -> bool:
 
 
 def _is_torchrun(pid: int) -> bool:
-    """Whether a process is torchrun: a shell between it and the trainer must not be killed."""
+    """Say whether a process is torchrun: a shell between it and the trainer must not be killed."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -118,7 +117,7 @@ def _is_torchrun(pid: int) -> bool:
 
 
 def leave_in_time(code: int) -> threading.Timer:
-    """Say when all is saved: leaving the other ranks may hang, and then the process ends anyway.
+    """End the process in time once all is saved: leaving the other ranks may hang.
 
     Cancel what is returned once they are left.
     """

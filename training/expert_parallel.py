@@ -57,14 +57,14 @@ def _mix(
     experts_NK: Tensor,
     weights_NK: Tensor,
 ) -> Tensor:
-    """What the experts make of each token, weighted and added up: (N, H).
+    """Weight and add up what the experts make of each token: (N, H).
 
-    Takes the place of `MixtralExperts.forward`. Waits for the device once, to know how many rows
-    go where: as many as the router says, so that no token is dropped.
+    It replaces `MixtralExperts.forward`. It waits for the device once, to know how many rows go
+    where: as many as the router says, so that no token is dropped.
 
     Each rank sends one more row to each of its own experts, whose result nobody reads. On GPUs,
-    compiled products fail without any row, and on Blackwell an expert without rows gets gradients
-    of chance. Source: pytorch/pytorch, pull request 192497 and issue 172439.
+    compiled products fail without any row, and on Blackwell an expert without rows gets random
+    gradients. Source: pytorch/pytorch, pull request 192497 and issue 172439.
     """
     num_ranks, num_tokens, num_choices = group.size(), *experts_NK.shape
     every_expert = torch.arange(experts.num_experts, device=tokens_NH.device)
@@ -91,7 +91,7 @@ def _mix(
 
 
 def _compute(experts: MixtralExperts, rows_RH: Tensor, ends_P: Tensor) -> Tensor:
-    """This rank's experts, each on its own rows, which come one expert after the other.
+    """Compute this rank's experts, each on its own rows, which come one expert after the other.
 
     The products are those of transformers without expert parallelism.
     """

@@ -47,7 +47,7 @@ TRANSFORMERS_ERRORS: Final = (
     ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError,
     RuntimeError, StrictDataclassError, TypeError, ValueError,
 )  # fmt: skip
-"""What its code raises where a configuration does not fit it."""
+"""The errors of transformers' code where a configuration does not fit it."""
 
 logger = logging.getLogger("training.export")
 
@@ -121,7 +121,7 @@ def write_model(
 
 
 def described_model(directory: Path) -> PreTrainedModel:
-    """The model that a description beside checkpoints is of, without memory.
+    """Build the model, without memory, that a description beside checkpoints is of.
 
     Raises:
         BadParameter: transformers does not build it from its config.json.
@@ -148,7 +148,7 @@ def described_model(directory: Path) -> PreTrainedModel:
 
 @contextmanager
 def whole_directory(output_dir: Path) -> Iterator[Path]:
-    """A directory to write to, which takes the place of `output_dir` unless the block raises."""
+    """Make a directory to write to, which replaces `output_dir` unless the block raises."""
     output_dir.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{output_dir.name}-"
     for left_over in output_dir.parent.glob(f"{prefix}*"):  # of a start that was killed
@@ -166,7 +166,7 @@ def whole_directory(output_dir: Path) -> Iterator[Path]:
 
 
 def _run_directory(path: Path) -> Path:
-    """The directory with one run's checkpoints, found from it or from the run's output."""
+    """Find the directory with one run's checkpoints, from it or from the run's output."""
     inside = path / "checkpoints"
     runs = sorted(found.parent for found in inside.glob(f"*/{DESCRIPTION}"))
     if (path / DESCRIPTION).is_dir():
@@ -186,7 +186,7 @@ def _run_directory(path: Path) -> Path:
 
 
 def _choose_step(run: Path, step: int | None) -> int:
-    """The newest complete step whose files are as they were written, or the one asked for."""
+    """Choose the newest complete step whose files are as written, or the one asked for."""
     complete = complete_steps(run)
     if not complete:
         raise BadParameter(f"{run} has no complete checkpoint yet; let the run save one first")
@@ -210,7 +210,7 @@ def _choose_step(run: Path, step: int | None) -> int:
 
 
 def _read(run: Path, step: int, *, dtype: str) -> tuple[PreTrainedModel, dict[str, Tensor]]:
-    """The model, without memory, and its state dict, tied weights being one tensor."""
+    """Read the model, without memory, and its state dict, tied weights being one tensor."""
     import torch
     from torch.distributed.checkpoint.state_dict_loader import load
 

@@ -1,7 +1,6 @@
 """What a result's manifest says of the trainer itself: versions, code, seed, data.
 
-Written once a start by rank 0, into the output directory. The schema is the saver's, in
-`stationmaster.domain.results`.
+Rank 0 writes it once a start. The schema is the saver's, in `stationmaster.domain.results`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _PACKAGES: Final = ("training", "stationmaster/domain")
 
 
 def write_facts(output_dir: Path, *, recipe: Recipe, data_identity: str) -> None:
-    """Leave facts.json in the output directory, in the place of an earlier start's."""
+    """Write facts.json to the output directory, over that of an earlier start."""
     facts = TrainerFacts(
         versions=_versions(),
         seed=recipe.training.seed,
@@ -43,7 +42,7 @@ def _versions() -> dict[str, str]:
 
 
 def code_hash(root: Path = Path(__file__).parents[1]) -> str:
-    """The SHA-256 of the sources of the trainer and of the domain: `sha256:` and 64 hex digits."""
+    """Hash the sources of the trainer and of the domain: `sha256:` and 64 hex digits."""
     found = hashlib.sha256()
     for package in _PACKAGES:
         for path in sorted((root / package).rglob("*.py")):

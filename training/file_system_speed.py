@@ -59,24 +59,24 @@ class Place:
     nodes: tuple[str, ...]
 
     def path(self, node: str, suffix: object) -> Path:
-        """A file of a node: of a stream by its number, or a sign for the others."""
+        """Return a file of a node: of a stream by its number, or a sign for the others."""
         return self.directory / f"{self.cluster}.{self.name}.{node}.{suffix}"
 
     @property
     def writer(self) -> str:
-        """Whose files this node reads: the next node's, so each file has one reader."""
+        """The node whose files this node reads: the next one, so each file has one reader."""
         return self.nodes[(self.nodes.index(self.own) + 1) % len(self.nodes)]
 
     def streams(self, node: str) -> list[Path]:
-        """The files that a node writes."""
+        """List the files that a node writes."""
         return [self.path(node, number) for number in range(_STREAMS)]
 
     def signal(self, sign: str) -> None:
-        """Let the others see that this node is so far."""
+        """Signal to the others that this node is so far."""
         self.path(self.own, sign).touch()
 
     def are_all(self, sign: str) -> bool:
-        """Whether every node is so far."""
+        """Say whether every node is so far."""
         return all(self.path(node, sign).exists() for node in self.nodes)
 
     def meet(self, sign: str) -> None:
@@ -124,7 +124,7 @@ class Moved:
 
 
 def file_system_of(path: Path, mounts: str) -> str:
-    """The type of the file system that a path is on, by the text of /proc/mounts; "" if unknown."""
+    """Return the type of a path's file system, by the text of /proc/mounts; "" if unknown."""
     found, longest = "", -1
     for line in mounts.splitlines():
         fields = line.split()
@@ -189,7 +189,7 @@ def read(paths: Sequence[Path], *, phase_s: float) -> tuple[Moved, Cache]:
 
 
 def _open_uncached(path: Path) -> tuple[int, Cache]:
-    """A descriptor that reads past the page cache, or with the file's pages dropped from it."""
+    """Open a descriptor that reads past the page cache, or drop the file's pages from it."""
     if hasattr(os, "O_DIRECT"):
         with contextlib.suppress(OSError):  # some file systems do not have it
             return os.open(path, os.O_RDONLY | os.O_DIRECT), "O_DIRECT"
@@ -262,7 +262,7 @@ def _mounts() -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure and print; 1 with a sentence where that fails."""
+    """Measure and print; return 1 with a sentence where that fails."""
     directory, cluster, name, own, num_bytes, *nodes = arguments
     place = Place(Path(directory), cluster, name, own, tuple(sorted(nodes)))
     try:

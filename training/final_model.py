@@ -1,8 +1,8 @@
 """The trained model in the output directory, as Hugging Face's libraries read it.
 
-Called by the trainer when the last step is taken and its checkpoint complete. Rank 0 writes it from
-that checkpoint with `training.export`; the others wait, so that no pod is done before the model is
-there. It needs 4 bytes a parameter of host memory on rank 0.
+Rank 0 writes it when the last step is taken and its checkpoint complete, from that checkpoint with
+`training.export`; the others wait, so that no pod is done before the model is there. It needs 4
+bytes a parameter of host memory on rank 0.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class FinalModel:
     def write(
         self, step: int, *, loss_nats: float | None, evaluation: EvaluatedLine | None
     ) -> Path:
-        """Write the weights of the complete checkpoint of `step`; where they are.
+        """Write the weights of the complete checkpoint of `step`; return where they are.
 
-        Nothing is done where that has been done. `loss_nats` is of the last step, None when an
-        earlier start took it.
+        A repetition does nothing. `loss_nats` is of the last step, None when an earlier start took
+        it.
 
         Raises:
             OSError: the storage fails, on every rank.
@@ -57,9 +57,9 @@ class FinalModel:
         return self._directory
 
     def sample(self, batches: Sequence[Batch], *, number: int) -> list[Sample]:
-        """Let a language model that was written continue texts of a step; nothing of other models.
+        """Let a written language model continue texts of a step; nothing for other models.
 
-        A model whose samples fail is as good as it is without: the log says why.
+        Samples that fail do not make the model worse: the log says why.
         """
         return from_rank_0(lambda: self._sample(batches, number), self._ranks)
 

@@ -1,9 +1,9 @@
-"""What each rank did last with the others: PyTorch's record of collectives, kept with the run.
+"""PyTorch's record of what each rank did last with the others, kept with the run.
 
-Written by the watchdog's thread of a rank that stands still, before the process ends: PyTorch would
-write it itself only when a collective gives up, minutes later, and to a place that goes with the
-pod. `torchfrtrace --prefix nccl_trace_rank_ DIRECTORY` reads it, and names the rank that others
-wait for.
+The watchdog's thread of a rank that stands still writes it before the process ends: PyTorch would
+write it only when a collective gives up, minutes later, and to a place that goes with the pod.
+`torchfrtrace --prefix nccl_trace_rank_ DIRECTORY` reads it, and names the rank that others wait
+for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def record_directory(output_dir: Path) -> Path:
-    """Where records lie: on the file system that outlives pods."""
+    """Return the place of records: on the file system that outlives pods."""
     return output_dir / "flight-recorder"
 
 

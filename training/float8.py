@@ -1,10 +1,9 @@
 """Matrix products of linear layers in float8, by torchao; everything else stays as it is.
 
-Called by `training.__main__`, before torch is loaded, and by `training.sharding`, before anything
-wraps the blocks. Weights keep their names, shapes and float32: a layer casts what it multiplies, by
-a scale for each tensor that makes its largest element fit (e4m3; gradients of results: e5m2). So
-checkpoints and models do not depend on it. FSDP gathers weights in bfloat16, as without it: torchao
-can gather float8, but its weights are then tensors of a class of its own, in checkpoints, too.
+Weights keep their names, shapes and float32: a layer casts what it multiplies, by a scale for each
+tensor that makes its largest element fit (e4m3; gradients of results: e5m2). So checkpoints and
+models do not depend on it. FSDP gathers weights in bfloat16, as without it: torchao can gather
+float8, but its weights are then tensors of a class of its own, in checkpoints, too.
 """
 
 from __future__ import annotations

@@ -46,14 +46,14 @@ class GpuUse:
         self._reader.start()
 
     def take(self) -> float | None:
-        """The mean since the last call, 0 to 1; None where nothing was printed since."""
+        """Return the mean since the last call, 0 to 1; None where nothing was printed since."""
         with self._lock:
             taken, count = self._sum, self._count
             self._sum = self._count = 0
         return taken / count / 100 if count else None
 
     def take_least(self, ranks: Ranks) -> float | None:
-        """`take` of the rank whose GPU is idle most: the others wait for it, busily.
+        """Return `take` of the rank whose GPU is idle most: the others wait for it, busily.
 
         Every rank calls it, and gets the same.
         """
@@ -82,7 +82,7 @@ class GpuUse:
 
 
 def watch_gpu(device: torch.device) -> GpuUse:
-    """Begin to measure a rank's device, where it is a GPU and the image has nvidia-smi."""
+    """Measure a rank's device, where it is a GPU and the image has nvidia-smi."""
     program = shutil.which("nvidia-smi")
     if device.type != "cuda" or program is None:
         return GpuUse(None)

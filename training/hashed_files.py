@@ -1,7 +1,6 @@
 """Files that are hashed on their way to the disk: no second read, and no moment in between.
 
-Called by `training.checkpoint`, in the thread that writes. It knows the streams of
-torch.distributed.checkpoint and nothing of what is in them.
+It knows the streams of torch.distributed.checkpoint and nothing of what is in them.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from stationmaster.domain.checkpoints import StoredFile
 
 
 class HashedFiles(FileSystem):
-    """torch.distributed.checkpoint's file system; lists in `stored` what was written through it."""
+    """The file system of torch.distributed.checkpoint; `stored` lists what went through it."""
 
     def __init__(self, *, rank: int) -> None:
         self._rank = rank
@@ -50,7 +49,7 @@ class HashedFiles(FileSystem):
         self.stored[Path(new_path).name] = self.stored.pop(Path(path).name)
 
     def write_whole(self, path: Path, data: memoryview) -> None:
-        """Write a file of one piece, and see it to the disk."""
+        """Write a file of one piece, and sync it to the disk."""
         with self.create_stream(path, "wb") as stream:
             stream.write(data)
             stream.flush()
@@ -77,7 +76,7 @@ class _HashingStream:
         self.flush, self.fileno, self.close = file.flush, file.fileno, file.close
 
     def write(self, data: bytes | memoryview) -> int:
-        """Append all of it; returns the number of bytes."""
+        """Append all of it; return the number of bytes."""
         self.sha256.update(data)
         try:
             self._file.write(data)
@@ -88,5 +87,5 @@ class _HashingStream:
         return len(data)
 
     def tell(self) -> int:
-        """Bytes so far."""
+        """Return the bytes so far."""
         return self._size_bytes

@@ -46,13 +46,13 @@ _FINGERPRINT: Final = r"[0-9a-f]{12}"
 _RECORDED_LATER: Final = {"steps"}
 
 READ_AGAIN_AFTER_S: Final = (1.0, 3.0, 10.0, 30.0)
-"""Pauses between attempts to read from storage that does not answer."""
+"""The pauses between attempts to read from storage that does not answer."""
 
 Result = TypeVar("Result")
 
 
 def checkpoint_path(directory: Path, step: int) -> Path:
-    """Where the checkpoint of a step lies, or would lie."""
+    """Return the place of a step's checkpoint, existing or not."""
     return directory / step_name(step)
 
 
@@ -73,7 +73,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(path: Path) -> Manifest | Unusable | None:
-    """The manifest of a complete checkpoint; None for a directory that has none.
+    """Read the manifest of a complete checkpoint; None for a directory that has none.
 
     Raises:
         OSError: the storage does not answer; that says nothing about the checkpoint.
@@ -96,7 +96,7 @@ def read_manifest(path: Path) -> Manifest | Unusable | None:
 
 
 def complete_steps(directory: Path) -> set[int]:
-    """Steps that have a complete checkpoint."""
+    """List the steps that have a complete checkpoint."""
     found = {step: read_manifest(path) for step, path in numbered_steps(directory).items()}
     return {step for step, manifest in found.items() if isinstance(manifest, Manifest)}
 
@@ -109,7 +109,7 @@ def first_damage(
     cached: bool,
     waits_s: Sequence[float] = READ_AGAIN_AFTER_S,
 ) -> str:
-    """Read the named files of a checkpoint; returns which of them is not as written, "" when none.
+    """Read the named files of a checkpoint; return which of them is not as written, or "".
 
     Without `cached` the files are read from storage, as far as the system lets itself be asked:
     right after writing, memory would only confirm itself.
@@ -128,7 +128,7 @@ def first_damage(
 
 
 def again(action: Callable[[], Result], *, waits_s: Sequence[float] = READ_AGAIN_AFTER_S) -> Result:
-    """What `action` returns; when storage fails it is tried again after each of `waits_s`."""
+    """Return what `action` returns; try again after each of `waits_s` while storage fails."""
     for wait_s in waits_s:
         try:
             return action()
@@ -149,7 +149,7 @@ def _sha256(path: Path, *, cached: bool) -> str:
 
 
 def has_manifest(path: Path) -> bool:
-    """Whether a directory carries a manifest, readable or not.
+    """Say whether a directory carries a manifest, readable or not.
 
     Raises:
         OSError: the storage does not answer.
@@ -162,7 +162,7 @@ def has_manifest(path: Path) -> bool:
 
 
 def remove_incomplete(directory: Path) -> None:
-    """Clear away what earlier starts did not finish writing, or removing."""
+    """Remove what earlier starts did not finish writing, or removing."""
     for path in numbered_steps(directory).values():
         if not has_manifest(path):
             _remove(path)
@@ -187,7 +187,7 @@ def remove_old(directory: Path, *, kept: int, damaged: Collection[int] = ()) -> 
 
 
 def set_aside(path: Path) -> Path:
-    """Take a checkpoint out of the way of a new one, without deleting anything; where it went."""
+    """Rename a checkpoint out of the way of a new one; return its new place."""
     number = 1
     while True:
         aside = path.with_name(f"{path.name}.damaged" + (f"-{number}" if number > 1 else ""))
@@ -198,7 +198,7 @@ def set_aside(path: Path) -> Path:
 
 
 def differences(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
-    """What differs between two configurations: "key is A there and B here" for each such key."""
+    """List what differs between two configurations: "key is A there and B here"."""
     compared = theirs.keys() | ours.keys()
     compared -= {key for key in _RECORDED_LATER if key not in theirs}
     return [
@@ -211,9 +211,9 @@ def differences(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[str]
 def nearest_relative(
     directory: Path, configuration: Mapping[str, str]
 ) -> tuple[Path, list[str]] | None:
-    """A complete checkpoint of the same recipe under another fingerprint, and what differs.
+    """Find a complete checkpoint of the same recipe under another fingerprint, and what differs.
 
-    Of several the one that differs least. Directories are named RECIPE-FINGERPRINT.
+    Of several it is the one that differs least. Directories are named RECIPE-FINGERPRINT.
     """
     recipe = directory.name.rpartition("-")[0]
     name = re.compile(rf"{re.escape(recipe)}-{_FINGERPRINT}")
@@ -237,7 +237,7 @@ def _remove(path: Path) -> None:
 
 
 def numbered_steps(directory: Path) -> dict[int, Path]:
-    """The directories of checkpoints by step, complete or not."""
+    """List the directories of checkpoints by step, complete or not."""
     found = {}
     for path in directory.iterdir():
         step = step_of(path.name)

@@ -41,7 +41,7 @@ EXPERT: Final = "expert"
 
 
 def arranged(ranks: Ranks, training: TrainingConfig) -> Ranks:
-    """The same ranks, as a recipe lets them share samples; all of them call this together."""
+    """Arrange the ranks as a recipe lets them share samples; all of them call this together."""
     split, parts = tensor_parallel_of(training), context_parallel_of(training)
     group = None
     if parts > 1:
@@ -56,7 +56,7 @@ def arranged(ranks: Ranks, training: TrainingConfig) -> Ranks:
 
 
 def build_mesh(training: TrainingConfig, ranks: Ranks) -> DeviceMesh:
-    """All ranks in one line to shard over; for hybrid, a row for each node's copy.
+    """Put all ranks in one line to shard over; for hybrid, a row for each node's copy.
 
     With tensor_parallel each place is a group of neighbours, in a last dimension of their own.
 
@@ -74,7 +74,7 @@ def build_mesh(training: TrainingConfig, ranks: Ranks) -> DeviceMesh:
 
 
 def build_expert_mesh(training: TrainingConfig, mesh: DeviceMesh) -> DeviceMesh:
-    """The same ranks as those of `build_mesh`, arranged for the weights of experts."""
+    """Arrange the ranks of `build_mesh` for the weights of experts."""
     experts = expert_parallel_of(training)
     sizes = {EXPERT_SHARD: mesh[SHARD].size() // experts, EXPERT: experts}
     if REPLICATE in dimensions(mesh):
@@ -83,7 +83,7 @@ def build_expert_mesh(training: TrainingConfig, mesh: DeviceMesh) -> DeviceMesh:
 
 
 def without_tensor(mesh: DeviceMesh) -> DeviceMesh:
-    """The part of a mesh that FSDP shards and copies over."""
+    """Return the part of a mesh that FSDP shards and copies over."""
     if TENSOR not in dimensions(mesh):
         return mesh
     data = tuple(name for name in dimensions(mesh) if name != TENSOR)
@@ -91,7 +91,7 @@ def without_tensor(mesh: DeviceMesh) -> DeviceMesh:
 
 
 def dimensions(mesh: DeviceMesh) -> tuple[str, ...]:
-    """The names of a mesh's dimensions, outermost first."""
+    """Return the names of a mesh's dimensions, outermost first."""
     return mesh.mesh_dim_names or ()
 
 

@@ -1,7 +1,7 @@
 """The progress lines as a file of the output directory, so that figures outlive the pods' logs.
 
-Written by `training.progress` on rank 0, saved with the result of the run. A run that resumes
-repeats steps: their lines of before are cut, so that each step has one, in order.
+Rank 0 writes it, and it is saved with the run's result. A run that resumes repeats steps: their
+earlier lines are cut, so that each step has one, in order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class MetricsFile:
     """Appends lines to a file that earlier starts of the run may have begun."""
 
     def __init__(self, path: Path) -> None:
-        """Nothing is read or written before the first line."""
+        """Prepare; nothing is read or written before the first line."""
         self._path = path
         self._continued = False
         self._last_step = -1
@@ -52,7 +52,7 @@ class MetricsFile:
             stream.write(line.text().encode() + b"\n")
 
     def _continue(self) -> None:
-        """Find out where the file stands; a last line that was cut off by a kill is dropped."""
+        """Find out where the file ends; a last line that was cut off by a kill is dropped."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         lines = self._lines()
         if lines and not lines[-1].endswith(b"\n"):
@@ -77,6 +77,6 @@ class MetricsFile:
 
 
 def _step(text: bytes) -> int:
-    """The step that a line is about; -1 for a line that stays, whatever is repeated."""
+    """Return the step that a line is about; -1 for a line that stays, whatever is repeated."""
     line = read_line(text.decode("utf-8", "replace"))
     return line.step if isinstance(line, _OF_A_STEP) else -1

@@ -1,7 +1,4 @@
-"""The README.md of a trained model, and the names of what lies beside its weights.
-
-Called by `training.final_model` and by `training.frameworks`.
-"""
+"""The README.md of a trained model, and the names of what lies beside its weights."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from stationmaster.domain.restoring import model_directory
 from training.repositories import RANDOM, SAMPLE
 
 NOTE: Final = "stationmaster.json"
-"""Says of which checkpoint the model was made, so that it is not made twice."""
+"""A file that names the checkpoint of which the model was made, so that it is made once."""
 CARD: Final = "README.md"
 _CLASSES: Final = {
     "text-generation": "AutoModelForCausalLM",
@@ -38,7 +35,7 @@ def model_card(
     dtype: str = "float32",
     step: int | None = None,
 ) -> str:
-    """The README.md of a trained model: what it is, what it has learned from, how to load it.
+    """Write the README.md of a trained model: what it is, what it has learned from, how to load it.
 
     `step` is that of the checkpoint that it was made of, where a framework has written that.
     """

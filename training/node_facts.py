@@ -86,7 +86,7 @@ def ask(command: Sequence[str]) -> Answer:
 
 
 def known_fields(help_text: str) -> list[str]:
-    """The names of FIELDS that the output of nvidia-smi --help-query-gpu has, in their order."""
+    """List the names of FIELDS in the output of nvidia-smi --help-query-gpu, in their order."""
     listed = set(re.findall(r'"([\w.]+)"', help_text))
     chosen = (next((name for name in names if name in listed), None) for names in FIELDS)
     found = [name for name in chosen if name is not None]
@@ -94,19 +94,19 @@ def known_fields(help_text: str) -> list[str]:
 
 
 def efa_devices(fi_info: str) -> list[str]:
-    """Names of the EFA devices in the output of fi_info -p efa, which lists each several times."""
+    """List EFA devices in the output of fi_info -p efa, which lists each several times."""
     domains = re.findall(r"^\s*domain:\s*(\S+)", fi_info, re.MULTILINE)
     return sorted({re.sub(r"-(rdm|dgrm|direct)$", "", domain) for domain in domains})
 
 
 def loaded_modules(proc_modules: str) -> list[str]:
-    """Those of MODULES that the text of /proc/modules names."""
+    """List those of MODULES that the text of /proc/modules names."""
     loaded = {line.split(maxsplit=1)[0] for line in proc_modules.splitlines() if line.strip()}
     return [name for name in MODULES if name in loaded]
 
 
 def plugin_version(folders: Iterable[str] = PLUGIN_FOLDERS) -> str:
-    """The version that the first libnccl-net*.so of aws-ofi-nccl names; "" where there is none."""
+    """Return the version that the first libnccl-net*.so of aws-ofi-nccl names, or ""."""
     for folder in folders:
         for library in sorted(Path(folder).glob("libnccl-net*.so*")):
             match = _PLUGIN_VERSION.search(library.read_bytes())
@@ -116,7 +116,7 @@ def plugin_version(folders: Iterable[str] = PLUGIN_FOLDERS) -> str:
 
 
 def nccl_version(distributions: Iterable[metadata.Distribution]) -> str:
-    """The version of NCCL that PyTorch's wheels brought; "" where they brought none."""
+    """Return the version of NCCL that PyTorch's wheels brought, or ""."""
     for distribution in distributions:
         if (distribution.metadata["Name"] or "").startswith("nvidia-nccl-cu"):
             return distribution.version
@@ -124,7 +124,7 @@ def nccl_version(distributions: Iterable[metadata.Distribution]) -> str:
 
 
 def _nvidia_smi() -> dict[str, object]:
-    """The table of the GPUs that this container may use, and which fields its columns are."""
+    """Return the table of this container's GPUs, and which fields its columns are."""
     fields = known_fields(ask(["nvidia-smi", "--help-query-gpu"]).output)
     command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     if visible := os.environ.get("CUDA_VISIBLE_DEVICES", ""):
@@ -145,7 +145,6 @@ def _modules() -> list[str] | None:
 
 
 def main() -> int:
-    """Print the facts."""
     locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     facts = {
         "stationmaster": 1,

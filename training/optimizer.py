@@ -1,7 +1,6 @@
 """The optimizer of a recipe: AdamW or SGD with momentum, decaying matrices only.
 
-Called by `training.build` once the weights have their place. It must not know ranks: sharded
-parameters are updated shard by shard, each rank its own.
+It must not know ranks: sharded parameters are updated shard by shard, each rank its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Ranks working as one: the process group, and the few collectives outside of gradients.
 
-Called by `training.__main__`, `training.build` and the trainer. It knows torch.distributed and
-nothing of models, data, loss or checkpoints' contents; how a model is spread over the ranks is in
-`training.sharding`.
+It knows torch.distributed and nothing of models, data, loss or checkpoints' contents; how a model
+is spread over the ranks is in `training.sharding`.
 """
 
 from __future__ import annotations
@@ -45,21 +44,21 @@ class Ranks:
     rank: int
     world_size: int
     local_world_size: int
-    """Ranks on this node."""
+    """The number of ranks on this node."""
     device: torch.device
     checkpoint_group: dist.ProcessGroup
-    """gloo, used by checkpoints alone: an asynchronous save on the training's own group collides
-    with the step that runs meanwhile, and aborts or hangs."""
+    """A gloo group, used by checkpoints alone: an asynchronous save on the training's own group
+    collides with the step that runs meanwhile, and aborts or hangs."""
     tensor_parallel: int = 1
-    """Neighbouring ranks that split every product; divides both sizes."""
+    """The number of neighbouring ranks that split every product; divides both sizes."""
     context_parallel: int = 1
-    """Ranks that share the tokens of each sequence, `tensor_parallel` apart."""
+    """The number of ranks that share the tokens of each sequence, `tensor_parallel` apart."""
     context_group: dist.ProcessGroup | None = None
-    """Those that share this rank's sequences; None where it has whole ones."""
+    """The group of ranks that share this rank's sequences; None where it has whole ones."""
 
     @property
     def sample_peers(self) -> int:
-        """Ranks that read the same samples and compute them together; 1 for a rank of its own."""
+        """The number of ranks that read the same samples and compute them together; 1 for none."""
         return self.tensor_parallel * self.context_parallel
 
     @property
@@ -69,7 +68,7 @@ class Ranks:
 
     @property
     def data_world_size(self) -> int:
-        """How many read samples of their own."""
+        """The number of places that read samples of their own."""
         return self.world_size // self.sample_peers
 
     @property
@@ -131,7 +130,7 @@ def sum_over_ranks(values: list[float], ranks: Ranks) -> list[float]:
 
 
 def least_over_ranks(value: float | None, ranks: Ranks) -> float | None:
-    """The smallest of the numbers that ranks have; None where none has one."""
+    """Return the smallest of the numbers that ranks have; None where none has one."""
     if ranks.world_size == 1:
         return value
     least = torch.tensor(math.inf if value is None else value, dtype=torch.float64)
@@ -140,7 +139,7 @@ def least_over_ranks(value: float | None, ranks: Ranks) -> float | None:
 
 
 def start_sum_over_ranks(value: torch.Tensor, ranks: Ranks) -> Callable[[], torch.Tensor]:
-    """Begin to add up a tensor of the device over all ranks, in place; the result on call.
+    """Begin to add up a tensor of the device over all ranks, in place; call the result for it.
 
     Ranks that compute the same samples count together as one.
     """
@@ -156,14 +155,14 @@ def start_sum_over_ranks(value: torch.Tensor, ranks: Ranks) -> Callable[[], torc
 
 
 def sum_over_group(value: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    """The sum of a tensor of the device over some of the ranks, without a gradient."""
+    """Sum a tensor of the device over some of the ranks, without a gradient."""
     total = value.detach().clone()
     dist.all_reduce(total, group=group)
     return total
 
 
 def from_rank_0(value: int, ranks: Ranks) -> int:
-    """The value that rank 0 has, on every rank: decisions that all must share are taken once."""
+    """Return rank 0's value on every rank: decisions that all must share are taken once."""
     shared = torch.tensor([value], dtype=torch.int64)
     dist.broadcast(shared, src=0)
     return int(shared.item())
@@ -188,7 +187,7 @@ def check_same_data(identity: str, ranks: Ranks) -> None:
 
 
 def is_lost_peer(error: RuntimeError) -> bool:
-    """Whether a collective failed because another worker is gone, not because of this one."""
+    """Say whether a collective failed because another worker is gone, not because of this one."""
     text = str(error)
     if isinstance(error, (dist.DistNetworkError, dist.DistStoreError)):
         # The store is another worker's; only an address of one's own is listened on.

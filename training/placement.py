@@ -1,6 +1,6 @@
 """Which dimension of each weight FSDP shards, and over which ranks.
 
-Called by `training.sharding`. It knows the shapes of weights and meshes, not modules.
+It knows the shapes of weights and meshes, not modules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Placement = Shard | ShardPlacementResult | None
 def placement_of(
     mesh: DeviceMesh, experts: DeviceMesh | None
 ) -> Callable[[nn.Parameter], Placement]:
-    """What `fully_shard` asks for each parameter.
+    """Make the function that `fully_shard` calls for each parameter.
 
     Args:
         mesh: the ranks that shard and copy weights.
@@ -47,7 +47,7 @@ def placement_of(
 
 
 def _of_whole(parameter: nn.Parameter, *, num_shards: int) -> Shard | None:
-    """Rows by default; the inner dimension of experts' weights that do not divide among ranks.
+    """Shard rows; the inner dimension of experts' weights that do not divide among ranks.
 
     These are stacked as (experts, out, in): 8 experts over 32 ranks by rows would leave 24 ranks
     with nothing, and gather four times the bytes as padding. Source: torchtitan's experts.

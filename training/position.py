@@ -1,4 +1,4 @@
-"""How far a run is, and what one step reports. Plain values of the trainer."""
+"""How far a run is, and what one step reports, as plain values."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """What one step did, on request: `profile=N` writes a trace of step N, and its use of memory.
 
-Called by the trainer around that step. Rank 0 alone records: what it waits for from others is in
-its trace. `trace.json.gz` is of torch.profiler, for ui.perfetto.dev or chrome://tracing;
-`memory.pickle`, on a GPU only, is for pytorch.org/memory_viz. A profile that cannot be written is
-a warning in the log, and no end of the run.
+Rank 0 alone records: what it waits for from others is in its trace. `trace.json.gz` is of
+torch.profiler, for ui.perfetto.dev or chrome://tracing; `memory.pickle`, on a GPU only, is for
+pytorch.org/memory_viz. A profile that cannot be written is only a warning in the log.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def _write(found: profile, directory: Path, *, on_gpu: bool) -> None:
 
 
 def _write_whole(path: Path, write: Callable[[str], None]) -> None:
-    """A file that is there is whole, also after a kill."""
+    """Write a file that is whole whenever it exists, also after a kill."""
     temporary = path.with_name(f".{path.name}")  # the end of its name says that it is compressed
     write(str(temporary))
     temporary.rename(path)

@@ -1,13 +1,13 @@
 """Writes progress lines: what the trainer reports, one JSON object a line on stdout.
 
-Written by rank 0 only, read by the relay from the pod's log. Their schema is the contract of
+Only rank 0 writes; the relay reads the pod's log. The schema is
 `stationmaster.domain.progress_lines`. Other followers of the run, `ProgressSink`s, get the same
 fields, and a file of the output directory gets the lines themselves (`training.metrics`). What
 fails of these is dropped with one warning, and training continues.
 
 `seq` orders the lines of a run across restarts, on any node: each start takes the next attempt
-number from the shared output directory, and counts its lines from attempt x 1e9. So seq only
-grows, has no gaps within an attempt, and no clock is involved.
+number from the shared output directory, and counts its lines from attempt x 1e9. So seq only grows,
+has no gaps within an attempt, and no clock is involved.
 """
 
 from __future__ import annotations

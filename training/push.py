@@ -116,7 +116,7 @@ def _info(api: Any, repository: str, revision: str | None) -> Any:
 
 
 def _check(info: Any, repository: str, files: Mapping[str, Path]) -> None:
-    """A push publishes nothing, and mixes no two models."""
+    """Check that a push publishes nothing, and mixes no two models."""
     if not info.private:
         raise PushRefused(
             f"{repository} is a public repository; make it private, or push to another name"

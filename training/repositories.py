@@ -1,9 +1,7 @@
 """Where published models are: a directory, or a repository of the Hugging Face hub.
 
-Called before torch is loaded, by `training.config`, `training.build` and the tokenizers, so that a
-missing repository, a licence that nobody accepted or weights of another shape are reported in
-seconds; and by `training.models.hub`, which reads what lies here. It must not import torch or
-transformers.
+It runs before torch is loaded, so that a missing repository, a licence that nobody accepted or
+weights of another shape are reported in seconds. It must not import torch or transformers.
 
 A repository is downloaded once into the cache, under a file lock, by one process of all that share
 the cache; the others wait for it. What is there is not asked for again: a restart needs no hub, and
@@ -43,7 +41,7 @@ TOKENIZER_FILES: Final = (
     "added_tokens.json",
     "chat_template.jinja",
 )
-"""What makes a tokenizer, with its special tokens and its chat template."""
+"""The files of a tokenizer, with its special tokens and its chat template."""
 
 Files = Literal["config", "tokenizer", "weights"]
 
@@ -80,7 +78,7 @@ logger = logging.getLogger(__name__)
 
 
 def hub_model(recipe: str, *, weights: str | None, cache_dir: Path) -> LanguageModel | None:
-    """What hf:ORG/MODEL is, from its config.json; None for a recipe of the catalogue.
+    """Read what hf:ORG/MODEL is from its config.json; None for a recipe of the catalogue.
 
     Args:
         recipe: a recipe's name.
@@ -125,7 +123,7 @@ def prepare_weights(recipe: Recipe, *, cache_dir: Path) -> None:
 
 
 def weights_directory(weights: str, *, cache_dir: Path) -> Path:
-    """The directory with config.json and safetensors that `weights=` names, downloaded if need be.
+    """Return the directory with config.json and safetensors that `weights=` names; download it.
 
     Raises:
         UserError, PermanentError: as prepare_weights.
@@ -149,7 +147,7 @@ def weights_directory(weights: str, *, cache_dir: Path) -> Path:
 
 
 def config_directory(recipe: Recipe, *, cache_dir: Path) -> Path:
-    """The directory whose config.json says how a recipe of family `hub` is built.
+    """Return the directory whose config.json says how a recipe of family `hub` is built.
 
     Raises:
         UserError, PermanentError: as prepare_weights.
@@ -162,7 +160,7 @@ def config_directory(recipe: Recipe, *, cache_dir: Path) -> Path:
 
 
 def published_directory(recipe: Recipe, *, cache_dir: Path) -> Path | None:
-    """Where the recipe's published configuration is; None for a shape of the catalogue.
+    """Return the place of the recipe's published configuration; None for one of the catalogue.
 
     Raises:
         UserError, PermanentError: as prepare_weights.
@@ -214,7 +212,7 @@ _WITHOUT: Final[dict[Files, str]] = {
 
 
 def read_config(directory: Path, name: str = "config.json") -> dict[str, Any]:
-    """The config.json of a directory, or another file that holds a JSON object.
+    """Read the config.json of a directory, or another file that holds a JSON object.
 
     Raises:
         BadParameter: it is not a JSON object.

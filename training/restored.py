@@ -1,8 +1,7 @@
 """A checkpoint that another run has left, taken over as the first one of this run.
 
-Called by `training.build`, before the run looks for checkpoints of its own. What was
-brought back to the file system is moved to where the run's own checkpoints lie: from then on it is
-resumed from, kept and replaced as any of them, also after a restart.
+What was brought back to the file system is moved to the run's own checkpoints, before it looks for
+any: from then on it is resumed from, kept and replaced as any of them, also after a restart.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ def take_over(
 ) -> None:
     """Move the checkpoint `restored` into `directory`, unless the run has checkpoints already.
 
-    Called by all ranks together, which read it whole before it is moved. It may be repeated after a
+    All ranks call it together, and read it whole before it is moved. It may be repeated after a
     kill at any point. `configuration` is this run's; the checkpoint's may differ in the keys that
-    say how the learning rate goes on, and takes this run's name for it.
+    say how the learning rate continues, and takes this run's name for it.
 
     Raises:
         BadParameter: it was made with another configuration.
@@ -53,7 +52,7 @@ def take_over(
 
 
 def _find(restored: Path, directory: Path, configuration: Mapping[str, str]) -> Manifest | None:
-    """What is to be moved; None where the run has checkpoints."""
+    """Find what is to be moved; None where the run has checkpoints."""
     directory.mkdir(parents=True, exist_ok=True)
     if any(has_manifest(path) for path in numbered_steps(directory).values()):
         return None

@@ -1,7 +1,7 @@
 """Which checkpoint a run continues from: the newest that is whole, or a clear sentence why none is.
 
-Used by `training.checkpoint` on rank 0, which decides for all ranks. Nothing that has a manifest is
-deleted here, or passed over in silence:
+Rank 0 decides for all ranks. Nothing that has a manifest is deleted here, or skipped in silence: a
+bad file cannot be told from a bad reader.
 
     damaged         stays where it is, with a warning; the one before is looked at. It is renamed
                     when training reaches its step again
@@ -52,10 +52,10 @@ class ResumeSearch:
         self._configuration = configuration
         self._waits_s = waits_s
         self.damaged: dict[int, str] = {}
-        """Steps that were passed over, and why."""
+        """The steps that were skipped, and why."""
 
     def find(self) -> Manifest | None:
-        """The newest complete checkpoint that is not known to be damaged; None without any.
+        """Find the newest complete checkpoint that is not known to be damaged; None without any.
 
         Raises:
             BadParameter: it was made with another configuration.
@@ -80,7 +80,7 @@ class ResumeSearch:
         return None
 
     def skip(self, step: int, reason: str) -> Manifest | None:
-        """Continue with the one before a checkpoint that is damaged; raises as `find` does."""
+        """Continue with the one before a damaged checkpoint; raises as `find` does."""
         self._note(step, reason)
         return self.find()
 
@@ -96,14 +96,14 @@ class ResumeSearch:
             logger.warning("%s could not be tidied up: %s", self._directory, exc)
 
     def make_way(self, step: int) -> None:
-        """Rename a checkpoint that was passed over, when its step is saved again."""
+        """Rename a checkpoint that was skipped, when its step is saved again."""
         path = checkpoint_path(self._directory, step)
         if has_manifest(path):
             logger.warning("checkpoint %s is in the way, and now %s", path, set_aside(path))
         self.damaged.pop(step, None)
 
     def describe(self) -> str:
-        """What was passed over and why, "" for nothing."""
+        """Say what was skipped and why, "" for nothing."""
         return "; ".join(
             f"step {step}: {self.damaged[step]}" for step in sorted(self.damaged, reverse=True)
         )

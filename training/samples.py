@@ -1,7 +1,7 @@
 """A few texts that a trained language model continues, for people to read at its end.
 
-Called by `training.final_model` on rank 0, when the model is in its directory. It is read from
-there, on the CPU, as whoever uses it will read it: the ranks' GPUs are full of the training state.
+The model is read from its directory, on the CPU, as whoever uses it will read it: the ranks' GPUs
+are full of the training state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def prompts_of(batches: Sequence[Batch], *, number: int) -> list[list[int]]:
-    """How sequences of a step begin: up to the first response, where only these are learned."""
+    """Return the beginnings of a step's sequences, up to the first response that is learned."""
     prompts: list[list[int]] = []
     for batch in batches:
         for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
@@ -41,7 +41,7 @@ def prompts_of(batches: Sequence[Batch], *, number: int) -> list[list[int]]:
 
 
 def generate(model_directory: Path, prompts: Sequence[Sequence[int]]) -> list[Sample]:
-    """What the model writes after each prompt; the same for the same model and prompts.
+    """Let the model write after each prompt; the same for the same model and prompts.
 
     Raises:
         OSError, ValueError: the directory has no model, or no tokenizer.

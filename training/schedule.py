@@ -1,7 +1,4 @@
-"""The learning rate as a pure function of the step, so that a resumed run needs no scheduler state.
-
-Called by the trainer. It must not know the optimizer.
-"""
+"""The learning rate as a pure function of the step: a resumed run needs no scheduler state."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from stationmaster.domain.catalogue.training_config import TrainingConfig
 
 
 def learning_rate(step: int, training: TrainingConfig) -> float:
-    """The rate of optimizer step `step`, counted from 1: linear warm-up, then the schedule.
+    """Return the rate of step `step`, counted from 1: linear warm-up, then the schedule.
 
     The last warm-up step has the peak rate. `cosine` and `linear` fall from there to
     `min_learning_rate` at the last step, exactly; `step` multiplies by `decay_factor` after every

@@ -72,16 +72,16 @@ class ParallelModel:
     """A model as the ranks run it together; of this very class, the model of a lone rank."""
 
     loss_scale: float = 1.0
-    """What the loss, a sum over this rank's samples divided by the global count of targets, is
-    multiplied by before backward, so that the exchanged gradients are sums over all ranks."""
+    """The factor of the loss, a sum over this rank's samples divided by the global count of
+    targets, before backward, so that the exchanged gradients are sums over all ranks."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        """What is called."""
+        """The module to call."""
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
-        """Around forward and backward of one micro-batch; `last` of its optimizer step."""
+        """Wrap forward and backward of one micro-batch; `last` of its optimizer step."""
         yield
 
     def clip_gradients(self, limit: float) -> float:
@@ -118,7 +118,7 @@ class _ReplicatedModel(ParallelModel):
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
-        """See `ParallelModel`; gradients are exchanged in the last one only."""
+        """Exchange gradients in the last micro-batch only; see `ParallelModel`."""
         with nullcontext() if last else self._ddp.no_sync():
             yield
 
@@ -140,7 +140,7 @@ class _ShardedModel(ParallelModel):
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
-        """See `ParallelModel`.
+        """Exchange gradients by the model's size; see `ParallelModel`.
 
         A small model gathers its weights once a step and exchanges gradients in the last
         micro-batch. A large one cannot hold all weights or gradients at once: it exchanges them
@@ -166,7 +166,7 @@ class _ShardedModel(ParallelModel):
         return total
 
     def _is_copied(self, gradient: torch.Tensor) -> bool:
-        """Whether ranks of the mesh's dimension `tensor`, always the last, have all of it."""
+        """Say whether ranks of the mesh's dimension `tensor`, always the last, have all of it."""
         if TENSOR not in self._splits or not isinstance(gradient, DTensor):
             return False
         return gradient.placements[-1].is_replicate()
@@ -270,7 +270,7 @@ def _replicate(
 
 
 def _check(model: nn.Module, training: TrainingConfig) -> None:
-    """Batch norm takes its statistics from what one rank sees, in one pass: nothing may split it.
+    """Refuse what would split batch norm, whose statistics come from one rank in one pass.
 
     FSDP would also reduce its running means to bfloat16, and a second forward pass of a block would
     count its batch twice.
@@ -306,7 +306,7 @@ def _shard(
     keeps_gathered: bool,
     experts: DeviceMesh | None,
 ) -> None:
-    """FSDP2 for each block and, last, for the root with all that is in no block.
+    """Apply FSDP2 to each block and, last, to the root with all that is in no block.
 
     `keeps_gathered`: whole weights stay from forward to backward; a second all-gather would cost
     more than the memory it frees.
@@ -346,7 +346,7 @@ def _prefetch_next(blocks: Sequence[nn.Module]) -> None:
 
 
 def _move_weights_to_host(model: nn.Module, device: torch.device) -> None:
-    """Offloaded weights live in host memory; buffers are computed with, and stay on the device."""
+    """Keep offloaded weights in host memory, and buffers on the device."""
     model.to("cpu")
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):
@@ -359,6 +359,6 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _squared_norm(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The sum of squares of all elements that this rank has, () float64, on the tensors' device."""
+    """Sum the squares of all elements that this rank has, () float64, on the tensors' device."""
     norms = torch.stack(torch._foreach_norm([_local(tensor) for tensor in tensors]))
     return norms.double().square().sum()

@@ -1,8 +1,7 @@
 """TensorBoard and Weights & Biases as followers of a run, beside the progress lines.
 
-Opened by `training.__main__` on rank 0, fed by `ProgressWriter` with the numbers of every line.
-Both are optional packages, imported only when asked for. Nothing here may keep a run from
-training: what fails is dropped by the writer, what hangs has a time limit.
+Rank 0 opens them; both are optional packages, imported only when asked for. Nothing here may keep a
+run from training: what fails is dropped by the writer, what hangs has a time limit.
 
 A number is named after the kind of its line: `train/loss_nats`, `evaluation/perplexity`,
 `checkpoint/stall_s`, against the step.
@@ -57,7 +56,7 @@ def require_packages(*, tensorboard: Path | None, wandb_project: str | None) -> 
 def open_sinks(
     *, tensorboard: Path | None, wandb_project: str | None, output_dir: Path, run_id: str
 ) -> list[ProgressSink]:
-    """The sinks that were asked for. Nothing is imported or connected before the first line."""
+    """Open the requested sinks. Nothing is imported or connected before the first line."""
     sinks: list[ProgressSink] = []
     if tensorboard is not None:
         sinks.append(TensorBoardSink(tensorboard))
@@ -160,7 +159,7 @@ class WandbSink:
 
 
 def charted(kind: Kind, fields: Mapping[str, Field]) -> dict[str, float]:
-    """The numbers of a line under the names of their charts; none for lines without a chart."""
+    """Return the numbers of a line under the names of their charts; none without a chart."""
     group = _GROUPS.get(kind)
     if group is None:
         return {}

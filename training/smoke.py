@@ -63,9 +63,9 @@ class Seen(ProgressWriter):
         self._stop = stop
         self._stop_after = stop_after
         self.losses: dict[int, float] = {}
-        """By step, in nats."""
+        """The losses by step, in nats."""
         self.checkpoint_bytes = 0
-        """Of the newest checkpoint."""
+        """The bytes of the newest checkpoint."""
         self.resumed_from: int | None = None
         self.is_finished = False
 
@@ -140,7 +140,7 @@ class Leftovers:
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Train and delete everything; the exit code."""
+    """Train and delete everything; return the exit code."""
     rank = int(environ.get("RANK", "0"))
     logging.basicConfig(
         stream=sys.stderr,
@@ -209,7 +209,7 @@ def _start(
     stop: threading.Event,
     leftovers: Leftovers,
 ) -> None:
-    """One start of the trainer: from the newest checkpoint there is, to its end or a stop."""
+    """Start the trainer once: from the newest checkpoint there is, to its end or a stop."""
     from training.flight_recorder import write_record
 
     report = report_and_exit(
@@ -234,7 +234,7 @@ def _start(
 
 
 def _require_read_back(seen: Seen, *, steps: int) -> None:
-    """Hold the program to what it is for.
+    """Require that training was resumed from the checkpoint and reached its end.
 
     Raises:
         PermanentError: training did not go on from the checkpoint, or not to its end.

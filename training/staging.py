@@ -1,8 +1,8 @@
 """A copy of the state in host memory, taken while training continues.
 
-Called by `training.checkpoint` alone. A step reads weights and optimizer state in forward and
-backward, and changes them only in `optimizer.step()`: until then they can be copied beside the
-computation, by the thread that will write them.
+A step reads weights and optimizer state in forward and backward, and changes them only in
+`optimizer.step()`: until then they can be copied beside the computation, by the thread that will
+write them.
 
 - From a GPU, a stream of its own copies into pinned memory. The optimizer's kernels wait for it on
   the device; the host does not.
@@ -27,7 +27,7 @@ _State = dict[str, Any]
 
 
 class Staging:
-    """One copy under way. `finish` belongs to the writing thread, the rest to the training one."""
+    """A copy in progress; `finish` is for the writing thread, the rest for the training one."""
 
     def __init__(self, stager: Stager, state: _State, ready: torch.cuda.Event | None) -> None:
         self._stager = stager
@@ -69,7 +69,7 @@ class Staging:
         return waited
 
     def device_wait_s(self) -> float:
-        """How long the device stood still in `hold`; to be asked after `finish`."""
+        """Return how long the device stood still in `hold`; to be asked after `finish`."""
         if self._end is None or self._arrived is None or not self._arrived.query():
             return 0.0  # `hold` was not even reached when the copy had ended
         return max(0.0, self._arrived.elapsed_time(self._end) / 1000)
@@ -88,7 +88,7 @@ class Stager:
 
     @torch.no_grad()
     def start(self, state: _State, *, changing: Iterable[torch.Tensor]) -> Staging:
-        """Take down what is to be copied; the writing thread's `finish` copies.
+        """Note what is to be copied; the writing thread's `finish` copies.
 
         Args:
             state: nested dicts whose leaves are tensors, DTensors or plain values.
@@ -105,7 +105,7 @@ class Stager:
     def copy(
         self, state: _State, *, after: torch.cuda.Event | None, end: torch.cuda.Event | None
     ) -> _State:
-        """For `Staging`: copy a state; on a GPU `after` an event, and `end` is recorded then."""
+        """Copy a state for `Staging`; on a GPU `after` an event, and `end` is recorded then."""
         if self._stream is None or after is None or end is None:
             return self._copied((), state)
         with torch.cuda.stream(self._stream):

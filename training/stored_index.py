@@ -1,7 +1,7 @@
 """Reads what torch.distributed.checkpoint has stored without running anything that it names.
 
 Its index is a pickle, and so is every value that is no tensor: what somebody else has written could
-run code. Called by `training.checkpoint`, `training.export` and `training.frameworks.torch_dist`.
+run code.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _UNREADABLE: Final = (
 
 
 def read_index(path: Path) -> Metadata:
-    """The index of a checkpoint, by the path of its file.
+    """Read the index of a checkpoint, by the path of its file.
 
     Raises:
         BadParameter: there is none, it is damaged, or it names what no index has.
@@ -97,7 +97,7 @@ def read_index(path: Path) -> Metadata:
 
 
 def read_plain(path: Path) -> Any:
-    """Tensors and plain values that `torch.save` has written.
+    """Read tensors and plain values that `torch.save` has written.
 
     Raises:
         BadParameter: there is another object in the file.
@@ -114,7 +114,6 @@ class StoredReader(FileSystemReader):
     """The reader of a checkpoint's directory, with such an index."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """As `read_index`."""
         return read_index(Path(self.path) / INDEX)
 
 
@@ -132,7 +131,7 @@ class PlainPlanner(DefaultLoadPlanner):
 
 
 class _Unused:
-    """In place of a class of Megatron: what it holds is of no use here."""
+    """A stand-in for a class of Megatron: what it holds is of no use here."""
 
     def __new__(cls, *args: object, **kwargs: object) -> _Unused:
         return super().__new__(cls)
@@ -142,7 +141,7 @@ class _Unused:
 
 
 def _member(kind: object, name: str) -> Enum:
-    """A member of an enumeration, which Python 3.11 and 3.12 pickle with getattr."""
+    """Return a member of an enumeration, which Python 3.11 and 3.12 pickle with getattr."""
     if not (isinstance(kind, type) and issubclass(kind, Enum)):
         raise pickle.UnpicklingError(f"it asks for {name} of what is no enumeration")
     return kind[name]
@@ -154,7 +153,7 @@ _BUILD: Final[Any] = pickle._Unpickler.dispatch[pickle.BUILD[0]]
 class _IndexUnpickler(pickle._Unpickler):
     """Makes the classes of an index, and none that could do anything.
 
-    The one in Python: the one in C would set attributes of the classes themselves.
+    It is Python's own: the one in C would set attributes of the classes themselves.
     """
 
     dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
@@ -176,7 +175,7 @@ class _IndexUnpickler(pickle._Unpickler):
     dispatch[pickle.BUILD[0]] = load_build
 
     def find_class(self, module: str, name: str) -> Any:
-        """The class, or the number type, of that name.
+        """Return the class, or the number type, of that name.
 
         Raises:
             UnpicklingError: it is not one of them.

@@ -1,4 +1,4 @@
-"""What a run learns from what: all that the training loop knows of models and data.
+"""All that the training loop knows of models and data.
 
 A `Task` has a model, the batches it learns from, and its loss. Language models and image
 classifiers are two tasks; nothing in the loop, in sharding or in checkpoints distinguishes them.
@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 IGNORED_LABEL: Final = -100
-"""A position without a target: it adds neither to the loss nor to the count of targets."""
+"""The label of a position without a target, which loss and counts ignore."""
 
 DataState = dict[str, Any]
 """What a source needs besides the sample counter to continue; tensors or what torch.save takes."""
@@ -29,11 +29,11 @@ class Batch:
     inputs: torch.Tensor
     targets: torch.Tensor
     positions: torch.Tensor | None = None
-    """(B, T): a token's place in its document, which attention must not leave; None: one document
-    a sequence."""
+    """(B, T): a token's place in its document, which attention must not leave; None: one document a
+    sequence."""
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on a device; the copy to a GPU runs while the CPU continues."""
+        """Copy the batch to a device; the copy to a GPU runs while the CPU continues."""
         if device.type != "cuda":
             return self
         inputs, targets, positions = (
@@ -45,37 +45,37 @@ class Batch:
         return Batch(inputs=inputs, targets=targets, positions=positions)
 
     def count_targets(self) -> int:
-        """Positions that have a target."""
+        """Count positions that have a target."""
         return int((self.targets != IGNORED_LABEL).sum())
 
 
 class BatchSource(Protocol):
-    """One rank's part of a data set.
+    """A rank's part of a data set.
 
     Every rank gets the same number of equally shaped micro-batches, because collectives must pair
     up; where a batch does not divide, rows without any target fill the gap.
     """
 
     identity: str
-    """Names the contents, the same on every rank; part of the checkpoints' fingerprint."""
+    """A name of the contents, the same on every rank; part of the checkpoints' fingerprint."""
     micro_batch_size: int
     num_micro_batches: int
-    """In one step, on every rank."""
+    """The number in one step, the same on every rank."""
 
     def micro_batches(self, samples_seen: int) -> Iterator[Batch]:
-        """The micro-batches of the step that follows after `samples_seen` samples, on the CPU."""
+        """Yield the micro-batches of the step after `samples_seen` samples, on the CPU."""
         ...
 
     def evaluation_batches(self) -> Iterator[Batch]:
-        """This rank's part of the held-out samples: none, or the same number on every rank."""
+        """Yield this rank's part of the held-out samples, as many batches on every rank."""
         ...
 
     def facts(self) -> Mapping[str, str | int]:
-        """What the `started` line says about the data, e.g. `dataset_tokens`."""
+        """Return what the `started` line says about the data, e.g. `dataset_tokens`."""
         ...
 
     def state(self) -> DataState:
-        """What this rank must keep to continue exactly here; {} where the counter decides alone.
+        """Return what this rank must keep to continue exactly here; {} where the counter decides.
 
         Keys must be the same for any number of ranks, or be absent on ranks that do not own them.
         """
@@ -88,7 +88,7 @@ class BatchSource(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forward:
-    """What one forward pass gives."""
+    """The result of one forward pass."""
 
     loss_sum: torch.Tensor
     """The loss to go backward from: a sum over targets, auxiliary losses included."""
@@ -102,7 +102,7 @@ class Task(Protocol):
     """A model and what it learns from."""
 
     model: nn.Module
-    """On the meta device until `initialise`."""
+    """The model, on the meta device until `initialise`."""
     blocks: Sequence[nn.Module]
     """The repeated units: each is sharded, compiled and checkpointed on its own."""
     source: BatchSource
@@ -112,5 +112,5 @@ class Task(Protocol):
         ...
 
     def forward(self, model: nn.Module, batch: Batch) -> Forward:
-        """One pass through `model`, which is the task's own model as sharding has wrapped it."""
+        """Pass a batch through `model`, the task's own model as sharding has wrapped it."""
         ...

@@ -57,7 +57,7 @@ def split_products(model: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def _plan() -> dict[str, ParallelStyle]:
-    """What happens to each module's weights, inputs and outputs; `*` is any block's number."""
+    """Plan each module's weights, inputs and outputs; `*` is any block's number."""
     by_outputs = ColwiseParallel()
     by_inputs = RowwiseParallel(output_layouts=_BY_SEQUENCE)
     norm = SequenceParallel()

@@ -1,6 +1,6 @@
 """How fast a run goes: tokens, samples and seconds between two progress lines, memory and MFU.
 
-Called by the trainer after every step. It only measures; it must not touch tensors or ranks.
+It only measures; it must not touch tensors or ranks.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class Throughput:
         self._samples += samples
 
     def leave_out(self, seconds: float) -> None:
-        """Do not count time that was spent on something else than steps, e.g. evaluation."""
+        """Leave out time that was spent on something else than steps, e.g. evaluation."""
         self._started += seconds
 
     def take(self, device: torch.device) -> Rates:
-        """The rates of the window as fields of a progress line; a new window starts.
+        """Return the rates of the window as fields of a progress line; a new window starts.
 
         `mfu` is the recipe's FLOPs a sample (`stationmaster.domain.planning.estimate`) times
         samples a second over the peak bfloat16 FLOP/s of all GPUs; null on a CPU or an unknown GPU,
@@ -84,7 +84,7 @@ class Throughput:
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """Dense bfloat16 FLOP/s that the GPU's data sheet names; None on a CPU or an unknown GPU."""
+    """Return dense bfloat16 FLOP/s of the GPU's data sheet; None on a CPU or an unknown GPU."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
@@ -92,7 +92,7 @@ def peak_flops(device: torch.device) -> float | None:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """The most memory this rank has held: reserved on a GPU, resident on a CPU."""
+    """Return the most memory this rank has held: reserved on a GPU, resident on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,8 +1,8 @@
 """The training loop: one step that reads like the maths, and what happens around it.
 
-Called by `training.__main__` on every rank, with the ranks joined and the data prepared. All ranks
-run every line of the loop; only the progress writer and the checkpoint marker look at the rank
-number. What the model is and where its batches come from is the task's business.
+All ranks run every line of the loop, with the ranks joined and the data prepared; only the progress
+writer and the checkpoint marker look at the rank number. What the model is and where its batches
+come from is the task's business.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Trainer:
         self._watchdog = watchdog
         self._position = Position()
         self._evaluation: EvaluatedLine | None = None
-        """The newest."""
+        """The newest evaluation."""
         self._num_samples = config.num_samples
         self._profile = config.output_dir / PROFILE
         self._newest_batches: list[Batch] = []
@@ -164,7 +164,7 @@ class Trainer:
             )
 
     def _sample(self) -> list[Sample]:
-        """What the trained model writes; nothing where an earlier start took the last step."""
+        """Let the trained model write; nothing where an earlier start took the last step."""
         if not self._num_samples or not self._newest_batches:
             return []
         with self._watchdog.paused("generating samples"):
@@ -188,7 +188,7 @@ class Trainer:
             raise
 
     def _train_step(self) -> StepResult:
-        """Forward, backward, clip, refuse what is not finite, update.
+        """Go forward and backward, clip, refuse what is not finite, and update.
 
         The loss of a step is the sum of -log p over all targets of the global batch, over all
         ranks, divided by their number. Each rank divides its own sum by the global count and the
@@ -355,7 +355,7 @@ class Trainer:
             )
 
     def _state(self) -> State:
-        """Everything that the steps to come depend on."""
+        """Collect everything that the steps to come depend on."""
         rng = {f"rank-{self._ranks.rank}": torch.get_rng_state()}
         if self._ranks.device.type == "cuda":
             rng[f"rank-{self._ranks.rank}-cuda"] = torch.cuda.get_rng_state(self._ranks.device)

@@ -1,8 +1,8 @@
 """The watchdog: a rank that stands still ends itself, with its stacks, instead of burning GPUs.
 
-Started by `training.__main__` on every rank, and called by the trainer at each step. When one rank
-hangs, the others hang in the next collective and see it too, so each ends its own process and the
-elastic agents start the run again from its newest checkpoint. It must not import torch.
+When one rank hangs, the others hang in the next collective and see it too, so each ends its own
+process and the elastic agents start the run again from its newest checkpoint. It must not import
+torch.
 
 Allowed without a step: `factor` times the median of the last steps, and at least `floor_s`. The
 first step (compilation, first batches) and whatever the trainer does under `paused` may take
@@ -53,11 +53,11 @@ class WatchdogLimits:
     """What counts as standing still."""
 
     factor: float = DEFAULT_FACTOR
-    """Times the median step; 0 switches the watchdog off."""
+    """The limit as a multiple of the median step; 0 switches the watchdog off."""
     floor_s: float = DEFAULT_FLOOR_S
-    """No step is late before this, however short the others were."""
+    """The seconds before which no step is late, however short the others were."""
     slow_s: float = DEFAULT_SLOW_S
-    """For the first step and for everything done under `paused`."""
+    """The seconds for the first step and for everything done under `paused`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,12 +67,12 @@ class Stall:
     waited_s: float
     limit_s: float
     last_step: int | None
-    """None when this start of the trainer has not done a step."""
+    """The last step; None when this start of the trainer has not done one."""
     doing: str
     """What it was busy with: a step, or the name of a pause."""
 
     def describe(self, rank: int) -> str:
-        """One sentence for the run's channel."""
+        """Write one sentence for the run's channel."""
         done = "no step done yet" if self.last_step is None else f"last step {self.last_step}"
         return (
             f"rank {rank} stood still in {self.doing} for {self.waited_s:.0f} s, more than the "
@@ -103,7 +103,7 @@ class Watchdog:
         """When the step, or the pause, in progress began; a step's start moves with its pauses."""
 
     def start(self) -> None:
-        """Watch from now on, in a thread of its own, until `stop`. Nothing to do with factor 0."""
+        """Watch from now on, in a thread of its own, until `stop`; not at all with factor 0."""
         if self._limits.factor == 0:
             return
         with self._lock:
@@ -150,7 +150,7 @@ class Watchdog:
                 self._since = step_began + (self._clock() - began)
 
     def check(self) -> Stall | None:
-        """The stall, if this process has stood still for longer than it may."""
+        """Return the stall, if this process has stood still for longer than it may."""
         with self._lock:
             limits = self._limits
             if self._pauses or not self._durations:
@@ -186,7 +186,7 @@ def report_and_exit(
     restarting: bool,
     record: Callable[[int | None], object],
 ) -> Callable[[Stall], None]:
-    """What a real process does about its stall: stacks, a `failed` line, a record, the end.
+    """Handle a real process's stall: stacks, a `failed` line, a record, the end.
 
     Args:
         progress: writes the line.

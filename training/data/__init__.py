@@ -1,5 +1,5 @@
 """What the trainer learns from: data sets on disk or on the Hub, and each rank's part of a step.
 
 Every source gives the same samples in the same order for any number of ranks: one global counter of
-samples decides which sample comes next, and `BatchSource` is what the training loop sees.
+samples decides which sample comes next.
 """

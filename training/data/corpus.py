@@ -37,18 +37,18 @@ class Corpus:
     """The files of a data set: paths on this machine, or hf:// addresses of one commit."""
 
     dataset: str
-    """The name it was found under."""
+    """The name under which it was found."""
     revision: str
     """The commit on the hub; "" on this machine."""
     files: tuple[str, ...]
     held_out: tuple[str, ...]
-    """Files that the data set itself sets apart for evaluation; often none."""
+    """The files that the data set itself sets apart for evaluation; often none."""
 
     @property
     def identity(self) -> str:
-        """Names the contents: the data set on the hub, or the names and sizes of local files.
+        """Name the contents: the data set on the hub, or the names and sizes of local files.
 
-        A hub data set keeps its identity when its repository moves on, so that a run finds its
+        A hub data set keeps its identity when its repository changes, so that a run finds its
         checkpoints; these say which commit to continue with.
         """
         if self.revision:
@@ -62,7 +62,7 @@ class Corpus:
         return bool(self.revision)
 
     def with_held_out(self) -> Corpus:
-        """The same, with a file held out for evaluation where the data set itself has none.
+        """Hold a file out for evaluation where the data set itself has none.
 
         Raises:
             BadParameter: it is a single file.

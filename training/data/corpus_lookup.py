@@ -1,7 +1,6 @@
 """Finds the files of a data set: on this machine or on the Hugging Face hub.
 
-Called by `sources`, `streaming`, `instructions` and `training.pack`; the table of names is in
-`corpus`.
+The table of names is in `corpus`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Reads the documents of a data set's files, on this machine or over the network.
 
-Called by `pack`, `streaming` and `sources`. A file of rows holds a document in the column `text` of
-every row; any other file is one document. A position in a file is a row number, so reading can
-continue anywhere.
+A file of rows holds a document in the column `text` of every row; any other file is one document. A
+position in a file is a row number, so reading can continue anywhere.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from training.data.rows import Row, read_rows, read_text
 
 
 def read_documents(file: str, *, start: int = 0) -> Iterator[str]:
-    """The texts of a file's rows from row `start` on, "" for a row without text.
+    """Yield the texts of a file's rows from row `start` on, "" for a row without text.
 
     Raises:
         BadParameter: not in the form that the file's name says, no column `text`, or no UTF-8.
@@ -31,7 +30,7 @@ def read_documents(file: str, *, start: int = 0) -> Iterator[str]:
 
 
 def read_corpus(corpus: Corpus) -> Iterator[str]:
-    """The texts of all files for training, in order."""
+    """Yield the texts of all files for training, in order."""
     for file in corpus.files:
         yield from read_documents(file)
 

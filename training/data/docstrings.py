@@ -1,8 +1,8 @@
 """The data set `python-docstrings`: what the standard library says about itself, as instructions.
 
-Called by `instructions`. Real text that every machine has, for trying fine-tuning out without a
-network: "What does shutil.copytree do?" and the first paragraph of its docstring. The same for one
-version of Python.
+It is real text that every machine has, to try fine-tuning without a network: "What does
+shutil.copytree do?" and the first paragraph of its docstring. It depends on the version of Python
+alone.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _PACKAGES: Final = ("asyncio", "email", "http", "json", "logging", "urllib")
 
 
 def identity() -> str:
-    """Names the contents without reading them: the version of Python."""
+    """Name the contents without reading them: the version of Python."""
     return f"{NAME} {_PAIRS} {sys.version}"
 
 
 @cache
 def docstring_pairs() -> tuple[tuple[str, str], ...]:
-    """Questions and answers, at most 2,000, in an order that has nothing to do with modules."""
+    """List questions and answers, at most 2,000, in an order that mixes modules."""
     found = dict(_all_pairs())
     names = sorted(found, key=lambda name: hashlib.sha256(name.encode()).digest())
     return tuple((f"What does {name} do?", found[name]) for name in names[:_PAIRS])

@@ -1,7 +1,7 @@
 """Sequences of several documents: where each begins, so that attention can stay inside of it.
 
-Called by the sources of text and of instructions when document_mask=true. A document ends with the
-tokenizer's end token, so that no file has to say where; what follows begins a new one.
+Used with document_mask=true. A document ends with the tokenizer's end token, so that no file has to
+mark it; what follows begins a new one.
 
 Shape legend: B sequences of a micro-batch, T tokens of a sequence.
 """
@@ -16,9 +16,9 @@ from training.task import IGNORED_LABEL, Batch
 
 
 def apart(batch: Batch, *, end_id: int | None) -> Batch:
-    """The same batch with every token's place in its document; as it is without `end_id`.
+    """Add every token's place in its document to the batch; nothing without `end_id`.
 
-    What follows a document is another one, which cannot be foretold: its first token is no target.
+    The first token of a document cannot be predicted from the one before, so it is no target.
     """
     if end_id is None:
         return batch

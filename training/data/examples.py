@@ -1,8 +1,4 @@
-"""Rows of instruction data sets to prompts and responses, whatever form the rows have.
-
-Called by `instructions`, whose docstring lists the forms. It knows files and words, and nothing of
-tokens.
-"""
+"""Rows of instruction data sets to prompts and responses, in the forms of `instructions`."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from stationmaster.domain.errors import BadParameter
 from training.data.rows import read_rows
 
 Segment = tuple[str, bool]
-"""A text, and whether it is a response, that is: learned."""
+"""A text, and whether it is a response, which is learned."""
 
 _EXPECTED: Final = (
     "expected prompt and response, instruction and output, dialogue and summary, or messages"
@@ -29,7 +25,7 @@ _SAMSUM: Final = "Summarize this dialog:\n{dialogue}\n---\nSummary:\n"
 
 
 def read_examples(file: str) -> Iterator[list[Segment]]:
-    """The examples of a file, in order.
+    """Yield the examples of a file, in order.
 
     Raises:
         BadParameter: a row of another form, named by file and line.

@@ -1,8 +1,8 @@
 """Data sets of the Hugging Face hub: which files one has, and reading them over the network.
 
-Called by `corpus` only. A data set's card may name configurations with the files of each split;
-without, file names say what is for training. Everything is read at one commit, so that a data set
-that changes under a run does not change the run. HF_ENDPOINT and HF_TOKEN are honoured.
+A data set's card may name configurations with the files of each split; without, file names say what
+is for training. Everything is read at one commit, so that a data set that changes under a run does
+not change the run. HF_ENDPOINT and HF_TOKEN are honoured.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 def find_on_hub(dataset: str, name: str, *, revision: str) -> Corpus:
-    """The files of ORG/NAME[/CONFIG] at a commit, the newest unless one is given.
+    """List the files of ORG/NAME[/CONFIG] at a commit, the newest unless one is given.
 
     Raises:
         BadParameter: there is no such data set or configuration, it is gated, or it has no files
@@ -94,7 +94,7 @@ def find_on_hub(dataset: str, name: str, *, revision: str) -> Corpus:
 
 
 def sizes_on_hub(corpus: Corpus) -> dict[str, int]:
-    """Bytes of the files of a corpus, by address, where the hub says them.
+    """List the bytes of the files of a corpus, by address, where the hub says them.
 
     Raises:
         BadParameter, PermanentError: as `find_on_hub`.
@@ -223,7 +223,7 @@ class _RangedFile(io.RawIOBase):
 
 
 def _may_pass(exc: errors.HfHubHTTPError) -> bool:
-    """A time-out, a rate limit, or a server in trouble; not: no such file, no permission."""
+    """Say whether it is a time-out, a rate limit, or a server in trouble."""
     status = exc.response.status_code
     return status in (408, 429) or status >= 500
 
@@ -237,7 +237,7 @@ def _headers() -> dict[str, str]:
 def _configured(
     dataset: str, configurations: Sequence[Mapping[str, Any]], wanted: str | None, files: list[str]
 ) -> tuple[list[str], list[str]]:
-    """The files for training and evaluation that the data set's card gives for a configuration."""
+    """List the files for training and evaluation that the card gives for a configuration."""
     by_name = {str(one["config_name"]): one for one in configurations}
     if wanted is None:
         default = [name for name, one in by_name.items() if one.get("default")]
@@ -255,7 +255,7 @@ def _configured(
 
 
 def _splits(data_files: Any) -> dict[str, list[str]]:
-    """Patterns of each split; a card gives one pattern, a list, or a list of splits with paths."""
+    """Collect the patterns of each split: one, a list, or a list of splits with paths."""
     splits: dict[str, list[str]] = {}
     for one in data_files if isinstance(data_files, list) else [data_files]:
         split, path = (one["split"], one["path"]) if isinstance(one, dict) else ("train", one)

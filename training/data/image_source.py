@@ -1,9 +1,8 @@
 """Images to batches: which images a step trains on, cut, scaled and flipped, for one rank.
 
-Called by `training.build` through `open_images`. The same global counter and seeded permutation as
-for text decide which image comes next, and the counter with the seed decides how it is cut: neither
-depends on the number of ranks or threads, and a run continues in the middle of an epoch exactly,
-with nothing to keep but the counter.
+The same global counter and seeded permutation as for text decide which image comes next, and the
+counter with the seed decides how it is cut: neither depends on the number of ranks or threads. So a
+run continues exactly in the middle of an epoch with only the counter.
 
 Shape legend: B images of a micro-batch, H and W pixels a side, C three colours.
 """
@@ -54,17 +53,17 @@ _DAMAGED: Final = (
 
 Pixels = npt.NDArray[np.uint8]
 Box = tuple[float, float, float, float]
-"""Left, top, right and bottom in pixels of the stored image."""
+"""The left, top, right and bottom in pixels of the stored image."""
 Read = Callable[[], tuple[Pixels, int]]
-"""Gives an image (H, W, C) and its label, decoded by then or now."""
+"""A call that gives an image (H, W, C) and its label, decoded by then or now."""
 
 
 class ImageSource:
-    """One rank's images: a `BatchSource` of uint8 pixels.
+    """A rank's images: a `BatchSource` of uint8 pixels.
 
     Batch norm looks at every row of a micro-batch, also at those that count for nothing. So where
-    the batch does not divide among ranks and micro-batches, the gap is filled with images of this
-    rank's own step once more, without a target, never with blank ones.
+    the batch does not divide among ranks and micro-batches, images of this rank's own step fill the
+    gap, without a target; blank ones never do.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class ImageSource:
         self._started: dict[int, list[Read]] = {}
 
     def micro_batches(self, samples_seen: int) -> Iterator[Batch]:
-        """The micro-batches of the step that follows after `samples_seen` samples, on the CPU.
+        """Yield the micro-batches of the step after `samples_seen` samples, on the CPU.
 
         inputs: (B, C, H, W) uint8, channels last in memory; targets: (B,) int64.
 
@@ -129,9 +128,9 @@ class ImageSource:
             yield _batch(rows, filler=filler, size=size)
 
     def evaluation_batches(self) -> Iterator[Batch]:
-        """This rank's part of the validation images, in the middle and unflipped; see above.
+        """Yield this rank's part of the validation images, in the middle and unflipped.
 
-        The first `eval_samples` of a seeded order that mixes the classes, or all of them for 0.
+        They are the first `eval_samples` of a seeded order that mixes the classes, or all for 0.
         """
         if self._validation is None:
             return
@@ -157,7 +156,7 @@ class ImageSource:
             yield _batch(rows, filler=filler, size=size)
 
     def facts(self) -> dict[str, str | int]:
-        """What the `started` line says about the data."""
+        """Return what the `started` line says about the data."""
         return {
             "image_size": self._training.image_size,
             "dataset_images": len(self._train),
@@ -166,11 +165,11 @@ class ImageSource:
         }
 
     def state(self) -> DataState:
-        """Nothing: the counter decides alone."""
+        """Return nothing: the counter decides alone."""
         return {}
 
     def restore(self, state: DataState) -> None:
-        """Nothing but the counter: it is enough to continue."""
+        """Restore nothing: the counter is enough to continue."""
 
     def _start_step(self, start: int) -> list[Read]:
         return [
@@ -181,7 +180,7 @@ class ImageSource:
         ]
 
     def _counters(self, start: int) -> list[range]:
-        """Which samples of a step are this rank's: every so many, or those of whole passes.
+        """List which samples of a step are this rank's: every so many, or those of whole passes.
 
         With norm_batch_size the passes of a step are the same for any number of ranks, and dealt
         out among them: where that does not come out even, a rank's last pass counts for nothing.
@@ -218,7 +217,7 @@ class ImageSource:
 def open_images(
     prepared: PreparedImages, config: TrainerConfig, *, rank: int, world_size: int
 ) -> ImageSource:
-    """One rank's part of the images.
+    """Open one rank's part of the images.
 
     Raises:
         BadParameter: the batch has fewer images than there are ranks.
@@ -265,7 +264,7 @@ def decode(path: Path, *, size: int, choose_box: Callable[[int, int], Box]) -> P
 
 
 def training_box(width: int, height: int, *, draws: Sequence[float]) -> Box:
-    """A random part of an image: of 8 to 100 % of its area and a shape near a square.
+    """Draw a part of an image: of 8 to 100 % of its area and a shape near a square.
 
     Args:
         width: of the image.
@@ -291,7 +290,7 @@ def training_box(width: int, height: int, *, draws: Sequence[float]) -> Box:
 
 
 def central_box(width: int, height: int, *, size: int) -> Box:
-    """The square in the middle that evaluation looks at: 7/8 of the shorter side, or more.
+    """Return the square in the middle for evaluation: 7/8 of the shorter side, or more.
 
     Source: ResNet's 224 of 256 pixels and EfficientNet's 600 of 632 (a border of 32 pixels in all).
     """
@@ -301,7 +300,7 @@ def central_box(width: int, height: int, *, size: int) -> Box:
 
 
 def _draws(seed: int, counter: int) -> list[float]:
-    """Random numbers in [0, 1) for one sample; numpy promises Philox's raw stream for ever."""
+    """Draw random numbers in [0, 1) for one sample; numpy promises Philox's raw stream for ever."""
     raw = np.random.Philox(key=[_CROP_STREAM + seed, counter]).random_raw(4 * _CROP_ATTEMPTS + 1)
     return list((raw >> np.uint64(11)) * 2.0**-53)
 
@@ -309,7 +308,7 @@ def _draws(seed: int, counter: int) -> list[float]:
 def _batch(
     rows: Sequence[tuple[Pixels, int]], *, filler: Sequence[tuple[Pixels, int]], size: int
 ) -> Batch:
-    """`rows` and, up to `size` of them, `filler` over and over, without targets."""
+    """Stack `rows` and, up to `size` of them, `filler` over and over, without targets."""
     pixels = [image for image, _ in rows]
     pixels += [filler[row % len(filler)][0] for row in range(size - len(rows))]
     targets_B = torch.full((size,), IGNORED_LABEL)

@@ -1,6 +1,6 @@
 """ImageNet's classes: which one each validation image is of, and how many images they have.
 
-Called by `training.data.preparing` and `imagenet_source`. This module must not import torch.
+This module must not import torch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KIT_TRUTH: Final = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_tru
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many images and classes a data set has."""
+    """The numbers of images and classes of a data set."""
 
     classes: int
     train: int
@@ -47,7 +47,7 @@ IMAGENET: Final = Size(classes=1_000, train=1_281_167, validation=50_000)
 
 
 def count_folders(root: Path) -> list[DataFolder]:
-    """The class folders of both splits, with the number of their images."""
+    """Count the images in the class folders of both splits."""
     found = []
     for split in ("train", VALIDATION):
         folders = sorted(path for path in (root / split).glob("[!.]*") if path.is_dir())
@@ -65,7 +65,7 @@ def check_size(
     expected: Size = IMAGENET,
     evaluates: bool = True,
 ) -> dict[str, int]:
-    """What the folders hold, as counts; compared with ImageNet's where their names are.
+    """Compare the folders with the model's classes, and with ImageNet where the names are its own.
 
     Raises:
         BadParameter: another number of classes than the model's, or of images than ImageNet's, or
@@ -119,12 +119,12 @@ def _images(folder: Path) -> list[str]:
 
 
 def is_image(name: str) -> bool:
-    """Whether a file is an image that is read, judged by its name."""
+    """Say whether a file is an image that is read, judged by its name."""
     return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
 
 
 def read_labels(by_name: Mapping[str, Path]) -> dict[str, str]:
-    """The class of each validation image by the name of its file, from whichever file has it.
+    """Read the class of each validation image by its file name, from whichever file has it.
 
     Raises:
         BadParameter: there is none, or it is not understood.

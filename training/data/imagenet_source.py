@@ -66,24 +66,24 @@ class ImageSource:
 
     root: Path
     folders: Mapping[str, str]
-    """Where a split has class folders already."""
+    """The directories where a split has class folders already."""
     classes: tuple[ClassArchive, ...] = ()
     validation: Path | None = None
     flat: tuple[str, ...] = ()
-    """Validation images that lie in one folder."""
+    """Validation images that are in one folder."""
     tree: Path | None = None
     """An archive of folders."""
     label_files: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def in_place(self) -> Path | None:
-        """The directory with class folders that are used as they are; None where they are not."""
+        """The directory with class folders that are used as they are, or None."""
         parents = {str(Path(folder).parent) for folder in self.folders.values()}
         has_more = self.classes or self.validation or self.flat or self.tree
         return self.root / parents.pop() if len(parents) == 1 and not has_more else None
 
     def shares(self) -> list[Share]:
-        """What can be done by itself; the validation images first, they take longest."""
+        """List what can be done by itself; the validation images first, they take longest."""
         if self.in_place:
             return []
         shares = [Share(name=f"{_LINK}{split}", weight=1) for split in self.folders]
@@ -97,7 +97,7 @@ class ImageSource:
         return shares
 
     def unpack(self, share: Share, *, files: Path) -> Result:
-        """Make the class folders of one share in `files`; how many images were put there.
+        """Make the class folders of one share in `files`; return how many images were put there.
 
         Raises:
             BadParameter: an archive is damaged, or an image has no class.
@@ -134,7 +134,7 @@ class ImageSource:
         return len(self.flat)
 
     def _unpack_tree(self, files: Path) -> int:
-        """Unpack in one go: of a compressed archive nothing can be read by itself."""
+        """Unpack in one go: nothing of a compressed archive can be read by itself."""
         assert self.tree is not None
         label_files = dict(self.label_files)
         with _building(files) as building, self.tree.open("rb") as file:
@@ -174,7 +174,7 @@ def _class_of(labels: Mapping[str, str], name: str) -> str:
 
 
 def place_of(name: str) -> tuple[str | None, str | None]:
-    """The split that an image lies in and, unless it lies there without one, its class folder."""
+    """Return an image's split and, unless it lies there without one, its class folder."""
     *above, base = name.split("/")
     if not is_image(base) or ".." in above:
         return None, None
@@ -184,7 +184,7 @@ def place_of(name: str) -> tuple[str | None, str | None]:
 
 
 def find_source(root: Path, names: Sequence[str]) -> ImageSource | None:
-    """What there is of ImageNet among the files below a directory; None without training images.
+    """Find ImageNet among the files below a directory; None without training images.
 
     Raises:
         BadParameter: an archive is damaged.
@@ -230,7 +230,7 @@ def _label_files(root: Path, names: Sequence[str]) -> dict[str, Path]:
 
 
 def _members(path: Path) -> Iterator[ClassArchive]:
-    """The tar files in a tar file, with their places in it."""
+    """Yield the tar files in a tar file, with their places in it."""
     try:
         with tarfile.open(path, mode="r:") as archive:
             for member in archive:
@@ -244,7 +244,7 @@ def _members(path: Path) -> Iterator[ClassArchive]:
 def _extract(
     file: BinaryIO, folder_of: Callable[[str], Path | None], *, where: str, mode: Any = "r:"
 ) -> int:
-    """Write each image of a tar file into the folder for its name; their number.
+    """Write each image of a tar file into the folder for its name; return their number.
 
     A mapping that `folder_of` has a folder for is written, too.
     """
@@ -277,7 +277,7 @@ def _extract(
 
 @contextmanager
 def _building(target: Path) -> Iterator[Path]:
-    """A folder that gets its name when it is whole; one of an earlier try is replaced."""
+    """Make a folder that gets its name when it is whole; one of an earlier try is replaced."""
     target.parent.mkdir(parents=True, exist_ok=True)
     building = target.with_name(f".{target.name}.building")
     shutil.rmtree(building, ignore_errors=True)

@@ -51,7 +51,7 @@ class ImageList:
         manifest = json.loads((directory / "manifest.json").read_text())
         self.classes: tuple[str, ...] = tuple(manifest["classes"])
         self.sha256: str = manifest["sha256"]
-        """Of the relative names, in order."""
+        """The hash of the relative names, in order."""
         self._root = root
         self._names = np.memmap(directory / "names.bin", dtype=np.uint8, mode="r")
         self._ends = np.load(directory / "ends.npy", mmap_mode="r")
@@ -61,13 +61,13 @@ class ImageList:
         return len(self._ends)
 
     def path(self, index: int) -> Path:
-        """Where an image is."""
+        """Return an image's place."""
         start = int(self._ends[index - 1]) if index else 0
         name = self._names[start : int(self._ends[index])].tobytes()
         return self._root / os.fsdecode(name)
 
     def label(self, index: int) -> int:
-        """The number of an image's class."""
+        """Return the number of an image's class."""
         return int(self._labels[index])
 
 
@@ -77,7 +77,7 @@ class PreparedImages:
 
     train: ImageList
     validation: ImageList | None
-    """None for a run that does not evaluate."""
+    """The validation images; None for a run that does not evaluate."""
 
 
 def prepare_images(config: TrainerConfig) -> PreparedImages:
@@ -122,7 +122,7 @@ def prepare_images(config: TrainerConfig) -> PreparedImages:
 
 
 def list_images(split: Path, *, listings: Path, dataset: str) -> ImageList:
-    """The images of one split, listed anew when a folder has changed since.
+    """List the images of one split, again when a folder has changed since.
 
     Raises:
         BadParameter: the split does not exist, or a class of it has no images.
@@ -175,7 +175,7 @@ def _class_folders(split: Path, *, dataset: str) -> list[Path]:
 
 
 def _key(split: Path, folders: list[Path]) -> str:
-    """Names a state of the folders: their modification times change when a file comes or goes."""
+    """Name a state of the folders: their modification times change when a file comes or goes."""
     digest = hashlib.sha256(f"{_FORMAT_VERSION} {split.resolve()}".encode())
     for folder in folders:
         digest.update(f"\0{folder.name}\0{folder.stat().st_mtime_ns}".encode())

@@ -60,11 +60,11 @@ class IndexedPart(BaseModel):
     num_tokens: int
     num_documents: int
     sha256: str
-    """Of its bytes."""
+    """The hash of its bytes."""
 
 
 class IndexedManifest(BaseModel):
-    """text_document.json."""
+    """The contents of text_document.json."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -73,7 +73,7 @@ class IndexedManifest(BaseModel):
     num_documents: int
     parts: tuple[IndexedPart, ...]
     index_sha256: str
-    """Of the `.idx`."""
+    """The hash of the `.idx`."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class IndexedParts:
 
     @cached_property
     def _first_tokens(self) -> list[int]:
-        """Where each part begins in the `.bin`, in tokens."""
+        """List where each part begins in the `.bin`, in tokens."""
         numbers = (each.num_tokens for each in self._manifests)
         return [0, *itertools.accumulate(numbers)]
 
@@ -191,7 +191,7 @@ class _DocumentEnds:
         self._found = 0
 
     def lengths(self, ids: npt.NDArray[Any]) -> Lengths:
-        """The lengths of the documents that end in these tokens, which follow those before."""
+        """Return the lengths of the documents that end in these tokens, the next of the stream."""
         places = np.flatnonzero(ids == self._end_id) + 1
         first = (self._every - 1 - self._seen) % self._every
         self._seen += len(places)
@@ -216,7 +216,7 @@ class _DocumentEnds:
 
 
 def write_index(path: Path, head: IndexHead, lengths: Sequence[Path]) -> str:
-    """Write a `.idx` whose documents are one sequence each; its SHA-256.
+    """Write a `.idx` whose documents are one sequence each; return its SHA-256.
 
     Args:
         path: of the file, which is there whole or not at all.
@@ -260,7 +260,7 @@ def _counting(number: int) -> Iterator[bytes]:
 
 
 def _tokens(part: Path, manifest: Manifest) -> Iterator[npt.NDArray[Any]]:
-    """The tokens of a part, in pieces, compared with their hashes.
+    """Yield the tokens of a part, in pieces, compared with their hashes.
 
     Raises:
         PermanentError: a file is not what was packed.
@@ -279,7 +279,7 @@ def _tokens(part: Path, manifest: Manifest) -> Iterator[npt.NDArray[Any]]:
 
 
 def _copy_tokenizer(path: Path, directory: Path, *, plan: PackPlan) -> None:
-    """What `AutoTokenizer` reads, so that no rank asks the hub for it."""
+    """Copy what `AutoTokenizer` reads, so that no rank asks the hub for it."""
     directory.mkdir(exist_ok=True)
     copy_tokenizer(path, directory)
     config = directory / "tokenizer_config.json"

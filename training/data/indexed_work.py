@@ -1,7 +1,6 @@
 """Text, or files of Megatron, to the indexed data set that Megatron-LM and Megatron-Bridge read.
 
-Whatever it is made of, it is `text_document` below the root of the staged data. Called by
-`training.prepare`. This module must not import torch.
+The result is `text_document` below the root of the staged data. This module must not import torch.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ _JOIN_WEIGHT: Final = 8
 
 @dataclass(frozen=True)
 class IndexedWork:
-    """Text to tokens, in parts as for the trainer; then the parts to one indexed data set."""
+    """Packs text as for the trainer, in parts, and joins these to one indexed data set."""
 
     target: Target
     part_bytes: int = PART_BYTES
 
     def passes(self) -> list[Pass]:
-        """All parts are packed, then joined; none where the files are Megatron's already."""
+        """List the passes: parts are packed, then joined; none where files are Megatron's."""
         if self._ready is not None:
             return [Pass(SHARES, [], self._packing.do)]
         packed = self._packing.shares()
@@ -42,7 +41,6 @@ class IndexedWork:
         return [Pass(SHARES, packed, self._packing.do), Pass(JOINS, joined, self.join)]
 
     def join(self, share: Share) -> Result:
-        """Copy one part to its place."""
         return self._indexed.join(share)
 
     def finish(self) -> DataManifest:
@@ -72,7 +70,7 @@ class IndexedWork:
         )
 
     def needed_bytes(self) -> int:
-        """As for packed tokens, and the index."""
+        """Return the room: as for packed tokens, and the index."""
         return self._packing.needed_bytes()
 
     @cached_property
@@ -85,7 +83,7 @@ class IndexedWork:
 
     @cached_property
     def _ready(self) -> Path | None:
-        """The prefix of the files of Megatron that were copied, where they were.
+        """Find the prefix of the files of Megatron that were copied, if any.
 
         Raises:
             BadParameter: of several data sets.
@@ -107,7 +105,7 @@ class IndexedWork:
 
 
 def look_at_indexed(prefix: Path) -> tuple[IndexHead, int]:
-    """The head of an indexed data set, and how many tokens it has.
+    """Return the head of an indexed data set, and how many tokens it has.
 
     Raises:
         BadParameter: a file is missing, or the sizes do not agree.
@@ -126,7 +124,7 @@ def look_at_indexed(prefix: Path) -> tuple[IndexHead, int]:
 
 
 def _point_to(name: Path, file: Path) -> None:
-    """Give a file that stays where a later run looks for it a second name."""
+    """Link a second name to a file that stays where a later run looks for it."""
     # A hard link would need the right to write to it: another user has copied it.
     name.unlink(missing_ok=True)
     name.symlink_to(os.path.relpath(file, name.parent))

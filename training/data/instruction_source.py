@@ -1,7 +1,7 @@
 """Packed instructions to batches: this rank's part of any step.
 
-Called by `sources` through `open_instructions`. Nothing is kept between steps: a global counter of
-sequences and a seeded permutation decide which are read, for any number of ranks (see `order`).
+Nothing is kept between steps: a global counter of sequences and a seeded permutation decide which
+are read, for any number of ranks (see `order`).
 
 Shape legend: B sequences of a micro-batch, T tokens of a sequence.
 """
@@ -24,7 +24,7 @@ from training.task import IGNORED_LABEL, Batch
 
 
 class InstructionSource(CountedSource):
-    """One rank's part of packed instructions; a `training.task.BatchSource`."""
+    """A rank's part of packed instructions; a `training.task.BatchSource`."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class InstructionSource(CountedSource):
         return self._evaluated.read(samples, num_rows=self.micro_batch_size)
 
     def facts(self) -> Mapping[str, str | int]:
-        """Counts for the `started` line: what is trained on in one epoch."""
+        """Return counts for the `started` line: what is trained on in one epoch."""
         return {
             "dataset_tokens": self._manifest.num_tokens,
             "dataset_targets": self._manifest.num_targets,
@@ -83,7 +83,7 @@ class InstructionSource(CountedSource):
 def open_instructions(
     prepared: PreparedInstructions, config: TrainerConfig, *, rank: int, world_size: int
 ) -> InstructionSource:
-    """This rank's part of prepared instructions."""
+    """Open this rank's part of prepared instructions."""
     training = config.recipe.training
     assert isinstance(training, LanguageTraining)
     return InstructionSource(
@@ -118,7 +118,7 @@ class _Sequences:
         self._length = length
 
     def read(self, indices: npt.NDArray[np.int64], *, num_rows: int) -> Batch:
-        """`num_rows` rows: those of `indices`, then rows without any target."""
+        """Read `num_rows` rows: those of `indices`, then rows without any target."""
         tokens_BT = np.zeros((num_rows, self._length), dtype=np.int64)
         is_target_BT = np.zeros((num_rows, self._length), dtype=np.bool_)
         tokens_BT[: len(indices)] = self._tokens[indices]

@@ -76,9 +76,9 @@ class InstructionManifest(BaseModel):
     num_examples: int
     num_eval_examples: int
     num_truncated: int
-    """Examples longer than a sequence, cut at their end."""
+    """The number of examples longer than a sequence, cut at their end."""
     num_left_out: int
-    """Examples whose prompt alone fills a sequence."""
+    """The number of examples whose prompt alone fills a sequence."""
     num_tokens: int
     num_targets: int
     sha256: str
@@ -93,7 +93,7 @@ class PreparedInstructions:
 
     @property
     def identity(self) -> str:
-        """Names the contents."""
+        """Name the contents."""
         return self.manifest.sha256
 
     @property
@@ -141,7 +141,7 @@ def prepare_instructions(config: TrainerConfig) -> PreparedInstructions:
 
 
 def _tokenizer_spec(config: TrainerConfig) -> str:
-    """Names the tokenizer without the data that `bpe` is trained on."""
+    """Name the tokenizer without the data that `bpe` is trained on."""
     training = config.recipe.training
     assert isinstance(training, LanguageTraining)
     if training.tokenizer == TRAINED:
@@ -171,7 +171,7 @@ def _tokenizer(config: TrainerConfig, *, corpus: Corpus | None) -> TokenizerFile
 
 
 def _contents(dataset: str) -> str:
-    """Names a data set's contents; one on the hub by its name, so that it is asked for once."""
+    """Name a data set's contents; one on the hub by its name, so that it is asked for once."""
     if dataset.startswith(HUB_PREFIX):
         return dataset
     if dataset == docstrings.NAME:
@@ -255,14 +255,14 @@ def _build(config: TrainerConfig, directory: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    """One example: its tokens, and which of them are responses; at most T + 1 of each."""
+    """An example: its tokens, and which of them are responses; at most T + 1 of each."""
 
     tokens: npt.NDArray[Any]
     is_target: npt.NDArray[np.bool_]
 
 
 class _Encoder:
-    """Examples to tokens; counts what did not fit."""
+    """Turns examples into tokens; counts what did not fit."""
 
     def __init__(self, tokenizer: TokenizerFile, *, longest: int) -> None:
         self._text = TextTokenizer(tokenizer)
@@ -273,7 +273,7 @@ class _Encoder:
         self.num_left_out = 0
 
     def encode(self, examples: Iterable[list[Segment]]) -> Iterator[_Encoded]:
-        """The tokens of each example that has at least one target."""
+        """Yield the tokens of each example that has at least one target."""
         remaining = iter(examples)
         while batch := list(islice(remaining, _EXAMPLES_AT_ONCE)):
             ids = iter(self._text.encode([text for example in batch for text, _ in example]))
@@ -285,7 +285,7 @@ class _Encoder:
                     self.num_left_out += 1
 
     def _join(self, segments: list[tuple[npt.NDArray[Any], bool]]) -> _Encoded:
-        """Begin token, segments, and the end token after each response, which is a target too."""
+        """Join the begin token, segments, and the end token of each response, also a target."""
         tokens = [self._begin]
         is_target = [np.zeros(len(self._begin), dtype=np.bool_)]
         for ids, is_response in segments:
@@ -310,7 +310,7 @@ def _all_but_last(
 
 @dataclass(slots=True)
 class _Written:
-    """Counts of what one file pair holds."""
+    """The counts of what one file pair holds."""
 
     sequences: int = 0
     examples: int = 0

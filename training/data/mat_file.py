@@ -1,8 +1,7 @@
 """Reads the table of classes of ImageNet's development kit, a MATLAB file, without MATLAB.
 
-Called by `training.data.imagenet`. Only what that file consists of is understood: one array of
-structs whose fields are texts and numbers.
-Source: MathWorks, "MAT-File Format", version 5; `data/meta.mat` of ILSVRC2012_devkit_t12.
+Only what that file consists of is understood: one array of structs whose fields are texts and
+numbers. Source: MathWorks, "MAT-File Format", version 5; `data/meta.mat` of ILSVRC2012_devkit_t12.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Value = str | tuple[float, ...] | None
 
 
 def read_structs(data: bytes) -> list[dict[str, Value]]:
-    """The rows of the first array of structs in a file, by their fields' names.
+    """Read the rows of the first array of structs in a file, by their fields' names.
 
     Raises:
         BadParameter: the bytes are no such file.
@@ -42,7 +41,7 @@ def read_structs(data: bytes) -> list[dict[str, Value]]:
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Type and content of each element, one after the other."""
+    """Yield type and content of each element, one after the other."""
     at = 0
     while at + 8 <= len(data):
         kind, size = struct.unpack_from("<II", data, at)
@@ -73,7 +72,7 @@ def _structs(content: bytes) -> list[dict[str, Value]]:
 
 
 def _value(content: bytes) -> Value:
-    """A text or numbers; None for what is neither."""
+    """Read a text or numbers; None for what is neither."""
     if not content:
         return None
     parts = list(_elements(content))

@@ -1,8 +1,8 @@
 """Which sample comes when, for any number of ranks, in no memory.
 
-Called by every source. One global counter of samples and a seeded permutation of each epoch decide
-the order, so that what has been seen at a given step does not depend on the number of ranks: a run
-may continue with more or fewer of them and sees every sample of an epoch exactly once.
+One global counter of samples and a seeded permutation of each epoch decide the order, so that what
+has been seen at a given step does not depend on the number of ranks: a run may continue with more
+or fewer of them and sees every sample of an epoch exactly once.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class SampleOrder:
         self._indices: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
     def index(self, counter: int) -> int:
-        """The sample that is `counter`-th over the whole run, all ranks together."""
+        """Return the sample that is `counter`-th over the whole run, all ranks together."""
         return int(self.indices(range(counter, counter + 1))[0])
 
     def indices(self, counters: range) -> npt.NDArray[np.int64]:
-        """The samples of several counters, in their order."""
+        """Return the samples of several counters, in their order."""
         if not counters:
             return np.empty(0, dtype=np.int64)
         first, last = counters[0] // _BLOCK, counters[-1] // _BLOCK
@@ -67,7 +67,7 @@ class SampleOrder:
         return self._indices
 
     def _permute(self, epochs: _Words, positions: _Words) -> _Words:
-        """Where each position of each epoch goes, within range(num_samples)."""
+        """Map each position of each epoch within range(num_samples)."""
         samples = self._once(epochs, positions)
         while (outside := np.flatnonzero(samples >= self._num_samples)).size:
             samples[outside] = self._once(epochs[outside], samples[outside])
@@ -87,7 +87,7 @@ class SampleOrder:
 
 
 def _mixed(words: _Words) -> _Words:
-    """Every output bit depends on every input bit. Source: SplitMix64, Steele et al., 2014."""
+    """Let every output bit depend on every input bit. Source: SplitMix64, Steele et al., 2014."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -95,11 +95,11 @@ def _mixed(words: _Words) -> _Words:
 
 
 def rank_counters(*, start: int, global_batch_size: int, rank: int, world_size: int) -> range:
-    """The sample counters of one rank's part of a step; over all ranks they are the batch."""
+    """Return the sample counters of one rank's part of a step; together they are the batch."""
     return range(start + rank, start + global_batch_size, world_size)
 
 
 def micro_batch_shape(num_rows: int, *, micro_batch_size: int) -> tuple[int, int]:
-    """How many equal micro-batches hold a rank's rows, and the rows of each: (number, size)."""
+    """Split a rank's rows into equal micro-batches: (number, size)."""
     number = -(-num_rows // micro_batch_size)
     return number, -(-num_rows // max(number, 1))

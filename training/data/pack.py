@@ -1,8 +1,7 @@
 """Text to packed tokens, on any number of cores, and again from where a killed start left off.
 
-Called by `training.pack`, the command, and by `sources`, for data sets that are small enough to be
-packed when training starts. The bytes written depend on the plan alone: not on the number of
-workers, and not on how often the packing was killed. This module must not import torch.
+The bytes written depend on the plan alone: not on the number of workers, and not on how often the
+packing was killed. This module must not import torch.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ logger = logging.getLogger(__name__)
 def make_plan(
     corpus: Corpus, tokenizer: TokenizerFile, *, spec: str, shard_tokens: int
 ) -> PackPlan:
-    """What will be written: `spec` is the tokenizer as it was asked for."""
+    """Plan what will be written; `spec` is the tokenizer as it was asked for."""
     return PackPlan(
         dataset=corpus.dataset,
         revision=corpus.revision,
@@ -70,7 +69,7 @@ def make_plan(
 
 
 def unfinished_packing(directory: Path) -> Packing | None:
-    """What an earlier start was packing into a directory, if it did not come to its end."""
+    """Find what an earlier start was packing into a directory, if it did not end."""
     path = directory / PACKING
     return Packing.model_validate_json(path.read_bytes()) if path.is_file() else None
 
@@ -148,7 +147,7 @@ def _write(
 
 
 def _documents(corpus: Corpus, *, since: Position) -> Iterator[tuple[Position, str]]:
-    """Every document with text, from a position on, its own document included."""
+    """Yield every document with text, from a position on, its own document included."""
     for number in range(since.file, len(corpus.files)):
         first = since.row if number == since.file else 0
         texts = read_documents(corpus.files[number], start=first)
@@ -175,7 +174,7 @@ def _batches(documents: Iterable[tuple[Position, str]]) -> Iterator[Batch]:
 def _encode(
     batches: Iterator[Batch], tokenizer: TokenizerFile, *, workers: int
 ) -> Iterator[tuple[list[Position], list[TokenIds]]]:
-    """The ids of each batch, in order; with several workers, in processes of their own."""
+    """Encode each batch, in order; with several workers, in processes of their own."""
     if workers == 1:
         encoder = TextTokenizer(tokenizer)
         for positions, texts in batches:
@@ -209,7 +208,7 @@ def _encode(
 
 
 _encoders: list[TextTokenizer] = []
-"""In a worker: its one tokenizer, which costs too much to send with every batch."""
+"""A worker's one tokenizer, which costs too much to send with every batch."""
 
 
 def _start_worker(tokenizer: TokenizerFile) -> None:
@@ -222,7 +221,7 @@ def _encode_in_worker(texts: list[str]) -> list[TokenIds]:
 
 
 class _Report:
-    """One line every few seconds, with the rate since the start."""
+    """Logs a line every few seconds, with the rate since the start."""
 
     def __init__(self, writer: ShardWriter, clock: Callable[[], float] = time.monotonic) -> None:
         self._writer = writer

@@ -1,7 +1,7 @@
 """Packed tokens to batches: this rank's part of any step, read from the memory-mapped files.
 
-Called by `sources`. Nothing is kept between steps: the sample counter decides alone. The last
-sequences are held out for evaluation and never trained on.
+Nothing is kept between steps: the sample counter decides alone. The last sequences are held out for
+evaluation and never trained on.
 
 Shape legend: B sequences of a micro-batch, T tokens of a sequence.
 """
@@ -27,7 +27,7 @@ from training.task import IGNORED_LABEL, Batch, DataState
 class CountedSource(ABC):
     """Sequences that are found by number, so that the global sample counter alone is the state.
 
-    What packed text and instructions share; `training.task.BatchSource` says the rest.
+    It is what packed text and instructions share; `training.task.BatchSource` says the rest.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class CountedSource(ABC):
 
     @abstractmethod
     def _read_trained(self, samples: npt.NDArray[np.int64]) -> Batch:
-        """Sequences that are trained on, by number; padded to a whole micro-batch."""
+        """Read sequences that are trained on, by number; padded to a whole micro-batch."""
 
     @abstractmethod
     def _read_held_out(self, samples: npt.NDArray[np.int64]) -> Batch:
-        """Held-out sequences, counted from 0; padded to a whole micro-batch."""
+        """Read held-out sequences, counted from 0; padded to a whole micro-batch."""
 
     def micro_batches(self, samples_seen: int) -> Iterator[Batch]:
-        """The micro-batches of the step that follows after `samples_seen` samples."""
+        """Yield the micro-batches of the step after `samples_seen` samples."""
         counters = rank_counters(
             start=samples_seen,
             global_batch_size=self._global_batch_size,
@@ -76,7 +76,7 @@ class CountedSource(ABC):
             yield apart(batch, end_id=self._document_end)
 
     def evaluation_batches(self) -> Iterator[Batch]:
-        """This rank's part of the held-out samples, the same number of batches on every rank."""
+        """Yield this rank's part of the held-out samples, as many batches on every rank."""
         most = -(-self._num_held_out // self._world_size)
         mine = np.arange(self._num_held_out)[self._rank :: self._world_size]
         for first in range(0, most, self.micro_batch_size):
@@ -84,16 +84,16 @@ class CountedSource(ABC):
             yield apart(batch, end_id=self._document_end)
 
     def state(self) -> DataState:
-        """Nothing: the sample counter decides alone."""
+        """Return nothing: the sample counter decides alone."""
         return {}
 
     def restore(self, state: DataState) -> None:
-        """Nothing to restore."""
+        """Restore nothing."""
         assert not state
 
 
 class PackedSource(CountedSource):
-    """One rank's part of a packed data set; a `training.task.BatchSource`.
+    """A rank's part of a packed data set; a `training.task.BatchSource`.
 
     Sample i is the tokens [i T, i T + T], the last of which is the next sample's first: each token
     but the very first is a target once. A sample may begin in one document and end in another;
@@ -138,7 +138,7 @@ class PackedSource(CountedSource):
         )
 
     def facts(self) -> Mapping[str, str | int]:
-        """Tokens, and sequences of an epoch."""
+        """Return tokens, and sequences of an epoch."""
         return {"dataset_tokens": self._num_tokens, "dataset_samples": self._num_trained}
 
     def _read_held_out(self, samples: npt.NDArray[np.int64]) -> Batch:
@@ -151,7 +151,7 @@ class PackedSource(CountedSource):
 
 
 def as_batch(rows_BT: npt.NDArray[np.int64], *, num_rows: int) -> Batch:
-    """Rows of T + 1 tokens as inputs and targets; rows after the first `num_rows` are padding."""
+    """Split rows of T + 1 tokens into inputs and targets; after `num_rows` rows comes padding."""
     targets_BT = rows_BT[:, 1:].copy()
     targets_BT[num_rows:] = IGNORED_LABEL
     return Batch(
@@ -193,7 +193,7 @@ class MappedTokens:
             self._read_across(rows_BT[row], start=int(starts[row]), file=int(files[row]))
 
     def _read_across(self, row_T: npt.NDArray[np.int64], *, start: int, file: int) -> None:
-        """A sample that begins in one file and ends in another."""
+        """Read a sample that begins in one file and ends in another."""
         filled = 0
         while filled < len(row_T):
             position = start + filled - int(self._starts[file])
@@ -204,7 +204,7 @@ class MappedTokens:
 
 
 def _windows(file: TokenIds, length: int) -> npt.NDArray[Any]:
-    """A view whose row k is the tokens [k, k + length) of a file; no rows if that is too short."""
+    """View a file so that row k is the tokens [k, k + length); no rows if it is too short."""
     if len(file) < length:
         return file[:0].reshape(0, length)
     return np.lib.stride_tricks.sliding_window_view(file, length)

@@ -1,8 +1,8 @@
 """Text packed in parts, by any number of processes, and joined to one packed data set.
 
 A part is a run of files, the same whoever packs it. The tokens of all parts one after the other are
-those of a packing by one process; only where a file of tokens ends differs. Called by
-`training.data.preparing`. This module must not import torch.
+those of a packing by one process; only where a file of tokens ends differs. This module must not
+import torch.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class PackedParts:
     """A directory of text to be packed, and where its parts go."""
 
     name: str
-    """Where the text came from, for the manifest."""
+    """The text's origin, for the manifest."""
     dataset: str
     """A directory, or a data set of the hub."""
     revision: str
-    """The commit of the latter."""
+    """The commit of a data set of the hub."""
     directory: Path
     tokenizer: str
     vocab_size: int
@@ -53,7 +53,7 @@ class PackedParts:
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The text.
+        """Find the text.
 
         Raises:
             BadParameter: there is none.
@@ -76,7 +76,7 @@ class PackedParts:
         return split_into_parts(self.corpus.files, part_bytes=self.part_bytes)
 
     def shares(self) -> list[Share]:
-        """A share for each part."""
+        """List a share for each part."""
         sizes = file_sizes(self.corpus)
         return [
             Share(name=f"{number:05d}", weight=sum(sizes[file] for file in files))
@@ -141,7 +141,7 @@ class PackedParts:
 
     @property
     def tokenizer_file(self) -> Path:
-        """The tokenizer's own file; what configures it lies beside it."""
+        """The tokenizer's own file; what configures it is beside it."""
         return self._tokenizer.path
 
     @property
@@ -152,19 +152,19 @@ class PackedParts:
         )
 
     def manifests(self) -> list[Manifest]:
-        """What each part came to, once all are packed."""
+        """List what each part came to, once all are packed."""
         return [
             Manifest.model_validate_json((self.part(number) / MANIFEST).read_bytes())
             for number in range(len(self._parts))
         ]
 
     def part(self, number: int) -> Path:
-        """The directory of one part."""
+        """Return the directory of one part."""
         return self.directory / "parts" / f"{number:05d}"
 
 
 def file_sizes(corpus: Corpus) -> dict[str, int]:
-    """Bytes of each file; 0 where the hub does not say.
+    """List the bytes of each file; 0 where the hub does not say.
 
     Raises:
         PermanentError: the hub cannot be reached.
@@ -178,7 +178,7 @@ def file_sizes(corpus: Corpus) -> dict[str, int]:
 
 
 def split_into_parts(files: Sequence[str], *, part_bytes: int) -> list[tuple[str, ...]]:
-    """Runs of files of `part_bytes` or a little more; a larger file is a part of its own."""
+    """Split files into runs of `part_bytes` or a little more; a larger file is one part."""
     parts: list[tuple[str, ...]] = []
     part: list[str] = []
     num_bytes = 0

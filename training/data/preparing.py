@@ -1,8 +1,7 @@
 """Copied data becomes what the trainer reads: images in class folders, text as packed tokens.
 
-Called by `training.prepare`, in a pod on every training node at once: they divide the work among
-themselves, and the first that finds all of it done writes the manifest. This module must not import
-torch.
+It runs in a pod on every training node at once: they divide the work among themselves, and the
+first that finds all of it done writes the manifest. This module must not import torch.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from training.repositories import TOKENIZER_FILES
 SHARES: Final = "shares"
 
 Progress = Callable[[int, int], None]
-"""Hears of the bytes that are done, of all bytes."""
+"""A listener to the bytes that are done, of all bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +47,11 @@ class Pass:
     """Shares that any process may do; all of them are done before the next pass begins."""
 
     name: str
-    """Of the directory with their markers."""
+    """The name of the directory with their markers."""
     shares: list[Share]
-    """In an order that is always the same."""
+    """The shares in an order that is always the same."""
     do: Callable[[Share], Result]
-    """Does one of them."""
+    """The call that does one of them."""
 
 
 class Work(Protocol):
@@ -60,31 +59,31 @@ class Work(Protocol):
 
     @property
     def target(self) -> Target:
-        """Where it goes."""
+        """The place of the result."""
 
     def passes(self) -> list[Pass]:
-        """Its shares."""
+        """List the passes."""
 
     def finish(self) -> DataManifest:
-        """What is there when all are done."""
+        """Return the manifest when all shares are done."""
 
     def needed_bytes(self) -> int:
-        """Room that it takes, at most, where nobody has looked for it; 0 elsewhere."""
+        """Return the most room that it takes, where nobody has checked for it; 0 elsewhere."""
 
 
 @dataclass(frozen=True)
 class ImageWork:
-    """Archives to class folders, which are counted; class folders as they are are counted only."""
+    """Unpacks archives into class folders, which are counted, as are those that exist."""
 
     target: Target
     expected: Size = IMAGENET
 
     def passes(self) -> list[Pass]:
-        """A share for each class, and one for the validation images; none for class folders."""
+        """List a share for each class and one for the validation images; none for class folders."""
         return [Pass(SHARES, self._source.shares(), self.do)]
 
     def needed_bytes(self) -> int:
-        """The copying has looked."""
+        """Return 0: the copying has checked."""
         return 0
 
     def do(self, share: Share) -> Result:
@@ -124,26 +123,24 @@ class ImageWork:
 
 @dataclass(frozen=True)
 class TokenWork:
-    """Text to packed tokens."""
+    """Packs text into tokens."""
 
     target: Target
     part_bytes: int = PART_BYTES
 
     def shares(self) -> list[Share]:
-        """A share for each part; the tokenizer is there before they are begun."""
+        """List a share for each part; the tokenizer is there before they begin."""
         self.parts.prepare()
         return self.parts.shares()
 
     def passes(self) -> list[Pass]:
-        """One."""
+        """Return its one pass."""
         return [Pass(SHARES, self.shares(), self.do)]
 
     def do(self, share: Share) -> Result:
-        """Pack one part."""
         return self.parts.pack(share)
 
     def finish(self) -> DataManifest:
-        """Join the parts."""
         packed = self.parts.join(self.target.directory / FILES)
         there = (name for name in TOKENIZER_FILES if (packed.directory / name).is_file())
         names = [*(path.name for path in packed.paths), "manifest.json", *there]
@@ -165,7 +162,7 @@ class TokenWork:
         )
 
     def needed_bytes(self) -> int:
-        """Of a data set of the hub; of what was copied, the copying has looked."""
+        """Return the room for a data set of the hub; for copied data, the copying has checked."""
         target = self.target
         sizes = file_sizes(self.parts.corpus) if not target.copied.root else {}
         return sum(prepared_bytes(target.preparation, file, size) for file, size in sizes.items())
@@ -191,7 +188,7 @@ def prepare(
     progress: Progress,
     free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
 ) -> StagedLine:
-    """Do what nobody else does, until all is done; what is there then.
+    """Do what nobody else does, until all is done; return what is there then.
 
     Raises:
         BadParameter: the data is not what the recipe needs.

@@ -1,8 +1,7 @@
 """Opens the files of a data set and reads their rows, whatever they are compressed with.
 
-Called by `corpus_reading` and `examples`, and by `corpus_lookup`, which refuses what is no text
-before anything is trained on. What a file is, `stationmaster.domain.data_files` says. This module
-must not import torch.
+`corpus_lookup` refuses with it what is no text before anything is trained on;
+`stationmaster.domain.data_files` says what a file is. This module must not import torch.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from stationmaster.domain.data_files import (
 from stationmaster.domain.errors import BadParameter, PermanentError
 
 BROKEN: Final = (OSError, EOFError, zlib.error, lzma.LZMAError)
-"""What reading raises where the network or a compressed file breaks off."""
+"""The errors of a network or a compressed file that breaks off."""
 
 Row = Mapping[str, Any]
 
@@ -42,10 +41,11 @@ _ROWS_AT_ONCE: Final = 64
 def read_rows(
     file: str, *, start: int = 0, columns: Sequence[str] | None = None
 ) -> Iterator[tuple[str, Row | None]]:
-    """The rows of a file from row `start` on, each with its place for messages; None for no row.
+    """Yield the rows of a file from row `start` on, with their places for messages; None for no
+    row.
 
     In JSON Lines a row is a line, or an element where the file is one array. `columns` are those
-    that are needed of a file that has them apart.
+    that are needed of a file that stores columns.
 
     Raises:
         BadParameter: it is not in the form that its name says.
@@ -64,7 +64,7 @@ def read_rows(
 
 
 def read_text(file: str) -> str:
-    """A file that is one document.
+    """Read a file that is one document.
 
     Raises:
         BadParameter: it is no UTF-8.
@@ -86,7 +86,7 @@ def read_text(file: str) -> str:
 
 
 def strangeness_of(file: str) -> str:
-    """Why a file can be read neither as text nor as rows, by its first bytes; "" otherwise."""
+    """Say why a file can be read neither as text nor as rows, by its first bytes; "" otherwise."""
     try:
         with opened(file, checked=False) as stream:
             head = stream.peek(HEAD_BYTES)
@@ -115,7 +115,7 @@ def opened(file: str, *, checked: bool = True) -> Iterator[io.BufferedReader]:
 
 
 def broken_off(file: str, exc: BaseException) -> PermanentError:
-    """The error for a file that could not be read to its end."""
+    """Make the error for a file that could not be read to its end."""
     return PermanentError(
         f"reading {file} broke off ({_reason(exc)}); check the file and the network, then start "
         "again to continue from where this was saved last"
@@ -242,7 +242,7 @@ def _parquet_batches(
 def _arrow_batches(
     stream: IO[bytes], *, start: int, columns: Sequence[str] | None
 ) -> Iterator[Any]:
-    """Batches of a file or a stream: `datasets.save_to_disk` writes streams."""
+    """Yield batches of a file or a stream: `datasets.save_to_disk` writes streams."""
     from pyarrow import ipc
 
     if stream.peek(1).startswith(b"A"):  # type: ignore[attr-defined]  # of a buffered reader

@@ -1,7 +1,7 @@
 """Images of circles, crosses, squares and triangles: an image folder that every machine can have.
 
-Called by `training.data.images` for dataset=shapes. What it writes is laid out like ImageNet and
-read by the same code; it is for demonstrations and tests of the path, not for results.
+It is laid out like ImageNet and read by the same code; it is for demonstrations and tests of the
+path, not for results.
 """
 
 from __future__ import annotations

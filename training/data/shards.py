@@ -6,9 +6,8 @@
     DIR/manifest.json          number and SHA-256 of each file's tokens; it is there: complete
     DIR/packing.json           until then: what is being packed, and how far it is
 
-Called by `pack`, which writes them, and by `sources` and `packed`, which read them. A file of
-tokens appears under its name when it is whole and on disk, then packing.json says so; a packing
-that was killed continues after the last file it names. This module must not import torch.
+A file of tokens appears under its name when it is whole and on disk, then packing.json says so; a
+packing that was killed continues after the last file it names. This module must not import torch.
 """
 
 from __future__ import annotations
@@ -44,16 +43,16 @@ class PackPlan(BaseModel):
     revision: str
     """The commit of a data set on the hub; "" elsewhere."""
     corpus: str
-    """`Corpus.identity`."""
+    """The result of `Corpus.identity`."""
     tokenizer: str
-    """As it was asked for."""
+    """The tokenizer as it was asked for."""
     tokenizer_sha256: str
     vocab_size: int
     begin_ids: tuple[int, ...]
     end_id: int
     dtype: Literal["uint16", "uint32"]
     shard_tokens: int
-    """In every file but the last."""
+    """The number of tokens in every file but the last."""
 
 
 class Shard(BaseModel):
@@ -77,19 +76,19 @@ class Position(BaseModel):
 
 
 class Packing(BaseModel):
-    """packing.json: a data set in the making."""
+    """The contents of packing.json: a data set in the making."""
 
     model_config = ConfigDict(frozen=True)
 
     plan: PackPlan
     shards: tuple[Shard, ...] = ()
     num_documents: int = 0
-    """Begun in the shards; the one at `position` included."""
+    """The documents begun in the shards; the one at `position` included."""
     position: Position = Position()
 
 
 class Manifest(BaseModel):
-    """manifest.json: a complete data set."""
+    """The contents of manifest.json: a complete data set."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -97,7 +96,7 @@ class Manifest(BaseModel):
     num_tokens: int
     num_documents: int
     sha256: str
-    """Of the hashes of the tokenizer and of the shards, in order."""
+    """The hash of the hashes of the tokenizer and of the shards, in order."""
     shards: tuple[Shard, ...]
 
 
@@ -201,7 +200,7 @@ def verify_share(
 
 
 def _verified(path: Path, shard: Shard, *, dtype: np.dtype[Any]) -> int:
-    """The largest id of a file that is as it was written."""
+    """Return the largest id of a file, after checking that it is as it was written."""
     digest, largest = hashlib.sha256(), 0
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
@@ -230,12 +229,12 @@ class ShardWriter:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens written so far, earlier starts included."""
+        """The number of tokens written so far, earlier starts included."""
         return sum(shard.num_tokens for shard in self._packing.shards) + self._written
 
     @property
     def num_shards(self) -> int:
-        """Whole files so far."""
+        """The number of whole files so far."""
         return len(self._packing.shards)
 
     def add(self, ids: TokenIds, *, at: Position, begins: bool = True) -> None:

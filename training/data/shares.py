@@ -3,8 +3,7 @@
 A share is done when its marker is there. Whoever has nothing to do takes any share that is neither
 done nor locked; a process that is killed loses its lock, and another takes the share up again. So
 the result does not depend on how many there were. Locks are file locks on the shared file system.
-
-Called by `training.data.preparing`. This module must not import torch.
+This module must not import torch.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from training.data.shards import write_atomically
 _LOOK_EVERY_S: Final = 1.0
 
 Result = dict[str, Any]
-"""What a share came to, as JSON."""
+"""The outcome of a share, as JSON."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +48,7 @@ class Shares:
         self._shares = shares
 
     def done(self) -> dict[str, Result]:
-        """What is done so far, by the names of shares."""
+        """List what is done so far, by the names of shares."""
         found = {}
         for share in self._shares:
             path = self._marker(share)
@@ -58,7 +57,7 @@ class Shares:
         return found
 
     def num_bytes_done(self) -> int:
-        """The weight of what is done."""
+        """Return the weight of what is done."""
         return sum(share.weight for share in self._shares if self._marker(share).exists())
 
     def work(self, do: Callable[[Share], Result]) -> None:
@@ -120,7 +119,7 @@ def _until_done(futures: Sequence[Any], meanwhile: Callable[[], None]) -> Iterat
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Whether the lock could be had at once; it goes with the process."""
+    """Try for a lock at once; say whether it was free. It goes with the process."""
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -131,7 +130,7 @@ def _locked(path: Path) -> Iterator[bool]:
 
 
 def end_with_parent() -> None:
-    """In a worker: end when the parent does; after a kill, nothing else ends it."""
+    """End this worker when its parent does; after a kill, nothing else ends it."""
     parent = parent_process()
     assert parent is not None
 

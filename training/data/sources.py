@@ -1,7 +1,7 @@
 """From `dataset=` to one rank's batches: packed, streamed or instruction data.
 
-Called by `training.build`: `prepare_source` on every rank before torch is loaded, `open_source`
-when the ranks have joined. Everything that takes long or may be refused happens in the first.
+`prepare_source` runs on every rank before torch is loaded, `open_source` when the ranks have
+joined. Everything that takes long or may be refused happens in the first.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def verify_source(
 def open_source(
     prepared: PreparedData, config: TrainerConfig, *, rank: int, world_size: int
 ) -> BatchSource:
-    """One rank's part of the prepared data.
+    """Open one rank's part of the prepared data.
 
     Raises:
         BadParameter: too little data for one sequence, or too many ranks for a stream.

@@ -1,10 +1,10 @@
 """Text streamed while training: tokenised and packed in the background, exactly resumable.
 
-Called by `sources`. A stream is read in lanes. Their number depends on the batch alone: row j of
-every step's batch comes from lane j % lanes, and a rank serves the lanes whose number is its own
-modulo the number of ranks. Each lane has its own part of the files, in its own seeded order, and
-its own position; no two read the same document. The positions are the checkpoint: a run that goes
-on with more or fewer ranks deals the same lanes out again, and loses and repeats nothing.
+A stream is read in lanes. Their number depends on the batch alone: row j of every step's batch
+comes from lane j % lanes, and a rank serves the lanes whose number is its own modulo the number of
+ranks. Each lane has its own part of the files, in its own seeded order, and its own position; no
+two read the same document. The positions are the checkpoint: a run that continues with more or
+fewer ranks deals the same lanes out again, and loses and repeats nothing.
 
 There is no shuffle buffer, because what it holds could not be saved: the files are shuffled, and a
 batch mixes all lanes. A stream of the `datasets` library is not used: its state depends on the
@@ -39,7 +39,7 @@ from training.data.tokenizers import TextTokenizer, TokenIds, TokenizerFile
 from training.task import Batch, DataState
 
 _MAX_LANES: Final = 512
-"""64 nodes of 8 GPUs; each lane has a file open."""
+"""Enough for 64 nodes of 8 GPUs; each lane has a file open."""
 _DOCUMENTS_AT_ONCE: Final = 8
 _STEPS_AHEAD: Final = 2
 
@@ -50,10 +50,10 @@ class LanePosition(NamedTuple):
     """The first token that a lane has not given out as an input."""
 
     file: int
-    """Counted over the whole run: the lane's files come again in every epoch of its own."""
+    """The file, counted over the whole run: a lane's files come again in each of its epochs."""
     row: int
     offset: int
-    """Tokens of that row's document before it."""
+    """The tokens of that row's document before it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +65,7 @@ class LaneShare:
     parts: int
 
     def has(self, row: int) -> bool:
-        """Whether a row of each file belongs to this part; every row belongs to one.
+        """Say whether a row of each file belongs to this part; every row belongs to one.
 
         Spread by the golden ratio, which deals evenly whatever the rows' own pattern, such as every
         second being empty.
@@ -74,14 +74,14 @@ class LaneShare:
 
 
 def num_lanes(global_batch_size: int) -> int:
-    """The largest divisor of the batch that is not above the most lanes."""
+    """Return the largest divisor of the batch that is not above the most lanes."""
     return max(
         n for n in range(1, min(_MAX_LANES, global_batch_size) + 1) if global_batch_size % n == 0
     )
 
 
 def lane_share(files: tuple[str, ...], *, lane: int, lanes: int, seed: int) -> LaneShare:
-    """A lane's part of the files: some of them, or where there are fewer files, rows of one."""
+    """Give a lane its part of the files: some, or where there are fewer files, rows of one."""
     order = SampleOrder(num_samples=len(files), seed=seed).indices(range(len(files)))
     if len(files) >= lanes:
         return LaneShare(files=tuple(files[i] for i in order[lane::lanes]), part=0, parts=1)
@@ -94,7 +94,7 @@ def lane_share(files: tuple[str, ...], *, lane: int, lanes: int, seed: int) -> L
 
 
 class Lane:
-    """Sequences of one share, from a position on, without end."""
+    """The sequences of one share, from a position on, without end."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Lane:
         self._buffered = -position.offset
 
     def next_sequence(self) -> npt.NDArray[np.int64]:
-        """The next T + 1 tokens; the last is given out again, as the next sequence's first."""
+        """Return the next T + 1 tokens; the last is the next sequence's first."""
         length = self._sequence_length
         while self._buffered <= length:
             self._fill()
@@ -142,7 +142,7 @@ class Lane:
             self._buffered += len(ids)
 
     def _read(self, since: LanePosition) -> Iterator[tuple[LanePosition, str]]:
-        """The lane's documents with text, its files in another order every time round."""
+        """Yield the lane's documents with text, its files in another order every time round."""
         share = self._share
         file, row = since.file, since.row
         empty_files = 0
@@ -172,7 +172,7 @@ class _Step:
 
 
 class StreamingSource:
-    """One rank's part of a stream; a `training.task.BatchSource`."""
+    """A rank's part of a stream; a `training.task.BatchSource`."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class StreamingSource:
         self._evaluation_BT: npt.NDArray[np.int64] | None = None
 
     def micro_batches(self, samples_seen: int) -> Iterator[Batch]:
-        """The micro-batches of the next step; a stream knows no other order than its own."""
+        """Yield the micro-batches of the next step; a stream knows no other order than its own."""
         if self._next_sample not in (samples_seen, None):
             raise ValueError(f"the stream is at sample {self._next_sample}, not {samples_seen}")
         if self._ahead is None:
@@ -231,7 +231,7 @@ class StreamingSource:
         yield from self._in_micro_batches(step.rows, self.num_micro_batches)
 
     def evaluation_batches(self) -> Iterator[Batch]:
-        """This rank's part of the first sequences of the held-out files."""
+        """Yield this rank's part of the first sequences of the held-out files."""
         if not self._eval_samples:
             return
         if self._evaluation_BT is None:
@@ -244,7 +244,7 @@ class StreamingSource:
         )
 
     def facts(self) -> Mapping[str, str | int]:
-        """Files and lanes, and the commit that is read, where there is one."""
+        """Return files and lanes, and the commit that is read, where there is one."""
         facts: dict[str, str | int] = {
             "dataset_files": len(self._corpus.files),
             "lanes": self._lanes,
@@ -252,7 +252,7 @@ class StreamingSource:
         return facts | ({"dataset_revision": self._corpus.revision} if self._corpus.on_hub else {})
 
     def state(self) -> DataState:
-        """Each own lane's position as a tensor (3,) int64, and the commit that is read."""
+        """Return each own lane's position as a tensor (3,) int64, and the commit that is read."""
         positions = {
             _key(lane): torch.tensor(position, dtype=torch.int64)
             for lane, position in self._positions.items()
@@ -280,7 +280,7 @@ class StreamingSource:
             self._ahead = None
 
     def _steps(self) -> Iterator[_Step]:
-        """This rank's rows of every step from the positions on; does not look at self again."""
+        """Yield this rank's rows of every step from the positions on, without looking at self."""
         tokenizer = TextTokenizer(self._tokenizer)
         lanes = {
             lane: Lane(

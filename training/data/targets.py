@@ -1,6 +1,6 @@
 """Where prepared data goes, and what it is made of: copied files, or a data set of the hub.
 
-Called by `training.prepare` and by what prepares. This module must not import torch.
+This module must not import torch.
 """
 
 from __future__ import annotations
@@ -30,23 +30,21 @@ Settings = dict[str, str | int]
 
 @dataclass(frozen=True)
 class Target:
-    """Where a data set goes, and what its manifest says of where it came from."""
+    """The place of a data set, and what its manifest says of its origin."""
 
     data: Path
     copied: DataManifest
-    """Of the copy; without a root, a data set of the hub that is read while it is packed."""
+    """The copy's manifest; without a root, a data set of the hub that is read while packing."""
     preparation: Preparation
     settings: Settings
 
     @property
     def name(self) -> str:
-        """Its id."""
         copied = self.copied
         return data_id(copied.source, copied.source_version, self.preparation, self.settings)
 
     @property
     def directory(self) -> Path:
-        """Its directory."""
         return self.data / self.name
 
     def manifest(
@@ -57,7 +55,7 @@ class Target:
         files: tuple[DataFile, ...] = (),
         folders: tuple[DataFolder, ...] = (),
     ) -> DataManifest:
-        """Its manifest."""
+        """Write its manifest."""
         return DataManifest(
             source=self.copied.source,
             source_version=self.copied.source_version,
@@ -71,7 +69,7 @@ class Target:
 
 
 def find_target(data: Path, name: str, *, preparation: Preparation, settings: Settings) -> Target:
-    """Where the data set that was copied as `name` goes when it is prepared.
+    """Find the place for preparing the data set that was copied as `name`.
 
     Raises:
         NotPossibleNow: it was not copied to its end.
@@ -90,7 +88,7 @@ def find_target(data: Path, name: str, *, preparation: Preparation, settings: Se
 def find_target_on_hub(
     data: Path, dataset: str, *, run_id: str, preparation: Preparation, settings: Settings
 ) -> Target:
-    """Where a data set of the hub goes when it is packed, at the commit that the run began with.
+    """Find the place for packing a data set of the hub, at the commit that the run began with.
 
     The first process of a run that asks settles the commit for all of them.
 

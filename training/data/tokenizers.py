@@ -1,8 +1,7 @@
 """The tokenizer that `tokenizer=` names, and text to token ids with it.
 
-Called by `sources`, `pack`, `streaming` and the instructions data. A tokenizer is `bpe`, a
-byte-level BPE trained on the data set's own text; a tokenizer.json, or a directory that has one; or
-ORG/MODEL on the Hugging Face hub. This module must not import torch.
+A tokenizer is `bpe`, a byte-level BPE trained on the data set's own text; a tokenizer.json, or a
+directory that has one; or ORG/MODEL on the Hugging Face hub. This module must not import torch.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class TokenizerFile:
     path: Path
     """Its tokenizer.json."""
     identity: str
-    """SHA-256 of that file."""
+    """The SHA-256 of that file."""
     vocab_size: int
     """One more than the highest id."""
     begin_ids: tuple[int, ...]
@@ -110,7 +109,7 @@ def describe_tokenizer(path: Path) -> TokenizerFile:
 
 
 def special_ids(path: Path) -> dict[str, int | None]:
-    """The ids of a tokenizer's begin, end and padding tokens, by their names in config.json."""
+    """Return a tokenizer's begin, end and padding ids, by their names in config.json."""
     described, tokenizer = describe_tokenizer(path), _open(path)
     begin, padding = (
         tokenizer.token_to_id(_declared(path, role) or "") for role in ("bos_token", "pad_token")
@@ -129,7 +128,7 @@ def copy_tokenizer(path: Path, directory: Path) -> None:
 
 
 def token_of(path: Path, token_id: int) -> str:
-    """The token with an id, as a tokenizer.json spells it."""
+    """Return the token with an id, as a tokenizer.json spells it."""
     token = _open(path).id_to_token(token_id)
     assert token is not None
     return token
@@ -148,12 +147,12 @@ class TextTokenizer:
         self._dtype = file.dtype
 
     def encode(self, texts: list[str]) -> list[TokenIds]:
-        """The ids of each text, without any special token."""
+        """Encode each text, without any special token."""
         encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [np.asarray(one.ids, dtype=self._dtype) for one in encoded]
 
     def encode_documents(self, texts: list[str]) -> list[TokenIds]:
-        """The ids of each text between the tokenizer's begin and end tokens."""
+        """Encode each text between the tokenizer's begin and end tokens."""
         encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         begin, end, dtype = self._begin, self._end, self._dtype
         return [np.asarray(begin + one.ids + end, dtype=dtype) for one in encoded]
@@ -206,7 +205,7 @@ def _end_id(tokenizer: Tokenizer, path: Path) -> int:
 
 
 def _declared(path: Path, role: str) -> str | None:
-    """The token for eos_token or another role that the files beside a tokenizer.json name."""
+    """Return the token for eos_token or another role that files beside a tokenizer.json name."""
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         file = path.with_name(name)
         if not file.is_file():

@@ -75,7 +75,7 @@ def export(
     loss_nats: float | None = None,
     cache_dir: Path,
 ) -> Path:
-    """Make the model of the newest checkpoint; where it is.
+    """Make the model of the newest checkpoint, and return its place.
 
     Args:
         recipe: of a framework, as the run was started with it.
@@ -121,7 +121,7 @@ def export(
 
 
 def _tokenizer(recipe: Recipe, given: str | None, *, cache_dir: Path) -> Path | None:
-    """The tokenizer.json that the run's data was made with; None where there was none."""
+    """Find the tokenizer.json that the run's data was made with; None where there was none."""
     training, model = recipe.training, recipe.model
     assert isinstance(model, LanguageModel)
     if isinstance(training, MegatronTraining) and training.dataset == MOCK:

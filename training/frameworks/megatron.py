@@ -1,10 +1,9 @@
 """A Llama that Megatron trained, by the names and in the layout of transformers.
 
-Called by `training.frameworks.__main__`, for Megatron-LM and for Megatron-Bridge, which save with
-the same core. Source: Megatron-LM core_v0.19.0, the sharded_state_dict of
-megatron/core/models/gpt/gpt_model.py, transformer/transformer_block.py, attention.py and mlp.py,
-and megatron/training/checkpointing.py. Rotary embeddings turn halves of a head in both, so no
-weight is permuted.
+Megatron-LM and Megatron-Bridge save with the same core. Source: Megatron-LM core_v0.19.0, the
+sharded_state_dict of megatron/core/models/gpt/gpt_model.py, transformer/transformer_block.py,
+attention.py and mlp.py, and megatron/training/checkpointing.py. Rotary embeddings turn halves of a
+head in both, so no weight is permuted.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from stationmaster.domain.errors import BadParameter
 from training.frameworks.torch_dist import TorchDistCheckpoint
 
 TRACKER: Final = "latest_checkpointed_iteration.txt"
-"""Names the newest checkpoint that is whole; written after it."""
+"""The file that names the newest whole checkpoint; written after it."""
 
 _LAYER: Final = re.compile(r"model\.layers\.(\d+)\.(.+)")
 # Transformer Engine's layers have the norm before a product in the product's module; the layers
@@ -36,7 +35,7 @@ _QKV: Final = ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.
 
 
 def newest_checkpoint(directory: Path) -> tuple[int, Path]:
-    """The iteration and the directory of the newest checkpoint.
+    """Find the iteration and the directory of the newest checkpoint.
 
     Raises:
         BadParameter: the framework has saved none.
@@ -65,7 +64,7 @@ class MegatronWeights:
         self._model = model
 
     def read(self, name: str) -> Tensor:
-        """The weight of that name, as it is stored.
+        """Read the weight of that name, as it is stored.
 
         Raises:
             BadParameter: the checkpoint is of another model, or damaged.
@@ -100,7 +99,7 @@ class MegatronWeights:
         return self._stored.read(key, [0], [self._model.hidden_size])
 
     def _vocabulary(self, key: str) -> Tensor:
-        """A matrix of the vocabulary, without the rows that Megatron adds to it."""
+        """Read a matrix of the vocabulary, without the rows that Megatron adds to it."""
         size, width = self._model.vocab_size, self._model.hidden_size
         shape = self._stored.shape(key)
         if shape is None or len(shape) != 2 or shape[0] < size or shape[1] != width:
@@ -108,7 +107,7 @@ class MegatronWeights:
         return self._stored.read(key, [0, 0], [size, width])
 
     def _attention(self, layer: int, which: int) -> Tensor:
-        """Queries, keys or values: stored are, for each group, its queries, its key, its value."""
+        """Read queries, keys or values; stored are, by group, its queries, its key, its value."""
         model = self._model
         per_group = model.heads // model.kv_heads
         rows = (model.heads + 2 * model.kv_heads) * model.head_dim
@@ -127,7 +126,7 @@ class MegatronWeights:
         *,
         rows: tuple[int, int] | None = None,
     ) -> Tensor:
-        """A tensor of one layer, or some of its rows: the first, and how many.
+        """Read a tensor of one layer, or some of its rows: the first, and how many.
 
         Where all layers are alike, Megatron saves one tensor of all of them.
         """

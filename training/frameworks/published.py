@@ -1,8 +1,8 @@
 """Writes the weights of a checkpoint as a model that transformers loads: all of it or nothing.
 
-Called by `training.frameworks.__main__`. A weight is read when it is written, so that memory holds
-one file of the model and not the model. What each weight is called and its shape are those of
-transformers' own class for the recipe's model; each has to be there, and each number finite.
+A weight is read when it is written, so that memory holds one file of the model. Names and shapes
+are those of transformers' own class for the recipe's model; each weight has to be there, and each
+number finite.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Weights(Protocol):
     """A checkpoint of a framework."""
 
     def read(self, name: str) -> Tensor:
-        """The weight that transformers calls so."""
+        """Read the weight that transformers calls so."""
         ...
 
 
@@ -104,7 +104,7 @@ class _Files:
         self._dtype: torch.dtype | None = None
 
     def add(self, name: str, tensor: Tensor) -> None:
-        """Take one more weight; all get the type of the first."""
+        """Add one more weight; all get the type of the first."""
         self._dtype = self._dtype or tensor.dtype
         tensor = tensor.to(self._dtype).contiguous()
         if self._pending and self._pending_bytes + tensor.nbytes > self._max_bytes:
@@ -113,7 +113,7 @@ class _Files:
         self._pending_bytes += tensor.nbytes
 
     def finish(self) -> str:
-        """Write the last file and, of more than one, their index; the type of the weights."""
+        """Write the last file and, of several, their index; return the type of the weights."""
         self._flush()
         number = len(self._names)
         final = ["model.safetensors"]

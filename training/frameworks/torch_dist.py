@@ -1,8 +1,8 @@
 """Reads Megatron's checkpoints of the format torch_dist, without Megatron.
 
-Called by `training.frameworks.megatron`. They are written by torch.distributed.checkpoint, so its
-own reader finds the bytes. Two things are done here: the index, a pickle, is read without running
-what it names, and any part of a tensor is read without the rest of it, whoever wrote which part.
+torch.distributed.checkpoint writes them, so its own reader finds the bytes. Two things are done
+here: the index, a pickle, is read without running what it names, and any part of a tensor is read
+without the rest of it, whoever wrote which part.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from training.stored_index import INDEX, read_index
 
 
 class TorchDistCheckpoint:
-    """One checkpoint: the tensors that it has, and parts of them."""
+    """A checkpoint: the tensors that it has, and parts of them."""
 
     def __init__(self, directory: Path) -> None:
         """Read the index.
@@ -49,12 +49,12 @@ class TorchDistCheckpoint:
         self._reader.set_up_storage_reader(metadata, is_coordinator=True)
 
     def shape(self, key: str) -> tuple[int, ...] | None:
-        """The shape of a tensor, put together of all parts; None where there is none."""
+        """Return the shape of a tensor, put together of all parts, or None."""
         found = self._tensors.get(key)
         return tuple(found.size) if found is not None else None
 
     def read(self, key: str, first: Sequence[int], sizes: Sequence[int]) -> Tensor:
-        """The part of a tensor that begins at `first`, as it is stored.
+        """Read the part of a tensor that begins at `first`, as it is stored.
 
         Raises:
             BadParameter: the checkpoint does not have all of it, or its bytes are not readable.
@@ -91,7 +91,7 @@ class _IntoOne(LoadPlanner):
         self._target = target
 
     def resolve_tensor(self, read_item: ReadItem) -> Tensor:
-        """Where a piece goes."""
+        """Return where a piece goes."""
         found = self._target
         for dim, (first, length) in enumerate(
             zip(read_item.dest_offsets, read_item.lengths, strict=True)
@@ -100,7 +100,7 @@ class _IntoOne(LoadPlanner):
         return found
 
     def commit_tensor(self, read_item: ReadItem, tensor: Tensor) -> None:
-        """It is there already."""
+        """Leave it: it is there already."""
 
     def set_up_planner(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError("only what is resolved is read")

@@ -1,8 +1,8 @@
 """The model that torchtitan saves at its last step, by the names of transformers.
 
-Called by `training.frameworks.__main__`. torchtitan writes it in Hugging Face's form already: files
-of safetensors and their index, which are read here. Source: torchtitan 0.3.0,
-components/checkpointer/dcp.py, and the writer that it uses, HuggingFaceStorageWriter of PyTorch.
+torchtitan writes it in Hugging Face's form: files of safetensors and their index. Source:
+torchtitan 0.3.0, components/checkpointer/dcp.py, and the writer that it uses,
+HuggingFaceStorageWriter of PyTorch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STEP: Final = re.compile(r"step-(\d+)")
 
 
 def newest_model(directory: Path) -> tuple[int, Path]:
-    """The step and the directory of the newest save that is a model.
+    """Find the step and the directory of the newest save that is a model.
 
     Raises:
         BadParameter: there is none; checkpoints that training resumes from have another form.
@@ -56,7 +56,7 @@ class TitanWeights:
             raise BadParameter(f"{path} is not an index of safetensors: {exc}") from exc
 
     def read(self, name: str) -> Tensor:
-        """The weight of that name, as it is stored.
+        """Read the weight of that name, as it is stored.
 
         Raises:
             BadParameter: it is not there, or the file is damaged.

@@ -1,6 +1,5 @@
 """Llama, Mistral and Mixtral by their shape, with an attention that keeps the GPU busy.
 
-Called by `language`, which trains them, and by whoever needs a model of a recipe's shape.
 `build_model` gives shapes without memory. Import costs seconds: transformers' modules are imported
 for the one family that is built.
 
@@ -22,7 +21,7 @@ _ATTENTION: Final = "stationmaster_causal"
 
 
 def _settings(shape: LanguageModel) -> dict[str, Any]:
-    """What the configurations of all three families have in common."""
+    """Return what the configurations of all three families have in common."""
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": shape.rope_theta}
     if shape.rope_scaling is not None:
         rope |= {
@@ -99,7 +98,7 @@ def attend(
     scaling: float,
     **_unused: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention, by the fastest kernel that torch has for the device.
+    """Attend causally, by the fastest kernel that torch has for the device.
 
     transformers' own entry to the same kernels first compares the positions of every batch with a
     packed layout, which makes the CPU wait for the GPU once a forward pass; here a mask says it.

@@ -43,7 +43,7 @@ def share_sequences(model: nn.Module, group: dist.ProcessGroup) -> None:
 
 
 def own_tokens(length: int, ranks: Ranks) -> Tensor:
-    """Which tokens of a sequence this rank has, (t,): those of its two chunks, in their order."""
+    """Return which tokens of a sequence this rank has, (t,): those of its two chunks, in order."""
     chunks = torch.arange(length).view(2 * ranks.context_parallel, -1)
     early = ranks.context_rank
     return torch.cat([chunks[early], chunks[-1 - early]])
@@ -76,7 +76,7 @@ def _attend_from_part(
 def _attend_from_last(
     module: nn.Module, q_BHcC: Tensor, k_BKSC: Tensor, v_BKSC: Tensor, *, scaling: float
 ) -> Tensor:
-    """Causal attention of the last c of S tokens to all S; (B, c, H, C).
+    """Attend causally from the last c of S tokens to all S; (B, c, H, C).
 
     The flash kernel of GPUs takes fewer queries than keys, and then lets the last query see all.
     scaled_dot_product_attention offers that only through torch's CausalBias, which calls the same
@@ -94,7 +94,7 @@ def _attend_from_last(
 
 
 def _gather(k_BKtC: Tensor, v_BKtC: Tensor, group: dist.ProcessGroup) -> tuple[Tensor, Tensor]:
-    """Keys and values of all ranks, in the order of their tokens; (B, K, T, C) each."""
+    """Gather keys and values of all ranks, in the order of their tokens; (B, K, T, C) each."""
     own_2BKtC = torch.stack([k_BKtC, v_BKtC])
     gathered = all_gather_single_autograd(own_2BKtC.unsqueeze(0), gather_dim=0, group=group)
     by_chunk_N2BK2cC = gathered.unflatten(4, (2, -1))

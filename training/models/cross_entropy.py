@@ -36,7 +36,7 @@ _NOT_HERE: Final = -1
 def sum_cross_entropy(
     logits_NV: Tensor, targets_N: Tensor, *, overwrite: bool, compile_backend: str | None = None
 ) -> Tensor:
-    """-log p of the targets in nats, summed; a float32 scalar.
+    """Sum -log p of the targets in nats; a float32 scalar.
 
     Args:
         logits_NV: of any floating dtype; computed with in float32. A DTensor is split over the
@@ -83,7 +83,7 @@ class _SumCrossEntropy(torch.autograd.Function):
 
 
 class _SumSplitCrossEntropy(torch.autograd.Function):
-    """The same where each rank of a group has an equal part of the columns; never compiled."""
+    """The same sum where each rank of a group has an equal part of the columns; never compiled."""
 
     @staticmethod
     def forward(
@@ -113,7 +113,7 @@ class _SumSplitCrossEntropy(torch.autograd.Function):
 
 
 def _gradient_of(ctx: Any, gradient: Tensor) -> Tensor:
-    """The gradient with respect to the logits that forward has saved."""
+    """Return the gradient with respect to the logits that forward has saved."""
     saved_NV, indices_N, valid_N, log_totals_N = ctx.saved_tensors
     logits_NV = saved_NV.detach()  # shares autograd's version counter: misuse is noticed
     gradient_NV: Tensor = logits_NV if ctx.overwrite else logits_NV.clone()
@@ -126,21 +126,21 @@ def _gradient_of(ctx: Any, gradient: Tensor) -> Tensor:
 
 
 def _rows_loss(logits_RV: Tensor, indices_R: Tensor) -> tuple[Tensor, Tensor]:
-    """-log p of the targets, and the logarithm of each row's sum of exponentials."""
+    """Compute -log p of the targets, and the logarithm of each row's sum of exponentials."""
     targets_R1 = indices_R.unsqueeze(1)
     log_p_R = torch.log_softmax(logits_RV, -1, dtype=torch.float32).gather(1, targets_R1).squeeze(1)
     return -log_p_R, logits_RV.gather(1, targets_R1).squeeze(1).float() - log_p_R
 
 
 def _rows_loss_fused(logits_RV: Tensor, indices_R: Tensor) -> tuple[Tensor, Tensor]:
-    """The same without log-probabilities: a compiler makes one pass of it, and no copy."""
+    """Compute the same without log-probabilities: a compiler makes one pass of it, and no copy."""
     log_totals_R = torch.logsumexp(logits_RV.float(), -1)
     picked_R = logits_RV.gather(1, indices_R.unsqueeze(1)).squeeze(1).float()
     return log_totals_R - picked_R, log_totals_R
 
 
 def _rows_sums(logits_RV: Tensor, indices_R: Tensor) -> tuple[Tensor, Tensor]:
-    """The target's logit, 0 where it is not here, and the logarithm of the sum of exponentials."""
+    """Compute the target's logit, 0 where it is not here, and the logarithm of the sum."""
     log_totals_R = torch.logsumexp(logits_RV.float(), -1)
     picked_R = logits_RV.gather(1, indices_R.clamp_min(0).unsqueeze(1)).squeeze(1).float()
     return torch.where(indices_R == _NOT_HERE, 0.0, picked_R), log_totals_R
@@ -163,7 +163,7 @@ def _write_gradient(
 def _write_gradient_fused(
     logits_RV: Tensor, indices_R: Tensor, log_totals_R: Tensor, scales_R: Tensor
 ) -> None:
-    """The same as one expression of each value: a compiler makes one pass of it, in place."""
+    """Compute the same as one expression of each value: compiled to one pass, in place."""
     columns_V = torch.arange(logits_RV.shape[1], device=logits_RV.device)
     p_RV = torch.exp(logits_RV.float() - log_totals_R.unsqueeze(1))
     less_RV = torch.where(columns_V == indices_R.unsqueeze(1), 1.0, 0.0)
@@ -171,7 +171,7 @@ def _write_gradient_fused(
 
 
 def _row_ranges(logits_NV: Tensor, *, compiled: bool) -> list[slice]:
-    """Equal parts, so that one compiled shape serves all but the last."""
+    """Split rows into equal parts, so that one compiled shape serves all but the last."""
     num_rows, num_values = logits_NV.shape[0], logits_NV.numel()
     at_a_time = _CPU_VALUES
     if logits_NV.is_cuda:

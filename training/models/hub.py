@@ -1,10 +1,8 @@
 """Weights in the published form of Hugging Face: into a sharded model, and the way back out.
 
-Called by the language task, which has built a model and wants published weights in it, and by
-`training.build`, which leaves beside the checkpoints what `python -m training.export` needs. Every
-architecture goes through transformers' own reading and writing, with its conversions (Mixtral's
-experts lie in one tensor in memory and in many in a repository). Where weights come from is the
-business of `training.repositories`.
+Every architecture goes through transformers' own reading and writing, with its conversions
+(Mixtral's experts lie in one tensor in memory and in many in a repository). `training.repositories`
+knows where weights come from.
 """
 
 from __future__ import annotations
@@ -100,7 +98,7 @@ def load_weights(model: PreTrainedModel, recipe: Recipe, *, cache_dir: Path, ran
 
 
 def model_config(recipe: Recipe, *, cache_dir: Path) -> PretrainedConfig:
-    """The configuration of a recipe of family `hub`, without dropout.
+    """Build the configuration of a recipe of family `hub`, without dropout.
 
     Raises:
         UserError: transformers cannot build the architecture.
@@ -123,7 +121,7 @@ def model_config(recipe: Recipe, *, cache_dir: Path) -> PretrainedConfig:
 
 
 def without_noise(config: PretrainedConfig) -> PretrainedConfig:
-    """The same configuration, of which a forward pass draws no random number.
+    """Return the configuration with forward passes that draw no random number.
 
     Draws differ with the number of ranks and when a block is computed again, and a run must not
     depend on that. Published models of today are pre-trained without dropout.
@@ -193,7 +191,7 @@ def write_description(
 
 
 def _read(recipe: Recipe, *, cache_dir: Path) -> Mapping[str, Tensor]:
-    """The state dict of the recipe's weights, with the names that the model has in memory."""
+    """Read the state dict of the recipe's weights, with the names that the model has in memory."""
     from transformers import AutoModelForCausalLM
 
     assert isinstance(recipe.training, LanguageTraining)
@@ -230,7 +228,7 @@ def _read(recipe: Recipe, *, cache_dir: Path) -> Mapping[str, Tensor]:
 
 
 def _targets(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """What a checkpoint must fill: every parameter once, and the buffers that it holds."""
+    """Yield what a checkpoint must fill: every parameter once, and the buffers that it holds."""
     yield from model.named_parameters()
     saved = model.state_dict(keep_vars=True)
     for name, buffer in model.named_buffers():
@@ -256,7 +254,7 @@ def _check_fit(
 
 
 def _sample_directory(model: LanguageModel, *, cache_dir: Path) -> Path:
-    """Seeded weights of this shape in the published form; written once, under a file lock."""
+    """Write seeded weights of this shape in the published form, once, under a file lock."""
     from training.models.architectures import build_model
     from training.models.initialisation import initialise
 
@@ -278,7 +276,7 @@ def _sample_directory(model: LanguageModel, *, cache_dir: Path) -> Path:
 
 
 def _published_class(model: nn.Module) -> str:
-    """transformers' name of the model's class, which sharding or we may have subclassed."""
+    """Return transformers' name of the model's class, which sharding or we may have subclassed."""
     for kind in type(model).__mro__:
         if kind.__module__.startswith("transformers.models."):
             return kind.__name__

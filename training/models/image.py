@@ -1,8 +1,7 @@
 """Image classifiers: transformers' ResNet and EfficientNet, their first weights and their loss.
 
-Called by `training.build`. It must not know ranks: batch norm takes its statistics from the rows of
-one rank's micro-batch, as torch's DistributedDataParallel leaves it, and the running means that
-evaluation uses are rank 0's.
+It must not know ranks: batch norm takes its statistics from the rows of one rank's micro-batch, as
+torch's DistributedDataParallel leaves it, and the running means that evaluation uses are rank 0's.
 
 Shape legend: B images of a micro-batch, H and W pixels a side, C three colours, K classes.
 """
@@ -65,7 +64,7 @@ class ImageTask:
         initialise(self.model, seed=self._seed, device=device)
 
     def forward(self, model: nn.Module, batch: Batch) -> Forward:
-        """One pass over (B, C, H, W) uint8 pixels, with the counts of right first and five guesses.
+        """Pass (B, C, H, W) uint8 pixels through, and count right first and five guesses.
 
         The loss to go backward from is smoothed over the classes; the reported one is not.
         """
@@ -139,7 +138,7 @@ class DropPath(nn.Module):
         self.p = probability
 
     def forward(self, branch_BCHW: torch.Tensor) -> torch.Tensor:
-        """Zero, or the branch divided by the chance to be kept; the branch itself in evaluation."""
+        """Return zero, or the branch divided by its chance; in evaluation, the branch itself."""
         if not self.training or self.p == 0.0:
             return branch_BCHW
         kept = 1.0 - self.p
@@ -186,7 +185,7 @@ def initialise(model: Classifier, *, seed: int, device: torch.device) -> None:
 
 
 def _normal(name: str, shape: torch.Size, std: float, *, seed: int) -> torch.Tensor:
-    """Drawn on the CPU, so that the first weights do not depend on the device either."""
+    """Draw on the CPU, so that the first weights do not depend on the device either."""
     digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
     return torch.empty(shape).normal_(0.0, std, generator=generator)
@@ -199,7 +198,7 @@ def _blocks(model: Classifier) -> list[nn.Module]:
 
 
 def _odd_sized_blocks(config: EfficientNetConfig) -> list[int]:
-    """The blocks that halve an odd number of pixels and so pad both sides alike.
+    """List the blocks that halve an odd number of pixels and so pad both sides alike.
 
     google/efficientnet-b7 lists 18 for 600 pixels (75 to 38); it depends on the size of the images.
     """

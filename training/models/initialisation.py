@@ -61,7 +61,7 @@ def initialise(model: PreTrainedModel, *, seed: int, device: torch.device) -> No
 
 
 def unfilled(model: nn.Module) -> list[str]:
-    """Parameters and buffers that still hold, on this rank, what `initialise` marks memory with."""
+    """List parameters and buffers with the mark of `initialise` still in them, on this rank."""
     named = [*model.named_parameters(), *model.named_buffers()]
     return [name for name, tensor in named if _is_marked(_local(tensor.detach()))]
 
@@ -69,7 +69,7 @@ def unfilled(model: nn.Module) -> list[str]:
 def _children_first(
     owner: PreTrainedModel, module: nn.Module, name: str
 ) -> Iterator[tuple[PreTrainedModel, str, nn.Module]]:
-    """Each module with the innermost model it is part of, whose rules are those for it."""
+    """Yield each module with the innermost model it is part of, whose rules are those for it."""
     for key, child in module.named_children():
         inner = child if isinstance(child, PreTrainedModel) else owner
         yield from _children_first(inner, child, f"{name}.{key}" if name else key)

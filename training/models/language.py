@@ -1,8 +1,8 @@
 """Language models: transformers' Llama, Mistral and Mixtral, and any causal model of the hub.
 
-Called by `training.build`. Nothing in here knows of ranks except through the DTensors it fills:
-`architectures` gives shapes without memory, `training.sharding` lays them out over the ranks, and
-`LanguageTask.initialise` fills them in place. Import costs seconds, transformers' most of them.
+Nothing in here knows of ranks except through the DTensors it fills: `architectures` gives shapes
+without memory, `training.sharding` lays them out over the ranks, and `LanguageTask.initialise`
+fills them in place. Import costs seconds, transformers' most of them.
 
 Shape legend: B sequences, T tokens, t tokens that this rank computes, V vocabulary, N tokens of all
 sequences.
@@ -76,11 +76,11 @@ class LanguageTask:
             )
 
     def forward(self, model: nn.Module, batch: Batch) -> Forward:
-        """Cross-entropy in nats, summed over targets; with experts, also what balances them.
+        """Sum the cross-entropy in nats over targets; with experts, add what balances them.
 
         A sequence's balancing loss (see `mixtral.balancing_loss`) counts as often as it has
-        targets, so that after the division by all targets it is the mean over the global batch,
-        for any split of that batch into ranks and micro-batches.
+        targets, so that after the division by all targets it is the mean over the global batch, for
+        any split of that batch into ranks and micro-batches.
         """
         tokens = self._own_tokens(batch)
         output = model(
@@ -109,7 +109,7 @@ class LanguageTask:
         return Forward(loss_sum=loss, reported_sum=reported, correct={})
 
     def _own_tokens(self, batch: Batch) -> slice | Tensor:
-        """Which tokens of each sequence this rank computes."""
+        """Return which tokens of each sequence this rank computes."""
         if self._ranks.context_group is None:
             return slice(None)
         from training.models.context_parallel import own_tokens
@@ -118,7 +118,7 @@ class LanguageTask:
         return own_tokens(length, self._ranks).to(batch.inputs.device, non_blocking=True)
 
     def _places(self, batch: Batch, tokens: slice | Tensor) -> dict[str, Tensor]:
-        """Where the tokens are in their documents, and what keeps these apart; nothing for one."""
+        """Return the tokens' places in their documents, and the mask between these, if any."""
         if batch.positions is None and self._ranks.sample_peers > 1:
             # A rank sees a part of the sequence, and would count only that.
             places_T = torch.arange(batch.inputs.shape[1], device=batch.inputs.device)
@@ -132,7 +132,7 @@ class LanguageTask:
 
 
 def _mask_of(positions_BT: Tensor, tokens: slice | Tensor = slice(None)) -> Tensor:
-    """True where one of `tokens` may look: back, and not beyond the beginning of its document."""
+    """Mask: True where one of `tokens` may look, back to the beginning of its document."""
     documents_BT = (positions_BT == 0).cumsum(dim=1)
     places_T = torch.arange(positions_BT.shape[1], device=positions_BT.device)
     same_BtT = documents_BT[:, tokens].unsqueeze(2) == documents_BT.unsqueeze(1)
@@ -153,7 +153,7 @@ def _build_hub_model(recipe: Recipe, *, cache_dir: Path) -> PreTrainedModel:
 
 
 def find_blocks(model: PreTrainedModel, *, name: str) -> Sequence[nn.Module]:
-    """The decoder's repeated blocks, in their order.
+    """Find the decoder's repeated blocks, in their order.
 
     Raises:
         PermanentError: the architecture does not keep them in one list.

@@ -1,8 +1,8 @@
 """Mixtral whose blocks hand out their routers' logits, and the load-balancing loss made of them.
 
-Called by the language task. transformers collects these logits with hooks and a context variable,
-which neither torch.compile nor activation checkpointing of a block can look through; here they are
-a block's second result. Parameters have the names and the mathematics of transformers' own model.
+transformers collects these logits with hooks and a context variable, which neither torch.compile
+nor activation checkpointing of a block can look through; here they are a block's second result.
+Parameters have the names and the mathematics of transformers' own model.
 
 Shape legend: B sequences, T tokens, L blocks, E experts, K experts a token.
 """
@@ -84,7 +84,7 @@ def balancing_loss(
     experts_per_token: int,
     context_group: dist.ProcessGroup | None = None,
 ) -> Tensor:
-    """How unevenly each sequence's tokens use the experts; (B,) float32.
+    """Measure how unevenly each sequence's tokens use the experts; (B,) float32.
 
     E times the sum over experts of (share of the sequence's assignments, of all blocks together)
     times (mean probability): K when all experts are used alike, up to E when one is. Only the

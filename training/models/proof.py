@@ -1,12 +1,12 @@
 """Proof, when a run starts, that a model of the hub is trained as transformers computes it.
 
-Called by `training.build` on rank 0, before anything is sharded. The model's own configuration,
-made small, goes through what the run will do: published weights are written, loaded, learned from,
-recomputed, kept apart by documents where that is asked for, and exported; and losses and gradients
-are compared with those of transformers alone. It takes seconds on a CPU, in fp32, whatever the
-family, so there is no table of families that work, which each release of transformers would date. A
-family of which no small model can be made is trained unproven, and the log says so. GPU kernels,
-bf16 and sharding are not part of the proof.
+Rank 0 does it before anything is sharded. The model's own configuration, made small, goes through
+what the run will do: published weights are written, loaded, learned from, recomputed, kept apart by
+documents where that is asked for, and exported; losses and gradients are compared with those of
+transformers alone. It takes seconds on a CPU, in fp32, whatever the family, so there is no table of
+families that work, which each release of transformers would date. A family of which no small model
+can be made is trained unproven, and the log says so. GPU kernels, bf16 and sharding are not part of
+the proof.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _read(directory: Path) -> PreTrainedModel:
 
 
 def _compare(task: LanguageTask, expected: Gradients, directory: Path, ranks: Ranks) -> None:
-    """Each part of what the run will do, by the gradients that come out of it."""
+    """Compare each part of what the run will do, by the gradients that come out of it."""
     training, batch = task.training, _batch()
     _check(_learn(task, batch), expected, "what is learned is not what transformers computes; use "
            "another model")  # fmt: skip
@@ -141,7 +141,7 @@ def _compare(task: LanguageTask, expected: Gradients, directory: Path, ranks: Ra
 
 
 def _export(task: LanguageTask, directory: Path, ranks: Ranks) -> None:
-    """A checkpoint of the small model, as the run would export it."""
+    """Export a checkpoint of the small model, as the run would."""
     run = directory / "run"
     describe_model(run, model=task.model, tokenizer=None, ranks=ranks)
     state = {"model": get_model_state_dict(task.model)}
@@ -189,7 +189,7 @@ def _gradients(model: PreTrainedModel) -> Gradients:
 
 
 def _rows() -> list[list[Tensor]]:
-    """Documents, each with its end; the same on every call."""
+    """Make documents, each with its end; the same on every call."""
     drawn = torch.Generator().manual_seed(_SEED)
     end = torch.tensor([_END])
     return [
@@ -226,7 +226,7 @@ def _first_line(exc: Exception) -> str:
 
 @contextmanager
 def _aside() -> Iterator[None]:
-    """Draw no number of the run's, print nothing of transformers', and take one core.
+    """Leave the run's random numbers alone, silence transformers, and take one core.
 
     Threads would cost such small products more than they save, above all beside other ranks.
     """

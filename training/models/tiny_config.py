@@ -1,8 +1,7 @@
 """A model's configuration made small: few layers, narrow, and otherwise as it is.
 
-Called by `training.models.proof`, which tries a family with it in seconds. Works on the names that
-configurations use, whatever the architecture; what comes out may still be one that transformers
-cannot build, which says nothing against the model.
+It works on the names that configurations use, whatever the architecture; what comes out may still
+be one that transformers cannot build, which says nothing against the model.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _MOST_LAYERS: Final = 8
 
 
 def tiny_config(config: PretrainedConfig) -> PretrainedConfig:
-    """The same architecture with few layers and narrow ones."""
+    """Shrink an architecture to few and narrow layers."""
     from transformers import AutoConfig
 
     small = _small(config.to_dict())
@@ -77,7 +76,7 @@ def _small(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_layer(name: str, value: Any, layers: int) -> dict[int, Any] | None:
-    """A setting by the layers that it is for; None of what is for the whole model."""
+    """Return a setting by the layers that it is for; None of what is for the whole model."""
     if isinstance(value, list) and _INDICES.search(name):
         return dict.fromkeys(value, True)
     if isinstance(value, list) and len(value) == layers:
@@ -101,7 +100,7 @@ def _scaled(name: str, value: Any, divisor: int) -> Any:
 
 
 def _divisor(config: Mapping[str, Any]) -> int:
-    """A power of two that leaves a head wide enough for what is done to its parts."""
+    """Choose a power of two that leaves a head wide enough for what is done to its parts."""
     hidden = _number(config, ("hidden_size", "n_embd", "d_model")) or 0
     heads = _number(config, ("num_attention_heads", "n_head", "num_heads", "n_heads")) or 1
     head = _number(config, ("head_dim", "qk_rope_head_dim", "d_head")) or hidden // heads
@@ -112,7 +111,7 @@ def _divisor(config: Mapping[str, Any]) -> int:
 
 
 def _kept_layers(config: Mapping[str, Any], layers: int) -> list[int]:
-    """One layer of each kind at least, in their order."""
+    """Choose one layer of each kind at least, in their order."""
     settings = [_by_layer(name, value, layers) for name, value in config.items()]
     first_sharing = layers - (config.get(_SHARING) or 0)
     kinds = [
