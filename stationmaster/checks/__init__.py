@@ -31,13 +31,13 @@ class Check(Protocol):
 
     @property
     def NAME(self) -> str:  # noqa: N802  # a constant of a module
-        """How the workflow, the channel and labels call it."""
+        """The name of the check for the workflow, the channel and labels."""
 
     def applies(self, spec: ClusterSpec, /, *, is_full: bool) -> bool:
-        """Whether clusters of this kind need it; `is_full` in a pass that runs every check."""
+        """Say whether clusters of this kind need it; `is_full` where every check runs."""
 
     def render(self, cluster: LiveCluster, /) -> list[KubernetesObject]:
-        """What it runs in the cluster; asked for where `look` finds it missing."""
+        """Make what it runs in the cluster; called where `look` finds it missing."""
 
     def look(self, cluster: LiveCluster, /) -> Finding:
         """Judge once, without changing anything.
@@ -67,19 +67,19 @@ _SHARES_OF_LIMIT: Final = {access.NAME: 0.2}
 
 
 def names_for(spec: ClusterSpec, *, is_full: bool = False) -> list[str]:
-    """Names of the checks that must all pass before a job is submitted.
+    """Name the checks that must all pass before a job is submitted.
 
-    A pass that `is_full` has those as well that quick passes leave out.
+    With `is_full` these include those that quick validations leave out.
     """
     return [check.NAME for check in CHECKS if check.applies(spec, is_full=is_full)]
 
 
 def before(name: str, spec: ClusterSpec, *, is_full: bool) -> list[str]:
-    """Names of the checks that must have passed before this one starts anything.
+    """Name the checks that must have passed before this one starts anything.
 
     A pod that asks for all devices does not start on a node that offers too few. A broken GPU
-    explains a network that fails, and both a training that does. What two checks measure at once is
-    wrong for both: the file system's traffic shares the nodes' network.
+    explains a network that fails, and both explain a training that does. What two checks measure at
+    once is wrong for both: the file system's traffic shares the nodes' network.
     """
     first = {
         gpu_health.NAME: [gpus, efa],
@@ -92,12 +92,12 @@ def before(name: str, spec: ClusterSpec, *, is_full: bool) -> list[str]:
 
 
 def time_limit_s(name: str, *, longest_s: float) -> float:
-    """How long a check may take from when it may start, in seconds; `longest_s` for most."""
+    """Return how many seconds a check may take from when it may start; `longest_s` for most."""
     return longest_s * _SHARES_OF_LIMIT.get(name, 1.0)
 
 
 def get_check(name: str) -> Check:
-    """A check by its name.
+    """Look a check up by name.
 
     Raises:
         PermanentError: there is none of that name; says which there are.

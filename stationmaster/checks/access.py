@@ -1,4 +1,4 @@
-"""Whether everybody who acts in the cluster may do what they will do, by Kubernetes' own word.
+"""Whether everybody who acts in the cluster has the rights for it, by Kubernetes' own word.
 
 These are the product's functions, by the role that runs this check, and the accounts of relays and
 savers, by the roles that are rendered for them. The pods of training and of checks have no rights.
@@ -32,12 +32,12 @@ NAME: Final = "access"
 
 
 def applies(spec: ClusterSpec, *, is_full: bool) -> bool:
-    """Every run is watched and saved."""
+    """Say yes: every run is watched and saved."""
     return True
 
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:
-    """The accounts and what they may do."""
+    """Make the accounts and their rights."""
     return [namespace(), *_rights(cluster)]
 
 
@@ -64,9 +64,9 @@ def look(cluster: LiveCluster) -> Finding:
 
 
 def own_fault(cluster: LiveCluster, rights: Sequence[Right] | None = None) -> str:
-    """Which right the product itself lacks, with what to type; empty where it has all of them.
+    """Name the right that the product itself lacks, with what to type; "" where it has all.
 
-    An administrator has everything, which is one question; of others each right is asked for, or
+    An administrator has everything, which is one question; otherwise each right is asked for, or
     each of `rights`.
     """
     gateway = cluster.kubernetes

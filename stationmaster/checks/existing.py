@@ -1,7 +1,7 @@
 """Whether an existing EKS cluster lets the product work in it, and has what a run needs.
 
-Not one of CHECKS: it is looked at before anything is made there. The first thing that is wrong is
-said, with what has to be typed. Nothing is waited for: a person has to act.
+It is not one of CHECKS: it runs before anything is made there. It reports the first thing that is
+wrong, with what has to be typed, and waits for nothing: a person has to act.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BESIDE: Final = {"cpu": "200m", "memory": "256Mi"}
 
 
 def look(cluster: LiveCluster) -> tuple[Finding, JobKind]:
-    """Judge once, in the order in which a person would set it right; and what jobs are there."""
+    """Judge once, in the order in which a person would fix it; say also what jobs are there."""
     namespace = cluster.kubernetes.namespace
     kind = cluster.job_kind or JobKind.PYTORCH_JOB
     fault = own_fault(cluster, common_rights(namespace))
@@ -60,9 +60,9 @@ def look(cluster: LiveCluster) -> tuple[Finding, JobKind]:
 
 
 def _operator(cluster: LiveCluster) -> tuple[JobKind, str]:
-    """Which jobs can be run there, and why that is not so; what was chosen before stays.
+    """Say which jobs can run there, or why none can; an earlier choice stays.
 
-    The Training Operator comes first where a cluster has both: what is verified more is used.
+    The Training Operator comes first where a cluster has both: it is verified more.
     """
     faults = {
         kind: find(cluster)
@@ -82,7 +82,7 @@ def _operator(cluster: LiveCluster) -> tuple[JobKind, str]:
 
 
 def _also(faults: Mapping[JobKind, str]) -> list[str]:
-    """What else would do where nothing is there."""
+    """List what else would do where nothing is there."""
     is_open = JobKind.TRAIN_JOB in faults and len(faults) > 1
     return [f"install {train_job.OPERATOR} with JobSet"] if is_open else []
 
@@ -138,7 +138,7 @@ def _unavailable(cluster: LiveCluster, where: str, what: str) -> str:
 
 
 def _range_fault(kind: JobKind) -> Callable[[LiveCluster], str]:
-    """Why no job of the kind has the number of nodes that is wanted."""
+    """Say why no job of the kind has the number of nodes that is wanted."""
 
     def find(cluster: LiveCluster) -> str:
         spec = cluster.spec
@@ -157,7 +157,7 @@ def _driver_fault(cluster: LiveCluster) -> str:
 
 
 def _nodes_fault(cluster: LiveCluster) -> str:
-    """Why not as many nodes as the run needs can take a training pod each."""
+    """Say why fewer nodes than the run needs can take a training pod each."""
     spec, fitting = cluster.spec, cluster.training_nodes
     need = spec.least_nodes
     zones = Counter(node.zone for node in fitting)
@@ -188,7 +188,7 @@ def _nodes_fault(cluster: LiveCluster) -> str:
 
 
 def _beside_fault(cluster: LiveCluster) -> str:
-    """Why the relay would find no place: it tolerates no taint, and training comes first."""
+    """Say why the relay would find no place: it tolerates no taint, and training comes first."""
     beside, training = amounts_of(_BESIDE), amounts_of(cluster.asked)
     takers = {node.name for node in cluster.training_nodes}
 

@@ -23,12 +23,12 @@ NAME: Final = "gpu-health"
 
 
 def applies(spec: ClusterSpec, *, is_full: bool) -> bool:
-    """Where jobs ask for GPUs: it takes as long as a pod that starts."""
+    """Say whether jobs ask for GPUs: it takes as long as a pod that starts."""
     return spec.num_gpus > 0
 
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:
-    """A Job for each idle node."""
+    """Make a Job for each idle node."""
     return [
         namespace(),
         *render_jobs(
@@ -49,7 +49,7 @@ def render_jobs(
     spec: ClusterSpec,
     pass_number: int = 1,
 ) -> list[KubernetesObject]:
-    """A Job for each node; `hostnames` are the nodes' kubernetes.io/hostname labels."""
+    """Make a Job for each node; `hostnames` are the nodes' kubernetes.io/hostname labels."""
     devices = {"nvidia.com/gpu": str(spec.num_gpus)}
     if spec.num_efa:
         devices["vpc.amazonaws.com/efa"] = str(spec.num_efa)
@@ -74,12 +74,12 @@ def render_jobs(
 
 
 def job_name(cluster_id: ClusterId, hostname: str, *, pass_number: int = 1) -> str:
-    """Name of one node's Job: short and a DNS label, another one in another pass."""
+    """Name a node's Job: short, a DNS label, and different in each execution."""
     return f"{cluster_id}-gh-{digest([hostname], pass_number)}"
 
 
 def look(cluster: LiveCluster) -> Finding:
-    """Judge what the pods of the nodes that are there now have printed."""
+    """Judge what the pods of the present nodes have printed."""
     nodes = {
         job_name(cluster.cluster_id, node.hostname, pass_number=cluster.passes): node.name
         for node in cluster.idle_nodes
@@ -101,7 +101,7 @@ def look(cluster: LiveCluster) -> Finding:
 
 
 def _bad(cluster: LiveCluster, faults: Sequence[Fault], *, num_nodes: int) -> Finding:
-    """The first fault with what to do; a broken node before what all have in common."""
+    """Report the first fault with what to do; a broken node before what all have in common."""
     first = min(faults, key=lambda fault: bool(fault.remedy))
     wrong = len({fault.node for fault in faults})
     others = f" ({wrong} of {num_nodes} nodes are wrong)" if wrong > 1 else ""
@@ -115,7 +115,7 @@ def _bad(cluster: LiveCluster, faults: Sequence[Fault], *, num_nodes: int) -> Fi
 
 
 def replacing(cluster: LiveCluster, node_name: str) -> str:
-    """What a person types to train without a broken node."""
+    """Say what a person types to train without a broken node."""
     found = next((node for node in cluster.training_nodes if node.name == node_name), None)
     machine = f"instance {found.instance_id}" if found and found.instance_id else "its instance"
     if cluster.spec.eks_name:

@@ -14,12 +14,12 @@ RESOURCE: Final = "nvidia.com/gpu"
 
 
 def applies(spec: ClusterSpec, *, is_full: bool) -> bool:
-    """Where jobs ask for them."""
+    """Say whether jobs ask for them."""
     return spec.num_gpus > 0
 
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:
-    """Nothing runs for it: nodes advertise their devices."""
+    """Make nothing: nodes advertise their devices."""
     return []
 
 

@@ -1,9 +1,9 @@
 """The network check: collectives among the idle training nodes, measured with the training stack.
 
-A job, rendered as those of runs are, sends all-reduces and broadcasts of rising sizes and
-compares every value. The logs of its pods prove the transport, and are judged by the floors of the
-instance type. Quick passes measure all nodes together, where there are GPUs or EFA; full ones also
-pairs of nodes, on any machines.
+A job, rendered as those of runs are, sends all-reduces and broadcasts of rising sizes and compares
+every value. The logs of its pods prove the transport, and are judged by the floors of the instance
+type. A quick validation measures all nodes together, where there are GPUs or EFA; a full one also
+measures pairs of nodes, on any machines.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _MIB: Final = 1 << 20
 
 
 def applies(spec: ClusterSpec, *, is_full: bool) -> bool:
-    """Where messages travel between nodes, or in a full pass between GPUs."""
+    """Say whether messages travel between nodes, or in a full validation between GPUs."""
     if is_full:
         return spec.nodes > 1 or spec.num_gpus > 1
     return spec.nodes > 1 and (spec.num_gpus > 0 or spec.num_efa > 0)
 
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:
-    """The volume that training pods mount, and the job on the idle nodes.
+    """Make the volume that training pods mount, and the job on the idle nodes.
 
     Raises:
         TransientError: the file system is not there (any more).
@@ -62,7 +62,7 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
 
 
 def look(cluster: LiveCluster) -> Finding:
-    """Judge the job of the nodes that are there now, once all of its pods have ended."""
+    """Judge the job of the present nodes, once all of its pods have ended."""
     nodes = cluster.idle_nodes
     if len(nodes) < 2 and not (nodes and cluster.spec.num_gpus > 1):
         return Finding(
@@ -103,14 +103,14 @@ def _judged(cluster: LiveCluster, pods: Sequence[PodView], failed: PodView | Non
 
 
 def _as_asked_for(spec: ClusterSpec) -> InstanceType:
-    """The instance type with the devices that jobs ask for."""
+    """Return the instance type with the devices that jobs ask for."""
     found = spec.instance
     devices = {"num_gpus": spec.num_gpus, "num_efa": spec.num_efa}
     return found.model_copy(update=devices | ({} if spec.num_gpus else {"gpu": ""}))
 
 
 def _advised(fault: NcclFinding, *, is_full: bool) -> str:
-    """What is wrong, and what to type or do next."""
+    """Say what is wrong, and what to type or do next."""
     remedy = fault.remedy or ""
     if "in pairs" in remedy and not is_full:
         remedy += ", which validate=full does"

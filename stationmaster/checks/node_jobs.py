@@ -22,7 +22,7 @@ from stationmaster.rendering.metadata import (
 
 
 def digest(words: Sequence[str], pass_number: int) -> str:
-    """Six letters that stand for the words and the pass: another pass, another digest."""
+    """Make six letters from the words and the execution's number."""
     if pass_number > 1:
         words = [*words, f"pass {pass_number}"]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()[:6]
@@ -31,7 +31,7 @@ def digest(words: Sequence[str], pass_number: int) -> str:
 def render_node_job(
     cluster_id: ClusterId, *, check: str, name: str, hostname: str, pod: KubernetesObject
 ) -> KubernetesObject:
-    """A Job whose one pod runs once, on one node.
+    """Make a Job whose one pod runs once, on one node.
 
     Args:
         check: the check's name; its Jobs are found by it.
@@ -65,7 +65,7 @@ def render_node_job(
 def look_at_jobs(
     cluster: LiveCluster, *, check: str, names: Sequence[str]
 ) -> tuple[dict[str, PodView], Finding | None]:
-    """The newest pod of each Job that has one, by the Job's name, and what they do not say yet.
+    """Return the newest pod of each Job that has one, by the Job's name, and a finding.
 
     The finding is why the Jobs say nothing yet, or that one failed, which is final; None once all
     have succeeded. Jobs are listed before their pods: one that fails in between has its pod there.

@@ -12,12 +12,12 @@ NAME: Final = "nodes"
 
 
 def applies(spec: ClusterSpec, *, is_full: bool) -> bool:
-    """Every cluster has nodes."""
+    """Say yes: every cluster has nodes."""
     return True
 
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:
-    """Nothing runs for it: the API server knows."""
+    """Make nothing: the API server knows."""
     return []
 
 

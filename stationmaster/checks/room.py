@@ -19,12 +19,12 @@ _GIB: Final = 1 << 30
 
 
 def applies(spec: ClusterSpec, *, is_full: bool) -> bool:
-    """Every job asks for both."""
+    """Say yes: every job asks for both."""
     return True
 
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:
-    """Nothing runs for it: nodes say what they can give."""
+    """Make nothing: nodes say what they can give."""
     return []
 
 

@@ -1,9 +1,9 @@
 """The storage check: a Job for each idle training node that writes and reads the file system.
 
 Each pod writes a file of random bytes, syncs it, reads it back, and waits until it sees the files
-of all other nodes with the right contents. So a pass says that every node mounts one file system
-and that data travels between them. Before it, a step as root opens the directories that training
-writes to. A pass that runs every check also measures the speed (`storage_speed`).
+of all other nodes with the right contents. So every node mounts one file system, and data travels
+between them. Before it, a step as root opens the directories that training writes to. A full
+validation also measures the speed (`storage_speed`).
 """
 
 from __future__ import annotations
@@ -114,12 +114,12 @@ _CHECK_DIRECTORY: Final = f"{SHARED_MOUNT}/.stationmaster/storage-check"
 
 
 def applies(spec: ClusterSpec, *, is_full: bool) -> bool:
-    """Every cluster has a file system."""
+    """Say yes: every cluster has a file system."""
     return True
 
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:
-    """The volume of the file system, and a Job for each node.
+    """Make the volume of the file system, and a Job for each node.
 
     Raises:
         TransientError: the file system is not there (any more).
@@ -146,7 +146,7 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
 
 
 def look(cluster: LiveCluster) -> Finding:
-    """Judge the Jobs of the nodes that are there now; one that failed is final."""
+    """Judge the Jobs of the present nodes; one that failed is final."""
     cluster_id = cluster.cluster_id
     hostnames = [node.hostname for node in cluster.idle_nodes]
     if not hostnames:
@@ -177,10 +177,10 @@ def look(cluster: LiveCluster) -> Finding:
 def job_name(
     cluster_id: ClusterId, node: str, *, nodes: Sequence[str], pass_number: int = 1
 ) -> str:
-    """Name of one node's Job: short and a DNS label, whatever the nodes are called.
+    """Name a node's Job: short and a DNS label, whatever the nodes are called.
 
-    Other nodes make another name, because a Job's template, which lists them, cannot be changed;
-    and so does another pass, in which the Jobs of an earlier one prove nothing.
+    Other nodes make another name, because a Job's template, which lists them, cannot be changed. So
+    does another execution, in which the Jobs of an earlier one prove nothing.
     """
     return f"{cluster_id}-st-{digest([node, *sorted(nodes)], pass_number)}"
 
@@ -188,7 +188,7 @@ def job_name(
 def render_jobs(
     cluster_id: ClusterId, *, hostnames: Sequence[str], image: str, pass_number: int = 1
 ) -> list[KubernetesObject]:
-    """A Job for each node; `hostnames` are the nodes' kubernetes.io/hostname labels."""
+    """Make a Job for each node; `hostnames` are the nodes' kubernetes.io/hostname labels."""
     nodes = sorted(hostnames)
     return [
         _render_job(cluster_id, hostname, nodes=nodes, image=image, pass_number=pass_number)
@@ -223,7 +223,7 @@ def render_speed_jobs(
     storage_gib: int,
     pass_number: int = 1,
 ) -> list[KubernetesObject]:
-    """A Job for each node that measures; `storage_gib` is the size of the file system."""
+    """Make a Job for each node that measures; `storage_gib` is the size of the file system."""
     directory = f"{_CHECK_DIRECTORY}/speed"
     return storage_speed.render_jobs(
         cluster_id,

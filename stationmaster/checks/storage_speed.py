@@ -1,7 +1,7 @@
-"""The part of the storage check that measures the file system's speed, in passes that run all.
+"""The part of the storage check that measures the file system's speed, in full validations.
 
-A second Job on each idle node, at the same time as the others: `training.file_system_speed`. The
-judgement is `stationmaster.diagnosis.file_system_speed`.
+A second Job on each idle node runs `training.file_system_speed`, at the same time as the others.
+The judgement is `stationmaster.diagnosis.file_system_speed`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _MAX_SHARE: Final = 0.02
 
 
 def node_bytes(storage_gib: int, num_nodes: int) -> int:
-    """How much each node writes: little of the file system, whatever its size."""
+    """Return how much each node writes: little of the file system, whatever its size."""
     return min(_MAX_NODE_BYTES, int(storage_gib * (1 << 30) * _MAX_SHARE / num_nodes))
 
 
 def job_name(
     cluster_id: ClusterId, node: str, *, nodes: Sequence[str], pass_number: int = 1
 ) -> str:
-    """Name of one node's Job; other nodes or another pass make another."""
+    """Name a node's Job; other nodes or another execution make another name."""
     return f"{cluster_id}-sp-{digest([node, *sorted(nodes)], pass_number)}"
 
 
@@ -47,7 +47,7 @@ def render_jobs(
     storage_gib: int,
     pass_number: int = 1,
 ) -> list[KubernetesObject]:
-    """A Job for each node.
+    """Make a Job for each node.
 
     Args:
         check: the check that the Jobs belong to.
@@ -56,7 +56,7 @@ def render_jobs(
         directory: where the nodes write.
         image: that of training.
         storage_gib: the size of the file system.
-        pass_number: which pass over the cluster it is.
+        pass_number: the number of the cluster workflow's execution.
     """
     nodes = sorted(hostnames)
     num_bytes = str(node_bytes(storage_gib, len(nodes)))
@@ -94,7 +94,7 @@ def render_jobs(
 
 
 def look(cluster: LiveCluster, *, check: str, hostnames: Sequence[str]) -> Finding:
-    """Judge what the nodes measured; the sentence follows on what the check says before."""
+    """Judge what the nodes measured; the sentence continues that of the check."""
     names = [
         job_name(cluster.cluster_id, hostname, nodes=hostnames, pass_number=cluster.passes)
         for hostname in hostnames

@@ -1,9 +1,9 @@
-"""The training check: a few steps of a small model on all idle nodes, in passes that run all.
+"""The training check: a few steps of a small model on all idle nodes, in full validations.
 
-A job, rendered as those of runs are, trains the preset `smoke` of the recipe that the
-cluster was made for, stops half way with a checkpoint on the file system, and goes on from it
-(`training.smoke`). It passes when every rank has the same finite losses and the log has them; what
-makes it fail is explained as the failure of a run is.
+A job, rendered as those of runs are, trains the preset `smoke` of the recipe that the cluster was
+made for, stops half way with a checkpoint on the file system, and continues from it
+(`training.smoke`). It passes when every rank has the same finite losses and the log has them; a
+failure is explained as that of a run is.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _LAST_LINES: Final = 2000
 
 
 def applies(spec: ClusterSpec, *, is_full: bool) -> bool:
-    """In full passes: it takes as long as the start of training."""
+    """Say whether it is a full validation: it takes as long as the start of training."""
     return is_full
 
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:
-    """The volume that training pods mount, and the job on the idle nodes.
+    """Make the volume that training pods mount, and the job on the idle nodes.
 
     Raises:
         TransientError: the file system is not there (any more).
@@ -61,9 +61,9 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
 
 
 def recipe_name(cluster: LiveCluster) -> str:
-    """The recipe of the run that the cluster was made for; else the smallest of the catalogue.
+    """Choose the recipe of the run that the cluster was made for; else the catalogue's smallest.
 
-    Code of people's own and models of the hub are not tried: nobody knows how long they take.
+    Custom images and commands and models of the hub are not tried: nobody knows how long they take.
     """
     runs, _ = cluster.services.runs.load_each([cluster.run_id] if cluster.run_id else [])
     for run in runs:
@@ -74,7 +74,7 @@ def recipe_name(cluster: LiveCluster) -> str:
 
 
 def look(cluster: LiveCluster) -> Finding:
-    """Judge the job of the nodes that are there now, once all of its pods have ended."""
+    """Judge the job of the present nodes, once all of its pods have ended."""
     num_nodes, undone = len(cluster.idle_nodes), "training was not tried"
     if not num_nodes:
         return Finding(Verdict.GOOD, "runs train on all nodes", {"nodes": 0})
@@ -115,7 +115,7 @@ def _good(tried: Tried, *, num_ranks: int, num_nodes: int) -> Finding:
 
 
 def _bad(cluster: LiveCluster, ended: Ended, failed: PodView) -> Finding:
-    """The root cause from the logs and the ends of all pods, as for a run that failed."""
+    """Find the root cause in the logs and the ends of all pods, as for a run that failed."""
     spec = cluster.spec
     context = Context(
         recipe=recipe_name(cluster),

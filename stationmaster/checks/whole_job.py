@@ -28,7 +28,7 @@ class Ended:
 
 
 def job_name(cluster: LiveCluster, letters: str) -> str:
-    """Name of the job for these nodes in this pass; its pods' names are labels, 63 letters long.
+    """Name the job for these nodes in this execution; its pods' names are labels of 63 letters.
 
     JobSet refuses names that leave no room for what it adds: -node-0-999-abcde, 17 letters.
     """
@@ -38,7 +38,7 @@ def job_name(cluster: LiveCluster, letters: str) -> str:
 
 
 def with_volume(cluster: LiveCluster, job: Sequence[KubernetesObject]) -> list[KubernetesObject]:
-    """The job behind what its pods mount, as training pods do.
+    """Put what its pods mount before the job, as for training pods.
 
     Raises:
         TransientError: the file system is not there (any more).
@@ -48,7 +48,7 @@ def with_volume(cluster: LiveCluster, job: Sequence[KubernetesObject]) -> list[K
 
 
 def look_at_job(cluster: LiveCluster, *, check: str, name: str, undone: str) -> Ended | Finding:
-    """The pods, once one has failed or all have ended well; until then, why there is no result.
+    """Return the pods, once one has failed or all have ended well; until then, why not.
 
     `undone` completes sentences: "the network was not measured".
     """
@@ -72,7 +72,7 @@ def look_at_job(cluster: LiveCluster, *, check: str, name: str, undone: str) -> 
 
 
 def how_it_ended(cluster: LiveCluster, failed: PodView) -> str:
-    """What a pod that failed said of it."""
+    """Say what a pod that failed printed about it."""
     said = cluster.kubernetes.failure_line(failed.name) or failed.terminated_reason
     return (
         f"on node {failed.node} pod {failed.name} exited with {failed.exit_code}: "
@@ -81,7 +81,7 @@ def how_it_ended(cluster: LiveCluster, failed: PodView) -> str:
 
 
 def with_nodes(text: str, pods: Sequence[PodView]) -> str:
-    """Programs call machines by their pods' names; people know nodes."""
+    """Replace pods' names, by which programs call machines, by the nodes' names."""
     for pod in sorted(pods, key=lambda each: -len(each.name)):
         text = text.replace(pod.name, pod.node) if pod.node else text
     return text

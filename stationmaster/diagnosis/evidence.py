@@ -13,7 +13,7 @@ _OF_A_LIBRARY: Final = re.compile(r"nccl|CUDA error|Dist(?:Backend|Store|Network
 
 
 def is_of_a_library(error: str) -> bool:
-    """Whether an error is one of those that libraries raise for whatever went wrong before."""
+    """Say whether an error is one that libraries raise for whatever went wrong before."""
     return _OF_A_LIBRARY.search(error) is not None
 
 
@@ -25,7 +25,7 @@ class Evidence:
         self._line = ""
 
     def take(self, line: str) -> None:
-        """Look at one line, in the order in which it was printed; the first of a rank counts."""
+        """Look at the next line of the log; the first of a rank counts."""
         if '"stationmaster"' in line:
             return  # our trainer reports its failures itself
         for match in matches(line, LOG):
@@ -34,10 +34,10 @@ class Evidence:
                 self._line = evidence_of(line, match.start)
 
     def beside(self, said: str, *, is_named: bool) -> str:
-        """The line, where it explains more than what is said anyway; empty otherwise.
+        """Return the line, where it explains more than what is said anyway; "" otherwise.
 
         Args:
-            is_named: what is said is an error that the program ended with. Of such, only those of
+            is_named: what is said is an error that the program ended with. Of these, only those of
                 libraries may have been explained before; the others say what they mean.
         """
         rank = min((match.rule.rank for match in matches(said, LOG)), default=None)

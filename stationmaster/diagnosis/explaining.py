@@ -20,7 +20,7 @@ from stationmaster.diagnosis.rules import TEXT_LINE, Rank, Rule, Severity, Where
 from stationmaster.domain.run.failure_lines import FailureLines
 
 UNEXPLAINED: Final = "unexplained"
-"""Stands in place of a rule's id for a line that names a failure and that no rule explains."""
+"""In place of a rule's id: for a line that names a failure that no rule explains."""
 
 # "[pod/NAME/CONTAINER] " is what `kubectl logs --prefix` puts before a line.
 _POD: Final = re.compile(r"^\[pod/([\w.-]{1,253})/[\w.-]{1,63}\] ?")
@@ -34,7 +34,7 @@ _LATEST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class Role(StrEnum):
-    """What a finding is beside the others."""
+    """The role of a finding among the others."""
 
     CAUSE = "cause"
     ALSO = "also"
@@ -44,7 +44,7 @@ class Role(StrEnum):
 
 
 class Finding(BaseModel):
-    """What one rule says, with the first line that it holds for; `line` counts from 1."""
+    """What one rule says, with the first line for which it holds; `line` counts from 1."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -59,7 +59,7 @@ class Finding(BaseModel):
     subject: str = ""
     """The pod, node or object that it is about; empty where the source does not say."""
     count: int = 1
-    """How many lines it holds for."""
+    """The number of lines for which it holds."""
     at: datetime | None = None
 
 
@@ -82,19 +82,19 @@ class Source:
     lines: Sequence[str] = ()
     seen: Sequence[Seen] = ()
     where: frozenset[Where] = TEXT_LINE
-    """Of the plain lines."""
+    """What the plain lines may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The run that is looked at; what is not known stays a word to fill in."""
+    """What is known of the run; the rest stays a word to fill in."""
 
     run: str = "RUN"
     recipe: str = "RECIPE"
     cluster: str = "NAME"
     instance: str = "TYPE"
     num_efa: int | None = None
-    """EFA adapters of a node; None where the instance type is not known."""
+    """The EFA adapters of a node; None where the instance type is not known."""
 
 
 UNKNOWN: Final = Context()
@@ -118,7 +118,7 @@ class _Hits:
 
 
 def explain(sources: Sequence[Source], context: Context = UNKNOWN) -> list[Finding]:
-    """Every finding, the root cause first; empty where nothing says that something failed.
+    """List every finding, the root cause first; empty where nothing says that something failed.
 
     The first is a consequence where the cause is not in these sources.
     """
@@ -230,7 +230,7 @@ def _quoted(finding: Finding, *, is_explained: bool) -> Finding:
 
 
 def _unexplained(sources: Sequence[Source], context: Context, *, is_failed: bool) -> Finding | None:
-    """The line that names a failure best, where no rule explains one."""
+    """Choose the line that names a failure best, where no rule explains one."""
     best = min(_named(sources, is_failed=is_failed), key=lambda each: each[0], default=None)
     if best is None:
         return None
@@ -268,14 +268,14 @@ def _named(sources: Sequence[Source], *, is_failed: bool) -> Iterator[_Named]:
 
 
 def _bare(text: str) -> str:
-    """The line as the container printed it."""
+    """Return the line as the container printed it."""
     if text[:1] not in "[0123456789":
         return text
     return _STAMP.sub("", _POD.sub("", text), count=1)
 
 
 def time_of(text: str) -> datetime | None:
-    """The time at the beginning of a line, in UTC where it names no zone; None without one."""
+    """Read the time at the beginning of a line, in UTC where it names no zone; None without one."""
     match = _TIME.match(text)
     if match is None:
         return None

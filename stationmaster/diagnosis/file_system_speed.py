@@ -1,6 +1,6 @@
-"""Whether a file system is as fast as what was bought, by what nodes measured together. Pure.
+"""Judges whether a file system is as fast as what was bought, by all nodes' measurements. Pure.
 
-Reads and judges what `training.file_system_speed` printed on each node.
+It reads what `training.file_system_speed` printed on each node.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Level(StrEnum):
     WARN = "warn"
     FAIL = "fail"
     FIGURES = "figures"
-    """There is nothing to compare with."""
+    """Figures alone: there is nothing to compare with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +86,11 @@ class Judged:
     sentence: str
     figures: dict[str, float]
     slow_node: str = ""
-    """The node that alone is why it failed; "" where it passed or all are slow."""
+    """The node that alone caused the failure; "" where it passed or all are slow."""
 
 
 def read_speed(line: str) -> NodeSpeed | None:
-    """The measurement in a line; None where it is something else."""
+    """Read the measurement in a line; None where it is something else."""
     try:
         return NodeSpeed.model_validate_json(line)
     except ValidationError:
@@ -98,7 +98,7 @@ def read_speed(line: str) -> NodeSpeed | None:
 
 
 def aggregate_mbps(moves: Sequence[Moved]) -> float:
-    """MB/s of all nodes together: they began at the same time, so the slowest one ends it."""
+    """Return the MB/s of all nodes: they began at the same time, so the slowest one ends it."""
     return sum(moved.num_bytes for moved in moves) / _MB / max(moved.seconds for moved in moves)
 
 
@@ -139,7 +139,7 @@ def judge(speeds: Sequence[NodeSpeed], bought: Bought) -> Judged:
 
 
 def _how(speeds: Sequence[NodeSpeed]) -> str:
-    """How the page cache was kept out, which decides what reading means."""
+    """Say how the page cache was kept out, which decides what reading means."""
     caches = " and ".join(sorted({speed.cache for speed in speeds}))
     kinds = " and ".join(sorted({speed.file_system or "unknown" for speed in speeds}))
     own = "" if len(speeds) > 1 else ", its own files"
@@ -151,7 +151,7 @@ def _clients_mbps(bought: Bought, num_nodes: int) -> float:
 
 
 def _slow_node(speeds: Sequence[NodeSpeed]) -> tuple[str, str]:
-    """The slowest node, where it is far slower than the others, and how slow it is."""
+    """Return the slowest node, where it is far slower than the others, and how slow it is."""
     if len(speeds) < 2:
         return "", ""
     for what in ("write", "read"):

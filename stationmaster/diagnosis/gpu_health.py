@@ -47,9 +47,9 @@ class Answer(BaseModel):
     exit_code: int | None
     output: str
     fields: tuple[str, ...] = ()
-    """Of nvidia-smi: what its columns are."""
+    """The columns of nvidia-smi."""
     devices: tuple[str, ...] = ()
-    """Of fi_info: the EFA devices that it lists."""
+    """The EFA devices that fi_info lists."""
 
 
 class NodeFacts(BaseModel):
@@ -62,11 +62,11 @@ class NodeFacts(BaseModel):
     nvidia_smi: Answer
     efa: Answer
     locked_memory_bytes: int | None
-    """None for unlimited."""
+    """The limit of locked memory; None for unlimited."""
     modules: tuple[str, ...] | None
-    """Those that matter and are loaded; None where the container cannot see them."""
+    """The loaded modules that matter; None where the container cannot see them."""
     versions: dict[str, str]
-    """By package, as `stationmaster.domain.catalogue.defects` calls them."""
+    """The versions by package, as `stationmaster.domain.catalogue.defects` calls them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Health:
 
 
 def read_facts(line: str) -> NodeFacts | None:
-    """The facts in a line; None where it is something else."""
+    """Read the facts in a line; None where it is something else."""
     try:
         return NodeFacts.model_validate_json(line)
     except ValidationError:
@@ -129,12 +129,12 @@ def judge(nodes: Mapping[str, NodeFacts | None], *, num_gpus: int, num_efa: int)
 
 
 def rows_of(answer: Answer) -> list[dict[str, str]]:
-    """The GPUs of nvidia-smi's table: values by field. Lines of another width are messages."""
+    """Read nvidia-smi's table of GPUs: values by field. Lines of another width are messages."""
     return [row for line in answer.output.splitlines() if (row := _row(line, answer.fields))]
 
 
 def _row(line: str, fields: Sequence[str]) -> dict[str, str]:
-    """The values by field, or nothing where the line is a message."""
+    """Return the values by field, or nothing where the line is a message."""
     values = [value.strip() for value in line.split(",")]
     is_row = len(values) == len(fields) and values[0].isdecimal()
     return dict(zip(fields, values, strict=True)) if is_row else {}
@@ -169,7 +169,7 @@ def _message(answer: Answer) -> str:
 
 
 def _gpu_faults(row: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What is wrong with one GPU, each with its remedy; "" where the node has to be replaced."""
+    """Yield what is wrong with one GPU and its remedy; "" where the node has to be replaced."""
     broken = next((value for value in row.values() if value in _BROKEN), None)
     if broken is not None:
         yield f"does not work: nvidia-smi says {broken}", ""
@@ -215,7 +215,7 @@ def _efa_fault(answer: Answer, num_efa: int) -> str:
 
 
 def _said(answer: Answer) -> str:
-    """The first line that is no row of the table."""
+    """Return the first line that is no row of the table."""
     lines = (line.strip() for line in answer.output.splitlines() if not _row(line, answer.fields))
     return next((line[:160] for line in lines if line), "nothing")
 
@@ -225,7 +225,7 @@ def _driver(facts: NodeFacts) -> str:
 
 
 def _driver_faults(drivers: Mapping[str, str]) -> list[Fault]:
-    """The nodes whose driver is not the one that most have."""
+    """List the nodes whose driver is not the one that most have."""
     if len(set(drivers.values())) < 2:
         return []
     usual, _ = Counter(drivers.values()).most_common(1)[0]
@@ -237,7 +237,7 @@ def _driver_faults(drivers: Mapping[str, str]) -> list[Fault]:
 
 
 def _version_faults(nodes: Mapping[str, NodeFacts]) -> Iterator[Fault]:
-    """Versions that are known to be bad: all nodes run one image, so once each."""
+    """Yield versions that are known to be bad: all nodes run one image, so once each."""
     found = {
         (package, version): node
         for node, facts in nodes.items()

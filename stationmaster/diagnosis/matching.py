@@ -1,4 +1,4 @@
-"""Finds the rules that hold for one piece of text; fast on the many that none holds for.
+"""Finds the rules that hold for one piece of text; fast on the many for which none holds.
 
 A log may have millions of lines, most of which differ from others in their figures only. So a line
 without its digits is searched for hints, once for all lines of the same words; patterns are tried
@@ -32,11 +32,11 @@ class Match:
     rule: Rule
     fields: Mapping[str, str]
     start: int
-    """Where in the text."""
+    """The place of the match in the text."""
 
 
 def matches(text: str, where: frozenset[Where]) -> list[Match]:
-    """The rules that hold for `text`, which is one of `where`; only those of the lowest rank.
+    """List the rules that hold for `text`, which is one of `where`; only those of the lowest rank.
 
     What a line says of a consequence is not wanted when the same line names the cause.
     """
@@ -50,7 +50,7 @@ def matches(text: str, where: frozenset[Where]) -> list[Match]:
 
 
 def evidence_of(text: str, start: int) -> str:
-    """The part of a line around what matched, with at most MAX_EVIDENCE printable characters."""
+    """Cut a line around what matched, to at most MAX_EVIDENCE printable characters."""
     text = text.strip()
     if len(text) > MAX_EVIDENCE:
         begin = max(0, min(start - MAX_EVIDENCE // 3, len(text) - MAX_EVIDENCE))

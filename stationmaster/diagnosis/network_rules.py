@@ -11,7 +11,7 @@ _USES_EFA: Final = "uses-efa"
 
 
 def _of_plugin(defect: Defect) -> Rule:
-    """The rule for a version of aws-ofi-nccl with a known defect, which prints its version."""
+    """Make the rule for a version of aws-ofi-nccl with a known defect, which prints its version."""
     return Rule(
         id=f"net-{defect.id}",
         where=LOG,
@@ -27,7 +27,8 @@ def _of_plugin(defect: Defect) -> Rule:
 
 
 def _versions(first: Version, fixed: Version | None) -> str:
-    """A pattern of the versions from `first` on and before `fixed`, which differ in one number.
+    """Make a pattern of the versions from `first` on and before `fixed`, which differ in one
+    number.
 
     Raises:
         ValueError: they differ in more.

@@ -25,7 +25,7 @@ _Object = dict[str, Any]
 
 
 def looks_like_objects(text: str) -> bool:
-    """Whether a text is YAML or JSON of Kubernetes, not a log that has JSON in its lines."""
+    """Say whether a text is YAML or JSON of Kubernetes, not a log with JSON in its lines."""
     head = text[:_SEARCHED]
     return _JSON_HEAD.match(head) is not None or (
         _HEAD.search(head) is not None and "kind:" in head
@@ -33,7 +33,7 @@ def looks_like_objects(text: str) -> bool:
 
 
 def read_objects(name: str, text: str) -> list[Seen]:
-    """What the objects of a text say of themselves.
+    """List what the objects of a text say of themselves.
 
     Raises:
         BadCommand: it cannot be parsed, or none of its objects is of a known kind.
@@ -63,7 +63,7 @@ def read_objects(name: str, text: str) -> list[Seen]:
 
 
 def _read_yaml(text: str) -> list[Any]:
-    """The documents, once it is known that reading them ends: PyYAML follows nesting by recursion,
+    """Parse the documents, once reading them is known to end: PyYAML follows nesting by recursion,
     in C, and repeats what aliases stand for.
 
     Raises:
@@ -165,7 +165,7 @@ _READERS: Final = {
 
 
 class _Lines:
-    """Finds the line that a sentence begins in; sentences come in the order of the text."""
+    """Finds the line in which a sentence begins; sentences come in the order of the text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -173,7 +173,7 @@ class _Lines:
         self._line = 1
 
     def find(self, said: str) -> int | None:
-        """The line, counted from 1; None where the text writes the sentence in another way."""
+        """Find the line, counted from 1; None where the text writes the sentence in another way."""
         for part in reversed(said.split(": ", 2)):
             words = json.dumps(part, ensure_ascii=False)[1:-1][:30]
             if not words:

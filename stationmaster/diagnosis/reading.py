@@ -30,7 +30,7 @@ _NODE: Final = frozenset({Where.NODE})
 
 
 def read_source(name: str, text: str) -> Source:
-    """What a file says.
+    """Read a file's findings.
 
     Raises:
         BadCommand: it is YAML or JSON that cannot be read, or has nothing of a cluster.
@@ -53,7 +53,7 @@ def read_source(name: str, text: str) -> Source:
 
 
 def _read_tables(lines: Sequence[str]) -> Iterator[Seen]:
-    """Rows of one or more tables of kubectl, whose columns begin where those of the header do."""
+    """Yield rows of kubectl's tables, whose columns begin where those of the header do."""
     header: list[tuple[str, int]] = []
     for number, line in enumerate(lines, start=1):
         if _TABLE.match(line):
@@ -68,7 +68,7 @@ def _read_tables(lines: Sequence[str]) -> Iterator[Seen]:
 
 
 def _parts(words: str, start: int) -> Iterator[tuple[str, int]]:
-    """Column titles that one space divides, where it does not belong to a title."""
+    """Yield column titles, divided by single spaces that do not belong to a title."""
     for match in re.finditer(r"LAST SEEN|FIRST SEEN|NOMINATED NODE|READINESS GATES|\S+", words):
         yield match[0], start + match.start()
 
@@ -89,7 +89,7 @@ def _read_row(row: dict[str, str], line: str, number: int) -> Iterator[Seen]:
 
 
 def _read_utilisation(lines: Sequence[str]) -> Iterator[Seen]:
-    """What `nvidia-smi dmon` says of each GPU's multiprocessors, as means over its samples."""
+    """Average what `nvidia-smi dmon` says of each GPU's multiprocessors."""
     columns: list[str] = []
     samples: dict[str, list[int]] = {}
     for line in lines:
@@ -107,7 +107,7 @@ def _read_utilisation(lines: Sequence[str]) -> Iterator[Seen]:
 
 
 def _read_descriptions(lines: Sequence[str]) -> Iterator[Seen]:
-    """What `kubectl describe` prints of pods and nodes, one after the other."""
+    """Yield what `kubectl describe` prints of pods and nodes, one after the other."""
     subject = section = reason = ""
     place = 0
     for number, line in enumerate(lines, start=1):

@@ -1,6 +1,6 @@
 """The vocabulary of the rule table: what a rule is, where it is read, and what it explains.
 
-Rules are data, in the modules `*_rules`; `table` puts them together and `matching` applies them.
+Rules are data in the modules `*_rules`; `table` collects them and `matching` applies them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import IntEnum, StrEnum
 
 
 class Where(StrEnum):
-    """In what a rule is looked for."""
+    """The kind of text in which a rule is looked for."""
 
     LOG = "log line"
     DMESG = "dmesg line"
@@ -22,7 +22,7 @@ class Where(StrEnum):
 
 
 TEXT_LINE = frozenset({Where.LOG, Where.DMESG, Where.TOOL, Where.STACK, Where.EVENT})
-"""A line of a text file may be any of these; nothing but its words says which."""
+"""What a line of a text file may be; only its words say which."""
 
 
 class Severity(StrEnum):
@@ -34,7 +34,7 @@ class Severity(StrEnum):
 
 
 class Rank(IntEnum):
-    """How near to the root a cause is; the lowest that was found explains the others."""
+    """The distance of a cause from the root; the lowest that was found explains the others."""
 
     HARDWARE = 10
     """A GPU, a link or a node failed."""
@@ -61,7 +61,7 @@ class Rank(IntEnum):
     STUCK = 68
     """A process stands still."""
     STEP = 69
-    """What the product says of a step that waited in vain; it knows no more than that."""
+    """What the product says of a step that timed out; it knows no more than that."""
     UNEXPLAINED = 70
     """The line that names a failure best, where no rule explains it."""
     CONSEQUENCE = 80
@@ -76,10 +76,10 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One row of the table.
+    """A row of the table.
 
     `diagnosis` and `remedy` may use the pattern's named groups in braces, and {run}, {recipe},
-    {cluster} and {instance} of the run that is looked at.
+    {cluster} and {instance} of the run.
     """
 
     id: str
@@ -88,21 +88,21 @@ class Rule:
     """Words in lower case and without digits, separated by "|"; every line that can match has one
     of them, once its own digits are left out."""
     pattern: str
-    """A regular expression, for which case does not matter."""
+    """A regular expression; case does not matter."""
     rank: Rank
     diagnosis: str
     remedy: str
     source: str
-    """Who says so: the facts' wording was checked there."""
+    """The source of the wording that it matches."""
     severity: Severity = Severity.ERROR
     not_in: str = ""
     """A regular expression; the rule does not hold for a line in which it is found."""
     unless: str = ""
-    """Id of a rule; where that one matches in the same source, this one does not hold."""
+    """The id of a rule; where that one matches in the same source, this one does not hold."""
     is_shown: bool = True
-    """Not of a rule that is only there to take others back."""
+    """False for a rule that only cancels others."""
     least_efa: int = 0
-    """The rule holds on instance types with at least so many EFA adapters."""
+    """The least number of EFA adapters of instance types for which the rule holds."""
 
 
 LOG = frozenset({Where.LOG})

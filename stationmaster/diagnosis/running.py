@@ -1,7 +1,6 @@
-"""What is wrong with a run that trains: EFA that is not used, GPUs that are idle, and a speed far
-below the plan's.
+"""What is wrong with a run that trains: unused EFA, idle GPUs, a speed far below the plan's. Pure.
 
-Pure; asked when the card is drawn, from what the run keeps. A run of which nothing is known has no
+The card asks when it is drawn, from what the run keeps. A run of which nothing is known has no
 finding: without NCCL's lines, without enough progress lines, or where the plan has no figure.
 """
 
@@ -31,14 +30,14 @@ UNUSED: Final = 0.5
 
 @dataclass(frozen=True)
 class RunningFinding:
-    """One sentence on what is wrong, and one on what to do; both without a full stop."""
+    """A sentence on what is wrong, and one on what to do; both without a full stop."""
 
     text: str
     remedy: str
 
 
 def running_findings(run: Run) -> list[RunningFinding]:
-    """What is wrong with a run that trains; empty for one that does well, or has ended."""
+    """List what is wrong with a run that trains; empty for a healthy one, or one that has ended."""
     if run.phase.is_terminal:
         return []
     found = []
@@ -50,7 +49,7 @@ def running_findings(run: Run) -> list[RunningFinding]:
 
 
 def network_finding(event: NetworkObserved, run: Run) -> RunningFinding | None:
-    """What NCCL's lines mean on the run's instances; None where the run needs no network."""
+    """Say what NCCL's lines mean on the run's instances; None where the run needs no network."""
     instance = CATALOGUE.get(run.placement.instance_type)
     if instance is None:
         return None
@@ -113,7 +112,7 @@ def _slow(run: Run) -> RunningFinding | None:
 
 
 def planned(run: Run) -> Plan | None:
-    """The plan of where the run trains; None where it says nothing of the speed of real GPUs."""
+    """Plan the run where it trains; None where that says nothing of real GPUs' speed."""
     if run.emulated_speed is not None or run.request.program:
         return None
     # Training goes on with fewer nodes after a loss; how many is not known, so the fewest count.

@@ -1,7 +1,7 @@
 """The root cause of a run's failure, from what the run remembers of it.
 
-The card asks when it is drawn, so a run that failed long ago is explained by the rules of today.
-What a run remembers are facts: how containers and processes ended, and the lines of their logs.
+The card asks when it is drawn, so a run that failed long ago is explained by today's rules. The run
+remembers facts: how containers and processes ended, and the lines of their logs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CLAUSES: Final = re.compile(r"; |, or |, then ")
 
 
 def explain_run(run: Run, context: Context) -> Finding | None:
-    """Why a run failed or was set back, and what to type next; None where it has no reason.
+    """Explain why a run failed or was set back, and what to type next; None without a reason.
 
     Where no rule explains it, `rule` is UNEXPLAINED and `evidence` the run's own sentence.
     """
@@ -53,14 +53,14 @@ def explain_run(run: Run, context: Context) -> Finding | None:
 
 
 def explain_setback(reason: str, context: Context) -> Finding | None:
-    """What a sentence means that says what set a run back; None where no rule explains it."""
+    """Explain a sentence that says what set a run back; None where no rule does."""
     seen = [Seen(text=reason, where=_ANYWHERE)] if reason else []
     found = explain([Source(name=context.run, seen=seen)], context)
     return next((each for each in found if each.role is Role.CAUSE), None)
 
 
 def _failures(run: Run) -> list[Failure]:
-    """Those of before training was given up, where the run's reason is one of them."""
+    """List failures before training was given up, where the run's reason is one of them."""
     if not any(failure.sentence in run.reason for failure in run.failures):
         return []
     until = run.entered(RunPhase.SAVING) or run.ended_at
@@ -86,7 +86,7 @@ def _of_run(run: Run) -> Source:
 
 
 def _is_worse_than_quoted(finding: Finding, failures: list[Failure], trainer_said: str) -> bool:
-    """Whether the trainer's own sentence, or a line that no rule knows, says more."""
+    """Say whether the trainer's own sentence, or a line that no rule knows, says more."""
     if RULE[finding.rule].rank < Rank.UNKNOWN_SIGNAL:
         return False
     if trainer_said and not is_of_a_library(trainer_said):
@@ -98,7 +98,7 @@ def _is_worse_than_quoted(finding: Finding, failures: list[Failure], trainer_sai
 
 
 def _with_possible_remedy(finding: Finding, run: Run) -> Finding:
-    """The finding without the advice to resume a run that has saved no checkpoint."""
+    """Remove the advice to resume a run that has saved no checkpoint."""
     step = (
         run.last_checkpoint_step if run.last_checkpoint_step is not None else run.resumed_from_step
     )

@@ -1,7 +1,7 @@
-"""Whether a cluster trains, by what the pods of `training.smoke` printed. Pure.
+"""Judges whether a cluster trains, by what the pods of `training.smoke` printed. Pure.
 
-Fail-closed: a rank that printed nothing, a loss that is not finite or that differs between ranks,
-and a step without its progress line are faults. Why a program failed is the business of the rules.
+It fails closed: a rank that printed nothing, a loss that is not finite or that differs between
+ranks, and a step without its progress line are faults. The rules explain why a program failed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Tried:
 
     ranks: dict[int, SmokeLine] = field(default_factory=dict)
     steps_reported: set[int] = field(default_factory=set)
-    """Of which the log has a progress line."""
+    """The steps of which the log has a progress line."""
 
     def take(self, lines: Iterable[str]) -> None:
         """Read the log of one pod."""
@@ -40,12 +40,12 @@ class Tried:
 
     @property
     def losses_nats(self) -> tuple[float, ...]:
-        """Of the first rank, which all others must have as well; none where nothing was printed."""
+        """The losses of the first rank, which all others must have as well; empty for none."""
         return self.ranks[min(self.ranks)].losses_nats if self.ranks else ()
 
     @property
     def checkpoint_bytes(self) -> int:
-        """Of the checkpoint that was written and read back."""
+        """The bytes of the checkpoint that was written and read back."""
         return max((each.checkpoint_bytes for each in self.ranks.values()), default=0)
 
 
@@ -60,7 +60,7 @@ def _rank_line(text: str) -> SmokeLine | None:
 
 
 def fault_of(tried: Tried, *, num_ranks: int, steps: int, device: str) -> str:
-    """The first thing that is wrong with a training that ended well; "" where nothing is.
+    """Say the first thing that is wrong with a training that ended well; "" for nothing.
 
     `device` is where it must have been, cuda or cpu.
     """
@@ -83,7 +83,7 @@ def fault_of(tried: Tried, *, num_ranks: int, steps: int, device: str) -> str:
 
 
 def _fault_of_step(tried: Tried, step: int) -> str:
-    """What is wrong with the losses of a step, which counts from 0 here."""
+    """Say what is wrong with the losses of a step, which counts from 0 here."""
     first = tried.ranks[0]
     for each in tried.ranks.values():
         if step >= len(each.losses_nats):
@@ -109,7 +109,7 @@ class Cause:
 
 
 def explain_failure(sources: Sequence[Source], context: Context) -> Cause | None:
-    """The root cause from the logs and ends of the program's pods; None where they say nothing.
+    """Find the root cause in logs and ends of the program's pods; None where they say nothing.
 
     Sources are named after what people know: the nodes.
     """

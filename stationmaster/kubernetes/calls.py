@@ -39,7 +39,7 @@ class NotFound(Exception):
 
 
 class PageExpired(TransientError):
-    """The next page of a list is no longer to be had; list from the beginning."""
+    """The next page of a list has expired; list from the beginning."""
 
 
 class Calls:
@@ -84,7 +84,7 @@ class Calls:
         return status, data
 
     def apply(self, path: str, body: Mapping[str, Any], *, manager: str, what: str) -> Any:
-        """Server-side apply, taking over fields that others manage; unknown fields are refused."""
+        """Apply on the server, taking over others' fields; unknown fields are refused."""
         answer = self._request(
             "PATCH",
             path,
@@ -96,7 +96,7 @@ class Calls:
         return json.loads(answer)
 
     def merge(self, path: str, body: Mapping[str, Any], *, what: str) -> None:
-        """Change some fields of an object that is there.
+        """Change some fields of an existing object.
 
         Raises:
             NotFound, TransientError, PermanentError: as `get`.
@@ -114,7 +114,7 @@ class Calls:
     def delete(self, path: str, *, what: str, grace_s: int | None = None) -> None:
         """Request a deletion, dependents after their owner.
 
-        `grace_s` is how long a pod's processes get; None for what the pod itself says.
+        `grace_s` is how long a pod's processes get; None for the pod's own limit.
         """
         body: dict[str, object] = {"propagationPolicy": "Background"}
         if grace_s is not None:
@@ -126,7 +126,7 @@ class Calls:
         self._client.rest_client.close()
 
     def is_answering(self) -> bool:
-        """Whether anything answers at the server's address, whatever it says."""
+        """Say whether anything answers at the server's address, whatever it says."""
         try:
             self._send("GET", "/version", {}, None, "application/json", (3, 5))
         except TransientError:
@@ -218,7 +218,7 @@ def _sentence(what: str, status: int, data: bytes) -> str:
 
 
 def _message(data: bytes) -> str:
-    """The sentence of a Status object; the beginning of anything else."""
+    """Return the sentence of a Status object; the beginning of anything else."""
     text = data.decode("utf-8", "replace").strip()
     try:
         status = json.loads(text)

@@ -1,7 +1,6 @@
 """How to reach a run's Kubernetes API: a kubeconfig where one is set, else EKS.
 
-Called by KubernetesGateway.connect. Where a kubeconfig is set the cluster is not asked for
-anything: any cluster can stand in for EKS.
+Where a kubeconfig is set, EKS is not asked: any cluster can stand in for it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ClusterAddress(Protocol):
-    """What of an EKS cluster is needed to talk to it."""
+    """The part of an EKS cluster that is needed to talk to it."""
 
     @property
     def name(self) -> str: ...
@@ -34,7 +33,7 @@ class ClusterAddress(Protocol):
 
 
 def connect(settings: Settings, *, cluster: ClusterAddress | None) -> ApiClient:
-    """A client of the kubernetes package, signed in; nothing is sent yet.
+    """Make a client of the kubernetes package, signed in; nothing is sent yet.
 
     Raises:
         TransientError: the cluster has no endpoint yet.

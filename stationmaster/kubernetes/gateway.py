@@ -1,6 +1,6 @@
 """What the product does in a run's cluster: apply, look, read logs, delete.
 
-One gateway for each cluster, kept by Services. Methods are single calls without waiting: the state
+Services keep one gateway for each cluster. Methods are single calls without waiting: the state
 machines wait. Every view is typed; plain dicts come in from `rendering` and manifests only.
 """
 
@@ -51,7 +51,7 @@ _FIRST: Final = {"Namespace": 0, "CustomResourceDefinition": 1}
 
 
 class KubernetesGateway:
-    """One cluster; in its own namespace there, and with jobs of its own `kind`."""
+    """A cluster: the namespace there, and the `kind` of jobs."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class KubernetesGateway:
         namespace: str = NAMESPACE,
         kind: JobKind = JobKind.PYTORCH_JOB,
     ) -> KubernetesGateway:
-        """The gateway of a cluster; nothing is sent yet.
+        """Make the gateway of a cluster; nothing is sent yet.
 
         Raises:
             TransientError: the cluster has no endpoint yet.
@@ -108,21 +108,21 @@ class KubernetesGateway:
         self._calls.close()
 
     def is_answering(self) -> bool:
-        """Whether an API server answers at all; False once its cluster is gone."""
+        """Say whether an API server answers at all; False once its cluster is gone."""
         return self._calls.is_answering()
 
     def nodes(self, *, labels: Mapping[str, str] | None = None) -> list[NodeView]:
-        """Nodes that carry all the labels, by name."""
+        """List nodes that carry all the labels, by name."""
         items = self._list("v1", "Node", labels=labels)
         return sorted((parse_node(item) for item in items), key=lambda node: node.name)
 
     def pods(self, *, labels: Mapping[str, str], namespace: str | None = None) -> list[PodView]:
-        """Pods of a namespace that carry all the labels, by name."""
+        """List pods of a namespace that carry all the labels, by name."""
         items = self._list("v1", "Pod", namespace=namespace, labels=labels)
         return sorted((parse_pod(item) for item in items), key=lambda pod: pod.name)
 
     def pods_of(self, kind: str, name: str, *, namespace: str | None = None) -> list[PodView]:
-        """Pods that a Deployment or DaemonSet selects; none while it does not exist."""
+        """List pods that a Deployment or DaemonSet selects; none while it does not exist."""
         item = self._get("apps/v1", kind, namespace=namespace, name=name)
         if item is None:
             return []
@@ -131,7 +131,7 @@ class KubernetesGateway:
     def deployment_ready(
         self, name: str, *, namespace: str | None = None, at_least: int | None = None
     ) -> bool:
-        """Whether replicas of the newest revision are available: all, or at least so many."""
+        """Say whether replicas of the newest revision are available: all, or at least so many."""
         item = self._get("apps/v1", "Deployment", namespace=namespace, name=name)
         if item is None or not _is_observed(item):
             return False
@@ -142,7 +142,7 @@ class KubernetesGateway:
         return all(count >= wanted for count in counts)
 
     def daemon_set_ready(self, name: str, *, nodes: int, namespace: str | None = None) -> bool:
-        """Whether its pod is ready on at least `nodes` nodes and on every one it is meant for."""
+        """Say whether its pod is ready on `nodes` nodes or more, and wherever it is meant for."""
         item = self._get("apps/v1", "DaemonSet", namespace=namespace, name=name)
         if item is None or not _is_observed(item):
             return False
@@ -150,33 +150,32 @@ class KubernetesGateway:
         return bool(item["status"].get("numberReady", 0) >= wanted)
 
     def crd_established(self, name: str) -> bool:
-        """Whether the API server serves a custom type."""
+        """Say whether the API server serves a custom type."""
         item = self._get("apiextensions.k8s.io/v1", "CustomResourceDefinition", name=name)
         conditions = ((item or {}).get("status") or {}).get("conditions") or []
         return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
     def served_versions(self, name: str) -> list[str]:
-        """The versions of a custom type that the API server serves; none where it knows no such."""
+        """List the served versions of a custom type; none where the API server does not know it."""
         item = self._get("apiextensions.k8s.io/v1", "CustomResourceDefinition", name=name)
         versions = ((item or {}).get("spec") or {}).get("versions") or []
         return [version["name"] for version in versions if version.get("served")]
 
     def workload_message(self, api_version: str, labels: Mapping[str, str]) -> str | None:
-        """Why the Workload of Kueue with the labels has no quota yet; None where there is none."""
+        """Say why Kueue's Workload with the labels has no quota yet; None where there is none."""
         items = self._list(api_version, "Workload", labels=labels)
         return parse_workload_message(items[0]) if items else None
 
     def csi_driver_registered(self, name: str) -> bool:
-        """Whether the cluster knows a CSI driver."""
+        """Say whether the cluster knows a CSI driver."""
         return self._get("storage.k8s.io/v1", "CSIDriver", name=name) is not None
 
     def job(self, name: str) -> JobView | None:
-        """A training job, or None."""
         item = self._get(self.backend.API_VERSION, self.backend.KIND, name=name)
         return None if item is None else parse_job(item, self.backend)
 
     def job_names(self, *, labels: Mapping[str, str]) -> list[str]:
-        """Names of the training jobs that carry all the labels, of which a part may be left."""
+        """Name the training jobs that carry all the labels, of which a part may be left."""
         kinds = [(api_version, kind) for api_version, kind, _ in self.backend.parts("")]
         items = [item for each in kinds for item in self._list(*each, labels=labels)]
         return sorted({str(item["metadata"]["name"]) for item in items})
@@ -184,26 +183,26 @@ class KubernetesGateway:
     def batch_jobs(
         self, *, labels: Mapping[str, str], namespace: str | None = None
     ) -> list[BatchJobView]:
-        """batch/v1 Jobs that carry all the labels, by name."""
+        """List batch/v1 Jobs that carry all the labels, by name."""
         items = self._list("batch/v1", "Job", namespace=namespace, labels=labels)
         return sorted((parse_batch_job(item) for item in items), key=lambda job: job.name)
 
     def warnings(
         self, *, object_names: Sequence[str], namespace: str | None = None
     ) -> list[WarningView]:
-        """Warning events about the objects, oldest first."""
+        """List Warning events about the objects, oldest first."""
         items = self._list("v1", "Event", namespace=namespace, fields={"type": "Warning"})
         ordered = sorted(items, key=_last_seen)
         views = [parse_warning(item) for item in ordered]
         return [view for view in views if view.object_name in object_names]
 
     def loads(self) -> list[PodLoad]:
-        """What the pods of all namespaces hold of their nodes."""
+        """List what the pods of all namespaces hold of their nodes."""
         items = self._pages(path_of("v1", "Pod"), {}, what="listing pods of all namespaces")
         return [load for item in items if (load := parse_load(item)) is not None]
 
     def images(self, kind: str, *, of: str) -> dict[str, str]:
-        """Images that have `of` in their names, by "namespace/name" of what runs them.
+        """List images that have `of` in their names, by "namespace/name" of what runs them.
 
         `kind` is Deployment or DaemonSet; all namespaces are looked through.
         """
@@ -216,9 +215,9 @@ class KubernetesGateway:
         }
 
     def may(self, right: Right, *, account: Account | None = None) -> bool:
-        """Whether who asks, or an account, has a right, by the cluster's own word.
+        """Say whether who asks, or an account, has a right, by the cluster's own word.
 
-        Asked with a SelfSubjectAccessReview, and for an account with a SubjectAccessReview.
+        It asks with a SelfSubjectAccessReview, and for an account with a SubjectAccessReview.
         """
         kind = "SelfSubjectAccessReview"
         spec: dict[str, Any] = {"resourceAttributes": right.attributes}
@@ -231,7 +230,7 @@ class KubernetesGateway:
         return bool((answer.get("status") or {}).get("allowed", False))
 
     def explain(self, pods: Sequence[PodView], *, namespace: str | None = None) -> str:
-        """Why pods do not run, in the cluster's words: their state and their newest warning."""
+        """Say why pods do not run, in the cluster's words: their state and their newest warning."""
         if not pods:
             return "no pods were created"
         stuck = [pod for pod in pods if not pod.ready and pod.phase != "Succeeded"]
@@ -245,7 +244,7 @@ class KubernetesGateway:
         return f"{sentence.rstrip('.')}; {others} more like it" if others else sentence
 
     def failure_line(self, pod: str, *, namespace: str | None = None) -> str:
-        """The line of the pod's log that says best why it ended; empty when it has no log."""
+        """Return the line of the pod's log that says best why it ended; "" when it has no log."""
         path = path_of("v1", "Pod", namespace=namespace or self.namespace, name=pod)
         text = self._calls.log(
             f"{path}/log", what=f"reading the log of pod {pod}", query={"tailLines": "500"}
@@ -258,7 +257,7 @@ class KubernetesGateway:
         return evidence.beside(said, is_named=bool(lines.cause)) or said
 
     def last_log_line(self, pod: str, *, namespace: str | None = None) -> str:
-        """The last line that the pod's container printed; empty when there is none (yet)."""
+        """Return the last line that the pod's container printed; "" when there is none (yet)."""
         path = path_of("v1", "Pod", namespace=namespace or self.namespace, name=pod)
         text = self._calls.log(
             f"{path}/log", what=f"reading the log of pod {pod}", query={"tailLines": "5"}
@@ -266,7 +265,7 @@ class KubernetesGateway:
         return _last_line(text)
 
     def log(self, pod: str) -> str:
-        """The log of the pod's container up to 8 MiB; empty when there is none.
+        """Read the log of the pod's container up to 8 MiB; empty when there is none.
 
         Raises:
             TransientError: the kubelet does not answer now; the log may still be there.
@@ -276,7 +275,7 @@ class KubernetesGateway:
         return self._calls.kept_log(f"{path}/log", what=f"reading the log of {pod}", query=query)
 
     def end_line(self, pod: str, *, namespace: str | None = None) -> str:
-        """The last line of a container that ended well, which says what it did; empty without one.
+        """Read the last line of a container that ended well, which says what it did; "" for none.
 
         Raises:
             TransientError: the kubelet does not answer now; the line may still be there.
@@ -290,7 +289,7 @@ class KubernetesGateway:
     def delete(
         self, api_version: str, kind: str, *, name: str, namespace: str | None = None
     ) -> None:
-        """Request the deletion of one object and its dependents; one that is gone is fine."""
+        """Request the deletion of an object and its dependents, unless it is gone."""
         path = path_of(api_version, kind, namespace=namespace or self.namespace, name=name)
         try:
             self._calls.delete(path, what=f"deleting {kind} {name}")
@@ -298,12 +297,12 @@ class KubernetesGateway:
             return
 
     def delete_job(self, name: str) -> None:
-        """Request the deletion of a training job with all its parts; what is gone is fine."""
+        """Request the deletion of a training job with all its parts, unless they are gone."""
         for api_version, kind, part in self.backend.parts(name):
             self.delete(api_version, kind, name=part)
 
     def cordon(self, node: str) -> None:
-        """Let no further pods onto a node; one that is gone is fine."""
+        """Keep further pods off a node, unless it is gone."""
         path = path_of("v1", "Node", name=node)
         try:
             self._calls.merge(path, {"spec": {"unschedulable": True}}, what=f"cordoning {node}")
@@ -321,11 +320,11 @@ class KubernetesGateway:
     def exists(
         self, api_version: str, kind: str, *, name: str, namespace: str | None = None
     ) -> bool:
-        """Whether an object is still there."""
+        """Say whether an object is still there."""
         return self._get(api_version, kind, namespace=namespace, name=name) is not None
 
     def has(self, item: Mapping[str, Any]) -> bool:
-        """Whether there is an object of that kind and name, where `apply` would put it."""
+        """Say whether there is an object of that kind and name, where `apply` would put it."""
         item = placed(item, self.namespace)
         about = item["metadata"]
         where = about.get("namespace")
@@ -385,7 +384,7 @@ def _selector(pairs: Mapping[str, str]) -> str:
 
 
 def _is_observed(item: Mapping[str, Any]) -> bool:
-    """Whether the status is about the present spec."""
+    """Say whether the status is about the present spec."""
     generation = item["metadata"].get("generation", 0)
     return bool((item.get("status") or {}).get("observedGeneration", 0) >= generation)
 

@@ -1,8 +1,4 @@
-"""Where each kind of object lives in the API: fixed paths instead of discovery.
-
-The product applies a closed set of kinds, and asking a server for its types costs a dozen requests
-in every Lambda function.
-"""
+"""The API's path of each kind of object: fixed, where discovery would cost a dozen requests."""
 
 from __future__ import annotations
 
@@ -59,7 +55,7 @@ _KINDS: Final[dict[tuple[str, str], tuple[str, bool]]] = {
 def path_of(
     api_version: str, kind: str, *, namespace: str | None = None, name: str | None = None
 ) -> str:
-    """The path of an object, of a namespace's collection, or of the whole collection.
+    """Make the path of an object, of a namespace's collection, or of the whole collection.
 
     Raises:
         PermanentError: a kind that this product does not handle.
@@ -75,7 +71,7 @@ def path_of(
 
 
 def path_of_object(item: Mapping[str, Any]) -> str:
-    """The path of a given object; a namespaced one without a namespace is in "default"."""
+    """Make the path of a given object; a namespaced one without a namespace is in "default"."""
     metadata = item["metadata"]
     return path_of(
         item["apiVersion"],
@@ -86,5 +82,5 @@ def path_of_object(item: Mapping[str, Any]) -> str:
 
 
 def describe(item: Mapping[str, Any]) -> str:
-    """An object's kind and name for a sentence."""
+    """Write an object's kind and name for a sentence."""
     return f"{item['kind']} {item['metadata']['name']}"

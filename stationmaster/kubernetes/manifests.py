@@ -16,7 +16,7 @@ MANIFESTS: Final = Path(__file__).resolve().parents[2] / "manifests"
 
 @cache
 def load_manifests(plugin: str) -> tuple[dict[str, Any], ...]:
-    """Every object of a plugin, in the order of its files' names.
+    """Load every object of a plugin, in the order of its files' names.
 
     Raises:
         PermanentError: the folder is missing or empty: the deployment is incomplete.

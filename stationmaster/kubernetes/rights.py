@@ -1,6 +1,6 @@
 """The rights that the product and its accounts use in a cluster, as Kubernetes is asked for them.
 
-Who hands rights on must have them: the relay's and the saver's are among the product's own.
+Only who has a right can grant it: the relay's and the saver's are among the product's own.
 Server-side apply is `patch`, and `create` where the object is missing.
 """
 
@@ -20,12 +20,12 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 
 @dataclass(frozen=True)
 class Right:
-    """One verb on one kind of objects: in a namespace, or in the whole cluster without one."""
+    """A verb on one kind of objects: in a namespace, or in the whole cluster without one."""
 
     verb: str
     group: str
     resource: str
-    """In the plural, e.g. pods or pods/log."""
+    """The resource in the plural, e.g. pods or pods/log."""
     namespace: str = ""
 
     def __str__(self) -> str:
@@ -34,12 +34,12 @@ class Right:
 
     @property
     def kind(self) -> str:
-        """As kubectl takes it: pods, jobs.batch, pods/log."""
+        """The kind as kubectl takes it: pods, jobs.batch, pods/log."""
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
     @property
     def attributes(self) -> dict[str, str]:
-        """As `resourceAttributes` of an access review."""
+        """The `resourceAttributes` of an access review."""
         resource, _, subresource = self.resource.partition("/")
         named = {
             "verb": self.verb,
@@ -67,12 +67,11 @@ class Account:
 
     @property
     def user(self) -> str:
-        """Its user name."""
         return f"system:serviceaccount:{self.namespace}:{self.name}"
 
     @property
     def groups(self) -> list[str]:
-        """What its tokens are members of."""
+        """The groups that its tokens are members of."""
         everywhere = "system:serviceaccounts"
         return [everywhere, f"{everywhere}:{self.namespace}", "system:authenticated"]
 
@@ -107,7 +106,7 @@ _IN_NAMESPACE: Final[dict[tuple[str, str], tuple[str, ...]]] = {
 
 
 def needed_rights(namespace: str, backend: JobBackend) -> list[Right]:
-    """Every right that the product uses, with its own namespace called `namespace`.
+    """List every right that the product uses, with its own namespace called `namespace`.
 
     `backend` is the kind of jobs that it has there.
     """
@@ -115,12 +114,12 @@ def needed_rights(namespace: str, backend: JobBackend) -> list[Right]:
 
 
 def common_rights(namespace: str) -> list[Right]:
-    """Those that it uses whatever jobs are there."""
+    """List those that it uses whatever jobs are there."""
     return [*_rights(_IN_CLUSTER, ""), *_rights(_IN_NAMESPACE, namespace)]
 
 
 def job_rights(namespace: str, backend: JobBackend) -> list[Right]:
-    """Those on the jobs of a kind."""
+    """List those on the jobs of a kind."""
     return _rights(dict.fromkeys(backend.TYPES, _JOBS), namespace)
 
 
@@ -133,7 +132,7 @@ def _rights(table: Mapping[tuple[str, str], Sequence[str]], namespace: str) -> l
 
 
 def granted_rights(objects: Sequence[Mapping[str, Any]]) -> dict[Account, list[Right]]:
-    """What accounts may do by the roles and bindings among these objects."""
+    """List what accounts may do by the roles and bindings among these objects."""
     roles = {
         (item["kind"], item["metadata"]["name"]): item["rules"]
         for item in objects

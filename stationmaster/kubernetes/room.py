@@ -1,7 +1,7 @@
-"""Which nodes of a cluster that others use as well have room for training pods. Pure.
+"""Which nodes of a shared cluster have room for training pods. Pure.
 
-The scheduler's own rules, as far as the product's pods meet them: a node is ready, nobody has
-cordoned it, its taints are tolerated, and what its pods request leaves enough.
+These are the scheduler's own rules, as far as the product's pods meet them: a node is ready, nobody
+has cordoned it, its taints are tolerated, and what its pods request leaves enough.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Amounts = Mapping[str, Decimal]
 
 
 def amounts_of(requests: Mapping[str, str]) -> dict[str, Decimal]:
-    """A pod's requests as numbers: CPUs, bytes, devices."""
+    """Read a pod's requests as numbers: CPUs, bytes, devices."""
     from kubernetes.utils.quantity import parse_quantity
 
     return {name: parse_quantity(amount) for name, amount in requests.items()}
 
 
 def free_amounts(node: NodeView, loads: Iterable[PodLoad]) -> dict[str, Decimal]:
-    """What the node can still give to pods, by resource."""
+    """Compute what the node can still give to pods, by resource."""
     free = {name: node.amount(name) for name in node.allocatable}
     for load in loads:
         if load.node == node.name:
@@ -34,7 +34,7 @@ def free_amounts(node: NodeView, loads: Iterable[PodLoad]) -> dict[str, Decimal]
 def why_not(
     node: NodeView, loads: Sequence[PodLoad], asked: Amounts, *, tolerated: Collection[str]
 ) -> str:
-    """Why a pod that asks for `asked` cannot go to the node; empty where it can."""
+    """Say why a pod that asks for `asked` cannot go to the node; empty where it can."""
     if not node.ready:
         return "is not ready"
     if not node.schedulable:
@@ -53,7 +53,7 @@ def why_not(
 
 
 def shown(resource: str, amount: Decimal) -> str:
-    """An amount as people read it."""
+    """Write an amount as people read it."""
     if resource == "memory":
         return f"{float(amount) / (1 << 30):.0f} GiB of memory"
     if resource == "cpu":

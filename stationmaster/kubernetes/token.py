@@ -1,7 +1,6 @@
 """Bearer tokens for EKS: a presigned STS request that the cluster replays to learn who is calling.
 
-Used by `connect` alone. The token is as good as the credentials that signed it, so it is kept in
-memory only and never logged.
+A token is as good as the credentials that signed it, so it is kept in memory only and never logged.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class EksToken:
         self._signed_at = 0.0
 
     def value(self) -> str:
-        """A token with at least five minutes left."""
+        """Return a token with at least five minutes left."""
         if not self._value or self._clock() - self._signed_at > _REFRESH_AFTER_S:
             self._signed_at = self._clock()
             self._value = self._sign()
@@ -82,7 +81,7 @@ class EksToken:
         return _PREFIX + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
 
     def _sts_host(self, session: Session) -> str:
-        """The region's own STS: its name ends in .com.cn in China, and otherwise elsewhere."""
+        """Name the region's own STS, which ends in .com.cn in China, and differently elsewhere."""
         resolver = session.get_component("endpoint_resolver")
         endpoint = resolver.construct_endpoint("sts", self._region)
         if endpoint is None:

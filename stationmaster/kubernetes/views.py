@@ -1,6 +1,6 @@
 """What steps need to know of Kubernetes objects, parsed once from the API's JSON.
 
-Made by the gateway, read by the steps. Each `parse_*` takes an object as the API server sends it.
+Each `parse_*` takes an object as the API server sends it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _View(BaseModel):
 
 
 class NodeView(_View):
-    """One node and what pods may still be given of it in total."""
+    """A node and what pods may be given of it in total."""
 
     name: str
     hostname: str
@@ -49,19 +49,19 @@ class NodeView(_View):
     zone: str = ""
     node_group: str = ""
     instance_id: str = ""
-    """Of EC2; "" where the node does not say."""
+    """The id of the EC2 instance; "" where the node does not say."""
     allocatable: dict[str, str] = {}
     schedulable: bool = True
     """False while somebody has cordoned it."""
     taints: tuple[str, ...] = ()
-    """Keys of the taints that keep pods away which do not tolerate them."""
+    """The keys of the taints that keep pods away which do not tolerate them."""
 
     def count(self, resource: str) -> int:
-        """Allocatable devices of an extended resource; 0 while no plugin advertises it."""
+        """Return the allocatable devices of a resource; 0 while no plugin advertises it."""
         return int(self.allocatable.get(resource, "0"))
 
     def amount(self, resource: str) -> Decimal:
-        """Allocatable CPUs, or bytes of memory; 0 where the node does not say."""
+        """Return allocatable CPUs, or bytes of memory; 0 where the node does not say."""
         # The recorder knows these views too, and must not load the client for them.
         from kubernetes.utils.quantity import parse_quantity
 
@@ -70,7 +70,7 @@ class NodeView(_View):
 
 
 class PodView(_View):
-    """One pod; `waiting_*` is of the first waiting container, `unschedulable` the scheduler's."""
+    """A pod; `waiting_*` is of the first waiting container, `unschedulable` the scheduler's."""
 
     name: str
     phase: str
@@ -81,11 +81,11 @@ class PodView(_View):
     terminated_reason: str = ""
     exit_code: int | None = None
     image_digest: str = ""
-    """Of the image that its first container runs, `sha256:...`; empty where the node says none."""
+    """The digest of its first container's image, `sha256:...`; empty where the node says none."""
     restarts: int = 0
     unschedulable: str = ""
     ending: bool = False
-    """Its deletion was requested, and its node has not confirmed the end of its processes yet."""
+    """Whether its deletion was requested, and its node has not confirmed the end yet."""
 
     @property
     def cannot_start(self) -> bool:
@@ -114,7 +114,7 @@ class JobView(_View):
     """Whether it is to have no pods: nobody has admitted it yet, or somebody has stopped it."""
 
     def condition(self, name: ConditionName) -> JobCondition | None:
-        """The condition of that name if it is true."""
+        """Return the condition of that name if it is true."""
         return next((c for c in self.conditions if c.name == name), None)
 
 
@@ -127,7 +127,7 @@ class BatchJobView(_View):
     message: str = ""
     """Why it failed, in the cluster's words."""
     failures: int = 0
-    """Pods of it that have failed, also those that are gone with their nodes."""
+    """The number of its pods that have failed, also those that are gone with their nodes."""
 
 
 class WarningView(_View):
@@ -140,7 +140,6 @@ class WarningView(_View):
 
 
 def parse_node(item: Json) -> NodeView:
-    """From a Node."""
     metadata, status = item["metadata"], item.get("status") or {}
     labels, spec = metadata.get("labels") or {}, item.get("spec") or {}
     return NodeView(
@@ -171,7 +170,7 @@ class PodLoad(_View):
 
 
 def parse_load(item: Json) -> PodLoad | None:
-    """From a Pod; None where it holds nothing: it has ended, or is on no node yet."""
+    """Parse a Pod; None where it holds nothing: it has ended, or is on no node yet."""
     spec, phase = item.get("spec") or {}, (item.get("status") or {}).get("phase")
     if phase in ("Succeeded", "Failed") or not spec.get("nodeName"):
         return None
@@ -208,7 +207,7 @@ def _requests(container: Json) -> dict[str, Decimal]:
 
 
 def _image_digest(status: Json) -> str:
-    """What the registry calls the image: an id without a name before it is the node's own."""
+    """Return the registry's name of the image: an id without a name is the node's own."""
     for container in status.get("containerStatuses") or []:
         name, _, digest = str(container.get("imageID") or "").rpartition("@")
         if name and digest.startswith("sha256:"):
@@ -217,7 +216,6 @@ def _image_digest(status: Json) -> str:
 
 
 def parse_pod(item: Json) -> PodView:
-    """From a Pod."""
     status = item.get("status") or {}
     containers = [
         *(status.get("initContainerStatuses") or []),
@@ -256,7 +254,6 @@ def parse_pod(item: Json) -> PodView:
 
 
 def parse_job(item: Json, backend: JobBackend) -> JobView:
-    """From a training job of the kind of `backend`."""
     return JobView(
         kind=backend.KIND,
         name=item["metadata"]["name"],
@@ -267,14 +264,13 @@ def parse_job(item: Json, backend: JobBackend) -> JobView:
 
 
 def parse_workload_message(item: Json) -> str:
-    """From a Workload of Kueue: why it has no quota; "" where it has, or nobody has looked."""
+    """Say why a Workload of Kueue has no quota; "" where it has, or nobody has looked."""
     conditions = (item.get("status") or {}).get("conditions") or []
     waits = [each for each in conditions if each.get("type") == "QuotaReserved"]
     return next((each.get("message", "") for each in waits if each.get("status") == "False"), "")
 
 
 def parse_batch_job(item: Json) -> BatchJobView:
-    """From a batch/v1 Job."""
     status = item.get("status") or {}
     holding = _holding(status)
     failed = holding.get("Failed")
@@ -288,7 +284,6 @@ def parse_batch_job(item: Json) -> BatchJobView:
 
 
 def parse_warning(item: Json) -> WarningView:
-    """From a core/v1 Event."""
     return WarningView(
         object_name=(item.get("involvedObject") or {}).get("name", ""),
         reason=item.get("reason") or "",
@@ -298,6 +293,6 @@ def parse_warning(item: Json) -> WarningView:
 
 
 def _holding(status: Json) -> dict[str, Json]:
-    """The conditions that are true, by their types."""
+    """Return the conditions that are true, by their types."""
     conditions = status.get("conditions") or []
     return {each["type"]: each for each in conditions if each.get("status") == "True"}

@@ -1,9 +1,8 @@
 """What is installed in a cluster before a job may use it. One module each.
 
-A plugin has the same three verbs as a check: `applies` says whether a cluster needs it, `render`
-makes its Kubernetes objects, and `look` says whether it works. ADDONS names the EKS add-ons that it
-consists of or needs. The step install_plugin calls them; a new plugin is a module here and an entry
-in PLUGINS.
+A plugin has the verbs of a check: `applies` says whether a cluster needs it, `render` makes its
+Kubernetes objects, and `look` says whether it works. ADDONS names the EKS add-ons that it consists
+of or needs. A new plugin is a module here and an entry in PLUGINS.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ class Plugin(Protocol):
 
     @property
     def NAME(self) -> str:  # noqa: N802  # a constant of a module
-        """How the workflow and the channel call it."""
+        """The name for the workflow and the channel."""
 
     @property
     def ADDONS(self) -> tuple[str, ...]:  # noqa: N802  # a constant of a module
-        """EKS add-ons, in the order in which they are created."""
+        """The EKS add-ons, in the order in which they are created."""
 
     def applies(self, spec: ClusterSpec, /) -> bool:
-        """Whether clusters of this kind need it."""
+        """Say whether clusters of this kind need it."""
 
     def render(self, cluster: LiveCluster, /) -> list[KubernetesObject]:
-        """Its Kubernetes objects; applied for as long as it does not work."""
+        """Make its Kubernetes objects; applied for as long as it does not work."""
 
     def look(self, cluster: LiveCluster, /) -> Finding:
         """Judge once, without changing anything."""
@@ -55,12 +54,12 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
 
 
 def names_for(spec: ClusterSpec) -> list[str]:
-    """Names of the plugins that must work before a job is submitted."""
+    """Name the plugins that must work before a job is submitted."""
     return [plugin.NAME for plugin in PLUGINS if plugin.applies(spec)]
 
 
 def get_plugin(name: str) -> Plugin:
-    """A plugin by its name.
+    """Look a plugin up by name.
 
     Raises:
         PermanentError: there is none of that name; says which there are.

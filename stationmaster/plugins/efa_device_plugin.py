@@ -15,15 +15,15 @@ ADDONS: Final[tuple[str, ...]] = ()
 
 
 def applies(spec: ClusterSpec) -> bool:
-    """Where jobs ask for the device; an existing EKS cluster has the plugin already."""
+    """Say whether jobs ask for the device; an existing EKS cluster has the plugin already."""
     return spec.num_efa > 0 and not spec.eks_name
 
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:
-    """The vendor's DaemonSet."""
+    """Load the vendor's DaemonSet."""
     return [*load_manifests(NAME)]
 
 
 def look(cluster: LiveCluster) -> Finding:
-    """Whether it runs on every training node."""
+    """Say whether it runs on every training node."""
     return look_at_daemon_set(cluster, "kube-system", "aws-efa-k8s-device-plugin")

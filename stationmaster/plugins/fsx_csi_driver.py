@@ -16,17 +16,17 @@ ADDONS: Final = (POD_IDENTITY_AGENT, FSX_CSI_ADDON)
 
 
 def applies(spec: ClusterSpec) -> bool:
-    """Every cluster has a file system; an existing EKS cluster has the driver already."""
+    """Say yes for new clusters; an existing EKS cluster has the driver already."""
     return not spec.eks_name
 
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:
-    """Nothing: EKS makes the objects of its add-ons."""
+    """Make nothing: EKS makes the objects of its add-ons."""
     return []
 
 
 def look(cluster: LiveCluster) -> Finding:
-    """Whether EKS says that it is active and the cluster knows the driver."""
+    """Say whether EKS calls it active and the cluster knows the driver."""
     found = cluster.services.addons.describe(cluster.cluster_id, FSX_CSI_ADDON)
     if found is None:
         return Finding(Verdict.WAITING, f"add-on {FSX_CSI_ADDON} is missing")

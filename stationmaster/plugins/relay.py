@@ -20,17 +20,17 @@ ADDONS: Final[tuple[str, ...]] = ()
 
 
 def applies(spec: ClusterSpec) -> bool:
-    """Without a relay nothing is heard of a job."""
+    """Say yes: without a relay nothing is heard of a job."""
     return True
 
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:
-    """The namespace, the account and its rights, the same for every run."""
+    """Make the namespace, the account and its rights, the same for every run."""
     return [namespace(), *_rights(cluster)]
 
 
 def look(cluster: LiveCluster) -> Finding:
-    """Whether all of it is there."""
+    """Say whether all of it is there."""
     for item in _rights(cluster):
         if not cluster.kubernetes.has(item):
             return Finding(Verdict.WAITING, f"{describe(item)} is not there")
@@ -38,7 +38,7 @@ def look(cluster: LiveCluster) -> Finding:
 
 
 def _rights(cluster: LiveCluster) -> list[KubernetesObject]:
-    """Of relays, and of people; in an existing EKS cluster, its owner decides about people."""
+    """List the rights of relays and people; an existing EKS cluster's owner decides on people."""
     is_for_people = cluster.services.settings.kubectl_role_arns and not cluster.spec.eks_name
     return [
         *render_relay_rights(cluster.kubernetes.backend),

@@ -16,17 +16,17 @@ ADDONS: Final[tuple[str, ...]] = ()
 
 
 def applies(spec: ClusterSpec) -> bool:
-    """Every job is a PyTorchJob; an existing EKS cluster has the operator already."""
+    """Say yes for new clusters; an existing EKS cluster has the operator already."""
     return not spec.eks_name
 
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:
-    """Its custom type, rights, Deployment and admission webhook."""
+    """Load its custom type, rights, Deployment and admission webhook."""
     return [*load_manifests(NAME)]
 
 
 def look(cluster: LiveCluster) -> Finding:
-    """Whether the API server serves PyTorchJobs and the operator runs."""
+    """Say whether the API server serves PyTorchJobs and the operator runs."""
     if not cluster.kubernetes.crd_established(CUSTOM_TYPE):
         return Finding(Verdict.WAITING, f"type {CUSTOM_TYPE} is not served")
     return look_at_deployment(cluster, "kubeflow", "training-operator")

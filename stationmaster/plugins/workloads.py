@@ -1,4 +1,4 @@
-"""Whether a plugin's Deployment or DaemonSet is up; shared by the plugins that are one."""
+"""Whether a plugin's Deployment or DaemonSet is up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from stationmaster.inspection import Finding, LiveCluster, Verdict
 
 
 def look_at_deployment(cluster: LiveCluster, namespace: str, name: str) -> Finding:
-    """Good once all replicas of the newest revision are available."""
+    """Find it good once all replicas of the newest revision are available."""
     gateway = cluster.kubernetes
     if gateway.deployment_ready(name, namespace=namespace):
         return Finding(Verdict.GOOD, f"Deployment {name} is available")
@@ -14,7 +14,9 @@ def look_at_deployment(cluster: LiveCluster, namespace: str, name: str) -> Findi
 
 
 def look_at_daemon_set(cluster: LiveCluster, namespace: str, name: str) -> Finding:
-    """Good once a pod of it is ready on each training node, and wherever else it belongs."""
+    """Find it good once a pod of it is ready on each training node, and wherever else
+    it belongs.
+    """
     nodes = cluster.spec.nodes
     if cluster.kubernetes.daemon_set_ready(name, nodes=nodes, namespace=namespace):
         return Finding(

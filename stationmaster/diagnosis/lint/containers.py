@@ -19,8 +19,8 @@ _ASSIGNED: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable of a container, wherever it is set; `value` is None where it comes from
-    elsewhere, e.g. a Secret."""
+    """A variable of a container, wherever it is set; `value` is None where it comes from elsewhere,
+    e.g. a Secret."""
 
     name: str
     value: str | None
@@ -45,7 +45,7 @@ class Container:
 
     @cached_property
     def env(self) -> list[Variable]:
-        """What `env` says."""
+        """The variables of `env`."""
         found = []
         for index, item in enumerate(sequence(self.body.get("env"))):
             entry = mapping(item)
@@ -57,12 +57,11 @@ class Container:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names in `env`."""
         return frozenset(variable.name for variable in self.env)
 
     @cached_property
     def variables(self) -> list[Variable]:
-        """`env`, and what its command sets: `export`, `env NAME=VALUE`, mpirun's `-x`."""
+        """The variables of `env`, and of its command: `export`, `env NAME=VALUE`, mpirun's `-x`."""
         found = list(self.env)
         for words in self.command_lines:
             early = True
@@ -80,7 +79,7 @@ class Container:
         return found
 
     def value(self, name: str) -> str | None:
-        """The value of a variable; the last one counts. None where it is not set in clear."""
+        """Return a variable's value; the last one counts. None where it is not set in clear."""
         values = [each.value for each in self.variables if each.name == name]
         return values[-1] if values else None
 
@@ -96,7 +95,7 @@ class Container:
 
     @cached_property
     def scripts(self) -> list[tuple[Path, str]]:
-        """What is given to a shell: the text after `-c`."""
+        """The scripts for a shell: the text after `-c`."""
         words = self.arguments
         if not any(is_shell(word) for _, word in words[:2]):
             return []
@@ -131,21 +130,21 @@ class Container:
 
     @property
     def requests(self) -> Mapping[str, Any]:
-        """What is reserved; a limit without a request is also the request."""
+        """The reserved resources; a limit without a request is also the request."""
         return {**self.limits, **mapping(mapping(self.body.get("resources")).get("requests"))}
 
     def count(self, resource: str) -> int:
-        """How many of a device it asks for; 0 for none, or where it is not known."""
+        """Return how many of a device it asks for; 0 for none, or where it is not known."""
         return whole(self.requests.get(resource)) or 0
 
     def asks(self, resource: str) -> bool:
-        """Whether it asks for a device at all, in whatever number."""
+        """Say whether it asks for a device at all, in whatever number."""
         value = self.requests.get(resource)
         return value is not None and whole(value) != 0
 
     @property
     def mounts(self) -> list[tuple[Path, str, str]]:
-        """(path, volume, directory) of each mount."""
+        """The mounts as (path, volume, directory)."""
         return [
             (
                 (*self.path, "volumeMounts", index),
@@ -157,7 +156,7 @@ class Container:
 
 
 def _commands(script: str) -> Iterator[tuple[int, str]]:
-    """Each command line of a script with its number from 1; continued lines are one."""
+    """Yield each command line of a script with its number from 1; continued lines are one."""
     begin, parts = 1, []
     for number, line in enumerate(script.splitlines(), 1):
         parts.append(line.removesuffix("\\"))

@@ -16,7 +16,7 @@ __all__ = ["RULES", "Found", "Severity", "found"]
 
 @dataclass(frozen=True)
 class Found:
-    """One finding in a document."""
+    """A finding in a document."""
 
     rule: str
     severity: Severity
@@ -28,12 +28,12 @@ class Found:
 def found(
     rule: str, path: Path, message: str, *, fix: str, severity: Severity | None = None
 ) -> Found:
-    """A finding with its rule's severity, or another one."""
+    """Make a finding with its rule's severity, or another one."""
     return Found(rule, severity or RULES[rule][0], path, message, fix)
 
 
 def shown_path(path: Path) -> str:
-    """A path as Kubernetes writes it: `spec.containers[0].image`."""
+    """Write a path as Kubernetes does: `spec.containers[0].image`."""
     written = ""
     for part in without_line(path):
         if isinstance(part, int):

@@ -23,25 +23,24 @@ class Flag:
 
 @dataclass(frozen=True)
 class Launch:
-    """One program that is started; flags by their names with underscores, without dashes."""
+    """A program that is started; flags by their names with underscores, without dashes."""
 
     path: Path
     program: str
     """The script or the module; "" where there is none."""
     words: Sequence[str]
     torchrun: dict[str, Flag] | None = None
-    """torchrun's own flags; None where it is not used."""
+    """The flags of torchrun itself; None where it is not used."""
     torchrun_word: str = ""
     flags: dict[str, Flag] = field(default_factory=dict)
 
 
 def is_shell(word: str) -> bool:
-    """Whether a word is a shell."""
     return word.rpartition("/")[2] in _SHELLS
 
 
 def read_launch(line: Sequence[tuple[Path, str]]) -> Launch | None:
-    """The launch of a command line's words, or None where it is not one of Python."""
+    """Read the launch from a command line's words, or None where it is not one of Python."""
     where, words = [path for path, _ in line], [word for _, word in line]
     begin, torchrun_word = _torchrun(words)
     if begin is None:
@@ -59,7 +58,7 @@ def read_launch(line: Sequence[tuple[Path, str]]) -> Launch | None:
 
 
 def _torchrun(words: Sequence[str]) -> tuple[int | None, str]:
-    """Where torchrun's own flags begin, and the word that names it."""
+    """Find where torchrun's own flags begin, and the word that names it."""
     for index, word in enumerate(words):
         if word.rpartition("/")[2] == "torchrun" or word in _TORCHRUN_MODULES:
             return index + 1, word
@@ -67,7 +66,7 @@ def _torchrun(words: Sequence[str]) -> tuple[int | None, str]:
 
 
 def _program(words: Sequence[str], begin: int) -> int:
-    """The index of the script or module behind torchrun's flags."""
+    """Find the index of the script or module behind torchrun's flags."""
     index = begin
     while index < len(words):
         word = words[index]

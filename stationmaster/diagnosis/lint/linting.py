@@ -43,7 +43,7 @@ _CHECKS: Final = (
 )
 _MAX_MESSAGE: Final = 600
 _MOST_OF_A_RULE: Final = 50
-"""Findings of one rule in one file."""
+"""The most findings of one rule in one file."""
 _FAULTS: Final = {
     "syntax": ("yaml", "correct the line; indentation is with spaces"),
     "key-twice": ("yaml-key-twice", "keep one of both"),
@@ -53,7 +53,7 @@ _FAULTS: Final = {
 
 
 class Finding(BaseModel):
-    """One finding, as `stationmaster lint --json` shows it; `line` counts from 1."""
+    """A finding, as `stationmaster lint --json` shows it; `line` counts from 1."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -67,20 +67,20 @@ class Finding(BaseModel):
 
 
 class Linted(BaseModel):
-    """What came of a call: findings, and how many objects were looked at."""
+    """The result: findings, and how many objects were looked at."""
 
     model_config = ConfigDict(frozen=True)
 
     findings: list[Finding]
     num_objects: int
     without_objects: list[str]
-    """Files that have no Kubernetes object."""
+    """The files without a Kubernetes object."""
 
 
 def lint(files: Iterable[tuple[str, str]], *, instance: InstanceType | None = None) -> Linted:
-    """Look at every document of (name, text) files.
+    """Lint every document of (name, text) files.
 
-    `instance` is what nodes are where a manifest does not say.
+    `instance` is the type of nodes where a manifest does not say.
     """
     manifests: list[Manifest] = []
     findings: list[Finding] = []
@@ -102,7 +102,7 @@ def lint(files: Iterable[tuple[str, str]], *, instance: InstanceType | None = No
 
 
 def _shortened(findings: Sequence[Finding]) -> list[Finding]:
-    """The first findings of each rule in each file; the last of them says how many follow."""
+    """Keep the first findings of each rule in each file; the last of them says how many follow."""
     counts = Counter((each.file, each.rule) for each in findings)
     taken: Counter[tuple[str, str]] = Counter()
     kept = []
@@ -148,6 +148,6 @@ def _finding(manifest: Manifest, said: Found) -> Finding:
 
 
 def _printable(text: str) -> str:
-    """One line without control characters, whatever the manifest has."""
+    """Make one line without control characters, whatever the manifest has."""
     line = "".join(each if each.isprintable() else " " for each in text)
     return line if len(line) <= _MAX_MESSAGE else f"{line[:_MAX_MESSAGE]}..."

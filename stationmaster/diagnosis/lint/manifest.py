@@ -1,4 +1,4 @@
-"""One Kubernetes object as rules look at it: its pods, and the machines that these need. Pure."""
+"""A Kubernetes object as rules look at it: its pods, and the machines that these need. Pure."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ TRAINING_KINDS: Final = ("PyTorchJob", "MPIJob", "TrainJob", "HyperPodPyTorchJob
 
 @dataclass(frozen=True)
 class Pod:
-    """The specification of pods of one role."""
+    """The specification of the pods of one role."""
 
     path: Path
-    """Of the pod's spec."""
+    """The path of the pod's spec."""
     spec: Mapping[str, Any]
     role: str
     replicas: int | None
-    """How many there are; None where the manifest does not say."""
+    """The number of them; None where the manifest does not say."""
     named_instance: InstanceType | None = None
 
     @cached_property
@@ -49,11 +49,11 @@ class Pod:
         return [container for container in self.containers if not container.is_init]
 
     def count(self, resource: str) -> int:
-        """Devices that the whole pod asks for."""
+        """Count the devices that the whole pod asks for."""
         return sum(container.count(resource) for container in self.workers)
 
     def asks(self, resource: str) -> bool:
-        """Whether any container asks for a device."""
+        """Say whether any container asks for a device."""
         return any(container.asks(resource) for container in self.workers)
 
     @cached_property
@@ -94,7 +94,7 @@ class Pod:
         )
 
     def machine(self, container: Container) -> Machine:
-        """What the environment policy asks about the place where a container runs."""
+        """Describe the place where a container runs, for the environment policy."""
         words = container.words
         return Machine(
             instance=self.instance,
@@ -111,7 +111,7 @@ class Pod:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One document that is a Kubernetes object."""
+    """A document that is a Kubernetes object."""
 
     document: Document
     named_instance: InstanceType | None = None
@@ -151,7 +151,7 @@ class Manifest:
 
     @property
     def replica_field(self) -> str:
-        """Where its replica types stand; "" for kinds that have none."""
+        """The field of its replica types; "" for kinds that have none."""
         fields = ("pytorchReplicaSpecs", "mpiReplicaSpecs", "replicaSpecs")
         return next((field for field in fields if field in self.spec), "")
 
@@ -172,7 +172,7 @@ class Manifest:
         return found
 
     def _trainer(self) -> Pod:
-        """A TrainJob's trainer as a pod; its volumes are the runtime's."""
+        """Return a TrainJob's trainer as a pod; its volumes are the runtime's."""
         trainer = mapping(self.spec.get("trainer"))
         body = {**trainer, "name": "node", "resources": trainer.get("resourcesPerNode") or {}}
         nodes = whole(trainer.get("numNodes", 1))
@@ -183,7 +183,7 @@ class Manifest:
 
     @property
     def num_pods(self) -> int | None:
-        """All pods that train; None where a template leaves it open."""
+        """The number of all pods that train; None where a template leaves it open."""
         counts = [pod.replicas for pod in self.pods if pod.role != "Launcher"]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
@@ -196,7 +196,7 @@ class Manifest:
 
 
 def _templates(value: Any, path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Every mapping that has a pod template, by its path."""
+    """Yield every mapping that has a pod template, by its path."""
     if isinstance(value, Mapping):
         template = mapping(mapping(value.get("template")).get("spec"))
         if path[:-1] in _REPLICAS or isinstance(template.get("containers"), list):

@@ -27,7 +27,7 @@ _SHELL_NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class Placeholder:
-    """One `${NAME}` or `$NAME`; `default` is what follows the name, as in `${NAME:-1}`."""
+    """A `${NAME}` or `$NAME`; `default` is what follows the name, as in `${NAME:-1}`."""
 
     name: str
     text: str
@@ -35,7 +35,7 @@ class Placeholder:
 
 
 def hidden(text: str) -> str:
-    """The text with its placeholders as ordinary words, line by line as before."""
+    """Replace placeholders by ordinary words, line by line."""
     text = _OTHER_ALONE.sub("", text)
     text = _OTHER_ENGINES.sub(lambda match: _hide(match[0]), text)
     text = _ALONE.sub(_hide_alone, text)
@@ -48,7 +48,7 @@ def _hide_alone(match: re.Match[str]) -> str:
 
 
 def alone(text: str) -> Iterator[tuple[int, str]]:
-    """(line from 0, placeholder) of lines that are nothing but a placeholder."""
+    """Yield (line from 0, placeholder) of lines that are nothing but a placeholder."""
     line, begin = 0, 0
     for match in _ALONE.finditer(text):
         line += text.count("\n", begin, match.start(1))
@@ -65,7 +65,7 @@ def _hide(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """The text as it was before `hidden`."""
+    """Undo `hidden`."""
 
     def back(match: re.Match[str]) -> str:
         found = match[1]
@@ -79,7 +79,7 @@ def shown(text: str) -> str:
 
 
 def placeholders(text: str) -> Iterator[Placeholder]:
-    """Every placeholder that `envsubst` would replace, or leaves because it has a default."""
+    """Yield every placeholder that `envsubst` would replace, or leaves because it has a default."""
     for match in _NAME.finditer(text):
         inside = match["braced"] if match["braced"] is not None else match["plain"]
         if inside is None:
@@ -90,5 +90,5 @@ def placeholders(text: str) -> Iterator[Placeholder]:
 
 
 def is_unresolved(value: object) -> bool:
-    """Whether a value is not known before its template is filled in."""
+    """Say whether a value is not known before its template is filled in."""
     return isinstance(value, str) and ("{{" in value or next(placeholders(value), None) is not None)

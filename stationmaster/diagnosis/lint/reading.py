@@ -30,12 +30,12 @@ _BASE_60: Final = re.compile(r"[-+]?\d+(:\d+)+(\.\d*)?")
 _LINE_MARK: Final = "\n"
 
 Path = tuple[str | int, ...]
-"""Where a value is in its document, e.g. ("spec", "containers", 0)."""
+"""The place of a value in its document, e.g. ("spec", "containers", 0)."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What the text itself has wrong; `kind` is "syntax", "key-twice", "too-large", or
+    """What is wrong with the text itself; `kind` is "syntax", "key-twice", "too-large", or
     "placeholder": one that stands alone on a line, where YAML has no place for text."""
 
     kind: str
@@ -46,7 +46,7 @@ class Fault:
 
 @dataclass
 class Document:
-    """One document of a file: plain values, and the line (from 1) of each path."""
+    """A document of a file: plain values, and the line (from 1) of each path."""
 
     data: Any = None
     lines: dict[Path, int] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Document:
     first_line: int = 1
 
     def line(self, path: Path) -> int:
-        """The line of a value, or of the nearest one that it would be in."""
+        """Return the line of a value, or of the nearest one that it would be in."""
         text = without_line(path)
         if text != path:
             offset = int(str(path[-1])[len(_LINE_MARK) :])
@@ -67,19 +67,19 @@ class Document:
 
 
 def in_text(path: Path, number: int) -> Path:
-    """The path of a line, from 1, of a text of many lines."""
+    """Make the path of a line, from 1, of a text of many lines."""
     return (*path, f"{_LINE_MARK}{number}")
 
 
 def without_line(path: Path) -> Path:
-    """The path of the text that a path is of a line of; any other path as it is."""
+    """Return the path of the text for the path of one of its lines; other paths stay."""
     last = str(path[-1]) if path else ""
     number = last.removeprefix(_LINE_MARK)
     return path[:-1] if number != last and number.isascii() and number.isdigit() else path
 
 
 class _Refused(Exception):
-    """A document that is not read on."""
+    """A document that is not read any further."""
 
     def __init__(self, kind: str, message: str, line: int) -> None:
         super().__init__(message)
@@ -87,7 +87,7 @@ class _Refused(Exception):
 
 
 def read(text: str) -> list[Document]:
-    """Every document of the text that is not empty.
+    """Read every document of the text that is not empty.
 
     One that is not YAML has a fault, no data, and leaves the others as they are. Placeholders of
     templates (`${NAME}`) are read as text wherever they stand.
@@ -101,7 +101,7 @@ def read(text: str) -> list[Document]:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, int]]:
-    """The text between separators, and the line on which each part begins."""
+    """Yield the text between separators, and the line on which each part begins."""
     starts = [match.start() for match in _SEPARATOR.finditer(text)]
     line, begin = 1, 0
     for end in [*starts, len(text)]:
@@ -159,7 +159,7 @@ class _Builder:
         self._anchors: dict[str, Any] = {}
         self._num_values = 0
         self.texts: list[tuple[int, int]] = []
-        """First and last lines of texts of many lines."""
+        """The first and last lines of texts of many lines."""
         self._resolver: Any = yaml.resolver.Resolver()
         self._constructor = yaml.constructor.SafeConstructor()
 
@@ -179,7 +179,7 @@ class _Builder:
                     self._end(line)
 
     def _place(self, line: int) -> Path:
-        """The path of the value that comes next; counts it."""
+        """Return the path of the value that comes next, and count it."""
         self._num_values += 1
         if self._num_values > _MAX_VALUES:
             raise _Refused("too-large", f"more than {_MAX_VALUES:,} values, aliases expanded", line)
@@ -239,7 +239,7 @@ class _Builder:
         self._put(self._copy(self._anchors[anchor], path, line), path, line)
 
     def _copy(self, value: Any, path: Path, line: int) -> Any:
-        """An alias's value in its new place; its parts count anew, and have the alias's line."""
+        """Copy an alias's value to its new place; its parts count, and have the alias's line."""
         if len(path) > _MAX_DEPTH:
             raise _Refused("too-large", f"nested more than {_MAX_DEPTH} levels deep", line)
         pairs: list[tuple[str | int, Any]]

@@ -23,7 +23,7 @@ _LEADING: Final = re.compile(rf"{_NUMBER}")
 
 
 def versions_of(image: str) -> dict[str, str]:
-    """Library versions by name, as far as the image's tag names them."""
+    """List library versions by name, as far as the image's tag names them."""
     name, tag = split_image(image)
     found = {
         package: match[1]
@@ -40,7 +40,7 @@ def versions_of(image: str) -> dict[str, str]:
 
 
 def split_image(image: str) -> tuple[str, str]:
-    """(name, tag) of an image; "" for no tag. A digest is no tag."""
+    """Split an image into (name, tag); "" for no tag. A digest is no tag."""
     name = image.partition("@")[0]
     before, colon, tag = name.rpartition(":")
     if not colon or "/" in tag:
@@ -49,12 +49,12 @@ def split_image(image: str) -> tuple[str, str]:
 
 
 def is_older(version: str, than: str) -> bool:
-    """Whether a version is before another one, number by number."""
+    """Compare two versions, number by number."""
     return parse_version(version) < parse_version(than)
 
 
 def defects_of(image: str) -> list[tuple[str, Defect]]:
-    """The known defects of what an image's tag names, each with the version that has it."""
+    """List the known defects of what an image's tag names, each with the version that has it."""
     return [
         (version, defect)
         for package, version in versions_of(image).items()

@@ -17,19 +17,19 @@ TOLERANCE: Final = 0.02
 
 
 def expected_busbw_gbps(row: Row, half: Measured, factor: float) -> float:
-    """What size and time of a row give."""
+    """Compute the bandwidth from size and time of a row."""
     return factor * algorithm_gbps(row.size_bytes, half.time_us)
 
 
 def contradicts(row: Row, half: Measured, factor: float) -> bool:
-    """Whether the bus bandwidth is further than 2 % from size and time, and from their rounding."""
+    """Say whether the bus bandwidth is further than 2 % from size and time, and their rounding."""
     expected = expected_busbw_gbps(row, half, factor)
     allowed = expected * (TOLERANCE + half.time_rounding) + half.busbw_rounding_gbps
     return abs(half.busbw_gbps - expected) > allowed
 
 
 def implied_ranks(rows: Sequence[Row], operation: str) -> int | None:
-    """How many ranks the largest message was measured with, from its two bandwidths."""
+    """Infer how many ranks measured the largest message, from its two bandwidths."""
     sized = [row for row in rows if row.judged.algbw_gbps >= 1]
     if not sized:
         return None
@@ -38,7 +38,7 @@ def implied_ranks(rows: Sequence[Row], operation: str) -> int | None:
 
 
 def contradictions(rows: Sequence[Row], *, operation: str, num_ranks: int) -> list[Finding]:
-    """One finding for all rows that contradict themselves, naming the worst of them."""
+    """Make one finding for all rows that contradict themselves, naming the worst of them."""
     factor = bus_factor(operation, num_ranks)
     if factor is None:
         return []

@@ -1,7 +1,8 @@
 """Whether a cluster's collectives are good enough to train: the verdict of the check `network`.
 
-Judges what `training.collectives` printed on a cluster whose machines are known, so it is stricter
-than `verdict.judge`, which reads logs of any origin: what is not proven here is a failure. Pure.
+It judges what `training.collectives` printed on a cluster whose machines are known, so it is
+stricter than `verdict.judge`, which reads logs of any origin: what is not proven here is a failure.
+Pure.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _PLUGIN: Final = (
 
 @dataclass(frozen=True)
 class Measured:
-    """One operation at the size that counts, among all ranks."""
+    """An operation at the size that counts, among all ranks."""
 
     operation: str
     size_bytes: int
@@ -48,26 +49,26 @@ class Measured:
 
 @dataclass(frozen=True)
 class GateReport:
-    """Findings, the worst first, and what was measured among all nodes."""
+    """The findings, the worst first, and what was measured among all nodes."""
 
     findings: tuple[Finding, ...]
     measured: tuple[Measured, ...]
     transport: Transport
     num_ranks: int
     num_wrong: int
-    """Values that differ from what they should be, in any table."""
+    """The number of values that differ from what they should be, in any table."""
     slowest: tuple[str, ...] = ()
     """The nodes of the slowest pair; empty where no pairs were measured."""
     slowest_gbps: float = 0.0
 
     @property
     def fault(self) -> Finding | None:
-        """The first reason not to train there; None where there is none."""
+        """The first reason not to train there, or None."""
         return next((each for each in self.findings if each.verdict is Verdict.FAIL), None)
 
     @property
     def doubt(self) -> Finding | None:
-        """The first thing that could be better; None where there is none."""
+        """The first thing that could be better, or None."""
         return next((each for each in self.findings if each.verdict is Verdict.WARN), None)
 
 
@@ -124,7 +125,7 @@ def _missing(
 def _of_parts(
     alone: Sequence[Table], pairs: Sequence[Table], instance: InstanceType
 ) -> list[Finding]:
-    """What is wrong within one node or between two, with their names."""
+    """Find what is wrong within one node or between two, with their names."""
     bad_pairs: dict[tuple[str, ...], Finding] = {}
     findings = []
     for table in [*alone, *pairs]:
@@ -145,7 +146,7 @@ def _of_parts(
 
 
 def _named(bad_pairs: dict[tuple[str, ...], Finding]) -> list[Finding]:
-    """The node that both of its pairs have in common, else each pair."""
+    """Name the node that both of its pairs have in common, else each pair."""
     counts = Counter(host for pair in bad_pairs for host in pair)
     common = [host for host, count in counts.items() if count > 1]
     if len(common) == 1:
@@ -160,7 +161,7 @@ def _named(bad_pairs: dict[tuple[str, ...], Finding]) -> list[Finding]:
 
 
 def _slow_node(pairs: Sequence[Table]) -> list[Finding]:
-    """The node whose pairs are all far slower than those without it, floor or not."""
+    """Find the node whose pairs are all far slower than those without it, floor or not."""
     for host in sorted({host for table in pairs for host in table.hosts}):
         own = [_busbw(table) for table in pairs if host in table.hosts]
         others = [_busbw(table) for table in pairs if host not in table.hosts]
@@ -181,7 +182,7 @@ def _judged(
     *,
     num_nodes: int,
 ) -> list[Finding]:
-    """What is found in tables, and without None as transport in NCCL's own lines."""
+    """Judge tables and, unless the transport is None, NCCL's own lines."""
     if not tables:
         return []
     if instance.num_gpus:
@@ -202,7 +203,7 @@ def _judged(
 def _unproven(
     of_all: Sequence[Table], transport: Transport, instance: InstanceType, *, num_nodes: int
 ) -> list[Finding]:
-    """What must be known of the transport between nodes that have EFA; silence is no proof."""
+    """Require proof of the transport between nodes that have EFA; silence is none."""
     if not instance.num_efa or num_nodes == 1:
         return []
     if transport.kind is Kind.UNKNOWN:
@@ -226,7 +227,7 @@ def _failure(text: str, remedy: str) -> Finding:
 
 
 def _row(table: Table) -> Row | None:
-    """The row that bandwidth is read from: the one that is judged, or the largest."""
+    """Choose the row to read bandwidth from: the one that is judged, or the largest."""
     return row_to_judge(table.rows, None) or max(
         table.rows, key=lambda row: row.size_bytes, default=None
     )

@@ -48,7 +48,7 @@ def read_log(lines: Iterable[str], *, operation: str | None = None) -> NcclLog:
 
 
 def clean_lines(lines: Iterable[str]) -> Iterator[str]:
-    """Lines without terminal codes, their words one space apart; empty ones are left out.
+    """Yield lines without terminal codes, words one space apart; empty ones are left out.
 
     A carriage return ends a line, as progress bars and Windows use it.
     """

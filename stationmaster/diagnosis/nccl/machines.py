@@ -12,7 +12,7 @@ from stationmaster.domain.catalogue.instances import InstanceType
 
 
 def ranks_of(table: Table, instance: InstanceType, *, num_nodes: int) -> int | None:
-    """How many ranks measured: by the table's head, else by its bandwidths, else as expected."""
+    """Count the ranks: by the table's head, else by its bandwidths, else as expected."""
     if table.ran_alone:
         return 1
     if table.num_ranks and table.num_ranks > 1:
@@ -25,7 +25,7 @@ def ranks_of(table: Table, instance: InstanceType, *, num_nodes: int) -> int | N
 
 
 def machine_findings(table: Table, instance: InstanceType, *, num_nodes: int) -> list[Finding]:
-    """Where the log is of other machines than the ones that were named."""
+    """Find where the log is of other machines than the ones that were named."""
     if table.ran_alone or _sends_nothing(table):
         return [
             Finding(
@@ -84,5 +84,5 @@ def _sends_nothing(table: Table) -> bool:
 
 
 def _about(expected: int, implied: int) -> bool:
-    """Equal, within what two decimals of a bandwidth say of so many ranks."""
+    """Say whether both are equal, within what two decimals of a bandwidth say of so many ranks."""
     return abs(expected - implied) <= max(0, expected * expected // 4000)

@@ -1,4 +1,4 @@
-"""What the log's lines about the network mean for an instance type. Silence is no proof of EFA."""
+"""The meaning of the log's lines about the network for an instance type; silence proves no EFA."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEVICES: Final = (
 def network_findings(
     transport: Transport, instance: InstanceType, *, num_nodes: int, is_fast: bool
 ) -> list[Finding]:
-    """Transport, interfaces, GPUDirect and versions, as far as the instance type has them.
+    """Judge transport, interfaces, GPUDirect and versions, as far as the instance type has them.
 
     Args:
         is_fast: whether a bandwidth was measured that only all interfaces with GPUDirect reach;

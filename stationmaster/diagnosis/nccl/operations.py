@@ -1,7 +1,7 @@
 """What nccl-tests computes: which factor leads from algorithm to bus bandwidth, and who ran it.
 
 Source: doc/PERFORMANCE.md of NVIDIA/nccl-tests. Sizes are in bytes, times in microseconds,
-bandwidths in GB/s (1e9 bytes). Pure arithmetic; the parser and the verdict call it.
+bandwidths in GB/s (1e9 bytes). Pure arithmetic.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ TYPE_BYTES: Final = {
 
 
 def bus_factor(operation: str, num_ranks: int) -> float | None:
-    """Bus over algorithm bandwidth; None where the operation is unknown or nothing is sent."""
+    """Return bus over algorithm bandwidth; None where it is unknown or nothing is sent."""
     if num_ranks < 2:
         return None
     if operation == "all_reduce":
@@ -65,7 +65,7 @@ def bus_factor(operation: str, num_ranks: int) -> float | None:
 
 
 def ranks_of_factor(operation: str, factor: float) -> int | None:
-    """How many ranks measured with this factor, at most 4096; None where it does not say.
+    """Infer how many ranks measured with this factor, at most 4096; None where it does not say.
 
     Printed bandwidths have few digits, so a count of ranks above 100 is only near.
     """
@@ -81,5 +81,5 @@ def ranks_of_factor(operation: str, factor: float) -> int | None:
 
 
 def algorithm_gbps(size_bytes: int, time_us: float) -> float:
-    """Bytes over time; `time_us` is above 0."""
+    """Divide bytes by time; `time_us` is above 0."""
     return size_bytes / time_us / 1e3

@@ -22,7 +22,7 @@ _ORDER: Final = (Verdict.PASS, Verdict.WARN, Verdict.FAIL)
 
 
 class Finding(BaseModel):
-    """One reason for a verdict; `remedy` says what to do about it."""
+    """A reason for a verdict; `remedy` says what to do about it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -30,21 +30,21 @@ class Finding(BaseModel):
     text: str
     remedy: str | None = None
     nodes: tuple[str, ...] = ()
-    """The machines that it is about, as the log calls them; empty where it is not about some."""
+    """The machines that it is about, as the log calls them; empty where it is about none."""
 
 
 def worst(findings: list[Finding]) -> Verdict:
-    """The worst verdict of all; FAIL without any, as nothing was shown to work."""
+    """Return the worst verdict of all; FAIL without any, as nothing was shown to work."""
     return max((finding.verdict for finding in findings), key=_ORDER.index, default=Verdict.FAIL)
 
 
 def worst_first(findings: list[Finding]) -> list[Finding]:
-    """In the order in which a person should read them."""
+    """Sort in the order in which a person should read them."""
     return sorted(findings, key=lambda finding: -_ORDER.index(finding.verdict))
 
 
 class MeasuredRow(BaseModel):
-    """One size of message, out of place where that was printed, else in place."""
+    """A size of message, out of place where that was printed, else in place."""
 
     size_bytes: int
     time_us: float
@@ -61,11 +61,11 @@ class TestReport(BaseModel):
     num_ranks: int | None
     peak_busbw_gbps: float | None
     average_busbw_gbps: float | None
-    """As the log has it; shown, and never judged, because it depends on the range of sizes."""
+    """The average as the log has it; shown, and never judged: it depends on the range of sizes."""
     judged_size_bytes: int | None
     judged_busbw_gbps: float | None
     floor_busbw_gbps: float | None
-    """Below it a test fails, at the judged size."""
+    """The bandwidth below which a test fails, at the judged size."""
     warn_busbw_gbps: float | None
     reference_busbw_gbps: float | None
     reference_source: str | None
@@ -79,7 +79,7 @@ class TestReport(BaseModel):
 
 
 class NcclReport(BaseModel):
-    """The whole answer; figures on top are those of the first all-reduce, or of the first test."""
+    """The whole answer; its first figures are those of the first all-reduce, or first test."""
 
     verdict: Verdict
     instance_type: str

@@ -40,7 +40,7 @@ class Measured:
     algbw_gbps: float
     busbw_gbps: float
     num_wrong: int | None
-    """None where results were not compared."""
+    """The number of wrong values; None where results were not compared."""
     time_rounding: float
     """How far the printed time may be from the measured one, as a part of it."""
     busbw_rounding_gbps: float
@@ -60,14 +60,14 @@ class Row:
 
     @property
     def judged(self) -> Measured:
-        """Out of place, which references are given for; in place where the former is missing."""
+        """The half out of place, for which references are; in place where that is missing."""
         half = self.out_of_place or self.in_place
         assert half is not None
         return half
 
     @property
     def halves(self) -> tuple[Measured, ...]:
-        """Out of place and in place, as far as they were printed."""
+        """The halves that were printed, out of place first."""
         return tuple(half for half in (self.out_of_place, self.in_place) if half)
 
 
@@ -93,7 +93,7 @@ class PartialRow:
 
     @property
     def num_missing(self) -> int:
-        """Values that a whole row has beyond these."""
+        """The number of values that a whole row has beyond these."""
         return 2 * self._half - len(self.values)
 
     @property
@@ -101,13 +101,13 @@ class PartialRow:
         return 8 if self.columns.per_iteration else 4
 
     def is_continued_by(self, values: tuple[str, ...]) -> bool:
-        """Whether these are all that is missing, or the half of it that comes first."""
+        """Say whether these are all that is missing, or the half of it that comes first."""
         return len(values) > 0 and (
             len(values) == self.num_missing or (len(values) == self._half and not self.values)
         )
 
     def with_rest(self, values: tuple[str, ...]) -> PartialRow:
-        """The row with the values of its next part."""
+        """Add the values of its next part."""
         return PartialRow(
             self.size_bytes,
             self.count,
@@ -119,7 +119,7 @@ class PartialRow:
         )
 
     def row(self) -> Row | None:
-        """The row with the halves that are whole and make sense; None without any."""
+        """Make the row with the halves that are whole and make sense; None without any."""
         first = _measured(self.values[:4], self.type)
         second = _measured(self.values[self._half : self._half + 4], self.type)
         if first is None and second is None:
@@ -128,7 +128,7 @@ class PartialRow:
 
 
 def find_row(line: str, columns: Columns) -> PartialRow | None:
-    """The row in a line whose words are one space apart; None where there is none."""
+    """Find the row in a line whose words are one space apart, or None."""
     head = _HEAD.search(line)
     if head is None:
         return None
@@ -153,7 +153,7 @@ def find_row(line: str, columns: Columns) -> PartialRow | None:
 
 
 def leading_values(text: str) -> tuple[str, ...]:
-    """The numbers and N/A that a text begins with."""
+    """Return the numbers and N/A with which a text begins."""
     values = []
     for word in text.split(" "):
         if not _NUMBER.fullmatch(word):
@@ -163,7 +163,7 @@ def leading_values(text: str) -> tuple[str, ...]:
 
 
 def rest_of_row(line: str) -> tuple[str, ...]:
-    """The numbers and N/A that a line ends with, after a launcher's or a logger's prefix."""
+    """Return the numbers and N/A with which a line ends, after a launcher's or logger's prefix."""
     values: list[str] = []
     for word in reversed(_LAUNCHER.sub(" ", line).split()):
         if len(values) == 16 or not _NUMBER.fullmatch(word):
@@ -173,7 +173,7 @@ def rest_of_row(line: str) -> tuple[str, ...]:
 
 
 def _is_glued(text: str) -> bool:
-    """Whether a line of NCCL begins right after the last number of a half.
+    """Say whether a line of NCCL begins right after the last number of a half.
 
     Where the number ends cannot be seen, as hosts may begin with a digit.
     """
@@ -181,7 +181,7 @@ def _is_glued(text: str) -> bool:
 
 
 def _starts_with_root(values: tuple[str, ...]) -> bool:
-    """Without a header: -1, or one value more than whole halves have."""
+    """Say, without a header, whether -1 or one value more than whole halves have comes first."""
     if not values or not _ROOT.fullmatch(values[0]):
         return False
     return values[0] == "-1" or len(values) in (5, 9)
@@ -206,7 +206,7 @@ def _measured(values: tuple[str, ...], kind: str) -> Measured | None:
 
 
 def _num_wrong(word: str, kind: str) -> int | None:
-    """How many values are wrong, from a count or from the old float error; 1 for a bad error."""
+    """Read how many values are wrong, from a count or the old float error; 1 for a bad error."""
     if word == "N/A":
         return None
     number = abs(float(word))
@@ -218,7 +218,7 @@ def _num_wrong(word: str, kind: str) -> int | None:
 
 
 def _rounding(word: str) -> float:
-    """Half a unit of the last digit that is printed."""
+    """Return half a unit of the last printed digit."""
     mantissa, _, exponent = word.lower().partition("e")
     decimals = len(mantissa.partition(".")[2])
     return 0.5 * float(10.0 ** (int(exponent or 0) - decimals))

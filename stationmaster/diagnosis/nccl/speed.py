@@ -42,19 +42,18 @@ class Judged:
 
     @property
     def busbw_gbps(self) -> float:
-        """Its bus bandwidth."""
         return self.row.judged.busbw_gbps
 
     @property
     def is_fast(self) -> bool:
-        """Whether it reaches what a healthy fabric does."""
+        """Whether it reaches the speed of a healthy fabric."""
         return self.busbw_gbps >= self.limits.warn_below_gbps
 
 
 def row_to_judge(rows: Sequence[Row], floor: Floor | None) -> Row | None:
-    """The size of the floor's reference, or the largest below it that is not too small.
+    """Choose the size of the floor's reference, or the largest below it that is not too small.
 
-    Of several rows of that size, the slowest. Larger sizes count only where there is no other.
+    Of several rows of that size the slowest counts, and larger sizes only where there is no other.
     """
     large = [row for row in rows if row.size_bytes >= SMALLEST_JUDGED_BYTES]
     if not large:
@@ -68,7 +67,7 @@ def row_to_judge(rows: Sequence[Row], floor: Floor | None) -> Row | None:
 
 
 def judge_row(rows: Sequence[Row], floor: Floor | None) -> Judged | None:
-    """The row to judge with its limits; None where there is no floor or no row large enough."""
+    """Choose the row to judge with its limits; None without a floor or a row large enough."""
     row = row_to_judge(rows, floor)
     limits = floor.limits_at(row.size_bytes) if floor and row else None
     return Judged(row, floor, limits) if floor and row and limits else None
@@ -77,7 +76,7 @@ def judge_row(rows: Sequence[Row], floor: Floor | None) -> Judged | None:
 def speed_findings(
     table: Table, judged: Judged | None, instance: InstanceType, *, num_nodes: int, is_only: bool
 ) -> list[Finding]:
-    """What the bus bandwidth of a test's large messages means.
+    """Judge the bus bandwidth of a test's large messages.
 
     Args:
         is_only: no test of the log can be judged; then it is worth a warning that this one
@@ -108,7 +107,7 @@ def speed_findings(
 
 
 def small_message_us(table: Table) -> float | None:
-    """The median time of small messages that are sent at all; None without such rows."""
+    """Return the median time of small messages that are sent at all; None without such rows."""
     times = sorted(
         row.judged.time_us for row in table.rows if 0 < row.size_bytes <= SMALL_MESSAGE_BYTES
     )
@@ -116,7 +115,7 @@ def small_message_us(table: Table) -> float | None:
 
 
 def latency_findings(table: Table, *, num_nodes: int) -> list[Finding]:
-    """The second criterion: what a small message takes between nodes."""
+    """Judge what a small message takes between nodes."""
     latency = small_message_us(table)
     is_judged = table.operation == "all_reduce" and 1 < num_nodes <= SMALL_MESSAGE_MAX_NODES
     if latency is None or not is_judged or latency <= SLOW_SMALL_MESSAGE_US:
@@ -132,7 +131,7 @@ def latency_findings(table: Table, *, num_nodes: int) -> list[Finding]:
 
 
 def correctness_findings(table: Table) -> list[Finding]:
-    """Wrong values, results that nobody compared, and tests that did not end."""
+    """Find wrong values, results that nobody compared, and tests that did not end."""
     name = table.operation or "the test"
     findings = []
     if table.num_wrong:
@@ -188,7 +187,7 @@ def _ending(table: Table, name: str) -> list[Finding]:
 
 
 def _compared(name: str, judged: Judged, *, num_nodes: int) -> Finding:
-    """The judged row beside its limits and its reference."""
+    """Compare the judged row with its limits and its reference."""
     limits, floor = judged.limits, judged.floor
     speed = f"{name}: {_speed(judged.row)}"
     reference = (
@@ -216,7 +215,7 @@ def _compared(name: str, judged: Judged, *, num_nodes: int) -> Finding:
 
 
 def slow_remedy(num_nodes: int) -> str:
-    """Where to look when nothing else explains why a fabric is slow."""
+    """Say where to look when nothing else explains why a fabric is slow."""
     if num_nodes == 1:
         return "look at nvidia-smi topo -m and nvidia-smi nvlink -s on the node, and replace it"
     return (
@@ -226,7 +225,7 @@ def slow_remedy(num_nodes: int) -> str:
 
 
 def _signature(judged: Judged) -> str:
-    """What such a bandwidth is typical of, or "" where nothing is known."""
+    """Say what such a bandwidth is typical of, or "" where nothing is known."""
     for signature in judged.floor.signatures:
         if signature.low_gbps <= judged.busbw_gbps <= signature.high_gbps:
             return f"; this is typical of {signature.meaning}"

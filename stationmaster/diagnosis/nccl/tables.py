@@ -39,7 +39,7 @@ class Table:
     """What one test printed."""
 
     operation: str | None = None
-    """As the log names it; None where it does not."""
+    """The operation as the log names it; None where it does not."""
     rows: list[Row] = field(default_factory=list)
     max_bytes: int | None = None
     """The largest size that was asked for, from the header."""
@@ -50,13 +50,13 @@ class Table:
     """Wrong values by the last lines; None where they are missing."""
     average_busbw_gbps: float | None = None
     num_partial_rows: int = 0
-    """Rows of which no half could be read."""
+    """The number of rows of which no half could be read."""
     is_complete: bool = False
     """Whether the test's last lines are there."""
 
     @property
     def num_ranks(self) -> int | None:
-        """How many ranks its head names; None where the head is missing or incomplete."""
+        """The number of ranks in its head; None where that is missing or incomplete."""
         named = {rank for rank, _ in self.ranks}
         return len(named) if named and named == set(range(len(named))) else None
 
@@ -67,7 +67,7 @@ class Table:
 
     @property
     def num_wrong(self) -> int:
-        """Wrong values, the larger of what rows and last lines count."""
+        """The number of wrong values, the larger of what rows and last lines count."""
         counted = [half.num_wrong or 0 for row in self.rows for half in row.halves]
         return max(sum(counted), self.out_of_bounds or 0)
 
@@ -78,7 +78,7 @@ class Table:
 
     @property
     def ran_alone(self) -> bool:
-        """Whether processes tested themselves each: each calls itself rank 0."""
+        """Whether each process tested itself alone: each calls itself rank 0."""
         return len(self.ranks) > 1 and {rank for rank, _ in self.ranks} == {0}
 
 
@@ -107,7 +107,7 @@ class TableReader:
             self._take_comment(line)
 
     def close(self) -> list[Table]:
-        """All tables; call it after the last line. Tables without a row are among them."""
+        """Return all tables after the last line, also those without a row."""
         self._flush()
         for table in self.tables:
             table.operation = table.operation or _inferred(table.rows)
@@ -170,7 +170,7 @@ class TableReader:
             self._close()
 
     def _begin(self) -> None:
-        """What belongs to a test's head was seen: a test that has rows already is over."""
+        """Begin a test's head: a test that has rows already is over."""
         self._flush()
         if self._is_open and self.tables[-1].rows:
             self._close()
@@ -196,7 +196,7 @@ def _number(text: str) -> float | None:
 
 
 def _inferred(rows: list[Row]) -> str | None:
-    """The operation that only its own rows can have, where no line names it."""
+    """Infer the operation that only its own rows can have, where no line names it."""
     if not rows:
         return None
     is_whole = all(row.size_bytes == row.count * TYPE_BYTES[row.type] for row in rows)

@@ -1,8 +1,9 @@
 """What NCCL's own lines say of the network that it used. They need NCCL_DEBUG=INFO.
 
 NCCL tries plugins by several names and initialises sockets for its bootstrap, so neither a plugin
-that was not found nor a socket that was opened is a failure: only what channels used is. Sources:
-src/transport/net*.cc and src/plugin/net.cc of NVIDIA/nccl, src/nccl_ofi_net.cpp of aws-ofi-nccl.
+that was not found nor a socket that was opened is a failure: only what channels used counts.
+Sources: src/transport/net*.cc and src/plugin/net.cc of NVIDIA/nccl, src/nccl_ofi_net.cpp of
+aws-ofi-nccl.
 """
 
 from __future__ import annotations
@@ -63,13 +64,13 @@ class Transport:
 
     kind: Kind = Kind.UNKNOWN
     provider: str | None = None
-    """libfabric's name for it, e.g. "efa" or "tcp;ofi_rxm"."""
+    """The name of libfabric's provider, e.g. "efa" or "tcp;ofi_rxm"."""
     num_nics: int | None = None
     """The fewest network interfaces that a node has found; None where no line says so."""
     fewest_nics_on: str | None = None
     """The node that found the fewest, where nodes differ."""
     num_devices_used: int | None = None
-    """Network devices in the channels' lines; several interfaces may be behind one device."""
+    """The network devices in the channels' lines; several interfaces may be behind one device."""
     has_gpudirect: bool | None = None
     """Whether every channel over libfabric reads the GPUs' memory; None where no line says so."""
     plugin_version: str | None = None
@@ -130,7 +131,7 @@ class TransportReader:
             self._nccl = self._nccl or version.group(1)
 
     def result(self) -> Transport:
-        """What the lines say together."""
+        """Judge all lines together."""
         fewest = min(self._nics.values(), default=None)
         fewest_on = None
         if len(set(self._nics.values())) > 1:
@@ -191,7 +192,7 @@ def _is_efa(provider: str) -> bool:
 
 
 def _version_of_code(code: int) -> str:
-    """2.23.4 of 22304; before 2.9, 2708 was 2.7.8. Source: NCCL_VERSION in nccl.h."""
+    """Read 2.23.4 from 22304; before 2.9, 2708 was 2.7.8. Source: NCCL_VERSION in nccl.h."""
     if code < 10_000:
         return f"{code // 1000}.{code % 1000 // 100}.{code % 100}"
     return f"{code // 10_000}.{code % 10_000 // 100}.{code % 100}"

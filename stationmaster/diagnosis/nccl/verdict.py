@@ -1,6 +1,6 @@
 """From a log of nccl-tests and the machines that it is about to a verdict with its reasons.
 
-Called by `stationmaster nccl-report`. Fails closed: what a log does not show was not shown to work.
+It fails closed: what a log does not show was not shown to work.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def judge(log: NcclLog, instance: InstanceType, *, num_nodes: int) -> NcclReport
 
 
 def _next_steps(findings: list[Finding], network: list[Finding], *, num_nodes: int) -> list[str]:
-    """Each remedy once; where the network is at fault, nobody has to search for a slow node."""
+    """List each remedy once; where the network is at fault, no slow node is searched for."""
     steps = dict.fromkeys(finding.remedy for finding in findings if finding.remedy)
     if any(finding.verdict is Verdict.FAIL for finding in network):
         steps.pop(slow_remedy(num_nodes), None)
@@ -162,7 +162,7 @@ def _measured_row(row: Row) -> MeasuredRow:
 
 
 def _no_test() -> TestReport:
-    """What a log without any test has measured."""
+    """Report a log without any test."""
     return TestReport(
         operation=None,
         verdict=Verdict.FAIL,

@@ -23,7 +23,7 @@ _ZONE_LABELS: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kuber
 
 
 def check_all(manifests: Sequence[Manifest]) -> Iterator[tuple[Manifest, Found]]:
-    """Every object of one call, whatever file it is in."""
+    """Check every object of one call, whatever file it is in."""
     yield from _same(manifests)
     yield from _claims(manifests)
     yield from _regions(manifests)
@@ -148,7 +148,7 @@ def _named_regions(manifest: Manifest) -> Iterator[tuple[Path, str, str]]:
 
 
 def _etcd(manifests: Sequence[Manifest]) -> Iterator[tuple[Manifest, Found]]:
-    """An etcd of the name `etcd` is every job's; beside one job it goes with that job."""
+    """Check that no two jobs share an etcd of the name `etcd`, which goes with its job."""
     jobs = {each.file for each in manifests if each.kind == "PyTorchJob"}
     for manifest in manifests:
         if manifest.kind not in ("Deployment", "StatefulSet") or manifest.name != "etcd":

@@ -26,7 +26,6 @@ _LEAST_MEMORY_GIB: Final = 32
 
 
 def check(manifest: Manifest) -> Iterator[Found]:
-    """Every pod."""
     for pod in manifest.pods:
         yield from _instance(manifest, pod)
         if manifest.trains or pod.asks(GPU) or pod.asks(EFA):
@@ -68,7 +67,7 @@ def _instance(manifest: Manifest, pod: Pod) -> Iterator[Found]:
 
 
 def _nearest_instance(name: str) -> str | None:
-    """The nearest type; of the families' names too, because people mix up g4d and g4dn."""
+    """Find the nearest type, also by family: people mix up g4d and g4dn."""
     if len(name) > 40:
         return None
     family, dot, size = name.lower().partition(".")
@@ -80,7 +79,7 @@ def _nearest_instance(name: str) -> str | None:
 
 
 def _amounts(container: Container) -> Iterator[Found]:
-    """What the API server says of devices: whole numbers, and requests that equal limits."""
+    """Check what the API server requires of devices: whole numbers, and requests like limits."""
     resources = mapping(container.body.get("resources"))
     requests, limits = mapping(resources.get("requests")), mapping(resources.get("limits"))
     for name in (GPU, EFA, HUGE_PAGES):

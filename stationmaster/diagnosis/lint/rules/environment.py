@@ -34,7 +34,6 @@ _KUBERNETES_REFERENCE: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 
 
 def check(manifest: Manifest) -> Iterator[Found]:
-    """Every container of every pod."""
     for pod in manifest.pods:
         for container in pod.containers:
             yield from _twice(container)
@@ -52,8 +51,8 @@ def check(manifest: Manifest) -> Iterator[Found]:
 
 
 def _machine(manifest: Manifest, pod: Pod, container: Container) -> Machine:
-    """Where the container's variables count: those of mpirun are its workers', who run what it
-    starts."""
+    """Return where the container's variables count: mpirun's are those of its workers, who run what
+    it starts."""
     own = pod.machine(container)
     if manifest.kind != "MPIJob":
         return own
@@ -68,7 +67,7 @@ def _machine(manifest: Manifest, pod: Pod, container: Container) -> Machine:
 
 
 def _unproven(manifest: Manifest, container: Container) -> Iterator[Found]:
-    """Only NCCL's own lines show that a measurement went over EFA."""
+    """Require NCCL's own lines: only they show that a measurement went over EFA."""
     if not any(word.endswith("_perf") for word in container.words):
         return
     value = container.value("NCCL_DEBUG")
@@ -85,7 +84,7 @@ def _unproven(manifest: Manifest, container: Container) -> Iterator[Found]:
 
 
 def _trains_here(manifest: Manifest, pod: Pod, machine: Machine) -> bool:
-    """Whether something is missed where the policy's variables are: in pods with devices."""
+    """Say whether the policy's variables are required here: in pods with devices."""
     return (machine.num_gpus > 0 or machine.num_efa > 0) and pod.role != "Launcher"
 
 
@@ -127,7 +126,7 @@ def _matches(row: Unwanted, variable: Variable, container: Container, machine: M
 
 
 def _is_within(value: str | None, most: Collection[str]) -> bool:
-    """Whether a list with commas has entries, and only those."""
+    """Say whether a list with commas has entries, and only those."""
     entries = {entry.strip().lower() for entry in (value or "").split(",")} - {""}
     return bool(entries) and entries <= set(most)
 
@@ -158,7 +157,7 @@ def _wanted(manifest: Manifest, container: Container, machine: Machine) -> Itera
 
 
 def _counting(manifest: Manifest, container: Container) -> list[Variable]:
-    """The container's variables, and those that mpirun brings to it."""
+    """List the container's variables, and those that mpirun brings to it."""
     if manifest.kind != "MPIJob":
         return container.variables
     launchers = [pod for pod in manifest.pods if pod.role == "Launcher"]
@@ -167,7 +166,7 @@ def _counting(manifest: Manifest, container: Container) -> list[Variable]:
 
 
 def _is_missed(manifest: Manifest, name: str) -> bool:
-    """A single node has no network between GPUs, and a runtime of Trainer may set the variable."""
+    """Say whether it is missed: not on a single node, nor where Trainer's runtime may set it."""
     return manifest.has_many_pods and manifest.kind != "TrainJob"
 
 
@@ -256,14 +255,14 @@ def _twice(container: Container) -> Iterator[Found]:
 
 
 def is_own_reference(variable: str, name: str, others: Collection[str]) -> bool:
-    """Whether `$name` in a variable's value means a variable, and is no placeholder."""
+    """Say whether `$name` in a variable's value means a variable, and is no placeholder."""
     if name == variable:
         return name in _LIBRARY_PATHS
     return name in others or name in _LIBRARY_PATHS
 
 
 def _not_expanded(container: Container) -> Iterator[Found]:
-    """`$NAME` in a value: neither Kubernetes nor a shell expands it there."""
+    """Find `$NAME` in a value: neither Kubernetes nor a shell expands it there."""
     for variable in container.env:
         for each in placeholders(variable.value or ""):
             if is_own_reference(variable.name, each.name, container.names):

@@ -22,7 +22,7 @@ _LEAST_GIB: Final = 100
 
 
 def check(manifest: Manifest) -> Iterator[Found]:
-    """What is wrong with each node group, unmanaged ones last."""
+    """Check each node group, unmanaged ones last."""
     if manifest.kind != "ClusterConfig":
         return
     for field in _GROUPS:

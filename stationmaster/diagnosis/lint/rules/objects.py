@@ -50,7 +50,7 @@ _RESERVED: Final = (
 
 
 def check(manifest: Manifest) -> Iterator[Found]:
-    """What would be refused, in the order of the document."""
+    """Yield what would be refused, in the order of the document."""
     yield from _version(manifest)
     yield from _texts(manifest)
     match manifest.kind:
@@ -92,7 +92,7 @@ def _version(manifest: Manifest) -> Iterator[Found]:
 
 
 def _texts(manifest: Manifest) -> Iterator[Found]:
-    """Numbers and booleans where Kubernetes takes text only; YAML needs quotes there."""
+    """Find numbers and booleans where Kubernetes takes text only; YAML needs quotes there."""
     for pod in manifest.pods:
         for container in pod.containers:
             yield from _container_texts(container)
@@ -261,7 +261,7 @@ def _number(value: object, path: Path) -> Iterator[Found]:
 
 
 def _mpi_job(manifest: Manifest) -> Iterator[Found]:
-    """MPI operator: validation.go. What its defaults fill in may be missing."""
+    """Check by the MPI operator's validation.go. What its defaults fill in may be missing."""
     spec = manifest.spec
     replicas = mapping(spec.get("mpiReplicaSpecs"))
     yield from _mpi_roles(replicas)

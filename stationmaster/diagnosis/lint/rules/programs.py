@@ -36,7 +36,6 @@ _LLAMA_FLAGS: Final = ("swiglu", "group_query_attention", "untie_embeddings_and_
 
 
 def check(manifest: Manifest) -> Iterator[Found]:
-    """Every launch of every container."""
     for pod in manifest.pods:
         for container in pod.workers:
             runs_megatron = pod.machine(container).runs_megatron
@@ -57,7 +56,7 @@ def _given(launch: Launch, part: str) -> tuple[int, Flag] | None:
 
 
 def _published(launch: Launch) -> tuple[str, LanguageModel] | None:
-    """The catalogue's model with these layers, this width and these heads."""
+    """Find the catalogue's model with these layers, this width and these heads."""
     given = [_given(launch, part) for part in ("layers", "hidden_size", "heads")]
     if any(each is None for each in given):
         return None
@@ -83,7 +82,7 @@ def _kind(recipe: str) -> str:
 
 
 def _kinds(launch: Launch) -> set[str]:
-    """Which line of models the command says it builds; empty where it does not."""
+    """Say which families of models the command says it builds; empty where it does not."""
     flag = launch.flags.get("model_type")
     return {flag.value.lower()} if flag is not None and flag.value else set()
 

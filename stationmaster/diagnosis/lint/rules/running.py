@@ -18,7 +18,7 @@ _RENDEZVOUS_FLAGS: Final = ("rdzv_endpoint", "rdzv_id", "rdzv_conf")
 
 
 def check(manifest: Manifest) -> Iterator[Found]:
-    """The job's own fields, then each container's command."""
+    """Check the job's own fields, then each container's command."""
     if manifest.kind == "PyTorchJob":
         yield from _elastic(manifest)
         yield from _restarts(manifest)
@@ -322,7 +322,7 @@ def _ports(manifest: Manifest, container: Container) -> Iterator[Found]:
 
 
 def _rendezvous_port(container: Container) -> int:
-    """The declared port of the operator's name, or the one that the operator adds."""
+    """Return the declared port of the operator's name, or the one that the operator adds."""
     declared = [
         whole(mapping(port).get("containerPort"))
         for port in sequence(container.body.get("ports"))
@@ -332,7 +332,7 @@ def _rendezvous_port(container: Container) -> int:
 
 
 def _ranks(manifest: Manifest, container: Container) -> Iterator[Found]:
-    """The operator's RANK counts pods; with several processes a pod it is no rank of a process."""
+    """Check RANK, which counts pods: with several processes a pod it is no process's rank."""
     if manifest.kind != "PyTorchJob" or "Master" not in mapping(
         manifest.spec.get("pytorchReplicaSpecs")
     ):

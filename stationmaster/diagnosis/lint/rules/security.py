@@ -31,7 +31,6 @@ _FIX: Final = (
 
 
 def check(manifest: Manifest) -> Iterator[Found]:
-    """Every container of every pod."""
     for pod in manifest.pods:
         for container in pod.containers:
             yield from _variables(container)
@@ -70,7 +69,7 @@ def _words(container: Container) -> Iterator[Found]:
 
 
 def _is_clear(value: str, container: Container) -> bool:
-    """Whether what a flag is given is the secret, and no file and no variable of the container."""
+    """Say whether a flag is given the secret itself, and no file or variable."""
     value = value.strip("\"'")
     if not value or value.startswith(("-", "/", "$(")):
         return False

@@ -30,7 +30,7 @@ _CACHES: Final = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 
 
 def check(manifest: Manifest) -> Iterator[Found]:
-    """Volumes of pods; PersistentVolumes and claims."""
+    """Check volumes of pods, PersistentVolumes and claims."""
     match manifest.kind:
         case "PersistentVolume":
             yield from _persistent_volume(manifest)

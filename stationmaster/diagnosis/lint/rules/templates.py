@@ -39,7 +39,6 @@ class _Use:
 
 
 def check(manifest: Manifest) -> Iterator[Found]:
-    """Every text of the document."""
     scripts = {path for pod in manifest.pods for each in pod.containers for path, _ in each.scripts}
     references = _references(manifest)
     uses = [
@@ -61,7 +60,7 @@ def check(manifest: Manifest) -> Iterator[Found]:
 
 
 def _references(manifest: Manifest) -> set[tuple[Path, str]]:
-    """Uses that a rule on variables speaks about: of another variable, in a variable's value."""
+    """List uses of a variable in another one's value, which rules on variables report."""
     return {
         ((*variable.path, "value"), each.name)
         for pod in manifest.pods
@@ -118,7 +117,7 @@ def _eaten(use: _Use, filled: list[str]) -> Found:
 
 
 def other_engines(manifest: Manifest) -> Iterator[Found]:
-    """`{{ ... }}` of Helm or Jinja, which nothing here fills in."""
+    """Find `{{ ... }}` of Helm or Jinja, which nothing here fills in."""
     for path, value in _texts(manifest.document.data, ()):
         match = _OTHER_ENGINE.search(value)
         if match is not None and manifest.kind not in _DATA_KINDS:
