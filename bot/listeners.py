@@ -10,7 +10,7 @@ import json
 import logging
 import uuid
 from functools import partial
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 from pydantic import ValidationError
 from slack_bolt import Ack, App, BoltRequest, BoltResponse
@@ -31,13 +31,14 @@ from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.errors import BadCommand, TransientError, UserError
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.log_keys import learn
 from stationmaster.services import Services
 
 logger = logging.getLogger(f"stationmaster.{__name__}")
 
 Json = dict[str, Any]
+ButtonT = TypeVar("ButtonT", RunButton, ClusterButton)
 
 
 def register(app: App, services: Services, announcer: Announcer) -> None:
@@ -49,73 +50,18 @@ def register(app: App, services: Services, announcer: Announcer) -> None:
 
     hooks = Hooks(services.settings.slack_api_url)
 
-    def stop_run(ack: Ack, body: Json, action: Json) -> None:
-        button = _read_button(action)
-        run = commands.stop_run(
-            services, button.run_id, channel_id=_channel(body), user_id=_user(body)
-        )
+    def click(ack: Ack, body: Json, action: Json) -> None:
+        channel_id, user_id = str(body["channel"]["id"]), str(body["user"]["id"])
+        content = _clicked(services, action, channel_id=channel_id, user_id=user_id)
         ack()
-        hooks.post(body.get("response_url"), answers.stop_accepted(run))
-
-    def show_logs(ack: Ack, body: Json, action: Json) -> None:
-        answer = _logs(services, _read_button(action).run_id, channel_id=_channel(body))
-        ack()
-        hooks.post(body.get("response_url"), answer)
-
-    def save_again(ack: Ack, body: Json, action: Json) -> None:
-        button = _read_button(action)
-        run = commands.save_again(
-            services, button.run_id, channel_id=_channel(body), user_id=_user(body)
-        )
-        ack()
-        hooks.post(body.get("response_url"), answers.saving_again(run))
-
-    def give_up_results(ack: Ack, body: Json, action: Json) -> None:
-        button = _read_button(action)
-        run = commands.give_up_results(
-            services, button.run_id, channel_id=_channel(body), user_id=_user(body)
-        )
-        ack()
-        hooks.post(body.get("response_url"), answers.results_given_up(run))
-
-    def link_results(ack: Ack, body: Json, action: Json) -> None:
-        button = _read_button(action)
-        links = commands.link_results(services, button.run_id, channel_id=_channel(body))
-        ack()
-        hooks.post(body.get("response_url"), results_links(links, now=services.now()))
+        hooks.post(body.get("response_url"), content)
 
     def explain(error: Exception, request: BoltRequest) -> BoltResponse:
         return explain_error(error, request, hooks)
 
-    def extend_cluster(ack: Ack, body: Json, action: Json) -> None:
-        cluster = commands.extend_cluster(
-            services,
-            _read_cluster_button(action).cluster_id,
-            seconds=DEFAULT_EXTENSION_S,
-            channel_id=_channel(body),
-            user_id=_user(body),
-        )
-        ack()
-        hooks.post(body.get("response_url"), cluster_answers.cluster_extended(cluster))
-
-    def delete_cluster(ack: Ack, body: Json, action: Json) -> None:
-        view = commands.delete_cluster(
-            services,
-            _read_cluster_button(action).cluster_id,
-            channel_id=_channel(body),
-            user_id=_user(body),
-        )
-        ack()
-        hooks.post(body.get("response_url"), cluster_answers.cluster_deleted(view))
-
     app.command(COMMAND)(train)
-    app.action(ActionId.STOP_RUN.value)(stop_run)
-    app.action(ActionId.SHOW_LOGS.value)(show_logs)
-    app.action(ActionId.SAVE_AGAIN.value)(save_again)
-    app.action(ActionId.GIVE_UP_RESULTS.value)(give_up_results)
-    app.action(ActionId.LINK_RESULTS.value)(link_results)
-    app.action(ActionId.EXTEND_CLUSTER.value)(extend_cluster)
-    app.action(ActionId.DELETE_CLUSTER.value)(delete_cluster)
+    for action_id in ActionId:
+        app.action(action_id.value)(click)
     app.error(explain)
 
 
@@ -214,6 +160,7 @@ def _cluster_answer(
     services: Services, announcer: Announcer, command: requests.ClusterCommand, body: Json
 ) -> Content:
     channel_id, user_id = str(body["channel_id"]), str(body["user_id"])
+    who = {"channel_id": channel_id, "user_id": user_id}
     match command:
         case requests.CreateCluster():
             cluster, created = commands.create_cluster(
@@ -221,8 +168,7 @@ def _cluster_answer(
                 command,
                 request_id=str(body["trigger_id"]),
                 team_id=str(body["team_id"]),
-                channel_id=channel_id,
-                user_id=user_id,
+                **who,
                 announce=announcer.announce_cluster,
             )
             learn(cluster_id=cluster.cluster_id)
@@ -239,58 +185,68 @@ def _cluster_answer(
             )
             return cluster_answers.cluster_shown(view, reach=reach, now=services.now())
         case requests.ExtendCluster(label=label, seconds=seconds):
-            extended = commands.extend_cluster(
-                services, label, seconds=seconds, channel_id=channel_id, user_id=user_id
-            )
+            extended = commands.extend_cluster(services, label, seconds=seconds, **who)
             learn(cluster_id=extended.cluster_id)
             return cluster_answers.cluster_extended(extended)
         case requests.ResizeCluster(label=label, nodes=nodes):
-            resized = commands.resize_cluster(
-                services, label, nodes=nodes, channel_id=channel_id, user_id=user_id
-            )
+            resized = commands.resize_cluster(services, label, nodes=nodes, **who)
             learn(cluster_id=resized.cluster_id)
             return cluster_answers.cluster_resized(resized)
         case requests.ValidateCluster(label=label):
-            validated = commands.validate_cluster(
-                services, label, channel_id=channel_id, user_id=user_id
-            )
+            validated = commands.validate_cluster(services, label, **who)
             learn(cluster_id=validated.cluster_id)
             return cluster_answers.cluster_validated(validated)
         case requests.DeleteCluster(label=label):
-            deleted = commands.delete_cluster(
-                services, label, channel_id=channel_id, user_id=user_id
-            )
+            deleted = commands.delete_cluster(services, label, **who)
             learn(cluster_id=deleted.cluster.cluster_id)
             return cluster_answers.cluster_deleted(deleted)
         case _:
             assert_never(command)
 
 
-def _read_button(action: Json) -> RunButton:
+def _clicked(services: Services, action: Json, *, channel_id: str, user_id: str) -> Content:
+    who = {"channel_id": channel_id, "user_id": user_id}
+    match ActionId(action["action_id"]):
+        case ActionId.STOP_RUN:
+            return answers.stop_accepted(commands.stop_run(services, _run_id(action), **who))
+        case ActionId.SHOW_LOGS:
+            return _logs(services, _run_id(action), channel_id=channel_id)
+        case ActionId.SAVE_AGAIN:
+            return answers.saving_again(commands.save_again(services, _run_id(action), **who))
+        case ActionId.GIVE_UP_RESULTS:
+            run = commands.give_up_results(services, _run_id(action), **who)
+            return answers.results_given_up(run)
+        case ActionId.LINK_RESULTS:
+            links = commands.link_results(services, _run_id(action), channel_id=channel_id)
+            return results_links(links, now=services.now())
+        case ActionId.EXTEND_CLUSTER:
+            cluster = commands.extend_cluster(
+                services, _cluster_id(action), seconds=DEFAULT_EXTENSION_S, **who
+            )
+            return cluster_answers.cluster_extended(cluster)
+        case ActionId.DELETE_CLUSTER:
+            view = commands.delete_cluster(services, _cluster_id(action), **who)
+            return cluster_answers.cluster_deleted(view)
+        case other:
+            assert_never(other)
+
+
+def _run_id(action: Json) -> RunId:
+    run_id = _read(RunButton, action, instead="/train stop or /train logs").run_id
+    learn(run_id=run_id)
+    return run_id
+
+
+def _cluster_id(action: Json) -> ClusterId:
+    cluster_id = _read(ClusterButton, action, instead="/train cluster list").cluster_id
+    learn(cluster_id=cluster_id)
+    return cluster_id
+
+
+def _read(kind: type[ButtonT], action: Json, *, instead: str) -> ButtonT:
     try:
-        button = RunButton.model_validate_json(str(action.get("value")))
+        return kind.model_validate_json(str(action.get("value")))
     except ValidationError as exc:
         raise BadCommand(
-            "this button is of an older version and cannot be read; use /train stop or /train logs"
+            f"this button is of an older version and cannot be read; use {instead}"
         ) from exc
-    learn(run_id=button.run_id)
-    return button
-
-
-def _read_cluster_button(action: Json) -> ClusterButton:
-    try:
-        button = ClusterButton.model_validate_json(str(action.get("value")))
-    except ValidationError as exc:
-        raise BadCommand(
-            "this button is of an older version and cannot be read; use /train cluster list"
-        ) from exc
-    learn(cluster_id=button.cluster_id)
-    return button
-
-
-def _channel(body: Json) -> str:
-    return str(body["channel"]["id"])
-
-
-def _user(body: Json) -> str:
-    return str(body["user"]["id"])

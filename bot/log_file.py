@@ -11,6 +11,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Final
 
 from bot.blocks import mrkdwn as md
@@ -59,14 +60,8 @@ def _post(services: Services, outbox: Outbox, run_id: RunId, delivery: Delivery)
         text = log_text(services, services.runs.load(run_id)).encode()
         key = f"log-{hashlib.sha256(text).hexdigest()}"
         if services.deliveries.claim(delivery.owner, [key], now=now):
-            outbox.upload(
-                text,
-                filename=f"{run_id}-log.txt",
-                title=title,
-                comment=title,
-                channel=channel,
-                thread_ts=thread_ts,
-            )
+            name, place = f"{run_id}-log.txt", {"channel": channel, "thread_ts": thread_ts}
+            outbox.upload(text, filename=name, title=title, comment=title, **place)
             services.deliveries.confirm(delivery.owner, [key], now=now)
     except StationmasterError as exc:
         logger.exception("log is not uploaded")
@@ -105,7 +100,7 @@ def _saved(services: Services, run: Run) -> list[tuple[str, int, _ReadEnd]]:
     read = partial(services.artifacts.end_of, run.run_id)
     manifest = services.artifacts.read(run.run_id, recorded=run.saved_manifest).manifest
     return [
-        (file.path.removeprefix(f"{LOGS}/"), file.num_bytes, partial(read, file.path))
+        (PurePosixPath(file.path).stem, file.num_bytes, partial(read, file.path))
         for file in manifest.files
         if file.path.startswith(f"{LOGS}/") and file.num_bytes
     ]

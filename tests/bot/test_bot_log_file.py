@@ -79,8 +79,8 @@ def test_saved_log_is_uploaded_to_its_end_and_says_what_is_left_out(ask, story, 
 
     assert "they follow as a file in the run's thread" in answer
     text = slack.uploads[0].decode()
-    assert "==== a.log ====\n[the first 4.66 KiB of 4.85 KiB are left out; see logs/" in text
-    assert "line 39 <&>\nstep 40 of 60, loss 6.310\n\n==== b.log ====\none line\n" in text
+    assert "==== a ====\n[the first 4.66 KiB of 4.85 KiB are left out; see logs/" in text
+    assert "line 39 <&>\nstep 40 of 60, loss 6.310\n\n==== b ====\none line\n" in text
 
 
 def test_refused_upload_is_named_in_the_thread_and_tried_when_asked_again(ask, slack):
