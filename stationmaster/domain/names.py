@@ -106,54 +106,9 @@ def relay_name(run_id: RunId) -> str:
     return f"{run_id}-relay"
 
 
-def saving_name(run_id: RunId) -> str:
-    """Name the Job that saves a run's result, and what gives its account its rights."""
-    return f"{run_id}-save"
-
-
-def backup_name(run_id: RunId, number: int) -> str:
-    """Name the Job of a run's backup; it works as the saver does, with its account."""
-    return f"{run_id}-backup-{number}"
-
-
-def exporting_name(run_id: RunId) -> str:
-    """Name the Job that makes a model of another framework's checkpoint."""
-    return f"{run_id}-export"
-
-
-def pushing_name(run_id: RunId) -> str:
-    """Name the Job that pushes a run's model to the Hugging Face hub."""
-    return f"{run_id}-push"
-
-
-def staging_name(run_id: RunId) -> str:
-    """Name the Job that copies a run's data; its account is shared, as STAGER."""
-    return f"{run_id}-stage"
-
-
-def linking_name(run_id: RunId) -> str:
-    """Name the Job that looks at a run's linked data; its account is shared, as STAGER."""
-    return f"{run_id}-link"
-
-
-def restoring_name(run_id: RunId) -> str:
-    """Name the Job that brings another run's result back, with that result's account."""
-    return f"{run_id}-restore"
-
-
-def looking_name(run_id: RunId) -> str:
-    """Name the Job that looks at data which is on the file system already."""
-    return f"{run_id}-look"
-
-
-def preparing_name(run_id: RunId) -> str:
-    """Name the Job that prepares a run's data."""
-    return f"{run_id}-prepare"
-
-
-def converting_name(run_id: RunId) -> str:
-    """Name the Job that converts a run's first weights."""
-    return f"{run_id}-convert"
+def run_job_name(run_id: RunId, name: str, number: int | None = None) -> str:
+    """Name a Job that works for a run; `name` is that of its module in `stationmaster/jobs`."""
+    return f"{run_id}-{name}" if number is None else f"{run_id}-{name}-{number}"
 
 
 def volume_name(cluster_id: ClusterId) -> str:

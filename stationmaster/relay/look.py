@@ -1,7 +1,7 @@
 """python -m stationmaster.relay.look
 
 Looks at data that is on the file system of a run already, before it trains: a Job of the run's
-cluster (`rendering.staging`), with the file system mounted and the user of the training pods. It
+cluster (`jobs.look_over`), with the file system mounted and the user of the training pods. It
 copies and changes nothing. The last line of standard output is a JSON line of the kind `staged`;
 where the data cannot be trained on, it is one sentence.
 

@@ -1,7 +1,7 @@
 """python -m stationmaster.relay.stage
 
 Copies a data set of S3 to the file system of a run before it trains: a Job of the run's cluster
-(`stationmaster.rendering.staging`), with the file system mounted. Credentials come from Pod
+(`stationmaster.jobs.stage`), with the file system mounted. Credentials come from Pod
 Identity. Standard output carries JSON lines of the kinds `staging` and, at the end, `staged`; where
 it fails, the last line is one sentence. It may be killed and started again at any point.
 

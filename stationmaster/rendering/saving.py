@@ -10,30 +10,28 @@ A Job's template cannot be changed: to save again with other facts, delete the J
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import (
     NAMESPACE,
     SAVER,
-    backup_name,
     results_account,
-    saving_name,
+    run_job_name,
 )
 from stationmaster.domain.results import RunFacts
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import (
     LABEL_MANAGED_BY,
-    container_security,
     namespace,
     off_the_training_nodes,
     render_account,
     run_labels,
 )
-from stationmaster.rendering.retried_job import retried_job
-from stationmaster.rendering.storage import shared_mount, shared_volume
+from stationmaster.rendering.run_job import Program, one_cpu, run_job, unexpanded_json
 
+SAVE: Final = "save"
+BACKUP: Final = "backup"
 CONTAINER: Final = "save"
 # A terabyte takes 20 minutes at the 1 GB/s of a system node: a saver that hangs is ended.
 DEADLINE_S: Final = 6 * 3600
@@ -54,22 +52,30 @@ def render_saving(
 
     With `backup_number` the Job is that of a backup of a run that trains.
     """
-    variables = {
-        "STATIONMASTER_RUN_ID": facts.run_id,
-        "STATIONMASTER_ARTIFACTS_BUCKET": bucket,
-        "STATIONMASTER_RUN_DIRECTORY": f"{RUNS_DIRECTORY}/{facts.run_id}",
-        # A person's own text is in it: the kubelet must not expand $(VAR).
-        "STATIONMASTER_RUN_FACTS": facts.model_dump_json().replace("$", "\\u0024"),
-        "AWS_REGION": region,
-    }
     run_id = facts.run_id
-    if backup_number is None:
-        name, labels = saving_name(run_id), run_labels(run_id, "saving")
-    else:
-        name, labels = backup_name(run_id, backup_number), run_labels(run_id, "backup")
-    container = _container(image, variables)
-    job = _job(name, labels, run_id=run_id, cluster_id=cluster_id, container=container)
-    rights = render_saving_rights(results_account(run_id), binding=saving_name(run_id))
+    program = Program(
+        container=CONTAINER,
+        image=image,
+        command=["python", "-m", "stationmaster.relay.save"],
+        variables={
+            "STATIONMASTER_RUN_ID": run_id,
+            "STATIONMASTER_ARTIFACTS_BUCKET": bucket,
+            "STATIONMASTER_RUN_DIRECTORY": f"{RUNS_DIRECTORY}/{run_id}",
+            "STATIONMASTER_RUN_FACTS": unexpanded_json(facts.model_dump_json()),
+            "AWS_REGION": region,
+        },
+        resources=one_cpu("768Mi", most="1Gi"),
+        user=65532,
+        reads_only=True,
+        account=results_account(run_id),
+        placement={"affinity": off_the_training_nodes()},
+        deadline_s=DEADLINE_S,
+    )
+    name, labels = run_job_name(run_id, SAVE), run_labels(run_id, "saving")
+    if backup_number is not None:
+        name, labels = run_job_name(run_id, BACKUP, backup_number), run_labels(run_id, "backup")
+    job = run_job(program, name, labels, cluster_id=cluster_id)
+    rights = render_saving_rights(results_account(run_id), binding=run_job_name(run_id, SAVE))
     return [namespace(), *rights, job]
 
 
@@ -99,35 +105,3 @@ def render_saving_rights(account: str = SAVER, *, binding: str = SAVER) -> list[
             "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}],
         },
     ]
-
-
-def _job(
-    name: str,
-    labels: Mapping[str, str],
-    *,
-    run_id: RunId,
-    cluster_id: ClusterId,
-    container: KubernetesObject,
-) -> KubernetesObject:
-    pod = {
-        "serviceAccountName": results_account(run_id),
-        "affinity": off_the_training_nodes(),
-        "containers": [container],
-        "volumes": [shared_volume(cluster_id)],
-    }
-    return retried_job(name, labels, pod, container=CONTAINER, deadline_s=DEADLINE_S)
-
-
-def _container(image: str, variables: Mapping[str, str]) -> KubernetesObject:
-    return {
-        "name": CONTAINER,
-        "image": image,
-        "command": ["python", "-m", "stationmaster.relay.save"],
-        "env": [{"name": name, "value": value} for name, value in variables.items()],
-        "resources": {
-            "requests": {"cpu": "1", "memory": "768Mi"},
-            "limits": {"memory": "1Gi"},
-        },
-        "securityContext": {**container_security(), "runAsUser": 65532},
-        "volumeMounts": [{**shared_mount(), "readOnly": True}],
-    }

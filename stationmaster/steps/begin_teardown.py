@@ -22,10 +22,10 @@ from stationmaster.domain.reactions.run import (
     decide,
 )
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.jobs.push import give_up_push
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.records import change_cluster_phases, change_phases, run_left
-from stationmaster.steps.push import give_up_push
 from stationmaster.waiting import settle_wait
 
 logger = logging.getLogger(__name__)

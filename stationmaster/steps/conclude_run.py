@@ -9,11 +9,11 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.reactions.ending import ExplainSilence
 from stationmaster.domain.reactions.run import POLICY, SilenceExplained, decide
 from stationmaster.domain.reactions.workflow import WorkflowEnds
+from stationmaster.jobs.push import give_up_push
 from stationmaster.services import Services
 from stationmaster.steps.parts.caught_errors import parse_caught
 from stationmaster.steps.parts.records import change_phases
 from stationmaster.steps.parts.silence import explain_silence
-from stationmaster.steps.push import give_up_push
 
 
 class Conclusion(TypedDict):

@@ -13,13 +13,14 @@ from stationmaster.domain.reactions.queueing import JobSuspended
 from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import PhaseChanged, RunPhase, run_event_id
+from stationmaster.jobs.live_run import cluster_of
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import JobView, PodView
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.admission import why_queued
 from stationmaster.steps.parts.failure_reasons import why_failed
-from stationmaster.steps.parts.records import check_time, cluster_of, enter_phase
+from stationmaster.steps.parts.records import check_time, enter_phase
 from stationmaster.steps.parts.stops import raise_if_stopped
 
 _UP: Final = frozenset({"Running", "Succeeded"})

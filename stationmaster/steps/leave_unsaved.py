@@ -7,15 +7,17 @@ from collections.abc import Mapping
 
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import saving_name
 from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.reactions.workflow import WorkflowFailed
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.jobs import save
+from stationmaster.jobs.live_run import LiveRun
 from stationmaster.saving import results_unsaved
 from stationmaster.services import Services
 from stationmaster.steps.parts.caught_errors import parse_caught
-from stationmaster.steps.parts.records import change_phases, cluster_of
+from stationmaster.steps.parts.job_driver import remove
+from stationmaster.steps.parts.records import change_phases
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +42,6 @@ def leave_unsaved(services: Services, run_id: RunId, *, error: Mapping[str, str]
 def _delete_job(services: Services, run: Run) -> None:
     """A Job cannot be started again, and a cluster that does not answer has to be left alone."""
     try:
-        gateway = services.kubernetes(cluster_of(run))
-        gateway.delete("batch/v1", "Job", name=saving_name(run.run_id))
+        remove(LiveRun(services, run), save)
     except (TransientError, PermanentError) as exc:
         logger.warning("job not deleted", extra={"run_id": run.run_id, "error": str(exc)})

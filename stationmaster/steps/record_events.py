@@ -24,6 +24,7 @@ from stationmaster.domain.reactions.run import (
 from stationmaster.domain.reactions.workflow import EndWait, WorkflowFailed
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunEvent, RunPhase
+from stationmaster.jobs.push import give_up_push
 from stationmaster.log_keys import learn
 from stationmaster.saving import settle_saving
 from stationmaster.services import Services
@@ -34,7 +35,6 @@ from stationmaster.steps.parts.caught_errors import sentence_of
 from stationmaster.steps.parts.job_restarts import restart_job
 from stationmaster.steps.parts.records import change_phases
 from stationmaster.steps.parts.silence import find_lost_capacity
-from stationmaster.steps.push import give_up_push
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_run import cluster_to_leave
 from stationmaster.waiting import settle_wait

@@ -13,16 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import (
     LABEL_CLUSTER_ID,
     LABEL_ROLE,
-    saving_name,
     volume_name,
 )
+from stationmaster.jobs import save
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
-from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.holders import holders
@@ -32,6 +31,7 @@ from stationmaster.steps.parts.removal import (
     jobs_of,
     remove_attendants,
     remove_jobs,
+    remove_jobs_of,
     remove_labelled_jobs,
     remove_results_account,
 )
@@ -70,7 +70,10 @@ def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -
     jobs = jobs_of(services, cluster, runs)
     training = remove_jobs(gateway, runs=runs, jobs=jobs)
     saving = [
-        pod for run_id in runs if run_id not in unsaved for pod in _remove_saver(gateway, run_id)
+        pod
+        for run_id in runs
+        if run_id not in unsaved
+        for pod in remove_jobs_of(gateway, run_id, save.ROLE)
     ]
     of_cluster = {LABEL_CLUSTER_ID: cluster.cluster_id}
     remove_labelled_jobs(gateway, of_cluster)
@@ -92,11 +95,6 @@ def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -
     if gateway.exists("v1", "PersistentVolume", name=name):
         return [f"volume {name}"]
     return []
-
-
-def _remove_saver(gateway: KubernetesGateway, run_id: RunId) -> list[PodView]:
-    gateway.delete("batch/v1", "Job", name=saving_name(run_id))
-    return gateway.pods(labels=run_labels(run_id, "saving"))
 
 
 def _names(pods: Sequence[PodView]) -> list[str]:

@@ -8,27 +8,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from stationmaster.domain.errors import PermanentError, SavingFailed, StepTimedOut
+from stationmaster.domain.errors import SavingFailed
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
-from stationmaster.domain.reactions.ending import ExplainSilence, outcome_of
+from stationmaster.domain.reactions.ending import ExplainSilence
 from stationmaster.domain.reactions.run import POLICY, SilenceExplained, decide
 from stationmaster.domain.reactions.workflow import WorkflowEnds
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import ResultsLost, RunPhase, run_event_id
+from stationmaster.inspection import Verdict
+from stationmaster.jobs import export, save
+from stationmaster.jobs.live_run import LiveRun, cluster_of
 from stationmaster.kubernetes.gateway import KubernetesGateway
-from stationmaster.kubernetes.views import BatchJobView
 from stationmaster.rendering.metadata import run_labels
-from stationmaster.rendering.saving import render_saving
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.parts.backups import remove_backups
 from stationmaster.steps.parts.caught_errors import parse_caught
-from stationmaster.steps.parts.exports import export_model
-from stationmaster.steps.parts.failure_reasons import has_run, why_saver_failed
-from stationmaster.steps.parts.records import change_phases, check_time, cluster_of
-from stationmaster.steps.parts.result_facts import result_facts
+from stationmaster.steps.parts.job_driver import carry_out, remove, settle
+from stationmaster.steps.parts.records import change_phases
+from stationmaster.steps.parts.removal import remove_jobs_of
 from stationmaster.steps.parts.results_access import ensure_access
 from stationmaster.steps.parts.silence import explain_silence
 
@@ -57,19 +56,28 @@ def save_results(
         return READY
     if services.control_plane(cluster_id) is None:
         raise SavingFailed(f"cluster {cluster_id} is gone, and nothing else can read its files")
-    gateway = services.kubernetes(cluster_id)
-    is_quiet = _training_is_over(services, gateway, run)
-    if not (_backups_are_over(services, gateway, run) and is_quiet):
+    live = LiveRun(services, run)
+    is_quiet = _training_is_over(services, live.kubernetes, run)
+    if not (_backups_are_over(live) and is_quiet):
         return NOT_READY
-    jobs = gateway.batch_jobs(labels=run_labels(run_id, "saving"))
-    if not jobs:
-        if ensure_access(services, run, cluster_id, [run_id]):
+    # Once it is being saved, no model is made any more.
+    if not live.kubernetes.batch_jobs(labels=run_labels(run_id, save.ROLE)):
+        exported = _with_model(live)
+        if exported is None:
             return NOT_READY
-        exported = export_model(services, gateway, run)
-        if exported is not None:
-            _start(services, gateway, exported)
-        return NOT_READY
-    return READY if _is_done(services, gateway, run, jobs[0]) else NOT_READY
+        live = exported
+    _, verdict = carry_out(live, save, access=ensure_access)
+    return READY if verdict is Verdict.GOOD else NOT_READY
+
+
+def _with_model(live: LiveRun) -> LiveRun | None:
+    """The run once its model is made, or need not be; None until then."""
+    if not export.applies(live.run):
+        return live
+    if live.run.export is None:
+        return settle(live, export)
+    remove(live, export)  # a call that was killed before it came to that has left it
+    return live
 
 
 def _begin(services: Services, run: Run, error: Mapping[str, str] | None) -> Run:
@@ -128,11 +136,13 @@ def _training_is_over(services: Services, gateway: KubernetesGateway, run: Run) 
     return is_quiet or _waited_long(services, run)
 
 
-def _backups_are_over(services: Services, gateway: KubernetesGateway, run: Run) -> bool:
+def _backups_are_over(live: LiveRun) -> bool:
     """Whether no backup of the run writes any more; what one has uploaded is not sent again."""
-    if run.backups.number == 0 or remove_backups(gateway, run.run_id):
+    if live.run.backups.number == 0:
         return True
-    return _waited_long(services, run)
+    pods = remove_jobs_of(live.kubernetes, live.run_id, "backup")
+    has_ended = all(pod.phase in ("Succeeded", "Failed") for pod in pods)
+    return has_ended or _waited_long(live.services, live.run)
 
 
 def _waited_long(services: Services, run: Run) -> bool:
@@ -141,44 +151,3 @@ def _waited_long(services: Services, run: Run) -> bool:
 
 def _waited_s(services: Services, run: Run) -> float:
     return (services.now() - (run.saving_since or services.now())).total_seconds()
-
-
-def _start(services: Services, gateway: KubernetesGateway, run: Run) -> None:
-    """Start the Job; one that a step of an execution that was killed starts meanwhile will do."""
-    settings = services.settings
-    objects = render_saving(
-        result_facts(services, gateway, run, outcome=outcome_of(run)),
-        cluster_id=cluster_of(run),
-        image=settings.relay_image,
-        bucket=settings.artifacts_bucket,
-        region=settings.region,
-    )
-    try:
-        gateway.apply(objects)
-    except PermanentError:
-        # The cost of another moment is in that Job's template, which cannot be changed.
-        if not gateway.batch_jobs(labels=run_labels(run.run_id, "saving")):
-            raise
-
-
-def _is_done(services: Services, gateway: KubernetesGateway, run: Run, job: BatchJobView) -> bool:
-    """Whether the Job has ended well; once a pod of it has run, the Job's own deadline counts."""
-    if job.succeeded:
-        return True
-    pods = gateway.pods(labels=run_labels(run.run_id, "saving"))
-    if job.failed:
-        raise SavingFailed(why_saver_failed(gateway, job, pods))
-    if has_run(job, pods):
-        return False
-    settings = services.settings
-    try:
-        check_time(
-            services,
-            since=run.export.ended_at if run.export is not None else run.saving_since,
-            # The end of the training pods may have been waited for before.
-            limit_s=settings.release_job_timeout_s + settings.job_start_timeout_s,
-            what=f"Job {job.name} did not start",
-        )
-    except StepTimedOut as exc:
-        raise SavingFailed(f"{exc}: {gateway.explain(pods)}") from exc
-    return False

@@ -5,6 +5,8 @@ from __future__ import annotations
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.attempts import job_submitted
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.jobs.hub_token import render_token
+from stationmaster.jobs.live_run import LiveRun, attempt_of
 from stationmaster.rendering.etcd import render_rendezvous
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.placing import from_copies
@@ -14,10 +16,8 @@ from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
 from stationmaster.steps.parts.admission import refuse_missing, render_queue
 from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
-from stationmaster.steps.parts.hub_token import render_token
-from stationmaster.steps.parts.job_specs import spec_of_job
 from stationmaster.steps.parts.leased_nodes import place_attempt
-from stationmaster.steps.parts.records import attempt_of, enter_phase
+from stationmaster.steps.parts.records import enter_phase
 from stationmaster.steps.parts.removal import remove_attendants, remove_jobs
 from stationmaster.steps.parts.results_access import ensure_access
 from stationmaster.steps.parts.stops import raise_if_stopped
@@ -43,7 +43,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
     attempt = attempt_of(run)
     cluster_id = attempt.cluster_id
     settings = services.settings
-    spec = spec_of_job(services, run, attempt)
+    spec = LiveRun(services, run).spec()
     gateway = services.kubernetes(cluster_id)
     relay = render_relay(
         run_id,

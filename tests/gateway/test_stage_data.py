@@ -17,8 +17,8 @@ from stationmaster.domain.names import cluster_name
 from stationmaster.domain.restoring import ResumePoint
 from stationmaster.domain.run.events import RunPhase, StopRequested
 from stationmaster.domain.run.request import TrainingRequest
+from stationmaster.jobs.staging import staging_labels
 from stationmaster.local.cluster import LocalCluster
-from stationmaster.rendering.staging import staging_labels
 from stationmaster.steps.release_job import release_job
 from stationmaster.steps.stage_data import stage_data
 from tests.support.kubernetes_gateway_fixtures import (
@@ -273,7 +273,7 @@ def test_pod_that_finds_no_node_ends_the_run_with_what_the_cluster_says(
 
     world.late_s = world.settings.job_start_timeout_s + 1
 
-    with pytest.raises(DataNotStaged, match=r"no pod runs.*is not scheduled"):
+    with pytest.raises(DataNotStaged, match=r"-stage did not start after .*is not scheduled"):
         stage_data(world, RUN_ID)
 
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering.job_spec import JobSpec, job_spec
-from stationmaster.rendering.staging import render_preparing
 from tests.support.factories import make_request
 
 RUN = RunId("run-0123abcd")
@@ -37,24 +33,6 @@ def spec_of(recipe: str, *, data: str = "", weights: str = "", **overrides: Any)
 def settings(spec: JobSpec) -> dict[str, str]:
     """Megatron-Bridge's, by name."""
     return dict(word.split("=", 1) for word in spec.program if "=" in word)
-
-
-@pytest.mark.parametrize("recipe", [LM, BRIDGE])
-@pytest.mark.parametrize(
-    ("data", "what"), [("", ("--dataset", "hub:o/texts")), ("copied", ("copied",))]
-)
-def test_text_is_prepared_with_the_recipes_tokenizer(
-    recipe: str, data: str, what: tuple[str, ...]
-) -> None:
-    spec = spec_of(recipe, dataset="packed:hub:o/texts")
-
-    (job,) = render_preparing(spec, data_id=data, preparation=Preparation.MEGATRON)
-
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    assert container["command"][3:-4] == [
-        *("megatron", *what),
-        *("--tokenizer", "meta-llama/Llama-3.1-8B", "--vocab-size", "128256"),
-    ]
 
 
 def test_megatron_lm_reads_the_prefix_the_tokenizer_and_the_weights() -> None:

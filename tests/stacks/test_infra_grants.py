@@ -9,10 +9,12 @@ from __future__ import annotations
 import ast
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from lambdas.registry import BOT, FUNCTIONS, Function, Permission, get_function
+from stationmaster import jobs
 from stationmaster.aws.existing_file_systems import LOOK_ACTIONS
 from stationmaster.aws.file_system_room import ROOM_ACTIONS
 from stationmaster.aws.kinds import actions_by_module
@@ -110,6 +112,7 @@ def origins(module: str) -> dict[str, str]:
             case ast.ImportFrom(module=str(imported), names=names) if imported.startswith(
                 (
                     "stationmaster.steps.",
+                    "stationmaster.jobs.",
                     "stationmaster.waiting",
                     "stationmaster.cluster_",
                     "stationmaster.saving",
@@ -123,7 +126,7 @@ def origins(module: str) -> dict[str, str]:
 
 def calls_of(module: str) -> set[str]:
     """`adapter.method` of every call on services that the module can come to make."""
-    calls = in_rooms(module)
+    calls = in_rooms(module) | in_jobs(module)
     listed: set[str] = set()
     of_each: set[str] = set()
     seen: set[tuple[str, str]] = set()
@@ -173,6 +176,21 @@ def in_rooms(module: str) -> set[str]:
         if path.stem != "__init__"
         for call in calls_of(f"{room}.{path.stem}")
     }
+
+
+def in_jobs(module: str) -> set[str]:
+    """What the Jobs can call that a module, or one whose functions it names, carries out."""
+    names = {
+        alias.name
+        for step in {module, *origins(module).values()}
+        for node in parsed(step).body
+        if isinstance(node, ast.ImportFrom) and node.module == "stationmaster.jobs"
+        for alias in node.names
+    }
+    named = {name for name in names if isinstance(getattr(jobs, name), ModuleType)}
+    if "next_staging" in names:
+        named |= {job.__name__.rpartition(".")[2] for job in jobs.STAGING}
+    return {call for name in named for call in calls_of(f"stationmaster.jobs.{name}")}
 
 
 def functions(module: str, name: str) -> list[tuple[str, ast.AST]]:

@@ -13,8 +13,8 @@ from pydantic import SecretStr
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import ClusterId
+from stationmaster.jobs.hub_token import render_token
 from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
-from stationmaster.steps.parts.hub_token import render_token
 
 STEPS = Path(__file__).resolve().parents[2] / "stationmaster" / "steps"
 # They make and delete the product's own EKS clusters, and turn to others' before they look.

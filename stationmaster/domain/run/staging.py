@@ -55,62 +55,33 @@ def staging_after(
     if staging is None or staging.cluster_id != event.cluster_id:
         work = "linking" if isinstance(event, DataUnlinked) else event.work
         staging = Staging(cluster_id=event.cluster_id, work=work)
-    if isinstance(event, DataUnlinked):
-        return staging.model_copy(
-            update={
-                "work": "copying",
-                "unlinked_reason": event.reason,
-                "done_bytes": 0,
-                "total_bytes": 0,
-            }
-        )
     if isinstance(event, DataReported):
         if _is_done(staging, event.work):
             return staging  # an older report
-        return staging.model_copy(
-            update={
-                "work": event.work,
-                "done_bytes": event.done_bytes,
-                "total_bytes": event.total_bytes,
-            }
-        )
+        counts = {"done_bytes": event.done_bytes, "total_bytes": event.total_bytes}
+        return staging.model_copy(update={"work": event.work, **counts})
+    none_yet = {"done_bytes": 0, "total_bytes": 0}
+    if isinstance(event, DataUnlinked):
+        given_up = {"work": "copying", "unlinked_reason": event.reason}
+        return staging.model_copy(update=given_up | none_yet)
+    return staging.model_copy(update={"work": event.work, **_brought(event), **none_yet})
+
+
+def _brought(event: DataStaged) -> dict[str, object]:
+    """What one piece of work has changed."""
+    counts: dict[str, object] = {"num_files": event.num_files, "num_bytes": event.num_bytes}
     if event.work == "restoring":
-        return staging.model_copy(
-            update={"work": event.work, "restored": True, "done_bytes": 0, "total_bytes": 0}
-        )
+        return {"restored": True}
     if event.work == "converting":
-        return staging.model_copy(
-            update={
-                "work": event.work,
-                "weights_root": event.root,
-                "done_bytes": 0,
-                "total_bytes": 0,
-            }
-        )
+        return {"weights_root": event.root}
     if event.work == "looking":
-        return staging.model_copy(
-            update={
-                "work": event.work,
-                "looked": True,
-                "num_files": event.num_files,
-                "num_bytes": event.num_bytes,
-                "done_bytes": 0,
-                "total_bytes": 0,
-            }
-        )
-    is_ready = event.preparation is Preparation.NONE
-    changes = {
-        "work": event.work,
-        "data_id": event.data_id,
-        "preparation": event.preparation,
-        "root": event.root if is_ready else "",
-        "done_bytes": 0,
-        "total_bytes": 0,
-    }
-    if event.work in ("linking", "copying"):
-        changes |= {"num_files": event.num_files, "num_bytes": event.num_bytes}
-        changes["linked"] = event.work == "linking"
-    return staging.model_copy(update=changes)
+        return {"looked": True, **counts}
+    root = event.root if event.preparation is Preparation.NONE else ""
+    data: dict[str, object] = {"data_id": event.data_id, "root": root}
+    data["preparation"] = event.preparation
+    if event.work == "preparing":
+        return data
+    return {**data, **counts, "linked": event.work == "linking"}
 
 
 def _is_done(staging: Staging, work: StagingWork) -> bool:

@@ -1,4 +1,4 @@
-"""The stager's settings: the variables that its Jobs set (`stationmaster.rendering.staging`)."""
+"""The stager's settings: the variables that its Jobs set (`stationmaster.jobs.staging`)."""
 
 from __future__ import annotations
 

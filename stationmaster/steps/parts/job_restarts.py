@@ -16,10 +16,9 @@ from stationmaster.domain.reactions.restarts import RestartJob
 from stationmaster.domain.reactions.run import Reaction
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import JobRestarted, RunPhase, run_event_id
+from stationmaster.jobs.live_run import LiveRun, attempt_of, cluster_of
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.services import Services
-from stationmaster.steps.parts.job_specs import spec_of_job
-from stationmaster.steps.parts.records import attempt_of, cluster_of
 from stationmaster.steps.parts.removal import forget_lost
 
 logger = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ def _look(services: Services, run: Run, restart: RestartJob) -> None:
         attempt = attempt_of(run)
         # What agents left at the old rendezvous must not meet the new ones.
         fresh = {"rendezvous_id": f"{attempt.rendezvous_id}-{restart.number}"}
-        spec = spec_of_job(services, run, attempt.model_copy(update=fresh))
+        spec = LiveRun(services, run).spec(attempt=attempt.model_copy(update=fresh))
         gateway.apply(gateway.backend.render(spec))
     # Else a recorder that was killed has made it, and it is not written yet.
     event = JobRestarted(

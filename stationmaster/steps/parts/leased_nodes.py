@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import NodesLeased, run_event_id
+from stationmaster.jobs.live_run import attempt_of
 from stationmaster.services import Services
-from stationmaster.steps.parts.records import attempt_of
 
 
 def place_attempt(services: Services, run: Run) -> Run:

@@ -26,14 +26,13 @@ from stationmaster.domain.cluster.events import (
 )
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.errors import PermanentError, StepTimedOut
-from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions import run as run_reactions
 from stationmaster.domain.reactions.ending import ChangePhase
 from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.attempts import Attempt
 from stationmaster.domain.run.events import PhaseChanged, RunPhase, run_event_id
 from stationmaster.services import Services
 
@@ -46,26 +45,6 @@ _LOOKED_FOR: Final = frozenset(
         ResourceKind.DATA_LINK,
     }
 )
-
-
-def attempt_of(run: Run) -> Attempt:
-    """The run's newest attempt.
-
-    Raises:
-        PermanentError: none has begun, so the run has no cluster either.
-    """
-    if run.attempt is None:
-        raise PermanentError(f"run {run.run_id} has no cluster")
-    return run.attempt
-
-
-def cluster_of(run: Run) -> ClusterId:
-    """The cluster of the run's newest attempt.
-
-    Raises:
-        PermanentError: the run has come to none.
-    """
-    return attempt_of(run).cluster_id
 
 
 def enter_phase(services: Services, run: Run, phase: RunPhase, *, reason: str = "") -> Run:

@@ -7,7 +7,6 @@ after the job's pods, so that it reports their end.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.ids import RunId
@@ -17,15 +16,15 @@ from stationmaster.domain.names import (
     job_name,
     relay_name,
     results_account,
-    saving_name,
+    run_job_name,
 )
+from stationmaster.jobs import ROLES
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.etcd import etcd_name
+from stationmaster.rendering.metadata import RunRole
+from stationmaster.rendering.saving import SAVE
 from stationmaster.services import Services
-
-# The roles of the Jobs that work before a training job, beside it, or after it.
-_BESIDE: Final = ("staging", "backup", "exporting", "pushing")
 
 
 def jobs_of(services: Services, cluster: Cluster, runs: Sequence[RunId]) -> list[str]:
@@ -42,15 +41,21 @@ def jobs_of(services: Services, cluster: Cluster, runs: Sequence[RunId]) -> list
 def remove_jobs(
     gateway: KubernetesGateway, *, runs: Sequence[RunId], jobs: Sequence[str]
 ) -> list[PodView]:
-    """Delete the jobs, and those that serve them; their pods that are still there."""
+    """Delete the jobs, and the Jobs that work for them; their pods that are still there."""
     for name in jobs:
         gateway.delete_job(name)
-    for run_id in runs:
-        for role in _BESIDE:
-            of_run = {LABEL_RUN_ID: run_id, LABEL_ROLE: role}
-            for job in gateway.batch_jobs(labels=of_run):
-                gateway.delete("batch/v1", "Job", name=job.name)
-    return [pod for role in ("training", *_BESIDE) for pod in _pods(gateway, runs, role)]
+    beside = [
+        pod for run_id in runs for role in ROLES for pod in remove_jobs_of(gateway, run_id, role)
+    ]
+    return [*_pods(gateway, runs, "training"), *beside]
+
+
+def remove_jobs_of(gateway: KubernetesGateway, run_id: RunId, role: RunRole) -> list[PodView]:
+    """Delete the run's Jobs of a role; their pods that are still there."""
+    labels = {LABEL_RUN_ID: run_id, LABEL_ROLE: role}
+    for job in gateway.batch_jobs(labels=labels):
+        gateway.delete("batch/v1", "Job", name=job.name)
+    return gateway.pods(labels=labels)
 
 
 def remove_labelled_jobs(
@@ -96,7 +101,7 @@ def forget_lost(gateway: KubernetesGateway, pods: Sequence[PodView]) -> None:
 def remove_results_account(gateway: KubernetesGateway, run_id: RunId) -> None:
     """Delete the account that reaches a run's result, and what binds it to the saver's rights."""
     gateway.delete("v1", "ServiceAccount", name=results_account(run_id))
-    binding = saving_name(run_id)
+    binding = run_job_name(run_id, SAVE)
     gateway.delete("rbac.authorization.k8s.io/v1", "RoleBinding", name=binding)
 
 

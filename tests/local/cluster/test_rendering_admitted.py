@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import SecretStr
 
 from stationmaster.checks import gpu_health
 from stationmaster.checks.storage import render_jobs, render_speed_jobs
@@ -21,17 +20,12 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.cluster.spec import spec_for_any
 from stationmaster.domain.commands.grammar import parse_request
-from stationmaster.domain.datasets import (
-    LookingOrder,
-    Preparation,
-    StagingOrder,
-)
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.planning.plan import Plan
-from stationmaster.domain.restoring import RestoringOrder
 from stationmaster.domain.run.attempts import first_assignment
+from stationmaster.jobs import export, look_over, prepare, push, restore, stage
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.local.cluster.api import decoding, typed
 from stationmaster.local.cluster.api.objects import Objects
@@ -41,27 +35,19 @@ from stationmaster.local.cluster.controllers import replicas
 from stationmaster.local.cluster.controllers.children import pod_from
 from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.collectives_job import render_collectives_job
-from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.examples import example, saving_example, to_yaml
-from stationmaster.rendering.exporting import render_export
 from stationmaster.rendering.job_spec import job_spec
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.people import render_people_rights
 from stationmaster.rendering.placing import placed
-from stationmaster.rendering.pushing import render_push
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.relay import render_relay, render_relay_rights
 from stationmaster.rendering.run_objects import render_all
 from stationmaster.rendering.smoke_job import render_smoke_job
-from stationmaster.rendering.staging import (
-    render_copying,
-    render_looking,
-    render_preparing,
-    render_restoring,
-)
 from stationmaster.rendering.storage import SharedStorage, render_storage
 from tests.support.factories import make_request
+from tests.support.live_runs import live_run
 
 RUN_ID = RunId("resnet50-0123abcd")
 # As long as a name in the channel may be.
@@ -88,29 +74,24 @@ def of_run(recipe: str, **overrides: Any) -> list[dict[str, Any]]:
 
 
 def of_data() -> list[dict[str, Any]]:
-    request = make_request(recipe="tiny-llama", nodes=4)
-    spec = job_spec(request, first_assignment(RUN_ID, request), run_id=RUN_ID, image="training:1")
-    staging = StagingOrder(run_id=RUN_ID, dataset="s3://b/x", task="pretraining", settings={})
-    looking = LookingOrder(run_id=RUN_ID, dataset="/fsx/x", path="/fsx/x", task="pretraining")
-    restoring = RestoringOrder(run_id=RUN_ID, model_of=RunId("other-0123abcd"))
+    other = RunId("other-0123abcd")
+    brought = live_run(RUN_ID, cluster_id=LONG, overrides={"dataset": "s3://bucket/x"})
+    looked_at = live_run(RUN_ID, cluster_id=LONG, overrides={"dataset": "/fsx/x"})
+    trained = live_run(
+        RUN_ID,
+        cluster_id=LONG,
+        recipe="megatron-llama3-8b",
+        overrides={"dataset": "packed:c4"},
+        push_to="org/name",
+        weights_from=other,
+    )
     return [
-        *render_copying(staging, cluster_id=LONG, image="relay:1", region="us-west-2"),
-        *render_looking(looking, cluster_id=LONG, image="relay:1"),
-        *render_restoring(
-            restoring, cluster_id=LONG, image="relay:1", region="us-west-2", bucket="b"
-        ),
-        *render_preparing(spec, data_id="copied", preparation=Preparation.NONE),
-        render_export(
-            RUN_ID,
-            recipe="megatron-llama3-8b",
-            overrides={"dataset": "packed:c4"},
-            tokenizer="/fsx/data/c4/files/tokenizer",
-            loss_nats=2.0,
-            cluster_id=LONG,
-            image="training:1",
-        ),
-        render_push(RUN_ID, repository="org/name", cluster_id=LONG, image="training:1"),
-        render_hugging_face_secret(SecretStr("hf_x")),
+        *stage.render(brought),
+        *look_over.render(looked_at),
+        *restore.render(trained),
+        *prepare.render(trained),
+        *export.render(trained),
+        *push.render(trained),
         *render_jobs(LONG, hostnames=[HOSTNAME], image="t:1"),
         *render_speed_jobs(LONG, hostnames=[HOSTNAME], image="t:1", storage_gib=1200),
         *gpu_health.render_jobs(LONG, hostnames=[HOSTNAME], image="t:1", spec=GPU_CLUSTER),

@@ -123,7 +123,7 @@ def test_export_that_does_not_start_in_time_is_given_up_and_the_saver_has_its_ow
 
     assert jobs(exporting) == ["-save"]
     said = exporting.run.export.reason
-    assert "-export did not start after 86400 s: pod " in said
+    assert "-export did not start after 86400 s (limit " in said
     assert " is not scheduled: " in said
 
 

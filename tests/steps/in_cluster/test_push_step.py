@@ -144,7 +144,7 @@ def test_push_that_does_not_start_in_time_is_given_up(pushing: Account):
 
     assert pushes(pushing)
 
-    assert "-push did not start after 86400 s: pod " in pushing.run.not_pushed
+    assert "-push did not start after 86400 s (limit " in pushing.run.not_pushed
 
 
 def test_run_that_failed_has_nothing_to_push(account: Account):

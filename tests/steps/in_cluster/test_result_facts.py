@@ -7,7 +7,8 @@ from kubernetes import client, config
 
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.steps.parts.result_facts import result_facts
+from stationmaster.jobs.live_run import LiveRun
+from stationmaster.jobs.result_facts import result_facts
 from stationmaster.steps.submit_job import submit_job
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import IDLE, Account
@@ -46,12 +47,7 @@ def test_result_names_the_image_as_the_registry_had_it_when_pods_ran(
     submit_job(account.services, account.run_id)
     pulled(account, image_id)
 
-    facts = result_facts(
-        account.services,
-        account.services.kubernetes(account.cluster_id),
-        account.run,
-        outcome=RunPhase.SUCCEEDED,
-    )
+    facts = result_facts(LiveRun(account.services, account.run), outcome=RunPhase.SUCCEEDED)
 
     assert facts.image == account.settings.training_image + added
 
@@ -64,7 +60,6 @@ def test_result_of_an_image_that_was_named_by_its_digest_keeps_it(account: Accou
     run = account.run
     run = run.model_copy(update={"request": run.request.model_copy(update={"image": image})})
 
-    gateway = account.services.kubernetes(account.cluster_id)
-    facts = result_facts(account.services, gateway, run, outcome=RunPhase.SUCCEEDED)
+    facts = result_facts(LiveRun(account.services, run), outcome=RunPhase.SUCCEEDED)
 
     assert facts.image == image

@@ -1,4 +1,4 @@
-"""What the manifest of a result says of its run, known when the result is saved."""
+"""What the manifest of a result says of its run, and the Job that is told so when it begins."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.results import RunFacts
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.jobs.live_run import LiveRun
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.frameworks import framework_program
-from stationmaster.rendering.job_spec import framework_paths
+from stationmaster.rendering.job_spec import KubernetesObject, framework_paths
 from stationmaster.rendering.metadata import run_labels
-from stationmaster.services import Services
-from stationmaster.steps.parts.records import cluster_of
+from stationmaster.rendering.saving import render_saving
 
 
-def result_facts(
-    services: Services, gateway: KubernetesGateway, run: Run, *, outcome: RunPhase
-) -> RunFacts:
+def result_facts(live: LiveRun, *, outcome: RunPhase) -> RunFacts:
     """The facts of the run as it stands; `outcome` is `running` for a backup."""
-    request, cluster = run.request, services.cluster_states.load(cluster_of(run))
+    run, services = live.run, live.services
+    request, cluster = run.request, services.cluster_states.load(live.cluster_id)
     recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
     progress = run.progress
     trained = (request.model.repository if request.model is not None else "") or request.recipe
@@ -37,7 +35,7 @@ def result_facts(
         instance_type=run.placement.instance_type,
         image=_with_digest(
             request.image or services.settings.image_of(recipe.framework),
-            gateway.pods(labels=run_labels(run.run_id, "training")),
+            live.kubernetes.pods(labels=run_labels(run.run_id, "training")),
         ),
         pods=tuple(sorted(run.pods)),
         program=request.program or framework_program(recipe, framework_paths(run.run_id)),
@@ -48,6 +46,21 @@ def result_facts(
         step=progress.step if progress is not None else None,
         loss_nats=progress.loss_nats if progress is not None else None,
         cost_usd=round(cluster.cost_usd(services.now()), 6),
+    )
+
+
+def render_result(
+    live: LiveRun, *, outcome: RunPhase, backup_number: int | None = None
+) -> list[KubernetesObject]:
+    """The Job that brings a result with these facts, or a backup, with its account and rights."""
+    settings = live.services.settings
+    return render_saving(
+        result_facts(live, outcome=outcome),
+        cluster_id=live.cluster_id,
+        image=settings.relay_image,
+        bucket=settings.artifacts_bucket,
+        region=settings.region,
+        backup_number=backup_number,
     )
 
 

@@ -12,37 +12,36 @@ from stationmaster.domain.exit_codes import EXIT_REFUSED
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
 from stationmaster.domain.run.attempts import first_assignment
+from stationmaster.jobs import convert, look_over, prepare, restore, stage
+from stationmaster.jobs.staging import staging_settings
 from stationmaster.rendering.job_spec import job_spec
 from stationmaster.rendering.pytorch_job import render_pytorch_job
-from stationmaster.rendering.staging import (
-    render_converting,
-    render_copying,
-    render_looking,
-    render_preparing,
-    render_restoring,
-    staging_settings,
-)
 from tests.support.factories import make_request
+from tests.support.live_runs import jobs_in, live_run
 
 ROOT = Path(__file__).parents[2]
 RUN_ID = RunId("resnet50-0123abcd")
+COPIED = {"dataset": "s3://research-data/x"}
 
 
 def copying() -> dict[str, Any]:
-    order = StagingOrder(
-        run_id=RUN_ID,
-        dataset="s3://research-data/x",
-        task="pretraining",
-        settings={"tokenizer": "a$(HOME)b"},
-    )
-    objects = render_copying(order, cluster_id="warm", image="relay:1", region="us-west-2")
+    overrides = COPIED | {"tokenizer": "a$(HOME)b"}
+    objects = stage.render(live_run(RUN_ID, recipe="llama2-7b", overrides=overrides))
     return {item["kind"]: item for item in objects}
 
 
-def preparing(recipe: str, preparation: Preparation, **request: Any) -> dict[str, Any]:
-    wanted = make_request(recipe=recipe, instance_type="p4d.24xlarge", nodes=4, **request)
-    spec = job_spec(wanted, first_assignment(RUN_ID, wanted), run_id=RUN_ID, image="training:1")
-    (job,) = render_preparing(spec, data_id="copied", preparation=preparation)
+def preparing(
+    recipe: str, preparation: Preparation, *, data_id: str = "copied", **overrides: str
+) -> dict[str, Any]:
+    live = live_run(
+        RUN_ID,
+        staged={"data_id": data_id, "preparation": preparation},
+        recipe=recipe,
+        instance_type="p4d.24xlarge",
+        nodes=4,
+        overrides=COPIED | overrides,
+    )
+    (job,) = jobs_in(prepare.render(live))
     return job
 
 
@@ -69,15 +68,10 @@ def test_copying_runs_off_the_training_nodes_with_the_stagers_account() -> None:
 
 def test_each_result_is_brought_back_by_a_job_with_the_account_of_its_run() -> None:
     first, second = RunId("a-00000001"), RunId("b-00000002")
-    order = RestoringOrder(
-        run_id=RUN_ID, checkpoint=ResumePoint(run_id=first, step=5), model_of=second
-    )
+    point = ResumePoint(run_id=first, step=5)
 
-    items = render_restoring(
-        order, cluster_id="warm", image="relay:1", region="us-west-2", bucket="artifacts"
-    )
+    jobs = jobs_in(restore.render(live_run(RUN_ID, resume_from=point, weights_from=second)))
 
-    jobs = [item for item in items if item["kind"] == "Job"]
     assert [pod(job)["serviceAccountName"] for job in jobs] == [first, second]
     assert len({job["metadata"]["name"] for job in jobs}) == 2
     orders = [
@@ -91,11 +85,11 @@ def test_each_result_is_brought_back_by_a_job_with_the_account_of_its_run() -> N
 
 
 def test_looking_has_the_user_of_the_trainer_no_rights_and_cannot_write() -> None:
-    order = LookingOrder(
-        run_id=RUN_ID, dataset="/fsx/imagenet", path="/fsx/imagenet", task="image-classification"
+    (job,) = jobs_in(
+        look_over.render(
+            live_run(RUN_ID, recipe="resnet50", overrides={"dataset": "/fsx/imagenet"})
+        )
     )
-
-    (job,) = render_looking(order, cluster_id="warm", image="relay:1")
 
     spec = pod(job)
     (container,) = spec["containers"]
@@ -104,7 +98,8 @@ def test_looking_has_the_user_of_the_trainer_no_rights_and_cannot_write() -> Non
     assert container["securityContext"]["runAsUser"] == 1000
     assert container["volumeMounts"] == [{"name": "shared", "mountPath": "/fsx", "readOnly": True}]
     variables = {each["name"]: each["value"] for each in container["env"]}
-    assert LookingOrder.model_validate_json(variables["STATIONMASTER_LOOKING_ORDER"]) == order
+    order = LookingOrder.model_validate_json(variables["STATIONMASTER_LOOKING_ORDER"])
+    assert (order.path, order.num_classes) == ("/fsx/imagenet", 1000)
 
 
 def test_text_of_a_person_is_not_expanded_and_reads_back() -> None:
@@ -142,7 +137,7 @@ def test_preparing_has_a_pod_on_each_node_and_asks_for_no_gpu() -> None:
 
 @pytest.mark.parametrize("preparation", [Preparation.TOKENS, Preparation.MEGATRON])
 def test_packing_names_the_tokenizer_and_the_models_vocabulary(preparation: Preparation) -> None:
-    job = preparing("llama2-7b", preparation, overrides={"tokenizer": "a/b"})
+    job = preparing("llama2-7b", preparation, tokenizer="a/b")
 
     (container,) = pod(job)["containers"]
     words = container["command"]
@@ -153,10 +148,15 @@ def test_packing_names_the_tokenizer_and_the_models_vocabulary(preparation: Prep
 
 
 def test_converting_has_one_gpu_of_one_node_and_the_converter_of_its_image() -> None:
-    wanted = make_request(recipe="llama2-7b", instance_type="p4d.24xlarge", nodes=4)
-    spec = job_spec(wanted, first_assignment(RUN_ID, wanted), run_id=RUN_ID, image="training:1")
+    live = live_run(
+        RUN_ID,
+        recipe="megatron-bridge-llama3.1-8b",
+        instance_type="p4d.24xlarge",
+        nodes=4,
+        overrides={"weights": "org/model"},
+    )
 
-    (job,) = render_converting(spec, repository="org/model", image="nemo:1")
+    (job,) = jobs_in(convert.render(live))
 
     assert (job["spec"]["parallelism"], job["spec"]["completions"]) == (1, 1)
     (container,) = pod(job)["containers"]
@@ -181,9 +181,25 @@ def test_only_what_decides_the_preparation_is_part_of_the_settings() -> None:
     assert staging_settings(alone) == {"num_classes": 1000, "no_validation": 1}
 
 
+@pytest.mark.parametrize("recipe", ["megatron-llama3-8b", "megatron-bridge-llama3.1-8b"])
+@pytest.mark.parametrize(
+    ("data", "what"), [("", ("--dataset", "hub:o/texts")), ("copied", ("copied",))]
+)
+def test_text_of_a_framework_is_prepared_with_the_recipes_tokenizer(
+    recipe: str, data: str, what: tuple[str, ...]
+) -> None:
+    job = preparing(recipe, Preparation.MEGATRON, data_id=data, dataset="packed:hub:o/texts")
+
+    (container,) = pod(job)["containers"]
+    assert container["command"][3:-4] == [
+        *("megatron", *what),
+        *("--tokenizer", "meta-llama/Llama-3.1-8B", "--vocab-size", "128256"),
+    ]
+
+
 def test_run_that_does_not_evaluate_needs_no_validation_images() -> None:
     alone, both = (
-        preparing("resnet50", Preparation.IMAGES, overrides=overrides)
+        preparing("resnet50", Preparation.IMAGES, **overrides)
         for overrides in ({"eval_every": "0"}, {})
     )
 
