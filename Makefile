@@ -11,7 +11,7 @@ PORT ?= 8700
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL = @$(PYTHON) -m stationmaster.install --installer $(INSTALLER)
 
-.PHONY: setup demo run test check synth generate bench format
+.PHONY: setup demo run test test-all check synth generate bench format
 
 setup:  ## everything that development needs
 	$(INSTALL) everything
@@ -25,9 +25,15 @@ run:  ## the main job without a browser: a run in the terminal to its receipt, i
 	$(INSTALL) local
 	@$(BIN)/stationmaster local run "/train tiny-llama nodes=2 steps=60" --results results
 
-test: setup  ## the whole test suite; the pure part with every supported Python that is found
+# Tests wait more than they compute: four processes keep two cores busy.
+PYTEST := $(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+
+test: setup  ## every behaviour once, and a journey of each kind: 10 minutes of one core
+	$(PYTEST) -m "not thorough"
+
+test-all: setup  ## the rest, of which tests/thorough.txt has the list; the pure part with another Python
 	@$(BIN)/python -m stationmaster.install.interpreters tests/domain tests/rendering
-	$(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m thorough
 
 check: setup  ## format, lint, types, layers, freshness of generated files
 	$(BIN)/ruff format --check .

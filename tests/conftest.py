@@ -58,6 +58,8 @@ LONG_FILES = (
     "stacks/workflow/test_workflow_processes.py",
 )
 
+THOROUGH = Path(__file__).with_name("thorough.txt")
+
 Once = Callable[[str, Callable[[Path], None]], Path]
 
 
@@ -67,14 +69,36 @@ def pytest_report_header() -> str:
     return f"sweeps: {SEED_VARIABLE}={'all' if seed is None else seed}"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "thorough: only `make test-all` runs it (thorough.txt)")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of long files first, each file's own in their order."""
+    """Mark what is thorough; put long files first, each file's tests in their order."""
     here = Path(__file__).parent
+    thorough = set(listed(THOROUGH))
+    for item in items:
+        if thorough.intersection(names_of(item)):
+            item.add_marker("thorough")
     rank = {here / name: number for number, name in enumerate(LONG_FILES)}
     gone = [str(path) for path in rank if not path.exists()]
     if gone:
         raise pytest.UsageError(f"LONG_FILES of tests/conftest.py names {gone}: not there")
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
+def listed(path: Path) -> list[str]:
+    """The lines of a list of tests, without comments."""
+    lines = (line.strip() for line in path.read_text().splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def names_of(item: pytest.Item) -> set[str]:
+    """How a list may name a test: by its folders, its file, its function, or with its parameter."""
+    path = item.path.relative_to(Path(__file__).parent)
+    folders = {f"{folder}/" for folder in path.parents}
+    function = item.name.partition("[")[0]
+    return folders | {f"{path}", f"{path}::{function}", f"{path}::{item.name}"}
 
 
 def pytest_collection_finish() -> None:

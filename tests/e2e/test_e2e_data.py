@@ -130,27 +130,3 @@ def test_data_that_is_not_what_the_recipe_needs_fails_with_its_sentence(local: W
     assert run.phase is RunPhase.FAILED
     assert "holds neither class folders nor ImageNet's archives" in run.reason
     assert local.left(run_id) == []
-
-
-def test_plan_says_how_much_comes_and_how_long_it_takes(local: World) -> None:
-    answer = local.type(f"/train plan tiny-llama dataset=s3://{BUCKET}/books")
-
-    text = str(answer.blocks)
-    assert "4 objects" in text
-    assert "are brought to the file system before training, in about 1 min" in text
-
-
-def test_bytes_that_are_no_text_are_refused_when_they_are_typed(local: World) -> None:
-    assert local.mode.aws is not None
-    s3 = local.mode.aws.client("s3")
-    s3.put_object(Bucket=BUCKET, Key="old/a.txt", Body="caf\u00e9 au lait".encode("latin-1"))
-
-    answer = local.type(f"/train tiny-llama dataset=s3://{BUCKET}/old")
-
-    assert "1 of 1 files cannot be read as text: a.txt is no UTF-8" in str(answer.blocks)
-
-
-def test_bucket_that_is_not_there_is_refused_when_it_is_typed(local: World) -> None:
-    answer = local.type("/train tiny-llama dataset=s3://no-such-bucket/x")
-
-    assert "bucket no-such-bucket does not exist" in str(answer.blocks)

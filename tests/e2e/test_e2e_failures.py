@@ -1,18 +1,12 @@
 """Runs that go wrong: each ends in a clear card, an empty account and no pod left behind."""
 
-import hmac
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
-from urllib.parse import urlencode
 
-import httpx
 import pytest
 from e2e_world import world
-
-from stationmaster.local.slack import TRAINING_CHANNEL_ID
 
 
 @pytest.fixture(scope="module")
@@ -106,88 +100,10 @@ def test_run_when_the_training_command_exits_1_fails_with_its_sentence(running):
     assert torchruns(run_id) == set()
 
 
-def test_run_when_its_workflow_is_stopped_from_outside_is_torn_down(running):
-    run_id = running.start("/train tiny-llama nodes=1 steps=2000 seed=3")
-    running.wait(
-        lambda: any(e.run_id == run_id for e in running.of_type("progress.reported")), "progress"
-    )
-    assert torchruns(run_id)
-    arn = running.mode.settings.train_state_machine_arn.replace(":stateMachine:", ":execution:")
-
-    running.mode.aws.client("stepfunctions").stop_execution(
-        executionArn=f"{arn}:{run_id}", cause="stopped by a test"
-    )
-    run = running.wait_for_receipt(run_id)
-
-    assert run.phase.value == "failed"
-    assert "stopped from outside" in run.reason
-    card = str(running.card(run_id).blocks)
-    assert "stopped from outside" in card
-    assert "workflow in AWS Step Functions was stopped" in card
-    assert f"`/train resume {run_id}`" in card
-    assert running.left(run_id) == []
-    assert torchruns(run_id) == set()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "/train no-such-recipe",
-        "/train tiny-llama nodes=0",
-        "/train tiny-llama nodes=two",
-        "/train tiny-llama colour=red",
-        '/train tiny-llama "nodes=2',
-        "/train " + "x" * 10_000,
-        "/train \U0001f680\U0001f525",
-        "/train tiny-llama “nodes=two”",
-    ],
-    ids=["recipe", "zero", "word", "key", "quote", "long", "emoji", "curly"],
-)
-def test_bad_command_gets_one_ephemeral_answer_and_starts_nothing(running, text):
-    runs_before = len(running.of_type("run.requested"))
-    messages_before = len(running.mode.slack.messages(TRAINING_CHANNEL_ID))
-
-    answer = running.type(text)
-
-    assert answer.ok
-    assert answer.response_type == "ephemeral"
-    assert answer.text
-    assert running.mode.aws.settle()
-    assert len(running.of_type("run.requested")) == runs_before
-    assert len(running.mode.slack.messages(TRAINING_CHANNEL_ID)) == messages_before
-
-
-@pytest.mark.parametrize("more", ["", " allow_commands=true"])
-def test_command_of_ones_own_is_refused_where_the_flag_was_not_typed(running, more):
+def test_command_of_ones_own_is_refused_where_the_flag_was_not_typed(running):
     known = len(running.of_type("run.requested"))
 
-    answer = running.type(f"/train ddp-cpu preset=smoke command='touch /tmp/x'{more}")
+    answer = running.type("/train ddp-cpu preset=smoke command='touch /tmp/x'")
 
     assert "start it with --allow-commands" in answer.text
     assert len(running.of_type("run.requested")) == known
-
-
-@pytest.mark.parametrize(
-    ("age_s", "secret"), [(0, "not-the-secret"), (301, None)], ids=["forged", "stale"]
-)
-def test_request_with_a_bad_signature_gets_401_and_starts_nothing(running, age_s, secret):
-    runs_before = len(running.of_type("run.requested"))
-    body = urlencode({"command": "/train", "text": "tiny-llama nodes=2 seed=99"})
-    stamp = str(int(time.time()) - age_s)
-    credentials = running.services.secrets.slack()
-    key = secret or credentials.signing_secret.get_secret_value()
-    digest = hmac.new(key.encode(), f"v0:{stamp}:{body}".encode(), "sha256").hexdigest()
-
-    answer = httpx.post(
-        f"{running.mode.aws.http_url}/slack/events",
-        content=body,
-        headers={
-            "Content-Type": "application/x-www-form-urlencoded",
-            "X-Slack-Request-Timestamp": stamp,
-            "X-Slack-Signature": f"v0={digest}",
-        },
-    )
-
-    assert answer.status_code == 401
-    assert running.mode.aws.settle()
-    assert len(running.of_type("run.requested")) == runs_before

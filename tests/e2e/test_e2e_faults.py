@@ -1,13 +1,7 @@
 """Infrastructure that fails: each run says what failed, tears down and leaves an empty account."""
 
 import pytest
-from e2e_world import poll, world
-
-from stationmaster.domain.cluster.events import ClusterRequested
-from stationmaster.domain.cluster.spec import spec_for
-from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.steps.release_cluster import release_cluster
-from stationmaster.steps.release_network import release_network
+from e2e_world import world
 
 
 @pytest.mark.parametrize(
@@ -84,24 +78,4 @@ def test_run_of_a_gpu_recipe_walks_to_the_gate_and_says_that_pods_cannot_run_her
             "gpus",
             "efa",
         }
-        assert healthy.left(run_id) == []
-
-
-def test_release_cluster_when_a_node_group_landed_after_its_release_deletes_both(tmp_path):
-    with world(tmp_path) as healthy:
-        services, run_id = healthy.services, "tiny-llama-0a1b2c3d"
-        spec = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge")
-        services.cluster_states.create(
-            ClusterRequested(event_id="r", cluster_id=run_id, at=services.now(), spec=spec)
-        )
-        group = services.security_groups.ensure(run_id, instance_type="m5.2xlarge")
-        services.clusters.ensure(run_id, version="1.35", security_group_id=group.group_id)
-        poll(lambda: services.clusters.describe(run_id).status == "ACTIVE")
-        services.launch_templates.ensure_system(run_id, security_group_ids=[group.group_id])
-        services.node_groups.ensure_system(run_id, instance_type="c5.2xlarge")
-
-        poll(lambda: release_cluster(services, run_id)["ready"])
-
-        assert services.clusters.left(run_id) == services.node_groups.left(run_id) == []
-        poll(lambda: release_network(services, run_id)["ready"])
         assert healthy.left(run_id) == []

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from stationmaster.install.interpreters import SUPPORTED, find_python, places, version_of
+from stationmaster.install.interpreters import (
+    SUPPORTED,
+    find_python,
+    others_than,
+    places,
+    version_of,
+)
 
 
 def program(folder: Path, name: str, script: str) -> Path:
@@ -46,6 +52,14 @@ def test_places_are_the_path_then_the_versions_of_pyenv(
 def test_version_of_this_python_is_a_supported_one() -> None:
     assert version_of(Path(sys.executable)) == ".".join(map(str, sys.version_info[:2]))
     assert sys.version_info[:2] in SUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("version", "others"),
+    [((3, 11), ["3.13", "3.12"]), ((3, 12), ["3.11", "3.13"]), ((3, 13), ["3.11", "3.12"])],
+)
+def test_other_python_is_the_farthest_version(version: tuple[int, int], others: list[str]) -> None:
+    assert others_than(version) == others
 
 
 def test_supported_versions_are_the_ones_that_the_project_declares() -> None:
