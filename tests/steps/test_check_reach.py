@@ -15,7 +15,9 @@ from lambdas.check_reach import handler
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.names import cluster_name
 from stationmaster.steps.check_reach import refusal
-from tests.support.aws_steps import Account
+from tests.support.aws_steps import IDLE, Account
+
+SPEED = IDLE  # nothing ends by itself
 
 URL = "https://cloudformation-custom-resource-response-uswest2.s3.us-west-2.amazonaws.com/a?X-Amz=b"
 REQUEST = {
@@ -76,6 +78,7 @@ def test_functions_leave_only_when_no_closed_api_is_left(
                 "endpointPublicAccess": is_public,
             },
         )
+        account.aws.finish_lifecycles()
         return kept.cluster_id
 
     account.keep()  # nothing of it is made
