@@ -146,6 +146,16 @@ def test_progress_that_is_older_than_the_newest_is_left_out():
     assert run.loss_points == [(10, 6.0)]
 
 
+def test_wait_that_is_reported_late_takes_no_newer_ones_place():
+    run = make_run()
+
+    for seconds, waits_for in ((1, "data"), (3, "libraries"), (2, "tokenizer")):
+        at = START + timedelta(seconds=seconds)
+        run = apply(run, event(ev.TrainingPreparing, waits_for=waits_for, at=at))
+
+    assert run.preparing.waits_for == "libraries"
+
+
 def test_loss_points_of_a_long_run_stay_bounded_and_keep_the_last():
     run = make_run(RunPhase.RUNNING)
     for step in range(1, 2000):
