@@ -30,6 +30,8 @@ logger = logging.getLogger(f"stationmaster.{__name__}")
 
 # Runs and clusters that are over are looked at too, no more than this many at each refresh.
 _RECENT: Final = 10
+# So many changes of phase in an interval are more than a card's share of the edits.
+_OFTEN: Final = 3
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,35 @@ class News:
         return self.delivery.card_milestone != self.subject.milestone
 
     @property
-    def order(self) -> tuple[bool, bool, bool, datetime]:
-        """The order: ends, then starts, then urgent news; then by the time of the card."""
-        is_end = self.is_urgent and self.subject.has_ended
-        drawn_at = self.delivery.card_updated_at or self.subject.requested_at
-        return (not is_end, self.delivery.card_ts is not None, not self.is_urgent, drawn_at)
+    def is_end(self) -> bool:
+        """The card does not show the end yet."""
+        return self.is_urgent and self.subject.has_ended
+
+    @property
+    def can_wait(self) -> bool:
+        """It is no end, no start, and no line that is posted at once."""
+        is_pressing = any(map(self.subject.is_pressing, self.events))
+        return not (self.is_end or self.delivery.card_ts is None or is_pressing)
+
+    def comes_first(self, *, since: datetime) -> bool:
+        """Its edit takes what others leave: an end, or a change of what has seldom changed since.
+
+        So what changes all the time waits for its turn, and not everybody for it.
+        """
+        times = self.subject.phase_times
+        is_calm = len(times) < _OFTEN or times[-_OFTEN] < since
+        return self.is_urgent and (self.subject.has_ended or is_calm)
+
+    def order(self, *, since: datetime) -> tuple[bool, bool, bool, bool, datetime]:
+        """Ends first, then starts, then what comes first, then urgent news; of these, the card
+        that was drawn longest ago."""
+        return (
+            not self.is_end,
+            self.delivery.card_ts is not None,
+            not self.comes_first(since=since),
+            not self.is_urgent,
+            self.delivery.card_updated_at or self.subject.requested_at,
+        )
 
 
 class NewsReader:
@@ -70,6 +96,7 @@ class NewsReader:
         own: dict[RunId, Sequence[ThreadEvent]] = {**batch.runs}
         clusters: dict[ClusterId, Sequence[ThreadEvent]] = {**batch.clusters}
         of_clusters: dict[RunId, Sequence[ThreadEvent]] = {}
+        self._read_clusters(clusters)
         for cluster_id, events in batch.clusters.items():
             cluster = self._cluster(cluster_id)
             for run_id in _concerned(cluster, events) if cluster is not None else ():
@@ -122,13 +149,27 @@ class NewsReader:
     ) -> list[News]:
         """Read each run with its own events and those of its cluster."""
         news = []
+        wanted = [*wanted]
+        runs = self._services.runs.find_each(run_id for run_id, _, _ in wanted)
+        clusters = {run.cluster_id for run in runs.values() if run.cluster_id is not None}
+        self._read_clusters(clusters)
+        deliveries = self._services.deliveries.load_each(map(of_run, runs))
         for run_id, own, of_its_cluster in wanted:
             try:
-                one = self._run(run_id, own, of_its_cluster)
+                # What could not be read with the others says why when it is read alone.
+                run = runs.get(run_id) or self._services.runs.find(run_id)
+                if run is None:
+                    logger.warning("run of the stream is gone", extra={"run_id": run_id})
+                    continue
+                owner = of_run(run_id)
+                delivery = deliveries.get(owner) or self._services.deliveries.load(owner)
             except Unreadable as exc:
                 self.unreadable[f"{RUN.key_prefix}#{run_id}"] = str(exc)
                 continue
-            news += [one] if one is not None else []
+            cluster = self._cluster(run.cluster_id) if run.cluster_id is not None else None
+            view = RunView(run, cluster)
+            events = in_time_order(own, _of_its_wait(view, of_its_cluster))
+            news.append(News(RunSubject(view), delivery, events))
         return news
 
     def _of_clusters(self, wanted: Iterable[tuple[ClusterId, Sequence[ThreadEvent]]]) -> list[News]:
@@ -145,17 +186,9 @@ class NewsReader:
                 self.unreadable[f"{CLUSTER.key_prefix}#{cluster_id}"] = str(exc)
         return news
 
-    def _run(
-        self, run_id: RunId, own: Sequence[ThreadEvent], of_cluster: Sequence[ThreadEvent]
-    ) -> News | None:
-        run = self._services.runs.find(run_id)
-        if run is None:
-            logger.warning("run of the stream is gone", extra={"run_id": run_id})
-            return None
-        cluster = self._cluster(run.cluster_id) if run.cluster_id is not None else None
-        view = RunView(run, cluster)
-        events = in_time_order(own, _of_its_wait(view, of_cluster))
-        return News(RunSubject(view), self._services.deliveries.load(of_run(run_id)), events)
+    def _read_clusters(self, cluster_ids: Iterable[ClusterId]) -> None:
+        unread = {*cluster_ids} - self._clusters.keys()
+        self._clusters |= self._services.cluster_states.find_each(unread)
 
     def _cluster(self, cluster_id: ClusterId) -> Cluster | None:
         """Read the cluster; None where it is gone or unreadable: its runs are posted without it."""

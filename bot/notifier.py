@@ -21,7 +21,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from bot.announcement import CARD_KEY
@@ -63,7 +63,7 @@ _RECENTLY: Final = timedelta(days=1)
 _PATIENCE_S: Final = 3.0
 _CROWDED: Final = 50
 # A batch looks at no more than this many of those that were held back.
-_MOST_HELD: Final = 20
+_MOST_HELD: Final = 100
 
 
 class Notifier:
@@ -82,6 +82,7 @@ class Notifier:
         self._thread = ThreadPosts(services, outbox, self._pace)
         # What was skipped or held back; looked at again with the next batch.
         self._stale: dict[Owner, Subject] = {}
+        self._interval_s = MIN_INTERVAL_S
         # What was over and had everything posted: nothing of it can become due any more.
         self._settled: set[Owner] = set()
 
@@ -97,7 +98,6 @@ class Notifier:
             TransientError: something could not be posted; the same batch is to be delivered again.
         """
         is_crowded = sum(map(len, batch.records.values())) >= _CROWDED
-        self._pace.begin(patience_s=0.0 if is_crowded else _PATIENCE_S)
         reader = NewsReader(self._services)
         # Ends first, then what was held back longest ago.
         also = sorted(self._stale.values(), key=lambda each: not each.has_ended)[:_MOST_HELD]
@@ -105,7 +105,7 @@ class Notifier:
         for subject in also:  # what still has to wait is put behind the others
             del self._stale[subject.owner]
         unusable = reader.unreadable
-        unusable |= self._tell_all(sorted(news, key=lambda one: one.order))
+        unusable |= self._tell_all(news, patience_s=0.0 if is_crowded else _PATIENCE_S)
         num_kept = keep_unread(self._services, batch)
         for key, reason in unusable.items():
             num_kept += keep_records_of(self._services, batch, key, reason=reason)
@@ -119,14 +119,12 @@ class Notifier:
 
         What a batch could not post while Slack was away is posted now, or with the next refresh.
         """
-        self._pace.begin(patience_s=_PATIENCE_S)
         found = NewsReader(self._services).live_and_recent(settled=self._settled)
         due = [one for one in found if self._is_due(one)]
         over = {one.subject.owner for one in found if not one.subject.is_live}
         self._settled |= over - {one.subject.owner for one in due}
-        due.sort(key=lambda one: one.order)
         try:
-            self._tell_all(due)
+            self._tell_all(due, patience_s=_PATIENCE_S)
         except TransientError as exc:
             logger.warning("refresh is not complete", extra={"reason": str(exc)})
 
@@ -139,20 +137,28 @@ class Notifier:
             return True
         return news.subject.is_live and self._remaining_s(news, REFRESH_AFTER_S) <= 0
 
-    def _tell_all(self, news: Sequence[News]) -> dict[str, str]:
-        """Post all; returns what broke, by its key in the table, and why."""
+    def _tell_all(self, news: Sequence[News], *, patience_s: float) -> dict[str, str]:
+        """Post all in their order; returns what broke, by its key in the table, and why."""
         if not news:
             return {}
-        interval_s = self._interval_s()
+        self._interval_s = self._current_interval_s()
+        self._pace.begin(patience_s=patience_s)
+        since = self._interval_ago
         failures: list[TransientError] = []
         broken: dict[str, str] = {}
         holds_back = False
-        for one in news:
+        for one in sorted(news, key=lambda each: each.order(since=since)):
             with about("tell", one.subject.ids):
                 try:
-                    self._tell(one, interval_s=interval_s)
+                    if self._pace.is_late and one.can_wait:
+                        self._thread.hold_back(one, one.delivery)
+                        self._stale[one.subject.owner] = one.subject
+                        holds_back = True
+                        continue
+                    self._tell(one)
                 except NoRoom:
-                    self._thread.hold_back(one)
+                    written = self._services.deliveries.load(one.subject.owner)
+                    self._thread.hold_back(one, written)
                     self._stale[one.subject.owner] = one.subject
                     holds_back = True
                 except TransientError as exc:
@@ -176,14 +182,14 @@ class Notifier:
             ) from failures[0]
         return broken
 
-    def _interval_s(self) -> float:
+    def _current_interval_s(self) -> float:
         live = len(self._services.runs.list_open())
         live += sum(each.is_kept for each in self._services.cluster_states.list_open())
         return max(MIN_INTERVAL_S, 1.5 * live)
 
-    def _tell(self, news: News, *, interval_s: float) -> None:
+    def _tell(self, news: News) -> None:
         try:
-            self._tell_channel(news, interval_s=interval_s)
+            self._tell_channel(news)
         except ChannelLost as exc:
             delivery = self._services.deliveries.load(news.subject.owner)
             if delivery.lost_channel_id:
@@ -191,9 +197,9 @@ class Notifier:
             subject = self._take_back_start(news.subject, refusal=str(exc))
             moved = self._move_to_requester(subject, delivery, lost=exc)
             news = replace(news, subject=subject, delivery=moved)
-            self._tell_channel(news, interval_s=interval_s)
+            self._tell_channel(news)
 
-    def _tell_channel(self, news: News, *, interval_s: float) -> None:
+    def _tell_channel(self, news: News) -> None:
         subject, delivery = news.subject, news.delivery
         if delivery.card_ts is None:
             subject = self._take_back_start(subject)
@@ -203,8 +209,8 @@ class Notifier:
         if run is not None and run.awaits_card and run.phase is RunPhase.REQUESTED:
             self._services.workflows.start_train(run.run_id)
         if news.delivery.card_ts is not None or not delivery.card_digest:
-            delivery = self._refresh_card(replace(news, delivery=delivery), interval_s=interval_s)
-        delivery = self._thread.tell(news, delivery, interval_s=interval_s)
+            delivery = self._refresh_card(replace(news, delivery=delivery))
+        delivery = self._thread.tell(news, delivery, interval_s=self._interval_s)
         if delivery.thread_since is not None:
             self._stale[subject.owner] = subject
         if run is not None and run.phase.is_terminal and not delivery.chart_posted:
@@ -273,12 +279,12 @@ class Notifier:
             content=content,
         )
 
-    def _refresh_card(self, news: News, *, interval_s: float) -> Delivery:
+    def _refresh_card(self, news: News) -> Delivery:
         delivery, owner = news.delivery, news.subject.owner
         if self._card(news.subject, delivery).digest == delivery.card_digest:
             self._stale.pop(owner, None)
             return delivery
-        if not self._await_turn(news, interval_s=interval_s):
+        if not self._await_turn(news):
             self._stale[owner] = news.subject
             return delivery
         # Waiting may have taken minutes.
@@ -315,26 +321,29 @@ class Notifier:
     def _save(self, delivery: Delivery) -> Delivery:
         return self._services.deliveries.save(delivery, now=self._services.now())
 
-    def _await_turn(self, news: News, *, interval_s: float) -> bool:
+    def _await_turn(self, news: News) -> bool:
         """Wait until this card may be edited; False when it is better skipped for now.
 
-        A card that was drawn a moment ago leaves room to the others, even with urgent news.
+        A card that changes all the time leaves room to the others, even with urgent news.
 
         Raises:
             NoRoom: an urgent change would have to wait too long.
         """
-        rests_s = self._remaining_s(news, interval_s)
         if not news.is_urgent:
             is_steady = news.subject.is_steady(news.events)
-            wait_s = rests_s if is_steady else self._remaining_s(news, MIN_INTERVAL_S)
+            wait_s = self._remaining_s(news, self._interval_s if is_steady else MIN_INTERVAL_S)
             if wait_s > 0 and (is_steady or not self._pace.wait(wait_s)):
                 return False
-        comes_first = news.is_urgent and (news.subject.has_ended or rests_s <= 0)
+        comes_first = news.comes_first(since=self._interval_ago)
         if self._pace.take_edit(reserve=0 if comes_first else RESERVED):
             return True
         if comes_first:
             raise NoRoom(f"card of {news.subject.owner}: no edit is left of this minute's budget")
         return False
+
+    @property
+    def _interval_ago(self) -> datetime:
+        return self._services.now() - timedelta(seconds=self._interval_s)
 
     def _remaining_s(self, news: News, interval_s: float) -> float:
         updated_at = news.delivery.card_updated_at

@@ -1,11 +1,13 @@
-"""What one invocation takes of Slack's budgets, and how long it may wait for them in all.
+"""What one invocation takes of Slack's budgets, and how long it may wait and work in all.
 
-Waiting is bounded because others wait behind: what finds no room is held back for a later batch.
+Both are bounded because others wait behind: what finds no room or no time is held back for a later
+batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Final
 
 from stationmaster.domain.errors import NoRoom
@@ -13,6 +15,8 @@ from stationmaster.services import Services
 
 # What can wait leaves this many tokens of a budget to what cannot: ends, starts, receipts.
 RESERVED: Final = 3
+# What can wait is begun only so long after the beginning of a batch.
+_WORK: Final = timedelta(seconds=1)
 # Budgets count in fractions of a token, clocks in microseconds: a shorter wait may be none.
 _SHORTEST_S: Final = 0.001
 
@@ -24,10 +28,17 @@ class Pace:
         self._services = services
         self._sleep = sleep
         self._left_s = 0.0
+        self._until = services.now()
 
     def begin(self, *, patience_s: float) -> None:
         """Set how long to wait in all from now on."""
         self._left_s = patience_s
+        self._until = self._services.now() + _WORK
+
+    @property
+    def is_late(self) -> bool:
+        """Whether what can wait has to be left to the next batch."""
+        return self._services.now() >= self._until
 
     def wait(self, seconds: float) -> bool:
         """Wait, unless that is longer than what is left of the patience."""

@@ -79,6 +79,10 @@ class Subject(Protocol):
         """Where its end is; a receipt is due when it is no longer live."""
 
     @property
+    def phase_times(self) -> Sequence[datetime]:
+        """When its last phases began."""
+
+    @property
     def milestone(self) -> str:
         """Make a key that changes whenever the card must not be late."""
 
@@ -154,6 +158,10 @@ class RunSubject:
     @property
     def teardown(self) -> TeardownStatus:
         return self.view.teardown
+
+    @property
+    def phase_times(self) -> Sequence[datetime]:
+        return [at for _, at in self.view.run.phases]
 
     @property
     def milestone(self) -> str:
@@ -251,6 +259,10 @@ class ClusterSubject:
     @property
     def teardown(self) -> TeardownStatus:
         return self.view.cluster.teardown
+
+    @property
+    def phase_times(self) -> Sequence[datetime]:
+        return [at for _, at in self.view.cluster.phases]
 
     @property
     def milestone(self) -> str:

@@ -56,7 +56,7 @@ class ThreadPosts:
         if is_last or any(subject.is_pressing(event) for event in noteworthy):
             self._pace.take_post(delivery.channel_id)
         elif not self._may_post(delivery, interval_s=interval_s):
-            return self.hold_back(news)
+            return self.hold_back(news, delivery)
         if delivery.thread_since is not None:
             earlier = earlier_events(self._services, subject, since=delivery.thread_since)
             noteworthy = [*filter(subject.is_noteworthy, earlier), *noteworthy]
@@ -75,9 +75,8 @@ class ThreadPosts:
         posted = delivery.model_copy(update={"thread_at": now, "thread_since": None})
         return self._services.deliveries.save(posted, now=now)
 
-    def hold_back(self, news: News) -> Delivery:
+    def hold_back(self, news: News, delivery: Delivery) -> Delivery:
         """Remember from when on lines are still to be posted."""
-        delivery = self._services.deliveries.load(news.subject.owner)
         known = [delivery.thread_since] if delivery.thread_since is not None else []
         times = [event.at for event in news.events if news.subject.is_noteworthy(event)]
         since = min([*known, *times], default=None)

@@ -429,7 +429,8 @@ ROUTES: Final = (Route(method="POST", path="/slack/events", function=BOT.name),)
 # A batch that fails is halved until the record that fails is alone, and that one is a dead letter
 # after an hour: Slack may be away for minutes, and one bad record must not delay the rest.
 STREAM_CONSUMER: Final = NOTIFIER.name
-STREAM_BATCH_SIZE: Final = 100
+# A batch costs what its runs cost, however many records each has: so none falls behind.
+STREAM_BATCH_SIZE: Final = 1000
 STREAM_RETRIES: Final = 50
 STREAM_MAX_AGE_S: Final = 3600
 

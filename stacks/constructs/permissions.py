@@ -119,7 +119,7 @@ def grant(role: iam.Role, permission: Permission, granted: Granted) -> None:
 
 def _table_read(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     return [
-        _table(granted, "dynamodb:GetItem", "dynamodb:Query"),
+        _table(granted, "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"),
         _table_key(stack, granted),
     ]
 

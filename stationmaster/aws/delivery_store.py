@@ -6,17 +6,17 @@ change nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NewType
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.aws import table
-from stationmaster.aws.aggregate_store import read_body
+from stationmaster.aws.aggregate_store import read_body, read_items
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
 from stationmaster.domain.cluster.aggregate import TeardownStatus
-from stationmaster.domain.errors import WriteConflict
+from stationmaster.domain.errors import Unreadable, WriteConflict
 from stationmaster.domain.ids import ClusterId, RunId
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ BUCKET_REFILL_PER_S: Final = 30 / 60
 POST_BURST: Final = 5.0
 POSTS_PER_S: Final = 1.0
 _BUCKET_ATTEMPTS: Final = 5
+# What TransactWriteItems takes.
+_MOST_AT_ONCE: Final = 100
 
 
 # A run's own cluster has the run's id, and each may have a card.
@@ -90,6 +92,17 @@ class DeliveryStore:
             return Delivery(owner=owner)
         return read_body(item, Delivery.model_validate_json)
 
+    def load_each(self, owners: Iterable[Owner]) -> dict[Owner, Delivery]:
+        """What was posted of each, in few calls; without those that cannot be read."""
+        wanted = {table.delivery(owner): owner for owner in owners}
+        found = {owner: Delivery(owner=owner) for owner in wanted.values()}
+        for key, item in read_items(self._client, self._table, wanted):
+            try:
+                found[wanted[key]] = read_body(item, Delivery.model_validate_json)
+            except Unreadable:
+                del found[wanted[key]]
+        return found
+
     def save(self, delivery: Delivery, *, now: datetime) -> Delivery:
         """Write a delivery over the version that was read, and return it with its new version.
 
@@ -115,30 +128,28 @@ class DeliveryStore:
 
         A key with a time was claimed then and never confirmed: only Slack knows whether its message
         is there. A confirmed key is left out.
+
+        Raises:
+            WriteConflict: another notifier claims the same at this moment.
         """
-        claims: dict[str, datetime | None] = {}
-        for key in dict.fromkeys(keys):
-            item = table.delivery_claim(owner, key).attributes | {
-                "claimed_at": {"S": now.isoformat()},
-                table.EXPIRES_AT: _expiry(now),
-            }
-            if self._put_if(item, ConditionExpression=table.IS_NEW):
-                claims[key] = None
-                continue
-            held = self._get(table.delivery_claim(owner, key).attributes) or {}
-            if "claimed_at" in held:  # a confirmed claim has none
-                claims[key] = datetime.fromisoformat(held["claimed_at"]["S"])
+        wanted = {table.delivery_claim(owner, key): key for key in keys}
+        claims: dict[str, datetime | None] = dict.fromkeys(wanted.values())
+        more = {"claimed_at": {"S": now.isoformat()}, table.EXPIRES_AT: _expiry(now)}
+        for key, item in read_items(self._client, self._table, wanted):
+            name = wanted.pop(key)
+            if "claimed_at" in item:
+                claims[name] = datetime.fromisoformat(item["claimed_at"]["S"])
+            else:  # it is confirmed
+                del claims[name]
+        fresh = [key.attributes | more for key in wanted]
+        if not self._put_all(fresh, ConditionExpression=table.IS_NEW):
+            raise WriteConflict(f"another notifier posts of {owner} at this moment; try again")
         return claims
 
     def confirm(self, owner: Owner, keys: Iterable[str], *, now: datetime) -> None:
         """Record that what was claimed is in Slack."""
-        for key in keys:
-            with aws_call(f"keeping what was posted of {owner}"):
-                self._client.put_item(
-                    TableName=self._table,
-                    Item=table.delivery_claim(owner, key).attributes
-                    | {table.EXPIRES_AT: _expiry(now)},
-                )
+        expiry = {table.EXPIRES_AT: _expiry(now)}
+        self._put_all([table.delivery_claim(owner, key).attributes | expiry for key in keys])
 
     def take_update_token(self, now: datetime, *, reserve: int = 0) -> float:
         """Take one token for a chat.update; 0.0 means go, else the seconds to wait.
@@ -209,6 +220,21 @@ class DeliveryStore:
             ConditionExpression="version = :read",
             ExpressionAttributeValues={":read": {"N": str(read_version)}},
         )
+
+    def _put_all(self, items: Sequence[dict[str, Any]], **condition: Any) -> bool:
+        """Put all items, a hundred at once; False when the condition is not met for one."""
+        puts: Any = [
+            {"Put": {"TableName": self._table, "Item": item, **condition}} for item in items
+        ]
+        try:
+            for start in range(0, len(puts), _MOST_AT_ONCE):
+                with aws_call("keeping what was posted in Slack"):
+                    self._client.transact_write_items(
+                        TransactItems=puts[start : start + _MOST_AT_ONCE]
+                    )
+        except AwsConditionFailed:
+            return False
+        return True
 
     def _put_if(self, item: dict[str, Any], **condition: Any) -> bool:
         try:

@@ -193,6 +193,11 @@ def is_set_aside(keys: Mapping[str, Any]) -> bool:
     return _text(keys, PARTITION_KEY) == _SET_ASIDE
 
 
+def key_of(item: Mapping[str, Any]) -> Key:
+    """Where an item lies."""
+    return Key(_text(item, PARTITION_KEY), _text(item, SORT_KEY))
+
+
 def key_text(item: Mapping[str, Any]) -> str:
     """Write the key of an item, for a sentence."""
     return f"{_text(item, PARTITION_KEY)} {_text(item, SORT_KEY)}"

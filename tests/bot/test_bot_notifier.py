@@ -11,13 +11,11 @@ from recording_slack import Refusal
 from bot import notifier_handler
 from bot.notifier import Notifier
 from bot.stream import StreamBatch, read_batch
-from stationmaster.aws.delivery_store import Delivery, of_run
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 
-NOISY = 12
 RATE_LIMITED = {"status": 429, "error": "ratelimited"}
 
 
@@ -254,33 +252,6 @@ def test_lines_of_many_batches_share_a_message_and_none_is_lost(
     assert len(slack.thread) <= 2 + (clock.monotonic() - started) / 10
     thread = "".join(call.seen for call in slack.thread)
     assert [step for step in range(1, 31) if thread.count(f"*check-{step}*") != 1] == []
-
-
-def test_flood_of_noisy_runs_delays_a_quiet_one_by_seconds(
-    notifier, stream, services, slack, clock
-):
-    *noisy, quiet = [Story(services, clock, run_id=f"tiny-llama-{n:08x}") for n in range(NOISY + 1)]
-    for number, story in enumerate([*noisy, quiet]):
-        story.begin()
-        story.reach_running()
-        card = {"channel_id": CHANNEL, "card_ts": f"1.{number}", "card_updated_at": clock.now()}
-        services.deliveries.save(Delivery(owner=of_run(story.run_id), **card), now=clock.now())
-    clock.advance(60)
-    for second in range(15):
-        for story in noisy[second % 3 :: 3]:
-            story.happen(ev.ProcessFailed, pod="w-0", line=f"error {second} of {story.run_id}")
-            is_running = services.runs.load(story.run_id).phase is ev.RunPhase.RUNNING
-            story.phases(ev.RunPhase.RECOVERING if is_running else ev.RunPhase.RUNNING)
-        if second == 10:
-            quiet.phases(ev.RunPhase.RECOVERING, reason="the only one")
-            began = clock.monotonic()
-        tell(notifier, stream)
-        if any("the only one" in call.seen for call in slack.of("chat.update")):
-            break
-        clock.advance(1)
-
-    assert second >= 10
-    assert clock.monotonic() - began <= 5
 
 
 def test_interval_of_a_card_grows_with_the_number_of_live_runs(

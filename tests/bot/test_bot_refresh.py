@@ -26,9 +26,10 @@ class CountedClusters(ClusterStore):
         super().__init__("runs", boto3.client("dynamodb", REGION))
         self.reads: list[str] = []
 
-    def find(self, owner):
-        self.reads.append(owner)
-        return super().find(owner)
+    def find_each(self, owners):
+        wanted = [*owners]
+        self.reads += wanted
+        return super().find_each(wanted)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 logger = logging.getLogger(__name__)
 
-_MAX_BATCH = 100
+_DEFAULT_BATCH = 100
 # Real seconds between attempts with the same batch: doubles from the first to the last value.
 _FIRST_BACK_OFF_S = 0.05
 _LAST_BACK_OFF_S = 5.0
@@ -119,7 +119,7 @@ class _Pump:
                 self._in_flight = False
 
     def _take(self) -> list[dict[str, Any]] | None:
-        limit = min(int(self._mapping.batch_size or _MAX_BATCH), _MAX_BATCH)
+        limit = int(self._mapping.batch_size or _DEFAULT_BATCH)
         with self._changed:
             while not self._stopped and not (self._records and self._mapping.enabled):
                 # A mapping is enabled again by an API call that does not notify, hence the limit.
