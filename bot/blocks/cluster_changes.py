@@ -6,7 +6,7 @@ from typing import Final
 
 from bot.blocks import mrkdwn as md
 from stationmaster.domain.cluster import events as cl
-from stationmaster.domain.cluster.replacing import MAX_REPLACED
+from stationmaster.domain.cluster.replacements import MAX_REPLACED
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.sizes import counted
 

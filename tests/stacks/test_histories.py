@@ -11,7 +11,7 @@ import pytest
 
 from lambdas.registry import MACHINES
 from stationmaster.checks import CHECKS, before, time_limit_s
-from stationmaster.domain.cluster.replacing import MAX_REPLACED
+from stationmaster.domain.cluster.replacements import MAX_REPLACED
 from stationmaster.domain.cluster.spec import ClusterSpec, spec_for
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.polling import first_turn, next_turn

@@ -11,31 +11,31 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Final, assert_never
+from typing import Annotated, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.aggregate import Bound, State, bounded, repeated
 from stationmaster.domain.cluster import events as ev
-from stationmaster.domain.cluster.changes import (
-    cannot,
-    entered,
-    gone_back,
-    gone_over,
-    kept,
-    leased,
-    refuse_going,
-    settled,
-)
+from stationmaster.domain.cluster.changes import Size, gone_back, gone_over, settled, torn_down
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, Requester
 from stationmaster.domain.cluster.leases import (
     MAX_WAITING,
     Lease,
+    Room,
     Waiting,
     held_nodes,
+    leased,
+    limited,
     released_runs,
+    requested,
+    vacated,
 )
-from stationmaster.domain.cluster.replacing import Replacement, replacements_after
+from stationmaster.domain.cluster.replacements import (
+    Replacement,
+    replaced,
+    replacement_began,
+)
 from stationmaster.domain.cluster.resources import (
     Resource,
     ResourceStatus,
@@ -43,38 +43,12 @@ from stationmaster.domain.cluster.resources import (
     resources_after,
 )
 from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.domain.cluster.standing import Standing
 from stationmaster.domain.cluster.zones import LeftZone, zone_changed
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
-from stationmaster.domain.outside import MAX_KEPT_BYTES, clipped
 from stationmaster.domain.resources import ResourceKind
-
-# Releasing and released are not among the targets: the teardown's own events lead there.
-_TRANSITIONS: Final[dict[ClusterPhase, frozenset[ClusterPhase]]] = {
-    ClusterPhase.REQUESTED: frozenset(
-        {ClusterPhase.PROVISIONING, ClusterPhase.FAILED, ClusterPhase.DRAINING}
-    ),
-    ClusterPhase.PROVISIONING: frozenset(
-        {
-            ClusterPhase.VALIDATING,
-            ClusterPhase.READY,
-            ClusterPhase.FAILED,
-            ClusterPhase.DRAINING,
-        }
-    ),
-    ClusterPhase.VALIDATING: frozenset(
-        {ClusterPhase.READY, ClusterPhase.FAILED, ClusterPhase.DRAINING}
-    ),
-    ClusterPhase.READY: frozenset({ClusterPhase.FAILED, ClusterPhase.DRAINING}),
-    ClusterPhase.FAILED: frozenset({ClusterPhase.DRAINING}),
-    ClusterPhase.DRAINING: frozenset(),
-    ClusterPhase.RELEASING: frozenset(),
-    ClusterPhase.RELEASED: frozenset(),
-}
-_GOING_AWAY: Final = frozenset(
-    {ClusterPhase.DRAINING, ClusterPhase.RELEASING, ClusterPhase.RELEASED}
-)
 
 
 class TeardownStatus(StrEnum):
@@ -173,7 +147,12 @@ class Cluster(State):
     @property
     def is_going_away(self) -> bool:
         """Whether it drains or has drained: nothing may be created for it any more."""
-        return self.phase in _GOING_AWAY
+        return self.standing.is_going_away
+
+    @property
+    def standing(self) -> Standing:
+        """Its names and phases, by which events are refused that cannot follow."""
+        return Standing(self.cluster_id, self.label, self.phase, self.phases)
 
     @property
     def label(self) -> str:
@@ -320,28 +299,23 @@ def apply(cluster: Cluster, event: ClusterEvent) -> Cluster:
 
 
 def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
+    standing, passes = cluster.standing, cluster.passes
     match event:
         case ev.ClusterRequested():
             raise IllegalTransition(f"cluster {cluster.cluster_id} was requested twice")
         case ev.ClusterPhaseChanged():
-            if event.phase not in _TRANSITIONS[cluster.phase]:
-                raise cannot(cluster, f"become {event.phase.value}")
             over = {"resizes_from": None} if event.phase is ClusterPhase.READY else {}
-            return entered(cluster, event.phase, event.at) | {"reason": event.reason} | over
+            return standing.followed(event.phase, event.at) | {"reason": event.reason} | over
         case ev.LeaseRequested() | ev.LeaseGranted() | ev.LeaseReleased():
-            return leased(cluster, event)
+            return _leased(cluster, event)
         case ev.KeepExtended() | ev.KeepEnding() | ev.KeepEnded() | ev.DeletionRequested():
-            return kept(cluster, event)
-        case ev.PassBegan():
-            return gone_over(cluster, event)
-        case ev.PassFailed():
-            return gone_back(cluster, event)
-        case ev.SizeSettled():
-            return settled(cluster, event)
+            return _kept(cluster, event)
+        case ev.PassBegan() | ev.PassFailed() | ev.SizeSettled():
+            return _sized(cluster, event)
         case ev.ZoneGivenUp():
-            return zone_changed(cluster, event)
+            return zone_changed(standing, event, cluster.given_up_zones, passes=passes)
         case ev.ResourceRequested():
-            refuse_going(cluster, f"get {event.kind.value} {event.name}")
+            standing.refuse_going(f"get {event.kind.value} {event.name}")
             return {"resources": resources_after(cluster.resources, event)}
         case ev.ResourceSeen() | ev.ResourceRefused() | ev.ResourceCreated() | ev.ResourceDeleted():
             return {"resources": resources_after(cluster.resources, event)}
@@ -349,54 +323,69 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
             return {"plugins": list(dict.fromkeys([*cluster.plugins, event.plugin]))}
         case ev.CheckFinished():
             others = [check for check in cluster.checks if check.name != event.check]
-            check = Check(
-                name=event.check,
-                passed=event.passed,
-                detail=event.detail,
-                figures=event.figures,
-                at=event.at,
-            )
-            return {"checks": [*others, check]}
-        case ev.NodeReplacementBegan() | ev.NodeReplaced():
-            # What was checked before was checked on other nodes.
-            return {"replacements": replacements_after(cluster, event), "checks": []}
+            fields = event.model_dump(include={"passed", "detail", "figures", "at"})
+            return {"checks": [*others, Check(name=event.check, **fields)]}
+        case ev.NodeReplacementBegan():
+            known = replacement_began(standing, event, cluster.replacements, pass_number=passes)
+            return {"replacements": known, "checks": []}  # those looked at other nodes
+        case ev.NodeReplaced():
+            return {"replacements": replaced(cluster.replacements, event), "checks": []}
         case ev.JobKindChosen():
             return {"job_kind": event.kind}
         case ev.ClusterPreflightWarned():
             return {}  # posted in the thread; it changes no state
         case ev.TeardownStarted() | ev.TeardownCompleted() | ev.TeardownFailed():
-            return _torn_down(cluster, event)
+            return torn_down(standing, event)
         case _:
             assert_never(event)
 
 
-def _torn_down(
-    cluster: Cluster, event: ev.TeardownStarted | ev.TeardownCompleted | ev.TeardownFailed
+def _leased(
+    cluster: Cluster, event: ev.LeaseRequested | ev.LeaseGranted | ev.LeaseReleased
+) -> dict[str, object]:
+    room = Room(cluster.spec.nodes, cluster.leases, cluster.past_leases, cluster.queue)
+    match event:
+        case ev.LeaseRequested():
+            return requested(cluster.standing, event, room)
+        case ev.LeaseGranted():
+            return leased(cluster.standing, event, room)
+        case ev.LeaseReleased():
+            return vacated(cluster.standing, event, room, keep_until=cluster.keep_until)
+        case _:
+            assert_never(event)
+
+
+def _kept(
+    cluster: Cluster, event: ev.KeepExtended | ev.KeepEnding | ev.KeepEnded | ev.DeletionRequested
 ) -> dict[str, object]:
     match event:
-        case ev.TeardownStarted():
-            if cluster.phase not in (ClusterPhase.DRAINING, ClusterPhase.RELEASING):
-                raise cannot(cluster, "be torn down")
-            began = entered(cluster, ClusterPhase.RELEASING, event.at)
-            return began | {"teardown_reason": "", "left_behind": []}
-        case ev.TeardownCompleted():
-            if cluster.phase is not ClusterPhase.RELEASING:
-                raise cannot(cluster, "be released")
-            return entered(cluster, ClusterPhase.RELEASED, event.at) | {
-                "final_cost_usd": event.cost_usd,
-                "teardown_reason": "",
-                "left_behind": [],
-            }
-        case ev.TeardownFailed():
-            # It is recorded also where the workflow crashed before its first step.
-            if cluster.phase not in (ClusterPhase.DRAINING, ClusterPhase.RELEASING):
-                raise cannot(cluster, "have a teardown that failed")
-            left = [clipped(each, MAX_KEPT_BYTES) for each in event.left]
-            began = (
-                entered(cluster, ClusterPhase.RELEASING, event.at)
-                if cluster.phase is ClusterPhase.DRAINING
-                else {}
-            )
-            return began | {"teardown_reason": event.reason, "left_behind": left}
+        case ev.KeepExtended():
+            cluster.standing.refuse_going("be kept any longer")
+            return {"keep_until": event.keep_until, "keep_set_at": event.at}
+        case ev.KeepEnding():
+            return {"keep_warned": event.keep_until}
+        case ev.KeepEnded():
+            return {}  # what follows from it depends on who uses the cluster in that moment
+        case ev.DeletionRequested():
+            return {"deleted_by": cluster.deleted_by or event.user_id}
+        case _:
+            assert_never(event)
+
+
+def _sized(
+    cluster: Cluster, event: ev.PassBegan | ev.PassFailed | ev.SizeSettled
+) -> dict[str, object]:
+    standing, passes = cluster.standing, cluster.passes
+    size = Size(cluster.spec, cluster.earlier_sizes)
+    match event:
+        case ev.PassBegan():
+            is_wanted = cluster.is_wanted
+            return gone_over(standing, event, size, passes=passes, is_wanted=is_wanted)
+        case ev.PassFailed():
+            resized = cluster.resizes_from
+            return gone_back(standing, event, size, passes=passes, resizes_from=resized)
+        case ev.SizeSettled():
+            leases = limited(cluster.leases, cluster.run_id, event.nodes)
+            return settled(standing, event, size) | {"leases": leases}
         case _:
             assert_never(event)

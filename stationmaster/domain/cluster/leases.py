@@ -6,12 +6,15 @@ The queue is in order: a run that fits does not overtake an earlier one that doe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.cluster.events import LeaseGranted, LeaseReleased, LeaseRequested
+from stationmaster.domain.cluster.standing import Standing
+from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import RunId
 
 MAX_WAITING: Final = 100
@@ -51,6 +54,16 @@ class Waiting(BaseModel):
     def nodes_of(self, free: int) -> int:
         """Return how many of `free` nodes the run gets: as many as it may use, or 0."""
         return min(self.nodes, free) if self.least_nodes <= free else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The training nodes of a cluster, and who has them or waits for them."""
+
+    nodes: int
+    leases: Mapping[RunId, Lease]
+    past_leases: Sequence[Lease]
+    queue: Sequence[Waiting]
 
 
 def released_runs(leases: Mapping[RunId, Lease]) -> list[RunId]:
@@ -102,3 +115,55 @@ def released(known: Mapping[RunId, Lease], event: LeaseReleased) -> dict[RunId, 
     if lease.released_at is not None:
         return dict(known)
     return {**known, event.run_id: lease.model_copy(update={"released_at": event.at})}
+
+
+def requested(standing: Standing, event: LeaseRequested, room: Room) -> dict[str, object]:
+    """Return the changes with which a run asks for nodes."""
+    standing.refuse_going(f"be leased by run {event.run_id}")
+    if event.least_nodes > room.nodes:
+        raise IllegalTransition(
+            f"cluster {standing.label} has {room.nodes} training nodes, "
+            f"run {event.run_id} wants {event.least_nodes}"
+        )
+    lease = room.leases.get(event.run_id)
+    is_held = lease is not None and lease.released_at is None
+    return {} if is_held else {"queue": joined(room.queue, event)}
+
+
+def leased(standing: Standing, event: LeaseGranted, room: Room) -> dict[str, object]:
+    """Return the changes with which a run gets nodes."""
+    standing.refuse_going(f"be leased by run {event.run_id}")
+    others = [lease for lease in room.leases.values() if lease.run_id != event.run_id]
+    free = room.nodes - held_nodes(others)
+    if event.nodes > free:
+        raise IllegalTransition(
+            f"cluster {standing.cluster_id} has {free} of {room.nodes} nodes free, "
+            f"run {event.run_id} wants {event.nodes}"
+        )
+    earlier = room.leases.get(event.run_id)
+    over = [earlier] if earlier is not None and earlier.released_at is not None else []
+    return {
+        "leases": granted(room.leases, event),
+        "past_leases": [*room.past_leases, *over],
+        "queue": left(room.queue, event.run_id),
+    }
+
+
+def vacated(
+    standing: Standing, event: LeaseReleased, room: Room, *, keep_until: datetime | None
+) -> dict[str, object]:
+    """Return the changes with which a run leaves the queue, or gives its nodes back.
+
+    The keep of a lease begins with its release.
+    """
+    if any(waiting.run_id == event.run_id for waiting in room.queue):
+        return {"queue": left(room.queue, event.run_id)}
+    lease = room.leases.get(event.run_id)
+    if lease is None:
+        raise standing.cannot(f"be left by run {event.run_id}, which has no lease")
+    changes: dict[str, object] = {"leases": released(room.leases, event)}
+    until = event.at + timedelta(seconds=lease.keep_s)
+    is_longer = keep_until is None or until > keep_until
+    if lease.released_at is None and lease.keep_s and is_longer:
+        changes |= {"keep_until": until, "keep_set_at": event.at}
+    return changes

@@ -1,43 +1,18 @@
-"""Nodes of a cluster that failed a check and are replaced by other machines. Pure."""
+"""Whether nodes of a cluster that failed a check are replaced, and since when others are there."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
 
-from pydantic import BaseModel, ConfigDict
-
-from stationmaster.domain.cluster.changes import cannot, refuse_going
-from stationmaster.domain.cluster.events import ClusterPhase, NodeReplaced, NodeReplacementBegan
-from stationmaster.domain.outside import MAX_KEPT_BYTES, clipped
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.replacements import MAX_REPLACED, Replacement, of_pass
 from stationmaster.domain.sizes import counted
-
-if TYPE_CHECKING:
-    from stationmaster.domain.cluster.aggregate import Cluster
-
-# In one pass. All nodes are paid for while one is replaced, which takes 5 to 15 minutes. Machines
-# that are bad from the start are rare, so that two in a cluster are bad luck; where a third one is
-# found, the reason is more likely what all have in common: image, settings, network.
-MAX_REPLACED: Final = 2
-
-
-class Replacement(BaseModel):
-    """A node that failed a check; `replaced_at` is None until another one is there."""
-
-    model_config = ConfigDict(frozen=True)
-
-    node: str
-    instance_id: str
-    check: str
-    reason: str
-    pass_number: int
-    began_at: datetime
-    replaced_at: datetime | None = None
 
 
 def of_this_pass(cluster: Cluster) -> list[Replacement]:
     """Return the replacements of the newest execution, the oldest first."""
-    return [each for each in cluster.replacements if each.pass_number == cluster.passes]
+    return of_pass(cluster.replacements, cluster.passes)
 
 
 def open_replacements(cluster: Cluster) -> list[Replacement]:
@@ -83,30 +58,3 @@ def why_not_replaced(cluster: Cluster, *, num_bad: int, num_nodes: int) -> str:
             f"{MAX_REPLACED}: the machines are hardly the reason"
         )
     return ""
-
-
-def replacements_after(
-    cluster: Cluster, event: NodeReplacementBegan | NodeReplaced
-) -> list[Replacement]:
-    """Return the replacements after `event`."""
-    if isinstance(event, NodeReplaced):
-        return [
-            each.model_copy(update={"replaced_at": event.at})
-            if each.instance_id == event.instance_id and each.replaced_at is None
-            else each
-            for each in cluster.replacements
-        ]
-    refuse_going(cluster, f"get another node for {event.node}")
-    if cluster.phase is not ClusterPhase.VALIDATING:
-        raise cannot(cluster, f"get another node for {event.node}")
-    if len(of_this_pass(cluster)) >= MAX_REPLACED:
-        raise cannot(cluster, f"get another node for {event.node}: {MAX_REPLACED} were replaced")
-    begun = Replacement(
-        node=event.node,
-        instance_id=event.instance_id,
-        check=event.check,
-        reason=clipped(event.reason, MAX_KEPT_BYTES),
-        pass_number=cluster.passes,
-        began_at=event.at,
-    )
-    return [*cluster.replacements, begun]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.domain.cluster.changes import cannot, refuse_going
 from stationmaster.domain.cluster.events import ZoneGivenUp
+from stationmaster.domain.cluster.standing import Standing
 from stationmaster.domain.resources import ResourceKind
-
-if TYPE_CHECKING:
-    from stationmaster.domain.cluster.aggregate import Cluster
 
 
 class LeftZone(BaseModel):
@@ -27,15 +24,14 @@ class LeftZone(BaseModel):
     """What there was no room for."""
 
 
-def zone_changed(cluster: Cluster, event: ZoneGivenUp) -> dict[str, object]:
+def zone_changed(
+    standing: Standing, event: ZoneGivenUp, given_up: Sequence[LeftZone], *, passes: int
+) -> dict[str, object]:
     """Return the changes with which nodes and file system move to another zone."""
-    refuse_going(cluster, f"go to zone {event.next_zone}")
-    if cluster.passes > 1:
-        raise cannot(cluster, f"go to zone {event.next_zone}, because it has been used")
+    standing.refuse_going(f"go to zone {event.next_zone}")
+    if passes > 1:
+        raise standing.cannot(f"go to zone {event.next_zone}, because it has been used")
     left = LeftZone(
         zone=event.zone, subnet_id=event.left_subnet_id, at=event.at, lacking=event.lacking
     )
-    return {
-        "given_up_zones": [*cluster.given_up_zones, left],
-        "subnet_id": event.subnet_id,
-    }
+    return {"given_up_zones": [*given_up, left], "subnet_id": event.subnet_id}

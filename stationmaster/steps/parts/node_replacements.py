@@ -12,18 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.changes import refuse_going
 from stationmaster.domain.cluster.events import (
     NodeReplaced,
     NodeReplacementBegan,
     cluster_event_id,
 )
-from stationmaster.domain.cluster.replacing import (
-    Replacement,
-    of_this_pass,
-    open_replacements,
-    why_not_replaced,
-)
+from stationmaster.domain.cluster.replacements import Replacement
+from stationmaster.domain.cluster.replacing import of_this_pass, open_replacements, why_not_replaced
 from stationmaster.domain.errors import NodesToReplace, ResourceFailed
 from stationmaster.inspection import LiveCluster
 from stationmaster.services import Services
@@ -152,7 +147,8 @@ def _take_out(services: Services, live: LiveCluster, bad: Sequence[Replacement])
     idle = {node.name for node in live.idle_nodes}
     for each in bad:
         # Read anew: nothing is asked of AWS for a cluster that goes away.
-        refuse_going(services.cluster_states.load(live.cluster_id), f"replace node {each.node}")
+        cluster = services.cluster_states.load(live.cluster_id)
+        cluster.standing.refuse_going(f"replace node {each.node}")
         if each.node in idle:
             services.scaling_groups.replace(each.instance_id)
 

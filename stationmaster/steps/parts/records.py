@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.changes import refuse_going
 from stationmaster.domain.cluster.events import (
     ClusterEvent,
     ClusterPhase,
@@ -161,7 +160,7 @@ def request_resource(
     anew = known is not None and _is_created_anew(known)
     if known is not None and not anew:
         cluster = services.cluster_states.load(cluster.cluster_id)
-        refuse_going(cluster, f"get {kind.value} {name}")
+        cluster.standing.refuse_going(f"get {kind.value} {name}")
         return cluster
     again = (known.creations + 1,) if known is not None else ()
     event = ResourceRequested(
