@@ -17,6 +17,7 @@ from stationmaster.domain.keys import (
     machines,
     own_code,
     push_to,
+    restarts,
     resume_from,
     validate,
 )
@@ -34,11 +35,13 @@ KEYS: Final[tuple[Family, ...]] = (
     push_to,
     own_code,
     job_options,
+    restarts,
 )
 # In the order of their notes in a plan.
 NOTED: Final[tuple[Family, ...]] = (
     machines,
     job_options,
+    restarts,
     validate,
     capacity,
     own_code,
@@ -63,5 +66,6 @@ class Options(
     push_to.Option,
     own_code.Option,
     job_options.Option,
+    restarts.Option,
 ):
     """What a person said of a run besides its recipe and the recipe's own keys."""

@@ -2,7 +2,8 @@
 
 The product's own trainer recovers inside its job: torchrun restarts its workers, and the kubelet
 its pods. A custom command and another framework are started once. Where a job has failed from a
-cause that passes, the whole job is made anew. docs/training.md has the table.
+cause that passes, the whole job is made anew. Where restarts=N was typed, that number is counted in
+place of the cause. docs/training.md has the table.
 """
 
 from __future__ import annotations
@@ -71,12 +72,12 @@ def after_failures(run: Run, now: datetime | None) -> tuple[EndWait | RestartJob
     """
     if run.phase not in (RunPhase.RUNNING, RunPhase.RECOVERING):
         return ()
-    nature, why = nature_of(run), why_failed(run)
-    cause = first_cause(run.failures)
-    if nature is Nature.PROGRAM and cause is not None:
+    nature, why, most = nature_of(run), why_failed(run), run.request.restarts
+    cause, is_allowed = first_cause(run.failures), has_restarts_left(run)
+    if nature is Nature.PROGRAM and cause is not None and not is_allowed:
         is_clear = cause.has_words or _has_settled(cause.at, now)
         return (EndWait(TrainingFailed, why),) if is_clear else ()
-    if run.restarts_in_vain > MAX_RESTARTS:
+    if most is None and run.restarts_in_vain > MAX_RESTARTS:
         without = f"{MAX_RESTARTS} restarts brought no new checkpoint"
         return (EndWait(TrainingFailed, f"{why or run.reason}; {without}"),)
     if run.job_condition != "Failed":
@@ -84,9 +85,16 @@ def after_failures(run: Run, now: datetime | None) -> tuple[EndWait | RestartJob
     if nature is not Nature.PASSING:
         if not _has_settled(run.job_ended_at, now):
             return ()
-        if nature is Nature.UNEXPLAINED:
+        if nature is Nature.UNEXPLAINED and not is_allowed:
             return (EndWait(TrainingFailed, why),)
+    if most is not None and not is_allowed:
+        return (EndWait(TrainingFailed, f"{why}; restarts={most} allows no more"),)
     return (RestartJob(run.job_restarts + 1, why),)
+
+
+def has_restarts_left(run: Run) -> bool:
+    """Whether the job may be made anew whatever the cause, because that was typed."""
+    return run.request.restarts is not None and run.job_restarts < run.request.restarts
 
 
 def _has_settled(since: datetime | None, now: datetime | None) -> bool:

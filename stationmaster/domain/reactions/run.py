@@ -40,6 +40,7 @@ from stationmaster.domain.reactions.restarts import (
     Nature,
     RestartJob,
     after_failures,
+    has_restarts_left,
     nature_of,
     why_failed,
 )
@@ -379,7 +380,7 @@ def _end_of_wait(run: Run, now: datetime, policy: Policy) -> Reactions:
 def _end_of_job(run: Run, now: datetime | None = None) -> Reactions:
     """End the wait for a job that has ended; how the run ends is settled once it is saved.
 
-    A job whose cause passes is made anew instead.
+    A job whose cause passes, or that may be started again, is made anew instead.
     """
     if run.phase is RunPhase.SAVING:
         return (EndWait(RunStopped, why_saving(run)),)
@@ -387,7 +388,7 @@ def _end_of_job(run: Run, now: datetime | None = None) -> Reactions:
         return (EndWait(RunStopped, stop_reason(run)),)
     if run.job_condition == "Succeeded":
         return (EndWait(),)
-    if run.trainer_failure or run.job_disappeared:
+    if run.job_disappeared or (run.trainer_failure and not has_restarts_left(run)):
         return (EndWait(TrainingFailed, why_failed(run)),)
     return after_failures(run, now)
 

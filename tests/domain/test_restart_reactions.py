@@ -208,3 +208,48 @@ def test_stop_comes_before_a_restart():
 
     assert [type(each) for each in heard(run)] == [EndWait]
     assert not any(isinstance(each, ChangePhase) for each in heard(run))
+
+
+def with_restarts(number: int) -> Run:
+    request = COMMAND.model_copy(update={"restarts": number})
+    return factories.make_run(RunPhase.RUNNING, request=request)
+
+
+@pytest.mark.parametrize("events", [*PROGRAM.values(), *PASSING.values(), []])
+def test_typed_restarts_count_in_place_of_the_cause(events):
+    run = after(*events, failed(), run=with_restarts(1))
+
+    (restart,) = heard(run, at=15)
+    assert (type(restart), restart.number) == (RestartJob, 1)
+    anew = after(event(ev.JobRestarted, at=16, number=1, reason="r"), run=run)
+    assert (anew.phase, heard(anew, at=17)) == (RunPhase.RECOVERING, [])
+    again = after(*events, failed(20), run=anew)
+    assert [type(each) for each in heard(again, at=40)] == [EndWait]
+
+
+def test_job_that_may_not_be_restarted_ends_with_the_key_in_its_reason():
+    (end,) = heard(after(*PASSING["kill"], failed(), run=with_restarts(0)))
+
+    assert end.sentence.endswith("; restarts=0 allows no more")
+
+
+def test_typed_restarts_need_no_new_checkpoint_in_between():
+    run = with_restarts(MAX_RESTARTS + 2)
+    for number in range(MAX_RESTARTS + 2):
+        run = after(*_round(number, checkpoint=False), run=run)
+        (restart,) = heard(run, at=100 * number + 20)
+        assert restart.number == number + 1
+        run = after(
+            event(ev.JobRestarted, at=100 * number + 21, number=number + 1, reason="r"), run=run
+        )
+        assert heard(run, at=100 * number + 22) == []
+
+
+def test_failure_that_the_trainer_reports_is_restarted_where_that_was_typed():
+    own = factories.make_request().model_copy(update={"restarts": 1})
+    run = factories.make_run(RunPhase.RUNNING, request=own)
+    run = after(event(ev.TrainingReportedFailure, at=1, reason="the loss is nan"), run=run)
+
+    assert heard(run, at=2) == []
+    (restart,) = heard(after(failed(), run=run), at=15)
+    assert (type(restart), "the loss is nan" in restart.why) == (RestartJob, True)

@@ -1,0 +1,70 @@
+"""`restarts=N`: how often a job that has failed is made anew, whatever the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.errors import BadCommand
+from stationmaster.domain.keys.key import Key, Start, Typed, part
+from stationmaster.domain.planning.plan import Plan
+from stationmaster.domain.sizes import counted
+
+_MOST: Final = 20
+
+_RESTARTS: Final = Key(
+    name="restarts",
+    help="how often a job that has failed is started again, whatever the cause, from 0 to "
+    f"{_MOST}; if not given, the cause decides, see docs/training.md",
+    meanings=("max_restarts", "retries", "max_retries", "backoff_limit"),
+    choices=("0", "3"),
+    is_resumed=True,
+)
+KEYS: Final = (_RESTARTS,)
+PLACE: Final = 11
+NOTE_PLACE: Final = 1
+
+
+class Option(BaseModel):
+    """How often the job is made anew."""
+
+    model_config = ConfigDict(frozen=True)
+
+    restarts: int | None = None
+    """How often its job is made anew at most, whatever the cause; None where that decides."""
+
+
+def read(typed: Typed) -> Option:
+    """Read the number.
+
+    Raises:
+        BadCommand: it is no whole number from 0 to 20.
+    """
+    value = typed.get(_RESTARTS)
+    if value is None:
+        return Option()
+    if not (value.isascii() and value.isdigit()) or len(value) > 9 or int(value) > _MOST:
+        raise BadCommand(
+            f"restarts={value[:80]} is not accepted: expected a whole number from 0 to {_MOST}"
+        )
+    return Option(restarts=int(value))
+
+
+def refuse(start: Start) -> None:
+    """Refuse nothing: every job can be made anew."""
+
+
+def note(start: Start, plan: Plan) -> Iterable[str]:
+    """Say how often the job is started again."""
+    most = start.part(Option).restarts
+    if most is not None:
+        how = f"started again, {counted(most, 'time')} at most" if most else "not started again"
+        yield f"restarts={most}: a job that has failed is {how}, whatever the cause"
+
+
+def typed(options: BaseModel) -> dict[str, str | None]:
+    """Write the number."""
+    most = part(options, Option).restarts
+    return {_RESTARTS.name: str(most) if most is not None else None}
