@@ -22,8 +22,8 @@ from stationmaster.domain.datasets import (
     HubSource,
     Listing,
     S3Source,
+    SharedPath,
     read_shared_path,
-    run_directory_of,
 )
 from stationmaster.domain.errors import (
     NotPossibleNow,
@@ -184,12 +184,12 @@ def _check_data(services: Services, start: StartRun, *, channel_id: str) -> None
 
     A command knows itself what it can read.
     """
-    is_on_file_system = read_shared_path(start.overrides.get("dataset", "")) is not None
+    is_on_file_system = "dataset" in start.overrides and isinstance(start.resolved.data, SharedPath)
     if not start.options.program or is_on_file_system:
         check_data(start.resolved, on_cluster=start.options.cluster_id is not None)
     for key in ("dataset", "weights"):
         path = read_shared_path(value := start.overrides.get(key, ""))
-        owner = run_directory_of(path) if path is not None else None
+        owner = path.run_directory if path is not None else None
         if owner is None:
             continue
         run = services.runs.find(RunId(owner)) if owner else None

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -75,62 +76,8 @@ class S3Source:
         """The address as people and tools write it; equal for equal objects."""
         return f"{S3_SCHEME}{self.bucket}/{self.prefix}"
 
-
-def read_s3_source(dataset: str) -> S3Source | None:
-    """Read the source that `dataset=` names; None where it names no bucket.
-
-    Raises:
-        BadParameter: it begins with s3:// and is no address of objects.
-    """
-    if not dataset.startswith(S3_SCHEME):
-        return None
-    found = _S3_URI.fullmatch(dataset)
-    prefix = ((found[2] or "") if found else "").strip("/")
-    if found is None or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
-        raise BadParameter(
-            f'dataset="{dataset}" is not accepted: expected {S3_SCHEME}BUCKET/PREFIX with the '
-            f"name of a bucket, of 3 to 63 characters, e.g. {S3_SCHEME}my-bucket/imagenet"
-        )
-    return S3Source(found[1], f"{prefix}/" if prefix else "")
-
-
-def read_shared_path(dataset: str) -> str | None:
-    """Read the path on the run's file system that `dataset=` names, or None."""
-    path = dataset.removeprefix(STREAM_PREFIX)
-    return path if path.startswith(SHARED_PREFIX) else None
-
-
-def run_directory_of(path: str) -> str | None:
-    """Return the run whose directory a path is in, "" for that of all runs; None for neither.
-
-    The path is one that `check_shared_path` accepts.
-    """
-    first, _, rest = path.removeprefix(SHARED_PREFIX).partition("/")
-    return rest.partition("/")[0] if first == RUNS else None
-
-
-def check_shared_path(dataset: str, path: str) -> None:
-    """Refuse a path that leaves the file system or is written in a way that tools mistake.
-
-    Raises:
-        BadParameter: naming what is expected.
-    """
-    below = path.removeprefix(SHARED_PREFIX).rstrip("/")
-    if not _SHARED_PATH.fullmatch(below) or not is_plain(below):
-        raise BadParameter(
-            f'dataset="{dataset}" is not accepted: expected {SHARED_PREFIX}PATH of letters, digits '
-            f"and ._-@+ without .. in it, e.g. {SHARED_PREFIX}imagenet"
-        )
-
-
-def read_packed_source(dataset: str) -> str | None:
-    """Read the data set of the hub that is packed before training, or None."""
-    return dataset.removeprefix(PACKED_PREFIX) if dataset.startswith(PACKED_PREFIX) else None
-
-
-def is_staged(dataset: str) -> bool:
-    """Say whether something is done on the file system before a run trains on `dataset`."""
-    return dataset.startswith((S3_SCHEME, PACKED_PREFIX)) or read_shared_path(dataset) is not None
+    def __str__(self) -> str:
+        return self.uri.rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +92,98 @@ class HubSource:
         return f"{HUB_PREFIX}{self.repository}" + (f"/{self.config}" if self.config else "")
 
 
-def read_hub_source(dataset: str) -> HubSource | None:
-    """Read the data set of the hub that is packed before training, or None."""
-    packed = read_packed_source(dataset) or ""
-    name = C4.uri if packed == "c4" else packed
-    owner, _, rest = name.removeprefix(HUB_PREFIX).partition("/")
-    title, _, config = rest.partition("/")
-    return HubSource(f"{owner}/{title}", config) if name.startswith(HUB_PREFIX) and title else None
-
-
 HUB_PREFIX: Final = "hub:"
 C4: Final = HubSource("allenai/c4", "en")
 """The data set that `c4` stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedSource:
+    """A data set of the hub that is packed before training; `name` is c4 or hub:ORG/NAME."""
+
+    name: str
+
+    @property
+    def hub(self) -> HubSource | None:
+        """The data set; None where the name is none of the hub."""
+        name = C4.uri if self.name == "c4" else self.name
+        owner, _, rest = name.removeprefix(HUB_PREFIX).partition("/")
+        title, _, config = rest.partition("/")
+        is_known = name.startswith(HUB_PREFIX) and title
+        return HubSource(f"{owner}/{title}", config) if is_known else None
+
+    def __str__(self) -> str:
+        return f"{PACKED_PREFIX}{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPath:
+    """Data that lies on the run's file system."""
+
+    path: str
+    is_streamed: bool = False
+
+    @property
+    def run_directory(self) -> str | None:
+        """The run whose directory it is in, "" for that of all runs; None for neither."""
+        first, _, rest = self.path.removeprefix(SHARED_PREFIX).partition("/")
+        return rest.partition("/")[0] if first == RUNS else None
+
+    def check(self) -> None:
+        """Refuse a path that leaves the file system or is written in a way that tools mistake.
+
+        Raises:
+            BadParameter: naming what is expected.
+        """
+        below = self.path.removeprefix(SHARED_PREFIX).rstrip("/")
+        if not _SHARED_PATH.fullmatch(below) or not is_plain(below):
+            raise BadParameter(
+                f'dataset="{self}" is not accepted: expected {SHARED_PREFIX}PATH of letters, '
+                f"digits and ._-@+ without .. in it, e.g. {SHARED_PREFIX}imagenet"
+            )
+
+    def __str__(self) -> str:
+        return f"{STREAM_PREFIX if self.is_streamed else ''}{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedData:
+    """What the program that trains finds by itself: a word, a path of its machine, or nothing."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Dataset = S3Source | PackedSource | SharedPath | NamedData
+
+
+@lru_cache(maxsize=256)
+def read_dataset(text: str) -> Dataset:
+    """Read what follows `dataset=`.
+
+    Raises:
+        BadParameter: it begins with s3:// and is no address of objects.
+    """
+    if text.startswith(PACKED_PREFIX):
+        return PackedSource(text.removeprefix(PACKED_PREFIX))
+    if not text.startswith(S3_SCHEME):
+        return read_shared_path(text) or NamedData(text)
+    found = _S3_URI.fullmatch(text)
+    prefix = ((found[2] or "") if found else "").strip("/")
+    if found is None or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
+        raise BadParameter(
+            f'dataset="{text}" is not accepted: expected {S3_SCHEME}BUCKET/PREFIX with the '
+            f"name of a bucket, of 3 to 63 characters, e.g. {S3_SCHEME}my-bucket/imagenet"
+        )
+    return S3Source(found[1], f"{prefix}/" if prefix else "")
+
+
+def read_shared_path(text: str) -> SharedPath | None:
+    """Read a path on the run's file system, of data or of weights; None for anything else."""
+    path = text.removeprefix(STREAM_PREFIX)
+    return SharedPath(path, path != text) if path.startswith(SHARED_PREFIX) else None
 
 
 class Listing(BaseModel):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from stationmaster.domain.catalogue.models import ImageModel
-from stationmaster.domain.datasets import LookingOrder, read_shared_path
+from stationmaster.domain.datasets import LookingOrder, SharedPath
 from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import StagingWork
@@ -34,7 +34,7 @@ failed = fail_with("the data cannot be trained on")
 
 def applies(run: Run, staging: Staging | None) -> bool:
     """A run that reads its data where it lies."""
-    return read_shared_path(run.request.dataset) is not None and not (staging and staging.looked)
+    return isinstance(run.request.data, SharedPath) and not (staging and staging.looked)
 
 
 def render(live: LiveRun) -> list[KubernetesObject]:
@@ -44,7 +44,7 @@ def render(live: LiveRun) -> list[KubernetesObject]:
     order = LookingOrder(
         run_id=live.run_id,
         dataset=request.dataset,
-        path=read_shared_path(request.dataset) or "",
+        path=request.data.path if isinstance(request.data, SharedPath) else "",
         task=request.data_task,
         num_classes=recipe.model.num_classes if isinstance(recipe.model, ImageModel) else 0,
         evaluates=recipe.training.eval_every > 0,

@@ -11,11 +11,10 @@ from typing import Final
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.datasets import (
     NO_VALIDATION,
+    PackedSource,
     Preparation,
-    is_staged,
+    S3Source,
     preparation_of,
-    read_packed_source,
-    read_shared_path,
 )
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import StagingWork
@@ -43,8 +42,8 @@ failed = fail_with("the data could not be brought")
 
 def applies(run: Run, staging: Staging | None) -> bool:
     """A run whose data was copied and is to be prepared, or comes from the hub."""
-    dataset, is_ready = run.request.dataset, staging is not None and staging.root
-    is_made = is_staged(dataset) and read_shared_path(dataset) is None
+    is_ready = staging is not None and staging.root
+    is_made = isinstance(run.request.data, S3Source | PackedSource)
     return is_made and not is_ready and not stage.applies(run, staging)
 
 
@@ -79,5 +78,8 @@ def _words(preparation: Preparation, recipe: Recipe, data_id: str) -> Sequence[s
         rest = ["--no-validation"] if NO_VALIDATION in settings else []
         return ["images", data_id, "--classes", str(settings["num_classes"]), *rest]
     tokenizer, size = unexpanded(str(settings["tokenizer"])), str(settings["vocab_size"])
-    what = [data_id] if data_id else ["--dataset", read_packed_source(recipe.training.dataset)]
+    what = [data_id]
+    if not data_id:
+        assert isinstance(recipe.data, PackedSource), "other data is copied first"
+        what = ["--dataset", recipe.data.name]
     return [preparation.value, *what, "--tokenizer", tokenizer, "--vocab-size", size]

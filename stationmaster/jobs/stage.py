@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stationmaster.domain.datasets import StagingOrder, is_staged, read_s3_source
+from stationmaster.domain.datasets import S3Source, StagingOrder
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import StagingWork
 from stationmaster.domain.run.staging import Staging
@@ -32,9 +32,8 @@ failed = fail_with("the data could not be brought")
 
 def applies(run: Run, staging: Staging | None) -> bool:
     """A run with data of S3, until that is on the file system."""
-    dataset = run.request.dataset
     is_here = staging is not None and (staging.root or staging.data_id)
-    return is_staged(dataset) and read_s3_source(dataset) is not None and not is_here
+    return isinstance(run.request.data, S3Source) and not is_here
 
 
 def render(live: LiveRun) -> list[KubernetesObject]:

@@ -8,7 +8,7 @@ from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.catalogue.recipes import Framework
 from stationmaster.domain.cluster.spec import ClusterSpec, Reservation
 from stationmaster.domain.commands.start import StartRun
-from stationmaster.domain.datasets import AS_IT_IS, S3Source, read_s3_source
+from stationmaster.domain.datasets import AS_IT_IS, Dataset, S3Source
 from stationmaster.domain.planning.requirements import repositories_of
 from stationmaster.domain.run.request import TrainingRequest
 
@@ -65,9 +65,13 @@ def of_start(start: StartRun) -> Subject:
         image=start.options.image,
         framework=start.resolved.framework,
         repositories=() if start.options.program else repositories_of(start.resolved),
-        dataset=read_s3_source(start.overrides.get("dataset", "")),
+        dataset=_bucket(start.resolved.data),
         task=AS_IT_IS if start.options.program else start.resolved.data_task,
     )
+
+
+def _bucket(data: Dataset) -> S3Source | None:
+    return data if isinstance(data, S3Source) else None
 
 
 def of_request(request: TrainingRequest) -> Subject:
@@ -83,7 +87,7 @@ def of_request(request: TrainingRequest) -> Subject:
         image=request.image,
         framework=request.resolved.framework,
         repositories=() if request.program else repositories_of(request.resolved),
-        dataset=read_s3_source(request.dataset),
+        dataset=_bucket(request.data),
         task=request.data_task,
     )
 

@@ -10,8 +10,12 @@ from stationmaster.domain.datasets import (
     FOR_MEGATRON,
     DataFile,
     DataManifest,
+    Dataset,
+    NamedData,
+    PackedSource,
     Preparation,
     S3Source,
+    SharedPath,
     SourceObject,
     StagedLine,
     StagingLine,
@@ -19,7 +23,7 @@ from stationmaster.domain.datasets import (
     preparation_of,
     prepared_bytes,
     read_data_manifest,
-    read_s3_source,
+    read_dataset,
     read_staging_line,
     version_of,
 )
@@ -30,24 +34,28 @@ B = SourceObject("b", 2, "e2")
 
 
 @pytest.mark.parametrize(
-    ("typed", "uri"),
+    ("typed", "read"),
     [
-        ("s3://bucket/imagenet", "s3://bucket/imagenet/"),
-        ("s3://bucket/a/b/", "s3://bucket/a/b/"),
-        ("s3://bucket", "s3://bucket/"),
-        ("s3://bucket/", "s3://bucket/"),
+        ("s3://bucket/imagenet", S3Source("bucket", "imagenet/")),
+        ("s3://bucket/a/b", S3Source("bucket", "a/b/")),
+        ("s3://bucket", S3Source("bucket", "")),
+        ("packed:c4", PackedSource("c4")),
+        ("packed:hub:org/name", PackedSource("hub:org/name")),
+        ("/fsx/imagenet", SharedPath("/fsx/imagenet")),
+        ("stream:/fsx/books", SharedPath("/fsx/books", is_streamed=True)),
+        ("hub:allenai/c4", NamedData("hub:allenai/c4")),
+        ("stream:/data/books", NamedData("stream:/data/books")),
+        ("python-code", NamedData("python-code")),
+        ("", NamedData("")),
     ],
 )
-def test_address_of_objects_has_one_form(typed: str, uri: str) -> None:
-    source = read_s3_source(typed)
-
-    assert source is not None
-    assert source.uri == uri
+def test_data_set_is_read_into_what_it_is_and_written_again(typed: str, read: Dataset) -> None:
+    assert read_dataset(typed) == read
+    assert str(read) == typed
 
 
-@pytest.mark.parametrize("typed", ["c4", "hub:allenai/c4", "/fsx/x", "python-code"])
-def test_other_data_sets_are_no_address(typed: str) -> None:
-    assert read_s3_source(typed) is None
+def test_address_of_objects_has_one_form() -> None:
+    assert read_dataset("s3://bucket/a/") == read_dataset("s3://bucket/a")
 
 
 @pytest.mark.parametrize(
@@ -55,17 +63,17 @@ def test_other_data_sets_are_no_address(typed: str) -> None:
 )
 def test_malformed_address_is_refused_with_what_is_expected(typed: str) -> None:
     with pytest.raises(BadParameter, match="expected s3://BUCKET/PREFIX with the name of a bucket"):
-        read_s3_source(typed)
+        read_dataset(typed)
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_an_address_or_refused(text: str) -> None:
     try:
-        source = read_s3_source(f"s3://{text}")
+        source = read_dataset(f"s3://{text}")
     except BadParameter:
         return
-    assert source is not None
-    assert read_s3_source(source.uri) == source
+    assert isinstance(source, S3Source)
+    assert read_dataset(source.uri) == source
 
 
 def test_version_names_what_is_there_whatever_its_order() -> None:

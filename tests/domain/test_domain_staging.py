@@ -14,9 +14,10 @@ from stationmaster.domain.datasets import (
     C4,
     HubSource,
     Listing,
+    PackedSource,
     Preparation,
     S3Source,
-    read_hub_source,
+    read_dataset,
 )
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from stationmaster.domain.ids import ClusterId, RunId
@@ -293,15 +294,14 @@ def test_data_that_could_not_be_linked_is_copied_next_and_late_reports_are_passe
         ("packed:c4", C4),
         ("packed:hub:org/texts", HubSource("org/texts")),
         ("packed:hub:org/texts/en/small", HubSource("org/texts", "en/small")),
-        ("hub:org/texts", None),
         ("packed:python-code", None),
-        ("s3://bucket/x", None),
     ],
 )
-def test_data_of_the_hub_that_is_packed_is_told_apart(
-    dataset: str, source: HubSource | None
-) -> None:
-    assert read_hub_source(dataset) == source
+def test_data_of_the_hub_that_is_packed_is_named(dataset: str, source: HubSource | None) -> None:
+    data = read_dataset(dataset)
+
+    assert isinstance(data, PackedSource)
+    assert data.hub == source
 
 
 HUB = {

@@ -27,7 +27,7 @@ from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.tensor_parallel import check_tensor_parallel
 from stationmaster.domain.catalogue.training_config import ImageTraining, LanguageTraining
-from stationmaster.domain.datasets import FOR_MEGATRON, read_s3_source
+from stationmaster.domain.datasets import FOR_MEGATRON, Dataset, read_dataset
 from stationmaster.domain.errors import BadParameter
 
 PRESET: Final = "preset"
@@ -86,6 +86,11 @@ class Recipe(BaseModel):
     def uses_own_trainer(self) -> bool:
         """Whether the product's own trainer, `python -m training`, runs it."""
         return not isinstance(self.training, FrameworkTraining)
+
+    @property
+    def data(self) -> Dataset:
+        """The data that it trains on."""
+        return read_dataset(self.training.dataset)
 
     @property
     def data_task(self) -> str:
@@ -232,7 +237,7 @@ def _check_together(training: Training) -> None:
         )
     if not isinstance(training, FrameworkTraining):
         _check_own(training)
-    read_s3_source(training.dataset)
+    read_dataset(training.dataset)
     for key in ("dataset", "tokenizer", "weights"):
         value = getattr(training, key, "")
         if value.startswith("/") and not re.fullmatch(r"[\w./@+-]+", value):

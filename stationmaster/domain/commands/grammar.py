@@ -46,7 +46,7 @@ from stationmaster.domain.commands.table import (
     Subcommand,
 )
 from stationmaster.domain.commands.typed_text import split_words
-from stationmaster.domain.datasets import AS_IT_IS, Listing, read_hub_source, read_s3_source
+from stationmaster.domain.datasets import AS_IT_IS, HubSource, Listing, PackedSource, S3Source
 from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.questions import Finders, Questions, questions
@@ -284,10 +284,12 @@ def _read_start(
 
 
 def _measured(start: StartRun, ask: Questions) -> Listing | None:
-    dataset = start.resolved.training.dataset
-    source = read_s3_source(dataset) or read_hub_source(dataset)
-    if source is None or not start.options.program:
-        return ask.measure(source, start.resolved.data_task) if source is not None else None
+    data = start.resolved.data
+    source = data.hub if isinstance(data, PackedSource) else data
+    if not isinstance(source, S3Source | HubSource):
+        return None
+    if not start.options.program:
+        return ask.measure(source, start.resolved.data_task)
     # How much of it a command reads, nobody knows: all of it is copied.
     listing = ask.measure(source, AS_IT_IS)
     return listing.model_copy(update={"may_link": False}) if listing is not None else None

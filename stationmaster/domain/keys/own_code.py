@@ -9,7 +9,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, PRESET
-from stationmaster.domain.datasets import PACKED_PREFIX
+from stationmaster.domain.datasets import PackedSource, read_dataset
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
 from stationmaster.domain.images import is_from, names_digest, read_image
 from stationmaster.domain.keys.key import Key, Start, Typed, part
@@ -149,7 +149,7 @@ def _refuse_idle_keys(typed: Typed) -> None:
             "it into the command, or leave it out"
         )
     dataset = typed.overrides.get("dataset", "")
-    if dataset.startswith(PACKED_PREFIX):
+    if isinstance(read_dataset(dataset), PackedSource):
         raise BadParameter(
             f'dataset="{dataset[:80]}" is packed for the recipe\'s trainer, which command= '
             "replaces; use s3://BUCKET/PREFIX, or a word that the command understands"

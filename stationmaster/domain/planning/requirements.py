@@ -18,10 +18,9 @@ from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT
 from stationmaster.domain.datasets import (
     SHARED_PREFIX,
     STREAM_PREFIX,
-    check_shared_path,
-    read_packed_source,
-    read_s3_source,
-    read_shared_path,
+    PackedSource,
+    S3Source,
+    SharedPath,
 )
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.planning.frameworks.data import check_framework_data
@@ -77,8 +76,8 @@ def check_data(recipe: Recipe, *, on_cluster: bool = False) -> None:
         check_framework_data(recipe, has_files=on_cluster or bool(recipe.file_system_id))
         return
     for key, value in _data_keys(recipe).items():
-        if key == "dataset" and (path := read_shared_path(value)) is not None:
-            check_shared_path(value, path)
+        if key == "dataset" and isinstance(recipe.data, SharedPath):
+            recipe.data.check()
             if on_cluster or recipe.file_system_id:
                 continue
         if (reason := _unreadable(recipe, key, value)) is not None:
@@ -97,13 +96,14 @@ def _data_keys(recipe: Recipe) -> dict[str, str]:
 def _unreadable(recipe: Recipe, key: str, value: str) -> str | None:
     """Why pods could not read it, and what they can read; None if they can."""
     readable = _readable_words(recipe, key)
-    if key == "dataset" and read_s3_source(value) is not None:
+    data = recipe.data if key == "dataset" else None
+    if isinstance(data, S3Source):
         return None
-    if key == "dataset" and (packed := read_packed_source(value)) is not None:
+    if isinstance(data, PackedSource):
         if recipe.task != "pretraining":
             return f"packs text, which {recipe.task} does not read; {readable}"
-        known = packed == "c4" or _HUB_DATASET.fullmatch(packed) is not None
-    elif key == "dataset":
+        known = data.name == "c4" or _HUB_DATASET.fullmatch(data.name) is not None
+    elif data is not None:
         known = value in BUILT_IN_DATASETS[recipe.task] or (
             recipe.task != "image-classification" and _HUB_DATASET.fullmatch(value) is not None
         )
@@ -115,13 +115,13 @@ def _unreadable(recipe: Recipe, key: str, value: str) -> str | None:
         return f"has {SHAPES_CLASSES} classes and the model {recipe.model.num_classes}; {readable}"
     if known:
         return None
-    if key == "dataset" and read_shared_path(value) is not None:
+    if isinstance(data, SharedPath):
         return (
             "is a path, and the run's file system is new and empty; file_system=fs-... names one "
             f"that exists, and on= a kept cluster, which has one; or {readable}"
         )
     if value.startswith(("/", STREAM_PREFIX)):
-        where = f"; data is read below {SHARED_PREFIX} only" if key == "dataset" else ""
+        where = f"; data is read below {SHARED_PREFIX} only" if data is not None else ""
         return f"is a path of no file system that pods see{where}; {readable}"
     if "://" in value:
         return f"is an address that runs cannot copy data from; {readable}"

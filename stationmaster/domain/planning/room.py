@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from stationmaster.domain.datasets import (
-    S3_SCHEME,
     Listing,
-    read_packed_source,
-    read_shared_path,
+    PackedSource,
+    S3Source,
+    SharedPath,
 )
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.conversion import Conversion, plan_conversion
@@ -130,22 +130,21 @@ def room_notes(room: Room, shared: Shared | None) -> Iterator[str]:
     if room.conversion is not None:
         yield room.conversion.sentence
     recipe = room.layout.recipe
+    data = recipe.data
     if room.data is not None:
         yield room.data.sentence
-    elif recipe.training.dataset.startswith(S3_SCHEME):
+    elif isinstance(data, S3Source):
         yield (
-            f"how much {recipe.training.dataset} holds, and how long it takes to bring it to the "
+            f"how much {data} holds, and how long it takes to bring it to the "
             "file system, is asked in the channel: /train plan"
         )
-    elif (shared is not None or recipe.file_system_id) and (
-        path := read_shared_path(recipe.training.dataset)
-    ) is not None:
+    elif isinstance(data, SharedPath) and (shared is not None or recipe.file_system_id):
         yield (
-            f"{path} is read where it lies; whether it is there and what this recipe needs is "
+            f"{data.path} is read where it lies; whether it is there and what this recipe needs is "
             "looked at before training"
         )
-    elif (packed := read_packed_source(recipe.training.dataset)) is not None:
+    elif isinstance(data, PackedSource):
         yield (
-            f"all nodes pack {packed} on the file system before training; how long that takes and "
-            "how much room it needs is asked in the channel, where the hub answers: /train plan"
+            f"all nodes pack {data.name} on the file system before training; how long that takes "
+            "and how much room it needs is asked in the channel, where the hub answers: /train plan"
         )

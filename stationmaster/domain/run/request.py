@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.datasets import AS_IT_IS, is_staged
+from stationmaster.domain.datasets import AS_IT_IS, Dataset, NamedData, read_dataset
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.registry import Options
 from stationmaster.domain.planning.recipe_lookup import get_recipe
@@ -71,13 +71,18 @@ class TrainingRequest(Options):
         """Whether data or results are brought to the file system before it trains."""
         if self.resume_from is not None or self.weights_from is not None:
             return True
-        return bool(self.weights_to_convert) or is_staged(self.overrides.get("dataset", ""))
+        typed = read_dataset(self.overrides.get("dataset", ""))
+        return bool(self.weights_to_convert) or not isinstance(typed, NamedData)
 
     @property
     def dataset(self) -> str:
         """The data that it trains on; of another program, what it is passed, or "" for nothing."""
         typed = self.overrides.get("dataset", "")
         return typed if self.program else self.resolved.training.dataset
+
+    @property
+    def data(self) -> Dataset:
+        return read_dataset(self.dataset)
 
     @property
     def data_task(self) -> str:

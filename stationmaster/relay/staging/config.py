@@ -12,7 +12,7 @@ from stationmaster.domain.datasets import (
     LookingOrder,
     S3Source,
     StagingOrder,
-    read_s3_source,
+    read_dataset,
 )
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.restoring import RestoringOrder
@@ -45,12 +45,12 @@ class StagingConfig(BaseModel):
         text = required(variables, _STAGING, setter=_SETTER)
         try:
             order = StagingOrder.model_validate_json(text)
-            source = read_s3_source(order.dataset)
+            source = read_dataset(order.dataset)
         except ValidationError as exc:
             raise not_understood(_STAGING, exc, setter=_SETTER) from exc
         except BadParameter as exc:
             raise not_understood(_STAGING, str(exc), setter=_SETTER) from exc
-        if source is None:
+        if not isinstance(source, S3Source):
             problem = f'dataset "{order.dataset}" is no address of S3'
             raise not_understood(_STAGING, problem, setter=_SETTER)
         return cls(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from stationmaster.domain.datasets import read_s3_source
+from stationmaster.domain.datasets import S3Source
 from stationmaster.domain.errors import PermanentError, StepTimedOut, TransientError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import LINKED_PATH, cluster_name
@@ -43,8 +43,8 @@ def ensure_link(services: Services, run: Run, cluster_id: ClusterId) -> Linking:
         TransientError: the file system is not there (any more).
         IllegalTransition: the cluster goes away.
     """
-    source = read_s3_source(run.request.resolved.training.dataset)
-    assert source is not None, "only data of S3 is linked"
+    source = run.request.resolved.data
+    assert isinstance(source, S3Source), "only data of S3 is linked"
     cluster = services.cluster_states.load(cluster_id)
     name = cluster_name(cluster_id)
     found = services.data_links.describe(cluster_id)

@@ -11,9 +11,8 @@ from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
 from stationmaster.domain.datasets import (
     PACKED_PREFIX,
     SHARED_PREFIX,
-    check_shared_path,
-    read_hub_source,
-    read_s3_source,
+    PackedSource,
+    S3Source,
     read_shared_path,
 )
 from stationmaster.domain.errors import NotPossibleNow
@@ -45,25 +44,18 @@ def check_framework_data(recipe: Recipe, *, has_files: bool) -> None:
             continue
         if key in ("tokenizer", "weights") and is_repository(value):
             continue
-        if key == "dataset" and _is_prepared(value):
+        data = recipe.data if key == "dataset" else None
+        # Such text is prepared for Megatron before training.
+        if isinstance(data, S3Source) or (isinstance(data, PackedSource) and data.hub):
             continue
         path = read_shared_path(value) if key != "tokenizer" else None
         if path is None:
             name = FRAMEWORK_NAMES[recipe.framework]
             raise NotPossibleNow(f'{key}="{value}" is not read by {name} here; use {readable}')
-        check_shared_path(value, path)
+        path.check()
         if not has_files:
             raise NotPossibleNow(
                 f'{key}="{value}" is a path, and the run\'s file system is new and empty; '
                 "file_system=fs-... names one that exists, and on= a kept cluster, which has one; "
                 f"or use {readable.partition(',')[0]}"
             )
-
-
-def _is_prepared(dataset: str) -> bool:
-    """Whether text that it names is prepared for Megatron before training.
-
-    Raises:
-        BadParameter: an address of S3 that is none.
-    """
-    return read_s3_source(dataset) is not None or read_hub_source(dataset) is not None
