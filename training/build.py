@@ -73,10 +73,9 @@ def build_task(config: TrainerConfig, prepared: Prepared, ranks: Ranks) -> Task:
     )
     # Ranks that split products or share sequences among them read the same samples.
     source = open_source(prepared, config, rank=ranks.data_rank, world_size=ranks.data_world_size)
-    task = LanguageTask(config.recipe, source, ranks=ranks, cache_dir=config.cache_dir)
     tried = partial(prove, config.recipe, source=source, ranks=ranks, cache_dir=config.cache_dir)
     from_rank_0(tried, ranks)
-    return task
+    return LanguageTask(config.recipe, source, ranks=ranks, cache_dir=config.cache_dir)
 
 
 def build_trainer(

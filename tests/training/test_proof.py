@@ -18,6 +18,25 @@ from training.models.proof import prove
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "olmo": {"clip_qkv": 8.0},
     "lfm2": {"layer_types": ["conv", "full_attention"] * 16},
+    "phi3": {
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "short_factor": [1.0 + n / 48 for n in range(48)],
+            "long_factor": [1.0 + n for n in range(48)],
+        },
+        "original_max_position_embeddings": 4096,
+        "max_position_embeddings": 131072,
+    },
+    "zamba": {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "attention_hidden_size": 128,
+        "attention_head_dim": 32,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "num_hidden_layers": 20,
+    },
 }
 
 
@@ -79,13 +98,27 @@ def test_weights_that_do_not_arrive_are_refused(
         prove_here(recipe_of("llama", tmp_path), tmp_path)
 
 
-def test_a_family_without_a_small_model_is_trained_unproven(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "phi3",  # factors of rotary embeddings, one for each two numbers of a head
+        "zamba",  # layers that share weights with the first of their kind
+    ],
+)
+def test_a_family_that_is_hard_to_make_small_is_proven(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    prove_here(recipe_of(kind, tmp_path), tmp_path)
+
+    assert "hf:a/b is proven by a small model in" in caplog.text
+
+
+def test_a_family_without_a_small_model_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proof, "_MOST_PARAMETERS", 1000)
 
-    prove_here(recipe_of("llama", tmp_path), tmp_path)
-
-    assert "hf:a/b is trained unproven: no small model of its family can be tried" in caplog.text
-    with pytest.raises(BadParameter, match="so document_mask=true is not proven; leave it out"):
-        prove_here(recipe_of("llama", tmp_path, document_mask="true"), tmp_path)
+    with pytest.raises(BadParameter, match=r"transformers builds none that could be compared \("):
+        prove_here(recipe_of("llama", tmp_path), tmp_path)

@@ -5,8 +5,7 @@ what the run will do: published weights are written, loaded, learned from, recom
 documents where that is asked for, and exported; losses and gradients are compared with those of
 transformers alone. It takes seconds on a CPU, in fp32, whatever the family, so there is no table of
 families that work, which each release of transformers would date. A family of which no small model
-can be made is trained unproven, and the log says so. GPU kernels, bf16 and sharding are not part of
-the proof.
+can be made is refused. GPU kernels, bf16 and sharding are not part of the proof.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.nn import functional
+from transformers.configuration_utils import PretrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
@@ -39,7 +39,7 @@ from training.export import TRANSFORMERS_ERRORS, write_model
 from training.manifest import checkpoint_path
 from training.models.hub import describe_model, model_config
 from training.models.language import LanguageTask
-from training.models.tiny_config import VOCABULARY, tiny_config
+from training.models.tiny_config import VOCABULARY, WAYS, tiny_config
 from training.parallel import Ranks
 from training.task import Batch, BatchSource
 
@@ -67,12 +67,7 @@ def prove(recipe: Recipe, *, source: BatchSource, ranks: Ranks, cache_dir: Path)
     began = time.perf_counter()
     with _aside(), TemporaryDirectory(prefix="stationmaster-proof-") as name:
         directory = Path(name)
-        try:
-            theirs = _publish(recipe, directory / "published", cache_dir=cache_dir)
-            expected = _learn_plainly(theirs, _batch())
-        except TRANSFORMERS_ERRORS as exc:
-            _leave_unproven(recipe, exc)
-            return
+        expected = _publish(recipe, directory / "published", cache_dir=cache_dir)
         assert isinstance(recipe.training, LanguageTraining)
         weights = {"weights": str(directory / "published")}
         small = recipe.model_copy(update={"training": recipe.training.model_copy(update=weights)})
@@ -86,16 +81,33 @@ def prove(recipe: Recipe, *, source: BatchSource, ranks: Ranks, cache_dir: Path)
             _compare(task, expected, directory, lone)
         except TRANSFORMERS_ERRORS as exc:
             raise _failed(
-                recipe, f"it fails with {_first_line(exc)}; use other keys or another model"
+                recipe, f"it fails with {_in_short(exc)}; use other keys or another model"
             ) from exc
         except StationmasterError as exc:
             raise _failed(recipe, str(exc)) from exc
     logger.info("%s is proven by a small model in %.1f s", recipe.name, time.perf_counter() - began)
 
 
-def _publish(recipe: Recipe, directory: Path, *, cache_dir: Path) -> PreTrainedModel:
-    """Write small weights of the family, and read them as transformers does."""
-    config = tiny_config(model_config(recipe, cache_dir=cache_dir))
+def _publish(recipe: Recipe, directory: Path, *, cache_dir: Path) -> Gradients:
+    """Write the smallest weights of the family that can be tried; what transformers learns of them.
+
+    Raises:
+        BadParameter: there are none.
+    """
+    config, problems = model_config(recipe, cache_dir=cache_dir), []
+    for way in WAYS:
+        try:
+            _write_weights(tiny_config(config, way), directory)
+            return _learn_plainly(_read(directory), _batch())
+        except TRANSFORMERS_ERRORS as exc:
+            problems.append(_in_short(exc))
+    raise _failed(
+        recipe,
+        f"transformers builds none that could be compared ({problems[0]}); use another model",
+    )
+
+
+def _write_weights(config: PretrainedConfig, directory: Path) -> None:
     with torch.device("meta"):
         shape = AutoModelForCausalLM.from_config(config)
     if (size := sum(parameter.numel() for parameter in shape.parameters())) > _MOST_PARAMETERS:
@@ -105,7 +117,6 @@ def _publish(recipe: Recipe, directory: Path, *, cache_dir: Path) -> PreTrainedM
         for parameter in model.parameters():  # nothing may pass for an initial value
             parameter.add_(torch.randn_like(parameter), alpha=0.05)
     model.save_pretrained(directory)
-    return _read(directory)
 
 
 def _read(directory: Path) -> PreTrainedModel:
@@ -136,7 +147,7 @@ def _compare(task: LanguageTask, expected: Gradients, directory: Path, ranks: Ra
     try:
         again = _learn(task, batch)
     except TRANSFORMERS_ERRORS as exc:
-        raise BadParameter(f"it fails with {advice} ({_first_line(exc)})") from exc
+        raise BadParameter(f"it fails with {advice} ({_in_short(exc)})") from exc
     _check(again, plain, f"gradients are others with {advice}")
 
 
@@ -207,21 +218,12 @@ def _batch() -> Batch:
     return _batch_of(*(torch.cat(row) for row in _rows()))
 
 
-def _leave_unproven(recipe: Recipe, exc: Exception) -> None:
-    assert isinstance(recipe.training, LanguageTraining)
-    reason = f"no small model of its family can be tried ({_first_line(exc)})"
-    if recipe.training.document_mask:
-        raise _failed(recipe, f"{reason}, so document_mask=true is not proven; leave it out")
-    logger.warning("%s is trained unproven: %s", recipe.name, reason)
-
-
 def _failed(recipe: Recipe, why: str) -> BadParameter:
     return BadParameter(f"{recipe.name}, tried as a small model on this machine: {why}")
 
 
-def _first_line(exc: Exception) -> str:
-    text = (str(exc).strip().splitlines() or [""])[0][:200]
-    return f"{type(exc).__name__}: {text}"
+def _in_short(exc: Exception) -> str:
+    return f"{type(exc).__name__}: {' '.join(str(exc).split())[:200]}"
 
 
 @contextmanager
