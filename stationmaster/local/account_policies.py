@@ -57,12 +57,12 @@ def give_roles(
 
 
 def committed_policies(repository: Path) -> str:
-    """The text that `make generate` has written."""
+    """Return the text that `make generate` has written."""
     return (repository / registry.POLICIES).read_text()
 
 
 def _function_of(path: str) -> str:
-    """The function whose role stands at this path, "" for any other role."""
+    """Return the function whose role stands at this path, "" for any other role."""
     _, _, name = path.partition("/Roles/")
     return name if name in {function.name for function in registry.FUNCTIONS} else ""
 
@@ -70,7 +70,7 @@ def _function_of(path: str) -> str:
 def _values(
     aws: LocalAws, made: Deployment, text: str, *, deployment: str, table: str, bucket: str
 ) -> Mapping[str, str]:
-    """What every placeholder of the text stands for; one that is not known stays out."""
+    """Return what every placeholder of the text stands for; one that is not known stays out."""
     arn = aws.identities.account.arn
     known: dict[str, Any] = {
         "AWS::AccountId": aws.account_id,

@@ -97,11 +97,11 @@ class ClusterBehindEks:
             self._cluster.set_addon(name, active=False)
 
     def file_system_available(self, *, file_system_id: str) -> None:
-        """A directory is what stands behind an FSx file system here."""
+        """Make the directory behind an FSx file system."""
         (self._file_systems / file_system_id).mkdir(parents=True, exist_ok=True)
 
     def file_system_deleted(self, *, file_system_id: str) -> None:
-        """The data goes with the file system."""
+        """Delete the data with the file system."""
         shutil.rmtree(self._file_systems / file_system_id, ignore_errors=True)
 
     def files_imported(
@@ -119,7 +119,7 @@ class ClusterBehindEks:
             partial.replace(target)
 
     def files_removed(self, *, file_system_id: str, directory: str) -> None:
-        """The files go where the association is deleted with them."""
+        """Delete the files where the association is deleted with them."""
         shutil.rmtree(self._linked(file_system_id, directory), ignore_errors=True)
 
     def _linked(self, file_system_id: str, directory: str) -> Path:

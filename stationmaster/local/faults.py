@@ -190,11 +190,11 @@ FAULTS: Final = {fault.name: fault for fault in _FAULTS}
 
 
 def names(endpoint: Literal["aws", "cluster"]) -> tuple[str, ...]:
-    """The faults that one of the endpoints simulates."""
+    """Return the faults that one of the endpoints simulates."""
     return tuple(fault.name for fault in _FAULTS if fault.endpoint == endpoint)
 
 
 def described() -> str:
-    """One line for each fault, as the command line's help shows them."""
+    """Return one line for each fault, as the command line's help shows them."""
     width = max(map(len, FAULTS))
     return "\n".join(f"  {fault.name:<{width}}  {fault.effect}" for fault in _FAULTS)

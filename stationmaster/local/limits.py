@@ -33,7 +33,7 @@ _FAULT_LIMITS: Final[dict[str, dict[str, float]]] = {
 
 
 def limits_with(faults: Collection[str]) -> dict[str, float]:
-    """How long each wait of the workflows may take, in real seconds, by the setting's name."""
+    """Return each wait's limit in the workflows, in real seconds, by the setting's name."""
     limits = {**DEFAULT_LIMITS, "creation_grace_s": _CREATION_GRACE_S}
     for fault in faults:
         limits |= _FAULT_LIMITS.get(fault, {})

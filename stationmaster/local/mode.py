@@ -204,11 +204,11 @@ class LocalMode:
         return directory if directory.is_dir() else None
 
     def _pod_identity(self, namespace: str, service_account: str, pod: str) -> Mapping[str, str]:
-        """The key that Pod Identity gives to a pod's role, and to no other pod."""
+        """Return the key that Pod Identity gives to a pod's role, and to no other pod."""
         return {} if self.aws is None else self.aws.pod_key(namespace, service_account, pod)
 
     def _node_environment(self) -> dict[str, str]:
-        """What a node gives to each pod here: the AWS endpoint and this Python's programs.
+        """Return what a node gives to each pod here: the AWS endpoint and this Python's programs.
 
         In production the image brings the programs.
         """
@@ -336,7 +336,7 @@ class LocalMode:
         )
 
     def _places(self) -> dict[str, Any]:
-        """The settings that only this machine knows: addresses, the pace, and its limits."""
+        """Return the settings that only this machine knows: addresses, the pace, and its limits."""
         return {
             "slack_api_url": self.slack.api_url,
             "hub_url": HubAccess.from_environment().url,

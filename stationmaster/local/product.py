@@ -23,7 +23,7 @@ from stationmaster.local.aws import (
 def product(
     environment: Mapping[str, str], *, deployment: str, artifacts_bucket: str, repository: Path
 ) -> DeploymentSpec:
-    """What is deployed, as `lambdas.registry` says; functions get the variables that they read."""
+    """Return what is deployed, by `lambdas.registry`; functions get their variables."""
     return DeploymentSpec(
         tables=[_table(deployment)],
         buckets=[BucketSpec(name=artifacts_bucket)],

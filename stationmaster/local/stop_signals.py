@@ -58,7 +58,7 @@ class StopSignals:
         os.close(self._pipe[1])  # the thread reads the end and closes its side
 
     def asked(self) -> bool:
-        """Whether somebody asked to stop."""
+        """Say whether somebody asked to stop."""
         return self._asked.is_set()
 
     def wait(self) -> None:
@@ -88,4 +88,4 @@ class StopSignals:
 
 
 def _heard_elsewhere(_number: int, _frame: FrameType | None) -> None:
-    """The signal's number is in the pipe; a handler has to be there for that."""
+    """Do nothing: the signal's number is in the pipe, for which a handler is needed."""

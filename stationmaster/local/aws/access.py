@@ -165,7 +165,7 @@ class AccessKey:
 
 
 def _hash_fits(headers: Mapping[str, str], body: bytes) -> bool:
-    """Whether the body is the one whose hash the headers state, if they state one."""
+    """Say whether the body is the one whose hash the headers state, if they state one."""
     stated = headers.get(_CONTENT_HASH, "")
     if not re.fullmatch("[0-9a-f]{64}", stated):
         return True  # UNSIGNED-PAYLOAD, or chunks with signatures of their own: S3 only

@@ -34,7 +34,7 @@ class DeadLetters:
     def stream_batch(
         self, mapping: Any, records: Sequence[Mapping[str, Any]], *, condition: str, invoked: int
     ) -> None:
-        """A batch of a stream: where its records are, without the records themselves."""
+        """Send a batch of a stream: where its records are, without the records themselves."""
         destination = _destination(mapping.destination_config)
         if not destination:
             return
@@ -55,7 +55,7 @@ class DeadLetters:
     def function_event(
         self, function_arn: str, payload: bytes, *, answer: bytes, invoked: int
     ) -> bool:
-        """An event that a function failed with; False where the function has no destination."""
+        """Send an event that a function failed with; False where it has no destination."""
         destination = self._destination_of(function_arn)
         if not destination:
             return False
@@ -67,7 +67,7 @@ class DeadLetters:
         return True
 
     def rule_event(self, delivery: Delivery, *, reason: str, invoked: int) -> None:
-        """An event that never reached its target."""
+        """Send an event that never reached its target."""
         if delivery.dead_letter_arn:
             attributes = {
                 "RULE_ARN": delivery.rule,

@@ -25,7 +25,7 @@ class LostAnswers:
         self._lost: set[tuple[str, str]] = set()
 
     def take(self, service: str, operation: str) -> bool:
-        """Whether this answer gets lost."""
+        """Say whether this answer gets lost."""
         if FAULT not in self._faults or service not in _SERVICES:
             return False
         if not operation.startswith("Create"):

@@ -53,7 +53,7 @@ class Propagation:
             self._new.discard(identity)
 
     def is_in_use(self, identity: str) -> bool:
-        """Whether a placement group whose instances are gone still counts as used.
+        """Say whether a placement group whose instances are gone still counts as used.
 
         Only with the fault "placement-group-in-use".
         """
@@ -64,7 +64,7 @@ class Propagation:
             return asked <= IN_USE_TIMES
 
     def is_unknown(self, identity: str, *, to: str) -> bool:
-        """Whether the operation `to` does not know it in this request."""
+        """Say whether the operation `to` does not know it in this request."""
         with self._guard:
             if FAULT not in self._faults or identity not in self._new:
                 return False

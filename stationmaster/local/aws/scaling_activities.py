@@ -27,23 +27,25 @@ class ScalingActivities:
         self._guard = threading.Lock()
         self._by_group: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         self.replace: Callable[[str], str | None] = lambda instance_id: None
-        """Terminate an instance of a group and launch another; the group's name, None without."""
+        """Terminates an instance of a group and launches another; returns the group's name, or
+        None.
+        """
 
     def of(self, group: str) -> list[dict[str, Any]]:
-        """Those of a group, the newest first."""
+        """Return those of a group, the newest first."""
         with self._guard:
             return list(reversed(self._by_group.get(group, [])))
 
     def launched(self, group: str, instance_id: str, *, at: datetime, subnet: Any) -> None:
-        """An instance was launched."""
+        """Record that an instance was launched."""
         self._add(group, f"Launching a new EC2 instance: {instance_id}", "Successful", at, subnet)
 
     def terminated(self, group: str, instance_id: str, *, at: datetime, subnet: Any) -> None:
-        """An instance is being terminated, as somebody asked."""
+        """Record that an instance is being terminated, as somebody asked."""
         self._add(group, f"Terminating EC2 instance: {instance_id}", "InProgress", at, subnet)
 
     def failed(self, group: str, why: str, *, at: datetime, subnet: Any) -> None:
-        """Instances could not be launched."""
+        """Record that instances could not be launched."""
         told = f"Launching a new EC2 instance.  Status Reason: {why}"
         self._add(group, told, "Failed", at, subnet, StatusMessage=why)
 

@@ -108,7 +108,7 @@ class Alarms:
             threading.Thread(target=alarm.act, name="alarm", daemon=True).start()
 
     def _next(self) -> _Alarm | None:
-        """The next alarm once its time has come; None when it is over with them."""
+        """Wait for the next alarm and return it; None when there are no more."""
         with self._set:
             while not self._stopped:
                 if not self._waiting:

@@ -104,7 +104,7 @@ class NetworkSpec:
     subnets: Sequence[SubnetSpec] = ()
 
     def all_subnets(self) -> Sequence[SubnetSpec]:
-        """Those that are made."""
+        """Return those that are made."""
         start = ".".join(self.cidr.split(".")[:2])
         return self.subnets or [
             SubnetSpec(

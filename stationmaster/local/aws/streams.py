@@ -156,7 +156,7 @@ class _Pump:
             back_off_s = min(back_off_s * 2, _LAST_BACK_OFF_S)
 
     def _given_up(self, piece: _Piece) -> str:
-        """Why a piece is not tried (again); empty while it is."""
+        """Say why a piece is not tried (again); empty while it is."""
         most, oldest_s = self._mapping.max_retry_attempts, self._mapping.max_record_age
         if most not in (None, -1) and piece.retries > int(most):
             return "RetryAttemptsExhausted"

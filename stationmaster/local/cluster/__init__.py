@@ -176,7 +176,7 @@ class LocalCluster:
         return left
 
     def reset(self, grace_s: float = 3.0) -> None:
-        """The cluster was deleted: pods end, all objects go, the system namespaces are new."""
+        """Empty a deleted cluster: end pods, drop all objects, renew the system namespaces."""
         self._kubelet.end_all(grace_s)
         objects = self._objects
         with objects.store.lock:
@@ -249,7 +249,7 @@ class LocalCluster:
             self._objects.create(resources.NAMESPACES, {"metadata": {"name": name}})
 
     def write_account_kubeconfig(self, path: Path, namespace: str, account: str) -> None:
-        """What a pod gets in place of the token file of its service account."""
+        """Write what replaces the token file of a pod's service account."""
         write_kubeconfig(
             path,
             url=self.url,

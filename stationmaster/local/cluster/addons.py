@@ -21,7 +21,7 @@ _DEPLOYMENTS = {"coredns": "coredns", FSX_ADDON: "fsx-csi-controller"}
 
 
 def objects_of(name: str) -> list[tuple[Resource, Object]]:
-    """What the add-on consists of, in the order of creation."""
+    """Return what the add-on consists of, in the order of creation."""
     found: list[tuple[Resource, Object]] = []
     if name == FSX_ADDON:
         spec = {

@@ -30,7 +30,7 @@ class BackOff:
         return seconds / self.speed
 
     def is_forgotten(self, ran_real_s: float) -> bool:
-        """Whether something ran long enough for its failures to count no longer."""
+        """Say whether something ran long enough for its failures to count no longer."""
         return ran_real_s * self.speed >= self.forget_s
 
 
@@ -46,6 +46,6 @@ def of_jobs(speed: float) -> BackOff:
 
 
 def duration_text(seconds: float) -> str:
-    """A duration as Go prints it: `10s`, `1m20s`, `5m0s`."""
+    """Return a duration as Go prints it: `10s`, `1m20s`, `5m0s`."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"

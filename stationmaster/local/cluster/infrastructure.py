@@ -46,19 +46,19 @@ _IMAGES: tuple[tuple[str, str], ...] = (
 
 
 def role_of(image: str) -> str | None:
-    """The component that an image is, None when it is not one of the emulated ones."""
+    """Return the component that an image is, None when it is not one of the emulated ones."""
     name = image.partition("@")[0]
     return next((role for pattern, role in _IMAGES if pattern in name), None)
 
 
 def pod_role(pod: Object) -> str | None:
-    """The component of a pod's first container."""
+    """Return the component of a pod's first container."""
     containers = pod["spec"].get("containers") or []
     return role_of(containers[0].get("image", "")) if containers else None
 
 
 def is_plugin_or_relay(pod: Object) -> bool:
-    """Whether the pod is one that the `plugin-never-ready` fault holds back."""
+    """Say whether the pod is one that the `plugin-never-ready` fault holds back."""
     if pod_role(pod) in (NVIDIA_PLUGIN, EFA_PLUGIN, OPERATOR):
         return True
     return any(_is_relay(container) for container in pod["spec"].get("containers") or [])
@@ -77,7 +77,7 @@ def is_ready(pod: Object) -> bool:
 
 
 def operator_available(objects: Objects, role: str = OPERATOR) -> bool:
-    """Whether a Deployment of an operator is available: it reconciles and admits."""
+    """Say whether a Deployment of an operator is available: it reconciles and admits."""
     for deployment in objects.list(resources.DEPLOYMENTS):
         containers = deployment["spec"]["template"]["spec"].get("containers") or []
         if any(role_of(container.get("image", "")) == role for container in containers):

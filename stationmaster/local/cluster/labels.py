@@ -15,6 +15,6 @@ WAIT_FOR_MASTER: Final = "init-pytorch"
 
 
 def training_job_of(item: Mapping[str, Any]) -> str:
-    """The training job that a pod or Service belongs to; "" for none."""
+    """Return the training job that a pod or Service belongs to; "" for none."""
     labels = item["metadata"].get("labels") or {}
     return str(labels.get(JOB_NAME_LABEL) or labels.get(JOBSET_NAME_LABEL) or "")

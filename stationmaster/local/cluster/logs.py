@@ -47,7 +47,7 @@ class ContainerLog:
             listener()
 
     def end(self) -> None:
-        """Nothing more will be written."""
+        """End the writing."""
         self.ended = True
         self.notify()
 
@@ -82,7 +82,7 @@ def _read_from(path: Path, offset: int) -> tuple[list[bytes], int]:
 
 
 def read(log: ContainerLog, query: LogQuery) -> tuple[bytes, int]:
-    """What is there now, and the offset behind it."""
+    """Return what is there now, and the offset behind it."""
     records, offset = _read_from(log.path, 0)
     lines = list(_render(records, query))
     if query.tail_lines is not None:

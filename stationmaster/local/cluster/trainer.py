@@ -109,7 +109,7 @@ _RUNTIME_SPEC: Final = _object(
 
 
 def trainer_objects() -> list[Object]:
-    """Everything that an installation consists of and that matters here."""
+    """Return everything that an installation consists of and that matters here."""
     status = _object(conditions=_list(_CONDITION, "type"), jobsStatus=_list(_COUNTS, "name"))
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},

@@ -51,7 +51,7 @@ class _WhenTorchIsImported:
 
 
 def _over_slow_link(send: Callable[..., Any], bytes_per_s: float) -> Callable[..., Any]:
-    """A collective that takes the time of a link before it is sent over loopback."""
+    """Return a collective that takes the time of a link before it is sent over loopback."""
 
     @functools.wraps(send)
     def send_slowly(self: Any, tensors: Any, *others: Any, **options: Any) -> Any:
@@ -151,7 +151,7 @@ def _mount_slowly(paths: list[str], pace: _Pace) -> None:
 
 
 def _refusal(port: int, exc: OSError) -> Exception:
-    """What PyTorch itself raises: torchrun then tries to be a client of the store that is there."""
+    """Make what PyTorch itself raises: torchrun then tries to be that store's client."""
     from torch.distributed import DistNetworkError
 
     return DistNetworkError(f"{_LOOPBACK}:{port}: {exc.strerror} (EADDRINUSE)")

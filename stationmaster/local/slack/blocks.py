@@ -161,7 +161,7 @@ def _check_actions(findings: Findings, block: Json, pointer: str) -> None:
 
 
 def _check_divider(findings: Findings, block: Json, pointer: str) -> None:
-    """A divider has nothing but its type and id, which every block's check covers."""
+    """Check nothing: a divider has only type and id, which every block's check covers."""
 
 
 def _check_image(findings: Findings, block: Json, pointer: str) -> None:

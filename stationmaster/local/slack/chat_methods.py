@@ -201,7 +201,7 @@ def _member_channel(endpoint: Endpoint, arguments: Arguments) -> Channel:
 
 
 def _visible_channel(endpoint: Endpoint, reference: str) -> Channel:
-    """A private channel that the app is not in does not exist for it."""
+    """Find a channel; a private one without the app does not exist for it."""
     if not reference:
         raise SlackRefusal("channel_not_found")
     channel = endpoint.workspace.find_channel(reference)

@@ -51,5 +51,5 @@ class PageKeyGuard:
 
 
 def new_key() -> str:
-    """A key that nobody can guess; short, so that the address fits into a line."""
+    """Return a key that nobody can guess; short, so that the address fits into a line."""
     return secrets.token_urlsafe(16)

@@ -33,7 +33,7 @@ class Account:
     linked: set[str] = field(default_factory=set)
 
     def arn(self, template: str) -> str:
-        """The whole ARN of "service:rest"; services without region or account leave them out."""
+        """Write the ARN of "service:rest"; services without region or account leave them out."""
         if template == "*" or template.startswith("arn:"):
             return template
         service, _, rest = template.partition(":")
@@ -42,7 +42,7 @@ class Account:
         return f"arn:aws:{service}:{region}:{account}:{rest}"
 
     def tags_of(self, arn: str) -> dict[str, str] | None:
-        """The tags of a resource, None when there is none of this ARN."""
+        """Return the tags of a resource, None when there is none of this ARN."""
         parts = arn.split(":", 5)
         if parts[2] == "ec2":
             return self._ec2_tags(*parts[5].split("/", 1))
@@ -58,32 +58,32 @@ class Account:
         return None
 
     def launch_template(self, stated: dict[str, str]) -> Any | None:
-        """The launch template that a request names by id or name, None when there is none."""
+        """Return the launch template that a request names by id or name, or None."""
         for template in list(self._ec2.launch_templates.values()):
             if stated.get("id") == template.id or stated.get("name") == template.name:
                 return template
         return None
 
     def vpc_of(self, subnet_id: str) -> str:
-        """The network of a subnet, "" when there is no such subnet."""
+        """Return the network of a subnet, "" when there is no such subnet."""
         for zones in list(self._ec2.subnets.values()):
             if subnet_id in zones:
                 return str(zones[subnet_id].vpc_id)
         return ""
 
     def secret_arn(self, name_or_arn: str) -> str:
-        """The ARN of a secret; what is not found stays as it is."""
+        """Return the ARN of a secret; what is not found stays as it is."""
         secrets = secretsmanager_backends[self.account_id][self.region].secrets
         found = secrets.get(name_or_arn) if name_or_arn in secrets else None
         return name_or_arn if found is None else str(found.arn)
 
     def has_object(self, bucket: str, key: str) -> bool:
-        """Whether a bucket has an object of this key."""
+        """Say whether a bucket has an object of this key."""
         found = s3_backends[self.account_id]["aws"].buckets.get(bucket)
         return found is not None and found.keys.get(key) is not None
 
     def machine_of(self, token: str) -> str | None:
-        """The ARN of the state machine that waits with a task token, None when none does."""
+        """Return the ARN of the state machine that waits with a task token, None when none does."""
         backend = stepfunctions_parser_backends[self.account_id][self.region]
         for execution in backend._get_executions():
             worker = getattr(execution, "exec_worker", None)

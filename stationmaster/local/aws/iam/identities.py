@@ -78,7 +78,7 @@ class Principal:
         return f"arn:aws:sts::{account}:assumed-role/{role}/{role}"
 
     def refusal_of(self, check: Check, protocol: str) -> Refusal | None:
-        """Why the policies do not allow a check, None when they do.
+        """Say why the policies do not allow a check, None when they do.
 
         Source: IAM user guide, "Troubleshooting access denied error messages".
         """
@@ -144,7 +144,7 @@ class Identities:
         return made
 
     def named(self, name: str) -> Principal:
-        """The principal of this name.
+        """Return the principal of this name.
 
         Raises:
             ValueError: there is none.
@@ -157,11 +157,11 @@ class Identities:
         return found
 
     def principals(self) -> list[Principal]:
-        """Every principal."""
+        """Return every principal."""
         return self._all()
 
     def of_key(self, key_id: str) -> Principal | None:
-        """Whose key it is, None for the owner's and for one that nobody has."""
+        """Return whose key it is, None for the owner's and for one that nobody has."""
         with self._guard:
             sessions = list(self._sessions.items())
         for (name, tags), key in sessions:
@@ -171,7 +171,7 @@ class Identities:
         return next((each for each in self._all() if each.key.key_id == key_id), None)
 
     def assume(self, role_arn: str, *, service: str, tags: Mapping[str, str]) -> AccessKey | None:
-        """The key of a session of a role, for a service; None where the role's trust refuses it.
+        """Return the key of a session of a role, for a service; None where its trust refuses.
 
         Source: EKS user guide, "Create IAM role with trust policy required by EKS Pod Identity":
         the service takes the role on and tags the session.
@@ -192,12 +192,12 @@ class Identities:
             return self._sessions.setdefault(session, AccessKey.new())
 
     def of_function(self, function: str) -> Principal | None:
-        """The role of a Lambda function, None when it has none."""
+        """Return the role of a Lambda function, None when it has none."""
         with self._guard:
             return self._by_name.get(self._of_functions.get(function, ""))
 
     def of_role(self, role_arn: str) -> Principal | None:
-        """The principal of a role, None when none has it."""
+        """Return the principal of a role, None when none has it."""
         return next((each for each in self._all() if each.role_arn == role_arn), None)
 
     @contextmanager
@@ -221,7 +221,7 @@ class Identities:
                 self._by_name[name] = principal
 
     def asked(self) -> Iterator[tuple[str, Check]]:
-        """Each different check so far, with the name of the principal that asked."""
+        """Yield each different check so far, with the name of the principal that asked."""
         with self._guard:
             found = sorted(self._asked, key=str)
         for name, action, resource, context, is_missing in found:
@@ -239,7 +239,7 @@ class Identities:
     def refusal(
         self, principal: Principal, service: str, operation: str, request: ApiRequest, protocol: str
     ) -> Refusal | None:
-        """Why a request is not allowed, None when it is."""
+        """Say why a request is not allowed, None when it is."""
         if not operation:
             return Refusal(
                 _CODES.get(protocol, _CODES[""]),

@@ -24,20 +24,20 @@ PREFIXES: Final = {"monitoring": "cloudwatch", "tagging": "tag"}
 
 
 def checks_of(account: Account, service: str, operation: str, given: Parameters) -> list[Check]:
-    """What IAM is asked about a request."""
+    """Return what IAM is asked about a request."""
     own = f"{PREFIXES.get(service, service)}:{operation}"
     rule = _RULES.get(own)
     return [Check(own)] if rule is None else list(rule(account, given))
 
 
 def created(account: Account, given: Parameters, action: str, resource: str) -> Check:
-    """A check that knows the tags of the request."""
+    """Return a check that knows the tags of the request."""
     tags = {f"aws:RequestTag/{key}": value for key, value in request_tags(given).items()}
     return Check(action, account.arn(resource), tags)
 
 
 def held(account: Account, action: str, resource: str) -> Check:
-    """A check that knows the tags of a resource."""
+    """Return a check that knows the tags of a resource."""
     arn = account.arn(resource)
     tags = account.tags_of(arn)
     context = {f"aws:ResourceTag/{key}": value for key, value in (tags or {}).items()}
@@ -45,7 +45,7 @@ def held(account: Account, action: str, resource: str) -> Check:
 
 
 def key_of(account: Account, name: str, service: str, *actions: str) -> Iterator[Check]:
-    """The use of the key that a table, bucket or secret is encrypted with, through its service."""
+    """Yield the use of the key that encrypts a table, bucket or secret, through its service."""
     if name in account.keys:
         via = {"kms:ViaService": f"{service}.{account.region}.amazonaws.com"}
         for action in actions:
@@ -56,7 +56,7 @@ def key_of(account: Account, name: str, service: str, *actions: str) -> Iterator
 
 
 def _plain(action: str, *resources: str) -> Rule:
-    """One action on resources that the parameters name."""
+    """Return one action on resources that the parameters name."""
 
     def rule(account: Account, given: Parameters) -> Iterator[Check]:
         for resource in resources:
@@ -66,7 +66,7 @@ def _plain(action: str, *resources: str) -> Rule:
 
 
 def _creating(action: str, *resources: str) -> Rule:
-    """The same, with the tags of the request; EKS and FSx ask for the right to tag as well."""
+    """Return the same with the request's tags; EKS and FSx ask for the right to tag as well."""
 
     def rule(account: Account, given: Parameters) -> Iterator[Check]:
         for resource in resources:
@@ -80,7 +80,7 @@ def _creating(action: str, *resources: str) -> Rule:
 
 
 def _letting_in(account: Account, given: Parameters) -> Iterator[Check]:
-    """An access entry; EKS also says whom it is for."""
+    """Yield an access entry; EKS also says whom it is for."""
     whom = {"eks:principalArn": str(given.get("principalArn", ""))}
     entry, *tagging = _creating("eks:CreateAccessEntry", _CLUSTER)(account, given)
     yield Check(entry.action, entry.resource, {**entry.context, **whom})
@@ -88,7 +88,7 @@ def _letting_in(account: Account, given: Parameters) -> Iterator[Check]:
 
 
 def _giving_policy(account: Account, given: Parameters) -> Iterator[Check]:
-    """One of EKS's access policies: which, to whom, and where in the cluster."""
+    """Yield one of EKS's access policies: which, to whom, and where in the cluster."""
     context = {
         "eks:accessScope": str(given.get("accessScope", {}).get("type", "")),
         "eks:policyArn": str(given.get("policyArn", "")),
@@ -114,7 +114,7 @@ def _creating_in_ec2(action: str, resource: str, *others: str) -> Rule:
 
 
 def _on_held(action: str, resource: str) -> Rule:
-    """One action on a resource whose tags policies may ask for."""
+    """Return one action on a resource whose tags policies may ask for."""
 
     def rule(account: Account, given: Parameters) -> Iterator[Check]:
         yield held(account, action, resource.format_map(_Named(given)))
@@ -138,7 +138,7 @@ def _terminations(account: Account, given: Parameters) -> Iterator[Check]:
 
 
 def _scaling_termination(account: Account, given: Parameters) -> Iterator[Check]:
-    """The Auto Scaling group of an instance, which EKS names and tags as the instance says."""
+    """Yield the Auto Scaling group of an instance, named and tagged by EKS."""
     instance = held(account, "", f"ec2:instance/{given.get('InstanceId', '')}")
     tags = {key: value for key, value in instance.context.items() if "/eks:" in key}
     group = f"eks-{tags.get('aws:ResourceTag/eks:nodegroup-name', '')}-{ID_OF_PART}"

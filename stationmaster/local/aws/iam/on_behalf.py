@@ -67,7 +67,7 @@ def _on_role(action: str, parameter: str) -> Callable[[Account, Parameters], Ite
 
 
 def _linked(service: str, name: str) -> Callable[[Account, Parameters], Iterator[Check]]:
-    """The first use of a service in an account makes its role, if the caller may."""
+    """Check that the caller may make a service's role, as its first use in an account does."""
 
     def checks(account: Account, _given: Parameters) -> Iterator[Check]:
         if service not in account.linked:
@@ -83,7 +83,7 @@ def _node_group_role(account: Account, _given: Parameters) -> Iterator[Check]:
 
 
 def _launch(account: Account, given: Parameters) -> Iterator[Check]:
-    """What RunInstances asks about everything that is launched from a template."""
+    """Yield what RunInstances asks about everything that is launched from a template."""
     stated = given.get("launchTemplate")
     template = account.launch_template(stated) if stated else None
     if template is None:

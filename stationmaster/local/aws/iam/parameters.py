@@ -16,7 +16,7 @@ _TAG = re.compile(r"TagSpecification\.(\d+)\.Tag\.(\d+)\.(Key|Value)")
 
 
 def parameters_of(service: str, request: ApiRequest) -> dict[str, Any]:
-    """What a request asks for, by the API's own names; flat where the protocol is."""
+    """Return what a request asks for, by the API's own names; flat where the protocol is."""
     try:
         protocol = str(service_model(service).metadata["protocol"])
     except UnknownServiceError:
@@ -36,7 +36,7 @@ def parameters_of(service: str, request: ApiRequest) -> dict[str, Any]:
 
 
 def request_tags(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """The tags that a request puts on what it creates, in each of AWS's three notations."""
+    """Return the tags that a request puts on what it creates, in each of AWS's three notations."""
     stated = parameters.get("tags") or parameters.get("Tags") or {}
     if isinstance(stated, Mapping):
         tags = {str(key): str(value) for key, value in stated.items()}

@@ -73,7 +73,7 @@ class Condition:
     values: tuple[str, ...]
 
     def holds(self, check: Check) -> bool:
-        """Whether the check is as the condition says."""
+        """Say whether the check is as the condition says."""
         if check.is_missing and self.key.startswith(_RESOURCE_TAG):
             return True
         found = check.context.get(self.key)
@@ -94,7 +94,7 @@ class Statement:
     conditions: tuple[Condition, ...] = ()
 
     def applies(self, check: Check) -> bool:
-        """Whether action, resource and conditions fit."""
+        """Say whether action, resource and conditions fit."""
         return (
             any(_like(pattern.lower(), check.action.lower()) for pattern in self.actions)
             and any(
@@ -104,13 +104,13 @@ class Statement:
         )
 
     def without(self, action: str) -> Statement:
-        """The same without one of its actions."""
+        """Return the same without one of its actions."""
         left = tuple(each for each in self.actions if each.lower() != action.lower())
         return Statement(self.effect, left, self.resources, self.conditions)
 
 
 def decide(statements: Iterable[Statement], check: Check) -> Decision:
-    """What the statements say; an explicit Deny outweighs every Allow."""
+    """Return what the statements say; an explicit Deny outweighs every Allow."""
     decision = Decision.NOT_ALLOWED
     for statement in statements:
         if statement.applies(check):
@@ -121,7 +121,7 @@ def decide(statements: Iterable[Statement], check: Check) -> Decision:
 
 
 def read_statement(document: Mapping[str, Any], values: Mapping[str, str]) -> Statement:
-    """A statement of a policy document, with each ${name} replaced but for policy variables.
+    """Return a statement of a policy document, with each ${name} replaced but for policy variables.
 
     Raises:
         PolicyError: it has an element, an operator, a key or a name that is not known.
@@ -166,7 +166,7 @@ def _texts(value: Any, values: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def replaced(text: str, values: Mapping[str, str]) -> str:
-    """The text with each ${name} replaced.
+    """Return the text with each ${name} replaced.
 
     Raises:
         PolicyError: a name has no value.
@@ -186,7 +186,7 @@ def replaced(text: str, values: Mapping[str, str]) -> str:
 
 
 def _filled(text: str, check: Check) -> str:
-    """The text with its policy variables; one that the request does not have fits nothing."""
+    """Fill in policy variables; one that the request does not have fits nothing."""
     if "${" not in text:
         return text
     return _PLACEHOLDER.sub(lambda match: check.context.get(match[1], match[0]), text)
@@ -202,7 +202,7 @@ def _like(pattern: str, text: str) -> bool:
 
 
 def _arn_like(pattern: str, text: str) -> bool:
-    """Each of the six parts of an ARN is compared by itself: no wildcard reaches past a colon."""
+    """Compare each of the six parts of an ARN by itself: no wildcard reaches past a colon."""
     if pattern == "*" or not pattern.startswith("arn:"):
         return pattern in ("*", text)
     wanted, found = pattern.split(":", 5), text.split(":", 5)

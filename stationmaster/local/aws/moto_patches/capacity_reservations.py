@@ -51,7 +51,7 @@ class CapacityReservation:
 
 
 def reservations(backend: Any) -> dict[str, CapacityReservation]:
-    """The reservations of an EC2 back end, by their ids."""
+    """Return the reservations of an EC2 back end, by their ids."""
     found: dict[str, CapacityReservation] = backend.__dict__.setdefault("capacity_reservations", {})
     return found
 
@@ -78,7 +78,7 @@ def why_refused(
     count: int,
     is_block: bool = False,
 ) -> str:
-    """Why EC2 launches no `count` instances in a reservation; "" where it does.
+    """Say why EC2 launches no `count` instances in a reservation; "" where it does.
 
     Source: EC2 user guide, "Instance launch issues" and the error codes of RunInstances.
     """
@@ -167,7 +167,7 @@ def _cancel(self: Any) -> ActionResult:
 
 
 def _offer(self: Any) -> ActionResult:
-    """One block of what is asked for, as early as it may be; its id says what it is."""
+    """Return one block of what is asked for, as early as it may be; its id says what it is."""
     hours = int(self._get_param("CapacityDurationHours"))
     asked = self._get_param("StartDateRange")
     # Answers name whole seconds, so the block must begin at one: who is told 12:00:05 may launch

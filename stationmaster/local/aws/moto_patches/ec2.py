@@ -237,7 +237,7 @@ def _terminate(self: Any, instance_ids: list[str]) -> Any:
 
 
 def _tagged(self: Any) -> Iterator[TaggedResource]:
-    """What is tagged at one moment: node groups start and end instances while others look."""
+    """Yield what is tagged at one moment: node groups start and end instances while others look."""
     emulation = running()
     with emulation.locks["ec2"] if emulation is not None else nullcontext():
         found = list(_tagged_now(self))
@@ -287,7 +287,7 @@ def _with_gpus(described: dict[str, Any], most: int) -> dict[str, Any]:
 
 
 def _tags_of(resource: Any) -> list[dict[str, str]]:
-    """A resource's tags; moto looks for them among those of the whole account, at each question."""
+    """Return a resource's tags; moto searches those of the whole account at each question."""
     kind = EC2_PREFIX_TO_RESOURCE.get(get_prefix(resource.id), "") if resource.id else ""
     return [
         {"resource_id": resource.id, "key": key, "value": value, "resource_type": kind}

@@ -21,7 +21,7 @@ def _describe(self: Any) -> ActionResult:
 
 
 def _terminate(self: Any) -> ActionResult:
-    """A node group's least size is its size, so an instance only goes for another one.
+    """Terminate an instance for another one: a node group's least size is its size.
 
     Source: EC2 Auto Scaling API reference, TerminateInstanceInAutoScalingGroup; the words of the
     second refusal are from https://github.com/yaybu/touchdown/issues/51.

@@ -89,7 +89,7 @@ def _update(self: Any, **options: Any) -> Any:
 
 
 def _moment(options: Mapping[str, Any]) -> datetime | None:
-    """When a one-time schedule is to fire; None for other schedules."""
+    """Return when a one-time schedule is to fire; None for other schedules."""
     if not options["schedule_expression"].startswith("at("):
         return None
     timezone = options["schedule_expression_timezone"] or "UTC"

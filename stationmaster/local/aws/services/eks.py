@@ -267,7 +267,7 @@ class EksService(InsideCluster):
         self._report_active(cluster, group)
 
     def _group_resized(self, cluster: str, name: str, group: NodeGroup) -> None:
-        """New nodes join, or the newest go; those that stay are not touched."""
+        """Let new nodes join, or the newest go; those that stay are not touched."""
         if group.described["status"] != "UPDATING":
             return
         wanted, have = group.described["scalingConfig"]["desiredSize"], len(group.instance_ids)
@@ -291,7 +291,7 @@ class EksService(InsideCluster):
         self._report_active(cluster, group)
 
     def _instance_ended(self, cluster: str, group: NodeGroup, instance_id: str) -> None:
-        """Its node goes, and the group launches another instance."""
+        """Take the instance's node out, and let the group launch another instance."""
         if instance_id in group.instance_ids:
             self._nodes.end(group, [instance_id])
             self._report_active(cluster, group)

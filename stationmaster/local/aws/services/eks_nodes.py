@@ -48,7 +48,7 @@ class Nodes:
         self._network = network
 
     def plan(self, cluster: Cluster, params: dict[str, Any]) -> Launch:
-        """What a node group that is asked for is to be launched with.
+        """Return what a node group that is asked for is to be launched with.
 
         Raises:
             ApiError: its subnets or its launch template are refused.
@@ -79,12 +79,12 @@ class Nodes:
         return launch
 
     def subnet(self, group: NodeGroup) -> Any:
-        """The subnet that its instances are launched in: the first in whose zone there are some."""
+        """Return the subnet of its instances: the first in whose zone there are some."""
         subnets = self._network.subnets(group.described["subnets"])
         return next((each for each in subnets if self._has_capacity(group, each)), subnets[0])
 
     def shortage(self, group: NodeGroup, *, growing: bool = False) -> dict[str, Any] | None:
-        """The health issue of a group for which AWS launches no instances, or not all, if so.
+        """Return the health issue of a group for which AWS launches too few instances, if any.
 
         Machines are rare that train: those of groups with a taint.
         """
@@ -108,7 +108,7 @@ class Nodes:
         return None
 
     def is_silent(self, group: NodeGroup) -> bool:
-        """Whether EKS does not say that the group's instances cannot be launched."""
+        """Say whether EKS does not say that the group's instances cannot be launched."""
         return SILENT in self._emulation.faults and _is_rare(group)
 
     def try_to_launch(self, group: NodeGroup, *, attempt: int = 1) -> None:

@@ -262,7 +262,7 @@ def _day(text: str) -> datetime:
 
 
 def no_capacity(node_group: Mapping[str, Any], *, zone: str) -> dict[str, Any]:
-    """The health issue of a node group whose instances AWS does not have in a zone.
+    """Return the health issue of a node group whose instances AWS does not have in a zone.
 
     Source: https://github.com/aws/containers-roadmap/issues/2204; of spot instances,
     https://github.com/mludvig/aws-ethereum-miner/issues/23
@@ -283,7 +283,7 @@ def no_capacity(node_group: Mapping[str, Any], *, zone: str) -> dict[str, Any]:
 
 
 def not_in_reservation(node_group: Mapping[str, Any], why: str) -> dict[str, Any]:
-    """The health issue of a node group whose instances its capacity reservation does not have.
+    """Return the health issue of a node group whose reservation lacks its instances.
 
     Source: https://github.com/aws/karpenter-provider-aws/issues/7976
     """
@@ -291,7 +291,7 @@ def not_in_reservation(node_group: Mapping[str, Any], why: str) -> dict[str, Any
 
 
 def quota_reached(node_group: Mapping[str, Any]) -> dict[str, Any]:
-    """The health issue of a node group that the account's quota of vCPUs does not allow.
+    """Return the health issue of a node group that the account's quota of vCPUs does not allow.
 
     Source: https://github.com/klothoplatform/klotho/pull/311
     """
@@ -310,7 +310,7 @@ def quota_reached(node_group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def not_started(node_group: Mapping[str, Any]) -> dict[str, Any]:
-    """The health issue of a node group whose instances end while they start.
+    """Return the health issue of a node group whose instances end while they start.
 
     Source: EC2 Auto Scaling user guide, "EC2 instance launch failures": Client.InternalError.
     """
@@ -318,7 +318,7 @@ def not_started(node_group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def not_deleted(group_id: str) -> dict[str, Any]:
-    """The health issue of a node group whose deletion failed.
+    """Return the health issue of a node group whose deletion failed.
 
     Source: https://github.com/hashicorp/terraform-provider-aws/issues/20405
     """

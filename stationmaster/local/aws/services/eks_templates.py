@@ -54,7 +54,7 @@ def read_template(
 def launch_of(
     params: dict[str, Any], template_id: str, data: dict[str, Any], *, default_group_id: str
 ) -> Launch:
-    """What the instances of the node group are launched with.
+    """Return what the instances of the node group are launched with.
 
     Raises:
         ApiError: the template has what belongs into the request, or what no instance can have.
@@ -94,14 +94,14 @@ def launch_of(
 
 
 def _reservation(data: dict[str, Any]) -> str:
-    """The capacity reservation that a template has as its target."""
+    """Return the capacity reservation that a template has as its target."""
     specified = data.get("CapacityReservationSpecification") or {}
     target = specified.get("CapacityReservationTarget") or {}
     return str(target.get("CapacityReservationId") or "")
 
 
 def _check_market(capacity_type: str, data: dict[str, Any]) -> None:
-    """How instances are bought is said by the node group; of a block, by its template as well.
+    """Check how instances are bought: by the node group; of a block, by its template as well.
 
     Source: EKS user guide, "Create a managed node group with Capacity Blocks for ML": a request
     that lacks any of them is rejected.
@@ -121,7 +121,7 @@ def _check_market(capacity_type: str, data: dict[str, Any]) -> None:
 
 
 def _check_places(params: dict[str, Any], template_id: str, data: dict[str, Any]) -> None:
-    """Each setting belongs either into the request or into the template."""
+    """Check that each setting is in the request or the template, where it belongs."""
     if not data:
         return
     if params.get("diskSize") or params.get("remoteAccess"):
@@ -204,7 +204,7 @@ def _refused(sentence: str) -> ApiError:
 
 
 def unfit(sentence: str) -> ApiError:
-    """What EKS answers where EC2 refuses a template: EC2's own sentence, after EKS's.
+    """Return what EKS answers where EC2 refuses a template: EC2's own sentence, after EKS's.
 
     Source: https://github.com/eksctl-io/eksctl/issues/1989
     """

@@ -257,7 +257,7 @@ class FsxService(NativeService):
         return found
 
     def _everything(self) -> list[dict[str, Any]]:
-        """What the API shows of each file system and of each association."""
+        """Return what the API shows of each file system and of each association."""
         file_systems = [held.described for held in list(self.file_systems.values())]
         return [*file_systems, *self._associations]
 

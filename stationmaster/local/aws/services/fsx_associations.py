@@ -46,13 +46,13 @@ class Request:
 
     @classmethod
     def of(cls, params: dict[str, Any]) -> Request:
-        """The request with these parameters."""
+        """Return the request with these parameters."""
         content = {key: value for key, value in params.items() if key != "ClientRequestToken"}
         fingerprint = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
         return cls(params.get("ClientRequestToken"), fingerprint)
 
     def repeats(self, earlier: Request) -> bool:
-        """Whether this is an earlier request once more.
+        """Say whether this is an earlier request once more.
 
         Raises:
             ApiError: it has the token of the earlier one, and asks for something else.
@@ -153,18 +153,18 @@ class Associations:
         }
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """What the API shows of each."""
+        """Yield what the API shows of each."""
         return iter([held.described for held in list(self._held.values())])
 
     def are_importing(self, file_system_id: str) -> bool:
-        """Whether a file system has an import task that is pending or executing."""
+        """Say whether a file system has an import task that is pending or executing."""
         return any(
             held.is_importing and held.file_system_id == file_system_id
             for held in list(self._held.values())
         )
 
     def forget(self, file_system_id: str) -> None:
-        """The associations of a file system go with it."""
+        """Drop the associations of a file system that goes."""
         for identity, held in list(self._held.items()):
             if held.file_system_id == file_system_id:
                 self._held.pop(identity, None)
@@ -213,7 +213,7 @@ class Associations:
             )
 
     def _files(self, source: str) -> Iterator[ImportedFile]:
-        """The objects that become files; those whose keys are no POSIX paths do not."""
+        """Yield the objects that become files; those whose keys are no POSIX paths do not."""
         bucket, _, prefix = source.removeprefix("s3://").partition("/")
         with self._emulation.locks["s3"]:
             store = self._buckets()[bucket].keys if bucket in self._buckets() else {}
@@ -302,7 +302,7 @@ def _matches(described: Mapping[str, Any], name: str, values: list[str]) -> bool
 
 
 def _mode(metadata: Mapping[str, str]) -> int:
-    """The permissions that an object names for its file, as `0100644`."""
+    """Return the permissions that an object names for its file, as `0100644`."""
     said = next(
         (value for name, value in metadata.items() if name.lower().endswith("file-permissions")), ""
     )

@@ -42,19 +42,19 @@ class QuotasService(NativeService):
         self.emulation = emulation
 
     def get_service_quota(self, params: dict[str, Any]) -> dict[str, Any]:
-        """The value that applies; one that nobody asked to change has none, as at AWS."""
+        """Return the value that applies; one that nobody asked to change has none, as at AWS."""
         code = self._code(params)
         if self._is_new(code):
             raise ApiError("NoSuchResourceException", f"no applied value for quota {code}")
         return {"Quota": self._quota(code, _GRANTED)}
 
     def get_aws_default_service_quota(self, params: dict[str, Any]) -> dict[str, Any]:
-        """What a new account has."""
+        """Return what a new account has."""
         code = self._code(params)
         return {"Quota": self._quota(code, _QUOTAS[code][1])}
 
     def list_service_quotas(self, params: dict[str, Any]) -> dict[str, Any]:
-        """All of a service's that are known here, with the values that apply."""
+        """Return all of a service's that are known here, with the values that apply."""
         quotas = [
             self._quota(code, default if self._is_new(code) else _GRANTED)
             for code, (_, default) in _QUOTAS.items()

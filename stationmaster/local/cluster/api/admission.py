@@ -19,7 +19,7 @@ WEBHOOK_NAME = "validator.pytorchjob.training-operator.kubeflow.org"
 def is_asked(
     resource: Resource, configurations: Sequence[Object], *, answers: Callable[[], bool]
 ) -> bool:
-    """Whether a configured webhook is asked about objects of the type, and answers.
+    """Say whether a configured webhook is asked about objects of the type, and answers.
 
     Raises:
         ApiError: 500 when it has to be asked and does not answer.
@@ -70,12 +70,12 @@ def _no_answer(hook: Object) -> errors.ApiError:
 
 
 def denials(job: Object) -> list[str]:
-    """The reasons to refuse a PyTorchJob, as the webhook writes them; empty when admitted."""
+    """List the reasons to refuse a PyTorchJob, as the webhook writes them."""
     return [f"{_field(path)}: {message}" for path, message in pytorch_job_rules.denials(job)]
 
 
 def _field(path: pytorch_job_rules.Path) -> str:
-    """A path as the webhook writes it: replica types and indexes in brackets."""
+    """Return a path as the webhook writes it: replica types and indexes in brackets."""
     written = ""
     for before, part in zip(("", *path), path, strict=False):
         is_key = isinstance(part, int) or before == "pytorchReplicaSpecs"
@@ -84,6 +84,6 @@ def _field(path: pytorch_job_rules.Path) -> str:
 
 
 def denial_message(reasons: list[str]) -> str:
-    """The message of the 403 answer."""
+    """Return the message of the 403 answer."""
     joined = reasons[0] if len(reasons) == 1 else "[" + ", ".join(reasons) + "]"
     return f'admission webhook "{WEBHOOK_NAME}" denied the request: {joined}'

@@ -37,7 +37,7 @@ class Person:
 
     @classmethod
     def of(cls, review: Mapping[str, Any]) -> Person:
-        """Whom an access review asks about.
+        """Return whom an access review asks about.
 
         Raises:
             ApiError: 422 where it names neither a user nor a group.
@@ -59,7 +59,7 @@ ADMINISTRATOR: Final = Person("kubernetes-admin", (_MASTERS, "system:authenticat
 
 
 def account(namespace: str, name: str) -> Person:
-    """A service account as a user."""
+    """Return a service account as a user."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
     return Person(f"system:serviceaccount:{namespace}:{name}", (*groups, "system:authenticated"))
 
@@ -78,7 +78,7 @@ class Question:
 
     @classmethod
     def of(cls, review: Mapping[str, Any]) -> Question:
-        """The question of an access review's specification."""
+        """Return the question of an access review's specification."""
         asked = review.get("resourceAttributes")
         if asked is None:
             asked = review.get("nonResourceAttributes") or {}
@@ -110,7 +110,7 @@ class Tokens:
         self._accounts: dict[str, tuple[str, str, str]] = {}
 
     def issue(self, namespace: str, name: str) -> str:
-        """A token for a service account, good as long as the account is there.
+        """Return a token for a service account, good as long as the account is there.
 
         Raises:
             ApiError: 404 without that account.
@@ -124,7 +124,7 @@ class Tokens:
         return token
 
     def person(self, header: str | None) -> Person:
-        """Who sends an `Authorization` header.
+        """Return who sends an `Authorization` header.
 
         Raises:
             ApiError: 401 for a token that is none, or whose account is gone.
@@ -175,7 +175,7 @@ class Authorizer:
         return Verdict(False, f"RBAC: {listed}")
 
     def rules(self, person: Person, namespace: str) -> list[Object]:
-        """All rules that hold for somebody in a namespace."""
+        """Return all rules that hold for somebody in a namespace."""
         if person.is_master:
             return [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
         found = self._rules_of(person, namespace, [])
@@ -184,7 +184,7 @@ class Authorizer:
     def _rules_of(
         self, person: Person, namespace: str, missing: list[str]
     ) -> Iterator[tuple[Object, list[Object]]]:
-        """The bindings of somebody with their rules; `missing` takes roles that are not there."""
+        """Yield somebody's bindings with their rules; missing roles are added to `missing`."""
         store = self._objects.store
         bindings = store.list(_CLUSTER_ROLE_BINDINGS)
         if namespace:

@@ -35,7 +35,7 @@ _META = "V1ObjectMeta"
 
 
 def field_validation(named: str | None, options: str) -> FieldValidation:
-    """The mode that a query parameter names; a server warns where it names none.
+    """Return the mode that a query parameter names; a server warns where it names none.
 
     Raises:
         ApiError: 422 for a name that is none.
@@ -63,7 +63,7 @@ class WrongTypeError(Exception):
 def decode(
     resource: Resource, obj: Object, validation: FieldValidation, doubled: list[str]
 ) -> tuple[Object, list[str]]:
-    """The object without what its type does not know, and the warnings for the client.
+    """Return the object without what its type does not know, and the warnings for the client.
 
     `doubled` are the fields that the text named twice.
 
@@ -106,7 +106,7 @@ def decode_patched(
 
 
 def pruned(resource: Resource, obj: Object) -> tuple[Object, list[str]]:
-    """A copy without unknown fields, and their paths.
+    """Return a copy without unknown fields, and their paths.
 
     Raises:
         WrongTypeError: a value does not fit its field.

@@ -87,14 +87,14 @@ def mark(resource: Resource, obj: Object, grace_s: int | None, propagation: Prop
 
 
 def may_go(resource: Resource, obj: Object) -> bool:
-    """Whether an object that is being deleted has nothing left to wait for."""
+    """Say whether an object that is being deleted has nothing left to wait for."""
     if obj["metadata"].get("finalizers"):
         return False
     return resource.key not in ("pods", "namespaces")
 
 
 def _grace_of(resource: Resource, obj: Object, grace_s: int | None) -> int:
-    """Seconds that the processes of a pod get to end; 0 for what has no processes."""
+    """Return seconds that the processes of a pod get to end; 0 for what has no processes."""
     if resource.key != "pods" or not obj["spec"].get("nodeName"):
         return 0
     if (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):

@@ -40,7 +40,7 @@ class ApiError(Exception):
         self.details = details or {}
 
     def status(self) -> dict[str, Any]:
-        """The `Status` object that a client decodes."""
+        """Return the `Status` object that a client decodes."""
         status = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -69,13 +69,13 @@ def not_found(resource: str, name: str) -> ApiError:
 
 
 def unknown_to_kubelet(pod: str) -> ApiError:
-    """What the API server makes of a kubelet's 404 to a request for a log."""
+    """Return what the API server makes of a kubelet's 404 to a request for a log."""
     message = f"the server could not find the requested resource ( pods/log {pod})"
     return ApiError(404, "NotFound", message, {"name": pod, "kind": "pods/log"})
 
 
 def kubelet_unreachable(address: str, path: str) -> ApiError:
-    """What the API server says when it gets no connection to a kubelet: Go's own error, and a 500.
+    """Make the error for a kubelet that is not reached: Go's own, and a 500.
 
     Source: apiserver, pkg/registry/generic/rest/streamer.go.
     """
@@ -158,7 +158,7 @@ def forbidden(message: str, *, details: dict[str, Any] | None = None) -> ApiErro
 
 
 def refused(resource: str, name: str, why: str) -> ApiError:
-    """What an admission plugin says of one object."""
+    """Return what an admission plugin says of one object."""
     message = f'{resource} "{name}" is forbidden: {why}'
     return forbidden(message, details=_details(resource, name))
 

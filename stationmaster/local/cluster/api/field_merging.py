@@ -39,7 +39,7 @@ def _merge_list(live: list[Any], applied: list[Any], declared: Type) -> list[Any
 
 
 def _order(before: Sequence[str], after: Sequence[str], shared: Set[str]) -> Iterator[str]:
-    """All keys: the applied ones in their order, those of `before` alone where they stood."""
+    """Yield all keys: the applied ones in their order, those of `before` alone where they stood."""
     wanted: list[str | None] = [None]  # the next key that both have, at each place of `after`
     for key in reversed(after):
         wanted.append(key if key in shared else wanted[-1])

@@ -19,7 +19,7 @@ _MEMBER = object()  # in place of a value: the element itself, whose fields have
 
 
 def is_merged(value: Any, declared: Type) -> bool:
-    """Whether the fields or elements of a value have owners of their own."""
+    """Say whether the fields or elements of a value have owners of their own."""
     if declared.is_atomic:
         return False
     if isinstance(value, list):
@@ -28,14 +28,14 @@ def is_merged(value: Any, declared: Type) -> bool:
 
 
 def child_type(declared: Type, name: str) -> Type:
-    """The type of a field; `any` has fields of any type."""
+    """Return the type of a field; `any` has fields of any type."""
     if declared.form == "struct":
         return declared.fields.get(name) or Type("any")
     return declared.element or declared
 
 
 def element_of(item: Any, declared: Type) -> str:
-    """What tells an element of a merged list from the others.
+    """Return what tells an element of a merged list from the others.
 
     Raises:
         ValueError: nothing does; the message is the server's.
@@ -66,7 +66,7 @@ def _json(value: Any) -> str:
 
 
 def fields_of(value: Any, declared: Type, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """The fields that a value sets, each with its own value."""
+    """Yield the fields that a value sets, each with its own value."""
     if not is_merged(value, declared):
         yield path, value
     elif isinstance(value, list):
@@ -100,7 +100,7 @@ def difference(old: Any, new: Any, declared: Type) -> tuple[set[Path], set[Path]
 
 
 def with_named_parents(paths: Iterable[Path], declared: Type) -> set[Path]:
-    """The paths, and those of the structs' fields that they are in: who owns a part, owns these.
+    """Add the paths of the structs' fields around the paths: their owners are the same.
 
     Source: fieldpath/set.go, EnsureNamedFieldsAreMembers.
     """
@@ -122,7 +122,7 @@ def with_named_parents(paths: Iterable[Path], declared: Type) -> set[Path]:
 
 
 def without(value: Any, gone: Set[Path], declared: Type, path: Path = ()) -> Any:
-    """A copy without these fields and elements; what they leave empty goes too."""
+    """Return a copy without these fields and elements; what they leave empty goes too."""
     if not is_merged(value, declared):
         return value
     if isinstance(value, list):
@@ -145,7 +145,7 @@ def without(value: Any, gone: Set[Path], declared: Type, path: Path = ()) -> Any
 
 
 def encoded(paths: Iterable[Path]) -> dict[str, Any]:
-    """A set of fields as `fieldsV1`."""
+    """Return a set of fields as `fieldsV1`."""
     tree: dict[str, Any] = {}
     members = set(paths)
     for path in sorted(members):
@@ -160,7 +160,7 @@ def encoded(paths: Iterable[Path]) -> dict[str, Any]:
 
 
 def decoded(tree: Mapping[str, Any], path: Path = ()) -> Iterator[Path]:
-    """The paths of a `fieldsV1`."""
+    """Yield the paths of a `fieldsV1`."""
     for element, inner in tree.items():
         if element == ".":
             yield path
@@ -171,7 +171,7 @@ def decoded(tree: Mapping[str, Any], path: Path = ()) -> Iterator[Path]:
 
 
 def text_of(path: Path) -> str:
-    """A path as the server's messages name it: `.spec.containers[name="a"].image`."""
+    """Return a path as the server's messages name it: `.spec.containers[name="a"].image`."""
     return "".join(_element_text(element) for element in path)
 
 

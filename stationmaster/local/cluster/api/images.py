@@ -39,7 +39,7 @@ def admit(resource: Resource, obj: Object, refused: RefusedImages) -> None:
 
 
 def is_emulated(init_container: Mapping[str, Any]) -> bool:
-    """Whether a node does the container's work without its image: it waits for a job's master."""
+    """Say whether a node does its work without the image: it waits for a job's master."""
     return init_container.get("name") == WAIT_FOR_MASTER
 
 

@@ -56,7 +56,7 @@ def check_immutable(resource: Resource, current: Object, new: Object) -> None:
 def _may_follow(
     resource: Resource, name: str, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> bool:
-    """An indexed Job may be made larger or smaller with its parallelism (elastic Jobs)."""
+    """Let an indexed Job grow or shrink with its parallelism (elastic Jobs)."""
     return (
         (resource.key, name) == ("jobs.batch", "completions")
         and after.get("completionMode") == "Indexed"

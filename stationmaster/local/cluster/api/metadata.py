@@ -26,7 +26,7 @@ _IDENTITY = (
 
 
 def clone(obj: Any) -> Any:
-    """A deep copy of JSON, several times faster than copy.deepcopy."""
+    """Return a deep copy of JSON, several times faster than copy.deepcopy."""
     if isinstance(obj, dict):
         return {key: clone(value) for key, value in obj.items()}
     if isinstance(obj, list):
@@ -65,7 +65,7 @@ def check_identity(resource: Resource, new: Object, namespace: str) -> None:
 
 
 def merged(resource: Resource, current: Object, new: Object, subresource: str) -> Object:
-    """The object to store: the submitted part over what this endpoint may not change."""
+    """Return the object to store: the submitted part over what this endpoint may not change."""
     if subresource == "status":
         merged: Object = clone(current)
         merged["status"] = new.get("status", {})

@@ -243,7 +243,7 @@ class Objects:
         check_not_terminating(resource, metadata, namespace)
 
     def _add_account(self, namespace: str) -> None:
-        """What the controller of service accounts does in a new namespace."""
+        """Do what the controller of service accounts does in a new namespace."""
         account = {"metadata": {"name": accounts.DEFAULT_ACCOUNT}}
         self.create(resources.SERVICE_ACCOUNTS, account, namespace=namespace)
 
@@ -331,7 +331,7 @@ class Objects:
 
 
 def _refuse_selector(resource: Resource, new: Object) -> None:
-    """The selector of a Job is the server's own; it is filled in with the other defaults."""
+    """Refuse a client's selector of a Job: the server fills in its own."""
     problems = Problems()
     if resource is resources.JOBS:
         check_job_selector(new, problems)

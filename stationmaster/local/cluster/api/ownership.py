@@ -59,7 +59,7 @@ class Manager:
 
     @classmethod
     def of_request(cls, named: str, user_agent: str, subresource: str = "") -> Manager:
-        """Who updates: as the request names it, else the program that sent it.
+        """Return who updates: as the request names it, else the program that sent it.
 
         Source: apiserver, endpoints/handlers/create.go, managerOrUserAgent.
         """
@@ -120,7 +120,7 @@ def _entries(owners: _Owners) -> list[Object]:
 
 
 def _owned(resource: Resource, fields: set[Path], subresource: str) -> set[Path]:
-    """Those that who writes here can own: an endpoint resets what is another's."""
+    """Return those that who writes here can own: an endpoint resets what is another's."""
     fields = fields - _UNOWNED
     if subresource == "status":
         return {path for path in fields if path[0] == "f:status"}
@@ -218,7 +218,7 @@ def _said(manager: Manager, entry: _Entry) -> str:
 
 
 def check_options(manager: str, force: str | None, *, applies: bool) -> Sequence[tuple[str, str]]:
-    """What is wrong with the query of a patch. Source: ValidatePatchOptions of apimachinery."""
+    """List what is wrong with a patch's query. Source: ValidatePatchOptions of apimachinery."""
     causes = []
     if applies and not manager:
         causes.append(("fieldManager", "Required value: is required for apply patch"))

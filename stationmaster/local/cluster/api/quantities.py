@@ -14,7 +14,7 @@ from stationmaster.local.cluster.api import errors
 
 
 def parse_quantity(value: str | int | float) -> Fraction:
-    """The value of a quantity: `1500m` is 3/2, `1Ki` is 1024.
+    """Return the value of a quantity: `1500m` is 3/2, `1Ki` is 1024.
 
     Raises:
         ApiError: 400 when the text is not a quantity.
@@ -28,14 +28,14 @@ def parse_quantity(value: str | int | float) -> Fraction:
 
 
 def container_requests(container: Mapping[str, Any]) -> dict[str, Fraction]:
-    """What one container reserves; a limit without a request is also the request."""
+    """Return what one container reserves; a limit without a request is also the request."""
     resources = container.get("resources") or {}
     merged = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return {name: parse_quantity(amount) for name, amount in merged.items()}
 
 
 def pod_requests(spec: Mapping[str, Any]) -> dict[str, Fraction]:
-    """What a pod reserves: the sum of its containers, or its largest init container."""
+    """Return what a pod reserves: the sum of its containers, or its largest init container."""
     total: dict[str, Fraction] = {}
     for container in spec.get("containers") or []:
         for name, amount in container_requests(container).items():

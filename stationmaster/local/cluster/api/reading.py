@@ -27,7 +27,7 @@ Raises ApiError when there is none to read.
 
 
 def shown(request: Request, target: Target, obj: Object) -> Object:
-    """An object as the client asked to see it: as it is, or as a row of a table."""
+    """Return an object as the client asked to see it: as it is, or as a row of a table."""
     if not requests.wants_table(request):
         return obj
     metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}

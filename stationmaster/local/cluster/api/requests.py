@@ -39,7 +39,7 @@ class Target:
 
 
 def target_of(catalog: Catalog, group: str, version: str, rest: list[str]) -> Target:
-    """The target of `/api/v1/<rest>` or `/apis/<group>/<version>/<rest>`.
+    """Return the target of `/api/v1/<rest>` or `/apis/<group>/<version>/<rest>`.
 
     Raises:
         ApiError: 404 when no such type is served.
@@ -98,7 +98,7 @@ def wants_table(request: Request) -> bool:
 
 
 async def body_of(request: Request) -> Any:
-    """The decoded body, None when empty. JSON and YAML are understood, protobuf is not."""
+    """Return the decoded body, None when empty. JSON and YAML are understood, protobuf is not."""
     return (await read_body(request))[0]
 
 
@@ -131,7 +131,7 @@ def _read(raw: bytes, doubled: decoding.Doubled, *, is_yaml: bool) -> Any:
 
 
 async def object_of(request: Request, resource: Resource) -> tuple[Object, list[str]]:
-    """The body as an object of this type, and warnings about it for the client.
+    """Return the body as an object of this type, and warnings about it for the client.
 
     Raises:
         ApiError: 400 for a body that is none, or has fields of a wrong type; with Strict field
@@ -149,7 +149,7 @@ async def object_of(request: Request, resource: Resource) -> tuple[Object, list[
 
 
 def dry_run(query: QueryParams) -> bool:
-    """Whether to store nothing.
+    """Say whether to store nothing.
 
     Raises:
         ApiError: 422 for another word than All.
@@ -191,7 +191,7 @@ class Versions:
 def page(
     items: list[Object], limit: int | None, token: str | None, versions: Versions
 ) -> tuple[list[Object], str]:
-    """One page of a sorted list, and the token of the next ("" on the last).
+    """Return one page of a sorted list, and the token of the next ("" on the last).
 
     Raises:
         ApiError: 400 for a token that is none, 410 for one that the history has left behind.

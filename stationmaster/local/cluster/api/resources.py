@@ -195,7 +195,7 @@ class Catalog:
         return self._by_route.get((group, version, plural))
 
     def by_key(self, key: str) -> Resource | None:
-        """The type with this qualified name, in its preferred version."""
+        """Return the type with this qualified name, in its preferred version."""
         return self._served.get(key)
 
     def by_kind(self, api_version: str, kind: str) -> Resource | None:

@@ -132,7 +132,7 @@ class Api:
         return await self._verb(request, target)
 
     def _verbs_of(self, request: Request, target: Target) -> list[str]:
-        """What rules call the request; an apply of what is missing creates it as well."""
+        """Return what rules call the request; an apply of what is missing creates it as well."""
         if request.method == "GET":
             if target.name:
                 return ["get"]

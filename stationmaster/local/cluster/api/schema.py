@@ -32,7 +32,7 @@ class Findings:
 
 
 def conform(obj: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[dict[str, Any], Findings]:
-    """A copy with defaults filled and unknown fields dropped, and the findings."""
+    """Return a copy with defaults filled and unknown fields dropped, and the findings."""
     findings = Findings()
     result = {name: copy.deepcopy(obj[name]) for name in _ROOT_FIELDS if name in obj}
     rest = {name: value for name, value in obj.items() if name not in _ROOT_FIELDS}

@@ -42,7 +42,7 @@ FIELD_NAMES = {
 
 
 def value_at(obj: Any, path: str) -> Any:
-    """The value under a dotted path (`status.conditions[-1:].type`), None when there is none."""
+    """Return the value under a dotted path (`status.conditions[-1:].type`), or None."""
     current = obj
     for part in path.strip(".").split("."):
         name, _, index = part.partition("[")
@@ -62,7 +62,7 @@ def match_labels(labels: Mapping[str, str] | None, wanted: Mapping[str, str] | N
 
 
 def match_expression(labels: Mapping[str, str], term: Mapping[str, Any]) -> bool:
-    """One `matchExpressions` entry of a label selector or node selector term."""
+    """Return one `matchExpressions` entry of a label selector or node selector term."""
     value = labels.get(term["key"])
     values = term.get("values") or []
     match term["operator"]:
@@ -83,7 +83,7 @@ def match_expression(labels: Mapping[str, str], term: Mapping[str, Any]) -> bool
 
 
 def match_selector(labels: Mapping[str, str] | None, selector: Mapping[str, Any] | None) -> bool:
-    """A LabelSelector object (matchLabels and matchExpressions) against a set of labels."""
+    """Match a LabelSelector object (matchLabels, matchExpressions) against a set of labels."""
     present = labels or {}
     chosen = selector or {}
     return match_labels(present, chosen.get("matchLabels")) and all(
@@ -151,7 +151,7 @@ def _field_text(obj: Object, path: str) -> str:
 
 
 def both(first: Predicate | None, second: Predicate | None) -> Predicate | None:
-    """The conjunction, None when nothing is asked."""
+    """Return the conjunction, None when nothing is asked."""
     if first is None or second is None:
         return first or second
     return lambda obj: first(obj) and second(obj)

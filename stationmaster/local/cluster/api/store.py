@@ -69,13 +69,13 @@ class Store:
             return self._objects.get(resource, {}).get((namespace, name))
 
     def list(self, resource: str, namespace: str = "") -> list[Object]:
-        """Objects in (namespace, name) order; all namespaces when `namespace` is empty."""
+        """Return objects in (namespace, name) order; all namespaces when `namespace` is empty."""
         with self.lock:
             places = self._objects.get(resource, {})
             return [places[place] for place in sorted(places) if namespace in ("", place[0])]
 
     def everything(self) -> Iterator[tuple[str, Object]]:
-        """A snapshot of all objects with their resource keys."""
+        """Yield a snapshot of all objects with their resource keys."""
         with self.lock:
             pairs = [(key, obj) for key, places in self._objects.items() for obj in places.values()]
         return iter(pairs)

@@ -20,7 +20,7 @@ _NONE = "<none>"
 def table(
     resource: Resource, objects: Sequence[Object], metadata: Object, *, include: str
 ) -> Object:
-    """A `Table`; `include` says what goes with each row: Metadata, Object or None."""
+    """Return a `Table`; `include` says what goes with each row: Metadata, Object or None."""
     names, cells = _columns(resource)
     return {
         "kind": "Table",
@@ -53,7 +53,7 @@ def _row_object(obj: Object, include: str) -> Object | None:
 
 
 def age(since: str | None) -> str:
-    """A duration as kubectl writes it: 42s, 3m5s, 2h11m, 5d."""
+    """Return a duration as kubectl writes it: 42s, 3m5s, 2h11m, 5d."""
     if not since:
         return "<unknown>"
     moment = datetime.fromisoformat(since.replace("Z", "+00:00"))
@@ -102,7 +102,7 @@ def _age(obj: Object) -> str:
 
 
 def pod_reason(pod: Object) -> str:
-    """The STATUS of a pod, by the rules of kubectl's printer (printers.go, printPod)."""
+    """Return the STATUS of a pod, by the rules of kubectl's printer (printers.go, printPod)."""
     status = pod.get("status") or {}
     reason = status.get("reason") or status.get("phase", "")
     initialising = False

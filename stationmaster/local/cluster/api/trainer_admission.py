@@ -58,7 +58,7 @@ def admit(key: str, item: Object, *, find_runtime: FindRuntime) -> None:
 
 
 def replicated_jobs(runtime: Object) -> list[Mapping[str, Any]]:
-    """The Job templates of a runtime."""
+    """Return the Job templates of a runtime."""
     template = (runtime.get("spec") or {}).get("template") or {}
     jobs: list[Mapping[str, Any]] = (template.get("spec") or {}).get("replicatedJobs") or []
     return jobs

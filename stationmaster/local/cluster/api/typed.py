@@ -88,7 +88,7 @@ def _list_misfits(value: list[Any], declared: Type, path: str) -> Iterator[tuple
 
 
 def _kind(value: Any) -> str:
-    """The name of a value's type in Go."""
+    """Return the name of a value's type in Go."""
     if isinstance(value, bool):
         return "bool"
     names = {int: "int64", float: "float64", str: "string", list: "[]interface {}"}
@@ -96,5 +96,5 @@ def _kind(value: Any) -> str:
 
 
 def _go(value: Any) -> str:
-    """A value as Go prints it, near enough."""
+    """Return a value as Go prints it, near enough."""
     return json.dumps(value)

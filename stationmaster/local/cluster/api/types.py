@@ -183,7 +183,7 @@ class _CustomRoot(CustomType):
 
 
 def declared_type(resource: Resource) -> Type:
-    """The type of any resource; a custom one's comes from the schema of its definition."""
+    """Return the type of any resource; a custom one's comes from the schema of its definition."""
     built_in = type_of(resource)
     if built_in is not None:
         return built_in
@@ -213,7 +213,7 @@ def _of_schema(schema: Mapping[str, Any]) -> Type:
 
 
 def type_of(resource: Resource) -> Type | None:
-    """The type of a built-in resource; None of a custom one."""
+    """Return the type of a built-in resource; None of a custom one."""
     if resource.custom:
         return None
     name = f"{resource.version.capitalize()}{resource.kind}"
@@ -222,7 +222,7 @@ def type_of(resource: Resource) -> Type | None:
 
 @cache
 def struct(name: str) -> Type:
-    """The struct of one model; without fields if there is no such model."""
+    """Return the struct of one model; without fields if there is no such model."""
     model = _model(name)
     if model is None:
         return _ANY

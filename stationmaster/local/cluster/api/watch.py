@@ -106,7 +106,7 @@ def _bookmark(store: Store, request: WatchRequest) -> Object:
 
 
 def _event_of(change: Change, namespace: str, selector: Predicate | None) -> WatchEvent | None:
-    """The change as this watcher sees it: crossing the selector's border is ADDED or DELETED."""
+    """Return the change as this watcher sees it: crossing its selector adds or deletes."""
     if namespace and change.object["metadata"].get("namespace") != namespace:
         return None
     if selector is None:

@@ -222,7 +222,7 @@ def _write_options(request: Request) -> WriteOptions:
 
 
 def _ownership(request: Request, target: Target, subresource: str | None = None) -> Ownership:
-    """The fields that this request changes become its sender's."""
+    """Make the sender the owner of the fields that this request changes."""
     manager = Manager.of_request(
         request.query_params.get("fieldManager", ""),
         request.headers.get("user-agent", ""),
@@ -259,7 +259,7 @@ def _check_identity(resource: Resource, applied: Object) -> None:
 
 
 def _answer(body: Object, warnings: list[str], *, code: int = 200) -> Response:
-    """What was stored, with warnings in headers as clients show them."""
+    """Return what was stored, with warnings in headers as clients show them."""
     headers = {}
     if warnings:
         quoted = [json.dumps(warning) for warning in warnings]
@@ -268,7 +268,7 @@ def _answer(body: Object, warnings: list[str], *, code: int = 200) -> Response:
 
 
 def _propagation(resource: Resource, options: Object) -> tuple[Propagation, list[str]]:
-    """What becomes of the dependents, and warnings about it.
+    """Return what becomes of the dependents, and warnings about it.
 
     Source: kubernetes, pkg/registry/batch/job: strategy.go, storage/storage.go.
     """
@@ -311,7 +311,7 @@ def _patched(target: Target, content_type: str, current: Object, patch: Any) -> 
 
 
 def _keep_version(patched: Object, patch: Any, current: Object) -> None:
-    """A patch is conditional only when it names a resourceVersion itself."""
+    """Make a patch conditional only where it names a resourceVersion itself."""
     named = isinstance(patch, dict) and (patch.get("metadata") or {}).get("resourceVersion")
     if not named:
         patched["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"]

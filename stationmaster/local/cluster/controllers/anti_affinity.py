@@ -18,7 +18,7 @@ _ENDED = ("Succeeded", "Failed")
 def reason_against(
     pod: Object, node: Object, pods: Iterable[Object], nodes: Mapping[str, Object]
 ) -> str:
-    """Why the pod may not be on the node beside `pods`; empty where it may. `nodes` by name."""
+    """Say why the pod may not be on the node beside `pods`; empty where it may. `nodes` by name."""
     for other in pods:
         there = nodes.get(other["spec"].get("nodeName", ""))
         if there is None or (other.get("status") or {}).get("phase") in _ENDED:
@@ -38,7 +38,7 @@ def _terms(pod: Object) -> list[Mapping[str, Any]]:
 def _avoids(
     term: Mapping[str, Any], owner: Object, other: Object, node: Object, there: Object
 ) -> bool:
-    """Whether the term of `owner` keeps `other` from where the two would be."""
+    """Say whether the term of `owner` keeps `other` from where the two would be."""
     key = term["topologyKey"]
     here, place = (each["metadata"].get("labels", {}).get(key) for each in (node, there))
     namespaces = term.get("namespaces") or [owner["metadata"]["namespace"]]

@@ -27,7 +27,7 @@ def write_status(objects: Objects, resource: Resource, owner: Object, status: Ob
 
 
 def owner_reference(owner: Object) -> Object:
-    """The controlling owner reference to `owner`."""
+    """Return the controlling owner reference to `owner`."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -39,7 +39,7 @@ def owner_reference(owner: Object) -> Object:
 
 
 def controller_of(obj: Object) -> Mapping[str, Any] | None:
-    """The reference to the object's controller."""
+    """Return the reference to the object's controller."""
     for reference in obj["metadata"].get("ownerReferences") or []:
         if reference.get("controller"):
             found: Mapping[str, Any] = reference
@@ -48,7 +48,7 @@ def controller_of(obj: Object) -> Mapping[str, Any] | None:
 
 
 def owned(objects: Objects, resource: resources.Resource, owner: Object) -> list[Object]:
-    """The objects that `owner` controls, in its namespace."""
+    """Return the objects that `owner` controls, in its namespace."""
     uid = owner["metadata"]["uid"]
     return [
         obj
@@ -58,12 +58,12 @@ def owned(objects: Objects, resource: resources.Resource, owner: Object) -> list
 
 
 def template_hash(template: Mapping[str, Any]) -> str:
-    """A short name for a pod template, the same for the same content."""
+    """Return a short name for a pod template, the same for the same content."""
     return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def pod_from(template: Mapping[str, Any], owner: Object, *, labels: Mapping[str, str]) -> Object:
-    """A pod of `owner`, not yet named."""
+    """Return a pod of `owner`, not yet named."""
     metadata = clone(dict(template.get("metadata") or {}))
     kept = {name: metadata[name] for name in ("labels", "annotations") if name in metadata}
     kept["labels"] = {**(kept.get("labels") or {}), **labels}

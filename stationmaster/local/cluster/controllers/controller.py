@@ -38,7 +38,7 @@ class Controller(ABC):
 
     @abstractmethod
     def keys_of(self, change: Change) -> Iterable[Key]:
-        """The keys to reconcile after a change. Called under the store's lock: be quick."""
+        """Yield the keys to reconcile after a change. Called under the store's lock: be quick."""
 
     @abstractmethod
     def reconcile(self, key: Key) -> float | None:
@@ -70,7 +70,7 @@ class Controller(ABC):
             self.enqueue(key)
 
     def _next(self) -> Key | None:
-        """The next key that is due; None when stopping."""
+        """Return the next key that is due; None when stopping."""
         with self._condition:
             while not self._stopping:
                 if not self._due:

@@ -109,7 +109,7 @@ class GarbageCollector(Controller):
             self.objects.delete(resource, place, name, uid=uid, propagation=propagation)
 
     def _finish_foreground(self, uid: str) -> None:
-        """An owner goes once nothing is left that says it blocks its deletion."""
+        """Delete an owner once nothing is left that blocks its deletion."""
         found = [(k, o) for k, o in self.objects.store.everything() if o["metadata"]["uid"] == uid]
         for key, obj in found:
             if not _deletes_dependents_first(obj):

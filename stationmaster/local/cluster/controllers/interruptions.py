@@ -82,7 +82,7 @@ class SpotInterruptions(Controller):
             self.objects.delete(resources.PODS, metadata["namespace"], metadata["name"])
 
     def _pods_on(self, name: str) -> list[Object]:
-        """Those that an eviction ends: a DaemonSet's stay, because it tolerates the cordon."""
+        """Return those that an eviction ends: a DaemonSet's stay, as it tolerates the cordon."""
         return [
             pod
             for pod in self.objects.list(resources.PODS)

@@ -93,7 +93,7 @@ class JobReplicas:
                 self._event(job, "Normal", "SuccessfulCreateService", f"Created service: {name}")
 
     def _of_role(self, resource: Resource, job: Object, role: str) -> dict[int, Object]:
-        """The job's children of one replica type, by index."""
+        """Return the job's children of one replica type, by index."""
         return {
             int(child["metadata"]["labels"][f"{TRAINING_LABEL}replica-index"]): child
             for child in owned(self._objects, resource, job)

@@ -46,7 +46,7 @@ def _ended_at(pod: Object) -> str:
 
 
 def _forbidden_end(spec: Object, failed: list[Object]) -> tuple[str, str] | None:
-    """The first pod that ended with an exit code after which none may follow; None without one.
+    """Return the first pod that ended with an exit code that none may follow, or None.
 
     Of podFailurePolicy the action FailJob on exit codes is supported.
     """
@@ -139,7 +139,7 @@ class JobController(WorkloadController):
         return min(due, default=None)
 
     def _lost(self, active: list[Object]) -> list[Object]:
-        """Pods that others have deleted before their end, which count as failed and end now.
+        """Return pods that others have deleted before their end, which count as failed and end now.
 
         Source: kubernetes, pkg/controller/job/job_controller.go, isPodFailed.
         """

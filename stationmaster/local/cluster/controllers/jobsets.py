@@ -32,7 +32,7 @@ _JOB = f"{JOBSET_LABEL}replicatedjob-name"
 
 
 def condition_of(status: Object, kind: str) -> Object | None:
-    """The condition of a type if it is true."""
+    """Return the condition of a type if it is true."""
     listed = status.get("conditions") or []
     found = (each for each in listed if each["type"] == kind and each["status"] == "True")
     return next(found, None)
@@ -144,7 +144,7 @@ class JobSetController(Controller):
                 )
 
     def _make_service(self, item: Object) -> None:
-        """The headless Service by which pods find each other, also before they are ready."""
+        """Make the headless Service by which pods find each other, also before they are ready."""
         metadata = item["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
         if self.objects.find(resources.SERVICES, namespace, name) is not None:
@@ -224,7 +224,7 @@ def _ended(job: Object) -> str:
 
 
 def _counts(name: str, jobs: Iterable[Object]) -> Object:
-    """How many of the Jobs of a template stand how."""
+    """Return how many of the Jobs of a template stand how."""
     counts: Object = {"name": name, "ready": 0, "succeeded": 0, "failed": 0}
     counts |= {"active": 0, "suspended": 0}
     for job in jobs:

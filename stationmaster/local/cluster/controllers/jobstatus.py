@@ -80,7 +80,7 @@ def count(pods: Sequence[Object]) -> Object:
 
 
 def finish_counts(status: Object) -> None:
-    """What was active when the job succeeded counts as succeeded."""
+    """Count what was active when the job succeeded as succeeded."""
     for replica in (status.get("replicaStatuses") or {}).values():
         total = replica.get("succeeded", 0) + replica.pop("active", 0)
         if total:

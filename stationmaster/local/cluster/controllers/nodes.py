@@ -232,7 +232,7 @@ class NodeController(Controller):
         return None
 
     def _visible(self, node: str) -> dict[str, str]:
-        """The hardware of a node, without the devices that no ready plugin announces."""
+        """Return the hardware of a node, without the devices that no ready plugin announces."""
         with self._lock:
             hardware = dict(self._hardware.get(node, {}))
         announced = {

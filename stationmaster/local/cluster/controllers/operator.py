@@ -35,7 +35,7 @@ _OURS = (None, "", "kubeflow.org/training-operator")
 
 
 def _has_new_failure(job: Object, status: Object, pods: list[Object]) -> bool:
-    """Whether more pods have failed than at the last look. Source: common/job.go, ReconcileJobs."""
+    """Say whether more pods have failed than before. Source: common/job.go, ReconcileJobs."""
     counted = (status.get("replicaStatuses") or {}).values()
     failed = sum(1 for pod in pods if phase(pod) == "Failed")
     active = sum(1 for pod in pods if phase(pod) in ("Pending", "Running") and not is_going(pod))

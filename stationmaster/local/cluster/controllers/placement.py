@@ -29,7 +29,7 @@ def tolerates(tolerations: Sequence[Mapping[str, Any]], taint: Mapping[str, Any]
 
 
 def untolerated(spec: Mapping[str, Any], node: Object) -> Mapping[str, Any] | None:
-    """The first taint that keeps the pod off the node."""
+    """Return the first taint that keeps the pod off the node."""
     for taint in node["spec"].get("taints") or []:
         hard = taint.get("effect") in ("NoSchedule", "NoExecute")
         if hard and not tolerates(spec.get("tolerations") or [], taint):
@@ -58,7 +58,7 @@ def matches_affinity(spec: Mapping[str, Any], node: Object) -> bool:
 def reasons_against(
     spec: Mapping[str, Any], node: Object, reserved: Mapping[str, Fraction], num_pods: int
 ) -> list[str]:
-    """Why the pod does not fit on the node; empty when it does. `reserved`: what its pods hold."""
+    """Say why the pod does not fit on the node; "" when it does. `reserved`: its pods'."""
     if spec.get("nodeName") and spec["nodeName"] != node["metadata"]["name"]:
         return ["node(s) didn't match the requested node name"]
     if node["spec"].get("unschedulable"):
@@ -82,7 +82,7 @@ def reasons_against(
 
 
 def explain(reasons: Sequence[Sequence[str]]) -> str:
-    """The message of a FailedScheduling event, from the reasons of each node."""
+    """Return the message of a FailedScheduling event, from the reasons of each node."""
     if not reasons:
         return "no nodes available to schedule pods"
     counts: dict[str, int] = {}

@@ -43,7 +43,7 @@ def _main_container(spec: Object) -> Object:
 
 
 def job_labels(job: Object) -> dict[str, str]:
-    """Labels of everything that belongs to a job."""
+    """Return labels of everything that belongs to a job."""
     return {
         JOB_NAME_LABEL: job["metadata"]["name"],
         f"{TRAINING_LABEL}operator-name": "pytorchjob-controller",
@@ -51,7 +51,7 @@ def job_labels(job: Object) -> dict[str, str]:
 
 
 def selector_text(job: Object, role: str) -> str:
-    """The `selector` of a replica status, as labels are formatted: sorted by name."""
+    """Return the `selector` of a replica status, as labels are formatted: sorted by name."""
     labels = {**job_labels(job), f"{TRAINING_LABEL}replica-type": role.lower()}
     return ",".join(f"{name}={labels[name]}" for name in sorted(labels))
 
@@ -69,7 +69,7 @@ def _replica_labels(job: Object, role: str, index: int) -> dict[str, str]:
 
 
 def service(job: Object, role: str, index: int) -> Object:
-    """The headless Service in front of one replica."""
+    """Return the headless Service in front of one replica."""
     specs = replica_specs(job)
     ports = [
         {"name": port["name"], "port": port["containerPort"]}
@@ -90,7 +90,7 @@ def service(job: Object, role: str, index: int) -> Object:
 
 
 def pod(job: Object, role: str, index: int) -> Object:
-    """The pod of one replica."""
+    """Return the pod of one replica."""
     specs = replica_specs(job)
     labels = _replica_labels(job, role, index)
     if role == MASTER or (MASTER not in specs and index == 0):
@@ -131,7 +131,7 @@ def _port_of(spec: Object) -> int:
 
 
 def replica_environment(job: Object, role: str, index: int) -> list[Object]:
-    """What the operator appends to every container, in its order. Source: envvar.go, setPodEnv."""
+    """List what the operator appends to each container. Source: envvar.go, setPodEnv."""
     specs, spec = replica_specs(job), job["spec"]
     elastic = spec.get("elasticPolicy")
     total = sum(replica["replicas"] for replica in specs.values())

@@ -28,7 +28,7 @@ class Step:
 def next_step(
     deployment: Object, new: Object | None, old: Sequence[Object], *, old_pods_left: bool
 ) -> Step:
-    """The next change of sizes.
+    """Return the next change of sizes.
 
     Args:
         new: the ReplicaSet of the newest template, None before it is created.
@@ -46,7 +46,7 @@ def next_step(
 
 
 def limits(deployment: Object) -> tuple[int, int]:
-    """How many pods there may be too many, and how many unavailable, during a rollout.
+    """Return how many pods there may be too many, and how many unavailable, during a rollout.
 
     A share of the replicas is rounded up for the first, and down for the second.
     """
@@ -104,7 +104,7 @@ def _strategy(deployment: Object) -> Object:
 
 
 def _count(value: object, wanted: int, *, up: bool) -> int:
-    """A number, or a share of the replicas such as "25%"."""
+    """Return a number, or a share of the replicas such as "25%"."""
     text = str(value)
     if not text.endswith("%"):
         return int(text)

@@ -145,7 +145,7 @@ class Scheduler(Controller):
 
 
 def _frees_resources(change: Change) -> bool:
-    """Whether room may have become free on a node."""
+    """Say whether room may have become free on a node."""
     if change.type == "DELETED":
         return bool(change.object["spec"].get("nodeName"))
     before = ((change.previous or {}).get("status") or {}).get("phase")

@@ -106,7 +106,7 @@ class TrainJobController(Controller):
             self.objects.modify(resource, metadata["namespace"], metadata["name"], change, uid=uid)
 
     def _runtime_of(self, job: Object) -> Object:
-        """What the runtime was when the job was first looked at: Trainer keeps a copy."""
+        """Return what the runtime was when the job was first looked at: Trainer keeps a copy."""
         metadata = job["metadata"]
         namespace, name = metadata["namespace"], f"{metadata['name']}-runtime-snapshot"
         kept = self.objects.find(resources.CONFIG_MAPS, namespace, name)
@@ -141,7 +141,7 @@ class TrainJobController(Controller):
 
 
 def job_set_spec(job: Object, runtime: Object) -> Object:
-    """The JobSet's: the runtime's template, with what the TrainJob and the torch plugin say."""
+    """Make the JobSet's: the runtime's template, with TrainJob's and torch plugin's words."""
     spec: Object = clone(runtime["spec"]["template"]["spec"])
     policy, trainer = runtime["spec"].get("mlPolicy") or {}, job["spec"].get("trainer") or {}
     nodes = trainer.get("numNodes", policy.get("numNodes", 1))

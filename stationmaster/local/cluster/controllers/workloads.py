@@ -167,7 +167,7 @@ class DeploymentController(WorkloadController):
         return None
 
     def _has_pods(self, replica_set: Object) -> bool:
-        """Whether pods of it are there that have not ended, also such as are being deleted."""
+        """Say whether pods of it are there that have not ended, also such as are being deleted."""
         pods = owned(self.objects, resources.PODS, replica_set)
         return any(phase(pod) not in ("Succeeded", "Failed") for pod in pods)
 

@@ -66,7 +66,7 @@ class PodContainers:
         return any(run.process is not None for run in self.all())
 
     def due_times(self) -> list[float]:
-        """When containers that ended are to be started again, by the monotonic clock."""
+        """Return when containers that ended are to be started again, by the monotonic clock."""
         return [run.restart_at for run in self.all() if run.restart_at is not None]
 
     # Starting
@@ -141,7 +141,7 @@ class PodContainers:
     # Ending
 
     def stop_restarting(self) -> None:
-        """What has ended stays ended, and so will what ends from now on."""
+        """Restart nothing that has ended or ends from now on."""
         self._restarts = False
         for run in self.all():
             run.restart_at = None

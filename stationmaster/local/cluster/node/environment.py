@@ -173,7 +173,7 @@ def container_command(
     translation: Translation,
     directory: Path,
 ) -> Command:
-    """The process that runs as a container.
+    """Return the process that runs as a container.
 
     `base` is what the node injects; `image_command` is used when the specification names no
     command.
@@ -233,7 +233,7 @@ def object_texts(
     namespace: str,
     reference: Mapping[str, Any],
 ) -> dict[str, str] | None:
-    """The decoded data of a Secret or ConfigMap; None when it is optional and absent."""
+    """Return the decoded data of a Secret or ConfigMap; None when it is optional and absent."""
     found = objects.find(kind, namespace, reference["name"])
     if found is None:
         if reference.get("optional"):

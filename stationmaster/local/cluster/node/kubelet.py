@@ -74,7 +74,7 @@ class Kubelet:
         ]
 
     def lose(self, node: str) -> None:
-        """The machine of a node is gone: its processes end, and nobody writes their end."""
+        """Lose a node's machine: its processes end, and nobody writes their end."""
         with self._lock:
             self._lost.add(node)
             workers = [each for each in self._workers.values() if each.node == node]
@@ -112,7 +112,7 @@ class Kubelet:
         return worker
 
     def find_log(self, pod: Object, container: str, previous: bool) -> ContainerLog | None:
-        """The log of a container's current (or previous) run; None of a pod without a node.
+        """Return the log of a container's current (or previous) run; None of a pod without a node.
 
         Raises:
             ApiError: 400 when there is no such container, or no run of it to read; 404 when this

@@ -96,7 +96,7 @@ def command_of(
     container: Mapping[str, Any],
     volumes: Mapping[str, Path | None],
 ) -> Command:
-    """The process that runs as a container.
+    """Return the process that runs as a container.
 
     Raises:
         CannotRunError: it needs an image's own command, or GPUs that are not here.
@@ -123,7 +123,7 @@ def command_of(
 
 
 def _slow_storage(context: NodeContext, pod: Object, mounts: Mapping[str, Path]) -> dict[str, str]:
-    """Where the pod has mounted file systems, if these are slow; a claim is one of FSx here."""
+    """Return where the pod mounts file systems, if they are slow; a claim is one of FSx."""
     if SLOW_FILE_SYSTEM not in context.faults or not any(
         "persistentVolumeClaim" in volume for volume in pod["spec"].get("volumes") or []
     ):
@@ -138,7 +138,7 @@ def _slow_storage(context: NodeContext, pod: Object, mounts: Mapping[str, Path])
 def _node_variables(
     context: NodeContext, pod: Object, container: Mapping[str, Any]
 ) -> dict[str, str]:
-    """What the node adds: its own environment, the GPUs, access to the API, the local address."""
+    """Return what the node adds: its environment, GPUs, access to the API, local address."""
     num_gpus = int(container_requests(container).get("nvidia.com/gpu", 0))
     devices = context.gpus.allocate(pod["metadata"]["uid"], container["name"], num_gpus)
     if devices is None:
@@ -163,7 +163,7 @@ def _node_variables(
 
 
 def _account_kubeconfig(context: NodeContext, pod: Object) -> Path | None:
-    """The kubeconfig of a pod that has an account of its own and mounts its token."""
+    """Return the kubeconfig of a pod that has an account of its own and mounts its token."""
     spec, metadata = pod["spec"], pod["metadata"]
     account, namespace = spec.get("serviceAccountName", DEFAULT_ACCOUNT), metadata["namespace"]
     found = context.objects.find(resources.SERVICE_ACCOUNTS, namespace, account)

@@ -59,7 +59,7 @@ def _leftovers(session: int, marker: str) -> Iterator[int]:
 
 
 def _belongs(pid: int, session: int, marker: str) -> bool:
-    """Whether the process, which lives, is of the container. Linux only."""
+    """Say whether the process, which lives, is of the container. Linux only."""
     directory = Path("/proc", str(pid))
     with contextlib.suppress(OSError, IndexError):
         # The command name, in parentheses, may contain spaces: read behind it.

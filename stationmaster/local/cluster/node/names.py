@@ -12,7 +12,7 @@ from stationmaster.local.cluster.api.selectors import match_labels
 
 
 def resolves(objects: Objects, namespace: str, name: str) -> bool:
-    """Whether a Service's name has an address.
+    """Say whether a Service's name has an address.
 
     That of a headless Service has the addresses of its ready pods, so it has none before one is
     ready, unless the Service publishes the others too. The Training Operator's do not.

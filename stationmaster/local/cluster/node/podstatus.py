@@ -63,7 +63,7 @@ class ContainerRun:
         return self.terminated is not None and self.restart_at is None
 
     def status(self) -> State:
-        """The `containerStatuses` entry."""
+        """Return the `containerStatuses` entry."""
         shown: State = {
             "name": self.name,
             "image": self.spec.get("image", ""),
@@ -99,7 +99,7 @@ def terminated(exit_code: int, *, started_at: str, reason: str = "", message: st
 def backing_off(
     run: ContainerRun, metadata: Mapping[str, Any], delay_s: float
 ) -> tuple[State, str]:
-    """The state of a container that is started again after `delay_s`, and the event's message.
+    """Return the state of a container that restarts after `delay_s`, and its event.
 
     The seconds are those of a real cluster.
     """
@@ -112,7 +112,7 @@ def backing_off(
 
 
 def log_refused(exit_code: int, cause: str, state_dir: Path, *, started_at: str) -> State:
-    """How a container ended whose log took no more."""
+    """Return how a container ended whose log took no more."""
     message = cause
     if cause.endswith(_NO_ROOM):
         message += f"; free space in {state_dir}"
@@ -120,7 +120,7 @@ def log_refused(exit_code: int, cause: str, state_dir: Path, *, started_at: str)
 
 
 def phase_of(init: Sequence[ContainerRun], main: Sequence[ContainerRun]) -> str:
-    """The phase, by the rules of the kubelet's getPhase."""
+    """Return the phase, by the rules of the kubelet's getPhase."""
     failed_init = [run for run in init if run.done and (run.terminated or {}).get("exitCode")]
     if failed_init:
         return "Failed"
@@ -141,7 +141,7 @@ def pod_status(
     address: str,
     failure: tuple[str, str] | None,
 ) -> Object:
-    """The whole status; `failure` is (reason, message) of the pod itself."""
+    """Return the whole status; `failure` is (reason, message) of the pod itself."""
     phase = "Failed" if failure else phase_of(init, main)
     status: Object = {**current, "phase": phase}
     status.setdefault("startTime", timestamp())

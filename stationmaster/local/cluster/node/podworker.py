@@ -66,11 +66,11 @@ class PodWorker:
         self._thread = threading.Thread(target=self._run, name=f"pod-{self.uid[:8]}", daemon=True)
 
     def runs(self) -> list[ContainerRun]:
-        """Every container of the pod, those that initialise it first."""
+        """Return every container of the pod, those that initialise it first."""
         return self._containers.all()
 
     def processes(self) -> list[str]:
-        """The processes of its containers that have not ended."""
+        """Return the processes of its containers that have not ended."""
         pod = self._pod["metadata"]["name"]
         return [
             f"process {run.process_id} of pod {pod}"
@@ -84,7 +84,7 @@ class PodWorker:
         self._thread.start()
 
     def changed(self, pod: Object) -> None:
-        """The stored pod changed."""
+        """Take in a change of the stored pod."""
 
         def take() -> None:
             self._pod = self._containers.pod = pod
@@ -92,7 +92,7 @@ class PodWorker:
         self._inbox.put(take)
 
     def removed(self) -> None:
-        """The pod object or the node is gone: its processes go at once."""
+        """End the processes at once: the pod object or the node is gone."""
 
         def take() -> None:
             self._gone = True
@@ -102,7 +102,7 @@ class PodWorker:
         self._inbox.put(take)
 
     def shut_down(self, grace_s: float) -> None:
-        """The node stops: end the processes politely, then for good; write nothing any more."""
+        """End the processes with the node, politely, then for good; write nothing more."""
 
         def take() -> None:
             self._gone = True
@@ -231,7 +231,7 @@ class PodWorker:
         return True
 
     def _await_master(self, run: ContainerRun) -> None:
-        """The operator's init container looks up the master's name: done once that resolves."""
+        """Wait as the operator's init container does, until the master's name resolves."""
         job = (self._pod["metadata"].get("labels") or {}).get(JOB_NAME_LABEL, "")
         namespace = self._pod["metadata"]["namespace"]
         if not names.resolves(self._context.objects, namespace, f"{job}-master-0"):
@@ -246,7 +246,7 @@ class PodWorker:
     # Ending
 
     def _terminate(self) -> None:
-        """The pod is being deleted: TERM, KILL after the grace, then the object goes."""
+        """Delete the pod: TERM, KILL after the grace, then the object."""
         if self._kill_at is None:
             grace = float(self._pod["metadata"].get("deletionGracePeriodSeconds", 30))
             self._kill_at = time.monotonic() + grace

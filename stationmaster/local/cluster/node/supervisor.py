@@ -120,7 +120,7 @@ def _descendants() -> list[int]:
 
 
 def _marked_processes() -> list[int]:
-    """Processes that inherited the container's marker; macOS has no adoption of orphans."""
+    """Return processes that inherited the container's marker; macOS has no adoption of orphans."""
     import subprocess  # costs 15 ms, needed outside Linux only
 
     marker = f"{MARKER}={os.environ[MARKER]}".encode()

@@ -29,7 +29,7 @@ class MountError(Exception):
 def mount_all(
     objects: Objects, pod: Object, pod_directory: Path, file_systems: FileSystems
 ) -> dict[str, Path | None]:
-    """The directory of each volume by name; None where the path itself is used (/dev/shm).
+    """Return the directory of each volume by name; None where the path itself is used (/dev/shm).
 
     Raises:
         MountError: a volume is not there (yet), or is of a kind that is not offered here.
@@ -90,7 +90,7 @@ def _mount(
 
 
 def _is_shared_memory(pod: Object, volume: str) -> bool:
-    """Whether the volume is mounted at /dev/shm, which processes of one machine share anyway."""
+    """Say whether the volume is at /dev/shm, which one machine's processes share anyway."""
     for container in pod["spec"]["containers"]:
         for mount in container.get("volumeMounts") or []:
             if mount["name"] == volume and mount["mountPath"].rstrip("/") == SHARED_MEMORY:

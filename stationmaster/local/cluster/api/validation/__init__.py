@@ -126,7 +126,7 @@ def check(resource: Resource, obj: Object) -> None:
 
 
 def problems_of(resource: Resource, obj: Object) -> Problems:
-    """All that is wrong; empty for an object that may be stored."""
+    """Return all that is wrong; empty for an object that may be stored."""
     problems = Problems()
     for message in _name_problems(resource, obj["metadata"].get("name", "")):
         problems.invalid("metadata.name", obj["metadata"]["name"], message)

@@ -43,7 +43,7 @@ _ESCALATES = "cannot set `allowPrivilegeEscalation` to false and "
 def check_container(
     container: Spec, path: str, problems: Problems, *, volumes: Collection[str]
 ) -> None:
-    """One container, or init container, whose pod has these volumes."""
+    """Check a container, or init container, whose pod has these volumes."""
     if name := container.get("name"):
         for message in names.label_problems(name):
             problems.invalid(f"{path}.name", name, message)
@@ -73,7 +73,7 @@ def check_container(
 
 
 def check_init_container(container: Spec, path: str, problems: Problems) -> None:
-    """What only containers that stay may have."""
+    """Check what only containers that stay may have."""
     if container.get("restartPolicy") == "Always":
         return
     for field in ("lifecycle", *_PROBES):

@@ -17,7 +17,7 @@ Schema = Mapping[str, Any]
 
 
 def check_definition(obj: Object, problems: Problems) -> None:
-    """A CustomResourceDefinition: its name, one storage version, structural schemas."""
+    """Check a CustomResourceDefinition: its name, one storage version, structural schemas."""
     spec = obj.get("spec") or {}
     wanted = f"{(spec.get('names') or {}).get('plural', '')}.{spec.get('group', '')}"
     if obj["metadata"]["name"] != wanted:
@@ -45,7 +45,7 @@ def check_definition(obj: Object, problems: Problems) -> None:
 
 
 def _check_structure(declared: Schema, path: str, problems: Problems) -> None:
-    """Every part of a structural schema has a type, and every array its items."""
+    """Check that each part of a structural schema has a type, and each array its items."""
     properties = declared.get("properties") or {}
     extra = declared.get("additionalProperties")
     if properties and isinstance(extra, Mapping):
@@ -70,7 +70,7 @@ def _check_structure(declared: Schema, path: str, problems: Problems) -> None:
 
 
 def check_webhooks(obj: Object, problems: Problems) -> None:
-    """A ValidatingWebhookConfiguration or a MutatingWebhookConfiguration."""
+    """Check a ValidatingWebhookConfiguration or a MutatingWebhookConfiguration."""
     taken: set[str] = set()
     for index, hook in enumerate(obj.get("webhooks") or []):
         where, name = f"webhooks[{index}]", hook.get("name", "")

@@ -135,7 +135,7 @@ def port_name_problems(text: str) -> list[str]:
 
 
 def check_labels(labels: Mapping[str, Any] | None, path: str, problems: Problems) -> None:
-    """Keys and values of labels."""
+    """Check keys and values of labels."""
     for key, value in (labels or {}).items():
         for message in qualified_problems(key):
             problems.invalid(path, key, message)
@@ -144,7 +144,7 @@ def check_labels(labels: Mapping[str, Any] | None, path: str, problems: Problems
 
 
 def check_metadata(metadata: Mapping[str, Any], path: str, problems: Problems) -> None:
-    """Labels, annotations, owners and finalizers."""
+    """Check labels, annotations, owners and finalizers."""
     check_labels(metadata.get("labels"), f"{path}.labels", problems)
     annotations = metadata.get("annotations") or {}
     for key in annotations:

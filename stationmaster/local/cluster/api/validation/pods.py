@@ -21,7 +21,7 @@ Spec = Mapping[str, Any]
 
 
 def check_pod_spec(spec: Spec, path: str, problems: Problems) -> None:
-    """Everything of a specification that has a rule of its own."""
+    """Check everything of a specification that has a rule of its own."""
     volumes = _check_volumes(spec.get("volumes") or [], f"{path}.volumes", problems)
     taken: set[str] = set()
     for group in ("containers", "initContainers"):
@@ -58,7 +58,7 @@ def _check_security(security: Spec, path: str, problems: Problems) -> None:
 
 
 def _check_volumes(volumes: Sequence[Spec], path: str, problems: Problems) -> set[str]:
-    """The names of the volumes."""
+    """Return the names of the volumes."""
     found: set[str] = set()
     for index, volume in enumerate(volumes):
         where, name = f"{path}[{index}]", volume.get("name", "")
@@ -118,7 +118,7 @@ def _check_toleration(toleration: Spec, path: str, problems: Problems) -> None:
 
 
 def check_node_term(term: Spec, path: str, problems: Problems) -> None:
-    """The expressions of a node selector term."""
+    """Check the expressions of a node selector term."""
     for group in ("matchExpressions", "matchFields"):
         for index, each in enumerate(term.get(group) or []):
             where = f"{path}.{group}[{index}]"
@@ -131,14 +131,14 @@ def check_node_term(term: Spec, path: str, problems: Problems) -> None:
 
 
 def check_selector(selector: Spec, path: str, problems: Problems) -> None:
-    """A label selector."""
+    """Check a label selector."""
     names.check_labels(selector.get("matchLabels"), f"{path}.matchLabels", problems)
     for index, each in enumerate(selector.get("matchExpressions") or []):
         check_expression(each, f"{path}.matchExpressions[{index}]", problems)
 
 
 def check_expression(term: Spec, path: str, problems: Problems, *, numbers: bool = False) -> None:
-    """One expression about labels; `numbers`: Gt and Lt are allowed too."""
+    """Check one expression about labels; `numbers`: Gt and Lt are allowed too."""
     operator, values = term.get("operator", ""), term.get("values") or []
     key = term.get("key", "")
     if operator in ("In", "NotIn"):

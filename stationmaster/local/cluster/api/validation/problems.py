@@ -14,7 +14,7 @@ from stationmaster.local.cluster.api.errors import Cause
 
 
 def shown(value: Any) -> str:
-    """A value as errors show it."""
+    """Return a value as errors show it."""
     return json.dumps(value)
 
 

@@ -12,7 +12,7 @@ GROUP = "rbac.authorization.k8s.io"
 
 
 def check_role(obj: Object, problems: Problems) -> None:
-    """The rules of a Role or a ClusterRole."""
+    """Check the rules of a Role or a ClusterRole."""
     for index, rule in enumerate(obj.get("rules") or []):
         where = f"rules[{index}]"
         if not rule.get("verbs"):
@@ -36,7 +36,7 @@ def check_role(obj: Object, problems: Problems) -> None:
 
 
 def check_binding(obj: Object, problems: Problems) -> None:
-    """What is bound, and to whom."""
+    """Check what is bound, and to whom."""
     role = obj.get("roleRef") or {}
     group = role.get("apiGroup", GROUP)
     if group != GROUP:

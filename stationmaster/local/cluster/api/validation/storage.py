@@ -30,7 +30,7 @@ _MOST_BYTES = 1024 * 1024
 
 
 def check_volume(obj: Object, problems: Problems) -> None:
-    """A PersistentVolume: one source, a size, ways to mount it."""
+    """Check a PersistentVolume: one source, a size, ways to mount it."""
     spec = obj.get("spec") or {}
     if not spec.get("accessModes"):
         problems.required("spec.accessModes")
@@ -55,7 +55,7 @@ def check_volume(obj: Object, problems: Problems) -> None:
 
 
 def check_claim(obj: Object, problems: Problems) -> None:
-    """A PersistentVolumeClaim: how it mounts, and how much it wants."""
+    """Check a PersistentVolumeClaim: how it mounts, and how much it wants."""
     spec = obj.get("spec") or {}
     if not spec.get("accessModes"):
         problems.required("spec.accessModes", "at least 1 access mode is required")
@@ -81,7 +81,7 @@ def _check_class(spec: Mapping[str, Any], problems: Problems) -> None:
 
 
 def check_data(obj: Object, problems: Problems) -> None:
-    """The keys and the size of a ConfigMap or a Secret."""
+    """Check the keys and the size of a ConfigMap or a Secret."""
     total = 0
     for field in ("data", "binaryData"):
         for key, value in (obj.get(field) or {}).items():

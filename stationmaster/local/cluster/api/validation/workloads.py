@@ -17,7 +17,7 @@ Spec = Mapping[str, Any]
 
 
 def check_workload(obj: Object, problems: Problems) -> None:
-    """A Deployment, a ReplicaSet or a DaemonSet: it finds its pods, which run for ever."""
+    """Check a Deployment, ReplicaSet or DaemonSet: it finds its pods, which run for ever."""
     spec, kind = obj.get("spec") or {}, obj["kind"]
     problems.at_least("spec.replicas", spec.get("replicas"), 0)
     problems.at_least("spec.minReadySeconds", spec.get("minReadySeconds"), 0)
@@ -63,7 +63,7 @@ def _check_strategy(strategy: Spec, problems: Problems) -> None:
 
 
 def check_job(obj: Object, problems: Problems) -> None:
-    """A Job: pods that end, and a selector that is the server's own."""
+    """Check a Job: pods that end, and a selector that is the server's own."""
     spec = obj.get("spec") or {}
     for field in (
         "parallelism",
@@ -123,7 +123,7 @@ def _check_failure_policy(policy: Spec, pod: Spec, problems: Problems) -> None:
 
 
 def check_job_selector(obj: Object, problems: Problems) -> None:
-    """A selector that a client wrote is refused, unless it says that it is its own."""
+    """Refuse a client's own selector, unless it says that it is its own."""
     spec = obj.get("spec") or {}
     if spec.get("selector") and not spec.get("manualSelector"):
         problems.invalid("spec.selector", spec["selector"], "`selector` not auto-generated")
