@@ -1,4 +1,4 @@
-"""What follows outside the table when a cluster was written: waits, teardown, clock, passes.
+"""What follows outside the table when a cluster was written: waits, teardown, clock, executions.
 
 Called by commands and steps after each write of a cluster that may end a wait or begin its end.
 Everything here may be repeated: who was killed between the write and this does it again, and the
@@ -76,7 +76,7 @@ def begin_pass(
 
 
 def go_back(services: Services, cluster: Cluster, failed: GoBack) -> Cluster:
-    """Let a further pass give the cluster the size that it had before a resize that failed."""
+    """Start an execution that gives the cluster its size before a failed resize."""
     event = PassFailed(
         event_id=cluster_event_id(cluster.cluster_id, "pass.failed", cluster.passes),
         cluster_id=cluster.cluster_id,
@@ -90,7 +90,7 @@ def go_back(services: Services, cluster: Cluster, failed: GoBack) -> Cluster:
 
 
 def start_pass(services: Services, cluster: Cluster) -> None:
-    """Start the workflow's newest pass over the cluster, unless it was started before."""
+    """Start the cluster workflow's newest execution, unless it was started before."""
     services.workflows.start_cluster(cluster.cluster_id, pass_number=cluster.passes)
 
 

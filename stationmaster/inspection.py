@@ -61,9 +61,9 @@ class LiveCluster:
     cluster_id: ClusterId
     spec: ClusterSpec
     passes: int = 1
-    """Which pass over it this is; what an earlier one has found does not count."""
+    """The number of this execution; what an earlier one has found does not count."""
     is_full: bool = False
-    """Whether this pass runs every check, each as thoroughly as it can."""
+    """Whether this execution runs every check, each as thoroughly as it can."""
     run_id: RunId | None = None
     """The run that caused it."""
     job_kind: JobKind | None = None
@@ -80,7 +80,7 @@ class LiveCluster:
 
     @cached_property
     def training_nodes(self) -> list[NodeView]:
-        """Its training nodes, listed once: those of others in a shared cluster do not count.
+        """Its training nodes, listed once: a shared cluster's other nodes do not count.
 
         In an existing EKS cluster these are the nodes that training pods fit on now.
         """

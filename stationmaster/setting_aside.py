@@ -1,4 +1,4 @@
-"""Setting aside what a function cannot read, so that it blocks nothing that comes after it.
+"""Keeps what a function cannot read as a dead letter, so that it blocks nothing behind it.
 
 What is set aside is kept with the reason (`aws/set_aside_store.py`), logged with a message that an
 alarm is set on, and posted by the notifier. `stationmaster redrive` sends it again.
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def set_aside(services: Services, *, function: str, what: str, reason: str, payload: Any) -> None:
-    """Keep `payload`, which `function` could not take in; once, however often it comes.
+    """Keep `payload`, which `function` could not read, once however often it comes.
 
     Raises:
         TransientError, PermanentError: it cannot be kept. The function fails with it, so that AWS

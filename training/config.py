@@ -48,7 +48,7 @@ _ADDED_LATER = {"model.own_head_dim": "None", "document_mask": "False"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """Where this process stands in the job, from the variables that torchrun sets."""
+    """The place of this process in the job, from the variables that torchrun sets."""
 
     rank: int
     local_rank: int

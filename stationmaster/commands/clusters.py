@@ -291,7 +291,7 @@ def _refuse_beyond_reservation(services: Services, cluster: Cluster, *, nodes: i
 
 
 def validate_cluster(services: Services, label: str, *, channel_id: str, user_id: str) -> Cluster:
-    """Run every check of a cluster; its workflow goes over it once more.
+    """Run every check of a cluster; its workflow reconciles it.
 
     Raises:
         ClusterNotFound, NotPossibleNow: there is none, or it is not ready.

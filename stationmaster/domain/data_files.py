@@ -76,7 +76,7 @@ def compression_of(head: bytes) -> str | None:
 
 
 def strangeness(name: str, head: bytes | None, *, is_whole: bool = False) -> str:
-    """Say why a file can be read neither as text nor as rows; "" where nothing speaks against it.
+    """Say why a file can be read as text or as rows in no way; "" for a readable one.
 
     Args:
         head: its first bytes, uncompressed where the caller can; None where nobody has looked.

@@ -9,7 +9,7 @@ the cluster, and by `stationmaster results`, which downloads it. Pure: nothing h
     runs/RUN/metrics.jsonl          the trainer's progress lines
     runs/RUN/samples.jsonl          texts that a language model wrote at the end
     runs/RUN/profile/...            what one step did, where that was asked for
-    runs/RUN/output/...             in place of these: what a command of people's own has written;
+    runs/RUN/output/...             in place of these: what a custom command has written;
                                     of another framework, its checkpoints, beside model/
     runs/RUN/logs/POD.log           what the pods printed
     relayed/RELAY/POD.log           the same as a relay's pod has read it, outside of the result

@@ -18,7 +18,7 @@ from stationmaster.rendering.saving import render_saving
 
 
 def result_facts(live: LiveRun, *, outcome: RunPhase) -> RunFacts:
-    """The facts of the run as it stands; `outcome` is `running` for a backup."""
+    """Return the facts of the run in its current state; `outcome` is `running` for a backup."""
     run, services = live.run, live.services
     request, cluster = run.request, services.cluster_states.load(live.cluster_id)
     recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)

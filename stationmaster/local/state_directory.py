@@ -75,7 +75,7 @@ class StateDirectory:
             (self.path / name).mkdir()
 
     def release(self) -> None:
-        """Let go of the folder; safe to call twice, and without a claim."""
+        """Release the folder; safe to call twice, and without a claim."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -49,7 +49,7 @@ def lacking(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def uncertain(findings: Iterable[Finding]) -> list[Finding]:
-    """Those that a person is told, and that stop nothing."""
+    """List those that are reported and stop nothing."""
     return [each for each in findings if each.severity is Severity.WARNING]
 
 

@@ -93,7 +93,7 @@ def render_hugging_face_secret(token: SecretStr) -> KubernetesObject:
 
 
 def _own_code_values(spec: JobSpec) -> dict[str, str]:
-    """What code of people's own is told, and where it can write."""
+    """Return what a custom command is told, and where it can write."""
     values = {}
     if spec.program:
         values["STATIONMASTER_OUTPUT_DIR"] = spec.program_output_dir

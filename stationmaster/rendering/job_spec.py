@@ -64,14 +64,14 @@ class JobSpec:
     nodes: int
     image: str
     min_nodes: int | None = None
-    """Where it goes on with fewer nodes than `nodes`: the least; None for a fixed number."""
+    """The least number of nodes with which it continues; None for a fixed number."""
     resume_from: ResumePoint | None = None
     has_own_image: bool = False
     """The image is not the deployment's: nobody knows its user and its programs."""
     program: tuple[str, ...] = ()
     """What the pods run in place of the product's own trainer: what was typed, or a framework."""
     dataset: str = ""
-    """What such a program is told of its data: where it was brought, or what was typed."""
+    """What such a program is told of its data: its place, or what was typed."""
     options: JobOptions = field(default_factory=JobOptions)
     """How Kubernetes is to run it."""
     check: CheckJob | None = None
@@ -135,7 +135,7 @@ class JobSpec:
 
     @property
     def program_output_dir(self) -> str:
-        """Where a program of people's own writes what is to be saved; it makes the directory."""
+        """Where a custom command writes what is to be saved; it makes the directory."""
         return f"{self.output_dir}/{OUTPUT}"
 
 

@@ -82,7 +82,7 @@ def _begin_attempt(services: Services, run: Run) -> Attempt:
 
 
 def _ask_for_nodes(services: Services, run: Run, attempt: Attempt) -> Cluster:
-    """The attempt's cluster once the run has a lease of it or stands in its queue."""
+    """Return the attempt's cluster once the run has a lease of it or is in its queue."""
     cluster_id = attempt.cluster_id
     cluster = services.cluster_states.find(cluster_id)
     if cluster is not None and run.run_id in cluster.waiting_runs:
@@ -110,7 +110,7 @@ def _ask_for_nodes(services: Services, run: Run, attempt: Attempt) -> Cluster:
 
 
 def _check_again(services: Services, cluster: Cluster, run_id: RunId) -> Cluster:
-    """Begin a pass over a cluster whose checks are too old, unless others train on it."""
+    """Reconcile a cluster whose checks are too old, unless other runs train on it."""
     if not has_old_checks(cluster, run_id, services.now()):
         return cluster
     try:

@@ -24,7 +24,7 @@ def conclude_cluster(
     pass_number: int = 1,
     error: Mapping[str, str] | None = None,
 ) -> Conclusion:
-    """Record how a pass over the cluster ended, and let the runs that wait for it know.
+    """Record how an execution for the cluster ended, and tell the runs that wait for it.
 
     `error` is what Step Functions caught, None after success. A cluster that is ready, has failed
     or goes away stays as it is. A resize that failed is taken back by a further pass. A cluster
@@ -39,7 +39,7 @@ def conclude_cluster(
 
 
 def fail_cluster(services: Services, cluster: Cluster, *, pass_number: int, reason: str) -> None:
-    """Record that a pass over the cluster crashed, and let the runs that wait for it know."""
+    """Record that an execution for the cluster crashed, and tell the runs that wait for it."""
     _end(services, cluster, WorkflowFailed(reason), pass_number)
 
 

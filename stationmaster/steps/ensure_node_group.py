@@ -128,7 +128,7 @@ def _next_try(found: NodeGroup) -> str:
 
 
 def _since(cluster: Cluster, node_group: str) -> datetime | None:
-    """Since when the group is waited for: in this pass, and in the zone where it is."""
+    """Return since when the group is waited for: in this execution, and in its zone."""
     requested = cluster.resource(ResourceKind.NODE_GROUP, node_group)
     if requested is None:
         return None

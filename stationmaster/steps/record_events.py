@@ -1,4 +1,4 @@
-"""What the recorder does: takes in what the relay and AWS report, and carries out what follows."""
+"""What the recorder does: records what the relay and AWS report, and carries out what follows."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _lost_capacity(services: Services, run: Run) -> str | None:
 def record_dead_execution(
     services: Services, *, state_machine_arn: str, execution_name: str, status: str, cause: str
 ) -> None:
-    """Take in that an execution ended badly: what it was to bring about has failed.
+    """Record that an execution ended badly: what it was to bring about has failed.
 
     An execution that was stopped from outside, or ran out of time, has not concluded anything.
     Executions that the product has not started, and those of other state machines, are left alone.

@@ -1,4 +1,4 @@
-"""What a deployment has now, counted after each pass of the reaper."""
+"""What a deployment has now, counted after each run of the reaper."""
 
 from __future__ import annotations
 

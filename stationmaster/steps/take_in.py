@@ -1,4 +1,4 @@
-"""What arrives at the recorder: read, taken in, or set aside.
+"""What arrives at the recorder: recorded, or kept as a dead letter.
 
 Nothing that arrives may keep what comes after it waiting, or be delivered again for ever: what
 cannot be read, or cannot be true, is set aside with the reason. Only what another try may help is
@@ -53,7 +53,7 @@ class _Sent(BaseModel):
 
 
 def take_in(services: Services, event: Any) -> dict[str, int]:
-    """Take in one event of the recorder's rules; answers how many parts of it were set aside.
+    """Take in one event of the recorder's rules; return how many dead letters it made.
 
     Raises:
         TransientError: another delivery of the same event is expected to help.
@@ -92,7 +92,7 @@ def sent_by_relay_at(event: Any) -> datetime | None:
 
 
 class _Arrived:
-    """One event as EventBridge delivers it, and what of it was set aside."""
+    """Take in one event as EventBridge delivers it; return its dead letters."""
 
     def __init__(self, services: Services, event: Any) -> None:
         self._services = services

@@ -72,7 +72,7 @@ def _structs(content: bytes) -> list[dict[str, Value]]:
 
 
 def _value(content: bytes) -> Value:
-    """Read a text or numbers; None for what is neither."""
+    """Read a text or numbers; None for anything else."""
     if not content:
         return None
     parts = list(_elements(content))

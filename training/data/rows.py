@@ -86,7 +86,7 @@ def read_text(file: str) -> str:
 
 
 def strangeness_of(file: str) -> str:
-    """Say why a file can be read neither as text nor as rows, by its first bytes; "" otherwise."""
+    """Say why a file cannot be read, as text or as rows, by its first bytes; "" if it can."""
     try:
         with opened(file, checked=False) as stream:
             head = stream.peek(HEAD_BYTES)

@@ -27,7 +27,7 @@ class NcclLog:
 
     @property
     def is_empty(self) -> bool:
-        """Whether neither NCCL nor nccl-tests has written anything to it."""
+        """Whether NCCL and nccl-tests have written nothing to it."""
         return not self.tables and not self.transport.has_nccl_lines
 
 

@@ -81,7 +81,7 @@ class ClusterPreflightWarned(_Event):
 
 
 class LeaseRequested(_Event):
-    """A run wants `nodes` of the training nodes: it stands at the end of the queue."""
+    """A run wants `nodes` training nodes: it joins the end of the queue."""
 
     type: Literal["lease.requested"] = "lease.requested"
     run_id: RunId

@@ -136,7 +136,7 @@ class ClusterSeen:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """The run stands in the queue of its cluster, or waits for what `why` says."""
+    """The run is in the queue of its cluster, or waits for what `why` says."""
 
     why: str = ""
 

@@ -461,7 +461,7 @@ def _failed(run: Run, event: ev.PodChanged | ev.ProcessFailed) -> dict[str, obje
 
 
 def _node_lost(run: Run, event: ev.NodeLost) -> dict[str, object]:
-    """Let a lost node explain why pods of others ended, whichever is reported first."""
+    """Let a lost node explain why other nodes' pods ended, whichever is reported first."""
     kept = event.model_copy(update={"reason": clipped(event.reason, MAX_KEPT_BYTES)})
     lost: dict[str, object] = {"lost_nodes": run.lost_nodes | {event.node: kept}}
     cause = first_cause(run.failures)

@@ -308,11 +308,11 @@ class LocalAws:
         return False
 
     def finish_lifecycles(self) -> None:
-        """Let every creation and deletion that is under way come to its end now."""
+        """Bring every creation and deletion in progress to its end now."""
         self._emulation.clock.finish()
 
     def lifecycles_held(self) -> AbstractContextManager[None]:
-        """While this lasts, creations and deletions that are under way stay so."""
+        """Hold creations and deletions in progress as long as the context lasts."""
         return self._emulation.clock.held()
 
     # -- inside -----------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class AppRequests:
         self._pool = ThreadPoolExecutor(_MAX_CONCURRENT, thread_name_prefix="slack-delivery")
 
     def close(self) -> None:
-        """Wait for what is under way and let go of the connections."""
+        """Wait for what is in progress and close the connections."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._client.close()
 
@@ -93,7 +93,7 @@ class AppRequests:
 def _outcome(
     future: Future[httpx.Response], *, within_s: float
 ) -> tuple[int | None, str, str | None]:
-    """Return status, body text and Slack's error code of a post under way."""
+    """Return status, body text and Slack's error code of a post in progress."""
     try:
         # The client's own timeout bounds each read; this bounds the whole of it.
         response = future.result(timeout=within_s)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def lacks_wanted_nodes(cluster: Cluster, found: NodeGroup) -> bool:
-    """Whether the group is DEGRADED for nodes that this pass over the cluster asks for.
+    """Say whether the group is DEGRADED for nodes that this execution asks for.
 
     `found` needs what the attempts of its Auto Scaling group failed with where the cluster was
     given another size before.

@@ -154,6 +154,6 @@ def _take_out(services: Services, live: LiveCluster, bad: Sequence[Replacement])
 
 
 def of_nodes(cluster: Cluster) -> tuple[str, ...]:
-    """What the ids of events have at their end that the checks of other nodes record anew."""
+    """Return the end of event ids that the checks of other nodes record anew."""
     replaced = len(of_this_pass(cluster))
     return (f"{replaced} replaced",) if replaced else ()

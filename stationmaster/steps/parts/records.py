@@ -89,7 +89,7 @@ def enter_cluster_phase(
 
 
 def of_pass(cluster: Cluster) -> tuple[int, ...]:
-    """What the ids of events have at their end that every pass over a cluster records anew."""
+    """Return the end of event ids that every execution for a cluster records anew."""
     return () if cluster.passes == 1 else (cluster.passes,)
 
 
@@ -176,7 +176,7 @@ def request_resource(
 
 
 def _again(known: Resource | None) -> tuple[int, ...]:
-    """What the ids of events have at their end that every further creation records anew."""
+    """Return the end of event ids that every further creation records anew."""
     return (known.creations,) if known is not None and known.creations > 1 else ()
 
 

@@ -136,7 +136,7 @@ class PodWorker:
             self._on_end()
 
     def _sleep(self) -> None:
-        """Wait for the next message or the next due time, and take in all messages."""
+        """Wait for the next message or due time, and handle all messages."""
         due = self._due_at()
         try:
             if due is None:
