@@ -26,13 +26,13 @@ from typing import Final
 
 from bot.announcement import CARD_KEY
 from bot.blocks.elements import Content
+from bot.dead_letters import keep_records_of, keep_unread, key_of
 from bot.log_file import post_log_files
 from bot.loss_curve import post_loss_chart, read_curve
 from bot.news import News, NewsReader, reread
 from bot.operations import post_orphans, post_what_was_set_aside
 from bot.outbox import Mark, Outbox
 from bot.pace import RESERVED, Pace
-from bot.poison import keep_records_of, keep_unread, key_of
 from bot.stream import StreamBatch
 from bot.subjects import RunSubject, Subject
 from bot.thread_posts import ThreadPosts, is_receipt_due

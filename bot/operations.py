@@ -64,7 +64,7 @@ def _set_aside(entries: Sequence[SetAside]) -> Content:
     named = [f"- {entry.what}: {entry.reason} ({entry.function})" for entry in entries[:_NAMED]]
     if len(entries) > _NAMED:
         named.append(f"- and {len(entries) - _NAMED} more")
-    head = "Something could not be read and was set aside; everything else goes on."
+    head = "Something could not be read and is kept as a dead letter; everything else continues."
     advice = "`stationmaster redrive --dry-run` lists it, `stationmaster redrive` sends it again."
     text = "\n".join([head, *(md.escape(line) for line in named), advice])
     return Content(text=head, blocks=[section(text)])

@@ -24,7 +24,7 @@ from lambdas.registry import (
 )
 from stacks.acknowledgements import accept
 from stacks.config import StageConfig
-from stacks.constructs.alarms import add_alarm, add_log_alarm, add_poison_alarms
+from stacks.constructs.alarms import add_alarm, add_dead_letter_alarms, add_log_alarm
 from stacks.constructs.deliveries import add_schedules, add_stream_consumer
 from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_queue
 from stacks.data import DataStack
@@ -84,7 +84,7 @@ class BotStack(cdk.Stack):
             message=NOBODY_REACHED,
             description="a run is live and neither its channel nor its requester can be reached",
         )
-        add_poison_alarms(functions[NOTIFIER.name])
+        add_dead_letter_alarms(functions[NOTIFIER.name])
         api = self._api(functions, config)
         add_alarm(
             api,

@@ -24,7 +24,7 @@ from lambdas.registry import (
 )
 from stacks.acknowledgements import accept_wildcard
 from stacks.config import StageConfig
-from stacks.constructs.alarms import add_poison_alarms
+from stacks.constructs.alarms import add_dead_letter_alarms
 from stacks.constructs.cluster_roles import ClusterRoles
 from stacks.constructs.deliveries import add_clock, add_rules, add_schedules
 from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_queue, role_arn
@@ -129,7 +129,7 @@ class WorkflowStack(cdk.Stack):
         )
         add_schedules(self, SCHEDULES, functions=functions, dead_letters=dead_letters)
         for name in (RECORDER.name, REAPER.name):
-            add_poison_alarms(functions[name])
+            add_dead_letter_alarms(functions[name])
 
     def _settings(
         self,

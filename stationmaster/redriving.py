@@ -121,7 +121,7 @@ class Redriver:
         except StationmasterError as exc:
             return Outcome.FAILED, str(exc)
         if not error and isinstance(answer, dict) and answer.get("set_aside"):
-            error = "it was set aside again"
+            error = "it became a dead letter again"
         return (Outcome.FAILED, error) if error else (Outcome.SENT, "")
 
 

@@ -29,6 +29,6 @@ def set_aside(services: Services, *, function: str, what: str, reason: str, payl
     )
     details = {"function": function, "what": what, "reason": reason}
     if kept is None:
-        logger.warning("set aside already", extra=details)
+        logger.warning("dead letter kept already", extra=details)
     else:
         logger.error(SET_ASIDE, extra={**details, "item_id": kept.item_id})

@@ -151,13 +151,13 @@ def cluster_deleted(view: ClusterView) -> Content:
 
 def cluster_resized(cluster: Cluster) -> Content:
     price = md.money(cluster.spec.price_per_hour_usd)
-    return _gone_over(cluster, f"goes over to {parts.machines(cluster.spec)}, {price} an hour")
+    return _changed(cluster, f"changes to {parts.machines(cluster.spec)}, {price} an hour")
 
 
 def cluster_validated(cluster: Cluster) -> Content:
-    return _gone_over(cluster, "runs every check")
+    return _changed(cluster, "runs every check")
 
 
-def _gone_over(cluster: Cluster, what: str) -> Content:
+def _changed(cluster: Cluster, what: str) -> Content:
     text = f"cluster {md.code(cluster.label, 60)} {what}; its card follows it"
     return Content(text=text, blocks=[section(f"{md.DONE} {text}.")])

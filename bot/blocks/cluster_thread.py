@@ -124,7 +124,7 @@ def _pass_line(event: cl.PassBegan, cluster: Cluster) -> str:
     is_resized = any(at == event.at for at, _ in cluster.earlier_sizes)
     nodes = counted(event.nodes, "node")
     checks = "every check runs" if event.is_full else "its checks run again"
-    what = f"it goes over to {nodes}" if is_resized else checks
+    what = f"it changes to {nodes}" if is_resized else checks
     if event.user_id:
         return f"\u25b8 {what}, as {md.user(event.user_id)} asked"
     return f"\u25b8 {what}, because they are too old"

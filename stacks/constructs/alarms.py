@@ -33,7 +33,7 @@ def add_log_alarm(function: lambda_.Function, *, message: str, description: str)
     add_alarm(function, f"{name}-alarm", metric, description)
 
 
-def add_poison_alarms(function: lambda_.Function) -> None:
+def add_dead_letter_alarms(function: lambda_.Function) -> None:
     """Raise alarms when the function keeps a dead letter, or leaves out what it cannot read."""
     add_log_alarm(
         function,

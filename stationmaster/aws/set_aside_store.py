@@ -81,7 +81,7 @@ class SetAsideStore:
         """Yield every dead letter that can be read."""
         arguments: dict[str, Any] = {**table.SET_ASIDE_ITEMS.query, "ConsistentRead": True}
         while True:
-            with aws_call("listing what was set aside"):
+            with aws_call("listing dead letters"):
                 answer = self._client.query(TableName=self._table, **arguments)
             for item in answer["Items"]:
                 entry = read_entry(item)
@@ -93,7 +93,7 @@ class SetAsideStore:
 
     def delete(self, item_id: str) -> None:
         """Delete what was sent again."""
-        with aws_call("forgetting what was set aside"):
+        with aws_call("deleting a dead letter"):
             self._client.delete_item(TableName=self._table, Key=table.set_aside(item_id).attributes)
 
 

@@ -41,7 +41,7 @@ def redrive(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([one.model_dump(mode="json") for one in found], indent=2))
     elif not found:
-        print("no dead letters, and nothing was set aside")
+        print("no dead letters")
     elif arguments.dry_run:
         _print_table(found)
     return 1 if any(one.outcome in _FAILED for one in found) else 0

@@ -22,8 +22,8 @@ NOBODY_REACHED: Final = "nobody can be reached"
 NOT_HELPED: Final = "it cannot be helped"
 # Logged by the reaper of what the account has and no record explains.
 ORPHANS_FOUND: Final = "orphans found"
-# Logged when something that cannot be read is set aside; alarms are set on both.
-SET_ASIDE: Final = "something was set aside"
+# Logged when something that cannot be read becomes a dead letter; alarms are set on both.
+SET_ASIDE: Final = "something became a dead letter"
 ITEM_UNREADABLE: Final = "an item of the table cannot be read"
 
 # SQS queues of a deployment, after its name: what its functions were given in vain.

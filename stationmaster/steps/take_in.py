@@ -1,8 +1,8 @@
 """What arrives at the recorder: recorded, or kept as a dead letter.
 
 Nothing that arrives may keep what comes after it waiting, or be delivered again for ever: what
-cannot be read, or cannot be true, is set aside with the reason. Only what another try may help is
-left to raise, so that AWS delivers it again.
+cannot be read, or cannot be true, becomes a dead letter with the reason. Only what another try may
+help is left to raise, so that AWS delivers it again.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def sent_by_relay_at(event: Any) -> datetime | None:
         return None
     try:
         return _Sent.model_validate(arrived.get("detail")).at
-    except ValidationError:  # it was set aside
+    except ValidationError:  # it became a dead letter
         return None
 
 

@@ -337,7 +337,7 @@ def test_second_pass_is_said_by_what_it_is_for(notifier, stream, cluster, slack,
     tell(notifier, stream)
 
     thread = thread_of(slack, "Cluster team-a")
-    assert "it goes over to 6 nodes, as <@U0OTHER> asked" in thread
+    assert "it changes to 6 nodes, as <@U0OTHER> asked" in thread
     assert "its checks run again, because they are too old" in thread
 
 

@@ -342,7 +342,7 @@ def test_resize_goes_over_the_cluster_once_more(person, services, settings, clus
     assert (resized.spec.nodes, resized.passes) == (6, 2)
     assert resized.phase is ClusterPhase.PROVISIONING
     assert started_clusters(settings) == [f"{cluster.cluster_id}-2"]
-    assert "goes over to 6 \u00d7 m5.2xlarge" in seen(answer)
+    assert "changes to 6 \u00d7 m5.2xlarge" in seen(answer)
 
 
 def test_validate_keeps_the_size_and_runs_every_check(person, services, settings, cluster):

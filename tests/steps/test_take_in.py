@@ -1,4 +1,4 @@
-"""Whatever arrives at the recorder: what can be read is recorded, the rest is set aside."""
+"""What arrives at the recorder: what can be read is recorded, the rest is a dead letter."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def spoil(account: Account, body: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "poison",
+    "unreadable",
     [
         pytest.param({"type": "progress.reported"}, id="fields missing"),
         pytest.param({"type": "gpu.melted", "event_id": "x"}, id="unknown type"),
@@ -101,18 +101,18 @@ def spoil(account: Account, body: str) -> None:
     ],
 )
 def test_event_that_cannot_be_read_is_set_aside_and_costs_no_other(
-    account: Account, poison: Any
+    account: Account, unreadable: Any
 ) -> None:
     account.train()
 
     answer = take_in(
-        account.services, batch(account, progress(account, 1), poison, progress(account, 2))
+        account.services, batch(account, progress(account, 1), unreadable, progress(account, 2))
     )
 
     (entry,) = kept(account)
     assert answer == {"set_aside": 1}
     assert account.run.progress.step == 2
-    assert json.loads(entry.payload)["detail"]["events"] == [poison]
+    assert json.loads(entry.payload)["detail"]["events"] == [unreadable]
     assert (entry.function, entry.is_cut) == ("recorder", False)
     assert account.run_id in entry.what
 
@@ -144,14 +144,14 @@ def test_what_was_set_aside_is_taken_in_once_it_can_be_read(account: Account) ->
     assert (answer, account.run.progress.step) == ({"set_aside": 0}, 3)
 
 
-def test_the_same_poison_is_kept_and_logged_once(
+def test_the_same_dead_letter_is_kept_and_logged_once(
     account: Account, caplog: pytest.LogCaptureFixture
 ) -> None:
     account.train()
-    poison = batch(account, {"type": "gpu.melted"})
+    unreadable = batch(account, {"type": "gpu.melted"})
 
     with caplog.at_level(logging.WARNING):
-        answers = [take_in(account.services, poison) for _ in range(3)]
+        answers = [take_in(account.services, unreadable) for _ in range(3)]
 
     assert answers == [{"set_aside": 1}] * 3
     assert len(kept(account)) == 1

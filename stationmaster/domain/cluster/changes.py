@@ -41,7 +41,7 @@ def gone_over(
     """Return the changes with which the reconciliation of a ready cluster begins."""
     nodes = size.spec.nodes
     if standing.phase is not ClusterPhase.READY:
-        raise standing.cannot("be gone over again before it is ready")
+        raise standing.cannot("be reconciled before it is ready")
     if event.nodes < nodes and is_wanted:
         raise IllegalTransition(
             f"cluster {standing.label} is in use and cannot get fewer nodes: which of them go "

@@ -1,4 +1,4 @@
-"""`cluster=eks:NAME`: an EKS cluster of others, in which a run is only a guest."""
+"""`cluster=eks:NAME`: an existing EKS cluster, in which a run is only a guest."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _meant(value: str) -> str | None:
 
 CLUSTER: Final = Key(
     name="cluster",
-    help="an EKS cluster of others, eks:NAME, in which the run is a guest: nothing of it is made, "
+    help="an existing EKS cluster, eks:NAME, in which the run is a guest: nothing of it is made, "
     "changed or deleted; needs file_system=fs-...",
     meanings=("eks", "eks_cluster", "eks_name"),
     meant=_meant,

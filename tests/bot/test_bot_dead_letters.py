@@ -1,4 +1,4 @@
-"""The notifier on records and items that nobody can read: they are set aside, others posted."""
+"""The notifier on what nobody can read: it becomes a dead letter, the rest is posted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def events_of(story: Story) -> None:
     story.reach_running()
 
 
-POISON: list[Any] = [
+UNREADABLE: list[Any] = [
     None,
     "record",
     {},
@@ -59,19 +59,19 @@ POISON: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("poison", POISON, ids=lambda record: json.dumps(record)[:60])
+@pytest.mark.parametrize("unreadable", UNREADABLE, ids=lambda record: json.dumps(record)[:60])
 def test_record_that_cannot_be_read_is_set_aside_and_holds_up_nothing(
-    stream: TableStream, story: Story, slack: Any, services: Services, poison: Any
+    stream: TableStream, story: Story, slack: Any, services: Services, unreadable: Any
 ) -> None:
     story.begin()
     batch = stream.next_batch()
 
-    answer = notifier_handler.handler({"Records": [poison, *batch["Records"]]}, None)
+    answer = notifier_handler.handler({"Records": [unreadable, *batch["Records"]]}, None)
 
     (entry,) = kept(services)
     assert answer == {"set_aside": 1}
     assert story.run_id in slack.card.seen
-    assert (entry.function, json.loads(entry.payload)) == ("notifier", {"Records": [poison]})
+    assert (entry.function, json.loads(entry.payload)) == ("notifier", {"Records": [unreadable]})
 
 
 @pytest.mark.parametrize(
