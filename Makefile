@@ -33,6 +33,7 @@ test: setup  ## every behaviour once, and a journey of each kind: 10 minutes of 
 
 test-all: setup  ## the rest, of which tests/thorough.txt has the list; the pure part with another Python
 	@$(BIN)/python -m stationmaster.install.interpreters tests/domain tests/rendering
+	STATIONMASTER_SWEEP_SEED=all $(PYTEST) -k kill_points tests/steps
 	$(PYTEST) -m thorough
 
 check: setup  ## format, lint, types, layers, freshness of generated files

@@ -67,10 +67,14 @@ OPERATIONS: Final[dict[str, tuple[str, ...]]] = {
 }
 # A workflow that was just told the end of its wait may take so long to go on.
 _IN_VAIN_S: Final = 2.0
-# Only where the relay sends a batch that no wait is for, and where a node group is still being
-# created when it is looked at: most are not, at the speed of the sweeps.
+# Only where the relay sends a batch that no wait is for, where a node group is looked at while
+# it is made (most are not, at the speed of the sweeps), and where pods are not ready then.
 OCCASIONAL: Final = frozenset(
-    {("stepfunctions", "SendTaskHeartbeat"), ("autoscaling", "DescribeScalingActivities")}
+    {
+        ("stepfunctions", "SendTaskHeartbeat"),
+        ("autoscaling", "DescribeScalingActivities"),
+        ("kubernetes", "GET events"),
+    }
 )
 
 

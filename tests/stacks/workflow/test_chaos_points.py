@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 
 from lambdas import registry
@@ -32,15 +30,14 @@ def point(name: str, group: str = "g", *, is_core: bool = False) -> Point:
 
 
 @pytest.mark.parametrize("sweep", SWEEPS)
-def test_twenty_seeds_bring_each_group_and_two_the_core(sweep: str):
+def test_five_seeds_bring_each_group_and_each_the_core(sweep: str):
     points = SWEEPS[sweep]()
     samples = [sample(points, seed) for seed in range(700_000, 700_000 + GROUP_SEEDS)]
 
     assert {each.group for some in samples for each in some} == {each.group for each in points}
     core = {each.name for each in points if each.is_core}
     assert core
-    for two in pairwise(samples):
-        assert core <= {each.name for some in two for each in some}
+    assert all(core <= {each.name for each in some} for some in samples)
     assert max(map(len, samples)) < len(points) / 8
     assert sample(points, 3) == sample(points, 3)
     assert sample(points, None) == points
@@ -49,7 +46,7 @@ def test_twenty_seeds_bring_each_group_and_two_the_core(sweep: str):
 def test_few_things_are_never_sampled_to_none():
     samples = [some_of("ab", seed) for seed in range(GROUP_SEEDS)]
 
-    assert samples == [["a"], ["b"]] * (GROUP_SEEDS // 2)
+    assert samples == [["a"], ["b"], ["a"], ["b"], ["a"]]
     assert some_of("", 3) == []
 
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from workflow_graph import Graph, defined, visited
-from workflow_scenarios import STOPPED_AT, STOPPED_WHILE_WAITING_AT, state_scenarios
+from workflow_scenarios import state_scenarios
 
 from lambdas import registry
 from tests.chaos.outcomes import Outcome
@@ -124,17 +124,14 @@ ROUTES: dict[str, Route] = {
             " > ConcludeTeardown > TornDown",
         ),
     ),
-    **{
-        f"every {what} once": Route(
-            retries=frozenset(
-                {
-                    *(*TRAIN_TASKS, *SAVING_TASKS, *PUSH_TASKS, *ENDING_TASKS),
-                    *(*CLUSTER_TASKS, *TEARDOWN_TASKS),
-                }
-            )
+    "every call fails once": Route(
+        retries=frozenset(
+            {
+                *(*TRAIN_TASKS, *SAVING_TASKS, *PUSH_TASKS, *ENDING_TASKS),
+                *(*CLUSTER_TASKS, *TEARDOWN_TASKS),
+            }
         )
-        for what in ("call fails", "answer is lost")
-    },
+    ),
     "last resorts fail at first": Route(
         # The zone is changed once, before the last resorts are needed.
         cluster=("ProvisionCapacity > WaitForNextZone > ProvisionCapacity > InstallPlugins",),
@@ -172,7 +169,6 @@ ROUTES: dict[str, Route] = {
         )
         for state in CLUSTER_TASKS
     },
-    "cluster is killed while provisioning": Route(train=(f"AcquireCluster > {_FAILED}",)),
     "killed while provisioning": Route(
         cluster=(f"EnsureCluster > {_CLUSTER_LEFT}",),
         teardown=("ClusterWorkflowOver? > WaitForClusterWorkflow > BeginTeardown",),
@@ -187,19 +183,8 @@ ROUTES: dict[str, Route] = {
     "kept: fails": Route(
         train=("RunReleasedAfterFailure? > WaitForRunReleaseAfterFailure > ReleaseRunAfterFailure",)
     ),
-    **{f"stopped at {function}": Route(train=(_STOPPED,)) for function in STOPPED_AT},
-    **{
-        f"stopped at {function}": Route(
-            train=(f"AcquireCluster > {_STOPPED}",), cluster=(_CLUSTER_LEFT,)
-        )
-        for function in STOPPED_WHILE_WAITING_AT
-    },
-    "stopped while a file system is on its way": Route(
-        train=(f"AcquireCluster > {_STOPPED}",),
-        cluster=(f"ProvisionCapacity > {_CLUSTER_LEFT}",),
-    ),
-    "cluster is killed while a file system is on its way": Route(
-        train=(f"AcquireCluster > {_FAILED}",),
+    "stopped at ensure-cluster": Route(
+        train=(f"AcquireCluster > {_STOPPED}",), cluster=(f"EnsureCluster > {_CLUSTER_LEFT}",)
     ),
     "stopped while awaiting": Route(train=(f"AwaitJob > {_STOPPED}",)),
     **{
@@ -208,7 +193,6 @@ ROUTES: dict[str, Route] = {
             "heartbeat stops",
             "job is deleted",
             "training nodes are deleted",
-            "torn down while awaiting",
         )
     },
     "brings data": Route(train=("DataStaged? > WaitForData > StageData",)),

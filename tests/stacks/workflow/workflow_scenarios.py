@@ -26,7 +26,6 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.steps.parts.live_clusters import live_cluster
 from stationmaster.steps.parts.records import enter_cluster_phase
 from tests.chaos.outcomes import Outcome
-from tests.chaos.points import some_of, sweep_seed
 from tests.chaos.rules import ApiFault, Fault
 from tests.chaos.states import (
     CLUSTER_TASKS,
@@ -59,20 +58,9 @@ PASSING_ERRORS = (
 )
 WHILE_AWAITING: dict[str, Callable[[World, str], None]] = {
     "stopped while awaiting": World.stop,
-    "killed while awaiting": World.kill,
     "job is deleted": World.delete_job,
     "training nodes are deleted": World.delete_training_nodes,
-    "torn down while awaiting": World.start_teardown,
 }
-# Functions of the train workflow, and of its cluster's while the run waits for that.
-STOPPED_AT = ("prepare-run", "acquire-cluster", "stage-data", "submit-job", "ensure-job-started")
-STOPPED_WHILE_WAITING_AT = (
-    "prepare-cluster",
-    "ensure-cluster",
-    "ensure-file-system",
-    "install-plugin",
-    "run-check",
-)
 
 
 @dataclass(frozen=True)
@@ -84,20 +72,18 @@ class Scenario:
 
 
 def plays(
-    *names: str, one_in: int = 1, **more: Sequence[object]
+    *names: str, **more: Sequence[object]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The test is run once for each scenario, and gets how it ended by itself as `outcome`.
 
-    With `one_in` only for one in so many, which the seed chooses. `more` are further arguments, one
-    value for each scenario.
+    `more` are further arguments, one value for each scenario.
     """
     values = list(zip(names, *more.values(), strict=True))
-    chosen = some_of(values, sweep_seed(), one_in=one_in)
-    ids = [re.sub(r"[^\w: -]", "", name) for name, *_ in chosen]
+    ids = [re.sub(r"[^\w: -]", "", name) for name in names]
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
-        test.scenarios = names  # of all seeds
-        mark = pytest.mark.parametrize(("outcome", *more), chosen, indirect=["outcome"], ids=ids)
+        test.scenarios = names
+        mark = pytest.mark.parametrize(("outcome", *more), values, indirect=["outcome"], ids=ids)
         return mark(test)
 
     return decorate
@@ -121,7 +107,6 @@ def state_scenarios() -> list[Scenario]:
             for state, fault in TEARDOWN_TASKS.items()
         ),
         simple("every call fails once", *_each_fails_once()),
-        simple("every answer is lost once", *_each_fails_once(lost=True)),
         Scenario("every call is doubled", _doubled),
         simple("plain"),
         simple("training fails", plan="fails"),
@@ -136,12 +121,10 @@ def state_scenarios() -> list[Scenario]:
         Scenario("results are given up", _unsaved(SAVING_TASKS["SaveResults"])),
         simple("late saving fails at first", *_late_saving_fails_at_first(), plan="fails"),
         Scenario("unsaved is recorded late", _unsaved(*_recorded_late())),
-        Scenario("killed while saving", _killed_while("verify-results")),
         simple("train: PushResults fails", *PUSH_TASKS.values()),
         simple("train: PushAfterFailure fails", *LATE_PUSH_TASKS.values(), plan="fails"),
         Scenario("pushes its model", _pushes_its_model),
-        Scenario("pushes late", _killed_while("verify-results", push=True)),
-        Scenario("killed while pushing", _killed_while("push", push=True)),
+        Scenario("pushes late", _killed_while_saving),
         simple("container exits", plan="exits"),
         Scenario("heartbeat stops", _heartbeat),
         *(Scenario(name, _meanwhile(act)) for name, act in WHILE_AWAITING.items()),
@@ -149,15 +132,7 @@ def state_scenarios() -> list[Scenario]:
         Scenario("job starts late", _late_start),
         Scenario("two nodes are bad", _bad_nodes),
         Scenario("killed while provisioning", _killed_while_provisioning),
-        Scenario("killed while a file system is asked for", _killed_in_flight("train")),
-        Scenario("cluster is killed while provisioning", _killed_in_flight("cluster")),
-        Scenario("stopped while a file system is on its way", _stopped_in_flight),
-        Scenario("cluster is killed while a file system is on its way", _created_late),
-        Scenario("torn down while a job is on its way", _submitted_late),
-        *(
-            Scenario(f"stopped at {name}", _stopped_at(name))
-            for name in (*STOPPED_AT, *STOPPED_WHILE_WAITING_AT)
-        ),
+        Scenario("stopped at ensure-cluster", _stopped_at_ensure_cluster),
         *(simple(f"train: {state} fails", fault) for state, fault in TRAIN_TASKS.items()),
         *(simple(f"cluster: {state} fails", fault) for state, fault in CLUSTER_TASKS.items()),
         simple("train: ConcludeRun fails", ENDING_TASKS["ConcludeRun"]),
@@ -229,23 +204,19 @@ def _late_saving_fails_at_first() -> list[Fault]:
     ]
 
 
-def _killed_while(function: str, *, push: bool = False) -> Callable[[World, str], str]:
-    """The execution dies while a step after training is called; another one may continue."""
-
-    def play(world: World, name: str) -> str:
-        held: list[Any] = []
-        run_id = world.request(
-            name,
-            words=_asking_for_a_push(world) if push else "",
-            before=lambda run_id: held.append(world.runtime.hold(run_id, function)),
-        )
-        world.until(held[0].reached.is_set, f"{function} is called")
-        world.kill(run_id)
-        held[0].released.set()
-        world.until_rested(run_id)
-        return run_id
-
-    return play
+def _killed_while_saving(world: World, name: str) -> str:
+    """The execution dies while results are verified; another one continues, and pushes."""
+    held: list[Any] = []
+    run_id = world.request(
+        name,
+        words=_asking_for_a_push(world),
+        before=lambda run_id: held.append(world.runtime.hold(run_id, "verify-results")),
+    )
+    world.until(held[0].reached.is_set, "the results are verified")
+    world.kill(run_id)
+    held[0].released.set()
+    world.until_rested(run_id)
+    return run_id
 
 
 def _pushes_its_model(world: World, name: str) -> str:
@@ -261,7 +232,7 @@ def _asking_for_a_push(world: World) -> str:
     return "push_to=lab/tiny"
 
 
-def _each_fails_once(*, lost: bool = False) -> list[Fault]:
+def _each_fails_once() -> list[Fault]:
     """Each Task state's first call ends in one of the errors that pass; in turn, all of them."""
     errors = cycle(PASSING_ERRORS)
     tasks = {
@@ -279,7 +250,6 @@ def _each_fails_once(*, lost: bool = False) -> list[Fault]:
             times=1,
             only=fault.only,
             without=fault.without,
-            lost=lost,
         )
         for fault in tasks.values()
     ]
@@ -322,23 +292,19 @@ def _torn_down_twice(world: World, name: str) -> str:
     return run_id
 
 
-def _stopped_at(function: str) -> Callable[[World, str], str]:
-    def play(world: World, name: str) -> str:
-        held: list[Any] = []
-        run_id = world.request(
-            name, before=lambda run_id: held.append(world.runtime.hold(run_id, function))
-        )
-        world.until(held[0].reached.is_set, f"{function} is called")
-        world.stop(run_id)
-        if function in STOPPED_WHILE_WAITING_AT:
-            # The stop reaches the cluster's workflow when the run has released its lease.
-            clusters = world.services.cluster_states
-            world.until(lambda: clusters.load(run_id).is_going_away, "the cluster drains")
-        held[0].released.set()
-        world.until_rested(run_id)
-        return run_id
-
-    return play
+def _stopped_at_ensure_cluster(world: World, name: str) -> str:
+    """The stop reaches the cluster's workflow when the run has released its lease."""
+    held: list[Any] = []
+    run_id = world.request(
+        name, before=lambda run_id: held.append(world.runtime.hold(run_id, "ensure-cluster"))
+    )
+    world.until(held[0].reached.is_set, "the control plane is asked for")
+    world.stop(run_id)
+    clusters = world.services.cluster_states
+    world.until(lambda: clusters.load(run_id).is_going_away, "the cluster drains")
+    held[0].released.set()
+    world.until_rested(run_id)
+    return run_id
 
 
 def _meanwhile(act: Callable[[World, str], None]) -> Callable[[World, str], str]:
@@ -370,86 +336,6 @@ def _killed_while_provisioning(world: World, name: str) -> str:
     world.until(second_look.reached.is_set, "the teardown waits for the cluster's workflow")
     control_plane.released.set()
     second_look.released.set()
-    world.until_rested(run_id)
-    return run_id
-
-
-def _killed_in_flight(machine: str) -> Callable[[World, str], str]:
-    """An execution dies while one branch of the provisioning has a call under way."""
-
-    def play(world: World, name: str) -> str:
-        held: list[Any] = []
-        run_id = world.request(
-            name,
-            before=lambda run_id: held.append(world.runtime.hold(run_id, "ensure-file-system")),
-        )
-        world.until(held[0].reached.is_set, "the file system is asked for")
-        world.kill(run_id, machine)
-        held[0].released.set()
-        world.until_rested(run_id)
-        return run_id
-
-    return play
-
-
-def _stopped_in_flight(world: World, name: str) -> str:
-    """The file system is recorded and requested; before AWS hears of it the cluster drains."""
-    held: list[Any] = []
-    run_id = world.request(
-        name, before=lambda run_id: held.append(world.runtime.hold(run_id, CREATION))
-    )
-    world.until(held[0].reached.is_set, "the file system is about to be created")
-    world.stop(run_id)
-    clusters = world.services.cluster_states
-    world.until(lambda: clusters.load(run_id).is_going_away, "the cluster drains")
-    held[0].released.set()
-    world.until_rested(run_id)
-    return run_id
-
-
-def _created_late(world: World, name: str) -> str:
-    """The file system appears when its teardown has looked for it and found none."""
-    held: list[Any] = []
-
-    def hold(run_id: str) -> None:
-        held.extend(world.runtime.hold(run_id, call) for call in (CREATION, "release-cluster"))
-
-    run_id = world.request(name, before=hold)
-    creation, teardown = held
-    world.until(creation.reached.is_set, "the file system is about to be created")
-    world.kill(run_id, "cluster")
-    world.until(teardown.reached.is_set, "the teardown is past the file system")
-    creation.released.set()
-    systems = world.services.file_systems
-    world.until(lambda: systems.left(run_id), "the file system is there")
-    teardown.released.set()
-    world.until_rested(run_id)
-    return run_id
-
-
-def _submitted_late(world: World, name: str) -> str:
-    """The job appears in the cluster when its teardown has begun."""
-    held: list[Any] = []
-
-    def hold(run_id: str) -> None:
-        held.extend(world.runtime.hold(run_id, call) for call in ("submit-job", "release-job"))
-
-    run_id = world.request(name, before=hold)
-    submit, teardown = held
-    world.until(submit.reached.is_set, "the job is about to be submitted")
-    # The last that is asked of AWS before the objects are sent.
-    volume = world.runtime.hold(run_id, "fsx.DescribeFileSystems")
-    submit.released.set()
-    world.until(volume.reached.is_set, "the objects are about to be sent")
-    world.start_teardown(run_id)
-    world.until(teardown.reached.is_set, "the teardown has ended the run")
-    # It removes the job at once when it records it and reads that the run has ended.
-    record = world.runtime.hold(run_id, "dynamodb.TransactWriteItems", inside="submit-job")
-    volume.released.set()
-    world.until(record.reached.is_set, "the objects were sent")
-    assert world.services.kubernetes(run_id).job(run_id), "the job is there"
-    record.released.set()
-    teardown.released.set()
     world.until_rested(run_id)
     return run_id
 
