@@ -163,7 +163,8 @@ def look_for(work: StagingWork) -> Callable[[LiveRun], Outcome]:
 def look_at_staging(live: LiveRun, work: StagingWork, *, number: int = 1) -> Outcome:
     """Judge the work by what its pods say; while they work, their progress is to be recorded."""
     labels, gateway = staging_labels(live.run_id, work), live.kubernetes
-    since = live.run.entered(RunPhase.STAGING)
+    before = live.staging.since if live.staging else None
+    since = before or live.run.entered(RunPhase.STAGING)
     outcome, pods = look_at_jobs(live, labels, since=since, number=number)
     if outcome.verdict is Verdict.WAITING:
         return Outcome(Verdict.WAITING, event=_reported(live, work, pods))

@@ -15,7 +15,7 @@ from stationmaster.domain.exit_codes import EXIT_REFUSED
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import cluster_name
 from stationmaster.domain.restoring import ResumePoint
-from stationmaster.domain.run.events import RunPhase, StopRequested
+from stationmaster.domain.run.events import DataStaged, RunPhase, StopRequested
 from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.jobs.staging import staging_labels
 from stationmaster.local.cluster import LocalCluster
@@ -369,6 +369,24 @@ RESUMED = REQUEST.model_copy(
 RESTORED = COPIED.model_copy(
     update={"data_id": "tiny-llama-0000aaaa", "root": "restored", "preparation": Preparation.NONE}
 )
+
+
+def test_job_has_all_of_its_time_to_start_however_long_the_one_before_took(
+    cluster: LocalCluster, world: World
+) -> None:
+    request = RESUMED.model_copy(update={"overrides": REQUESTED.overrides})
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=request)
+    stage_data(world, RUN_ID)
+    world.late_s = world.settings.job_start_timeout_s + 1
+    fields = RESTORED.model_dump(exclude={"stationmaster", "kind", "run_id", "seq", "at"})
+    about = {"event_id": "e", "run_id": RUN_ID, "at": world.now(), "cluster_id": CLUSTER_ID}
+    world.runs.record(RUN_ID, [DataStaged(**about, work="restoring", **fields)])
+    stage_data(world, RUN_ID)
+    labels = staging_labels(RUN_ID, "copying")
+
+    eventually(lambda: any(pod.unschedulable for pod in world.gateway.pods(labels=labels)))
+
+    assert stage_data(world, RUN_ID) == {"ready": False}
 
 
 @pytest.mark.parametrize(

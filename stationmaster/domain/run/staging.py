@@ -5,6 +5,8 @@ What was brought for one cluster is not on the file system of another.
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.datasets import Preparation
@@ -25,6 +27,8 @@ class Staging(BaseModel):
     cluster_id: ClusterId
     work: StagingWork
     """What is being done, or was done last."""
+    since: datetime | None = None
+    """When the work before it ended; None where it is the first."""
     done_bytes: int = 0
     total_bytes: int = 0
     restored: bool = False
@@ -60,7 +64,7 @@ def staging_after(
             return staging  # an older report
         counts = {"done_bytes": event.done_bytes, "total_bytes": event.total_bytes}
         return staging.model_copy(update={"work": event.work, **counts})
-    none_yet = {"done_bytes": 0, "total_bytes": 0}
+    none_yet = {"since": event.at, "done_bytes": 0, "total_bytes": 0}
     if isinstance(event, DataUnlinked):
         given_up = {"work": "copying", "unlinked_reason": event.reason}
         return staging.model_copy(update=given_up | none_yet)
