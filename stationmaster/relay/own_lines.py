@@ -24,6 +24,7 @@ from stationmaster.domain.progress_lines import (
     StartedLine,
 )
 from stationmaster.domain.run.events import (
+    PROGRESS_FIGURES,
     CheckpointSaved,
     ProgressReported,
     RelayEvent,
@@ -113,12 +114,5 @@ def _progress(line: ProgressLine, head: EventHead) -> ProgressReported | None:
         step=line.step,
         total_steps=line.total_steps,
         loss_nats=plausible(line.loss_nats),
-        tokens_per_s=plausible(line.tokens_per_s),
-        samples_per_s=plausible(line.samples_per_s),
-        learning_rate=plausible(line.learning_rate),
-        grad_norm=plausible(line.grad_norm),
-        mfu=plausible(line.mfu),
-        step_time_s=plausible(line.step_time_s),
-        memory_gib=plausible(line.memory_gib),
-        gpu_use=plausible(line.gpu_use),
+        **{name: plausible(getattr(line, name)) for name in PROGRESS_FIGURES},
     )

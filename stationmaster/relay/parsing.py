@@ -16,6 +16,7 @@ from typing import Final
 
 from stationmaster.domain.progress_lines import read_line
 from stationmaster.domain.run.events import (
+    PROGRESS_FIGURES,
     CheckpointSaved,
     ProcessFailed,
     ProgressReported,
@@ -170,12 +171,6 @@ class LineInterpreter:
                 total_steps=progress.total_steps or self._total_steps or 0,
                 loss_nats=progress.loss_nats,
                 has_loss=progress.has_loss,
-                tokens_per_s=progress.tokens_per_s,
-                samples_per_s=progress.samples_per_s,
-                learning_rate=progress.learning_rate,
-                grad_norm=progress.grad_norm,
-                mfu=progress.mfu,
-                step_time_s=progress.step_time_s,
-                memory_gib=progress.memory_gib,
+                **{name: getattr(progress, name, None) for name in PROGRESS_FIGURES},
             )
         ]

@@ -1,7 +1,7 @@
 """python -m stationmaster.relay.restore
 
 Brings a checkpoint or a model of another run's result back to the file system of a run before it
-trains: a Job of the run's cluster (`stationmaster.rendering.restoring`), with the file system
+trains: a Job of the run's cluster (`stationmaster.jobs.restore`), with the file system
 mounted. Credentials come from Pod Identity. Standard output and exit codes are those of
 `relay.stage`. It may be killed and started again at any point.
 """

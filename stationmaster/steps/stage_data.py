@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.inspection import Verdict
 from stationmaster.jobs import link, next_staging
 from stationmaster.jobs.live_run import LiveRun
 from stationmaster.services import Services
@@ -44,10 +45,10 @@ def stage_data(services: Services, run_id: RunId) -> StepResult:
         refuse_missing(live.kubernetes, live.run)
     live = LiveRun(services, enter_phase(services, live.run, RunPhase.STAGING))
     if job is link:
-        linking = ensure_link(services, live.run, live.cluster_id)
-        if linking.failure:
-            live.record(link.failed(live, linking.failure))
-        if not linking.is_ready:
+        linked = ensure_link(services, live.run, live.cluster_id)
+        if linked.verdict is Verdict.BAD:
+            live.record(link.failed(live, linked.why))
+        if linked.verdict is not Verdict.GOOD:
             return NOT_READY
     live, _ = carry_out(live, job, access=ensure_access)
     return READY if next_staging(live) is None else NOT_READY

@@ -6,15 +6,14 @@ the run's business, and where FSx cannot link it, the same state copies it inste
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
-
 from stationmaster.domain.datasets import S3Source
 from stationmaster.domain.errors import PermanentError, StepTimedOut, TransientError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import LINKED_PATH, cluster_name
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.inspection import Verdict
+from stationmaster.jobs.live_run import Outcome
 from stationmaster.services import Services
 from stationmaster.steps.parts.records import (
     check_time,
@@ -25,18 +24,7 @@ from stationmaster.steps.parts.records import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Linking:
-    """How far it is: `failure` is a sentence, "" where it has not failed."""
-
-    is_ready: bool
-    failure: str = ""
-
-
-_UNDER_WAY: Final = Linking(is_ready=False)
-
-
-def ensure_link(services: Services, run: Run, cluster_id: ClusterId) -> Linking:
+def ensure_link(services: Services, run: Run, cluster_id: ClusterId) -> Outcome:
     """Look once at the association, and request it if it is missing.
 
     Raises:
@@ -63,12 +51,12 @@ def ensure_link(services: Services, run: Run, cluster_id: ClusterId) -> Linking:
             )
         except PermanentError as exc:
             resource_refused(services, cluster, ResourceKind.DATA_LINK, name)
-            return Linking(is_ready=False, failure=str(exc))
-        return _UNDER_WAY
+            return Outcome(Verdict.BAD, str(exc))
+        return Outcome(Verdict.WAITING)
     cluster = resource_seen(services, cluster, ResourceKind.DATA_LINK, name)
     if found.has_failed:
         said = found.failure or found.lifecycle
-        return Linking(is_ready=False, failure=f"FSx could not link {source.uri}: {said}")
+        return Outcome(Verdict.BAD, f"FSx could not link {source.uri}: {said}")
     if found.lifecycle != "AVAILABLE":
         requested = cluster.resource(ResourceKind.DATA_LINK, name)
         try:
@@ -79,9 +67,9 @@ def ensure_link(services: Services, run: Run, cluster_id: ClusterId) -> Linking:
                 what=f"the link of {source.uri} is still {found.lifecycle}",
             )
         except StepTimedOut as exc:
-            return Linking(is_ready=False, failure=str(exc))
-        return _UNDER_WAY
+            return Outcome(Verdict.BAD, str(exc))
+        return Outcome(Verdict.WAITING)
     resource_created(
         services, cluster, ResourceKind.DATA_LINK, name, resource_id=found.association_id
     )
-    return Linking(is_ready=True)
+    return Outcome(Verdict.GOOD)
