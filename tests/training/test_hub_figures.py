@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoModelForCausalLM, Gemma2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, Qwen3Config
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -34,6 +35,11 @@ QWEN3: dict[str, Any] = {
     "rope_theta": 1000000,
     "tie_word_embeddings": True,
     "vocab_size": 151936,
+}
+GPT_OSS = {
+    "num_local_experts": 2,
+    "num_experts_per_tok": 2,
+    "experts_implementation": "batched_mm",  # others read numbers, which fake tensors do not have
 }
 LENGTH = 512
 
@@ -108,49 +114,74 @@ def test_the_plan_knows_which_models_have_no_fused_attention() -> None:
     assert {kind for kind, model in classes.items() if not model._supports_sdpa} == UNFUSED
 
 
-def test_attention_that_is_not_fused_keeps_what_a_trace_finds() -> None:
-    lengths = (1024, 2048)
-    heads = 4
-    config = Gemma2Config(
-        num_hidden_layers=3, hidden_size=64, num_attention_heads=heads, num_key_value_heads=2,
-        head_dim=16, intermediate_size=64, vocab_size=64, layer_types=["full_attention"] * 3,
-    )  # fmt: skip
-    peaks = []
-
-    for length in lengths:
-        with FakeTensorMode():
-            model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-            tracker = MemTracker()
-            tracker.track_external(model)
-            tokens = torch.zeros(1, length, dtype=torch.int64)
-            with tracker:
-                model(tokens, use_cache=False).logits.float().sum().backward()
-                (snapshot,) = tracker.get_tracker_snapshot("peak").values()
-        by_kind = {str(getattr(kind, "name", kind)): size for kind, size in snapshot.items()}
-        peaks.append(by_kind["ACT"] + by_kind["TEMP"])
-
-    short, long = lengths
-    for_each_pair = (peaks[1] - 2 * peaks[0]) / (long**2 - 2 * short**2) / heads
-    # In bf16: three blocks keep 2 e + 4 bytes, and one block's backward needs e + 4 more.
-    assert for_each_pair == pytest.approx(3 * (2 * 2 + 4) + 2 + 4, rel=0.05)
-
-
-def test_capped_logits_are_held_as_often_as_a_trace_finds() -> None:
-    length, vocabulary = 512, 16384
-    config = Gemma2Config(
-        num_hidden_layers=1, hidden_size=32, num_attention_heads=1, num_key_value_heads=1,
-        head_dim=16, intermediate_size=32, vocab_size=vocabulary, layer_types=["full_attention"],
-    )  # fmt: skip
+def working_bytes(kind: str, length: int, **settings: Any) -> int:
+    """What a forward and a backward pass in bf16 hold at their peak, besides weights."""
     with FakeTensorMode():
+        config = CONFIG_MAPPING[kind](**settings)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
         tracker = MemTracker()
         tracker.track_external(model)
         tokens = torch.zeros(1, length, dtype=torch.int64)
         with tracker:
             logits = model(tokens, use_cache=False).logits
-            logits.backward(torch.empty_like(logits))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the tracker's, of modules that are gone by then
+                logits.backward(torch.empty_like(logits))
             (snapshot,) = tracker.get_tracker_snapshot("peak").values()
-    by_kind = {str(getattr(kind, "name", kind)): size for kind, size in snapshot.items()}
+    by_kind = {str(getattr(part, "name", part)): size for part, size in snapshot.items()}
+    return by_kind["ACT"] + by_kind["TEMP"]
 
-    working = by_kind["ACT"] + by_kind["TEMP"]
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "kept", "in_backward"),
+    [
+        ("gemma2", {}, 2 * 2 + 4, 2 + 4),
+        ("gpt_oss", GPT_OSS, 2, 5),
+    ],
+)
+def test_attention_that_is_not_fused_keeps_what_a_trace_finds(
+    kind: str, settings: dict[str, Any], kept: int, in_backward: float
+) -> None:
+    """Compare with bytes in bf16 for each pair of tokens and each head, of three blocks."""
+    length, heads = 4096, 4
+    shape = settings | {
+        "num_hidden_layers": 3, "hidden_size": 16, "num_attention_heads": heads, "head_dim": 16,
+        "num_key_value_heads": 2, "intermediate_size": 8, "vocab_size": 64,
+        "layer_types": ["full_attention"] * 3,
+    }  # fmt: skip
+
+    short, long = (working_bytes(kind, length * n, **shape) for n in (1, 2))
+
+    for_each_pair = (long - 2 * short) / (2 * length**2) / heads
+    assert for_each_pair == pytest.approx(3 * kept + in_backward, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "length"),
+    [
+        ("mamba2", {"num_heads": 8, "head_dim": 32, "n_groups": 1, "chunk_size": 64}, 512),
+        ("mamba", {"intermediate_size": 256, "time_step_rank": 8}, 64),
+    ],
+)
+def test_a_layer_of_mamba_holds_what_a_trace_finds(
+    kind: str, settings: dict[str, Any], length: int
+) -> None:
+    shape = settings | {"hidden_size": 128, "state_size": 32, "num_hidden_layers": 1}
+    traced = working_bytes(kind, length, vocab_size=64, **shape) / length
+    published = {"architectures": ["MambaForCausalLM"], "model_type": kind, "vocab_size": 64}
+
+    model = language_model_from_config("a/b", {"num_attention_heads": 8} | published | shape)
+
+    assert model.scan_bytes == pytest.approx(traced, rel=0.2)
+
+
+def test_capped_logits_are_held_as_often_as_a_trace_finds() -> None:
+    length, vocabulary = 512, 16384
+
+    working = working_bytes(
+        "gemma2", length, num_hidden_layers=1, hidden_size=32, num_attention_heads=1,
+        num_key_value_heads=1, head_dim=16, intermediate_size=32, vocab_size=vocabulary,
+        layer_types=["full_attention"],
+    )  # fmt: skip
+
     assert working / (2 * length * vocabulary) == pytest.approx(5, abs=0.4)

@@ -19,7 +19,14 @@ Factor = Annotated[float, Field(strict=True, gt=0, le=1e12)]
 
 
 PLANNED_ONLY: Final = frozenset(
-    {"attention_layers", "fused_attention", "capped_logits", "lookup_size"}
+    {
+        "attention_layers",
+        "fused_attention",
+        "fp32_softmax",
+        "scan_bytes",
+        "capped_logits",
+        "lookup_size",
+    }
 )
 """The fields of a language model that only the plan reads: they decide nothing of its weights."""
 
@@ -67,6 +74,10 @@ class LanguageModel(BaseModel):
     """The layers that attend, where others have convolutions or a recurrent state; None: all."""
     fused_attention: StrictBool = True
     """Whether attention keeps no number for each pair of tokens."""
+    fp32_softmax: StrictBool = True
+    """Whether attention that is not fused takes its softmax in fp32."""
+    scan_bytes: Annotated[int, Field(strict=True, ge=0, le=10**9)] = 0
+    """Of a token: what a layer of Mamba keeps that has no kernel of its own."""
     capped_logits: StrictBool = False
     """Whether the head's output goes through a tanh, which keeps it once more (Gemma 2 and 4)."""
     lookup_size: Number = 0

@@ -194,7 +194,7 @@ def _activations(layout: Layout, model: LanguageModel) -> float:
     backward = whole_block - kept + (2 * e * ffn + 4 * model.hidden_size) / split
     # Gradients of keys and values as attention reads them, and in the order of the ranks.
     backward += (attended + gathered) / split
-    backward += 2 * _travelling(layout, model) + _scores(layout, model) * (e + 4)
+    backward += 2 * _travelling(layout, model) + _scores(layout, model)[1]
     # Before that, the final norm keeps its input in fp32, its output, and what the head reads.
     norm = ((4 + stream) / split + e) * model.hidden_size
     return _tokens(layout) * (model.layers * kept + max(backward, norm))
@@ -216,21 +216,25 @@ def _whole_block(layout: Layout, model: LanguageModel) -> float:
     keeping = _kept_by_compiled_block if layout.recipe.own_training.compile else _kept_by_block
     e, masked = layout.compute_bytes, _masked(layout)
     whole = keeping(model, e=e, stream=_stream_bytes(layout), masked=masked, busiest=layout.busiest)
-    whole += _scores(layout, model) * (2 * e + 4)
+    whole += _scores(layout, model)[0] + model.scan_bytes
     read_whole = 2 * e * model.hidden_size + e * masked  # by the products, and attention's mask
     parts = layout.context_parallel
     others = _attended_keys(layout, model) * (parts - 1) / parts
     return read_whole + (whole + others - read_whole) / layout.tensor_parallel
 
 
-def _scores(layout: Layout, model: LanguageModel) -> float:
-    """Of a token with all others, for each head: kept by attention that is not fused.
+def _scores(layout: Layout, model: LanguageModel) -> tuple[float, float]:
+    """Count a token's with all others, for each head: kept by unfused attention, and in backward.
 
     Traced with Gemma 2: a block keeps them as products, capped, and in fp32 from softmax, and its
-    backward needs (e + 4) bytes more for each. GPT-OSS, whose softmax is not in fp32, keeps less.
+    backward needs (e + 4) bytes more for each. GPT-OSS keeps what its softmax gives; on an H200 its
+    backward needed 5.6 bytes more for each, in bf16.
     """
-    fused = model.fused_attention or not model.num_attending
-    return 0.0 if fused else float(model.heads * tokens_per_sample(layout.recipe))
+    if model.fused_attention or not model.num_attending:
+        return 0.0, 0.0
+    e, pairs = layout.compute_bytes, float(model.heads * tokens_per_sample(layout.recipe))
+    kept, more = (2 * e + 4, e + 4) if model.fp32_softmax else (e, 3 * e)
+    return pairs * kept, pairs * more
 
 
 def _attended_keys(layout: Layout, model: LanguageModel) -> float:
