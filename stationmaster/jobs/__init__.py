@@ -1,9 +1,9 @@
 """The Jobs that work for a run before its training job, beside it, or after it. One module each.
 
-`render` makes its Kubernetes objects, `look` judges, and `failed` says what follows where it has
-failed: an event, or an error that ends the workflow. `steps/parts/job_driver.py` starts, times,
-waits for and removes them. A new Job is a module here and an entry in STAGING or JOBS; one of JOBS
-is carried out by the step that needs it.
+`render` makes its Kubernetes objects, `look` judges, and `failed` says what follows a failure: an
+event, or an error that ends the workflow. `steps/parts/job_driver.py` starts, times, waits for and
+removes them. A new Job is a module here and an entry in STAGING or JOBS; one of JOBS is carried out
+by the step that needs it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class AnyJob(Protocol):
         """The end of the Job's name, after the id of its run."""
 
     def render(self, live: LiveRun, /) -> list[KubernetesObject]:
-        """The Job and what it needs; asked for where `look` finds it missing."""
+        """Make the Job and what it needs; called where `look` finds it missing."""
 
     def look(self, live: LiveRun, /) -> Outcome:
         """Judge once."""
 
     def failed(self, live: LiveRun, why: str, /) -> RunEvent:
-        """What is recorded of a failure; raises where the workflow ends with it."""
+        """Make the event that records a failure; raise where the workflow ends with it."""
 
 
 class RunJob(AnyJob, Protocol):
@@ -60,7 +60,7 @@ class StagingJob(AnyJob, Protocol):
     """A Job that brings what a run needs before it trains."""
 
     def applies(self, run: Run, staging: Staging | None, /) -> bool:
-        """Whether the run needs it, with what is on the file system of its cluster."""
+        """Say whether the run needs it, with what is on the file system of its cluster."""
 
 
 # One after the other, in this order.
@@ -73,5 +73,5 @@ ROLES: Final[tuple[RunRole, ...]] = (ROLE, *(job.ROLE for job in JOBS if job is 
 
 
 def next_staging(live: LiveRun) -> StagingJob | None:
-    """What has to be brought next; None where the run has all that it needs."""
+    """Return what has to be brought next; None where the run has all that it needs."""
     return next((job for job in STAGING if job.applies(live.run, live.staging)), None)

@@ -24,7 +24,6 @@ ROLE: Final[RunRole] = "backup"
 
 
 def render(live: LiveRun) -> list[KubernetesObject]:
-    """The Job of the newest backup."""
     number = live.run.backups.number
     return render_result(live, outcome=RunPhase.RUNNING, backup_number=number)
 
@@ -44,7 +43,7 @@ def look(live: LiveRun) -> Outcome:
 
 
 def _verified(live: LiveRun) -> BackupSaved:
-    """What was saved.
+    """Verify what was saved.
 
     Raises:
         PermanentError: a file is missing or damaged, or it is no backup with a checkpoint.

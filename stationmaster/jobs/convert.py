@@ -25,13 +25,13 @@ failed = fail_with("the weights could not be converted")
 
 
 def applies(run: Run, staging: Staging | None) -> bool:
-    """A run whose framework does not read weights as they are published."""
+    """Say whether the run's framework cannot read weights as they are published."""
     is_done = staging is not None and staging.weights_root
     return bool(run.request.weights_to_convert) and not is_done
 
 
 def render(live: LiveRun) -> list[KubernetesObject]:
-    """The Job, with the token that it fetches the weights with."""
+    """Make the Job, with the token with which it fetches the weights."""
     spec, settings = live.spec(), live.services.settings
     program = node_program(
         spec,

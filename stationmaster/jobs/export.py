@@ -1,9 +1,9 @@
 """Makes a model of what another framework has saved: `python -m training.frameworks`.
 
 It runs when training has ended well and before the result is saved: it writes `model` beside the
-framework's checkpoints, which is then part of the result. What fails is recorded with its reason,
-and fails nothing: the checkpoint itself is saved. With the token of the Hugging Face hub that the
-training job had, it may fetch the tokenizer.
+framework's checkpoints, as a part of the result. A failure is recorded and fails nothing: the
+checkpoint itself is saved. With the training job's token of the Hugging Face hub it may fetch the
+tokenizer.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ DEADLINE_S: Final = 2 * 3600
 
 
 def applies(run: Run) -> bool:
-    """A run that a framework has trained well; not the product's own trainer, nor a command."""
+    """Say whether a framework has trained the run well; not our own trainer, nor a command."""
     request = run.request
     is_framework = not request.uses_own_trainer and not request.program
     return is_framework and outcome_of(run) is RunPhase.SUCCEEDED
 
 
 def render(live: LiveRun) -> list[KubernetesObject]:
-    """The Job; the token of the hub is in the cluster since the training job was submitted."""
+    """Make the Job; the hub's token is in the cluster since the training job was submitted."""
     request, progress = live.run.request, live.run.progress
     trained_with = getattr(live.spec().recipe.training, "tokenizer", "")
     named = getattr(request.resolved.training, "tokenizer", "")

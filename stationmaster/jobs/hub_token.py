@@ -9,7 +9,7 @@ from stationmaster.services import Services
 
 
 def render_token(services: Services, cluster_id: ClusterId) -> list[KubernetesObject]:
-    """The Secret with the deployment's token; nothing where it has none, or may not be there.
+    """Make the Secret with the deployment's token; nothing without one, or where it may not be.
 
     Whoever administers an existing EKS cluster reads every Secret in it.
     """

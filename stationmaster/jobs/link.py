@@ -23,13 +23,13 @@ WORK: Final[StagingWork] = "linking"
 
 
 def applies(run: Run, staging: Staging | None) -> bool:
-    """A run whose plan links its data, unless that has failed."""
+    """Say whether the run's plan links its data, unless that has failed."""
     is_given_up = staging is not None and staging.unlinked_reason
     return bool(run.request.link_reason) and stage.applies(run, staging) and not is_given_up
 
 
 def render(live: LiveRun) -> list[KubernetesObject]:
-    """The Job with its account."""
+    """Make the Job with its account."""
     linked, read = f"{SHARED_MOUNT}{LINKED_PATH}", samples_read(live.run.request.resolved)
     return stage.render_order(live, NAME, WORK, linked=linked, objects_read=read)
 

@@ -1,4 +1,4 @@
-"""A run that is on a cluster, as its Jobs look at it, and what a look at one of them finds."""
+"""A run that is on a cluster, as its Jobs see it, and what a look at one of them finds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Stamp(TypedDict):
-    """What every event of a run has."""
+    """The fields that every event of a run has."""
 
     event_id: EventId
     run_id: RunId
@@ -33,15 +33,15 @@ class Stamp(TypedDict):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a look at a Job has found: MISSING, WAITING, or its end."""
+    """The result of a look at a Job: MISSING, WAITING, or its end."""
 
     verdict: Verdict
     why: str = ""
-    """Of a Job that is BAD: one sentence."""
+    """One sentence for a Job that is BAD."""
     event: RunEvent | None = None
-    """What is to be recorded of it."""
+    """The event to record."""
     reaches: Sequence[RunId] = ()
-    """Of one that is MISSING: the results that its pods reach in the bucket."""
+    """The results in the bucket that the pods of a MISSING Job reach."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,6 @@ class LiveRun:
 
     @property
     def run_id(self) -> RunId:
-        """Which run it is."""
         return self.run.run_id
 
     @property
@@ -67,12 +66,12 @@ class LiveRun:
 
     @property
     def cluster_id(self) -> ClusterId:
-        """Where that runs."""
+        """The cluster of that attempt."""
         return self.attempt.cluster_id
 
     @property
     def kubernetes(self) -> KubernetesGateway:
-        """The Kubernetes API there.
+        """The Kubernetes API of that cluster.
 
         Raises:
             TransientError: the cluster has no endpoint yet, or does not answer.
@@ -85,23 +84,23 @@ class LiveRun:
         return staging_on(self.run, self.cluster_id)
 
     def job_name(self, name: str, number: int | None = None) -> str:
-        """Name of one of its Jobs, by the name of the Job's module."""
+        """Name one of its Jobs, by the name of the Job's module."""
         return run_job_name(self.run_id, name, number)
 
     def stamp(self, *about: object) -> Stamp:
-        """The fields that every event has; `about` makes its id."""
+        """Make the fields that every event has; `about` makes its id."""
         run_id = self.run_id
         event_id = run_event_id(run_id, *about)
         return {"event_id": event_id, "run_id": run_id, "at": self.services.now()}
 
     def record(self, event: RunEvent | None) -> LiveRun:
-        """The run with the event, if there is one."""
+        """Record the event, if there is one."""
         if event is None:
             return self
         return replace(self, run=self.services.runs.record(self.run_id, [event]))
 
     def spec(self, *, image: str = "", attempt: Attempt | None = None) -> JobSpec:
-        """The training job of the attempt, with its data where that was brought.
+        """Describe the training job of the attempt, with its data where that was brought.
 
         `image` is the deployment's for another program; "" for that of the training job.
         """
@@ -118,7 +117,7 @@ class LiveRun:
 
 
 def attempt_of(run: Run) -> Attempt:
-    """The run's newest attempt.
+    """Return the run's newest attempt.
 
     Raises:
         PermanentError: none has begun, so the run has no cluster either.
@@ -129,7 +128,7 @@ def attempt_of(run: Run) -> Attempt:
 
 
 def cluster_of(run: Run) -> ClusterId:
-    """The cluster of the run's newest attempt.
+    """Return the cluster of the run's newest attempt.
 
     Raises:
         PermanentError: the run has come to none.
@@ -138,6 +137,6 @@ def cluster_of(run: Run) -> ClusterId:
 
 
 def staging_on(run: Run, cluster_id: ClusterId) -> Staging | None:
-    """How far the run's data has come on the file system of the cluster."""
+    """Return how far the run's data is on the file system of the cluster."""
     is_here = run.staging is not None and run.staging.cluster_id == cluster_id
     return run.staging if is_here else None

@@ -33,12 +33,11 @@ failed = fail_with("the data cannot be trained on")
 
 
 def applies(run: Run, staging: Staging | None) -> bool:
-    """A run that reads its data where it lies."""
+    """Say whether the run reads its data in place."""
     return isinstance(run.request.data, SharedPath) and not (staging and staging.looked)
 
 
 def render(live: LiveRun) -> list[KubernetesObject]:
-    """The Job."""
     request = live.run.request
     recipe = request.resolved
     order = LookingOrder(

@@ -41,14 +41,14 @@ failed = fail_with("the data could not be brought")
 
 
 def applies(run: Run, staging: Staging | None) -> bool:
-    """A run whose data was copied and is to be prepared, or comes from the hub."""
+    """Say whether the run's data was copied and is to be prepared, or comes from the hub."""
     is_ready = staging is not None and staging.root
     is_made = isinstance(run.request.data, S3Source | PackedSource)
     return is_made and not is_ready and not stage.applies(run, staging)
 
 
 def render(live: LiveRun) -> list[KubernetesObject]:
-    """The Job, with the token that it may fetch a tokenizer or a data set with."""
+    """Make the Job, with the token with which it may fetch a tokenizer or a data set."""
     spec, staging = live.spec(), live.staging
     data_id, preparation = "", preparation_of(live.run.request.data_task, ())
     if staging and staging.data_id:
@@ -72,7 +72,7 @@ def render(live: LiveRun) -> list[KubernetesObject]:
 
 
 def _words(preparation: Preparation, recipe: Recipe, data_id: str) -> Sequence[str]:
-    """What is prepared and how; without `data_id` it is a data set of the hub."""
+    """Say what is prepared and how; without `data_id` it is a data set of the hub."""
     settings = staging_settings(recipe)
     if preparation is Preparation.IMAGES:
         rest = ["--no-validation"] if NO_VALIDATION in settings else []

@@ -30,7 +30,7 @@ DEADLINE_S: Final = 6 * 3600
 
 
 def render(live: LiveRun) -> list[KubernetesObject]:
-    """The Job, with the token that it pushes with."""
+    """Make the Job, with the token with which it pushes."""
     token = render_token(live.services, live.cluster_id)
     if not token:
         raise PermanentError("its cluster has no token of the deployment for the hub")
@@ -77,7 +77,7 @@ def look(live: LiveRun) -> Outcome:
 
 
 def _why_not(live: LiveRun) -> str:
-    """Why there is nothing to push, or nobody to do it; "" where neither is so."""
+    """Say why there is nothing to push, or nobody to do it; "" where there is."""
     run = live.run
     if outcome_of(run) is not RunPhase.SUCCEEDED:
         return "the run did not succeed, so it has no trained model"

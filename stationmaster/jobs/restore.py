@@ -24,13 +24,13 @@ failed = fail_with("the saved result could not be brought back")
 
 
 def applies(run: Run, staging: Staging | None) -> bool:
-    """A run that resumes another or starts from its model."""
+    """Say whether the run resumes another or starts from its model."""
     is_done = staging is not None and staging.restored
     return run.request.restoring_order(run.run_id) is not None and not is_done
 
 
 def render(live: LiveRun) -> list[KubernetesObject]:
-    """The Jobs; they compare what they bring with what was recorded of the results."""
+    """Make the Jobs; they compare what they bring with what was recorded of the results."""
     settings, order = live.services.settings, live.run.request.restoring_order(live.run_id)
     assert order is not None, "only what applies is rendered"
     found, _ = live.services.runs.load_each(sorted(order.by_source()))
@@ -55,7 +55,7 @@ def render(live: LiveRun) -> list[KubernetesObject]:
 
 
 def look(live: LiveRun) -> Outcome:
-    """Judge by all results: what they have brought adds up."""
+    """Judge by all results together."""
     order = live.run.request.restoring_order(live.run_id)
     sources = list(order.by_source()) if order is not None else []
     outcome = look_at_staging(live, WORK, number=len(sources))

@@ -52,7 +52,7 @@ def result_facts(live: LiveRun, *, outcome: RunPhase) -> RunFacts:
 def render_result(
     live: LiveRun, *, outcome: RunPhase, backup_number: int | None = None
 ) -> list[KubernetesObject]:
-    """The Job that brings a result with these facts, or a backup, with its account and rights."""
+    """Make the Job that brings a result, or a backup, with these facts, account and rights."""
     settings = live.services.settings
     return render_saving(
         result_facts(live, outcome=outcome),
@@ -65,12 +65,12 @@ def render_result(
 
 
 def _data(run: Run, dataset: str) -> str:
-    """What it was trained on, with the id of what was brought for it."""
+    """Say what it was trained on, with the id of what was brought for it."""
     name = run.staging.root.partition("/")[0] if run.staging is not None else ""
     return f"{dataset}#{name}" if name else dataset
 
 
 def _with_digest(image: str, pods: Iterable[PodView]) -> str:
-    """The image as the training pods have it; a tag may be moved, and pods may be gone."""
+    """Return the image as the training pods have it; a tag may be moved, and pods may be gone."""
     digest = next((pod.image_digest for pod in pods if pod.image_digest), "")
     return f"{image}@{digest}" if digest and "@" not in image else image

@@ -1,4 +1,4 @@
-"""How the Jobs of a run are found and judged, and how those look that work on its model."""
+"""Finds and judges the Jobs of a run, and renders those that work on its model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def look_at_jobs(
     number: int = 1,
     name: str = "",
 ) -> tuple[Outcome, Sequence[PodView]]:
-    """How the Jobs with these labels stand, and their pods.
+    """Return the state of the Jobs with these labels, and their pods.
 
     `number` of them belong together: they end well together. With `name` no other counts: whoever
     recorded its end may have been killed before it was deleted. A pod has to be on a node `limit_s`
@@ -71,7 +71,7 @@ def render_model_job(
     deadline_s: int,
     reads_only: bool = False,
 ) -> KubernetesObject:
-    """The Job of one of the trainer's programs that work on a model after training.
+    """Make the Job of one of the trainer's programs that work on a model after training.
 
     It is in the training image, with the token of the hub, on whatever node has room: the training
     nodes have the image, and may be gone.
@@ -97,7 +97,7 @@ def render_model_job(
 
 
 def why_job_failed(gateway: KubernetesGateway, job: BatchJobView, pods: Sequence[PodView]) -> str:
-    """The last line of a pod of the Job that failed, or else what the cluster says.
+    """Return the last line of a pod of the failed Job, or else what the cluster says.
 
     A program that was killed, for its memory or with its node, has not said why.
     """
@@ -114,6 +114,6 @@ def why_job_failed(gateway: KubernetesGateway, job: BatchJobView, pods: Sequence
 
 
 def why_ended(pod: PodView) -> str:
-    """How the container of a pod that failed has ended, in the cluster's words."""
+    """Say how the container of a pod that failed has ended, in the cluster's words."""
     reason = f" ({pod.terminated_reason})" if pod.terminated_reason not in ("", "Error") else ""
     return f"pod {pod.name} exited with code {pod.exit_code}{reason}"

@@ -23,12 +23,12 @@ ROLE: Final[RunRole] = "saving"
 
 
 def render(live: LiveRun) -> list[KubernetesObject]:
-    """The Job with its account and rights; what it says of the run is known now."""
+    """Make the Job with its account, its rights, and what is known of the run now."""
     return render_result(live, outcome=outcome_of(live.run))
 
 
 def look(live: LiveRun) -> Outcome:
-    """Judge by the Job; what it has brought, `verify_results` looks at from outside."""
+    """Judge by the Job; `verify_results` looks from outside at what it has brought."""
     run, settings = live.run, live.services.settings
     outcome, _ = look_at_jobs(
         live,

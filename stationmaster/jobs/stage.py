@@ -31,13 +31,13 @@ failed = fail_with("the data could not be brought")
 
 
 def applies(run: Run, staging: Staging | None) -> bool:
-    """A run with data of S3, until that is on the file system."""
+    """Say whether the run has data of S3 that is not on the file system yet."""
     is_here = staging is not None and (staging.root or staging.data_id)
     return isinstance(run.request.data, S3Source) and not is_here
 
 
 def render(live: LiveRun) -> list[KubernetesObject]:
-    """The Job with its account."""
+    """Make the Job with its account."""
     return render_order(live, NAME, WORK)
 
 
@@ -49,7 +49,7 @@ def render_order(
     linked: str = "",
     objects_read: int | None = None,
 ) -> list[KubernetesObject]:
-    """The Job that copies the data, or looks at what is `linked` of it."""
+    """Make the Job that copies the data, or looks at what is `linked` of it."""
     request, spec = live.run.request, live.spec()
     order = StagingOrder(
         run_id=live.run_id,

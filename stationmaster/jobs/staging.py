@@ -1,4 +1,4 @@
-"""What the Jobs share that bring what a run needs before it trains: results of others, then data.
+"""What the Jobs share that bring what a run needs before it trains: other runs' results, then data.
 
 Some run in the relay's image, off the training nodes; others on the run's own nodes. Each of their
 pods prints how far it is, and in its last line what it has brought.
@@ -53,12 +53,12 @@ DEADLINE_S: Final = 24 * 3600
 
 
 def staging_labels(run_id: RunId, work: StagingWork) -> dict[str, str]:
-    """By which the Job of one piece of work, and its pods, are found."""
+    """Make the labels by which the Job of one piece of work, and its pods, are found."""
     return {**run_labels(run_id, ROLE), LABEL_STAGING: work}
 
 
 def staging_settings(recipe: Recipe) -> dict[str, str | int]:
-    """What else than the source decides how a recipe's data is prepared."""
+    """Return what else than the source decides how a recipe's data is prepared."""
     if isinstance(recipe.model, ImageModel):
         rest = {} if recipe.training.eval_every else {NO_VALIDATION: 1}
         return {"num_classes": recipe.model.num_classes, **rest}
@@ -70,7 +70,7 @@ def staging_settings(recipe: Recipe) -> dict[str, str | int]:
 
 
 def keep_free_bytes(live: LiveRun) -> int:
-    """The room that checkpoints need beside the data."""
+    """Return the room that checkpoints need beside the data."""
     placement = live.attempt.placement
     instance = get_instance(placement.instance_type)
     layout = Layout(recipe=live.run.request.resolved, instance=instance, nodes=placement.nodes)
@@ -86,7 +86,7 @@ def relay_program(
     account: str = STAGER,
     reads_only: bool = False,
 ) -> Program:
-    """A program of the relay's image, off the training nodes."""
+    """Describe a program of the relay's image, off the training nodes."""
     return Program(
         container=CONTAINER,
         image=live.services.settings.relay_image,
@@ -111,7 +111,7 @@ def node_program(
     num_gpus: int = 0,
     affinity: KubernetesObject | None = None,
 ) -> Program:
-    """A program on the nodes of the run's own job, as large as a pod of that."""
+    """Describe a program on the nodes of the run's own job, as large as a pod of that."""
     apart = {"affinity": affinity} if affinity else {}
     return Program(
         container=CONTAINER,
@@ -128,7 +128,7 @@ def node_program(
 def render_work(
     live: LiveRun, name: str, work: StagingWork, *programs: Program, number: int = 1
 ) -> list[KubernetesObject]:
-    """A Job for each program, of `number` pods, and what they need beside them.
+    """Make a Job for each program, of `number` pods, and what they need beside them.
 
     Nothing in the cluster is the run's own before the first of them.
     """
@@ -147,7 +147,7 @@ def render_work(
 
 
 def fail_with(what: str) -> Callable[[LiveRun, str], NoReturn]:
-    """The `failed` of a Job without which the run cannot train."""
+    """Make the `failed` of a Job without which the run cannot train."""
 
     def failed(live: LiveRun, why: str) -> NoReturn:
         raise DataNotStaged(f"{what}: {why}")
@@ -156,7 +156,7 @@ def fail_with(what: str) -> Callable[[LiveRun, str], NoReturn]:
 
 
 def look_for(work: StagingWork) -> Callable[[LiveRun], Outcome]:
-    """The `look` of a Job that brings one thing."""
+    """Make the `look` of a Job that brings one thing."""
     return lambda live: look_at_staging(live, work)
 
 
@@ -187,7 +187,7 @@ def look_at_staging(live: LiveRun, work: StagingWork, *, number: int = 1) -> Out
 
 
 def _reported(live: LiveRun, work: StagingWork, pods: Sequence[PodView]) -> DataReported | None:
-    """How far it is, as the pod that says most has it; None where that is recorded."""
+    """Report how far it is, by the pod that says most; None where that is recorded."""
     running = [pod.name for pod in pods if pod.phase == "Running"]
     lines = [read_staging_line(live.kubernetes.last_log_line(name)) for name in running]
     said = [line for line in lines if isinstance(line, StagingLine)]
@@ -207,7 +207,7 @@ def _reported(live: LiveRun, work: StagingWork, pods: Sequence[PodView]) -> Data
 
 
 def _sum(lines: Sequence[StagingLine | StagedLine | None], number: int) -> StagedLine | None:
-    """What `number` Jobs have brought; None where one says nothing any more.
+    """Add up what `number` Jobs have brought; None where one says nothing any more.
 
     Of the pods of a single Job, the one counts that did the work and found nothing done.
     """

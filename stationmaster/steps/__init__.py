@@ -1,8 +1,7 @@
 """What the workflows do: one module a step, each an idempotent verb that never sleeps.
 
-A step takes the services and a run id, looks at what is there, does the next thing that is missing,
-and says whether it is done. Waiting belongs to the state machine, which calls again. What they
-share is in `parts`.
+A step takes the services and an id, looks at the account or the cluster, does the next thing that
+is missing, and says whether it is done. The state machine waits and calls again.
 """
 
 from __future__ import annotations

@@ -33,10 +33,9 @@ def acquire_cluster(services: Services, run_id: RunId, *, task_token: str) -> No
     """Keep the token, and ask for nodes of the run's cluster; who makes them ready resolves it.
 
     The cluster is the one that the request names, or one that is made for the run and whose
-    workflow is started. A run whose nodes are not free stands in the queue, in order. A cluster
-    whose checks are older than a day and that only this run uses is checked again first. Where the
-    nodes are of a capacity block that has not begun, nothing is made before it does: the clock of
-    the cluster starts its workflow then.
+    workflow is started. A run whose nodes are not free joins the queue. A cluster whose checks are
+    older than a day and that only this run uses is checked again first. Before a capacity block has
+    begun nothing is made of its cluster: the cluster's clock starts the workflow then.
 
     The token is written before the cluster is read, and whoever changes the cluster writes that
     before it reads the tokens: one of the two always sees the other.
@@ -68,7 +67,7 @@ def acquire_cluster(services: Services, run_id: RunId, *, task_token: str) -> No
 
 
 def _begin_attempt(services: Services, run: Run) -> Attempt:
-    """The run's first attempt, on the cluster that it names, or on one that has the run's id."""
+    """Begin the run's first attempt, on the cluster that it names, or one with the run's id."""
     if run.attempt is None:
         event = AttemptStarted(
             event_id=run_event_id(run.run_id, "attempt.started", 1),
@@ -132,7 +131,7 @@ def _needed(run: Run, attempt: Attempt) -> ClusterSpec:
 
 
 def _own_cluster(services: Services, run: Run, needed: ClusterSpec) -> ClusterRequested:
-    """A cluster for this run; with `keep=` it stays, with a card in the run's channel."""
+    """Request a cluster for this run; with `keep=` it stays, with a card in the channel."""
     cluster_id, request = first_assignment(run.run_id, run.request).cluster_id, run.request
     requester = Requester(
         team_id=request.team_id, channel_id=request.channel_id, user_id=request.user_id
@@ -149,7 +148,7 @@ def _own_cluster(services: Services, run: Run, needed: ClusterSpec) -> ClusterRe
 
 
 def _show_wait(services: Services, run: Run, cluster: Cluster) -> None:
-    """Let the run show what it waits for: its turn, or what is done to the cluster."""
+    """Show what the run waits for: its turn, or what is done to the cluster."""
     window = cluster.spec.window
     if window is not None and awaits_window(cluster, services.now()):
         reservation = cluster.spec.reservation

@@ -34,9 +34,9 @@ logger = logging.getLogger(__name__)
 def begin_teardown(services: Services, cluster_id: ClusterId) -> StepResult:
     """Record that a teardown attempt began, once the cluster's own workflow is over.
 
-    A teardown under way stays as it is. A run that still leases the cluster, or stands in its
-    queue, ends with it, and so does a workflow that waits. The cluster's workflow sees at its next
-    step that the cluster drains; one that does not end in time is not waited for.
+    A teardown in progress stays as it is. A run that still leases the cluster, or is in its queue,
+    ends with it, and so does a workflow that waits. The cluster's workflow sees at its next step
+    that the cluster drains; one that does not end in time is not waited for.
     """
     cluster = services.cluster_states.load(cluster_id)
     if cluster.teardown in (TeardownStatus.RUNNING, TeardownStatus.COMPLETED):
@@ -79,7 +79,7 @@ def _end_run(services: Services, cluster: Cluster, run: Run) -> Cluster:
 
 
 def _is_provisioning(services: Services, cluster: Cluster) -> bool:
-    """Whether a workflow may still create something of the cluster, and is worth waiting for."""
+    """Say whether a workflow may still create something of the cluster, and is worth a wait."""
     status = services.workflows.cluster_status(cluster.cluster_id, pass_number=cluster.passes)
     if status != "RUNNING":
         return False

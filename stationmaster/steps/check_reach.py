@@ -9,7 +9,7 @@ from stationmaster.services import Services
 
 
 def check_reach(services: Services) -> str:
-    """Why the functions cannot leave, "" where they can."""
+    """Say why the functions cannot leave the network, "" where they can."""
     planes = (
         (cluster.label, services.control_plane(cluster.cluster_id))
         for cluster in services.cluster_states.list_open()
@@ -18,7 +18,7 @@ def check_reach(services: Services) -> str:
 
 
 def refusal(closed: list[str]) -> str:
-    """The sentence for living clusters whose API is closed, "" without any."""
+    """Write the sentence for living clusters whose API is closed, "" without any."""
     if not closed:
         return ""
     return (

@@ -27,7 +27,7 @@ def conclude_cluster(
     """Record how an execution for the cluster ended, and tell the runs that wait for it.
 
     `error` is what Step Functions caught, None after success. A cluster that is ready, has failed
-    or goes away stays as it is. A resize that failed is taken back by a further pass. A cluster
+    or goes away stays as it is. A resize that failed is undone by a further execution. A cluster
     that has failed and that no run leases drains at once, which is put on the bus.
     """
     cluster = services.cluster_states.load(cluster_id)

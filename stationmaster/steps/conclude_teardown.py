@@ -76,7 +76,7 @@ def _as_event(
 
 
 def _left(services: Services, cluster: Cluster) -> list[str]:
-    """What AWS still has of the cluster; where it does not say, what the records name.
+    """List what AWS still has of the cluster; where it does not say, what the records name.
 
     A failure that is not recorded would leave the next attempt without time of its own.
     """

@@ -78,7 +78,7 @@ def ensure_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
 
 
 def _watch_nodes(services: Services, cluster: Cluster) -> None:
-    """Ask for what the deployment has watch nodes; it is asked for before they cost money."""
+    """Add what watches nodes for the deployment, before they cost money."""
     for addon in addons_that_watch(services.settings, has_gpus=cluster.spec.num_gpus > 0):
         if addon == METRICS_ADDON:
             services.metrics_logs.ensure(cluster.cluster_id, run_id=cluster.run_id)
@@ -86,7 +86,7 @@ def _watch_nodes(services: Services, cluster: Cluster) -> None:
 
 
 def _ensure_security_group(services: Services, cluster: Cluster) -> tuple[Cluster, SecurityGroup]:
-    """The cluster's security group; one that is recorded as open is only looked up."""
+    """Return the cluster's security group; one that is recorded as open is only looked up."""
     cluster_id = cluster.cluster_id
     name = security_group_name(cluster_id)
     known = cluster.resource(ResourceKind.SECURITY_GROUP, name)

@@ -107,13 +107,13 @@ def _wait_for_nodes(services: Services, cluster: Cluster) -> None:
 
 
 def _name(cluster: Cluster, number: int) -> str:
-    """Under which name the file system of the cluster's n-th zone is recorded."""
+    """Name the file system of the cluster's n-th zone in the records."""
     first = cluster_name(cluster.cluster_id)
     return first if number == 1 else f"{first}-{number}"
 
 
 def _listed(services: Services, cluster: Cluster) -> tuple[FileSystem | None, list[FileSystem]]:
-    """The file system in the zone of the nodes, if it is there, and those in zones given up."""
+    """Return the file system in the nodes' zone, if any, and those in zones given up."""
     if not cluster.given_up_zones:
         return services.file_systems.describe(cluster.cluster_id), []
     listed = services.file_systems.list_tagged(cluster.cluster_id)
@@ -160,7 +160,7 @@ def _leave(services: Services, cluster: Cluster, found: FileSystem) -> Cluster:
 
 
 def _earlier_are_gone(services: Services, cluster: Cluster) -> bool:
-    """Whether none of the zones given up can have a file system any more; FSx lists none there.
+    """Say whether no zone that was given up can have a file system any more.
 
     One that was asked for and never listed may still appear, as long as a creation may take.
     """

@@ -103,7 +103,7 @@ def _wait_in_queue(
 
 
 def _record_phase(services: Services, run: Run, change: ChangePhase, job: JobView) -> Run:
-    """A run may have been queued before, for the nodes that it leases."""
+    """Record the phase; the run may have been queued before, for the nodes that it leases."""
     event = PhaseChanged(
         event_id=run_event_id(run.run_id, "phase", change.phase, job.uid),
         run_id=run.run_id,
@@ -115,7 +115,7 @@ def _record_phase(services: Services, run: Run, change: ChangePhase, job: JobVie
 
 
 def _trains_with_fewer(run: Run, up: int) -> bool:
-    """Whether a run that may has begun without the pods that are not up yet; they join later."""
+    """Say whether a run that may has begun without pods that are not up yet and join later."""
     return run.least_nodes <= up and run.training_started_at is not None
 
 

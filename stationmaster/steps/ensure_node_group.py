@@ -119,7 +119,7 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
 
 
 def _has_failed(cluster: Cluster, found: NodeGroup) -> bool:
-    """Whether EKS says so."""
+    """Say whether EKS calls it failed."""
     return found.status == "CREATE_FAILED" or lacks_wanted_nodes(cluster, found)
 
 
@@ -137,7 +137,7 @@ def _since(cluster: Cluster, node_group: str) -> datetime | None:
 
 
 def _resize(services: Services, cluster: Cluster, found: NodeGroup) -> bool:
-    """Whether the training node group is being given its size."""
+    """Say whether the training node group is being given its size."""
     if found.status not in ("ACTIVE", "DEGRADED"):
         return False
     if found.status == "DEGRADED" and is_settling(cluster):
@@ -160,7 +160,7 @@ def _price(services: Services, cluster: Cluster, found: NodeGroup, nodes: int) -
 
 
 def _size(services: Services, cluster: Cluster, found: NodeGroup) -> int:
-    """How many nodes the training node group is to have: no node goes that a run may be on.
+    """Return the size for the training node group: no node goes that a run may be on.
 
     After a resize that brought a part of the new nodes, the cluster keeps them while it is in use.
     """
@@ -218,7 +218,7 @@ def _create(services: Services, cluster: Cluster, node_group: str) -> None:
 
 
 def _system_subnet(services: Services, cluster: Cluster, group: SecurityGroup) -> str:
-    """That of the file system: what is copied or saved between zones costs money; "" for any.
+    """Return the file system's subnet, since copies between zones cost money; "" for any.
 
     The rules of an existing file system may let in this subnet alone. Where the zone does not offer
     the type of the system node, another zone is better than none.
@@ -231,7 +231,7 @@ def _system_subnet(services: Services, cluster: Cluster, group: SecurityGroup) -
 
 
 def _ensure_template(services: Services, cluster: Cluster) -> str:
-    """The launch template, and for EFA the placement group, of the training nodes; their subnet."""
+    """Make the launch template, and for EFA the placement group, of the training nodes."""
     cluster_id, instance = cluster.cluster_id, cluster.spec.instance
     group, group_ids = _security_groups(services, cluster)
     reservation = cluster.spec.reservation
@@ -254,7 +254,7 @@ def _ensure_template(services: Services, cluster: Cluster) -> str:
 
 
 def _security_groups(services: Services, cluster: Cluster) -> tuple[SecurityGroup, list[str]]:
-    """The cluster's own security group, and the ids of all that its nodes need.
+    """Return the cluster's own security group, and the ids of all that its nodes need.
 
     A launch template replaces the security groups that EKS would attach, so the control plane's own
     group is listed beside ours: without it nodes cannot reach the control plane. Without ours they

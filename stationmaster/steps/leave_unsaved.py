@@ -1,4 +1,4 @@
-"""Saving has failed: that is recorded, and the way is made free for the next try."""
+"""Records that saving has failed, and makes way for the next try."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def leave_unsaved(services: Services, run_id: RunId, *, error: Mapping[str, str]
 
 
 def _delete_job(services: Services, run: Run) -> None:
-    """A Job cannot be started again, and a cluster that does not answer has to be left alone."""
+    """Delete the Job, which cannot start again; a cluster that does not answer is left alone."""
     try:
         remove(LiveRun(services, run), save)
     except (TransientError, PermanentError) as exc:

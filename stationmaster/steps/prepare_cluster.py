@@ -27,7 +27,7 @@ def prepare_cluster(
 ) -> ClusterPreparation:
     """Enter provisioning; list the cluster's plugins and checks.
 
-    `pass_number` says which pass over the cluster this is; the first makes it.
+    `pass_number` is the number of this execution; the first makes the cluster.
 
     Raises:
         ClusterDrained: nobody leases it any more.

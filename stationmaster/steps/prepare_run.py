@@ -61,6 +61,6 @@ def prepare_run(services: Services, run_id: RunId) -> Preparation:
 
 
 def await_limit_s(estimated_duration_s: float) -> int:
-    """Seconds that the workflow waits for a job that is planned to take `estimated_duration_s`."""
+    """Return for how many seconds the workflow waits for a job, from its planned duration."""
     wanted = max(_TIMES_THE_ESTIMATE * estimated_duration_s, _AT_LEAST.total_seconds())
     return int(min(wanted, MAX_AWAIT.total_seconds()))

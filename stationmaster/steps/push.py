@@ -1,4 +1,4 @@
-"""The model of a run that succeeded goes to the Hugging Face hub, by a Job in its cluster."""
+"""Pushes the model of a run that succeeded to the Hugging Face hub, by a Job in its cluster."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Open:
 
 
 def list_open(services: Services) -> Open:
-    """Every open run and cluster; what cannot be listed is logged."""
+    """List every open run and cluster; what cannot be listed is logged."""
     return Open(
         runs=_listed("runs", services.runs.list_open),
         clusters=_listed("clusters", services.cluster_states.list_open),
@@ -90,7 +90,7 @@ def _listed(what: str, list_all: Callable[[], list[T]]) -> list[T] | None:
 
 
 def _is_helped(key: str, subject: str, help_it: Callable[[], bool]) -> bool:
-    """Whether it needed help and got it; whatever goes wrong with it is its own affair."""
+    """Say whether it needed help and got it; a failure stops nothing else."""
     with bound({key: subject}):
         try:
             return help_it()
@@ -153,7 +153,7 @@ def _help_cluster(services: Services, cluster: Cluster) -> bool:
 
 
 def _release_leases(services: Services, cluster: Cluster) -> bool:
-    """Release the nodes and places in the queue of runs that have ended; whether any had some.
+    """Release nodes and queue places of runs that have ended; say whether any had some.
 
     A run's job goes before its nodes do, as at the end of its own workflow.
     """
@@ -184,7 +184,7 @@ def _report_unreadable(services: Services, cluster: Cluster, run_id: RunId, why:
 
 
 def _is_out(services: Services, run: Run) -> bool:
-    """Whether nothing of the run is left in its cluster, or what is left is not waited for."""
+    """Say whether nothing of the run is left in its cluster, or what is left is not waited for."""
     try:
         return release_run(services, run.run_id)["ready"]
     except PermanentError as exc:

@@ -91,7 +91,7 @@ def _record(services: Services, batch: RelayBatch) -> tuple[Run, list[tuple[RunE
 
 
 def _lost_capacity(services: Services, run: Run) -> str | None:
-    """What a run that does not train will never get back."""
+    """Say what a run that does not train will never get back."""
     try:
         return find_lost_capacity(services, run)
     except (TransientError, PermanentError) as exc:
@@ -120,7 +120,7 @@ def record_dead_execution(
 
 
 def _train_crashed(services: Services, execution_name: str, sentence: str) -> None:
-    """Only the newest execution of a run's workflow counts: the others were replaced.
+    """Record a crash of the newest execution of a run's workflow; others were replaced.
 
     Whoever recorded that may have crashed before the newest one was started.
     """
@@ -147,7 +147,7 @@ def _train_crashed(services: Services, execution_name: str, sentence: str) -> No
 
 
 def _cluster_crashed(services: Services, name: str, sentence: str) -> None:
-    """`name` is the cluster's id for the first pass, with the pass's number behind it later."""
+    """Record a crash; `name` is the cluster's id, later with the execution's number."""
     cluster, number = services.cluster_states.find(ClusterId(name)), 1
     if cluster is None:
         cluster_id, _, word = name.rpartition("-")

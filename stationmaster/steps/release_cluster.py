@@ -17,7 +17,7 @@ from stationmaster.steps.parts.records import check_time, resources_deleted
 
 
 def release_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
-    """Ready when the cluster does not exist, or nothing of it is left in an existing one.
+    """Look once; ready when the cluster does not exist, or nothing is left in an existing one.
 
     Raises:
         ResultsHeld: results of a run are not saved yet, which takes the cluster.

@@ -17,7 +17,7 @@ from stationmaster.steps.parts.records import check_time, resources_deleted
 
 
 def release_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
-    """Ready when no file system and no association of one carries the cluster's tag.
+    """Look once; ready when no file system or association carries the cluster's tag.
 
     While the results of a run are being saved from it, it is waited for.
 

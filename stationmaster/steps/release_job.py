@@ -64,7 +64,7 @@ def release_job(services: Services, cluster_id: ClusterId) -> StepResult:
 
 
 def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -> list[str]:
-    """Delete the next things in order; what is still there."""
+    """Delete the next things in order; return what still exists."""
     runs = list(cluster.leases)
     unsaved = holders(services, cluster).run_ids
     jobs = jobs_of(services, cluster, runs)

@@ -18,7 +18,7 @@ from stationmaster.steps.parts.records import check_time, resources_deleted
 
 
 def release_network(services: Services, cluster_id: ClusterId) -> StepResult:
-    """Ready when nothing of the network carries the cluster's tag, or while its EKS cluster stays.
+    """Look once; ready when nothing there has the cluster's tag, or its EKS cluster stays.
 
     Raises:
         StepTimedOut: something is still there when the teardown's time is over.

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def release_node_group(services: Services, cluster_id: ClusterId, *, node_group: str) -> StepResult:
-    """Ready when the node group does not exist.
+    """Look once; ready when the node group does not exist.
 
     The training nodes of a run whose results are not saved are deleted once its pods have ended, or
     after `release_job_timeout_s`.
@@ -58,7 +58,7 @@ def release_node_group(services: Services, cluster_id: ClusterId, *, node_group:
 
 
 def _is_still_written(services: Services, cluster: Cluster) -> bool:
-    """Whether a pod on a training node may still write what no other place has."""
+    """Say whether a pod on a training node may still write what no other place has."""
     unsaved = holders(services, cluster).run_ids
     since = cluster.teardown_started_at
     if not unsaved or since is None:

@@ -1,4 +1,4 @@
-"""A run leaves a cluster that stays: what it has there goes before its nodes are leased again."""
+"""Takes a run out of a cluster that stays, before its nodes are leased again."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def release_run(services: Services, run_id: RunId) -> StepResult:
 
 
 def cluster_to_leave(services: Services, run: Run) -> Cluster | None:
-    """The cluster that the run has to be taken out of; None where nobody has to do that."""
+    """Return the cluster that the run has to be taken out of, or None."""
     begun = (RunPhase.STAGING, RunPhase.SUBMITTING)
     if run.cluster_id is None or all(run.entered(phase) is None for phase in begun):
         return None
@@ -55,7 +55,7 @@ def cluster_to_leave(services: Services, run: Run) -> Cluster | None:
 
 
 def _release(services: Services, cluster: Cluster, run_id: RunId) -> str:
-    """Delete the next things of the run; the first that is still there, or ""."""
+    """Delete the next things of the run; return the first that still exists, or ""."""
     gateway = services.kubernetes(cluster.cluster_id)
     if not gateway.is_answering():
         raise TransientError("the cluster's Kubernetes API does not answer")

@@ -91,20 +91,20 @@ def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepR
 
 
 def _may_start_since(cluster: Cluster, check: str) -> datetime:
-    """From when on the check's time counts: those that it waits for have theirs before that."""
+    """Return from when on the check's time counts: after that of the checks it waits for."""
     awaited = before(check, cluster.spec, is_full=cluster.is_full)
     ends = [known.at for known in cluster.checks if known.name in awaited and known.at is not None]
     return max([checked_since(cluster) or cluster.pass_began_at, *ends])
 
 
 def _awaits_another(cluster: Cluster, check: str) -> bool:
-    """Whether one has not passed yet which must have before this one starts."""
+    """Say whether a check that must pass before this one starts has not passed yet."""
     over = {known.name for known in cluster.checks if known.passed}
     return not over.issuperset(before(check, cluster.spec, is_full=cluster.is_full))
 
 
 def _look(cluster: LiveCluster, check: Check) -> Finding:
-    """The check's finding, once all nodes have joined; until then, that of the nodes."""
+    """Return the check's finding, once all nodes have joined; until then, that of the nodes."""
     if check.NAME not in NEEDS_NO_NODES:
         joined = nodes.look(cluster)
         if joined.verdict is not Verdict.GOOD:

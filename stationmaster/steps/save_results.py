@@ -1,4 +1,4 @@
-"""What a run leaves goes from its file system to the artifacts bucket, by a Job in its cluster.
+"""Brings what a run leaves from its file system to the artifacts bucket, by a Job in its cluster.
 
 The Job runs on the system nodes: training nodes may be gone already.
 """
@@ -71,7 +71,7 @@ def save_results(
 
 
 def _with_model(live: LiveRun) -> LiveRun | None:
-    """The run once its model is made, or need not be; None until then."""
+    """Return the run once its model is made, or need not be; None until then."""
     if not export.applies(live.run):
         return live
     if live.run.export is None:
@@ -91,7 +91,7 @@ def _begin(services: Services, run: Run, error: Mapping[str, str] | None) -> Run
 
 
 def _has_file_system(services: Services, cluster_id: ClusterId) -> bool:
-    """Whether the file system may still be there: a list that leaves it out is not believed."""
+    """Say whether the file system may still exist: a list that leaves it out is not believed."""
     if services.file_systems.describe(cluster_id) is not None:
         return True
     cluster = services.cluster_states.load(cluster_id)
@@ -116,7 +116,7 @@ def _record_loss(services: Services, run: Run) -> None:
 
 
 def _training_is_over(services: Services, gateway: KubernetesGateway, run: Run) -> bool:
-    """Whether nothing writes what is about to be saved.
+    """Say whether nothing writes what is about to be saved.
 
     A job is deleted unless it has succeeded, or all of its pods have ended: the pods of a failed
     one may be started again. So is what is left of a job whose deletion was interrupted between its
@@ -137,7 +137,7 @@ def _training_is_over(services: Services, gateway: KubernetesGateway, run: Run) 
 
 
 def _backups_are_over(live: LiveRun) -> bool:
-    """Whether no backup of the run writes any more; what one has uploaded is not sent again."""
+    """Say whether no backup of the run writes any more; what one has uploaded is not sent again."""
     if live.run.backups.number == 0:
         return True
     pods = remove_jobs_of(live.kubernetes, live.run_id, "backup")

@@ -1,10 +1,9 @@
-"""What a run needs comes to the file system of its cluster before the job that reads it starts.
+"""Brings what a run needs to the file system of its cluster, before the job that reads it starts.
 
-Three Jobs at most, one after the other: one brings back what other runs have left, one copies data,
-one prepares it. What is there already is found by the first two. Data that the run reads where it
-lies is looked at by one Job instead, and not copied; so is data that the plan links, which FSx
-shows. What cannot be linked is copied. A run whose pods read or make their data, and that starts
-anew, goes past this at once.
+There are three Jobs at most, one after the other: one brings back other runs' results, one copies
+data, one prepares it. The first two find what is there already. One Job looks at data that the run
+reads in place, or that FSx shows where the plan links it. What cannot be linked is copied. A run
+whose pods read or make their data, and that starts anew, skips all of this.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _FORGED: Final = (
 
 
 class DeadExecution(BaseModel):
-    """Detail of Step Functions' event of an execution that ended badly."""
+    """The detail of Step Functions' event of an execution that ended badly."""
 
     stateMachineArn: str  # noqa: N815  # AWS's spelling
     name: str
@@ -92,7 +92,7 @@ def sent_by_relay_at(event: Any) -> datetime | None:
 
 
 class _Arrived:
-    """Take in one event as EventBridge delivers it; return its dead letters."""
+    """An event as EventBridge delivers it, and the dead letters that it made."""
 
     def __init__(self, services: Services, event: Any) -> None:
         self._services = services
@@ -156,11 +156,11 @@ def _named(part: Unread, batch: RelayBatch) -> str:
 
 
 def _batch_of(batch: RelayBatch, name: str, part: Any, *, key: SecretStr) -> dict[str, Any]:
-    """The detail of a batch that has one part only."""
+    """Make the detail of a batch that has one part only."""
     empty = batch.model_copy(update={"events": [], "log_tails": [], "heartbeat": False})
     return _signed({**empty.model_dump(mode="json"), name: [part]}, key=key)
 
 
 def _signed(detail: dict[str, Any], *, key: SecretStr) -> dict[str, Any]:
-    """A detail that was taken from a signed one, so that it counts when it is sent again."""
+    """Sign a detail that was taken from a signed one, so that it counts when it is sent again."""
     return {**detail, "signature": signature(detail, key)}

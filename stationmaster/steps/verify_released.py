@@ -19,7 +19,7 @@ from stationmaster.steps.parts.records import check_time, resources_deleted
 
 
 def verify_released(services: Services, cluster_id: ClusterId) -> StepResult:
-    """Ready when nothing is left and nothing can appear; otherwise request its deletion again.
+    """Look once; ready when nothing is left or can appear; else request its deletion again.
 
     A creation that was on its way while the run failed can land after its deletion was done: this
     is the net under that race. It looks once more when every function that may have asked for a
@@ -55,10 +55,10 @@ def verify_released(services: Services, cluster_id: ClusterId) -> StepResult:
 
 
 def _quiet_at(services: Services, cluster: Cluster) -> datetime | None:
-    """From when on nothing can appear any more; None where nothing is on its way.
+    """Return from when on nothing can appear any more; None where nothing is on its way.
 
-    Objects of Kubernetes are recorded one by one nowhere. They go with their EKS cluster; in one of
-    others, those outside the namespace stay.
+    Objects of Kubernetes are not recorded one by one. They go with their EKS cluster; in an
+    existing one, those outside the namespace stay.
     """
     grace = timedelta(seconds=services.settings.creation_grace_s)
     fenced_at = cluster.entered(ClusterPhase.DRAINING)
@@ -68,7 +68,7 @@ def _quiet_at(services: Services, cluster: Cluster) -> datetime | None:
 
 
 def _was_cut_off(services: Services, cluster: Cluster) -> bool:
-    """Whether a workflow may have been killed while a function of it was applying objects."""
+    """Say whether a workflow may have been killed while a function of it applied objects."""
     if cluster.entered(ClusterPhase.READY) is None:
         return True
     try:

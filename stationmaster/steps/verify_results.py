@@ -1,4 +1,4 @@
-"""What a run has left is in the artifacts bucket, seen from outside its cluster."""
+"""Verifies from outside its cluster that what a run has left is in the artifacts bucket."""
 
 from __future__ import annotations
 

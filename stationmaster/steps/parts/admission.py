@@ -1,8 +1,8 @@
 """What a run asks of its cluster that others have to bring: a queue of Kueue, a priority class.
 
 Kueue knows a job by its label, makes a Workload for it, and ends its suspension when there is room.
-The job is suspended when it is made: where Kueue does not look after such jobs it does not pass
-the queue unseen, and `ensure_job_started` says why it waits. Source: Kueue, "Run a PyTorchJob".
+The job is made suspended: where Kueue does not handle such jobs it does not start unseen, and
+`ensure_job_started` says why it waits. Source: Kueue, "Run a PyTorchJob".
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def refuse_missing(gateway: KubernetesGateway, run: Run) -> None:
 
 
 def render_queue(gateway: KubernetesGateway, options: JobOptions) -> list[KubernetesObject]:
-    """The LocalQueue that the run's job names, where only the ClusterQueue of its name is there.
+    """Make the LocalQueue that the run's job names, where only its ClusterQueue is there.
 
     The namespace of a run in an existing cluster is made for it, so nobody can have put one there.
 
@@ -73,7 +73,7 @@ def render_queue(gateway: KubernetesGateway, options: JobOptions) -> list[Kubern
 
 
 def why_queued(gateway: KubernetesGateway, options: JobOptions, job_uid: str) -> str | None:
-    """Why Kueue has not admitted the job yet; None while Kueue has no Workload for it.
+    """Say why Kueue has not admitted the job yet; None while Kueue has no Workload for it.
 
     Raises:
         JobNotStarted: the cluster has no Kueue any more.

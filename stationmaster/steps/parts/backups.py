@@ -1,9 +1,9 @@
-"""What a run that trains has so far goes to the artifacts bucket, by a Job in its cluster.
+"""Backs up a run that trains, by a Job in its cluster.
 
-The recorder carries this out after it has recorded a batch of the relay's and kept the run's wait
-alive: a cluster that does not answer costs no heartbeat. Each call looks once and never waits. What
-is about to be done is recorded first, so a recorder that is killed, and a batch that is delivered
-twice, start no second Job: its name has the number of the backup.
+The recorder calls it after it has recorded a batch and kept the run's wait alive: a cluster that
+does not answer costs no heartbeat. Each call looks once and never waits. What is about to be done
+is recorded first, so a killed recorder, or a batch that is delivered twice, starts no second Job:
+its name has the number of the backup.
 """
 
 from __future__ import annotations

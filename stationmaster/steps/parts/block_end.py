@@ -50,7 +50,7 @@ def stop_users(services: Services, cluster: Cluster, window: Window) -> None:
 
 
 def _users(services: Services, cluster: Cluster) -> list[Run]:
-    """The runs that need its nodes: those whose results are being saved do so no more."""
+    """List the runs that need its nodes; those whose results are being saved no longer do."""
     runs = [services.runs.load(run_id) for run_id in cluster.waiting_runs]
     return [run for run in runs if not run.phase.is_terminal and run.phase is not RunPhase.SAVING]
 

@@ -9,14 +9,14 @@ from stationmaster.domain.reactions.workflow import Caught
 
 
 def parse_caught(error: Mapping[str, str] | None) -> Caught | None:
-    """The error that ended a workflow; None after success, when there is none."""
+    """Parse the error that ended a workflow; None after success."""
     if error is None:
         return None
     return Caught(error.get("Error", ""), sentence_of(error.get("Cause", "")))
 
 
 def sentence_of(cause: str) -> str:
-    """The sentence in a Cause: Lambda puts JSON there, SendTaskFailure plain text.
+    """Read the sentence in a Cause: Lambda puts JSON there, SendTaskFailure plain text.
 
     A workflow that fails puts there all that it caught, of which a timeout has no Cause.
     """

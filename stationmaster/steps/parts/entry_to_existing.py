@@ -1,4 +1,4 @@
-"""A cluster comes into an existing EKS cluster: that is looked at first, then the least is made.
+"""Brings a cluster into an existing EKS cluster: that is looked at first, then the least is made.
 
 Nothing of the EKS cluster itself is created or changed. What is the product's there has names with
 the cluster's id; `exit_from_existing` takes it out again.

@@ -1,4 +1,4 @@
-"""What a cluster has in an existing EKS cluster: found, and taken out again.
+"""Finds what a cluster has in an existing EKS cluster, and takes it out again.
 
 That is a namespace with all that is in it, a volume, cluster roles, and Pod Identity associations
 of its service accounts. Nothing of the EKS cluster itself is changed or deleted.
@@ -22,7 +22,7 @@ _RBAC: Final = "rbac.authorization.k8s.io/v1"
 
 
 def left_in_existing(services: Services, cluster: Cluster) -> list[Left]:
-    """What of the cluster is still in the existing EKS cluster; nothing where that is gone.
+    """List what of the cluster is still in the existing EKS cluster; nothing where that is gone.
 
     What cannot be looked at counts as left.
     """
@@ -43,7 +43,7 @@ def left_in_existing(services: Services, cluster: Cluster) -> list[Left]:
 
 
 def release_in_existing(services: Services, cluster: Cluster) -> list[Left]:
-    """Request the deletion of all that the cluster has there; what is still there."""
+    """Request the deletion of all that the cluster has there; return what still exists."""
     eks_name = cluster.spec.eks_name
     left = left_in_existing(services, cluster)
     if not left:
@@ -57,12 +57,12 @@ def release_in_existing(services: Services, cluster: Cluster) -> list[Left]:
 
 @contextmanager
 def taken_out_when_late(services: Services, cluster_id: ClusterId) -> Iterator[None]:
-    """Around what a step applies: the teardown does not wait for a run's workflow.
+    """Undo what a step applies too late: the teardown does not wait for a run's workflow.
 
     For a cluster's own workflow it waits as long as a function may live (`verify_released`); a
     request that hangs may arrive later still. What arrives after the teardown has looked for the
-    last time, all of it or a part, is taken out of the existing EKS cluster at once. An EKS
-    cluster of the product's own is gone by then.
+    last time is taken out of the existing EKS cluster at once. An EKS cluster of the product's own
+    is gone by then.
     """
     try:
         yield
@@ -85,7 +85,7 @@ def _delete_objects(services: Services, cluster: Cluster) -> None:
 
 
 def _objects(cluster: Cluster) -> list[tuple[str, str, str]]:
-    """apiVersion, kind and name of all that is not inside the namespace, and the namespace."""
+    """List apiVersion, kind and name of all outside the namespace, and the namespace."""
     own = own_namespace(cluster.cluster_id)
     rights = placed_name(RELAY, own)
     return [

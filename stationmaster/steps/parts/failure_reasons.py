@@ -13,8 +13,8 @@ from stationmaster.kubernetes.views import PodView
 
 
 def why_failed(gateway: KubernetesGateway, run: Run, message: str, pods: Sequence[PodView]) -> str:
-    """The trainer's own words; else what the relay has reported of the cause, or what the pods say
-    now, and then `message`.
+    """Return the trainer's own words; else the cause by the relay, or what the pods say now, and
+    then `message`.
     """
     if run.trainer_failure:
         return run.trainer_failure

@@ -1,7 +1,7 @@
 """The first look at the account, before a workflow makes anything.
 
-What lacks ends the workflow with its remedy; what may lack, or could not be asked, is told in the
-thread and stops nothing.
+What is lacking ends the workflow with its remedy; what may be lacking, or could not be asked, is
+reported in the thread and stops nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _DEADLINE_S: Final = 40.0
 
 
 def look_before_run(services: Services, run: Run) -> Run:
-    """Look at what a run needs that has come to no cluster yet.
+    """Look at what a run without a cluster needs.
 
     Raises:
-        PreflightFailed: something lacks; nothing was made.
+        PreflightFailed: something is lacking; nothing was made.
     """
     if run.attempt is not None:
         return run
@@ -46,7 +46,7 @@ def look_before_cluster(services: Services, cluster: Cluster) -> Cluster:
     """Look at what a cluster needs of which nothing is made; a run's own was looked at before.
 
     Raises:
-        PreflightFailed: something lacks; nothing was made.
+        PreflightFailed: something is lacking; nothing was made.
     """
     if cluster.run_id is not None or cluster.resources:
         return cluster

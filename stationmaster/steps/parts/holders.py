@@ -25,11 +25,10 @@ class Holders:
 
     unsaved: list[Run]
     unreadable: dict[RunId, str]
-    """Why the table does not say of these whether their results are saved."""
+    """Why the table does not say whether the results of these are saved."""
 
     @property
     def run_ids(self) -> list[RunId]:
-        """All of them."""
         return [*(run.run_id for run in self.unsaved), *self.unreadable]
 
     @property
@@ -39,14 +38,14 @@ class Holders:
 
 
 def holders(services: Services, cluster: Cluster) -> Holders:
-    """The runs for which the file system has to stay."""
+    """List the runs for which the file system has to stay."""
     leasing = [lease.run_id for lease in cluster.open_leases]
     runs, unreadable = services.runs.load_each(leasing)
     return Holders([run for run in runs if run.has_unsaved_results], unreadable)
 
 
 def is_held(services: Services, cluster: Cluster) -> bool:
-    """Whether another teardown would delete nothing until the results of a run are saved."""
+    """Say whether another teardown would delete nothing until the results of a run are saved."""
     if cluster.teardown is not TeardownStatus.FAILED or not holders(services, cluster).run_ids:
         return False
     nodes = cluster.resource(ResourceKind.NODE_GROUP, TRAINING_NODE_GROUP)

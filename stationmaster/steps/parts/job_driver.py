@@ -15,7 +15,7 @@ from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
 from stationmaster.steps.parts.removal import remove_jobs_of
 
 Access = Callable[[Services, Run, ClusterId, Sequence[RunId]], bool]
-"""Lets pods reach results of runs; whether that is new, and valid in seconds only."""
+"""Lets pods reach results of runs; returns whether that is new, and valid in seconds only."""
 
 
 def carry_out(

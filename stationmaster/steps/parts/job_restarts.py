@@ -1,8 +1,8 @@
-"""The job of a run is made anew, after a failure that another start may not meet again.
+"""Makes the job of a run anew, after a failure that another start may not meet again.
 
-The recorder carries this out after it has recorded a batch of the relay's, a look at a time: it
-deletes the job, and once its pods are gone makes another one of the same name. The run's workflow
-keeps waiting for it. What does not answer is tried again after the next batch.
+The recorder calls it after it has recorded a batch, a look at a time: it deletes the job, and once
+its pods are gone makes another one of the same name. The run's workflow keeps waiting for it. What
+does not answer is tried again after the next batch.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _look(services: Services, run: Run, restart: RestartJob) -> None:
 
 
 def _is_removed(gateway: KubernetesGateway, run: Run) -> bool:
-    """Delete what is left of the job; whether none of its pods is there any more."""
+    """Delete what is left of the job; say whether its pods are gone."""
     gateway.delete_job(run.job)
     pods = gateway.pods(labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
     forget_lost(gateway, pods)

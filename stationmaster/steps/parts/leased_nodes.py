@@ -9,7 +9,7 @@ from stationmaster.services import Services
 
 
 def place_attempt(services: Services, run: Run) -> Run:
-    """The run with its attempt on as many nodes as it leases; written where they are fewer.
+    """Place the run's attempt on as many nodes as it leases; written where they are fewer.
 
     Every step that may be the first on a ready cluster calls it. A run on a fixed number of nodes
     leases what it wished for.

@@ -15,14 +15,14 @@ _OF_NODE_GROUPS: Final = frozenset({ResourceKind.INSTANCE, ResourceKind.VOLUME})
 
 
 def find_left(services: Services, cluster_id: ClusterId) -> list[Left]:
-    """What still exists of a cluster, in the order in which it is deleted."""
+    """List what still exists of a cluster, in the order in which it is deleted."""
     cluster = services.cluster_states.find(cluster_id)
     inside = left_in_existing(services, cluster) if cluster is not None else []
     return [*inside, *left_in_account(services, cluster_id)]
 
 
 def left_in_account(services: Services, cluster_id: ClusterId) -> list[Left]:
-    """Those of the kinds that are found by their tags or by their cluster's name."""
+    """List those of the kinds that are found by their tags or by their cluster's name."""
     kinds = services.in_deletion_order().values()
     return [left for kind in kinds for left in kind.left(cluster_id)]
 

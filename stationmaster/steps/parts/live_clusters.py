@@ -8,7 +8,7 @@ from stationmaster.services import Services
 
 
 def live_cluster(services: Services, cluster: Cluster) -> LiveCluster:
-    """The cluster with what it should be, and how to reach it."""
+    """Combine the cluster, what it should be, and how to reach it."""
     return LiveCluster(
         services,
         cluster.cluster_id,

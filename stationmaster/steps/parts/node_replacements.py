@@ -1,8 +1,8 @@
-"""Bad nodes: those that a check names are replaced by other machines, and the checks run again.
+"""Replaces nodes that fail a check by other machines; then all checks run again.
 
-`run_check` records which nodes are to go and raises; from then on every check of the pass raises.
-The workflow catches that, calls `ensure_node_group` until other nodes are there, and begins the
-checks anew. A node is recorded before its instance is terminated, by that instance's id, so a
+`run_check` records which nodes are to go and raises; from then on every check of the execution
+raises. The workflow catches that, calls `ensure_node_group` until other nodes are there, and begins
+the checks anew. A node is recorded before its instance is terminated, by that instance's id, so a
 repeated call never takes a second one. EC2 Auto Scaling launches the next instance.
 """
 

@@ -1,11 +1,11 @@
 """What the account has of clusters that are over, unknown or unreadable: found, reported, deleted.
 
-The reaper's second half. It starts from the tags of what exists, and asks the table about each
-cluster; its first half starts from the table. A tag alone deletes nothing, because whoever may tag
-may write any. What is deleted, at once, is what a released cluster's record explains and a tag says
-this deployment has made; and what AWS's own parts have made for such a cluster. Its results were
-saved, or given up, before. Whatever else carries such a tag is reported, for people to delete: also
-all of a cluster that the table does not know, or cannot read.
+The reaper's second half starts from the tags of what exists, and asks the table about each cluster.
+A tag alone deletes nothing, because whoever may tag may write any. What a released cluster's record
+explains, with a tag of this deployment, is deleted at once, and so is what AWS's own parts have
+made for such a cluster. Its results were saved, or given up, before. Everything else with such a
+tag is reported for people to delete: also all of a cluster that the table does not know, or cannot
+read.
 
 The logs of a released cluster's control plane, which somebody has switched on, are reported while
 they have no retention, and never deleted.
@@ -55,18 +55,18 @@ class Orphans:
     standing: Standing
     left: tuple[Left, ...]
     deleted: tuple[Left, ...] = ()
-    """Whose deletion was requested now."""
+    """Those whose deletion was requested now."""
     logs: tuple[Left, ...] = ()
     """Those of `left` that keep lines for ever, for somebody else."""
 
     @property
     def sentence(self) -> str:
-        """What is there, and what becomes of it."""
+        """What exists, and what becomes of it."""
         return f"{self.finding}; {self._next}"
 
     @property
     def finding(self) -> str:
-        """What is there."""
+        """What exists."""
         names = ", ".join(map(str, self.left))
         return f"cluster {self.cluster_id} is {self.standing.value} and has {names}"
 
@@ -85,7 +85,7 @@ class Orphans:
 
 
 def find_orphans(services: Services) -> list[Orphans]:
-    """Look at all that is tagged, and delete what is surely nobody's; what was found.
+    """Look at all that is tagged, and delete what is surely nobody's; return what was found.
 
     One cluster that cannot be looked at does not keep the others from it.
     """
@@ -108,7 +108,7 @@ def find_orphans(services: Services) -> list[Orphans]:
 
 
 def _logs_kept_for_ever(services: Services) -> Mapping[ClusterId, Left]:
-    """The logs of control planes without a retention; none where they cannot be listed now."""
+    """List logs of control planes without a retention; none where they cannot be listed now."""
     try:
         return services.log_groups.kept_for_ever()
     except StationmasterError:
@@ -146,7 +146,7 @@ def _look_at(
 
 
 def _standing(services: Services, cluster_id: ClusterId) -> tuple[Standing, Cluster | None]:
-    """What the table says of a cluster, with its record where it is released."""
+    """Return what the table says of a cluster, with its record where it is released."""
     try:
         cluster = services.cluster_states.find(cluster_id)
     except Unreadable:
@@ -157,7 +157,7 @@ def _standing(services: Services, cluster_id: ClusterId) -> tuple[Standing, Clus
 
 
 def _is_ours(left: Left, tagged: Sequence[Tagged], deployment: str) -> bool:
-    """Whether its own tag says so; what AWS's parts made for a cluster is as the cluster is."""
+    """Say whether its own tag names us; what AWS's parts made is as its cluster is."""
     if left.kind in _WITHOUT_OUR_TAG:
         return not any(
             each.is_named(left.id) and each.deployment not in ("", deployment) for each in tagged

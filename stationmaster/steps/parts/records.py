@@ -181,7 +181,7 @@ def _again(known: Resource | None) -> tuple[int, ...]:
 
 
 def _is_created_anew(known: Resource) -> bool:
-    """Whether it was refused, or was there; kinds that are not looked for first are made once."""
+    """Say whether it was refused, or was there; kinds that are not looked for are made once."""
     if known.refused_at is not None or known.status is ResourceStatus.DELETED:
         return True
     return known.has_appeared and known.kind in _LOOKED_FOR
@@ -196,7 +196,7 @@ def creation(
     *,
     price_per_hour_usd: float = 0.0,
 ) -> Iterator[None]:
-    """As `request_resource`, around the request: of what AWS refuses nothing can appear later.
+    """Request as `request_resource` does, and note where AWS refuses: nothing can appear then.
 
     Raises:
         IllegalTransition: as `request_resource`; nothing was requested.

@@ -28,7 +28,7 @@ from stationmaster.services import Services
 
 
 def jobs_of(services: Services, cluster: Cluster, runs: Sequence[RunId]) -> list[str]:
-    """Names of the training jobs of all attempts of these runs that ran on the cluster.
+    """Name the training jobs of all attempts of these runs that ran on the cluster.
 
     Of a run that cannot be read it is the name of its first attempt.
     """
@@ -41,7 +41,7 @@ def jobs_of(services: Services, cluster: Cluster, runs: Sequence[RunId]) -> list
 def remove_jobs(
     gateway: KubernetesGateway, *, runs: Sequence[RunId], jobs: Sequence[str]
 ) -> list[PodView]:
-    """Delete the jobs, and the Jobs that work for them; their pods that are still there."""
+    """Delete the jobs, and the Jobs that work for them; return their remaining pods."""
     for name in jobs:
         gateway.delete_job(name)
     beside = [
@@ -51,7 +51,7 @@ def remove_jobs(
 
 
 def remove_jobs_of(gateway: KubernetesGateway, run_id: RunId, role: RunRole) -> list[PodView]:
-    """Delete the run's Jobs of a role; their pods that are still there."""
+    """Delete the run's Jobs of a role; return their remaining pods."""
     labels = {LABEL_RUN_ID: run_id, LABEL_ROLE: role}
     for job in gateway.batch_jobs(labels=labels):
         gateway.delete("batch/v1", "Job", name=job.name)
@@ -73,7 +73,7 @@ def remove_labelled_jobs(
 def remove_attendants(
     gateway: KubernetesGateway, *, runs: Sequence[RunId], jobs: Sequence[str]
 ) -> list[PodView]:
-    """Delete relays and rendezvous; their pods that are still there. Most jobs have no etcd.
+    """Delete relays and rendezvous; return their remaining pods. Most jobs have no etcd.
 
     The relay's account and rights stay: they are the cluster's, and cost nothing.
     """

@@ -15,7 +15,7 @@ from stationmaster.steps.parts.removal import remove_results_account
 
 
 def ensure_access(services: Services, run: Run, cluster_id: ClusterId, of: Iterable[RunId]) -> bool:
-    """Let pods of the run reach these results; whether that is new, and valid in seconds only.
+    """Let pods of the run reach these results; return whether that is new, and valid in seconds.
 
     What comes after the teardown has looked for the last time is taken back at once, as by
     `exit_from_existing`: associations in an existing EKS cluster do not go with it.

@@ -1,10 +1,10 @@
-"""How many training nodes a cluster gets for which fewer than wanted do as well.
+"""How many training nodes a cluster gets for which fewer than wanted are enough.
 
 EKS fails the creation of a node group for which it cannot get every instance, and changes none that
-has failed. So the group is made with the fewest nodes that do, and asked for all of them once it is
-active: what is there by the end of a wait, or when AWS says that it has no more, is what the
-cluster has for good. The rest is not asked for any longer: a node that came later would be paid for
-and used by nobody. Called by `ensure_node_group`.
+has failed. So the group is made with the fewest nodes that are enough, and asked for all of them
+once it is active: what exists by the end of a wait, or when AWS says that it has no more, is the
+size for good. The rest is no longer asked for: a node that came later would be paid for and used by
+nobody.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ WAIT_FOR_MORE_S: Final = 600
 
 
 def is_settling(cluster: Cluster) -> bool:
-    """Whether it is still open how many nodes the cluster gets."""
+    """Say whether it is still open how many nodes the cluster gets."""
     return cluster.spec.min_nodes is not None
 
 
 def has_settled(cluster: Cluster) -> bool:
-    """Whether fewer nodes came than were wanted; nothing has trained on them yet."""
+    """Say whether fewer nodes came than were wanted; nothing has trained on them yet."""
     return cluster.passes == 1 and bool(cluster.earlier_sizes)
 
 
 def is_asked_for_all(cluster: Cluster, found: NodeGroup) -> bool:
-    """Whether all nodes were asked for, and it is to be seen how many come."""
+    """Say whether all nodes were asked for, and it is to be seen how many come."""
     is_there = found.status in ("ACTIVE", "DEGRADED")
     return is_settling(cluster) and is_there and found.nodes == cluster.spec.nodes
 
 
 def settle_size(services: Services, cluster: Cluster, found: NodeGroup) -> bool:
-    """Look once at a group that was asked for all nodes; whether all of them are there.
+    """Look once at a group that was asked for all nodes; say whether all of them are there.
 
     Raises:
         ResourceFailed: fewer are there than do, and no more come.
@@ -79,7 +79,7 @@ def settle_for_existing(services: Services, cluster: Cluster) -> None:
 
 
 def _waited_s(services: Services, cluster: Cluster) -> float:
-    """Seconds since all nodes were asked for: their price changed in that moment."""
+    """Return the seconds since all nodes were asked for: their price changed then."""
     group = cluster.resource(ResourceKind.NODE_GROUP, TRAINING_NODE_GROUP)
     if group is None:
         return 0.0

@@ -33,7 +33,7 @@ _GOING: Final = frozenset({"DELETING", "DELETE_FAILED", "FAILED"})
 
 
 def find_lost_capacity(services: Services, run: Run) -> str | None:
-    """What EKS says is deleted of the run's cluster and nodes, as a sentence, or None.
+    """Say, as a sentence, what EKS calls deleted of the run's cluster and nodes, or None.
 
     What is seen to be gone is recorded, which also ends its price.
 
@@ -61,7 +61,7 @@ def find_lost_capacity(services: Services, run: Run) -> str | None:
 
 
 def explain_silence(services: Services, run: Run) -> tuple[str, bool]:
-    """Why nothing was heard of the job, and whether it has succeeded unheard.
+    """Say why nothing was heard of the job, and whether it has succeeded unheard.
 
     Never raises: what cannot be looked at is said, because the run has to end all the same.
     """

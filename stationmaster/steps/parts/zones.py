@@ -1,11 +1,10 @@
 """In which zone a cluster's training nodes and file system are, and what follows where it is full.
 
-Nodes and file system are in one zone, because traffic between zones is slow and costs money. The
-first zone is chosen with the security group. Where AWS has no instances in it, the node group is
-deleted and made in the next zone that offers them; the file system follows. Where FSx has no
-storage in it, both go to the next zone, too. This happens only while a cluster is made for the
-first time: nothing has been written to its file system then.
-Called by `ensure_node_group` and `ensure_file_system`.
+Both are in one zone, because traffic between zones is slow and costs money. The first zone is
+chosen with the security group. Where AWS has no instances in it, the node group is deleted and made
+in the next zone that offers them; the file system follows. Where FSx has no storage in it, both go
+to the next zone, too. This happens only while a cluster is made for the first time: nothing has
+been written to its file system then.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def subnet_of(cluster: Cluster, group: SecurityGroup) -> str:
-    """The subnet of the training nodes and of the file system."""
+    """Return the subnet of the training nodes and of the file system."""
     return cluster.subnet_id or group.subnet_id
 
 
 def may_change_zone(services: Services, cluster: Cluster) -> bool:
-    """Whether its training nodes may still come in another zone.
+    """Say whether its training nodes may still come in another zone.
 
     They are bound to the zone of a reservation, of a file system that exists, and, once they were
     all there, to their own.
@@ -42,21 +41,21 @@ def may_change_zone(services: Services, cluster: Cluster) -> bool:
 
 
 def is_free(services: Services, cluster: Cluster) -> bool:
-    """Whether nothing binds nodes and file system to their zone but that they may be there."""
+    """Say whether nodes and file system are bound to their zone only by being there."""
     spec = cluster.spec
     is_bound = spec.reservation is not None or spec.file_system.existing_id or spec.eks_name
     return cluster.passes == 1 and not is_bound and len(services.settings.subnet_ids) > 1
 
 
 def _nodes_have_come(cluster: Cluster) -> bool:
-    """Whether the training nodes were all there, in the zone that is chosen now."""
+    """Say whether the training nodes were all there, in the zone that is chosen now."""
     nodes = cluster.resource(ResourceKind.NODE_GROUP, TRAINING_NODE_GROUP)
     came_at = nodes.active_at if nodes is not None else None
     return came_at is not None and all(left.at <= came_at for left in cluster.given_up_zones)
 
 
 def is_in_left_zone(cluster: Cluster, found: NodeGroup) -> bool:
-    """Whether a node group is in a zone that was given up."""
+    """Say whether a node group is in a zone that was given up."""
     return bool(cluster.subnet_id) and cluster.subnet_id not in found.subnet_ids
 
 
@@ -82,7 +81,7 @@ def try_next_zone_for_file_system(
     """Give up the zone of a file system for which FSx has no storage.
 
     Raises:
-        ZoneChanged: the nodes were there already; the workflow has to go over them again.
+        ZoneChanged: the nodes were there already; the workflow has to make them again.
         ResourceFailed: no other zone of the deployment offers instances; says which were tried.
     """
     cluster = _give_up(
@@ -139,7 +138,7 @@ def _give_up(
 
 
 def _lacks(cluster: Cluster, tried: Sequence[tuple[str, ResourceKind]]) -> str:
-    """What there is no room for in which of the zones."""
+    """Say what there is no room for in which of the zones."""
     wanted = f"{cluster.spec.least_nodes} x {cluster.spec.instance_type}"
     without_nodes, without_storage = (
         ", ".join(zone for zone, lacking in tried if lacking is kind)
