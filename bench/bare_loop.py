@@ -23,12 +23,12 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def pytorch_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The mean cross-entropy as everybody writes it."""
+    """Return the mean cross-entropy as everybody writes it."""
     return functional.cross_entropy(logits, targets)
 
 
 def trainers_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The same by the trainer's own function, which reads the logits a few rows at a time."""
+    """Compute it by the trainer's own function, which reads the logits a few rows at a time."""
     return sum_cross_entropy(logits, targets, overwrite=True) / len(targets)
 
 

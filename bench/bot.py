@@ -143,11 +143,11 @@ class _Wait:
         self._sent = 0.0
 
     def sent(self, **_: object) -> None:
-        """A request is about to go out."""
+        """Note that a request is about to go out."""
         self._sent = time.perf_counter()
 
     def answered(self, **_: object) -> None:
-        """Its answer is there."""
+        """Note that its answer is there."""
         self.seconds += time.perf_counter() - self._sent
 
     def timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -217,7 +217,7 @@ def _handle(text: str) -> _Times:
 
 
 def _signed_event(text: str) -> dict[str, Any]:
-    """An API Gateway event of a command from a person and a channel that nobody else is."""
+    """Return an API Gateway event of a command from a person and a channel that nobody else is."""
     body = urlencode(
         {
             "team_id": "T0BENCH",

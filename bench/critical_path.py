@@ -90,7 +90,7 @@ _IN_SCRIPTS_CLUSTER: Final = ("ensure-cluster", f"ensure-node-group {SYSTEM_NODE
 
 
 def measure_critical_path() -> list[Figure]:
-    """The way to the first step as a share of what scripts take, and of the same work in sequence.
+    """Measure the way to the first step against what scripts take, and against a sequence.
 
     Prints the table of durations and the critical path.
     """
@@ -120,7 +120,7 @@ def measure_critical_path() -> list[Figure]:
 
 
 def compare(seconds: Mapping[str, float]) -> tuple[Walk, float]:
-    """The way from a request to its first step, and the seconds of all its work in sequence.
+    """Return the way from a request to its first step, and the seconds of all its work in sequence.
 
     `seconds` has a duration for each key of DURATIONS.
     """

@@ -59,13 +59,13 @@ class Figure:
                 return Verdict.PASS if self.value >= limit else Verdict.OVER
 
     def as_line(self) -> str:
-        """Name, measured, target, verdict and a note, in aligned columns."""
+        """Return name, measured, target, verdict and a note, in aligned columns."""
         measured = f"{number(self.value)} {self.unit}".rstrip()
         line = f"{self.name:<42} {measured:>20}  {self._target_text():<22} {self.verdict.value:<4}"
         return f"{line}  {self.note}".rstrip()
 
     def as_json(self) -> dict[str, object]:
-        """One object of the `--json` file."""
+        """Return one object of the `--json` file."""
         return {
             "name": self.name,
             "value": self.value,
@@ -83,7 +83,7 @@ class Figure:
 
 
 def number(value: float) -> str:
-    """Three significant digits, or whole with separators from a thousand on."""
+    """Return three significant digits, or whole with separators from a thousand on."""
     if not math.isfinite(value):
         return str(value)
     if abs(value) >= 1000:
@@ -92,7 +92,7 @@ def number(value: float) -> str:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that `percent` of the values do not exceed.
+    """Return the smallest value that `percent` of the values do not exceed.
 
     Raises:
         ValueError: there are no values, or the percentage is not in (0, 100].

@@ -60,7 +60,7 @@ class Pod:
             self.process = start_agent(self.command, self.environ, self.log)
 
     def worker(self) -> int:
-        """The worker's process id.
+        """Return the worker's process id.
 
         Raises:
             LookupError: the agent has no worker at present.
@@ -89,7 +89,7 @@ class Pod:
         self.process.terminate()
 
     def errors(self) -> str:
-        """All that the agent and its workers wrote to standard error."""
+        """Return all that the agent and its workers wrote to standard error."""
         return self.log.with_suffix(".err").read_text()
 
 
@@ -151,7 +151,7 @@ class Gang:
             self.pods.append(Pod(name, self._command, environ, log, process))
 
     def lines(self) -> Lines:
-        """The progress lines of all pods so far, in their own order."""
+        """Return the progress lines of all pods so far, in their own order."""
         texts = [pod.log.read_text() for pod in self.pods]
         whole = "".join(text[: text.rfind("\n") + 1] for text in texts)
         numbered = [line for line in map(json.loads, whole.splitlines()) if "seq" in line]
@@ -201,12 +201,12 @@ def start_agent(
 
 
 def num_starts(lines: Lines) -> int:
-    """How often the run has started, the first time included."""
+    """Return how often the run has started, the first time included."""
     return sum(line["kind"] == "started" for line in lines)
 
 
 def newest_start(lines: Lines) -> Lines:
-    """What the newest start of the run has reported."""
+    """Return what the newest start of the run has reported."""
     begins = [index for index, line in enumerate(lines) if line["kind"] == "started"]
     return lines[begins[-1] :] if begins else []
 
@@ -253,7 +253,7 @@ def _is_healthy(url: str) -> bool:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
+    """Return a port of the loopback interface that nobody listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])

@@ -116,7 +116,7 @@ class OutOfMemory(Exception):
 
 
 def measure_gpu() -> list[Figure]:
-    """Tokens a second, MFU and peak memory, and the ratio to torchtitan's tokens a second.
+    """Return tokens a second, MFU and peak memory, and the ratio to torchtitan's tokens a second.
 
     Raises:
         NotHere: no GPU, or one too small for the model.
@@ -173,7 +173,7 @@ def describe(python: str) -> Environment:
 
 
 def setups(memory_gib: float) -> Iterator[Setup]:
-    """What may fit, largest first: batches of 8,192 tokens a sequence, then shorter sequences."""
+    """Yield what may fit, largest first: batches of 8,192 tokens a sequence, then less."""
     fitting = int((0.95 * memory_gib - _FIXED_GIB) / _SEQUENCE_GIB)
     for batch in range(min(_LARGEST_BATCH, max(1, fitting)), 0, -1):
         yield Setup(batch=batch, sequence_length=8192)
@@ -182,7 +182,7 @@ def setups(memory_gib: float) -> Iterator[Setup]:
 
 
 def our_command(setup: Setup, *, data: Path, output_dir: Path) -> list[str]:
-    """The trainer as a pod starts it; stopped from outside before it writes a checkpoint."""
+    """Return the trainer as a pod starts it; stopped from outside before it writes a checkpoint."""
     return [
         *(sys.executable, "-m", "training", RECIPE),
         f"steps={20 * _LAST_STEP}",
@@ -217,7 +217,7 @@ def titan_command(python: str, setup: Setup, *, data: Path, output_dir: Path) ->
 
 
 def titan_environ() -> dict[str, str]:
-    """What an agent would set for the only worker of a job."""
+    """Return what an agent would set for the only worker of a job."""
     return {
         "PYTHONPATH": str(_CHECKOUT / "bench" / "peers"),
         "RANK": "0",
@@ -293,7 +293,7 @@ def figures(
     *,
     peer: Environment,
 ) -> list[Figure]:
-    """What the two runs say; the notes carry all that is needed to measure them again.
+    """Return what the two runs say; the notes carry all that is needed to measure them again.
 
     Args:
         environment: of our run.
@@ -349,7 +349,7 @@ def _reported(name: str, measured: Measured, *, note: str) -> list[Figure]:
 
 
 def write_tokens(directory: Path) -> Path:
-    """A packed data set of random ids, one file: the trainers do not look at them."""
+    """Return a packed data set of random ids, one file: the trainers do not look at them."""
     from tokenizers import Tokenizer, models
 
     from training.data.shards import TOKENIZER, Packing, PackPlan, Position, ShardWriter

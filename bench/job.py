@@ -55,7 +55,7 @@ class JobRecord:
         return last
 
     def events(self, kind: str, **fields: object) -> list[tuple[datetime, Line]]:
-        """The lines of run events of a type, whose fields have the given values."""
+        """Return the lines of run events of a type, whose fields have the given values."""
         return [
             (seen, line)
             for seen, line in self.lines
@@ -63,7 +63,7 @@ class JobRecord:
         ]
 
     def calls(self, method: str) -> list[tuple[datetime, Line]]:
-        """The Slack calls of a method, by the moment at which Slack took them."""
+        """Return the Slack calls of a method, by the moment at which Slack took them."""
         return [
             (seen, line)
             for seen, line in self.lines
@@ -130,7 +130,7 @@ def line_delays_s(record: JobRecord) -> list[float]:
 
 
 def busiest_minute(moments: Sequence[datetime]) -> int:
-    """The most moments in any 60 seconds."""
+    """Return the most moments in any 60 seconds."""
     window: deque[datetime] = deque()
     most = 0
     for moment in sorted(moments):
@@ -142,7 +142,7 @@ def busiest_minute(moments: Sequence[datetime]) -> int:
 
 
 def measure_job() -> list[Figure]:
-    """The wall clock of the main job, where it went, and how fast lines travel."""
+    """Return the wall clock of the main job, where it went, and how fast lines travel."""
     record = run_main_job()
     result = record.result
     parts = stretches(record)
@@ -181,7 +181,7 @@ def measure_job() -> list[Figure]:
 
 
 def measure_slack_calls() -> list[Figure]:
-    """How often the card is edited, and whether it ends on the final state."""
+    """Return how often the card is edited, and whether it ends on the final state."""
     record = run_main_job()
     edits = record.calls("chat.update")
     ends = f"{record.result['status']}"
@@ -243,5 +243,5 @@ def _time(text: str) -> datetime:
 
 
 def _end_of_second(seen: datetime, whole: datetime) -> datetime:
-    """A moment known to the second: as late as it can have been."""
+    """Return a moment known to the second: as late as it can have been."""
     return min(seen, whole.replace(microsecond=999_999))

@@ -29,7 +29,7 @@ _PAGE: Final = 2_000
 
 
 def measure_long_run() -> list[Figure]:
-    """The largest items after a million steps, and the memory that its curve takes."""
+    """Return the largest items after a million steps, and the memory that its curve takes."""
     run, largest_state, largest_event = _report()
     tracemalloc.start()
     curve = read_curve(_services(), run)
@@ -66,7 +66,7 @@ def _progress(seq: int) -> ev.ProgressReported:
 
 
 def _report() -> tuple[Run, int, int]:
-    """The run after all steps, and the largest state and event on the way, as JSON."""
+    """Return the run after all steps, and the largest state and event on the way, as JSON."""
     request = TrainingRequest(
         recipe="tiny-llama",
         nodes=2,

@@ -27,7 +27,7 @@ _AT: Final = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 
 
 def measure_pipeline() -> list[Figure]:
-    """Events a second of progress lines, lines a second of chatter, and memory that stays."""
+    """Measure events a second of progress lines, lines a second of chatter, and memory."""
     events_per_s = _lines_per_s(_progress_line, expected_events=NUM_LINES)
     chatter_per_s = _lines_per_s(_chatter_line, expected_events=0)
     return [
@@ -62,7 +62,7 @@ def _lines_per_s(line: Callable[[int], str], *, expected_events: int) -> float:
 
 
 def _memory_growth_kib() -> float:
-    """How much higher the peak gets when the log grows; a window of 5 s of stamps is kept."""
+    """Measure how much the peak grows with the log; a window of 5 s of stamps is kept."""
     pipeline = _pipeline()
     log = _log(_chatter_line, num_lines=4 * NUM_LINES)
     half = len(log) // 2
@@ -103,7 +103,7 @@ def _feed(pipeline: LogPipeline, log: bytes) -> int:
 
 
 def _log(line: Callable[[int], str], *, num_lines: int) -> bytes:
-    """A log as the kubelet hands it out: a stamp before each line, 5,000 of them a second."""
+    """Write a log as the kubelet does: a stamp before each line, 5,000 of them a second."""
     stamped = (
         f"2026-01-02T{3 + n // 18_000_000:02d}:{n // 300_000 % 60:02d}:{n // 5000 % 60:02d}."
         f"{n % 5000 * 200_000:09d}Z {line(n)}\n"

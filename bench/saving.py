@@ -52,7 +52,7 @@ _NO_CLUSTER: Final = {
 
 
 def measure_saving() -> list[Figure]:
-    """The saver's throughput over that of plain uploads; medians of several rounds."""
+    """Return the saver's throughput over that of plain uploads; medians of several rounds."""
     with tempfile.TemporaryDirectory(prefix="bench-saving-") as scratch:
         directory = Path(scratch, "run")
         (directory / "model").mkdir(parents=True)
@@ -89,7 +89,7 @@ def _environment(aws: LocalAws) -> dict[str, str]:
 
 
 def _plain(aws: LocalAws, directory: Path) -> float:
-    """Seconds that boto3 takes."""
+    """Return seconds that boto3 takes."""
     done = subprocess.run(
         [sys.executable, "-c", _PLAIN, BUCKET, "plain/", str(directory)],
         env=_environment(aws),
@@ -101,7 +101,7 @@ def _plain(aws: LocalAws, directory: Path) -> float:
 
 
 def _saved(aws: LocalAws, directory: Path, kubeconfig: Path) -> float:
-    """Seconds that the saver takes, as it says itself."""
+    """Return seconds that the saver takes, as it says itself."""
     run_id = RunId("bench-saving")
     facts = RunFacts(
         run_id=run_id, recipe="bench", nodes=1, instance_type="none", outcome="succeeded"

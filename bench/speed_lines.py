@@ -25,7 +25,7 @@ class Window:
 
 
 def read_progress_line(line: str) -> Window | None:
-    """A `progress` line of our trainer."""
+    """Return a `progress` line of our trainer."""
     read = read_line(line)
     if not isinstance(read, ProgressLine) or read.tokens_per_s is None or read.memory_gib is None:
         return None
@@ -38,7 +38,7 @@ def read_progress_line(line: str) -> Window | None:
 
 
 def read_titan_line(line: str) -> Window | None:
-    """A metrics line of torchtitan 0.2 and 0.3; its tps are for each GPU, of which there is one."""
+    """Read a metrics line of torchtitan 0.2 and 0.3; its tps are for its one GPU."""
     match = _TITAN.search(_COLOUR.sub("", line))
     if match is None:
         return None

@@ -102,7 +102,7 @@ def walk(
 
 
 def _work(state: Mapping[str, Any], item: str) -> str:
-    """What a Task works on: its function, and the node group, plugin or check."""
+    """Return what a Task works on: its function, and the node group, plugin or check."""
     parameters = state["Parameters"]
     is_token = state["Resource"] == _TOKEN_TASK
     function = parameters["FunctionName"] if is_token else state["Resource"]
@@ -132,7 +132,7 @@ def _call(done: Walk, work: Stretch, *, pace: Pace, is_asked: bool) -> bool:
 def _parts(
     state: Mapping[str, Any], data: Mapping[str, Any]
 ) -> list[tuple[Mapping[str, Any], str]]:
-    """The machines inside a Parallel or a Map, each with the item that it is for."""
+    """Return the machines inside a Parallel or a Map, each with the item that it is for."""
     if state["Type"] == "Parallel":
         return [(branch, "") for branch in state["Branches"]]
     items = data[state["ItemsPath"].removeprefix("$.")]

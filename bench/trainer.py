@@ -46,7 +46,7 @@ class Span:
 
 
 def measure_trainer() -> list[Figure]:
-    """Tokens a second of trainer and loops, their ratios, and what a start and a line cost."""
+    """Measure tokens a second of trainer and loops, their ratios, and a start and a line."""
     with tempfile.TemporaryDirectory(prefix="bench-trainer-") as directory:
         config = _config(Path(directory))
         prepared = prepare_data(config)
@@ -76,7 +76,7 @@ def measure_trainer() -> list[Figure]:
 
 
 def _ratio(name: str, theirs: Sequence[Span], ours: Sequence[Span], loss: str) -> Figure:
-    """The median over pairs of neighbouring steps."""
+    """Return the median over pairs of neighbouring steps."""
     pairs = list(zip(theirs, ours, strict=True))
     cpu = statistics.median(other.cpu_s / own.cpu_s for other, own in pairs)
     return Figure(
@@ -137,7 +137,7 @@ def _config(output_dir: Path) -> TrainerConfig:
 
 
 def _batches(config: TrainerConfig, prepared: Prepared, ranks: Ranks) -> list[Batch]:
-    """What the trainer sees in its steps; of this recipe, one micro-batch each."""
+    """Return what the trainer sees in its steps; of this recipe, one micro-batch each."""
     source = build_task(config, prepared, ranks).source
     assert source.num_micro_batches == 1
     return [
@@ -184,7 +184,7 @@ def _progress_line_cost() -> Figure:
 
 
 def _time_to_first_step() -> Figure:
-    """A fresh process to its first progress line, with the data prepared before: median."""
+    """Return a fresh process to its first progress line, with the data prepared before: median."""
     starts = [_start_s() for _ in range(STARTS)]
     total_s = statistics.median(total for total, _ in starts)
     loaded_s = statistics.median(loaded for _, loaded in starts)
@@ -198,7 +198,7 @@ def _time_to_first_step() -> Figure:
 
 
 def _start_s() -> tuple[float, float]:
-    """Seconds until the first step is reported, and until the run is announced before it."""
+    """Return seconds until the first step is reported, and until the run is announced before it."""
     with tempfile.TemporaryDirectory(prefix="bench-start-") as directory:
         words = ["tiny-llama", "steps=1", "--output-dir", directory]
         began = time.perf_counter()

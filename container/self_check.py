@@ -116,7 +116,7 @@ def mapped_files(maps: str, prefix: str) -> list[str]:
 
 
 def nccl_problems(files: Sequence[str], *, directory: str) -> list[str]:
-    """What is wrong with the files that NCCL is loaded from; `directory` is "" for no NCCL."""
+    """Say what is wrong with the files NCCL is loaded from; `directory` is "" for no NCCL."""
     if not directory:
         return [f"NCCL is loaded from {path}, and this image needs none" for path in files]
     if not files:
@@ -129,7 +129,7 @@ def nccl_problems(files: Sequence[str], *, directory: str) -> list[str]:
 
 
 def plugin_names(asked: str) -> tuple[str, ...]:
-    """The libraries that NCCL tries as its network plugin, in order.
+    """Return the libraries that NCCL tries as its network plugin, in order.
 
     `asked` is NCCL_NET_PLUGIN, "" where it is not set.
     Source: NVIDIA/nccl, src/plugin/plugin_open.cc (2026-08).
@@ -141,7 +141,7 @@ def plugin_names(asked: str) -> tuple[str, ...]:
 
 
 def plugin_version(library: bytes) -> str:
-    """The version that a library of aws-ofi-nccl states; "" where it is another library."""
+    """Return the version that a library of aws-ofi-nccl states; "" where it is another library."""
     found = _PLUGIN_VERSION.search(library)
     return found[1].decode() if found else ""
 
@@ -152,7 +152,7 @@ def nccl_version(number: int) -> str:
 
 
 def is_built_for(capability: tuple[int, int], built_for: Sequence[str]) -> bool:
-    """Whether code for `built_for` (sm_80, compute_90, sm_90a) runs on a GPU of this capability.
+    """Say whether code for `built_for` (sm_80, compute_90, sm_90a) runs on this capability.
 
     Machine code runs on its own major version from its minor version on, PTX on every later one.
     Source: NVIDIA, CUDA C++ programming guide, application compatibility.
@@ -267,7 +267,7 @@ def _judge_gpu() -> Iterator[str]:
 
 
 def problems(expected: Expected) -> Iterator[str]:
-    """What is wrong with this image, one sentence each; prints what was found on the way."""
+    """Yield what is wrong with this image, one sentence each; prints what was found on the way."""
     if os.geteuid() == 0 and not expected.may_be_root:
         yield "it runs as root; expected another user"
     yield from cache_problems(expected.caches, os.environ)

@@ -47,7 +47,7 @@ class Hub:
         self._opener = urllib.request.build_opener(_KeepTokenAtHome)
 
     def look_up(self, repository: str) -> LanguageModel:
-        """The shape and size of a causal language model.
+        """Return the shape and size of a causal language model.
 
         Raises:
             BadParameter: no such repository, gated, or not a causal language model.
@@ -85,7 +85,7 @@ class Hub:
                 raise
 
     def measure(self, source: HubSource, task: str) -> Listing:
-        """How much a data set holds that is packed for a task: the most it can be.
+        """Return how much a data set holds that is packed for a task: the most it can be.
 
         Which of its files a configuration has is decided where it is packed; here those count
         whose path names it, or else all.
@@ -112,7 +112,7 @@ class Hub:
         )
 
     def _sizes(self, source: HubSource) -> dict[str, int]:
-        """Bytes of the files of rows, by name."""
+        """Return bytes of the files of rows, by name."""
         name = source.repository
         pool = ThreadPoolExecutor(max_workers=1)
         try:

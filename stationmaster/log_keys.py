@@ -38,7 +38,7 @@ def learn(**keys: Any) -> None:
 
 
 def bound_keys() -> Mapping[str, Any]:
-    """What is said in every line at this moment."""
+    """Return what is said in every line at this moment."""
     return _BOUND.get() or {}
 
 

@@ -63,7 +63,7 @@ class Redriver:
     wait_s: int = 2
 
     def look(self) -> list[Redriven]:
-        """Every letter, all of which stay as they are."""
+        """Return every letter, all of which stay as they are."""
         found = []
         for queue in self.queues:
             letters = [*queue.receive(wait_s=self.wait_s)]

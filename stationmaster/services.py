@@ -348,7 +348,7 @@ class Services:
         return PlacementGroups(self.settings, self._client("ec2"))
 
     def in_deletion_order(self) -> dict[ResourceKind, Releasable]:
-        """Every kind that is deleted by itself; each may hold the ones after it."""
+        """Return every kind that is deleted by itself; each may hold the ones after it."""
         return {
             ResourceKind.DATA_LINK: self.data_links,
             ResourceKind.FILE_SYSTEM: self.file_systems,
@@ -358,7 +358,7 @@ class Services:
         }
 
     def network_in_deletion_order(self) -> dict[ResourceKind, Releasable]:
-        """The kinds that nodes and file system use, and the log group that nodes write to.
+        """Return the kinds that nodes and file system use, and the log group that nodes write to.
 
         The VPC itself is shared and stays.
         """
@@ -452,11 +452,11 @@ class Services:
         return Hub(self.settings.hub_url, token=token or SecretStr(""))
 
     def eks_name(self, cluster_id: ClusterId) -> str:
-        """The existing EKS cluster that a cluster uses; "" where it has one of its own."""
+        """Return the existing EKS cluster that a cluster uses; "" where it has one of its own."""
         return self._guest(cluster_id)[0]
 
     def _guest(self, cluster_id: ClusterId) -> tuple[str, JobKind]:
-        """The existing EKS cluster that a cluster uses, and what jobs are there; once settled."""
+        """Return the existing EKS cluster of a cluster, and the kind of its jobs, once settled."""
         if cluster_id in self._guests:
             return self._guests[cluster_id]
         cluster = self.cluster_states.find(cluster_id)
@@ -468,12 +468,12 @@ class Services:
         return found
 
     def control_plane(self, cluster_id: ClusterId) -> EksCluster | None:
-        """The EKS cluster that a cluster is in, its own or an existing one; None if it is gone."""
+        """Return a cluster's EKS cluster, its own or an existing one; None if it is gone."""
         eks_name = self.eks_name(cluster_id)
         return self.clusters.find(eks_name) if eks_name else self.clusters.describe(cluster_id)
 
     def kubernetes(self, cluster_id: ClusterId) -> KubernetesGateway:
-        """The Kubernetes API of a cluster. In an existing EKS cluster it has its own namespace.
+        """Connect to a cluster's Kubernetes API; in an existing EKS cluster, to its namespace.
 
         Raises:
             TransientError: the cluster has no endpoint yet.
@@ -492,7 +492,7 @@ class Services:
         return known
 
     def _client(self, service: str) -> Any:
-        """The boto3 client of one AWS service, shared by the kinds of resources that it has."""
+        """Return the client of one AWS service, shared by the kinds of resources that it has."""
         from stationmaster.aws.calls import make_client
 
         if service not in self._clients:

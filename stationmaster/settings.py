@@ -216,7 +216,7 @@ class Settings(BaseModel):
             ) from exc
 
     def image_of(self, framework: Framework) -> str:
-        """The image of the pods that `framework` trains in; "" where the deployment has none."""
+        """Return the image for pods of `framework`; "" where the deployment has none."""
         match framework:
             case "megatron-lm":
                 return self.megatron_image
@@ -228,7 +228,7 @@ class Settings(BaseModel):
                 return self.training_image
 
     def to_environment(self) -> dict[str, str]:
-        """The variables that `from_environment` reads back to an equal object.
+        """Return the variables that `from_environment` reads back to an equal object.
 
         Lambda takes 4 KB of variables, so defaults are left out, and a long list has what its
         items share once, as a shell writes it: `role/{one,two}-eu`.
@@ -241,7 +241,7 @@ class Settings(BaseModel):
 
 
 def _list_text(items: tuple[str, ...]) -> str:
-    """The items with commas between them; what they begin and end with is written once."""
+    """Return the items with commas between them; what they begin and end with is written once."""
     plain = ",".join(items)
     head = _shared_start(items)
     rests = [item[len(head) :] for item in items]
@@ -254,7 +254,7 @@ def _list_text(items: tuple[str, ...]) -> str:
 
 
 def _shared_start(texts: Sequence[str]) -> str:
-    """The longest start of all texts; "" where there is one only."""
+    """Return the longest start of all texts; "" where there is one only."""
     if len(texts) < 2:
         return ""
     first, last = min(texts), max(texts)  # these two differ soonest
@@ -263,7 +263,7 @@ def _shared_start(texts: Sequence[str]) -> str:
 
 
 def _listed(text: str) -> list[str]:
-    """What `_list_text` wrote; commas alone will do."""
+    """Return what `_list_text` wrote; commas alone will do."""
     grouped = _GROUP.fullmatch(text)
     if grouped is None:
         return [item for item in text.split(",") if item]
@@ -271,7 +271,7 @@ def _listed(text: str) -> list[str]:
 
 
 def artifacts_bucket(environ: Mapping[str, str] | None = None) -> str:
-    """The bucket of results alone, for a command line that has no other setting; may be empty."""
+    """Read the bucket of results alone, for a command line without other settings; may be ""."""
     source = os.environ if environ is None else environ
     return source.get(f"{PREFIX}ARTIFACTS_BUCKET", "")
 

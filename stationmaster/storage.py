@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def shared_storage(services: Services, cluster_id: ClusterId) -> SharedStorage:
-    """What a volume has to say of the cluster's file system.
+    """Return what a volume has to say of the cluster's file system.
 
     Raises:
         TransientError: the file system is not there (any more), or not far enough.
@@ -27,7 +27,7 @@ def shared_storage(services: Services, cluster_id: ClusterId) -> SharedStorage:
 
 
 def existing_of(services: Services, cluster: Cluster) -> ExistingFileSystem | None:
-    """How the cluster's nodes use a file system that exists; None where one is made for it.
+    """Return how the cluster's nodes use a file system that exists; None where one is made for it.
 
     Raises:
         ResourceFailed: they cannot (any more); says why.

@@ -69,7 +69,7 @@ class PackedTokens(BaseDataLoader):
 
 
 def llama32_1b() -> Trainer.Config:
-    """What `--config llama32_1b` names."""
+    """Return what `--config llama32_1b` names."""
     model_spec = model_registry("1B")
     return Trainer.Config(
         model_spec=model_spec,

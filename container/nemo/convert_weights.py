@@ -159,7 +159,7 @@ def _staged(
 
 
 def _look_up(repository: str) -> tuple[str, int]:
-    """The newest commit of a repository, and the bytes of its weights."""
+    """Return the newest commit of a repository, and the bytes of its weights."""
     with _asking(repository) as hub:
         commit = str(hub.model_info(repository).sha)
         sizes = [
@@ -227,7 +227,7 @@ def _manifest(repository: str, commit: str, name: str, files: Path) -> dict[str,
 
 
 def _find(directory: Path) -> dict[str, Any] | None:
-    """The manifest of a conversion that is whole; None where a file is missing or cut off."""
+    """Find the manifest of a whole conversion; None where a file is missing or cut off."""
     path = directory / "manifest.json"
     if not path.exists():
         return None

@@ -53,7 +53,7 @@ class Level:
 def limit_levels(
     *, reference_gbps: float | None, warn_gbps: float | None, floor_gbps: float | None
 ) -> list[Level]:
-    """The lines of a verdict's limits, as far as there are any."""
+    """Return the lines of a verdict's limits, as far as there are any."""
     levels = (
         (reference_gbps, "reference", _GREEN),
         (warn_gbps, "warns below", MARK),

@@ -58,12 +58,12 @@ class Plane:
 
 
 def new_image() -> Image.Image:
-    """An empty canvas."""
+    """Return an empty canvas."""
     return Image.new("RGB", (WIDTH * SCALE, HEIGHT * SCALE), PAPER)
 
 
 def packed(image: Image.Image) -> bytes:
-    """The finished picture of 1200 x 600 pixels as a PNG."""
+    """Return the finished picture of 1200 x 600 pixels as a PNG."""
     result = io.BytesIO()
     image.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS).save(result, "PNG", optimize=True)
     return result.getvalue()
@@ -84,7 +84,7 @@ def ticks(low: float, high: float, *, about: int) -> list[float]:
 
 
 def labels(values: Sequence[float]) -> list[str]:
-    """Labels with as many decimals as the values need, the same number on each."""
+    """Return labels with as many decimals as the values need, the same number on each."""
     largest = max(abs(value) for value in values)
     step = values[1] - values[0]
     if largest >= 1e6 or step < 1e-4:
@@ -122,7 +122,7 @@ def draw_columns(
 
 
 def filled(image: Image.Image, plane: Plane, line: Sequence[Point]) -> Image.Image:
-    """The picture with the area below the line tinted, fading towards the axis."""
+    """Return the picture with the area below the line tinted, fading towards the axis."""
     bottom = plane.y(plane.y_low)
     outline = [(plane.x(step), plane.y(loss)) for step, loss in line]
     top = min(y for _, y in outline)
@@ -139,13 +139,13 @@ def filled(image: Image.Image, plane: Plane, line: Sequence[Point]) -> Image.Ima
 def draw_line(
     draw: ImageDraw.ImageDraw, plane: Plane, line: Sequence[Point], *, color: str, width: int
 ) -> None:
-    """A line through the points, `width` pixels of the finished picture wide."""
+    """Draw a line through the points, `width` pixels of the finished picture wide."""
     pixels = [(plane.x(step), plane.y(loss)) for step, loss in line]
     draw.line(pixels, fill=color, width=width * SCALE, joint="curve")
 
 
 def draw_titles(draw: ImageDraw.ImageDraw, title: str, subtitle: str) -> None:
-    """What the chart shows, and a line of details, each cut where it does not fit."""
+    """Draw what the chart shows, and a line of details, each cut where it does not fit."""
     left = SCALE * 32
     room = SCALE * (WIDTH - 64)
     draw.text(
@@ -167,7 +167,7 @@ def draw_titles(draw: ImageDraw.ImageDraw, title: str, subtitle: str) -> None:
 
 
 def fitting(text: str, font: Font, room: float) -> str:
-    """The text, or the part of it that fits into so many pixels."""
+    """Return the text, or the part of it that fits into so many pixels."""
     if font.getlength(text) <= room:
         return text
     size = next(

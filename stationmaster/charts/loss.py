@@ -96,7 +96,7 @@ def _thinned(points: Sequence[tuple[int, float]]) -> list[Point]:
 
 
 def _smoothed(points: Sequence[Point]) -> list[Point]:
-    """A centred triangular mean; near both ends the window shrinks, so the ends stay in place."""
+    """Smooth by a centred triangular mean, whose window shrinks near both ends."""
     reach = max(1, round(len(points) * _SMOOTHING))
     smooth = []
     for index, (step, _) in enumerate(points):

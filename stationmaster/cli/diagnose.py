@@ -37,7 +37,7 @@ def diagnose(arguments: argparse.Namespace) -> int:
 
 
 def shown(findings: Sequence[Finding]) -> list[str]:
-    """The findings as lines for a person."""
+    """Return the findings as lines for a person."""
     if not findings:
         return [
             "nothing that is known as a failure was found",

@@ -39,7 +39,7 @@ def opened(name: str, *, advice: str) -> Iterator[BinaryIO]:
 
 
 def _open(name: str, flags: int) -> int:
-    """The descriptor of a file to read.
+    """Return the descriptor of a file to read.
 
     Raises:
         OSError: it cannot be opened, or is a pipe into which nobody writes.

@@ -28,7 +28,6 @@ _LOOKS_LIKE_ONE: Final = re.compile(r"^[ \t]*[\"']?(apiVersion|kind)[\"']?\s*:",
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The command's own arguments."""
     parser = commands.add_parser("lint", help="what is wrong in manifests of training jobs")
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help="a file, a folder, or - for what is piped in"
@@ -59,7 +58,7 @@ def run_lint(arguments: argparse.Namespace) -> int:
 
 
 def _expanded(names: Sequence[str]) -> Iterator[str]:
-    """The files to read, each once, those of a folder by name."""
+    """Yield the files to read, each once, those of a folder by name."""
     for name in dict.fromkeys(names):
         if name == STDIN or not os.path.isdir(name):
             yield name

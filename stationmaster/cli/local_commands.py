@@ -84,7 +84,7 @@ def take_in(typed: Typed, effect: RunEvent | ClusterEvent) -> None:
 
 
 def is_question(text: str) -> bool:
-    """Whether it only asks; a command that is refused is none."""
+    """Say whether it only asks; a command that is refused is none."""
     try:
         return isinstance(parse_command(text), _QUESTIONS)
     except UserError:

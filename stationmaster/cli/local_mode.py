@@ -102,7 +102,7 @@ def _name_left(mode: LocalMode) -> None:
 def local_options(
     arguments: argparse.Namespace, record: Record, *, answer_within_s: float = 3.0
 ) -> LocalOptions:
-    """How local mode is to run, as it was typed.
+    """Return how local mode is to run, as it was typed.
 
     Raises:
         ValueError: a flag has a value that makes no sense.

@@ -108,7 +108,7 @@ class Script:
         return Typed(text, time.monotonic(), self._services.now())
 
     def _pause_before(self, text: str) -> None:
-        """The same words a moment later are one command, so a person who means two waits."""
+        """Pause: the same words a moment later are one command, and two are wanted."""
         before = [each.started for each in self._typed if each.text == text]
         left_s = self._same_words_s - (time.monotonic() - max(before, default=-math.inf))
         if left_s > 0 and not is_question(text):
@@ -302,7 +302,7 @@ class Script:
             return [f"unknown: {exc}"]
 
     def _cluster_ids(self) -> list[ClusterId]:
-        """Every cluster that a command or a run has come to."""
+        """Return every cluster that a command or a run has come to."""
         of_runs = [
             self._services.runs.load(run_id).cluster_id
             for typed in self._typed
@@ -331,7 +331,7 @@ def _is_gone(cluster: Cluster) -> bool:
 
 
 def _queued_s(view: RunView) -> float:
-    """How long the run has stood in a queue, in seconds; until now while it does."""
+    """Return how long the run has stood in a queue, in seconds; until now while it does."""
     total = 0.0
     since: datetime | None = None
     for phase, at in view.run.phases:

@@ -99,13 +99,13 @@ class Watch:
         self._guard = threading.Lock()
 
     def take_effects(self) -> list[RunEvent | ClusterEvent]:
-        """What commands have started, changed or ended since this was last asked."""
+        """Return what commands have started, changed or ended since this was last asked."""
         with self._guard:
             taken, self._effects = self._effects, []
         return taken
 
     def print_line(self, what: str, text: str) -> None:
-        """One printed line, with the time of day."""
+        """Print one line, with the time of day."""
         clock = datetime.now().astimezone().strftime("%H:%M:%S")
         # A line stays whole where no terminal folds it, so that a log can be searched.
         self._console.print(
@@ -149,12 +149,12 @@ class Watch:
 
 
 def _plain(text: str) -> str:
-    """A text of Slack's as a terminal shows it: dates in words, and no escapes."""
+    """Return a text of Slack's as a terminal shows it: dates in words, and no escapes."""
     return html.unescape(_DATE.sub(r"\1", text))
 
 
 def _event_line(event: RunEvent | ClusterEvent) -> dict[str, Any]:
-    """The event with its `type`; its own `at` and `kind` make room for those of the line."""
+    """Return the event with its `type`; its own `at` and `kind` make room for those of the line."""
     fields = event.model_dump(mode="json")
     fields["event_at"] = fields.pop("at")
     if "kind" in fields:
@@ -163,7 +163,7 @@ def _event_line(event: RunEvent | ClusterEvent) -> dict[str, Any]:
 
 
 def _block_texts(blocks: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """The texts of Block Kit blocks, in the order in which a person reads them."""
+    """Yield the texts of Block Kit blocks, in the order in which a person reads them."""
     for block in blocks:
         parts = [block.get("text"), *block.get("fields", []), *block.get("elements", [])]
         for part in parts:

@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of the command line; docs/commands.md is drawn from it."""
+    """Return the parser of the command line; docs/commands.md is drawn from it."""
     parser = argparse.ArgumentParser(
         prog="stationmaster", description="Distributed PyTorch training, run from a chat channel."
     )

@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def print_report(report: NcclReport, console: Console | None = None) -> None:
-    """The verdict, what was measured, why, and what to do next."""
+    """Print the verdict, what was measured, why, and what to do next."""
     console = console or Console()
     for test in report.tests:
         _print_test(test, report, console)
@@ -199,7 +199,7 @@ def _versions(report: NcclReport) -> str:
 
 
 def _lines(file: str) -> Iterator[str]:
-    """The file's lines; a line without an end comes in pieces, whatever it has instead."""
+    """Yield the file's lines; a line without an end comes in pieces, whatever it has instead."""
     with opened(file, advice="give the log of nccl-tests") as stream:
         yield from _decoded(stream)
 

@@ -24,7 +24,7 @@ _MEMORY_PARTS: Final = (
 
 
 def print_plan(plan: Plan, console: Console | None = None) -> None:
-    """Whether it fits, what it takes, what it creates, and what to know before starting."""
+    """Print whether it fits, what it takes, what it creates, and what to know before."""
     console = console or Console()
     gpus = f", {plan.num_gpus} GPUs" if plan.num_gpus else ""
     console.print(
@@ -96,7 +96,7 @@ def _size(gib: float) -> str:
 
 
 def _bar(before: float, size: float, memory: MemoryPerGpu) -> str:
-    """A part's share, beginning where the part before it ended."""
+    """Return a part's share, beginning where the part before it ended."""
     column = _BAR_WIDTH / max(memory.total, memory.available)
     start, end = round(before * column), round((before + size) * column)
     return " " * start + _BAR * (end - start)

@@ -45,7 +45,7 @@ def preflight(arguments: argparse.Namespace, look_up: Callable[[str], LanguageMo
 
 
 def rows_of(examined: Sequence[tuple[str, Sequence[Finding]]]) -> list[dict[str, Any]]:
-    """The findings as `--json` prints them."""
+    """Return the findings as `--json` prints them."""
     return [
         {"subject": name, **finding.model_dump(mode="json")}
         for name, findings in examined
@@ -72,7 +72,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 
 def _deployed(deployment: str) -> Settings:
-    """The settings that a deployment's bot has; where there is none, of the account alone."""
+    """Read the settings of a deployment's bot; without a deployment, of the account alone."""
     region = _region()
     client = make_client("lambda", region=region)
     name = f"{deployment}-bot"

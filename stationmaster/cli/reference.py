@@ -24,7 +24,7 @@ _KINDS: Final = ((LanguageTraining, "language models"), (ImageTraining, "image c
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join(
         [
             "# Commands",
@@ -110,7 +110,7 @@ def _key_rows() -> list[tuple[str, str, str, str]]:
 
 
 def _framework_rows() -> list[tuple[str, str, str]]:
-    """The keys of each framework; a framework's recipes all have the same."""
+    """Return the keys of each framework; a framework's recipes all have the same."""
     firsts: dict[Framework, Recipe] = {}
     for recipe in CATALOGUE.values():
         if not recipe.uses_own_trainer:
@@ -128,7 +128,7 @@ def _first_of(kind: type) -> Recipe:
 
 
 def _shell_rows(parser: argparse.ArgumentParser, prefix: str) -> list[tuple[str, str]]:
-    """Each command of the parser, those of its groups in their place."""
+    """Return each command of the parser, those of its groups in their place."""
     rows: list[tuple[str, str]] = []
     for action in parser._actions:
         if not isinstance(action, argparse._SubParsersAction):

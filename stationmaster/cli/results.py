@@ -64,7 +64,7 @@ def results(arguments: argparse.Namespace) -> int:
 
 
 def files_of(found: SavedResult) -> list[dict[str, Any]]:
-    """The files of a result, as `--json` prints them."""
+    """Return the files of a result, as `--json` prints them."""
     return [
         {"path": file.path, "num_bytes": file.num_bytes, "sha256": file.sha256}
         for file in found.manifest.files
@@ -103,7 +103,7 @@ def _run_id(text: str) -> RunId:
 
 
 def _recorded(run_id: RunId) -> str | None:
-    """What was recorded of the run's manifest; None where no table is known, or not of the run."""
+    """Return what was recorded of the run's manifest; None without a table, or for no run."""
     try:
         settings = Settings.from_environment()
     except PermanentError:
@@ -121,7 +121,7 @@ def _artifacts(arguments: argparse.Namespace) -> Artifacts:
 
 
 def _local(state_dir: Path) -> Artifacts:
-    """The bucket of the local mode that runs with this state directory."""
+    """Return the bucket of the local mode that runs with this state directory."""
     enter_local_mode(
         state_dir,
         or_else="no bucket is named and {missing}; give --bucket NAME, the output "

@@ -24,7 +24,7 @@ BOT_SCOPES: Final = (
 
 
 def app_manifest(url: str) -> dict[str, Any]:
-    """The app's manifest for a deployment whose HTTP API is at `url`."""
+    """Return the app's manifest for a deployment whose HTTP API is at `url`."""
     endpoint = url.rstrip("/")
     if not endpoint.endswith(PATH):
         endpoint += PATH

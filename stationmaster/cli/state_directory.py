@@ -31,6 +31,6 @@ def enter_local_mode(state_dir: Path, *, or_else: str = "") -> None:
 
 
 def _exported(text: str) -> dict[str, str]:
-    """The variables of a file with lines `export NAME=VALUE`."""
+    """Return the variables of a file with lines `export NAME=VALUE`."""
     words = shlex.split(text)
     return dict(word.split("=", 1) for word in words if "=" in word)

@@ -130,7 +130,7 @@ def _spending(requested: ClusterRequested) -> Spending:
 
 
 def _known(services: Services, requested: ClusterRequested) -> Cluster | None:
-    """The cluster that this request, or the same words a moment ago, has made already."""
+    """Return the cluster that this request, or the same words a moment ago, has made already."""
     own = services.cluster_states.find(requested.cluster_id)
     if own is not None:
         return own
@@ -139,7 +139,7 @@ def _known(services: Services, requested: ClusterRequested) -> Cluster | None:
 
 
 def _same_wish(cluster: Cluster, requested: ClusterRequested) -> Cluster:
-    """A cluster of the same name, if it is what the same person wants once more.
+    """Return a cluster of the same name, if it is what the same person wants once more.
 
     Raises:
         NotPossibleNow: it is another one.
@@ -168,12 +168,12 @@ def _nothing() -> None:
 
 
 def list_clusters(services: Services, *, channel_id: str) -> list[ClusterView]:
-    """The channel's kept clusters that exist, newest first."""
+    """Return the channel's kept clusters that exist, newest first."""
     return [view_cluster(services, each) for each in _kept(services, channel_id=channel_id)]
 
 
 def describe_cluster(services: Services, label: str, *, channel_id: str) -> ClusterView:
-    """One kept cluster with the runs that use it or wait for it.
+    """Return one kept cluster with the runs that use it or wait for it.
 
     Raises:
         ClusterNotFound: no such cluster in this channel.
@@ -182,7 +182,7 @@ def describe_cluster(services: Services, label: str, *, channel_id: str) -> Clus
 
 
 def view_cluster(services: Services, cluster: Cluster) -> ClusterView:
-    """The cluster with the runs that use it or wait for it."""
+    """Return the cluster with the runs that use it or wait for it."""
     return ClusterView(
         cluster,
         runs=_runs(services, cluster.waiting_runs),
@@ -191,7 +191,7 @@ def view_cluster(services: Services, cluster: Cluster) -> ClusterView:
 
 
 def find_usable_cluster(services: Services, label: str, *, channel_id: str) -> Cluster:
-    """The kept cluster that a run may use.
+    """Return the kept cluster that a run may use.
 
     Raises:
         ClusterNotFound, NotPossibleNow: there is none, or it goes away.
@@ -233,7 +233,7 @@ def extend_cluster(
 
 
 def _longest_extension(label: str, stays: timedelta) -> str | None:
-    """What may still be added, in whole hours; None if that is less than one."""
+    """Return what may still be added, in whole hours; None if that is less than one."""
     hours = int((_LONGEST - stays).total_seconds() // 3600)
     return f"/train cluster extend {label} {hours}h" if hours else None
 
@@ -272,7 +272,7 @@ def resize_cluster(
 
 
 def _growth(services: Services, cluster: Cluster, *, nodes: int) -> Spending | None:
-    """What the cluster would cost more with `nodes` nodes; None where that is nothing."""
+    """Return what the cluster would cost more with `nodes` nodes; None where that is nothing."""
     larger = cluster.spec.model_copy(update={"nodes": nodes})
     more = larger.price_per_hour_usd - cluster.spec.price_per_hour_usd
     return replace(spending_of(services, cluster), usd_per_hour=more) if more > 0 else None
@@ -359,7 +359,7 @@ def _runs(services: Services, run_ids: list[RunId]) -> dict[RunId, Run]:
 
 
 def _find(services: Services, label: str, *, channel_id: str) -> Cluster:
-    """A kept cluster of the channel, by its name, its id, or how its id begins.
+    """Return a kept cluster of the channel, by its name, its id, or how its id begins.
 
     Raises:
         ClusterNotFound: none, or several ids begin so.
@@ -390,7 +390,7 @@ def _find(services: Services, label: str, *, channel_id: str) -> Cluster:
 
 
 def _kept(services: Services, *, channel_id: str) -> list[Cluster]:
-    """The kept clusters of a channel that exist, the newest first."""
+    """Return the kept clusters of a channel that exist, the newest first."""
     return [
         cluster
         for cluster in reversed(services.cluster_states.list_open())

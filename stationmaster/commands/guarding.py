@@ -24,7 +24,7 @@ Also = Sequence[dict[str, Any]]
 
 
 def limits_of(services: Services) -> Limits:
-    """What the deployment allows."""
+    """Return what the deployment allows."""
     settings = services.settings
     return Limits(
         runs=settings.max_concurrent_runs,
@@ -69,7 +69,7 @@ def write_guarded(
 
 
 def _there(services: Services, started: dict[str, Any]) -> list[Spending]:
-    """Every run that has not ended and every cluster that has not gone."""
+    """Return every run that has not ended and every cluster that has not gone."""
     runs = {run.run_id: run for run in services.runs.list_open()}
     clusters = {each.cluster_id: each for each in services.cluster_states.list_open()}
     for name in started:
@@ -100,7 +100,7 @@ def _of_run(run: Run, clusters: dict[ClusterId, Cluster]) -> Spending:
 def spending_of(
     services: Services, cluster: Cluster, runs: Mapping[RunId, Run] | None = None
 ) -> Spending:
-    """What a cluster costs, and whom it is counted to: who asked for it, or for its run.
+    """Return what a cluster costs, and whom it is counted to: who asked for it, or for its run.
 
     `runs` are those that were read already.
     """

@@ -16,7 +16,7 @@ _DEADLINE_S: Final = 1.5
 
 
 def preflight(services: Services, starts: Iterable[StartRun]) -> list[tuple[str, list[Finding]]]:
-    """What was found of the deployment, and of each start what was not found before.
+    """Return what was found of the deployment, and of each start what was not found before.
 
     Nothing is created, and what nobody answers in time is a finding as well.
     """

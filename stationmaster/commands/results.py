@@ -32,7 +32,7 @@ MAX_LINKS: Final = 12
 
 
 def find_saved_run(services: Services, label: str, *, channel_id: str) -> SavedRun:
-    """A run of the channel that has ended, with the manifest of its result.
+    """Return a run of the channel that has ended, with the manifest of its result.
 
     Args:
         label: a run's id, or `last` for the newest that has ended.

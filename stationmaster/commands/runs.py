@@ -155,7 +155,7 @@ def _refuse_unlisted(what: str, name: str, field: str, listed: Collection[str]) 
 
 
 def own_code_rules(services: Services, *, channel_id: str) -> OwnCodeRules:
-    """What image= and command= may be in a channel."""
+    """Return what image= and command= may be in a channel."""
     settings = services.settings
     return OwnCodeRules(
         channel_id=channel_id,
@@ -167,7 +167,7 @@ def own_code_rules(services: Services, *, channel_id: str) -> OwnCodeRules:
 
 
 def plan_run(services: Services, start: StartRun, *, channel_id: str) -> Plan:
-    """The plan of a request, with what EC2 says against its machines; creates nothing.
+    """Return the plan of a request, with what EC2 says against its machines; creates nothing.
 
     Raises:
         UserError: its pods could not read their data, or it may not push its model.
@@ -217,7 +217,7 @@ def _check_push(services: Services, start: StartRun) -> None:
 
 
 def _missing_image(services: Services, start: StartRun) -> str | None:
-    """Why the deployment cannot run the recipe's framework or etcd; None where it can."""
+    """Say why the deployment cannot run the recipe's framework or etcd; None where it can."""
     framework, settings = start.resolved.framework, services.settings
     if not start.options.image and not settings.image_of(framework):
         is_this_machine = settings.emulated_speed is not None
@@ -234,7 +234,7 @@ def _missing_image(services: Services, start: StartRun) -> str | None:
 
 
 def offered_plan(services: Services, start: StartRun) -> Plan:
-    """The plan of a request whose data was checked, with what EC2 says against its machines."""
+    """Plan a request whose data was checked, with EC2's objections to its machines."""
     recipe = start.resolved
     # Machines without GPUs are offered everywhere.
     if not recipe.needs_gpu:
@@ -317,7 +317,7 @@ def request_run(
 
 
 def _planned(start: StartRun) -> dict[str, object]:
-    """What the plan has decided of the options; of a new file system, GiB that are not usual."""
+    """Return the options that the plan decided; of a new file system, unusual GiB."""
     plan, options = start.plan, start.options
     brought = (plan.data, plan.conversion, options.resume_from, options.weights_from)
     chosen = (*brought, options.file_system_gib)
@@ -411,7 +411,7 @@ def stop_run(services: Services, run_id: RunId | None, *, channel_id: str, user_
 
 
 def _why_too_late(run: Run) -> str:
-    """What a person hears who stops a run whose results are being saved."""
+    """Return what a person hears who stops a run whose results are being saved."""
     ended = {
         RunPhase.FAILED: f"has failed ({run.reason})",
         RunPhase.STOPPED: f"is {run.reason}",
@@ -459,7 +459,7 @@ def _unsaved(services: Services, run_id: RunId, *, channel_id: str) -> Run:
 
 
 def describe_run(services: Services, run_id: RunId | None, *, channel_id: str) -> RunView:
-    """One run with its cluster; None means the newest of the channel.
+    """Return one run with its cluster; None means the newest of the channel.
 
     Raises:
         RunNotFound: no such run in this channel.
@@ -468,13 +468,13 @@ def describe_run(services: Services, run_id: RunId | None, *, channel_id: str) -
 
 
 def list_runs(services: Services, *, channel_id: str) -> list[RunView]:
-    """The channel's newest runs with their clusters, newest first."""
+    """Return the channel's newest runs with their clusters, newest first."""
     runs = services.runs.list_recent(limit=10, channel_id=channel_id)
     return [view_run(services, run) for run in runs]
 
 
 def view_run(services: Services, run: Run) -> RunView:
-    """The run with the cluster of its newest attempt, if it has come to one."""
+    """Return the run with the cluster of its newest attempt, if it has come to one."""
     found = services.cluster_states.find(run.cluster_id) if run.cluster_id is not None else None
     return RunView(run, found)
 
@@ -482,7 +482,7 @@ def view_run(services: Services, run: Run) -> RunView:
 def show_logs(
     services: Services, run_id: RunId | None, *, channel_id: str
 ) -> tuple[Run, list[LogTail]]:
-    """The newest log lines of each pod of a run; they stay readable after the teardown.
+    """Return the newest log lines of each pod of a run; they stay readable after the teardown.
 
     Raises:
         RunNotFound: no such run in this channel.
@@ -492,7 +492,7 @@ def show_logs(
 
 
 def find_run(services: Services, run_id: RunId, *, channel_id: str) -> Run:
-    """One run.
+    """Return one run.
 
     Raises:
         RunNotFound: no such run in this channel.

@@ -55,14 +55,14 @@ def main() -> int:
 
 
 def others_than(version: tuple[int, int]) -> list[str]:
-    """The other supported versions, the farthest first."""
+    """Return the other supported versions, the farthest first."""
     others = [each for each in SUPPORTED if each != version]
     others.sort(key=lambda each: -abs(each[1] - version[1]))
     return [".".join(map(str, each)) for each in others]
 
 
 def places(name: str) -> Iterator[Path]:
-    """Where Python NAME may be: on the PATH, then among pyenv's versions."""
+    """Yield where Python NAME may be: on the PATH, then among pyenv's versions."""
     if on_path := shutil.which(f"python{name}"):
         yield Path(on_path)
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
@@ -70,12 +70,12 @@ def places(name: str) -> Iterator[Path]:
 
 
 def find_python(name: str, candidates: Iterator[Path], *, answer: Answers) -> Path | None:
-    """The first candidate that runs and is that version; pyenv's shims may be neither."""
+    """Return the first candidate that runs and is that version; pyenv's shims may be neither."""
     return next((python for python in candidates if answer(python) == name), None)
 
 
 def version_of(python: Path) -> str | None:
-    """Its major and minor version, or None when it does not run."""
+    """Return its major and minor version, or None when it does not run."""
     asked = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
     try:
         answer = subprocess.run([python, "-c", asked], check=False, capture_output=True, text=True)
@@ -104,7 +104,7 @@ def _environment(python: Path, folder: Path) -> Path:
 
 
 def _ignore(line: str) -> None:
-    """The environments are small: their installation needs no report."""
+    """Report nothing: the environments are small."""
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class UvOptions:
 
 
 def read_pip_configuration(python: Path) -> dict[str, str]:
-    """What `pip install` of this Python uses: option names without dashes in front, as text.
+    """Return what `pip install` of this Python uses: option names without dashes in front, as text.
 
     pip itself merges its files, `PIP_CONFIG_FILE` and the `PIP_*` variables.
 

@@ -78,12 +78,12 @@ def set_up(kind: Kind, *, installer: str) -> None:
 
 
 def fingerprint_of_project() -> str:
-    """The fingerprint of the folder that make runs in."""
+    """Return the fingerprint of the folder that make runs in."""
     return fingerprint_of(Path("pyproject.toml"), Path(CONSTRAINTS))
 
 
 def fingerprint_of(pyproject: Path, constraints: Path) -> str:
-    """What decides which packages are installed and how; a tool's settings do not count."""
+    """Return what decides which packages are installed and how; a tool's settings do not count."""
     project = tomllib.loads(pyproject.read_text())
     parts = [
         project["project"],
@@ -95,7 +95,7 @@ def fingerprint_of(pyproject: Path, constraints: Path) -> str:
 
 
 def is_done(kind: Kind, fingerprint: str, *, venv: Path = VENV) -> bool:
-    """Whether this set-up, or the one that contains it, was completed with this fingerprint."""
+    """Say whether this set-up, or the one that contains it, was completed with this fingerprint."""
     if not (venv / "bin" / "python").exists():
         return False
     markers = [venv / name for name in {kind.marker, EVERYTHING.marker}]

@@ -41,7 +41,7 @@ class Check(Protocol):
         """How findings call it."""
 
     def applies(self, services: Services, subject: Subject, /) -> bool:
-        """Whether it has anything to ask."""
+        """Say whether it has anything to ask."""
 
     def look(self, services: Services, account: Account, subject: Subject, /) -> list[Finding]:
         """Ask and judge; a StationmasterError is raised where nobody answers."""
@@ -64,7 +64,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 def examine(
     services: Services, subject: Subject, *, account: Account, deadline_s: float
 ) -> list[Finding]:
-    """All findings, in the order of CHECKS; checks run side by side.
+    """Return all findings, in the order of CHECKS; checks run side by side.
 
     What has not answered after `deadline_s` seconds is found to be unanswered.
     """
@@ -89,7 +89,7 @@ def examine(
 def examine_all(
     services: Services, subjects: Sequence[Subject], *, account: Account, deadline_s: float
 ) -> list[tuple[Subject, list[Finding]]]:
-    """The findings of each subject within one deadline; what was found before is left out."""
+    """Find for each subject within one deadline; earlier findings are left out."""
     ends = time.monotonic() + deadline_s
     seen: set[Finding] = set()
     examined = []

@@ -13,18 +13,18 @@ NAME: Final = "artifacts-bucket"
 
 
 def applies(services: Services, subject: Subject) -> bool:
-    """Where the deployment has one."""
+    """Say whether the deployment has one."""
     return bool(services.settings.artifacts_bucket)
 
 
 def look(services: Services, account: Account, subject: Subject) -> list[Finding]:
-    """One finding."""
+    """Return one finding."""
     bucket = services.settings.artifacts_bucket
     return [judge(bucket, account.bucket_problem(bucket))]
 
 
 def judge(bucket: str, problem: str) -> Finding:
-    """The verdict; `problem` is "" for none."""
+    """Return the verdict; `problem` is "" for none."""
     if not problem:
         return Finding(check=NAME, severity=Severity.INFO, message=f"bucket {bucket} is there")
     return Finding(

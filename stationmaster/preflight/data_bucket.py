@@ -15,12 +15,12 @@ NAME: Final = "data-bucket"
 
 
 def applies(services: Services, subject: Subject) -> bool:
-    """Where data comes from S3."""
+    """Say whether data comes from S3."""
     return subject.dataset is not None
 
 
 def look(services: Services, account: Account, subject: Subject) -> list[Finding]:
-    """One finding."""
+    """Return one finding."""
     assert subject.dataset is not None
     try:
         listing = services.datasets.measure(subject.dataset, subject.task)

@@ -44,7 +44,7 @@ class Finding(BaseModel):
 
 
 def lacking(findings: Iterable[Finding]) -> list[Finding]:
-    """Those for which nothing may be made."""
+    """Return those for which nothing may be made."""
     return [each for each in findings if each.severity is Severity.ERROR]
 
 

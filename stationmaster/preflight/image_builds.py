@@ -24,7 +24,7 @@ def applies(services: Services, subject: Subject) -> bool:
 
 
 def look(services: Services, account: Account, subject: Subject) -> list[Finding]:
-    """One finding for each machine that the project may be built on."""
+    """Return one finding for each machine that the project may be built on."""
     return [
         _judge(code, account.quota(SERVICE_CODE, code), region=account.region) for code in _QUOTAS
     ]

@@ -20,7 +20,7 @@ def applies(services: Services, subject: Subject) -> bool:
 
 
 def look(services: Services, account: Account, subject: Subject) -> list[Finding]:
-    """One finding for each image."""
+    """Return one finding for each image."""
     settings = services.settings
     images = {"relay": settings.relay_image}
     if settings.image_copies:  # all are copied before anything is built

@@ -19,7 +19,7 @@ def applies(services: Services, subject: Subject) -> bool:
 
 
 def look(services: Services, account: Account, subject: Subject) -> list[Finding]:
-    """One finding."""
+    """Return one finding."""
     assert subject.machines is not None
     name = subject.machines.instance.name
     offered = account.zones_offering(name)
@@ -32,7 +32,7 @@ def look(services: Services, account: Account, subject: Subject) -> list[Finding
 def judge(
     instance_type: str, *, zones: Mapping[str, str], offered: set[str], region: str
 ) -> Finding:
-    """The verdict; `zones` has the zone of each subnet that nodes may be in."""
+    """Return the verdict; `zones` has the zone of each subnet that nodes may be in."""
     usable = sorted(offered & set(zones.values()))
     if usable:
         return Finding(

@@ -27,13 +27,13 @@ def applies(services: Services, subject: Subject) -> bool:
 
 
 def look(services: Services, account: Account, subject: Subject) -> list[Finding]:
-    """One finding."""
+    """Return one finding."""
     wanted = services.settings.kubernetes_version
     return [judge(account.kubernetes_versions(), wanted=wanted)]
 
 
 def judge(offered: Sequence[OfferedVersion], *, wanted: str) -> Finding:
-    """The verdict on what EKS offers and the deployment has set; `wanted` is "" for nothing."""
+    """Judge what EKS offers and the deployment has set; `wanted` is "" for nothing."""
     try:
         chosen = choose_version(offered, wanted=wanted)
     except PermanentError as error:

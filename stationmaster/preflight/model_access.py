@@ -14,12 +14,12 @@ NAME: Final = "model-access"
 
 
 def applies(services: Services, subject: Subject) -> bool:
-    """Where pods read weights or a tokenizer from the Hugging Face hub."""
+    """Say whether pods read weights or a tokenizer from the Hugging Face hub."""
     return bool(subject.repositories)
 
 
 def look(services: Services, account: Account, subject: Subject) -> list[Finding]:
-    """One finding for each repository."""
+    """Return one finding for each repository."""
     found = []
     for repository in subject.repositories:
         try:

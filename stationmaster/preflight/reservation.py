@@ -16,12 +16,12 @@ NAME: Final = "reservation"
 
 
 def applies(services: Services, subject: Subject) -> bool:
-    """Where nodes come from a reservation."""
+    """Say whether nodes come from a reservation."""
     return subject.machines is not None and bool(subject.machines.reservation_id)
 
 
 def look(services: Services, account: Account, subject: Subject) -> list[Finding]:
-    """One finding."""
+    """Return one finding."""
     assert subject.machines is not None
     machines = subject.machines
     try:
@@ -42,7 +42,7 @@ def look(services: Services, account: Account, subject: Subject) -> list[Finding
 def judge(
     machines: Machines, *, available: int, total: int, window: Window | None = None
 ) -> Finding:
-    """The verdict on the instances that nobody uses; `window` is that of a capacity block."""
+    """Judge the instances that nobody uses; `window` is that of a capacity block."""
     what, when = "reservation", ""
     if window is not None:
         what = "block"

@@ -14,13 +14,13 @@ NAME: Final = "secrets"
 
 
 def applies(services: Services, subject: Subject) -> bool:
-    """Where the deployment has any."""
+    """Say whether the deployment has any."""
     settings = services.settings
     return bool(settings.hugging_face_secret_id or settings.slack_secret_id)
 
 
 def look(services: Services, account: Account, subject: Subject) -> list[Finding]:
-    """One finding for each secret; Slack's is asked for with the deployment only."""
+    """Return one finding for each secret; Slack's is asked for with the deployment only."""
     settings = services.settings
     found = []
     if settings.slack_secret_id and subject == DEPLOYMENT:

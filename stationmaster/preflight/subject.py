@@ -49,7 +49,7 @@ DEPLOYMENT = Subject()
 
 
 def of_start(start: StartRun) -> Subject:
-    """What a start would need that was typed and read."""
+    """Return what a start would need that was typed and read."""
     plan = start.plan
     return Subject(
         name=f"/train {start.words}",
@@ -75,7 +75,7 @@ def _bucket(data: Dataset) -> S3Source | None:
 
 
 def of_request(request: TrainingRequest) -> Subject:
-    """What a run needs that was requested."""
+    """Return what a run needs that was requested."""
     wish = request.wish
     return Subject(
         name=request.command,
@@ -93,7 +93,7 @@ def of_request(request: TrainingRequest) -> Subject:
 
 
 def of_cluster(spec: ClusterSpec, *, name: str) -> Subject:
-    """What a cluster needs that no run has asked for."""
+    """Return what a cluster needs that no run has asked for."""
     machines = (
         None
         if spec.eks_name

@@ -21,7 +21,7 @@ def applies(services: Services, subject: Subject) -> bool:
 
 
 def look(services: Services, account: Account, subject: Subject) -> list[Finding]:
-    """One finding for each quota that the start counts towards."""
+    """Return one finding for each quota that the start counts towards."""
     assert subject.machines is not None
     found = []
     for quota, (least, most) in needed_vcpus(subject.machines).items():
@@ -36,7 +36,7 @@ def look(services: Services, account: Account, subject: Subject) -> list[Finding
 
 
 def needed_vcpus(machines: Machines) -> dict[VcpuQuota | None, tuple[int, int]]:
-    """The least and the most vCPUs that a start takes of each quota, the system node's included.
+    """Return the least and most vCPUs that a start takes of each quota, system node included.
 
     What is reserved was counted when it was reserved. Spot instances have quotas of their own.
     """
@@ -56,7 +56,7 @@ def needed_vcpus(machines: Machines) -> dict[VcpuQuota | None, tuple[int, int]]:
 def judge(
     quota: VcpuQuota, *, limit: int, used: int, least: int, most: int, region: str
 ) -> Finding:
-    """The verdict on one quota: an error below `least` vCPUs, a warning below `most`."""
+    """Return the verdict on one quota: an error below `least` vCPUs, a warning below `most`."""
     free = limit - used
     said = f'"{quota.name}" allows {limit:,} vCPUs in {region} and {used:,} run'
     if free >= most:

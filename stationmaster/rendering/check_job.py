@@ -26,7 +26,7 @@ _DEADLINE_S: Final = 1800
 
 
 def processes_on_node(spec: ClusterSpec) -> int:
-    """How many processes the job starts on each node."""
+    """Return how many processes the job starts on each node."""
     return processes_per_node(_ON_GPUS if spec.num_gpus else _ON_CPUS, spec.instance)
 
 
@@ -43,7 +43,7 @@ def render_check_job(
     environment: Mapping[str, str],
     without: Sequence[str] = (),
 ) -> list[KubernetesObject]:
-    """The job called `name`, on `nodes` nodes.
+    """Return the job called `name`, on `nodes` nodes.
 
     Args:
         cluster_id: whose nodes it runs on.

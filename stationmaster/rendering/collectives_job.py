@@ -23,7 +23,7 @@ def render_collectives_job(
     image: str,
     is_full: bool,
 ) -> list[KubernetesObject]:
-    """The job called `name`, on `nodes` nodes; with single nodes first, and with pairs if full."""
+    """Make the job `name` on `nodes` nodes: with single nodes first, and pairs if full."""
     return render_check_job(
         cluster_id,
         spec,

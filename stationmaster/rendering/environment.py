@@ -32,7 +32,7 @@ _MAX_THREADS: Final = 8
 
 
 def render_environment(spec: JobSpec) -> list[KubernetesObject]:
-    """The container's env, in a fixed order."""
+    """Return the container's env, in a fixed order."""
     values = {
         "STATIONMASTER_RUN_ID": spec.run_id,
         # The rendezvous store must not double as the workers' store: a restarted agent would find
@@ -62,7 +62,7 @@ def render_environment(spec: JobSpec) -> list[KubernetesObject]:
 
 
 def render_hugging_face_token() -> KubernetesObject:
-    """The variable HF_TOKEN, which is missing where the cluster has no token."""
+    """Return the variable HF_TOKEN, which is missing where the cluster has no token."""
     return {
         "name": "HF_TOKEN",
         "valueFrom": {
@@ -76,7 +76,7 @@ def render_hugging_face_token() -> KubernetesObject:
 
 
 def render_hugging_face_secret(token: SecretStr) -> KubernetesObject:
-    """The Secret behind HF_TOKEN, shared by the jobs of the cluster."""
+    """Return the Secret behind HF_TOKEN, shared by the jobs of the cluster."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",

@@ -46,12 +46,12 @@ _WAIT_S: Final = 900
 
 
 def etcd_name(job: str) -> str:
-    """Name of the Deployment and Service of a job's etcd: a DNS-1035 label, as the job's is."""
+    """Name the Deployment and Service of a job's etcd: a DNS-1035 label, as the job's is."""
     return f"{job}-etcd"
 
 
 def render_rendezvous(spec: JobSpec) -> list[KubernetesObject]:
-    """What the job's agents need besides themselves to meet; nothing for c10d."""
+    """Return what the job's agents need besides themselves to meet; nothing for c10d."""
     return render_etcd(spec.run_id, job=spec.job) if spec.rendezvous == "etcd" else []
 
 
@@ -75,7 +75,7 @@ def render_wait(spec: JobSpec) -> list[KubernetesObject]:
 
 
 def render_etcd(run_id: RunId, *, job: str) -> list[KubernetesObject]:
-    """The Deployment and the Service that the agents find it under."""
+    """Return the Deployment and the Service that the agents find it under."""
     selector = {LABEL_RUN_ID: run_id, LABEL_ROLE: "rendezvous"}
     name = etcd_name(job)
     return [

@@ -59,12 +59,12 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def to_yaml(objects: Iterable[KubernetesObject]) -> str:
-    """Objects as a YAML stream that kubectl takes."""
+    """Return objects as a YAML stream that kubectl takes."""
     return yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=100, explicit_start=True)
 
 
 def example(recipe: Recipe, *, kind: JobKind = JobKind.PYTORCH_JOB) -> str:
-    """The file of one recipe, with a job of the kind."""
+    """Return the file of one recipe, with a job of the kind."""
     request = TrainingRequest(
         recipe=recipe.name,
         nodes=recipe.default_nodes,
@@ -83,7 +83,7 @@ def example(recipe: Recipe, *, kind: JobKind = JobKind.PYTORCH_JOB) -> str:
 
 
 def saving_example() -> str:
-    """The file of the Job that saves the result of a run."""
+    """Return the file of the Job that saves the result of a run."""
     recipe = CATALOGUE[SAVED]
     run_id = new_run_id(SAVED, dedup_key="example")
     facts = RunFacts(
@@ -104,7 +104,7 @@ def saving_example() -> str:
 
 
 def nccl_example() -> str:
-    """The file of the job that measures NCCL, for two nodes."""
+    """Return the file of the job that measures NCCL, for two nodes."""
     job = render_nccl_tests(
         ClusterId("example"), instance=get_instance(_NCCL_INSTANCE), num_nodes=2
     )
@@ -113,7 +113,7 @@ def nccl_example() -> str:
 
 
 def all_examples() -> dict[str, str]:
-    """Every file's text, by its name without the ending."""
+    """Return every file's text, by its name without the ending."""
     recipes = {recipe.name: example(recipe) for recipe in CATALOGUE.values()}
     train_job = example(CATALOGUE["llama2-7b"], kind=JobKind.TRAIN_JOB)
     others = {SAVING: saving_example(), NCCL: nccl_example(), TRAIN_JOB: train_job}

@@ -51,25 +51,25 @@ class JobBackend(Protocol):
         """What the training container of its pods is called."""
 
     def render(self, spec: JobSpec, /) -> list[KubernetesObject]:
-        """The job's objects, in the order in which they are applied; the job itself is the last."""
+        """Make the job's objects, in the order of their application; the job itself is last."""
 
     def parts(self, name: str, /) -> list[tuple[str, str, str]]:
         """apiVersion, kind and name of these objects, in the order of deletion."""
 
     def conditions(self, job: Mapping[str, Any], /) -> list[JobCondition]:
-        """The conditions that are true, in the words that all kinds share."""
+        """Return the conditions that are true, in the words that all kinds share."""
 
     def is_suspended(self, job: Mapping[str, Any], /) -> bool:
-        """Whether the job is to have no pods: not admitted yet, or stopped by somebody."""
+        """Say whether the job is to have no pods: not admitted yet, or stopped by somebody."""
 
     def replica_of(self, pod: Mapping[str, Any], /) -> str:
-        """The pod's place in the job, the same for each pod that takes it in turn."""
+        """Return the pod's place in the job, the same for each pod that takes it in turn."""
 
     def is_of_job(self, kind: str, name: str, *, job: str) -> bool:
-        """Whether an object that an event is about is the job, or a part of it."""
+        """Say whether an object that an event is about is the job, or a part of it."""
 
     def refusal(self, *, least: int, most: int) -> str:
-        """Why no such job can have so many nodes, with what to type; "" where one can."""
+        """Say why no such job can have so many nodes, with what to type; "" where one can."""
 
 
 BACKENDS: Final[Mapping[JobKind, JobBackend]] = {
@@ -81,5 +81,5 @@ TRAINING_CONTAINERS: Final = frozenset(backend.CONTAINER for backend in BACKENDS
 
 
 def backend_of(kind: JobKind) -> JobBackend:
-    """The module of a kind of jobs."""
+    """Return the module of a kind of jobs."""
     return BACKENDS[kind]

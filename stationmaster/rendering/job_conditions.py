@@ -7,15 +7,15 @@ from typing import Any
 
 
 def conditions_of(item: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """All conditions in the order of the status."""
+    """Yield all conditions in the order of the status."""
     yield from (item.get("status") or {}).get("conditions") or []
 
 
 def is_true(condition: Mapping[str, Any]) -> bool:
-    """Whether it holds now."""
+    """Say whether it holds now."""
     return condition.get("status") == "True"
 
 
 def text_of(condition: Mapping[str, Any], field: str) -> str:
-    """A text of a condition; "" where it has none."""
+    """Return a text of a condition; "" where it has none."""
     return str(condition.get(field) or "")

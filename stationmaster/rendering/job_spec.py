@@ -183,7 +183,7 @@ def job_spec(
 
 
 def _brought(request: TrainingRequest, data_root: str) -> dict[str, str]:
-    """Where the data is; Megatron's has a prefix, and the tokenizer that it was made with."""
+    """Return the data's place; Megatron's has a prefix, and the tokenizer it was made with."""
     root = f"{DATA_DIRECTORY}/{data_root}"
     if request.data_task == FOR_MEGATRON:
         return {"dataset": f"{root}/{DATA_NAME}", "tokenizer": f"{root}/{TOKENIZER_NAME}"}
@@ -191,13 +191,13 @@ def _brought(request: TrainingRequest, data_root: str) -> dict[str, str]:
 
 
 def framework_paths(run_id: RunId) -> FrameworkPaths:
-    """Where a framework writes for a run."""
+    """Return where a framework writes for a run."""
     directory = f"{RUNS_DIRECTORY}/{run_id}"
     return FrameworkPaths(output_dir=f"{directory}/{OUTPUT}", work_dir=directory)
 
 
 def _first_weights(request: TrainingRequest, run_id: RunId) -> dict[str, str]:
-    """Where the model of another run was brought, with the tokenizer that it was trained with."""
+    """Return where another run's model was brought, with the tokenizer of its training."""
     if request.weights_from is None:
         return {}
     directory = f"{RUNS_DIRECTORY}/{run_id}/{model_directory()}"

@@ -37,12 +37,12 @@ TRAINING_TOLERATION: Final[KubernetesObject] = {"key": TRAINING_TAINT, "operator
 
 
 def run_labels(run_id: RunId, role: RunRole) -> dict[str, str]:
-    """Labels of every object of a run; release finds objects by them."""
+    """Return labels of every object of a run; release finds objects by them."""
     return {LABEL_RUN_ID: run_id, LABEL_ROLE: role, LABEL_MANAGED_BY: "stationmaster"}
 
 
 def cluster_labels(cluster_id: ClusterId, role: ClusterRole) -> dict[str, str]:
-    """Labels of every object of a cluster: in one Kubernetes cluster there may be several."""
+    """Make the labels of a cluster's objects: a Kubernetes cluster may have several."""
     return {LABEL_CLUSTER_ID: cluster_id, LABEL_ROLE: role, LABEL_MANAGED_BY: "stationmaster"}
 
 
@@ -52,13 +52,13 @@ def metadata(labels: Mapping[str, str], *, name: str) -> KubernetesObject:
 
 
 def render_account(name: str) -> KubernetesObject:
-    """A service account in the namespace."""
+    """Return a service account in the namespace."""
     labels = {LABEL_MANAGED_BY: "stationmaster"}
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(labels, name=name)}
 
 
 def container_security() -> KubernetesObject:
-    """A container without any privilege: the restricted profile of Kubernetes' pod security.
+    """Return a container without any privilege: the restricted profile of Kubernetes' pod security.
 
     Images name their user by number, which is how the kubelet knows that it is not root.
     """
@@ -71,7 +71,7 @@ def container_security() -> KubernetesObject:
 
 
 def namespace() -> KubernetesObject:
-    """The namespace of jobs, checks and the relay."""
+    """Return the namespace of jobs, checks and the relay."""
     return {
         "apiVersion": "v1",
         "kind": "Namespace",

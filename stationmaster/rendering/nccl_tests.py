@@ -40,7 +40,7 @@ _ITERATIONS: Final = 20
 def render_nccl_tests(
     cluster_id: ClusterId, *, instance: InstanceType, num_nodes: int, image: str = IMAGE
 ) -> KubernetesObject:
-    """One rank on each GPU of `num_nodes` nodes, which have no other pods with GPUs.
+    """Return one rank on each GPU of `num_nodes` nodes, which have no other pods with GPUs.
 
     Raises:
         ValueError: the instance type has no GPU that NCCL runs on, or fewer than one node.
@@ -79,7 +79,7 @@ def render_nccl_tests(
 
 
 def script(instance: InstanceType, *, num_nodes: int) -> str:
-    """What the launcher runs: a test after the other, each also where the one before failed."""
+    """Write what the launcher runs: one test after the other, also after one that failed."""
     lines = ["status=0"]
     for operation in OPERATIONS:
         words = _mpirun(instance, num_nodes=num_nodes) + _test(operation, instance, num_nodes)
@@ -98,7 +98,7 @@ def _mpirun(instance: InstanceType, *, num_nodes: int) -> list[str]:
 
 
 def _variables(instance: InstanceType) -> dict[str, str]:
-    """What the environment policy says of NCCL and libfabric there."""
+    """Return what the environment policy says of NCCL and libfabric there."""
     machine = Machine(
         instance=instance,
         num_gpus=instance.num_gpus,

@@ -19,7 +19,7 @@ _READ: Final = ["get", "list", "watch"]
 
 
 def render_people_rights() -> list[KubernetesObject]:
-    """Two roles, one for the namespace and one for the cluster, and who has them."""
+    """Return two roles, one for the namespace and one for the cluster, and who has them."""
     ours = {LABEL_MANAGED_BY: "stationmaster"}
     here = {"name": _NAME, "namespace": NAMESPACE, "labels": ours}
     everywhere = {"name": _NAME, "labels": ours}

@@ -22,7 +22,7 @@ _RIGHTS: Final = ("ClusterRole", "ClusterRoleBinding")
 
 
 def placed(item: Mapping[str, Any], namespace: str) -> KubernetesObject:
-    """The object as it has to be for `namespace`; others' objects stay as they are."""
+    """Return the object as it has to be for `namespace`; others' objects stay as they are."""
     if namespace == NAMESPACE:
         return dict(item)
     placed_item = copy.deepcopy(dict(item))
@@ -58,7 +58,7 @@ def from_copies(items: Iterable[Mapping[str, Any]], image_copies: str) -> list[K
 
 
 def placed_name(name: str, namespace: str) -> str:
-    """What a cluster role that belongs to a namespace is called: stationmaster-ID-relay."""
+    """Return what a cluster role that belongs to a namespace is called: stationmaster-ID-relay."""
     prefix = f"{NAMESPACE}-"
     return f"{namespace}-{name.removeprefix(prefix)}" if name.startswith(prefix) else name
 
@@ -77,7 +77,7 @@ def _to_nodes_of_others(value: Any) -> None:
 
 
 def _tell_pods(spec: Mapping[str, Any], namespace: str) -> None:
-    """Pods with an account of their own ask Kubernetes: they are told where they are."""
+    """Say to pods with an account of their own, which ask Kubernetes, where they are."""
     pod = spec.get("template", {}).get("spec", {})
     if "serviceAccountName" not in pod:
         return

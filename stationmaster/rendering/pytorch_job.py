@@ -48,12 +48,12 @@ GANG_RESTARTS_TO_FAIL: Final = 3
 
 
 def render(spec: JobSpec) -> list[KubernetesObject]:
-    """The job is one object."""
+    """Make the job: one object."""
     return [render_pytorch_job(spec)]
 
 
 def render_pytorch_job(spec: JobSpec) -> KubernetesObject:
-    """The run's job; one for a queue of Kueue is suspended until Kueue admits it."""
+    """Return the run's job; one for a queue of Kueue is suspended until Kueue admits it."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND.value,
@@ -86,7 +86,7 @@ def parts(name: str) -> list[tuple[str, str, str]]:
 
 
 def conditions(job: Mapping[str, Any]) -> list[JobCondition]:
-    """The conditions that are true, in the operator's own words, which are the product's."""
+    """Return the conditions that are true, in the operator's own words, which are the product's."""
     return [
         JobCondition(
             name=condition["type"],
@@ -100,18 +100,18 @@ def conditions(job: Mapping[str, Any]) -> list[JobCondition]:
 
 
 def is_suspended(job: Mapping[str, Any]) -> bool:
-    """Whether it is to have no pods."""
+    """Say whether it is to have no pods."""
     policy = (job.get("spec") or {}).get("runPolicy") or {}
     return bool(policy.get("suspend"))
 
 
 def replica_of(pod: Mapping[str, Any]) -> str:
-    """The pod's place in the job: the operator calls the pod by it, and each that follows it."""
+    """Return the pod's place in the job: the operator's name of it and of later pods."""
     return str((pod.get("metadata") or {}).get("name", ""))
 
 
 def is_of_job(kind: str, name: str, *, job: str) -> bool:
-    """Whether an object of that kind and name is the job or a part of it."""
+    """Say whether an object of that kind and name is the job or a part of it."""
     if kind == KIND:
         return name == job
     before, _, index = name.rpartition("-")
@@ -119,7 +119,7 @@ def is_of_job(kind: str, name: str, *, job: str) -> bool:
 
 
 def refusal(*, least: int, most: int) -> str:
-    """Why it cannot run on so many nodes, with what to type; the operator has elastic jobs."""
+    """Say why it cannot run on so many nodes, with what to type; the operator has elastic jobs."""
     return ""
 
 
@@ -137,7 +137,7 @@ def _template(spec: JobSpec) -> KubernetesObject:
 
 
 def _replicas(spec: JobSpec) -> dict[str, int]:
-    """How many pods of which role; the operator's webhook wants a master's number written."""
+    """Count the pods of each role; the operator's webhook wants the master's written."""
     if spec.rendezvous != "static":
         return {"Worker": spec.nodes}
     others = spec.nodes - 1
@@ -145,7 +145,7 @@ def _replicas(spec: JobSpec) -> dict[str, int]:
 
 
 def _elastic_policy(spec: JobSpec) -> KubernetesObject:
-    """What torchrun's rendezvous needs; without it the operator names ranks and a master."""
+    """Return what torchrun's rendezvous needs; without it the operator names ranks and a master."""
     if spec.rendezvous == "static":
         return {}
     policy = {
@@ -171,7 +171,7 @@ def _rendezvous(spec: JobSpec) -> KubernetesObject:
 
 
 def _port(spec: JobSpec) -> int:
-    """Where the agents of the job meet; the scheduler keeps two of the same off one node."""
+    """Return where the agents of the job meet; the scheduler keeps two of the same off one node."""
     if not spec.options.host_network:
         return PORT
     return _HOST_PORTS[crc32(spec.job.encode()) % len(_HOST_PORTS)]

@@ -54,7 +54,7 @@ def render_relay(
     backend: JobBackend,
     replicas: int = 2,
 ) -> list[KubernetesObject]:
-    """The relays of a run, in a cluster that has the account and the rights of relays.
+    """Return the relays of a run, in a cluster that has the account and the rights of relays.
 
     `job` is the job of the attempt that they watch, of the kind of `backend`. Two or more need a
     Lease; one is alone.
@@ -74,7 +74,7 @@ def render_relay(
 
 
 def render_relay_key(run_id: RunId, key: SecretStr) -> KubernetesObject:
-    """The Secret with which the run's relays sign what they report; needed before they start."""
+    """Make the Secret with which the run's relays sign; needed before they start."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -85,7 +85,7 @@ def render_relay_key(run_id: RunId, key: SecretStr) -> KubernetesObject:
 
 
 def render_relay_rights(backend: JobBackend) -> list[KubernetesObject]:
-    """The account of all relays of a cluster, and what it may do; `backend` is of its jobs."""
+    """Make the account and rights of all relays of a cluster; `backend` is of its jobs."""
     group, plural = backend.TYPES[0]
     ours = {LABEL_MANAGED_BY: "stationmaster"}
     shared = {"name": RELAY, "namespace": NAMESPACE, "labels": ours}
@@ -192,7 +192,7 @@ def _lease(run_id: RunId) -> KubernetesObject:
 
 
 def _replicated(deployment: KubernetesObject, replicas: int) -> KubernetesObject:
-    """The Deployment with more relays, no two of them on one node.
+    """Return the Deployment with more relays, no two of them on one node.
 
     The first goes to the system node, the next to a training node: these are there anyway.
     """

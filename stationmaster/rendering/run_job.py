@@ -61,7 +61,7 @@ def run_job(
     cluster_id: ClusterId,
     number: int | None = None,
 ) -> KubernetesObject:
-    """The Job; `number` pods work side by side, one without it."""
+    """Return the Job; `number` pods work side by side, one without it."""
     side_by_side = {} if number is None else {"parallelism": number, "completions": number}
     rights: KubernetesObject = {"automountServiceAccountToken": False}
     if program.account:
@@ -114,7 +114,7 @@ def _container(program: Program) -> KubernetesObject:
 
 
 def one_cpu(memory: str, *, most: str) -> KubernetesObject:
-    """The resources of a program of one CPU that may take more memory than it asks for."""
+    """Return the resources of a program of one CPU that may take more memory than it asks for."""
     return {"requests": {"cpu": "1", "memory": memory}, "limits": {"memory": most}}
 
 
@@ -124,5 +124,5 @@ def unexpanded(text: str) -> str:
 
 
 def unexpanded_json(text: str) -> str:
-    """The same for JSON in a variable, which reads back as it was."""
+    """Return the same for JSON in a variable, which reads back as it was."""
     return text.replace("$", "\\u0024")

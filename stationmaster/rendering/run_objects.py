@@ -36,7 +36,7 @@ class Surroundings:
     mount_name: str = "abcdefgh"
 
     def image_of(self, framework: Framework) -> str:
-        """The image of the training pods, of a framework or of the product's own trainer."""
+        """Return the image of the training pods, of a framework or of the product's own trainer."""
         image = FRAMEWORK_IMAGES.get(framework)
         return product_image(image) if image is not None else self.training_image
 
@@ -51,7 +51,7 @@ def render_all(
     surroundings: Surroundings = EXAMPLE,
     kind: JobKind = JobKind.PYTORCH_JOB,
 ) -> list[KubernetesObject]:
-    """Every object of the run in an order in which they can be applied.
+    """Return every object of the run in an order in which they can be applied.
 
     Raises:
         UserError: the recipe, the instance type or an override is not known, or jobs of the kind

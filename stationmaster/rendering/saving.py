@@ -48,7 +48,7 @@ def render_saving(
     region: str,
     backup_number: int | None = None,
 ) -> list[KubernetesObject]:
-    """Everything that saving a run's result needs, the namespace first; `image` is the relay's.
+    """Make all that saving a result needs, the namespace first; `image` is the relay's.
 
     With `backup_number` the Job is that of a backup of a run that trains.
     """
@@ -80,7 +80,7 @@ def render_saving(
 
 
 def render_saving_rights(account: str = SAVER, *, binding: str = SAVER) -> list[KubernetesObject]:
-    """The account of a run's savers, and what it may do; one of no run where none is named."""
+    """Make the account and rights of a run's savers; of no run where none is named."""
     shared = {
         "name": SAVER,
         "namespace": NAMESPACE,

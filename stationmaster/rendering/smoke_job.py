@@ -34,7 +34,7 @@ def render_smoke_job(
     image: str,
     recipe: str,
 ) -> list[KubernetesObject]:
-    """The job called `name`, on `nodes` nodes; `recipe` is one of the catalogue."""
+    """Return the job called `name`, on `nodes` nodes; `recipe` is one of the catalogue."""
     settings = {
         PRESET: SMOKE,
         "steps": STEPS,

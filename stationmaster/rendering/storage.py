@@ -70,10 +70,10 @@ def render_storage(cluster_id: ClusterId, storage: SharedStorage) -> list[Kubern
 
 
 def shared_volume(cluster_id: ClusterId) -> KubernetesObject:
-    """The pod volume of the cluster's claim."""
+    """Return the pod volume of the cluster's claim."""
     return {"name": VOLUME, "persistentVolumeClaim": {"claimName": volume_name(cluster_id)}}
 
 
 def shared_mount() -> KubernetesObject:
-    """Where a container sees it."""
+    """Return where a container sees it."""
     return {"name": VOLUME, "mountPath": SHARED_MOUNT}

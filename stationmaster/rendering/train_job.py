@@ -57,18 +57,18 @@ _CONDITIONS: Final[Mapping[str, ConditionName]] = {
 
 
 def render(spec: JobSpec) -> list[KubernetesObject]:
-    """The runtime, then the job, which Trainer's webhook refuses where its runtime is not there."""
+    """Make the runtime, then the job, which Trainer's webhook refuses without a runtime."""
     spec = _with_rendezvous(spec)
     return [_runtime(spec), _job(spec)]
 
 
 def parts(name: str) -> list[tuple[str, str, str]]:
-    """The job first: Trainer keeps working with its copy of a runtime that was deleted."""
+    """Return the job first: Trainer keeps working with its copy of a runtime that was deleted."""
     return [(API_VERSION, KIND.value, name), (API_VERSION, RUNTIME, name)]
 
 
 def conditions(job: Mapping[str, Any]) -> list[JobCondition]:
-    """Those of Trainer in shared words, and Running, which it says by a number only.
+    """Return those of Trainer in shared words, and Running, which it says by a number only.
 
     A job that resumes after a suspension runs anew: its time is that of the resumption.
     """
@@ -92,19 +92,19 @@ def conditions(job: Mapping[str, Any]) -> list[JobCondition]:
 
 
 def is_suspended(job: Mapping[str, Any]) -> bool:
-    """Whether it is to have no pods."""
+    """Say whether it is to have no pods."""
     return bool((job.get("spec") or {}).get("suspend"))
 
 
 def replica_of(pod: Mapping[str, Any]) -> str:
-    """The pod's host name, job-node-0-INDEX: its own name ends in letters that no other pod has."""
+    """Return the pod's host name, job-node-0-INDEX: its own name ends in random letters."""
     about = pod.get("metadata") or {}
     host_name = (pod.get("spec") or {}).get("hostname")
     return str(host_name or about.get("name", ""))
 
 
 def is_of_job(kind: str, name: str, *, job: str) -> bool:
-    """Whether an object of that kind and name is the job or a part of it."""
+    """Say whether an object of that kind and name is the job or a part of it."""
     match kind:
         case "TrainJob" | "JobSet":
             return name == job
@@ -126,7 +126,7 @@ def refusal(*, least: int, most: int) -> str:
 
 
 def _with_rendezvous(spec: JobSpec) -> JobSpec:
-    """The job with the one of the two that can be had here."""
+    """Return the job with the one of the two that can be had here."""
     if spec.rendezvous != "c10d":
         return spec
     training = spec.recipe.training.model_copy(update={"rendezvous": "static"})
@@ -193,7 +193,7 @@ def _template(spec: JobSpec) -> KubernetesObject:
 
 
 def _variables(spec: JobSpec) -> list[KubernetesObject]:
-    """What the torch plugin does not say, of either rendezvous."""
+    """Return what the torch plugin does not say, of either rendezvous."""
     values = {"PYTHONUNBUFFERED": "1", "PET_RDZV_CONF": as_option(rendezvous_conf(spec))}
     if spec.rendezvous == "etcd":
         values |= {

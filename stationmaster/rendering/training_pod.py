@@ -61,7 +61,7 @@ def pod_template(
     port: KubernetesObject,
     variables: Sequence[KubernetesObject] = (),
 ) -> KubernetesObject:
-    """A pod as operators make it.
+    """Return a pod as operators make it.
 
     Args:
         spec: the job.
@@ -117,7 +117,7 @@ def pod_template(
 
 
 def _placing(spec: JobSpec, job_label: str) -> KubernetesObject:
-    """Where the pod runs, and what is true of it beside its containers and volumes."""
+    """Return where the pod runs, and what is true of it beside its containers and volumes."""
     waiting = render_wait(spec)
     return {
         **_host_network(spec),
@@ -148,7 +148,7 @@ def as_variables(values: Mapping[str, str]) -> list[KubernetesObject]:
 
 
 def _environment(spec: JobSpec, variables: Sequence[KubernetesObject]) -> list[KubernetesObject]:
-    """The variables of training; a check may leave some out, change some and add some."""
+    """Return the variables of training; a check may leave some out, change some and add some."""
     environment = [*render_environment(spec), *variables]
     if spec.check is None:
         return environment
@@ -162,14 +162,14 @@ def _environment(spec: JobSpec, variables: Sequence[KubernetesObject]) -> list[K
 
 
 def _host_network(spec: JobSpec) -> KubernetesObject:
-    """The node's network, with the cluster's names: pods are found by their Services."""
+    """Return the node's network, with the cluster's names: pods are found by their Services."""
     if not spec.options.host_network:
         return {}
     return {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
 
 
 def command(spec: JobSpec) -> list[str]:
-    """What each pod runs. How many nodes and where they meet comes from the operator's PET_*."""
+    """Write what each pod runs; the operator's PET_* say how many nodes, and where they meet."""
     if spec.program:
         return [literal(word) for word in spec.program]
     return [
@@ -193,7 +193,7 @@ def _samples(spec: JobSpec) -> list[str]:
 
 
 def _resume_from(spec: JobSpec) -> list[str]:
-    """The checkpoint of another run, where it was brought."""
+    """Return the checkpoint of another run, where it was brought."""
     point = spec.resume_from
     return ["--resume-from", f"{spec.output_dir}/{point.directory}"] if point is not None else []
 
@@ -205,7 +205,7 @@ def _security(spec: JobSpec) -> KubernetesObject:
 
 
 def training_node_selector(spec: JobSpec) -> dict[str, str]:
-    """The nodes that the run may use."""
+    """Return the nodes that the run may use."""
     return {
         LABEL_NODE_GROUP: TRAINING_NODE_GROUP,
         LABEL_CLUSTER_ID: spec.cluster_id,  # clusters may share Kubernetes, but not nodes
@@ -214,7 +214,7 @@ def training_node_selector(spec: JobSpec) -> dict[str, str]:
 
 
 def pod_resources(instance: InstanceType, *, num_gpus: int, num_efa: int) -> KubernetesObject:
-    """What a training pod asks of its node, in whole CPUs and GiB.
+    """Return what a training pod asks of its node, in whole CPUs and GiB.
 
     Requests stay below what the node can allocate; devices and memory are limited to their request.
     There is no CPU limit: the pod has the node to itself, and throttling would only slow it down.

@@ -31,7 +31,7 @@ class FrameworkPaths:
 
 
 def framework_program(recipe: Recipe, paths: FrameworkPaths) -> tuple[str, ...]:
-    """The words that each pod runs; empty for a recipe of the product's own trainer."""
+    """Return the words that each pod runs; empty for a recipe of the product's own trainer."""
     training, model = recipe.training, recipe.model
     if not isinstance(training, FrameworkTraining):
         return ()

@@ -31,7 +31,7 @@ Flags = dict[str, str | int | float | bool]
 def render_program(
     training: MegatronTraining, model: LanguageModel, *, output_dir: str, work_dir: str
 ) -> tuple[str, ...]:
-    """The words that each pod runs.
+    """Return the words that each pod runs.
 
     It saves to, and after a restart loads from, `output_dir`/checkpoints: the file
     latest_checkpointed_iteration.txt there names the newest checkpoint that is whole.
@@ -65,7 +65,7 @@ def _words(flags: Flags) -> list[str]:
 
 
 def _model_flags(model: LanguageModel, training: MegatronTraining) -> Flags:
-    """The published shape: Megatron-LM's defaults are GPT-2's."""
+    """Return the published shape: Megatron-LM's defaults are GPT-2's."""
     scaling = model.rope_scaling
     return {
         "num-layers": model.layers,
@@ -151,7 +151,7 @@ def _data_flags(training: MegatronTraining, model: LanguageModel, *, work_dir: s
 
 
 def _checkpoint_flags(training: MegatronTraining, directory: str) -> Flags:
-    """One that is complete stays, the one before it is removed: no step is far enough to retain.
+    """Keep one complete checkpoint, and remove the one before it.
 
     First weights are loaded where there is no checkpoint yet, and without an optimizer's state.
     """

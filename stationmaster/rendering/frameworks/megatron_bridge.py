@@ -28,7 +28,7 @@ Settings = dict[str, str | int | float | bool]
 def render_program(
     training: BridgeTraining, model: LanguageModel, *, output_dir: str, work_dir: str
 ) -> tuple[str, ...]:
-    """The words that each pod runs.
+    """Return the words that each pod runs.
 
     It saves to, and after a restart loads from, `output_dir`/checkpoints; first weights are loaded
     where there is no checkpoint yet, without an optimizer's state.
@@ -111,7 +111,7 @@ def _data_settings(training: BridgeTraining, *, work_dir: str) -> Settings:
 
 
 def _checkpoint_settings(training: BridgeTraining, directory: str) -> Settings:
-    """The newest two stay."""
+    """Keep the newest two."""
     settings: Settings = {
         "checkpoint.save": directory,
         "checkpoint.load": directory,

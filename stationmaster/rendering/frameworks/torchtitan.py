@@ -34,7 +34,7 @@ Flags = dict[str, str | int | float | bool]
 def render_program(
     training: TitanTraining, model: LanguageModel, *, output_dir: str, work_dir: str
 ) -> tuple[str, ...]:
-    """The words that each pod runs.
+    """Return the words that each pod runs.
 
     It saves to, and after a restart loads from, `output_dir`/checkpoints: step-N for each.
     """
@@ -103,7 +103,7 @@ def _data_flags(training: TitanTraining) -> Flags:
 
 
 def _checkpoint_flags(training: TitanTraining) -> Flags:
-    """The last save is the model alone, in the form of the hub."""
+    """Make the last save the model alone, in the form of the hub."""
     return {
         "checkpoint.enable": True,
         "checkpoint.folder": "checkpoints",
@@ -115,7 +115,7 @@ def _checkpoint_flags(training: TitanTraining) -> Flags:
 
 
 def _surrounding_flags(training: TitanTraining, *, output_dir: str, work_dir: str) -> Flags:
-    """Where it writes, its log, and traces of collectives beside those of other runs."""
+    """Return where it writes, its log, and traces of collectives beside those of other runs."""
     return {
         "dump-folder": output_dir,
         "metrics.log-freq": training.log_every,
