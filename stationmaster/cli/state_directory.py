@@ -9,9 +9,23 @@ from typing import Final
 
 from stationmaster.domain.errors import BadCommand
 
-DEFAULT_STATE_DIR: Final = Path(".stationmaster")
+_CHECKOUT: Final = Path(__file__).resolve().parents[2]
+
+
+def _state_dir(name: str) -> Path:
+    """In the folder that a checkout is used from; installed, below the user's data directory.
+
+    Source: XDG Base Directory Specification 0.8.
+    """
+    if (_CHECKOUT / "pyproject.toml").is_file():
+        return Path(f".{name}")
+    data = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(data) if data.startswith("/") else Path.home() / ".local/share") / name
+
+
+DEFAULT_STATE_DIR: Final = _state_dir("stationmaster")
 # Of its own, so that it runs while `local up` is open.
-RUN_STATE_DIR: Final = Path(".stationmaster-run")
+RUN_STATE_DIR: Final = _state_dir("stationmaster-run")
 # Written by local mode when it starts: how to reach its AWS, and its settings.
 _LOCAL_FILES: Final = ("aws.env", "settings.env")
 
