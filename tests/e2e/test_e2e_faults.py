@@ -8,28 +8,12 @@ from e2e_world import world
     ("fault", "command", "limits", "words", "cause", "next_command"),
     [
         (
-            "file-system-fails",
-            "/train tiny-llama nodes=2",
-            {},
-            "could not create file system",
-            "AWS gave up on the file system",
-            "`/train preflight tiny-llama`",
-        ),
-        (
             "node-group-fails",
             "/train llama2-7b nodes=2",
             {},
             "InsufficientInstanceCapacity",
             "AWS has no free instances of this type",
             "`/train plan llama2-7b instance=TYPE`",
-        ),
-        (
-            "plugin-never-ready",
-            "/train tiny-llama nodes=2",
-            {"plugin_timeout_s": 4},
-            "is not ready after",
-            "was not ready in its time",
-            "type its command again",
         ),
         (
             "pods-never-start",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import Reservation
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
@@ -63,21 +62,4 @@ def test_run_waits_for_its_block_is_saved_before_its_end_and_leaves_it_as_it_was
     assert gone.billable_left == []
     assert min(each.requested_at for each in gone.resources.values()) >= window.starts_at
     assert standing(world, block) == ("active", 2)
-    assert in_account(world.aws) == before
-
-
-def test_run_that_is_stopped_while_it_waits_leaves_nothing(world: World) -> None:
-    before = in_account(world.aws)
-    block = book(world, starts_in_s=LATER_S)
-    run_id = world.request("is stopped before its block", reservation=block)
-    runs = world.services.runs
-    world.until(lambda: runs.load(run_id).phase is RunPhase.QUEUED, "the run waits")
-
-    world.stop(run_id)
-
-    assert world.until_out(run_id).phase is RunPhase.STOPPED
-    gone = world.until_gone(run_id)
-    assert gone.resources == {}
-    assert gone.entered(ClusterPhase.PROVISIONING) is None
-    assert standing(world, block) == ("scheduled", 0)
     assert in_account(world.aws) == before

@@ -115,28 +115,6 @@ def test_two_guests_at_once_train_side_by_side_and_each_takes_its_own_away(
     assert owner.belongings() == before
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
-def test_guest_that_is_ended_in_the_middle_leaves_nothing(
-    world: World, owner: Owner, how: str
-) -> None:
-    before, run_id = owner.belongings(), run_id_of(f"ended by {how}")
-
-    world.request(f"ended by {how}", plan="waits", nodes=1, **owner.guest)
-    world.until_awaiting(run_id)
-    if how == "stop":
-        world.stop(run_id)
-    else:
-        world.kill(run_id)
-        world.until_still(run_id)
-        world.reap()
-    world.until_rested(run_id, torn_down=True)
-
-    outcome = world.outcome(run_id)
-    assert outcome.run.phase is (RunPhase.STOPPED if how == "stop" else RunPhase.FAILED)
-    assert_left_nothing(outcome)
-    assert owner.belongings() == before
-
-
 def test_kept_guest_serves_two_runs_in_turn_and_goes_when_it_is_deleted(
     world: World, owner: Owner
 ) -> None:
@@ -194,43 +172,6 @@ def test_what_kubernetes_says_against_it_ends_the_run_with_what_to_type(
     outcome = world.outcome(run_id)
     assert outcome.run.phase is RunPhase.FAILED
     assert says[how] in outcome.run.reason
-    assert outcome.cluster is not None
-    assert outcome.cluster.resources == {}, "nothing was made"
-    assert_left_nothing(outcome)
-    assert owner.belongings() == before
-
-
-def test_guest_whose_cluster_workflow_is_killed_leaves_nothing(world: World, owner: Owner) -> None:
-    before, run_id = owner.belongings(), run_id_of("killed early")
-
-    with owner.without("relay rights"):
-        world.request("killed early", nodes=1, **owner.guest)
-        world.until(
-            lambda: own_namespace(ClusterId(run_id)) in str(owner.in_kubernetes()),
-            "the namespace is made",
-        )
-        world.kill(run_id, "cluster")
-    world.until_still(run_id)
-    world.reap()
-    world.until_rested(run_id, torn_down=True)
-
-    outcome = world.outcome(run_id)
-    assert outcome.run.phase is RunPhase.FAILED
-    assert_left_nothing(outcome)
-    assert owner.belongings() == before
-
-
-def test_cluster_without_room_is_refused_before_anything_is_made_in_it(
-    world: World, owner: Owner
-) -> None:
-    before, run_id = owner.belongings(), run_id_of("no room")
-
-    world.request("no room", nodes=8, **owner.guest)
-    world.until_rested(run_id, torn_down=True)
-
-    outcome = world.outcome(run_id)
-    assert outcome.run.phase is RunPhase.FAILED
-    assert "EKS cluster theirs: 4 of its 4 m5.2xlarge nodes have room" in outcome.run.reason
     assert outcome.cluster is not None
     assert outcome.cluster.resources == {}, "nothing was made"
     assert_left_nothing(outcome)

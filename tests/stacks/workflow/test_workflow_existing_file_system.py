@@ -185,28 +185,3 @@ def test_two_clusters_use_one_file_system_and_the_end_of_one_leaves_it_to_the_ot
     )
     assert theirs.described["Lifecycle"] == "AVAILABLE"
     assert (theirs.directory / "data" / "notes.txt").read_text() == "theirs"
-
-
-def test_file_system_that_goes_before_the_nodes_are_made_fails_the_run_with_its_name(
-    world: World,
-) -> None:
-    gone = Theirs(world, "gone", IpRanges=[{"CidrIp": "10.0.0.0/8"}])
-    held: list[Any] = []
-
-    run_id = world.request(
-        "existing: gone",
-        words=f"file_system={gone.file_system_id}",
-        before=lambda run_id: held.append(world.runtime.hold(run_id, "ensure-cluster")),
-    )
-    world.until(held[0].reached.is_set, "the cluster is about to be made")
-    world.aws.client("fsx").delete_file_system(FileSystemId=gone.file_system_id)
-    held[0].released.set()
-    run = world.until_rested(run_id, torn_down=True)
-
-    assert run.phase is RunPhase.FAILED
-    assert f"file system {gone.file_system_id}" in run.reason
-    cluster = world.outcome(run_id).cluster
-    assert cluster is not None
-    assert not {ResourceKind.CLUSTER, ResourceKind.NODE_GROUP} & {
-        each.kind for each in cluster.resources.values()
-    }, "nothing that costs was made"

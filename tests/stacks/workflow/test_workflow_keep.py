@@ -76,18 +76,3 @@ def test_run_on_a_warm_cluster_makes_and_checks_nothing_and_keeps_it_past_its_ti
     assert left is not None
     assert {event.type for event in of_guest if event.at < left} <= OF_LEASES | OF_TIME
     assert (gone.passes, gone.billable_left) == (1, [])
-
-
-def test_cluster_whose_clock_is_lost_is_let_go_by_the_reaper(world: World) -> None:
-    run_id, cluster = run_with_keep(world, "its clock is lost")
-    clusters, settings = world.services.cluster_states, world.mode.settings
-    assert settings is not None
-    world.aws.client("scheduler").delete_schedule(GroupName=settings.schedule_group, Name=run_id)
-    until_over(world, cluster)
-    assert world.aws.settle(timeout_s=60)
-    assert clusters.load(run_id).phase is ClusterPhase.READY
-
-    assert run_id in world.reap()
-
-    assert world.until_gone(run_id).billable_left == []
-    assert clocks(world) == []

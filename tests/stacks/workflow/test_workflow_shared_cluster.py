@@ -64,28 +64,6 @@ def test_runs_share_a_cluster_side_by_side_and_in_turn_and_it_goes_when_its_time
     assert world.aws.client("scheduler").list_schedules()["Schedules"] == []
 
 
-def test_cluster_that_is_deleted_in_use_ends_its_runs_and_leaves_nothing(world: World) -> None:
-    services = world.services
-    user, waiting = (run_id_of(f"deleted: {name}") for name in "ab")
-
-    lab = world.create_cluster("deleted")
-    on = {"cluster_id": lab.cluster_id}
-    world.request("deleted: a", plan="waits", nodes=4, **on)
-    world.until_awaiting(user)
-    world.request("deleted: b", nodes=1, **on)
-    world.until(lambda: services.runs.load(waiting).phase is RunPhase.QUEUED, "the second waits")
-    world.delete_cluster(lab.cluster_id)
-    gone = world.until_gone(lab.cluster_id)
-    for run_id in (user, waiting):
-        world.until_left(run_id)
-
-    why = "cluster deleted was deleted by a person"
-    for run_id in (user, waiting):
-        run = services.runs.load(run_id)
-        assert (run.phase, run.reason) == (RunPhase.FAILED, why)
-    assert (gone.billable_left, find_left(services, gone.cluster_id)) == ([], [])
-
-
 @pytest.mark.parametrize("capacity", [True, False], ids=["capacity", "no capacity"])
 def test_cluster_that_is_resized_in_use_keeps_its_run_whether_nodes_come_or_not(
     world: World, capacity: bool
@@ -127,27 +105,3 @@ def test_cluster_that_is_resized_in_use_keeps_its_run_whether_nodes_come_or_not(
     for run_id in (user, waiting):
         assert services.runs.load(run_id).phase is RunPhase.SUCCEEDED
     assert (gone.billable_left, find_left(services, gone.cluster_id)) == ([], [])
-
-
-def test_run_that_is_stopped_in_the_queue_leaves_it_to_the_next(world: World) -> None:
-    lab = world.create_cluster("queue", nodes=2)
-    on, services = {"cluster_id": lab.cluster_id}, world.services
-    runs = services.runs
-    user = world.request("before the queue", plan="waits", nodes=2, **on)
-    world.until_awaiting(user)
-    first = world.request("first of the queue", nodes=2, **on)
-    world.until(lambda: runs.load(first).phase is RunPhase.QUEUED, "the first waits")
-    second = world.request("second of the queue", nodes=1, **on)
-    world.until(lambda: runs.load(second).phase is RunPhase.QUEUED, "the second waits")
-
-    world.stop(first)
-
-    assert world.until_out(first).phase is RunPhase.STOPPED
-    assert runs.load(user).phase is RunPhase.RUNNING
-    assert runs.load(second).phase is RunPhase.QUEUED
-    world.let_end(user)
-    assert [world.until_out(each).phase for each in (user, second)] == [RunPhase.SUCCEEDED] * 2
-    assert "provisioning" not in runs.load(second).phase_names
-    world.delete_cluster(lab.cluster_id)
-    gone = world.until_gone(lab.cluster_id)
-    assert (gone.billable_left, find_left(services, lab.cluster_id)) == ([], [])

@@ -23,7 +23,7 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
 from stationmaster.steps.parts.leftovers import find_left
 from stationmaster.steps.reap import reap
-from tests.chaos.rules import ApiFault, Fault
+from tests.chaos.rules import Fault
 from tests.chaos.world import World
 
 READS_THE_CHANNEL = True
@@ -31,9 +31,9 @@ WEIGHTS = b"weights" * 1000
 FILE = "model/model.safetensors"
 
 
-def train(world: World, name: str, *faults: ApiFault) -> str:
+def train(world: World, name: str) -> str:
     """A run that has trained and whose model lies on its file system."""
-    run_id = world.request(name, *faults, plan="waits")
+    run_id = world.request(name, plan="waits")
     world.until_awaiting(run_id)
     place = world.directory_of(run_id) / FILE
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -99,27 +99,22 @@ def by_reaper(world: World, run_id: str) -> None:
     reap(Services(world.mode.settings, now=lambda: late))
 
 
-THROTTLED = (ApiFault("s3", "GetObject", "SlowDown"),)
-
-
 BROKEN = [
-    pytest.param(deny, (), "AccessDenied", by_button, id="denied"),
+    pytest.param(deny, "AccessDenied", by_button, id="denied"),
     pytest.param(
-        delete_bucket, (), "does not exist; deploy the data stack", by_reaper, id="bucket gone"
+        delete_bucket, "does not exist; deploy the data stack", by_reaper, id="bucket gone"
     ),
-    pytest.param(lambda world: None, THROTTLED, "SlowDown", by_button, id="throttled"),
 ]
 
 
-@pytest.mark.parametrize(("breaks", "faults", "said", "again"), BROKEN)
+@pytest.mark.parametrize(("breaks", "said", "again"), BROKEN)
 def test_results_that_cannot_be_saved_stay_with_their_price_until_a_retry_saves_them(
     world: World,
     breaks: Callable[[World], None],
-    faults: tuple[ApiFault, ...],
     said: str,
     again: Callable[[World, str], None],
 ) -> None:
-    run_id = train(world, f"not saved: {said}", *faults)
+    run_id = train(world, f"not saved: {said}")
     breaks(world)
     world.let_end(run_id)
     world.until_unsaved(run_id)
@@ -177,27 +172,6 @@ def test_results_are_not_given_up_while_they_are_saved_again(world: World) -> No
     held.released.set()
 
     assert saved(world, run_id).results_given_up_by == ""
-
-
-def test_kept_cluster_that_only_unsaved_results_hold_goes_but_for_what_they_need(
-    world: World,
-) -> None:
-    lab = world.create_cluster("unsaved-keep", nodes=1, ttl_s=8)
-    clusters = world.services.cluster_states
-    run_id = world.request("kept too long", Fault("save-results"), cluster_id=lab.cluster_id)
-    world.until(
-        lambda: clusters.load(lab.cluster_id).teardown is TeardownStatus.FAILED, "it is held"
-    )
-    held = clusters.load(lab.cluster_id)
-    assert held.teardown_reason.startswith(f"the results of run {run_id} are not saved")
-    gone = {each.kind for each in held.resources.values() if each.deleted_at is not None}
-    assert gone == {ResourceKind.NODE_GROUP}
-
-    world.runtime.mend_run(run_id)
-    world.save_again(run_id)
-
-    assert world.until_out(run_id).results is not None
-    assert world.until_gone(lab.cluster_id).billable_left == []
 
 
 @pytest.mark.parametrize("saved", [True, False], ids=["saved at last", "given up"])
