@@ -12,8 +12,8 @@ from stationmaster.domain.commands.table import (
     START,
     SUBCOMMANDS,
     USAGE_HINT,
-    Group,
-    Request,
+    Subcommand,
+    Takes,
 )
 from stationmaster.domain.keys.key import Key
 from stationmaster.domain.keys.names import CLUSTER_KEYS, keys_of
@@ -30,7 +30,7 @@ _SAMPLES: Final = (START, SUBCOMMANDS["plan"], SUBCOMMANDS["recipes"], SUBCOMMAN
 
 
 def app_config() -> SlackAppConfig:
-    """Return the configuration of the app, from the catalogue and the table of commands."""
+    """The configuration of the app, from the catalogue and the table of commands."""
     recipes = [Choice(recipe.name, recipe.summary) for recipe in RECIPES.values()]
     words = [*recipes, *(Choice(row.name, row.help) for row in SUBCOMMANDS.values())]
     return SlackAppConfig(
@@ -55,16 +55,16 @@ def app_config() -> SlackAppConfig:
 
 def _before_recipes() -> list[str]:
     """Return the subcommands that a recipe follows."""
-    return [row.name for row in SUBCOMMANDS.values() if isinstance(row.takes, Request)]
+    return [row.name for row in SUBCOMMANDS.values() if row.takes is Takes.START]
 
 
-def _groups() -> dict[str, Group]:
+def _groups() -> dict[str, Subcommand]:
     """Return the subcommands that another word follows."""
-    return {row.name: row.takes for row in SUBCOMMANDS.values() if isinstance(row.takes, Group)}
+    return {row.name: row for row in SUBCOMMANDS.values() if row.rows}
 
 
 def _group_hints() -> list[ArgumentHint]:
-    """Return the second words of a group, each after its first one."""
+    """The second words of a group, each after its first one."""
     return [
         ArgumentHint(
             f"{name} ...",
@@ -77,7 +77,7 @@ def _group_hints() -> list[ArgumentHint]:
 
 
 def _key_hints() -> list[ArgumentHint]:
-    """Return each key, after the recipes that take it and where a recipe is the second word."""
+    """Each key, after the recipes that take it and where a recipe is the second word."""
     keys: dict[str, Key] = {}
     after: dict[str, list[str]] = {}
     for recipe in RECIPES.values():

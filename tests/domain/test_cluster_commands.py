@@ -183,7 +183,7 @@ def test_words_of_a_cluster_with_a_mistake_are_corrected_and_never_to_more(text,
 
 
 def test_each_synonym_in_a_group_stands_for_its_own_word():
-    group = SUBCOMMANDS["cluster"].takes
+    group = SUBCOMMANDS["cluster"]
 
     for row in group.rows.values():
         assert [group_row_meant(word, group) for word in row.meanings] == [row] * len(row.meanings)

@@ -25,7 +25,7 @@ from stationmaster.domain.commands.table import (
     START,
     SUBCOMMANDS,
     TYPED_SUBCOMMANDS,
-    Resumption,
+    Takes,
 )
 from stationmaster.domain.errors import (
     BadCommand,
@@ -362,14 +362,14 @@ def test_example_of_each_subcommand_is_read_as_that_subcommand(row):
         asked.append(label)
         raise NotPossibleNow("nothing is saved")
 
-    if isinstance(row.takes, Resumption):  # `test_resuming` has what follows
+    if row.takes is Takes.RESUMPTION:  # `test_resuming` has what follows
         with pytest.raises(NotPossibleNow, match="nothing is saved"):
             parse_command(row.example, find_saved=find_saved)
         assert asked == ["last"]
         return
     read = parse_command(row.example)
 
-    assert type(read) is (StartRun if row is START else row.takes.make)
+    assert type(read) is (StartRun if row is START else row.make)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_second_word_offers_recipes_after_plan_only():
 def test_cluster_is_followed_by_its_words_and_the_keys_of_a_new_one():
     second = next(word for word in TRAIN.arguments if list(word.after) == ["cluster"])
 
-    assert [choice.value for choice in second.choices] == list(SUBCOMMANDS["cluster"].takes.rows)
+    assert [choice.value for choice in second.choices] == list(SUBCOMMANDS["cluster"].rows)
     assert all(choice.description for choice in second.choices)
     offered = {key for key, argument in KEYS.items() if "cluster" in argument.after}
     assert offered == set(CLUSTER_KEYS)

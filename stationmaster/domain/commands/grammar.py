@@ -31,19 +31,9 @@ from stationmaster.domain.commands.table import (
     AVAILABLE,
     START,
     SUBCOMMANDS,
-    Anything,
-    Group,
-    LongerLife,
-    NewCluster,
-    Nothing,
-    OneCluster,
-    OptionalRun,
-    OtherSize,
     PlannedSubcommand,
-    Request,
-    Requests,
-    Resumption,
     Subcommand,
+    Takes,
 )
 from stationmaster.domain.commands.typed_text import split_words
 from stationmaster.domain.datasets import AS_IT_IS, HubSource, Listing, PackedSource, S3Source
@@ -100,50 +90,51 @@ def parse_requests(words: Sequence[str], **finders: Unpack[Finders]) -> tuple[St
     return _parse_starts(list(words), prefix="plan ", ask=ask)
 
 
-def _read_arguments(subcommand: Subcommand, word: str, rest: list[str], ask: Questions) -> Command:
-    match subcommand.takes:
-        case Anything(make=make):
+def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions) -> Command:
+    make, prefix = row.make, f"{row.name} "
+    match row.takes:
+        case Takes.ANYTHING:
             return make()
-        case Nothing(make=make):
+        case Takes.NOTHING:
             if rest:
                 raise BadCommand(
                     f'/train {word} takes nothing more, got "{shorten(" ".join(rest))}"',
                     suggestion=f"/train {word}",
                 )
             return make()
-        case OptionalRun(make=make_for_run):
+        case Takes.RUN:
             if len(rest) > 1:
                 raise BadCommand(
                     f'/train {word} takes one run id, got "{shorten(" ".join(rest))}"',
                     suggestion=_accepted([word, rest[0]]),
                 )
-            return make_for_run(RunId(rest[0]) if rest else None)
-        case Request(make=make_of):
-            return make_of(_parse_start(rest, prefix=f"{subcommand.name} ", ask=ask))
-        case Requests(make=make_of_all):
-            return make_of_all(_parse_starts(rest, prefix=f"{subcommand.name} ", ask=ask))
-        case Resumption(make=make_of):
-            return make_of(_parse_resume(rest, ask=ask))
-        case Group() as group:
-            return _read_group(subcommand, group, rest, ask)
-        case OneCluster(make=make_for_cluster):
-            return make_for_cluster(read_label(rest, subcommand.name))
-        case NewCluster(make=make_cluster):
-            return make_cluster(*read_new_cluster(rest, ask))
-        case LongerLife(make=make_longer):
-            return make_longer(*read_extension(rest))
-        case OtherSize(make=make_other):
-            return make_other(*read_size(rest))
+            return make(RunId(rest[0]) if rest else None)
+        case Takes.START:
+            return make(_parse_start(rest, prefix=prefix, ask=ask))
+        case Takes.STARTS:
+            return make(_parse_starts(rest, prefix=prefix, ask=ask))
+        case Takes.RESUMPTION:
+            return make(_parse_resume(rest, ask=ask))
+        case Takes.CLUSTER:
+            return make(read_label(rest, row.name))
+        case Takes.NEW_CLUSTER:
+            return make(*read_new_cluster(rest, ask))
+        case Takes.LONGER_LIFE:
+            return make(*read_extension(rest))
+        case Takes.OTHER_SIZE:
+            return make(*read_size(rest))
+        case Takes.ROW:
+            return _read_row(row, rest, ask)
         case takes:
             assert_never(takes)
 
 
-def _read_group(subcommand: Subcommand, group: Group, rest: list[str], ask: Questions) -> Command:
+def _read_row(group: Subcommand, rest: list[str], ask: Questions) -> Command:
     """Read the word that says which of the group is meant, and what follows it."""
     if not rest:
         raise BadCommand(
-            f"/train {subcommand.name} needs one more word: {', '.join(group.rows)}",
-            suggestion=f"/train {subcommand.example}",
+            f"/train {group.name} needs one more word: {', '.join(group.rows)}",
+            suggestion=f"/train {group.example}",
         )
     row = group.rows.get(rest[0].lower())
     if row is not None:
@@ -152,8 +143,8 @@ def _read_group(subcommand: Subcommand, group: Group, rest: list[str], ask: Ques
     which = f"did you mean /train {meant.name}" if meant else f"use {', '.join(group.rows)}"
     words = [*meant.name.split(), *rest[1:]] if meant else []
     raise BadCommand(
-        f'/train {subcommand.name} has no "{shorten(rest[0])}"; {which}',
-        suggestion=_accepted(words, subcommand.example.split()),
+        f'/train {group.name} has no "{shorten(rest[0])}"; {which}',
+        suggestion=_accepted(words, group.example.split()),
     )
 
 
@@ -189,7 +180,7 @@ def _instead(planned: PlannedSubcommand, rest: list[str]) -> list[list[str]]:
     return [
         [name, *rest]
         for name in planned.instead
-        if rest and (_is_recipe(rest[0]) or not isinstance(SUBCOMMANDS[name].takes, Request))
+        if rest and (_is_recipe(rest[0]) or SUBCOMMANDS[name].takes is not Takes.START)
     ]
 
 

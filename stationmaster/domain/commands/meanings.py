@@ -13,7 +13,6 @@ from stationmaster.domain.commands.table import (
     PLANNED,
     START,
     SUBCOMMANDS,
-    Group,
     PlannedSubcommand,
     Subcommand,
 )
@@ -25,7 +24,7 @@ def subcommand_meant(word: str) -> Subcommand | PlannedSubcommand | None:
     return _nearest_row(word, SUBCOMMANDS.values(), later=PLANNED.values(), last=(START,))
 
 
-def group_row_meant(word: str, group: Group) -> Subcommand | None:
+def group_row_meant(word: str, group: Subcommand) -> Subcommand | None:
     """The row of a group that a word stands for or resembles."""
     found = _nearest_row(word, group.rows.values())
     assert not isinstance(found, PlannedSubcommand)

@@ -9,7 +9,8 @@ in `bot.listeners`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Final
 
 from stationmaster.domain.commands.requests import (
@@ -30,101 +31,48 @@ from stationmaster.domain.commands.requests import (
     StopRun,
     ValidateCluster,
 )
-from stationmaster.domain.commands.start import StartRun
-from stationmaster.domain.ids import RunId
 
 APP_NAME: Final = "Stationmaster"
 COMMAND: Final = "/train"
 
 
-@dataclass(frozen=True)
-class Anything:
+class Takes(Enum):
+    """What may follow a subcommand, by how it is written."""
+
+    ANYTHING = auto()
     """Whatever follows is not read."""
-
-    make: Callable[[], Command]
-    usage: str = ""
-
-
-@dataclass(frozen=True)
-class Nothing:
-    """Nothing may follow."""
-
-    make: Callable[[], Command]
-    usage: str = ""
-
-
-@dataclass(frozen=True)
-class OptionalRun:
-    """The id of a run may follow; without one the command is about the newest of the channel."""
-
-    make: Callable[[RunId | None], Command]
-    usage: str = "[RUN]"
-
-
-@dataclass(frozen=True)
-class Request:
-    """A recipe and its keys follow."""
-
-    make: Callable[[StartRun], Command]
-    usage: str = "RECIPE [nodes=N] [instance=TYPE] [key=value ...]"
+    NOTHING = auto()
+    RUN = auto()
+    """The id of a run; without one the command is about the newest of the channel."""
+    START = auto()
+    """A recipe and its keys."""
+    STARTS = auto()
+    """Any number of recipes, each with its keys; none is the deployment alone."""
+    RESUMPTION = auto()
+    """A run that has ended, and keys."""
+    CLUSTER = auto()
+    """The name of a kept cluster."""
+    NEW_CLUSTER = auto()
+    """A new name, and what the cluster is to be made of."""
+    LONGER_LIFE = auto()
+    """The name of a kept cluster, and for how long it is to stay beyond its end."""
+    OTHER_SIZE = auto()
+    """The name of a kept cluster, and how many nodes it is to have."""
+    ROW = auto()
+    """One word of several, each with what follows it."""
 
 
-@dataclass(frozen=True)
-class Requests:
-    """Any number of recipes follow, each with its keys; none is the deployment alone."""
-
-    make: Callable[[tuple[StartRun, ...]], Command]
-    usage: str = "[RECIPE [key=value ...] ...]"
-
-
-@dataclass(frozen=True)
-class Resumption:
-    """A run that has ended and keys follow."""
-
-    make: Callable[[StartRun], Command]
-    usage: str = "RUN|last [steps=+N] [key=value ...]"
-
-
-@dataclass(frozen=True)
-class OneCluster:
-    """The name of a kept cluster follows."""
-
-    make: Callable[[str], Command]
-    usage: str = "NAME"
-
-
-@dataclass(frozen=True)
-class NewCluster:
-    """A new name and what the cluster is to be made of follow."""
-
-    make: Callable[..., CreateCluster]
-    usage: str = (
-        "NAME [nodes=N] [instance=TYPE] [ttl=DURATION] [file_system=GIB|fs-...] [key=value ...]"
-    )
-
-
-@dataclass(frozen=True)
-class LongerLife:
-    """The name of a kept cluster follows, and for how long it is to stay beyond its end."""
-
-    make: Callable[[str, int], Command]
-    usage: str = "NAME [DURATION]"
-
-
-@dataclass(frozen=True)
-class OtherSize:
-    """The name of a kept cluster follows, and how many nodes it is to have."""
-
-    make: Callable[[str, int], Command]
-    usage: str = "NAME nodes=N"
-
-
-@dataclass(frozen=True)
-class Group:
-    """One word of several follows, each with its own arguments; by that word."""
-
-    rows: Mapping[str, Subcommand]
-    usage: str = ""
+_USAGE: Final[Mapping[Takes, str]] = {
+    Takes.RUN: "[RUN]",
+    Takes.START: "RECIPE [nodes=N] [instance=TYPE] [key=value ...]",
+    Takes.STARTS: "[RECIPE [key=value ...] ...]",
+    Takes.RESUMPTION: "RUN|last [steps=+N] [key=value ...]",
+    Takes.CLUSTER: "NAME",
+    Takes.NEW_CLUSTER: "NAME [nodes=N] [instance=TYPE] [ttl=DURATION] [file_system=GIB|fs-...] "
+    "[key=value ...]",
+    Takes.LONGER_LIFE: "NAME [DURATION]",
+    Takes.OTHER_SIZE: "NAME nodes=N",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,19 +80,11 @@ class Subcommand:
     """A subcommand that this version has."""
 
     name: str
-    takes: (
-        Anything
-        | Nothing
-        | OptionalRun
-        | Request
-        | Requests
-        | Resumption
-        | OneCluster
-        | NewCluster
-        | LongerLife
-        | OtherSize
-        | Group
-    )
+    takes: Takes
+    make: Callable[..., Command] = ShowHelp
+    """Makes the command of what follows."""
+    rows: Mapping[str, Subcommand] = field(default_factory=dict)
+    """Of a group, by the word that tells them apart."""
     help: str
     example: str
     meanings: tuple[str, ...] = ()
@@ -156,7 +96,7 @@ class Subcommand:
     @property
     def typed(self) -> str:
         """How it is written, e.g. /train status [RUN]."""
-        return " ".join(filter(None, (COMMAND, self.name, self.takes.usage)))
+        return " ".join(filter(None, (COMMAND, self.name, _USAGE.get(self.takes))))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +114,8 @@ class PlannedSubcommand:
 # A recipe in place of a subcommand starts a run.
 START: Final = Subcommand(
     name="",
-    takes=Request(lambda start: start),
+    takes=Takes.START,
+    make=lambda start: start,
     help="start a run",
     example="tiny-llama nodes=2 steps=60",
     meanings=("run", "launch", "train", "submit", "begin"),
@@ -188,7 +129,8 @@ _CLUSTER_ROWS: Final[Mapping[str, Subcommand]] = {
     for row in (
         Subcommand(
             name=f"{CLUSTER} create",
-            takes=NewCluster(CreateCluster),
+            takes=Takes.NEW_CLUSTER,
+            make=CreateCluster,
             help="make a cluster that stays for ttl (8h if not given), for runs with on=NAME",
             example="cluster create team-a nodes=2 ttl=4h",
             meanings=("new", "make", "add", "up", "start"),
@@ -196,21 +138,24 @@ _CLUSTER_ROWS: Final[Mapping[str, Subcommand]] = {
         ),
         Subcommand(
             name=f"{CLUSTER} list",
-            takes=Nothing(ListClusters),
+            takes=Takes.NOTHING,
+            make=ListClusters,
             help="the kept clusters of this channel",
             example="cluster list",
             meanings=("ls", "all"),
         ),
         Subcommand(
             name=f"{CLUSTER} show",
-            takes=OneCluster(ShowCluster),
+            takes=Takes.CLUSTER,
+            make=ShowCluster,
             help="who uses it, what it costs, when it goes, and how to reach it with kubectl",
             example="cluster show team-a",
             meanings=("status", "describe", "info", "get", "kubeconfig"),
         ),
         Subcommand(
             name=f"{CLUSTER} extend",
-            takes=LongerLife(ExtendCluster),
+            takes=Takes.LONGER_LIFE,
+            make=ExtendCluster,
             help="keep it longer (2h if not given), at most until 7d from now",
             example="cluster extend team-a 2h",
             meanings=("keep", "prolong", "renew"),
@@ -218,7 +163,8 @@ _CLUSTER_ROWS: Final[Mapping[str, Subcommand]] = {
         ),
         Subcommand(
             name=f"{CLUSTER} resize",
-            takes=OtherSize(ResizeCluster),
+            takes=Takes.OTHER_SIZE,
+            make=ResizeCluster,
             help="change how many training nodes it has; fewer only while no run uses it",
             example="cluster resize team-a nodes=4",
             meanings=("scale", "grow", "shrink"),
@@ -226,7 +172,8 @@ _CLUSTER_ROWS: Final[Mapping[str, Subcommand]] = {
         ),
         Subcommand(
             name=f"{CLUSTER} delete",
-            takes=OneCluster(DeleteCluster),
+            takes=Takes.CLUSTER,
+            make=DeleteCluster,
             help="delete it now; runs on it end",
             example="cluster delete team-a",
             meanings=("remove", "rm", "destroy", "teardown", "down", "stop"),
@@ -240,28 +187,32 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
     for row in (
         Subcommand(
             name="help",
-            takes=Anything(ShowHelp),
+            takes=Takes.ANYTHING,
+            make=ShowHelp,
             help="how to use the command",
             example="help",
             meanings=("?", "-h", "--help", "usage", "man", "commands"),
         ),
         Subcommand(
             name="recipes",
-            takes=Nothing(ShowRecipes),
+            takes=Takes.NOTHING,
+            make=ShowRecipes,
             help="what can be trained",
             example="recipes",
             meanings=("recipe", "models", "model", "catalogue", "catalog"),
         ),
         Subcommand(
             name="plan",
-            takes=Request(ShowPlan),
+            takes=Takes.START,
+            make=ShowPlan,
             help="what a run would create and cost; creates nothing",
             example="plan llama2-7b nodes=2",
             meanings=("estimate", "dry-run", "dryrun", "simulate", "check"),
         ),
         Subcommand(
             name="preflight",
-            takes=Requests(ShowPreflight),
+            takes=Takes.STARTS,
+            make=ShowPreflight,
             help="what the account lacks for these starts: quotas, images, buckets, secrets; "
             "creates nothing",
             example="preflight llama2-7b nodes=2",
@@ -269,28 +220,32 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
         ),
         Subcommand(
             name="list",
-            takes=Nothing(ListRuns),
+            takes=Takes.NOTHING,
+            make=ListRuns,
             help="the newest runs of this channel",
             example="list",
             meanings=("ls", "ps", "runs", "jobs", "history", "queue"),
         ),
         Subcommand(
             name="status",
-            takes=OptionalRun(ShowStatus),
+            takes=Takes.RUN,
+            make=ShowStatus,
             help="one run; without a run id the newest",
             example="status",
             meanings=("stats", "state", "info", "show", "describe", "progress", "watch", "metrics"),
         ),
         Subcommand(
             name="logs",
-            takes=OptionalRun(ShowLogs),
+            takes=Takes.RUN,
+            make=ShowLogs,
             help="the last log lines of each pod",
             example="logs",
             meanings=("log", "tail", "output", "print"),
         ),
         Subcommand(
             name="stop",
-            takes=OptionalRun(StopRun),
+            takes=Takes.RUN,
+            make=StopRun,
             help="stop a run and tear it down; without RUN your own, where you have only one",
             example="stop",
             meanings=("cancel", "kill", "abort", "halt", "end", "quit"),
@@ -298,7 +253,8 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
         ),
         Subcommand(
             name="resume",
-            takes=Resumption(lambda start: start),
+            takes=Takes.RESUMPTION,
+            make=lambda start: start,
             help="a new run that goes on from what a run has saved",
             example="resume last steps=+100",
             meanings=("continue", "unpause"),
@@ -306,13 +262,15 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
         ),
         Subcommand(
             name=CLUSTER,
-            takes=Group(_CLUSTER_ROWS),
+            takes=Takes.ROW,
+            rows=_CLUSTER_ROWS,
             help="clusters that stay for several runs",
             example="cluster list",
         ),
         Subcommand(
             name="validate",
-            takes=OneCluster(ValidateCluster),
+            takes=Takes.CLUSTER,
+            make=ValidateCluster,
             help="run every check of a kept cluster",
             example="validate team-a",
             meanings=("verify", "recheck"),
@@ -323,9 +281,7 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
 
 # Each subcommand as it is typed, those of a group in its place.
 TYPED_SUBCOMMANDS: Final[tuple[Subcommand, ...]] = tuple(
-    each
-    for row in SUBCOMMANDS.values()
-    for each in (row.takes.rows.values() if isinstance(row.takes, Group) else (row,))
+    each for row in SUBCOMMANDS.values() for each in (row.rows.values() or (row,))
 )
 
 PLANNED: Final[Mapping[str, PlannedSubcommand]] = {

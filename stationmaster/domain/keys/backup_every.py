@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.durations import (
     LONGEST_S,
     is_too_long,
@@ -15,7 +13,7 @@ from stationmaster.domain.durations import (
     typed_duration,
 )
 from stationmaster.domain.errors import BadCommand
-from stationmaster.domain.keys.key import Key, Start, Typed, part
+from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
 from stationmaster.domain.keys.own_code import Option as OwnCode
 from stationmaster.domain.keys.own_code import refuse_with_framework
 from stationmaster.domain.planning.plan import Plan
@@ -53,21 +51,15 @@ PLACE: Final = 7
 NOTE_PLACE: Final = 9
 
 
-class Option(BaseModel):
+class Option(Part):
     """How often it is backed up."""
-
-    model_config = ConfigDict(frozen=True)
 
     backup_every_s: int | None = USUAL_S
     """Seconds from one backup to the next while it trains; None for no backups."""
 
 
 def read(typed: Typed) -> Option:
-    """Read the time from one backup to the next.
-
-    Raises:
-        BadCommand: it is no duration from 10m to 7d.
-    """
+    """Read the time from one backup to the next."""
     value = typed.get(BACKUP_EVERY)
     if value is None:
         return Option()
@@ -100,7 +92,7 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
     )
 
 
-def typed(options: BaseModel) -> dict[str, str | None]:
+def typed(options: Part) -> dict[str, str | None]:
     """Write the time where it is not the usual one."""
     return {BACKUP_EVERY.name: _typed(part(options, Option))}
 

@@ -10,13 +10,11 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.cluster.spec import LEAVE_S, Reservation
 from stationmaster.domain.durations import moment
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
 from stationmaster.domain.keys import eks_cluster, file_system, kept_cluster, machines
-from stationmaster.domain.keys.key import Key, Start, Typed, part
+from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
 from stationmaster.domain.keys.questions import FoundReservation
 from stationmaster.domain.planning.cost import NodeSource, stop_deadline
 from stationmaster.domain.planning.plan import Plan
@@ -57,10 +55,8 @@ PLACE: Final = 1
 NOTE_PLACE: Final = 3
 
 
-class Option(BaseModel):
+class Option(Part):
     """Where the training nodes of a new cluster come from."""
-
-    model_config = ConfigDict(frozen=True)
 
     reservation: Reservation | None = None
     """What the nodes of its own cluster are taken from; None where they are of no reservation."""
@@ -74,11 +70,7 @@ class Option(BaseModel):
 
 
 def read(typed: Typed) -> Option:
-    """Read what was typed, and ask about a reservation.
-
-    Raises:
-        UserError: it is nothing of that, or the reservation cannot be used.
-    """
+    """Read what was typed, and ask about a reservation."""
     value = typed.get(CAPACITY)
     if value is None or value in (_ON_DEMAND, _SPOT):
         return Option(is_spot=value == _SPOT)
@@ -120,11 +112,7 @@ def instance_of(start: Start) -> str | None:
 
 
 def refuse(start: Start) -> None:
-    """Refuse what other keys say of the nodes and a reservation or spot instances contradict.
-
-    Raises:
-        BadCommand, BadParameter: naming both.
-    """
+    """Refuse what other keys say of the nodes and a reservation or spot instances contradict."""
     own, found, of_cluster = start.part(Option), found_of(start), start.part(kept_cluster.Option)
     on, eks_name = of_cluster.on, start.part(eks_cluster.Option).eks_name
     typed = f"capacity={_typed(own)}"
@@ -190,11 +178,7 @@ def planned(start: Start, plan: Plan) -> Reservation | None:
 
 
 def note(start: Start, plan: Plan) -> Iterable[str]:
-    """Say what the choice of capacity means.
-
-    Raises:
-        NotPossibleNow: a reservation has fewer free instances than the run needs.
-    """
+    """Say what the choice of capacity means."""
     if start.part(Option).is_spot:
         yield _SPOT_NOTE
     found = found_of(start)
@@ -256,7 +240,7 @@ def _hours(hours: float) -> str:
     return f"{math.floor(hours * 10) / 10:g} hours"
 
 
-def typed(options: BaseModel) -> dict[str, str | None]:
+def typed(options: Part) -> dict[str, str | None]:
     """Write it; nothing for instances on demand."""
     return {CAPACITY.name: _typed(part(options, Option))}
 

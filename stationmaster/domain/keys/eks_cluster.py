@@ -6,11 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.keys import kept_cluster
-from stationmaster.domain.keys.key import Key, Start, Typed, part
+from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
 from stationmaster.domain.planning.cost import CAPACITY_S, CLUSTER_S, PLUGINS_S
 from stationmaster.domain.planning.plan import Plan
 
@@ -42,21 +40,15 @@ PLACE: Final = 4
 NOTE_PLACE: Final = 5
 
 
-class Option(BaseModel):
+class Option(Part):
     """The cluster in which the run is a guest."""
-
-    model_config = ConfigDict(frozen=True)
 
     eks_name: str = ""
     """The existing EKS cluster that its cluster uses; "" for one that is made."""
 
 
 def read(typed: Typed) -> Option:
-    """Read the name of an EKS cluster, and ask about it.
-
-    Raises:
-        UserError: it is not the name of one that can be used.
-    """
+    """Read the name of an EKS cluster, and ask about it."""
     value = typed.get(CLUSTER)
     if value is None:
         return Option()
@@ -72,11 +64,7 @@ def read(typed: Typed) -> Option:
 
 
 def refuse(start: Start) -> None:
-    """Refuse two clusters for one run.
-
-    Raises:
-        BadCommand: naming both.
-    """
+    """Refuse two clusters for one run."""
     name, on = start.part(Option).eks_name, start.part(kept_cluster.Option).on
     if name and on is not None:
         raise BadCommand(f"cluster={_PREFIX}{name} and on={on} name two clusters; keep one")
@@ -110,7 +98,7 @@ def plan_of_guest(plan: Plan, eks_name: str) -> Plan:
     )
 
 
-def typed(options: BaseModel) -> dict[str, str | None]:
+def typed(options: Part) -> dict[str, str | None]:
     """Write the name."""
     name = part(options, Option).eks_name
     return {CLUSTER.name: f"{_PREFIX}{name}" if name else None}

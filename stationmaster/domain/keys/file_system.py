@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.spec import FileSystemSpec, with_file_system
 from stationmaster.domain.errors import BadCommand, BadParameter
 from stationmaster.domain.keys import eks_cluster, kept_cluster
-from stationmaster.domain.keys.key import Key, Start, Typed, part
+from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
 from stationmaster.domain.keys.questions import FoundFileSystem
 from stationmaster.domain.planning.cost import SCRATCH_MBPS_PER_TIB
 from stationmaster.domain.planning.memory import GIB
@@ -88,10 +86,8 @@ PLACE: Final = 5
 NOTE_PLACE: Final = 6
 
 
-class Option(BaseModel):
+class Option(Part):
     """The file system that a run's own cluster has."""
-
-    model_config = ConfigDict(frozen=True)
 
     file_system_mbps_per_tib: int | None = None
     """MB/s a TiB of a new file system; None for the recipe's."""
@@ -114,12 +110,7 @@ class Option(BaseModel):
 
 
 def read(typed: Typed) -> Option:
-    """Read both, and ask about one that exists.
-
-    Raises:
-        UserError: the one is neither a size nor the id of a file system that can be used, the other
-            is no type, or a file system that exists was typed with a type.
-    """
+    """Read both, and ask about one that exists."""
     value, type_name = typed.get(FILE_SYSTEM), typed.get(FILE_SYSTEM_TYPE)
     if type_name is not None and type_name not in _TYPES:
         raise BadCommand(
@@ -173,11 +164,7 @@ def found_of(start: Start) -> FoundFileSystem | None:
 
 
 def refuse(start: Start) -> None:
-    """Refuse a guest that brings no file system, and one for a cluster that has one.
-
-    Raises:
-        BadCommand: with the reason.
-    """
+    """Refuse a guest that brings no file system, and one for a cluster that has one."""
     on, own = start.part(kept_cluster.Option).on, typed(start.options)
     guest = eks_cluster.typed(start.options)[eks_cluster.CLUSTER.name]
     if guest is not None and start.part(Option).file_system is None:
@@ -241,7 +228,7 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
     )
 
 
-def typed(options: BaseModel) -> dict[str, str | None]:
+def typed(options: Part) -> dict[str, str | None]:
     """Write the id or the size, and the type of a new one."""
     own = part(options, Option)
     gib = str(own.file_system_gib) if own.file_system_gib is not None else None

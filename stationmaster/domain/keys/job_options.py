@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.keys import eks_cluster, kept_cluster, own_code
-from stationmaster.domain.keys.key import Key, Start, Typed, part
+from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
 from stationmaster.domain.planning.plan import Plan
 
 NcclLevel = Literal["WARN", "INFO"]
@@ -69,21 +69,15 @@ class JobOptions(BaseModel):
     """How much NCCL writes; None for what suits the machine."""
 
 
-class Option(BaseModel):
+class Option(Part):
     """How the job is run."""
-
-    model_config = ConfigDict(frozen=True)
 
     job_options: JobOptions = JobOptions()
     """How Kubernetes is to run its job."""
 
 
 def read(typed: Typed) -> Option:
-    """Read the four keys.
-
-    Raises:
-        BadCommand: one of them has a value that is not accepted.
-    """
+    """Read the four keys."""
     return Option(
         job_options=JobOptions(
             queue=_name(QUEUE, typed, "a queue of Kueue"),
@@ -126,11 +120,7 @@ def _level(value: str | None) -> NcclLevel | None:
 
 
 def refuse(start: Start) -> None:
-    """Refuse what a new cluster cannot have, and people's own code on the network of the nodes.
-
-    Raises:
-        BadCommand: naming the key, and what has to be typed with it or left out.
-    """
+    """Refuse what a new cluster cannot have, and people's own code on the network of the nodes."""
     options, code = start.part(Option).job_options, start.part(own_code.Option)
     if options.host_network and (code.image or code.program):
         key = "image" if code.image else "command"
@@ -175,7 +165,7 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
         yield "nccl_debug=WARN: the log does not say whether NCCL uses EFA"
 
 
-def typed(options: BaseModel) -> dict[str, str | None]:
+def typed(options: Part) -> dict[str, str | None]:
     """Write the keys that were typed."""
     own = part(options, Option).job_options
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
@@ -22,7 +22,7 @@ from stationmaster.domain.durations import (
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.keys import machines
-from stationmaster.domain.keys.key import Key, Start, Typed, part
+from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.requirements import num_useful_efa
 
@@ -50,10 +50,8 @@ PLACE: Final = 2
 NOTE_PLACE: Final = 10
 
 
-class Option(BaseModel):
+class Option(Part):
     """On which cluster the run trains, and how long that one stays."""
-
-    model_config = ConfigDict(frozen=True)
 
     on: str | None = Field(default=None, exclude=True)
     """The cluster as it was typed; the request of a run has its id only."""
@@ -64,11 +62,7 @@ class Option(BaseModel):
 
 
 def read(typed: Typed) -> Option:
-    """Read both, and find the cluster.
-
-    Raises:
-        UserError: there is no such cluster, or it is no duration.
-    """
+    """Read both, and find the cluster."""
     on, keep = typed.get(_ON), typed.get(_KEEP)
     return Option(
         keep_s=0 if keep is None else duration_of(_KEEP.name, keep),
@@ -104,11 +98,7 @@ def fitted(recipe: Recipe, cluster: Cluster) -> Recipe:
 
 
 def refuse(start: Start) -> None:
-    """Refuse other machines than the cluster has, and a run where as many wait as may wait.
-
-    Raises:
-        BadCommand, NotPossibleNow: naming the cluster and what it has.
-    """
+    """Refuse other machines than the cluster has, and a run where as many wait as may wait."""
     cluster, typed = cluster_of(start), start.part(machines.Option)
     if cluster is None:
         return
@@ -157,7 +147,7 @@ def waiting_notes(cluster: Cluster, nodes: int) -> Iterable[str]:
         )
 
 
-def typed(options: BaseModel) -> dict[str, str | None]:
+def typed(options: Part) -> dict[str, str | None]:
     """Write the cluster as it was typed, and the duration."""
     own = part(options, Option)
     return {_ON.name: own.on, _KEEP.name: typed_duration(own.keep_s) if own.keep_s else None}

@@ -7,14 +7,21 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.keys.questions import Questions
 from stationmaster.domain.planning.plan import Plan
 
-Part = TypeVar("Part", bound=BaseModel)
+
+class Part(BaseModel):
+    """What is kept of the keys of one module; each field has a default."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+SomePart = TypeVar("SomePart", bound=Part)
 
 
 def _nothing(value: str) -> None:
@@ -65,14 +72,14 @@ class Typed:
 class Start(Typed):
     """The same once every key is read."""
 
-    options: BaseModel
+    options: Part
     """What all of them amount to: each module finds its part."""
     recipe: Recipe
     """As it was named."""
     fit: Callable[[Recipe], Recipe]
     """Puts what the options say of the file system into a recipe."""
 
-    def part(self, kind: type[Part]) -> Part:
+    def part(self, kind: type[SomePart]) -> SomePart:
         """What the keys of one module amount to."""
         return part(self.options, kind)
 
@@ -86,7 +93,7 @@ class Start(Typed):
         return self.fit(self.recipe.with_overrides(self.overrides))
 
 
-def part(options: BaseModel, kind: type[Part]) -> Part:
+def part(options: Part, kind: type[SomePart]) -> SomePart:
     """What the keys of one module amount to."""
     assert isinstance(options, kind)
     return options
@@ -107,14 +114,26 @@ class Family(Protocol):
     def NOTE_PLACE(self) -> int:  # noqa: N802
         """Where its notes stand in a plan."""
 
-    def read(self, typed: Typed, /) -> BaseModel:
-        """The module's Option; asks outside where a word names something there."""
+    def read(self, typed: Typed, /) -> Part:
+        """Read the module's Option, and ask about what a word names outside.
+
+        Raises:
+            UserError: a value is not accepted, or what it names cannot be used.
+        """
 
     def refuse(self, start: Start, /) -> None:
-        """Hold the rules between its keys and others; those of the longer reach have them."""
+        """Hold the rules between its keys and others; those of the longer reach have them.
+
+        Raises:
+            UserError: naming both keys, and what to type in their place.
+        """
 
     def note(self, start: Start, plan: Plan, /) -> Iterable[str]:
-        """What the plan says of it."""
+        """Say in the plan what it means.
 
-    def typed(self, options: BaseModel, /) -> dict[str, str | None]:
+        Raises:
+            UserError: the plan needs more than there is.
+        """
+
+    def typed(self, options: Part, /) -> dict[str, str | None]:
         """Its keys as they are typed again; None for those that are left out."""

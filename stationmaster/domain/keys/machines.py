@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import BadCommand
-from stationmaster.domain.keys.key import Key, Start, Typed, part
+from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.spelling import nearest
 
@@ -75,10 +73,8 @@ PLACE: Final = 0
 NOTE_PLACE: Final = 0
 
 
-class Option(BaseModel):
+class Option(Part):
     """The machines that were typed; None where the recipe's default applies."""
-
-    model_config = ConfigDict(frozen=True)
 
     nodes: int | None = None
     min_nodes: int | None = None
@@ -87,11 +83,7 @@ class Option(BaseModel):
 
 
 def read(typed: Typed) -> Option:
-    """Read the number of nodes; whether there is such an instance, the plan says.
-
-    Raises:
-        BadCommand: no number from 1 to the most that there may be, and no range of such numbers.
-    """
+    """Read the number of nodes; whether there is such an instance, the plan says."""
     instance_type, value = typed.get(INSTANCE), typed.get(NODES)
     if value is None:
         return Option(instance_type=instance_type)
@@ -120,7 +112,7 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
     return ()
 
 
-def typed(options: BaseModel) -> dict[str, str | None]:
+def typed(options: Part) -> dict[str, str | None]:
     """Write the number, or the range, and the type."""
     own = part(options, Option)
     least = f"{own.min_nodes}:" if own.min_nodes is not None else ""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
-
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.spec import ClusterSpec
-from stationmaster.domain.keys.key import Family, Start, Typed
+from stationmaster.domain.keys.key import Family, Part, Start, Typed
 from stationmaster.domain.keys.registry import KEYS, Options
 
 
@@ -27,7 +25,7 @@ def read_options(
     return start, options
 
 
-def typed_options(options: BaseModel) -> dict[str, str]:
+def typed_options(options: Part) -> dict[str, str]:
     """The options as they are typed again, those that were not typed left out."""
     typed = {key: value for family in KEYS for key, value in family.typed(options).items()}
     return {key: value for key, value in typed.items() if value is not None}

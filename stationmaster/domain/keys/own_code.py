@@ -6,13 +6,11 @@ import shlex
 from collections.abc import Iterable
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, PRESET
 from stationmaster.domain.datasets import PackedSource, read_dataset
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
 from stationmaster.domain.images import is_from, names_digest, read_image
-from stationmaster.domain.keys.key import Key, Start, Typed, part
+from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
 from stationmaster.domain.keys.questions import OwnCodeRules
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.unknown_program import LONGEST_COMMAND
@@ -41,10 +39,8 @@ _OF_TRAINER: Final = ("backup_every", "push_to")
 _KEYS_BESIDES_A_COMMAND: Final = frozenset({PRESET, "dataset", "rendezvous"})
 
 
-class Option(BaseModel):
+class Option(Part):
     """What was typed; empty where the product's own runs."""
-
-    model_config = ConfigDict(frozen=True)
 
     image: str = ""
     """The image of the training pods; "" for the deployment's."""
@@ -54,13 +50,7 @@ class Option(BaseModel):
 
 
 def read(typed: Typed) -> Option:
-    """Read both, where the channel may have them.
-
-    Raises:
-        NotPossibleNow: the deployment does not allow them, or not in this channel.
-        BadCommand: one of them is malformed.
-        BadParameter: the image is of another registry, or a key has no effect beside the command.
-    """
+    """Read both, where the channel may have them."""
     image, command, rules = typed.get(_IMAGE), typed.get(_COMMAND), typed.ask.own_code
     for key in (key for key in KEYS if typed.get(key) is not None):
         _refuse_where_not_allowed(key.name, rules)
@@ -157,11 +147,7 @@ def _refuse_idle_keys(typed: Typed) -> None:
 
 
 def refuse(start: Start) -> None:
-    """Refuse to wait for etcd with a program that an image of people's own need not have.
-
-    Raises:
-        BadParameter: naming what works.
-    """
+    """Refuse to wait for etcd with a program that an image of people's own need not have."""
     if start.part(Option).image and start.resolved.training.rendezvous == "etcd":
         raise BadParameter(
             "rendezvous=etcd waits for etcd with a program of the deployment's own image, which "
@@ -207,7 +193,7 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
             )
 
 
-def typed(options: BaseModel) -> dict[str, str | None]:
+def typed(options: Part) -> dict[str, str | None]:
     """Write the image, and the command as one word in quotes."""
     own = part(options, Option)
     command = shlex.join(own.program) if own.program else None

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.errors import BadCommand, NotPossibleNow
-from stationmaster.domain.keys.key import Key, Start, Typed, part
+from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
 from stationmaster.domain.planning.plan import Plan
 
 _ANY_ORGANISATION: Final = "*"
@@ -25,21 +23,15 @@ PLACE: Final = 8
 NOTE_PLACE: Final = 8
 
 
-class Option(BaseModel):
+class Option(Part):
     """Where the model goes."""
-
-    model_config = ConfigDict(frozen=True)
 
     push_to: str = ""
     """The repository of the hub that its model is pushed to, ORG/NAME; "" for none."""
 
 
 def read(typed: Typed) -> Option:
-    """Read the name of a repository.
-
-    Raises:
-        BadCommand: it is not one with its owner.
-    """
+    """Read the name of a repository."""
     value = typed.get(PUSH_TO)
     if value is None:
         return Option()
@@ -88,6 +80,6 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
         )
 
 
-def typed(options: BaseModel) -> dict[str, str | None]:
+def typed(options: Part) -> dict[str, str | None]:
     """Write the repository."""
     return {PUSH_TO.name: part(options, Option).push_to or None}

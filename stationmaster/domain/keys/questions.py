@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TypedDict, TypeVar, TypeVarTuple, Unpack
+from typing import Final, Never, TypedDict, TypeVar, TypeVarTuple, Unpack
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
@@ -100,55 +100,31 @@ FindReservation = Callable[[str], FoundReservation]
 """Asks EC2 about a reservation by its id."""
 
 
-def no_hub(repository: str) -> LanguageModel:
-    """Look nothing up: where no hub is at hand, or is meant to be asked."""
-    raise NotPossibleNow(
-        f"{repository} cannot be looked up on the Hugging Face hub from here; use a recipe of the "
-        "catalogue"
-    )
+def _nobody(sentence: str) -> Callable[[str], Never]:
+    """Answer for nobody: where no channel is at hand, or AWS is not meant to be asked."""
+
+    def refuse(name: str) -> Never:
+        raise NotPossibleNow(sentence.format(name))
+
+    return refuse
 
 
-def no_clusters(label: str) -> Cluster:
-    """Find nothing: where no channel is at hand."""
-    raise NotPossibleNow(
-        f"on={label} names a kept cluster of a channel, and none is known here; "
-        "type the command in the channel"
-    )
+_IN_CHANNEL: Final = "type the command in the channel"
+_OF_ACCOUNT: Final = f"of the deployment's AWS account, and that is not asked here; {_IN_CHANNEL}"
+_no_hub = _nobody(
+    "{} cannot be looked up on the Hugging Face hub from here; use a recipe of the catalogue"
+)
+_no_clusters = _nobody(
+    f"on={{}} names a kept cluster of a channel, and none is known here; {_IN_CHANNEL}"
+)
+_no_results = _nobody(f"{{}} names a run of a channel, and none is known here; {_IN_CHANNEL}")
+_no_file_systems = _nobody(f"file_system={{}} names a file system {_OF_ACCOUNT}")
+_no_eks_clusters = _nobody(f"cluster=eks:{{}} names an EKS cluster {_OF_ACCOUNT}")
+_no_reservations = _nobody(f"{{}} is a reservation {_OF_ACCOUNT}")
 
 
-def no_results(label: str) -> SavedRun:
-    """Find nothing: where no channel is at hand."""
-    raise NotPossibleNow(
-        f"{label} names a run of a channel, and none is known here; type the command in the channel"
-    )
-
-
-def no_buckets(source: S3Source | HubSource, task: str) -> None:
-    """Measure nothing: where neither is meant to be asked."""
-
-
-def no_file_systems(file_system_id: str) -> FoundFileSystem:
-    """Find nothing: where AWS is not meant to be asked."""
-    raise NotPossibleNow(
-        f"file_system={file_system_id} names a file system of the deployment's AWS account, and "
-        "that is not asked here; type the command in the channel"
-    )
-
-
-def no_eks_clusters(name: str) -> None:
-    """Find nothing: where AWS is not meant to be asked."""
-    raise NotPossibleNow(
-        f"cluster=eks:{name} names an EKS cluster of the deployment's AWS account, and "
-        "that is not asked here; type the command in the channel"
-    )
-
-
-def no_reservations(reservation_id: str) -> FoundReservation:
-    """Find nothing: where AWS is not meant to be asked."""
-    raise NotPossibleNow(
-        f"{reservation_id} is a reservation of the deployment's AWS account, and that is not asked "
-        "here; type the command in the channel"
-    )
+def _measure_nothing(source: S3Source | HubSource, task: str) -> None:
+    """Leave the source unmeasured."""
 
 
 class Finders(TypedDict, total=False):
@@ -168,19 +144,19 @@ class Finders(TypedDict, total=False):
 class Questions:
     """What reading a command may have to ask of others."""
 
-    look_up: LookUp = no_hub
+    look_up: LookUp = _no_hub
     """Asked for hf:ORG/MODEL only."""
-    find_cluster: FindCluster = no_clusters
+    find_cluster: FindCluster = _no_clusters
     """Asked for on=CLUSTER only."""
-    find_saved: FindSaved = no_results
+    find_saved: FindSaved = _no_results
     """Asked for /train resume, resume_from= and weights=RUN only."""
-    measure: Measure = no_buckets
+    measure: Measure = _measure_nothing
     """Asked for dataset=s3:// and dataset=packed: only."""
-    find_file_system: FindFileSystem = no_file_systems
+    find_file_system: FindFileSystem = _no_file_systems
     """Asked for file_system=fs-... only."""
-    find_eks_cluster: FindEksCluster = no_eks_clusters
+    find_eks_cluster: FindEksCluster = _no_eks_clusters
     """Asked for cluster=eks:NAME only."""
-    find_reservation: FindReservation = no_reservations
+    find_reservation: FindReservation = _no_reservations
     """Asked for capacity=odcr:ID and block:ID only."""
     own_code: OwnCodeRules | None = None
     """What image= and command= may be in the channel; None where no channel is at hand."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.errors import BadCommand
-from stationmaster.domain.keys.key import Key, Start, Typed, part
+from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.sizes import counted
 
@@ -27,21 +25,15 @@ PLACE: Final = 11
 NOTE_PLACE: Final = 1
 
 
-class Option(BaseModel):
+class Option(Part):
     """How often the job is made anew."""
-
-    model_config = ConfigDict(frozen=True)
 
     restarts: int | None = None
     """How often its job is made anew at most, whatever the cause; None where that decides."""
 
 
 def read(typed: Typed) -> Option:
-    """Read the number.
-
-    Raises:
-        BadCommand: it is no whole number from 0 to 20.
-    """
+    """Read the number."""
     value = typed.get(_RESTARTS)
     if value is None:
         return Option()
@@ -64,7 +56,7 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
         yield f"restarts={most}: a job that has failed is {how}, whatever the cause"
 
 
-def typed(options: BaseModel) -> dict[str, str | None]:
+def typed(options: Part) -> dict[str, str | None]:
     """Write the number."""
     most = part(options, Option).restarts
     return {_RESTARTS.name: str(most) if most is not None else None}

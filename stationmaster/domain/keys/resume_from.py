@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.catalogue.continuing import MAY_CHANGE, changed_keys, falls_to_its_end
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow, PermanentError
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.keys.key import Key, Start, Typed, part
+from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
 from stationmaster.domain.keys.own_code import Option as OwnCode
 from stationmaster.domain.keys.own_code import refuse_with_framework
 from stationmaster.domain.keys.questions import SavedRun
@@ -44,10 +42,8 @@ _RUN_ID: Final = re.compile(r"[a-z][a-z0-9-]*-[0-9a-f]{8}")
 _GB: Final = 1e9
 
 
-class Option(BaseModel):
+class Option(Part):
     """What comes back before the run trains; nothing of it for most runs."""
-
-    model_config = ConfigDict(frozen=True)
 
     resume_from: ResumePoint | None = None
     """The checkpoint of another run that training goes on from."""
@@ -56,11 +52,7 @@ class Option(BaseModel):
 
 
 def read(typed: Typed) -> Option:
-    """Read both, and make `steps=+N` a number of steps.
-
-    Raises:
-        UserError: a run, its result, or the part of it that is needed is not there.
-    """
+    """Read both, and make `steps=+N` a number of steps."""
     label, first = typed.get(RESUME_FROM), typed.overrides.get("weights", "")
     resumed = None if label is None else _checkpoint(label, typed)
     _read_steps(typed, resumed[0] if resumed else None)
@@ -176,12 +168,7 @@ def planned(start: Start) -> Recipe:
 
 
 def refuse(start: Start) -> None:
-    """Refuse a recipe that cannot go on from the checkpoint, or start from the weights.
-
-    Raises:
-        BadParameter: the recipe or a key is another one, or a framework trains it.
-        NotPossibleNow: no step is left to train.
-    """
+    """Refuse a recipe that cannot go on from the checkpoint, or start from the weights."""
     resolved, weights, saved = start.resolved, _weights(start), _resumed(start)
     if weights is not None and weights.resolved.model != resolved.model:
         raise BadParameter(
@@ -261,7 +248,7 @@ def _resume_notes(saved: SavedRun, step: int, plan: Plan, resolved: Recipe) -> I
         )
 
 
-def typed(options: BaseModel) -> dict[str, str | None]:
+def typed(options: Part) -> dict[str, str | None]:
     """Write the run and the step."""
     point = part(options, Option).resume_from
     return {RESUME_FROM.name: f"{point.run_id}@{point.step}" if point is not None else None}

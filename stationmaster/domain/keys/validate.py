@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.keys import kept_cluster
-from stationmaster.domain.keys.key import Key, Start, Typed, part
+from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.spelling import nearest
 
@@ -30,21 +28,15 @@ PLACE: Final = 3
 NOTE_PLACE: Final = 2
 
 
-class Option(BaseModel):
+class Option(Part):
     """Which checks run."""
-
-    model_config = ConfigDict(frozen=True)
 
     is_full: bool = False
     """Whether every check of its own cluster runs before it trains."""
 
 
 def read(typed: Typed) -> Option:
-    """Read the level.
-
-    Raises:
-        BadCommand: it is neither quick nor full.
-    """
+    """Read the level."""
     value = typed.get(VALIDATE)
     if value not in (None, *_LEVELS):
         raise BadCommand(
@@ -55,11 +47,7 @@ def read(typed: Typed) -> Option:
 
 
 def refuse(start: Start) -> None:
-    """Refuse to check a cluster in full for one run of several that may use it.
-
-    Raises:
-        BadCommand: with what does that.
-    """
+    """Refuse to check a cluster in full for one run of several that may use it."""
     on = start.part(kept_cluster.Option).on
     if on is not None and start.part(Option).is_full:
         raise BadCommand(
@@ -77,6 +65,6 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
         )
 
 
-def typed(options: BaseModel) -> dict[str, str | None]:
+def typed(options: Part) -> dict[str, str | None]:
     """Write the level where it is not the usual one."""
     return {VALIDATE.name: _FULL if part(options, Option).is_full else None}
