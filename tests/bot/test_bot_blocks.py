@@ -36,7 +36,6 @@ from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Check, TeardownStatus
 from stationmaster.domain.cluster.leases import Lease
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
-from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import aggregate
 from stationmaster.domain.run import events as ev
@@ -50,6 +49,7 @@ from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted
 from stationmaster.local.slack.blocks import check_blocks, total_text
 from tests.support.factories import make_event, make_request
+from tests.support.plans import make_plan
 
 PREPARING = make_event(ev.TrainingPreparing, waits_for="libraries", at=START)
 

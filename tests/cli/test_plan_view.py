@@ -8,7 +8,7 @@ from rich.console import Console
 from stationmaster.cli.main import main
 from stationmaster.cli.plan_view import duration, print_plan
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.planning.plan import make_plan
+from tests.support.plans import make_plan
 
 
 def printed(name: str, **request: object) -> str:

@@ -11,8 +11,8 @@ from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.cost import estimate
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import memory_of
-from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.speed import shared_bytes, step_time
+from tests.support.plans import make_plan
 
 
 def parts(size: int, **keys: str) -> dict[str, str]:

@@ -10,13 +10,13 @@ from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import memory_of
-from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.speed import (
     assumed_mfu,
     step_time,
     travelling_between_nodes,
     travelling_bytes,
 )
+from tests.support.plans import make_plan
 
 NAME = "mixtral-8x7b"
 # Of 46.7 billion parameters: 32 blocks of 8 experts with three matrices of 4,096 x 14,336.

@@ -6,7 +6,8 @@ import pytest
 
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.planning.plan import Plan, make_plan
+from stationmaster.domain.planning.plan import Plan
+from tests.support.plans import make_plan
 
 HAVE_IT = {"H100", "H200", "B200", "B300", "L4", "L40S", "RTX PRO 6000"}
 

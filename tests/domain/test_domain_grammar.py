@@ -44,8 +44,8 @@ from stationmaster.domain.keys.names import (
     keys_of,
 )
 from stationmaster.domain.keys.registry import Options
-from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from tests.support.plans import make_plan
 
 
 def start(recipe, *, overrides=None, **options):

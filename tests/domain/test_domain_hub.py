@@ -15,13 +15,13 @@ from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.table import ShowPlan
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, UnknownRecipe, UserError
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.rendering.job_spec import job_spec
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 from tests.support.factories import make_request
+from tests.support.plans import make_plan
 
 # Excerpts of published config.json files.
 QWEN = {

@@ -11,8 +11,8 @@ from stationmaster.domain.planning.estimate import flops_per_token
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB, memory_of
 from stationmaster.domain.planning.offer import Offer, offer_warnings
-from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from tests.support.plans import make_plan
 
 OWN = [name for name, recipe in CATALOGUE.items() if recipe.uses_own_trainer]
 NINE = (

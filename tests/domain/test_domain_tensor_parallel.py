@@ -10,8 +10,8 @@ from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import memory_of
-from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.speed import split_bytes, step_time
+from tests.support.plans import make_plan
 
 
 def split(name: str, size: int, *, nodes: int, instance: str, **keys: str) -> Layout:

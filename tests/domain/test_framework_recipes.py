@@ -16,10 +16,10 @@ from stationmaster.domain.planning.estimators import checkpoint_bytes, memory_of
 from stationmaster.domain.planning.frameworks.megatron import bubble, padded_vocabulary
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB
-from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.requirements import check_data, repositories_of
 from stationmaster.domain.run.events import RunPhase
 from tests.support.factories import START, make_request, make_run
+from tests.support.plans import make_plan
 from tests.support.typed import RUN, channel, saved
 
 MEGATRON = "megatron-llama3-8b"

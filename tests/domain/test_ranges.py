@@ -8,8 +8,8 @@ from stationmaster.domain.cluster.aggregate import apply
 from stationmaster.domain.cluster.events import ClusterPhase, Requester
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.errors import BadCommand, BadParameter
-from stationmaster.domain.planning.plan import make_plan
 from tests.support.factories import make_cluster, make_cluster_event
+from tests.support.plans import make_plan
 
 LANGUAGE = [
     name

@@ -20,8 +20,8 @@ from stationmaster.domain.planning.estimators import (
 )
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB
-from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.requirements import check_data, repositories_of
+from tests.support.plans import make_plan
 from tests.support.typed import RUN, channel, saved
 
 TITAN = "torchtitan-llama3.1-8b"

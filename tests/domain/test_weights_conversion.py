@@ -11,7 +11,8 @@ from stationmaster.domain.datasets import Listing, Preparation
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.cost import Shared
 from stationmaster.domain.planning.memory import GIB
-from stationmaster.domain.planning.plan import make_plan, plan_recipe
+from stationmaster.domain.planning.plan import plan_recipe
+from tests.support.plans import make_plan
 
 MEGATRON: Final = "megatron-llama3-8b"
 BRIDGE: Final = "megatron-bridge-llama3.1-8b"

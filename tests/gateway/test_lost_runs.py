@@ -16,7 +16,6 @@ from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.names import relay_name
-from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
@@ -50,6 +49,7 @@ from tests.support.kubernetes_gateway_world import (
     World,
     tables,
 )
+from tests.support.plans import make_plan
 
 TO_RUNNING = (
     RunPhase.PROVISIONING,

@@ -7,12 +7,12 @@ object. The arithmetic is in `memory`, `speed` and `cost`; what to do about it i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.instances import PRICES_AS_OF, InstanceType, get_instance
-from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
+from stationmaster.domain.catalogue.models import ImageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import norm_batch_of
 from stationmaster.domain.datasets import Listing
@@ -52,7 +52,6 @@ from stationmaster.domain.planning.ranges import (
     with_norm_batch,
     words_of,
 )
-from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.room import find_room, room_notes
 from stationmaster.domain.planning.staging import DataPlan
 
@@ -162,24 +161,6 @@ class Plan(BaseModel):
         """How long it takes at most: on the fewest nodes of a range."""
         fewest = self.fewest.estimated_duration_s if self.fewest is not None else 0
         return max(self.estimated_duration_s, fewest)
-
-
-def make_plan(
-    recipe_name: str,
-    *,
-    nodes: int | None = None,
-    min_nodes: int | None = None,
-    instance_type: str | None = None,
-    overrides: Mapping[str, str] | None = None,
-    model: LanguageModel | None = None,
-) -> Plan:
-    """Plan a request, as typed; see `plan_recipe`, and `get_recipe` for `model`.
-
-    Raises:
-        UserError: an unknown recipe, instance or key, or a value that cannot work at all.
-    """
-    recipe = get_recipe(recipe_name, model).with_overrides(overrides or {})
-    return plan_recipe(recipe, nodes=nodes, min_nodes=min_nodes, instance_type=instance_type)
 
 
 def plan_recipe(

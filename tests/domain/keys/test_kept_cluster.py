@@ -15,9 +15,9 @@ from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.requests import ShowPlan
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.errors import NotPossibleNow
-from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from tests.support.factories import START, make_cluster_event
+from tests.support.plans import make_plan
 from tests.support.typed import finding, kept, parse, refused
 
 HOUR = 3_600
