@@ -456,14 +456,6 @@ def test_key_of_the_same_meaning_is_suggested_with_the_typed_value(word, key):
     assert error.suggestion == f"/train tiny-llama {key}={word.partition('=')[2]}"
 
 
-@pytest.mark.parametrize("word", ["capcity=cheap", "spot=true", "reservation=cr-1"])
-def test_capacity_that_nobody_knows_is_never_replaced_by_a_start(word):
-    error = refused(f"tiny-llama {word}")
-
-    assert "did you mean capacity" in str(error)
-    assert error.suggestion == "/train plan tiny-llama"
-
-
 EDITABLE = sorted({*SUBCOMMANDS, *PLANNED})
 
 
@@ -521,21 +513,6 @@ def test_suggestion_when_pasted_is_accepted_and_starts_only_what_was_typed(first
             assert sorted(typed) == sorted(started)
 
 
-def test_request_is_written_as_it_could_be_typed():
-    text = "llama2-7b nodes=4 instance=p5.48xlarge steps=10 preset=smoke"
-    overrides = {"steps": "10", "preset": "smoke"}
-    request = start("llama2-7b", nodes=4, instance_type="p5.48xlarge", overrides=overrides)
-
-    assert request.words == text
-    assert start("tiny-llama").words == "tiny-llama"
-
-
-def test_range_of_nodes_is_written_as_it_could_be_typed():
-    words = "llama2-7b nodes=2:8 instance=p5.48xlarge"
-
-    assert parse_command(words).words == words
-
-
 def test_request_made_fitting_keeps_the_rest():
     request = start("llama2-70b", nodes=2, overrides={"steps": "10", "cpu_offload": "false"})
     suggestion = "nodes=4 instance=p4de.24xlarge cpu_offload=true"
@@ -544,10 +521,6 @@ def test_request_made_fitting_keeps_the_rest():
     fitting = replace(request, plan=plan).fitting_words
 
     assert fitting == "llama2-70b nodes=4 instance=p4de.24xlarge steps=10 cpu_offload=true"
-
-
-def test_request_that_fits_needs_no_other_words():
-    assert start("tiny-llama").fitting_words is None
 
 
 def test_read_request_carries_its_recipe_with_the_overrides_and_its_plan():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from stationmaster.domain.keys.backup_every import USUAL_S
-from stationmaster.domain.run.request import TrainingRequest
 from tests.support.typed import refused, start_of
 
 
@@ -15,17 +14,6 @@ from tests.support.typed import refused, start_of
 )
 def test_backup_every_is_read(typed, seconds):
     assert start_of(f"tiny-llama backup_every={typed}").options.backup_every_s == seconds
-
-
-def test_run_is_backed_up_every_six_hours_unless_something_else_is_typed():
-    assert start_of("tiny-llama").options.backup_every_s == 6 * 3600
-
-
-def test_request_of_before_backups_reads_back_as_usual():
-    fields = {"recipe": "tiny-llama", "nodes": 2, "instance_type": "m5.2xlarge", "command": ""}
-    old = fields | {"team_id": "T1", "channel_id": "C1", "user_id": "U1"}
-
-    assert TrainingRequest.model_validate(old).backup_every_s == USUAL_S
 
 
 @pytest.mark.parametrize(

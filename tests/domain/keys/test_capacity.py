@@ -77,14 +77,6 @@ def test_on_demand_is_what_is_without_the_word():
     assert ec2.asked == []
 
 
-def test_end_of_a_reservation_is_in_the_plan():
-    ends = replace(FOUND, ends_at=datetime(2026, 12, 1, 11, 30, tzinfo=UTC))
-
-    start = start_of(f"llama2-7b nodes=2 capacity=odcr:{ID}", Ec2(ends))
-
-    assert "it ends at 2026-12-01 11:30 UTC" in " ".join(start.plan.warnings)
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -103,10 +95,6 @@ def test_capacity_that_cannot_be_used_is_refused_with_the_reason(words, said):
     assert said in str(refused(f"llama2-7b {words}"))
 
 
-def test_range_of_nodes_needs_its_least_only():
-    assert start_of(f"llama2-7b nodes=2:8 capacity=odcr:{ID}").plan.min_nodes == 2
-
-
 def test_reservation_is_refused_in_another_zone_than_the_file_system():
     elsewhere = replace(FOUND, reservation=Reservation(reservation_id=ID, zone="us-west-2a"))
 
@@ -120,24 +108,18 @@ def test_reservation_is_refused_in_another_zone_than_the_file_system():
 @pytest.mark.parametrize(
     ("typed", "suggestion"),
     [
-        (f"capacity={ID}", f"/train llama2-7b capacity=odcr:{ID} nodes=2"),
+        (f"capacity={ID}", f"/train llama2-7b nodes=2 capacity=odcr:{ID}"),
         (f"reservation={ID}", f"/train llama2-7b capacity=odcr:{ID} nodes=2"),
-        ("capacity=on_demand", "/train llama2-7b capacity=on-demand nodes=2"),
-        ("capacity=SPOT", "/train llama2-7b capacity=spot nodes=2"),
+        ("capacity=on_demand", "/train llama2-7b nodes=2 capacity=on-demand"),
+        ("capacity=SPOT", "/train llama2-7b nodes=2 capacity=spot"),
         ("capacity=cheap", "/train plan llama2-7b nodes=2"),
     ],
 )
 def test_correction_spends_nothing_else_than_what_was_typed(typed, suggestion):
-    assert refused(f"llama2-7b {typed} nodes=2").suggestion in (
-        suggestion,
-        suggestion.replace(f" {typed}", ""),
-        _reordered(suggestion),
-    )
+    found = refused(f"llama2-7b {typed} nodes=2").suggestion
 
-
-def _reordered(suggestion: str) -> str:
-    *head, first, second = suggestion.split(" ")
-    return " ".join([*head, second, first])
+    assert found is not None
+    assert sorted(found.split()) == sorted(suggestion.split())
 
 
 def test_command_line_does_not_ask_about_a_reservation():
@@ -170,13 +152,6 @@ def test_nodes_of_a_block_are_not_in_the_price_because_they_are_paid_for():
     assert start_of(block.words, Ec2(BLOCK)) == block
 
 
-def test_range_of_nodes_in_a_block_is_priced_without_them_at_both_ends():
-    plan = start_of(f"llama2-7b nodes=2:4 capacity=block:{ID}", Ec2(BLOCK)).plan
-
-    assert plan.fewest is not None
-    assert plan.fewest.price_per_hour_usd == plan.price_per_hour_usd
-
-
 def test_plan_says_until_when_a_run_waits_for_its_block_and_when_it_leaves_it():
     notes = " ".join(start_of(f"llama2-7b nodes=2 capacity=block:{ID}", Ec2(BLOCK)).plan.warnings)
 
@@ -203,18 +178,6 @@ def test_run_that_a_block_is_too_short_for_is_told_so(steps, is_hinted):
     hint = start_of(words, Ec2(BLOCK)).plan.warnings[0]
 
     assert ("it will be stopped before its end" in hint) is is_hinted
-
-
-def test_block_is_not_kept_longer_than_it_lasts():
-    error = refused(f"llama2-7b nodes=2 keep=2h capacity=block:{ID}", Ec2(BLOCK))
-
-    assert "cannot be used with keep=" in str(error)
-
-
-def test_block_is_no_reservation_on_demand():
-    error = refused(f"llama2-7b nodes=2 capacity=odcr:{ID}", Ec2(BLOCK))
-
-    assert f"names a capacity block, not what it says; type capacity=block:{ID}" in str(error)
 
 
 def test_spot_nodes_are_planned_at_the_most_that_they_can_cost():
@@ -266,3 +229,28 @@ def test_plan_lists_what_is_created_of_each_capacity(capacity, nodes, has_group)
 
     assert f"1 node group of {nodes}" in plan.will_create
     assert ("1 placement group" in plan.will_create[-1]) is has_group
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (f"keep=2h capacity=block:{ID}", "cannot be used with keep="),
+        (
+            f"capacity=odcr:{ID}",
+            f"names a capacity block, not what it says; type capacity=block:{ID}",
+        ),
+    ],
+)
+def test_block_is_refused_as_anything_else(words, said):
+    assert said in str(refused(f"llama2-7b nodes=2 {words}", Ec2(BLOCK)))
+
+
+def test_range_of_nodes_is_of_a_reservation_or_block_at_both_ends():
+    ends = replace(FOUND, ends_at=datetime(2026, 12, 1, 11, 30, tzinfo=UTC))
+    reserved = start_of(f"llama2-7b nodes=2:8 capacity=odcr:{ID}", Ec2(ends)).plan
+    block = start_of(f"llama2-7b nodes=2:4 capacity=block:{ID}", Ec2(BLOCK)).plan
+
+    assert reserved.min_nodes == 2
+    assert "it ends at 2026-12-01 11:30 UTC" in " ".join(reserved.warnings)
+    assert block.fewest is not None
+    assert block.fewest.price_per_hour_usd == block.price_per_hour_usd

@@ -30,17 +30,6 @@ def test_guest_makes_and_pays_for_nothing_of_what_is_there() -> None:
     assert not any("nodes are made in its zone" in each for each in plan.warnings)
 
 
-def test_request_of_a_guest_can_be_typed_again() -> None:
-    start = start_of(f"tiny-llama steps=9 {GUEST} nodes=1 keep=2h")
-
-    assert (
-        start.words
-        == f"tiny-llama nodes=1 keep=2h cluster=eks:theirs file_system={FILE_SYSTEM} steps=9"
-    )
-    assert start_of(start.words) == start
-    assert any("costs $0.00 an hour" in each for each in start.plan.warnings)
-
-
 def test_plan_and_a_kept_cluster_take_the_key_as_well() -> None:
     kept = parse(f"cluster create lab nodes=2 {GUEST}")
 
@@ -83,13 +72,6 @@ def test_other_spellings_are_refused_and_corrected_where_one_is_meant(
     else:
         assert error.suggestion == f"/train plan tiny-llama file_system={FILE_SYSTEM}"
     assert parse(error.suggestion.removeprefix("/train "))
-
-
-def test_suggestion_keeps_the_cluster_wherever_its_file_system_stands() -> None:
-    error = refused(f"tiny-llama cluster=eks:theirs nods=1 file_system={FILE_SYSTEM}")
-
-    assert error.suggestion is not None
-    assert start_of(error.suggestion.removeprefix("/train ")).options.eks_name == "theirs"
 
 
 def test_cluster_that_cannot_be_used_is_refused_once_with_what_eks_says() -> None:

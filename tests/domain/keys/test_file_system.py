@@ -9,7 +9,6 @@ from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.domain.commands.requests import CreateCluster, ShowPlan
 from stationmaster.domain.datasets import Listing, Preparation
 from stationmaster.domain.errors import NotPossibleNow
-from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.request import TrainingRequest
 from tests.support.typed import FILE_SYSTEM, STORAGE, Account, parse, refused, start_of
 
@@ -51,23 +50,6 @@ def test_spec_of_a_run_on_a_file_system_that_exists_names_it() -> None:
 
     assert spec.file_system == STORAGE
     assert spec.price_per_hour_usd == pytest.approx(start.plan.price_per_hour_usd, 0.01)
-
-
-def test_request_without_a_file_system_reads_back_as_before() -> None:
-    old = {
-        "recipe": "tiny-llama",
-        "nodes": 1,
-        "instance_type": "m5.2xlarge",
-        "command": "",
-        "team_id": "T1",
-        "channel_id": "C1",
-        "user_id": "U1",
-    }
-
-    request = TrainingRequest.model_validate(old)
-
-    assert request.file_system is None
-    assert request.resolved == get_recipe("tiny-llama")
 
 
 def test_number_is_the_size_of_a_new_file_system() -> None:
@@ -136,14 +118,6 @@ def test_correction_without_the_file_system_names_no_data_that_would_lie_on_it()
     assert meant.suggestion == f"/train tiny-llama file_system={FILE_SYSTEM} dataset=/fsx/books"
 
 
-def test_file_system_is_refused_with_a_cluster_that_has_one() -> None:
-    for typed in (FILE_SYSTEM, "2400"):
-        error = refused(f"tiny-llama nodes=1 file_system={typed} on=team-a")
-
-        assert f"file_system={typed} cannot be used with on=team-a" in str(error)
-        assert error.suggestion == "/train plan tiny-llama on=team-a nodes=1"
-
-
 def test_nobody_is_asked_about_a_file_system_where_no_account_is_at_hand() -> None:
     with pytest.raises(NotPossibleNow, match=f"file_system={FILE_SYSTEM} names a file system of"):
         parse_request(["tiny-llama", f"file_system={FILE_SYSTEM}"])
@@ -200,14 +174,6 @@ def test_model_that_is_made_of_a_frameworks_checkpoint_needs_room_beside_three()
     assert isinstance(parse(text, account=Account(free_gib=329)), ShowPlan)
 
 
-def test_room_that_is_known_is_said() -> None:
-    start = start_of(
-        f"tiny-llama nodes=1 file_system={FILE_SYSTEM}", account=Account(free_gib=3000)
-    )
-
-    assert any("3,000 GiB of it are free" in each for each in start.plan.warnings)
-
-
 def test_cluster_is_made_with_a_file_system_that_exists() -> None:
     wish = parse(f"cluster create team-a nodes=4 file_system={FILE_SYSTEM}")
     new = parse("cluster create team-a nodes=4 file_system=2400")
@@ -219,12 +185,6 @@ def test_cluster_is_made_with_a_file_system_that_exists() -> None:
     assert (new, new.spec.file_system.existing_id) == (same, "")
     without = new.spec.price_per_hour_usd - new.spec.file_system.price_per_hour_usd
     assert wish.spec.price_per_hour_usd == pytest.approx(without)
-
-
-def test_size_that_is_typed_twice_is_refused() -> None:
-    error = refused("cluster create team-a file_system=2400 file_system_gib=2400")
-
-    assert "say the same thing twice" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -268,15 +228,6 @@ def test_faster_file_system_writes_a_checkpoint_in_less_time() -> None:
     assert slow.checkpoint_write_s == pytest.approx(8 * fast.checkpoint_write_s, rel=0.02)
 
 
-def test_new_cluster_has_the_type_that_was_typed() -> None:
-    made = parse("cluster create lab file_system=2400 file_system_type=scratch-200")
-    by_gib = parse("cluster create lab file_system_gib=2400 file_system_type=scratch-200")
-
-    assert isinstance(made, CreateCluster)
-    assert made == by_gib
-    assert made.spec.file_system == FileSystemSpec(storage_gib=2400, mbps_per_tib=200)
-
-
 @pytest.mark.parametrize(
     ("words", "said", "suggestion"),
     [
@@ -309,7 +260,14 @@ def test_type_that_is_none_or_of_no_new_file_system_is_refused(
     parse(error.suggestion.removeprefix("/train "))
 
 
-def test_run_on_a_kept_cluster_takes_no_type() -> None:
-    error = refused("tiny-llama on=team-a file_system_type=scratch-200")
-
-    assert "cannot be used with on=team-a: that cluster's file system is there" in str(error)
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"tiny-llama on=team-a file_system={FILE_SYSTEM}", "cannot be used with on=team-a: a run"),
+        ("tiny-llama on=team-a file_system=2400", "file_system=2400 cannot be used with on=team-a"),
+        ("tiny-llama on=team-a file_system_type=scratch-200", "that cluster's file system is ther"),
+        ("cluster create lab file_system=2400 file_system_gib=2400", "say the same thing twice"),
+    ],
+)
+def test_file_system_of_a_cluster_is_named_once(text: str, said: str) -> None:
+    assert said in str(refused(text))

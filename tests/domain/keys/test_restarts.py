@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from stationmaster.domain.run.request import TrainingRequest
-from tests.support.factories import make_request
 from tests.support.typed import refused, saved, start_of
 
 
@@ -23,13 +21,6 @@ def test_number_is_read_explained_and_typed_again(number: int, note: str) -> Non
     assert start.plan.warnings[0].startswith(note)
     assert start.words == f"tiny-llama restarts={number}"
     assert start_of(start.words) == start
-
-
-def test_cause_decides_where_nothing_was_typed_and_in_requests_of_before() -> None:
-    stored = make_request().model_dump(mode="json", exclude={"restarts"})
-
-    assert start_of("tiny-llama").options.restarts is None
-    assert TrainingRequest.model_validate(stored).restarts is None
 
 
 @pytest.mark.parametrize("value", ["-1", "21", "x", "1.5", "\u0663"])

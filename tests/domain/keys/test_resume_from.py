@@ -129,19 +129,6 @@ def test_resume_makes_a_file_system_of_the_runs_type_unless_it_makes_none(typed,
     assert ("file_system_type=" in start.words) == (mbps_per_tib is not None)
 
 
-def test_typed_keys_go_over_the_runs_own():
-    start = read("resume last steps=80 learning_rate=1e-5 nodes=4")
-
-    assert start.overrides["learning_rate"] == "1e-5"
-    assert (start.options.nodes, start.resolved.training.steps) == (4, 80)
-
-
-def test_words_of_a_resume_mean_the_same_when_typed():
-    start = read("resume last steps=+40")
-
-    assert read(start.words) == start
-
-
 def test_plan_trains_and_costs_the_steps_that_are_left():
     whole = read("plan tiny-llama nodes=2 schedule=constant steps=100").request.plan
     shown = read("plan tiny-llama nodes=2 schedule=constant steps=100 resume_from=last")
@@ -241,13 +228,6 @@ def test_frameworks_run_without_a_model_or_with_another_recipe_is_refused():
     error = str(refused("resume last", whole))
     assert "Megatron-LM trained that run, and no run continues from its checkpoints" in error
     assert f"weights={RUN} takes its model" in error
-
-
-@pytest.mark.parametrize("weights", ["random", "org/model", "gpt2"])
-def test_other_weights_are_read_as_before(weights):
-    start = read(f"tiny-llama weights={weights}")
-
-    assert (start.options.weights_from, start.overrides) == (None, {"weights": weights})
 
 
 @pytest.mark.parametrize(
