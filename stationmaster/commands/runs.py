@@ -47,7 +47,6 @@ from stationmaster.domain.run.events import (
     StopRequested,
     run_event_id,
 )
-from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.domain.run.view import RunView
 from stationmaster.saving import save_once_more
 from stationmaster.services import Services
@@ -291,16 +290,8 @@ def request_run(
         event_id=run_event_id(run_id, "requested"),
         run_id=run_id,
         at=now,
-        request=TrainingRequest(
-            **dict(start.options) | _planned(start),
-            recipe=start.recipe,
-            overrides=start.overrides | plan.settled_keys,
-            link_reason=plan.data.why if plan.data is not None and plan.data.linked else "",
-            model=start.model,
-            command=command,
-            team_id=team_id,
-            channel_id=channel_id,
-            user_id=user_id,
+        request=start.requested(
+            command=command, team_id=team_id, channel_id=channel_id, user_id=user_id
         ),
         price_per_hour_usd=plan.price_per_hour_usd,
         estimated_cost_usd=plan.estimated_cost_usd,
@@ -314,21 +305,6 @@ def request_run(
     if not run.awaits_card:
         services.workflows.start_train(run.run_id)
     return run, created
-
-
-def _planned(start: StartRun) -> dict[str, object]:
-    """Return the options that the plan decided; of a new file system, unusual GiB."""
-    plan, options = start.plan, start.options
-    brought = (plan.data, plan.conversion, options.resume_from, options.weights_from)
-    chosen = (*brought, options.file_system_gib)
-    is_planned = options.file_system is None and any(each is not None for each in chosen)
-    return {
-        "on": None,
-        "nodes": plan.nodes,
-        "min_nodes": plan.min_nodes,
-        "instance_type": plan.instance_type,
-        "file_system_gib": plan.file_system_gib if is_planned else None,
-    }
 
 
 def _create(

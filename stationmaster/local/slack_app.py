@@ -30,7 +30,7 @@ _SAMPLES: Final = (START, SUBCOMMANDS["plan"], SUBCOMMANDS["recipes"], SUBCOMMAN
 
 
 def app_config() -> SlackAppConfig:
-    """The configuration of the app, from the catalogue and the table of commands."""
+    """Return the configuration of the app, from the catalogue and the table of commands."""
     recipes = [Choice(recipe.name, recipe.summary) for recipe in RECIPES.values()]
     words = [*recipes, *(Choice(row.name, row.help) for row in SUBCOMMANDS.values())]
     return SlackAppConfig(
@@ -64,7 +64,7 @@ def _groups() -> dict[str, Subcommand]:
 
 
 def _group_hints() -> list[ArgumentHint]:
-    """The second words of a group, each after its first one."""
+    """Return the second words of a group, each after its first one."""
     return [
         ArgumentHint(
             f"{name} ...",
@@ -77,7 +77,7 @@ def _group_hints() -> list[ArgumentHint]:
 
 
 def _key_hints() -> list[ArgumentHint]:
-    """Each key, after the recipes that take it and where a recipe is the second word."""
+    """Return each key, after the recipes that take it and where a recipe is the second word."""
     keys: dict[str, Key] = {}
     after: dict[str, list[str]] = {}
     for recipe in RECIPES.values():

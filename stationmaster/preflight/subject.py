@@ -8,7 +8,7 @@ from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.catalogue.recipes import Framework
 from stationmaster.domain.cluster.spec import ClusterSpec, Reservation
 from stationmaster.domain.commands.start import StartRun
-from stationmaster.domain.datasets import AS_IT_IS, Dataset, S3Source
+from stationmaster.domain.datasets import AS_IT_IS, S3Source
 from stationmaster.domain.planning.requirements import repositories_of
 from stationmaster.domain.run.request import TrainingRequest
 
@@ -50,28 +50,8 @@ DEPLOYMENT = Subject()
 
 def of_start(start: StartRun) -> Subject:
     """Return what a start would need that was typed and read."""
-    plan = start.plan
-    return Subject(
-        name=f"/train {start.words}",
-        machines=_machines(
-            plan.instance_type,
-            plan.nodes,
-            plan.min_nodes,
-            start.options.reservation,
-            start.options.is_spot,
-        )
-        if start.options.cluster_id is None and not start.options.eks_name
-        else None,
-        image=start.options.image,
-        framework=start.resolved.framework,
-        repositories=() if start.options.program else repositories_of(start.resolved),
-        dataset=_bucket(start.resolved.data),
-        task=AS_IT_IS if start.options.program else start.resolved.data_task,
-    )
-
-
-def _bucket(data: Dataset) -> S3Source | None:
-    return data if isinstance(data, S3Source) else None
+    asked = start.requested(command=f"/train {start.words}", team_id="", channel_id="", user_id="")
+    return of_request(asked)
 
 
 def of_request(request: TrainingRequest) -> Subject:
@@ -87,7 +67,7 @@ def of_request(request: TrainingRequest) -> Subject:
         image=request.image,
         framework=request.resolved.framework,
         repositories=() if request.program else repositories_of(request.resolved),
-        dataset=_bucket(request.data),
+        dataset=request.data if isinstance(request.data, S3Source) else None,
         task=request.data_task,
     )
 

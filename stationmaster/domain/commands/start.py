@@ -15,6 +15,7 @@ from stationmaster.domain.keys.machines import INSTANCE, NODES
 from stationmaster.domain.keys.options import typed_options
 from stationmaster.domain.keys.registry import Options
 from stationmaster.domain.planning.plan import Plan
+from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.domain.spelling import typed_word
 
 
@@ -48,6 +49,34 @@ class StartRun:
         machines = {key: changes.pop(key) for key in keys}
         return _words(
             self.recipe, typed_options(self.options) | machines | self.overrides | changes
+        )
+
+    def requested(
+        self, *, command: str, team_id: str, channel_id: str, user_id: str
+    ) -> TrainingRequest:
+        """Make the request that is stored, with what the plan has decided."""
+        plan, options = self.plan, self.options
+        brought = (plan.data, plan.conversion, options.resume_from, options.weights_from)
+        chosen = (*brought, options.file_system_gib)
+        # Of a new file system, GiB that are not the recipe's.
+        is_planned = options.file_system is None and any(each is not None for each in chosen)
+        decided = {
+            "on": None,
+            "nodes": plan.nodes,
+            "min_nodes": plan.min_nodes,
+            "instance_type": plan.instance_type,
+            "file_system_gib": plan.file_system_gib if is_planned else None,
+        }
+        return TrainingRequest(
+            **dict(options) | decided,
+            recipe=self.recipe,
+            overrides=self.overrides | plan.settled_keys,
+            link_reason=plan.data.why if plan.data is not None and plan.data.linked else "",
+            model=self.model,
+            command=command,
+            team_id=team_id,
+            channel_id=channel_id,
+            user_id=user_id,
         )
 
 

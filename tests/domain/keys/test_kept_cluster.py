@@ -143,12 +143,15 @@ def test_model_that_does_not_fit_its_cluster_is_offered_no_other_machines():
     assert "leave on= out" in start.plan.misfits[0] or start.fitting_words
 
 
-def test_cluster_that_does_not_offer_its_gpus_refuses_a_recipe_that_needs_them():
-    spec = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="p4d.24xlarge")
+def test_cluster_that_does_not_offer_its_devices_refuses_a_recipe_that_needs_them():
+    without = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="p4d.24xlarge")
+    cut_off = spec_for_any(get_instance("p4d.24xlarge"), nodes=2, file_system_gib=2400)
+    cut_off = cut_off.model_copy(update={"num_efa": 0})
 
-    error = refused("llama2-7b on=team-a", find_cluster=finding(kept(spec)))
+    for spec, devices in ((without, "GPUs"), (cut_off, "EFA interfaces")):
+        error = refused("llama2-7b on=team-a", find_cluster=finding(kept(spec)))
 
-    assert "does not offer its GPUs" in str(error)
+        assert f"does not offer its {devices}" in str(error)
 
 
 def test_cluster_is_looked_up_in_a_channel_only():
