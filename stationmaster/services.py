@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from stationmaster.domain.ids import ClusterId
@@ -18,6 +19,8 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
+    from botocore.config import Config
+
     from stationmaster.aws.access_entries import AccessEntries
     from stationmaster.aws.account import Account
     from stationmaster.aws.addons import Addons
@@ -62,6 +65,44 @@ if TYPE_CHECKING:
     from stationmaster.kubernetes.gateway import KubernetesGateway
 
 
+Make = Callable[["Services", Callable[..., Any]], Any]
+"""Makes a part of the services, whose class it is given."""
+
+
+def _part(name: str, make: Make) -> Any:
+    """Return a part that is made when it is asked for first, of the class `name` in `aws`.
+
+    Its module is imported then: boto3 clients are most of a function's cold start, and no function
+    uses all of them.
+    """
+    module, _, kind = name.partition(".")
+
+    def made(services: Services) -> Any:
+        return make(services, getattr(import_module(f"stationmaster.aws.{module}"), kind))
+
+    return cached_property(made)
+
+
+def _rows(services: Services, kind: Callable[..., Any]) -> Any:
+    """Make what keeps items of the product's table."""
+    return kind(services.settings.table_name, services.client("dynamodb"))
+
+
+def _of(*names: str) -> Make:
+    """Return what makes a part with the settings and clients of AWS services."""
+    return lambda services, kind: kind(services.settings, *map(services.client, names))
+
+
+def _bare(name: str) -> Make:
+    """Return what makes a part with the client of one AWS service alone."""
+    return lambda services, kind: kind(services.client(name))
+
+
+def _quick(*names: str) -> Make:
+    """Return what makes a part that is asked quickly: for a command that a person waits for."""
+    return lambda services, kind: kind(services.settings, *map(services.quick_client, names))
+
+
 class Services:
     """The outside world as the product sees it; `now` is the only clock."""
 
@@ -79,273 +120,161 @@ class Services:
         """Services with settings from the environment, unless given."""
         return cls(settings or Settings.from_environment())
 
-    # Imports below are local to each property: boto3 clients and the kubernetes package are most of
-    # a function's cold start, and no function uses all of them.
+    runs: RunStore = _part("run_store.RunStore", _rows)
+    """Runs and events."""
+    cluster_states: ClusterStore = _part("cluster_store.ClusterStore", _rows)
+    """Clusters and their events: what the product knows of them; `clusters` is EKS."""
+    guard: GuardStore = _part("guard_store.GuardStore", _rows)
+    """The item that starts take turns at, where they are limited."""
+    deliveries: DeliveryStore = _part("delivery_store.DeliveryStore", _rows)
+    """What was posted in Slack of each run."""
+    set_aside: SetAsideStore = _part("set_aside_store.SetAsideStore", _rows)
+    """What functions could not read."""
+    slack_writer: SlackWriter = _part("slack_writer.SlackWriter", _rows)
+    """Which invocation of the notifier may write to Slack."""
+    orphans: OrphanStore = _part("orphan_store.OrphanStore", _rows)
+    """Since when the reaper has seen orphans."""
 
-    @cached_property
-    def runs(self) -> RunStore:
-        """Runs and events."""
-        from stationmaster.aws.run_store import RunStore
+    clusters: Clusters = _part("clusters.Clusters", _of("eks"))
+    """EKS control planes."""
+    existing_clusters: ExistingClusters = _part("existing_clusters.ExistingClusters", _quick("eks"))
+    """Existing EKS clusters."""
+    node_groups: NodeGroups = _part("node_groups.NodeGroups", _of("eks"))
+    addons: Addons = _part("addons.Addons", _of("eks"))
+    access_entries: AccessEntries = _part("access_entries.AccessEntries", _of("eks"))
+    """Who may talk to a cluster."""
+    pod_identities: PodIdentities = _part("pod_identities.PodIdentities", _of("eks"))
+    """AWS roles of pods."""
+    scaling_activities: ScalingActivities = _part(
+        "scaling_activities.ScalingActivities", _bare("autoscaling")
+    )
+    """What the Auto Scaling groups of node groups have tried."""
+    scaling_groups: ScalingGroups = _part("scaling_groups.ScalingGroups", _bare("autoscaling"))
+    """The same groups, which replace instances."""
+    metrics_logs: MetricsLogs = _part("metrics_logs.MetricsLogs", _of("logs"))
+    """Log groups of clusters whose metrics go to CloudWatch."""
+    log_groups: LogGroups = _part("log_groups.LogGroups", _bare("logs"))
+    """Log groups that clusters have left."""
+    schedules: Schedules = _part("schedules.Schedules", _of("scheduler"))
+    """EventBridge Scheduler: the clocks of kept clusters."""
 
-        return RunStore(self.settings.table_name, self._client("dynamodb"))
+    file_systems: FileSystems = _part("file_systems.FileSystems", _of("fsx"))
+    """FSx for Lustre."""
+    data_links: DataLinks = _part("data_links.DataLinks", _of("fsx"))
+    """FSx data repository associations."""
+    existing_file_systems: ExistingFileSystems = _part(
+        "existing_file_systems.ExistingFileSystems", _of("fsx", "ec2")
+    )
+    """File systems that somebody else made."""
+    quick_file_systems: ExistingFileSystems = _part(
+        "existing_file_systems.ExistingFileSystems", _quick("fsx", "ec2")
+    )
+    file_system_room: FileSystemRoom = _part(
+        "file_system_room.FileSystemRoom",
+        lambda our, kind: kind(our.quick_client("cloudwatch"), now=our.now),
+    )
+    """How much of a file system is free."""
 
-    @cached_property
-    def cluster_states(self) -> ClusterStore:
-        """Clusters and their events: what the product knows of them; `clusters` is EKS."""
-        from stationmaster.aws.cluster_store import ClusterStore
+    security_groups: SecurityGroups = _part("security_groups.SecurityGroups", _of("ec2"))
+    subnets: Subnets = _part(
+        "subnets.Subnets",
+        lambda our, kind: kind(our.client("ec2"), subnet_ids=our.settings.subnet_ids),
+    )
+    """The zones that nodes may be in."""
+    eks_security_groups: EksSecurityGroups = _part(
+        "eks_security_groups.EksSecurityGroups", _bare("ec2")
+    )
+    """EC2 security groups that EKS made."""
+    instances: Instances = _part("instances.Instances", _bare("ec2"))
+    """EC2 instances, which EKS launched."""
+    volumes: Volumes = _part("volumes.Volumes", _bare("ec2"))
+    """EBS volumes that instances left behind."""
+    network_interfaces: NetworkInterfaces = _part(
+        "network_interfaces.NetworkInterfaces", _bare("ec2")
+    )
+    """EC2 network interfaces that nodes left behind."""
+    launch_templates: LaunchTemplates = _part("launch_templates.LaunchTemplates", _of("ec2"))
+    placement_groups: PlacementGroups = _part("placement_groups.PlacementGroups", _of("ec2"))
+    tagged: TaggedResources = _part(
+        "tagged.TaggedResources",
+        lambda our, kind: kind(our.client("resourcegroupstaggingapi"), our.client("ec2")),
+    )
+    """Resources of all clusters, known or not."""
+    instance_types: InstanceTypes = _part(
+        "instance_types.InstanceTypes",
+        lambda our, kind: kind(our.quick_client("ec2"), region=our.settings.region, now=our.now),
+    )
+    """What EC2 offers; asked quickly."""
+    reservations: Reservations = _part(
+        "reservations.Reservations",
+        lambda our, kind: kind(our.client("ec2"), subnet_ids=our.settings.subnet_ids, now=our.now),
+    )
+    """EC2 capacity reservations."""
+    quick_reservations: Reservations = _part(
+        "reservations.Reservations",
+        lambda our, kind: kind(
+            our.quick_client("ec2"), subnet_ids=our.settings.subnet_ids, now=our.now
+        ),
+    )
 
-        return ClusterStore(self.settings.table_name, self._client("dynamodb"))
-
-    @cached_property
-    def guard(self) -> GuardStore:
-        """The item that starts take turns at, where they are limited."""
-        from stationmaster.aws.guard_store import GuardStore
-
-        return GuardStore(self.settings.table_name, self._client("dynamodb"))
-
-    @cached_property
-    def deliveries(self) -> DeliveryStore:
-        """What was posted in Slack of each run."""
-        from stationmaster.aws.delivery_store import DeliveryStore
-
-        return DeliveryStore(self.settings.table_name, self._client("dynamodb"))
-
-    @cached_property
-    def set_aside(self) -> SetAsideStore:
-        """What functions could not read."""
-        from stationmaster.aws.set_aside_store import SetAsideStore
-
-        return SetAsideStore(self.settings.table_name, self._client("dynamodb"))
-
-    @cached_property
-    def slack_writer(self) -> SlackWriter:
-        """Which invocation of the notifier may write to Slack."""
-        from stationmaster.aws.slack_writer import SlackWriter
-
-        return SlackWriter(self.settings.table_name, self._client("dynamodb"))
-
-    @cached_property
-    def clusters(self) -> Clusters:
-        """EKS control planes."""
-        from stationmaster.aws.clusters import Clusters
-
-        return Clusters(self.settings, self._client("eks"))
-
-    @cached_property
-    def existing_clusters(self) -> ExistingClusters:
-        """Existing EKS clusters; asked quickly, for a command that a person waits for."""
-        from stationmaster.aws.calls import QUICK, make_client
-        from stationmaster.aws.existing_clusters import ExistingClusters
-
-        client = make_client("eks", region=self.settings.region, config=QUICK)
-        return ExistingClusters(self.settings, client)
-
-    @cached_property
-    def node_groups(self) -> NodeGroups:
-        """EKS node groups."""
-        from stationmaster.aws.node_groups import NodeGroups
-
-        return NodeGroups(self.settings, self._client("eks"))
-
-    @cached_property
-    def scaling_activities(self) -> ScalingActivities:
-        """What the Auto Scaling groups of node groups have tried."""
-        from stationmaster.aws.scaling_activities import ScalingActivities
-
-        return ScalingActivities(self._client("autoscaling"))
-
-    @cached_property
-    def scaling_groups(self) -> ScalingGroups:
-        """The same groups, which replace instances."""
-        from stationmaster.aws.scaling_groups import ScalingGroups
-
-        return ScalingGroups(self._client("autoscaling"))
-
-    @cached_property
-    def addons(self) -> Addons:
-        """EKS add-ons."""
-        from stationmaster.aws.addons import Addons
-
-        return Addons(self.settings, self._client("eks"))
-
-    @cached_property
-    def metrics_logs(self) -> MetricsLogs:
-        """Log groups of clusters whose metrics go to CloudWatch."""
-        from stationmaster.aws.metrics_logs import MetricsLogs
-
-        return MetricsLogs(self.settings, self._client("logs"))
-
-    @cached_property
-    def log_groups(self) -> LogGroups:
-        """Log groups that clusters have left."""
-        from stationmaster.aws.log_groups import LogGroups
-
-        return LogGroups(self._client("logs"))
-
-    @cached_property
-    def access_entries(self) -> AccessEntries:
-        """Who may talk to a cluster."""
-        from stationmaster.aws.access_entries import AccessEntries
-
-        return AccessEntries(self.settings, self._client("eks"))
-
-    @cached_property
-    def pod_identities(self) -> PodIdentities:
-        """AWS roles of pods."""
-        from stationmaster.aws.pod_identities import PodIdentities
-
-        return PodIdentities(self.settings, self._client("eks"))
-
-    @cached_property
-    def schedules(self) -> Schedules:
-        """EventBridge Scheduler: the clocks of kept clusters."""
-        from stationmaster.aws.schedules import Schedules
-
-        return Schedules(self.settings, self._client("scheduler"))
-
-    @cached_property
-    def file_systems(self) -> FileSystems:
-        """FSx for Lustre."""
-        from stationmaster.aws.file_systems import FileSystems
-
-        return FileSystems(self.settings, self._client("fsx"))
-
-    @cached_property
-    def data_links(self) -> DataLinks:
-        """FSx data repository associations."""
-        from stationmaster.aws.data_links import DataLinks
-
-        return DataLinks(self.settings, self._client("fsx"))
-
-    @cached_property
-    def existing_file_systems(self) -> ExistingFileSystems:
-        """File systems that somebody else made."""
-        from stationmaster.aws.existing_file_systems import ExistingFileSystems
-
-        return ExistingFileSystems(self.settings, self._client("fsx"), self._client("ec2"))
-
-    @cached_property
-    def quick_file_systems(self) -> ExistingFileSystems:
-        """The same, asked quickly: for a command that a person waits for."""
-        from stationmaster.aws.calls import QUICK, make_client
-        from stationmaster.aws.existing_file_systems import ExistingFileSystems
-
-        region = self.settings.region
-        fsx, ec2 = (make_client(each, region=region, config=QUICK) for each in ("fsx", "ec2"))
-        return ExistingFileSystems(self.settings, fsx, ec2)
-
-    @cached_property
-    def file_system_room(self) -> FileSystemRoom:
-        """How much of a file system is free; asked quickly."""
-        from stationmaster.aws.calls import QUICK, make_client
-        from stationmaster.aws.file_system_room import FileSystemRoom
-
-        client = make_client("cloudwatch", region=self.settings.region, config=QUICK)
-        return FileSystemRoom(client, now=self.now)
-
-    @cached_property
-    def artifacts(self) -> Artifacts:
-        """What runs have left in the artifacts bucket."""
-        from stationmaster.aws.artifacts import Artifacts
-
-        return Artifacts(self.settings.artifacts_bucket, self._client("s3"))
+    artifacts: Artifacts = _part(
+        "artifacts.Artifacts",
+        lambda our, kind: kind(our.settings.artifacts_bucket, our.client("s3")),
+    )
+    """What runs have left in the artifacts bucket."""
+    datasets: Datasets = _part(
+        "datasets.Datasets",
+        lambda our, kind: kind(
+            our.settings.dataset_buckets,
+            our.quick_client("s3"),
+            linked=our.settings.linked_buckets,
+            link_saves_s=our.settings.link_saves_s,
+        ),
+    )
+    """What S3 holds for runs to train on; asked quickly."""
+    workflows: Workflows = _part("workflows.Workflows", _of("stepfunctions"))
+    """Step Functions."""
+    bus: EventBus = _part(
+        "event_bus.EventBus", lambda our, kind: kind(our.settings.bus_name, our.client("events"))
+    )
+    """EventBridge."""
+    secrets: Secrets = _part(
+        "secrets.Secrets",
+        lambda our, kind: kind(
+            slack_secret_id=our.settings.slack_secret_id,
+            hugging_face_secret_id=our.settings.hugging_face_secret_id,
+            relay_secret_id=our.settings.relay_secret_id,
+            client=our.client("secretsmanager"),
+        ),
+    )
+    """Secrets Manager."""
 
     @cached_property
     def quick_artifacts(self) -> Artifacts:
-        """The same, asked quickly: for a command that a person waits for."""
+        """`artifacts`, asked quickly: for a command that a person waits for."""
         from botocore.config import Config
 
         from stationmaster.aws.artifacts import Artifacts
-        from stationmaster.aws.calls import QUICK, make_client
 
         # Links to what a KMS key encrypts have to be signed with version 4.
-        config = QUICK.merge(Config(signature_version="s3v4"))
-        client = make_client("s3", region=self.settings.region, config=config)
+        client = self.quick_client("s3", Config(signature_version="s3v4"))
         return Artifacts(self.settings.artifacts_bucket, client)
 
     @cached_property
-    def datasets(self) -> Datasets:
-        """What S3 holds for runs to train on; asked quickly, for a plan that a person waits for."""
-        from stationmaster.aws.calls import QUICK, make_client
-        from stationmaster.aws.datasets import Datasets
+    def account(self) -> Account:
+        """Quotas, offers, images and buckets, before anything is made."""
+        from stationmaster.aws.account import Account
+        from stationmaster.aws.calls import CONFIG
 
-        client = make_client("s3", region=self.settings.region, config=QUICK)
-        return Datasets(
-            self.settings.dataset_buckets,
-            client,
-            linked=self.settings.linked_buckets,
-            link_saves_s=self.settings.link_saves_s,
-        )
+        return Account(region=self.settings.region, config=CONFIG)
 
     @cached_property
-    def security_groups(self) -> SecurityGroups:
-        """EC2 security groups."""
-        from stationmaster.aws.security_groups import SecurityGroups
+    def quick_account(self) -> Account:
+        """The same, asked quickly: for a command that a person waits for."""
+        from stationmaster.aws.account import Account
+        from stationmaster.aws.calls import QUICK
 
-        return SecurityGroups(self.settings, self._client("ec2"))
-
-    @cached_property
-    def subnets(self) -> Subnets:
-        """The zones that nodes may be in."""
-        from stationmaster.aws.subnets import Subnets
-
-        return Subnets(self._client("ec2"), subnet_ids=self.settings.subnet_ids)
-
-    @cached_property
-    def eks_security_groups(self) -> EksSecurityGroups:
-        """EC2 security groups that EKS made."""
-        from stationmaster.aws.eks_security_groups import EksSecurityGroups
-
-        return EksSecurityGroups(self._client("ec2"))
-
-    @cached_property
-    def instances(self) -> Instances:
-        """EC2 instances, which EKS launched."""
-        from stationmaster.aws.instances import Instances
-
-        return Instances(self._client("ec2"))
-
-    @cached_property
-    def volumes(self) -> Volumes:
-        """EBS volumes that instances left behind."""
-        from stationmaster.aws.volumes import Volumes
-
-        return Volumes(self._client("ec2"))
-
-    @cached_property
-    def tagged(self) -> TaggedResources:
-        """Resources of all clusters, known or not."""
-        from stationmaster.aws.tagged import TaggedResources
-
-        return TaggedResources(self._client("resourcegroupstaggingapi"), self._client("ec2"))
-
-    @cached_property
-    def orphans(self) -> OrphanStore:
-        """Since when the reaper has seen orphans."""
-        from stationmaster.aws.orphan_store import OrphanStore
-
-        return OrphanStore(self.settings.table_name, self._client("dynamodb"))
-
-    @cached_property
-    def network_interfaces(self) -> NetworkInterfaces:
-        """EC2 network interfaces that nodes left behind."""
-        from stationmaster.aws.network_interfaces import NetworkInterfaces
-
-        return NetworkInterfaces(self._client("ec2"))
-
-    @cached_property
-    def launch_templates(self) -> LaunchTemplates:
-        """EC2 launch templates."""
-        from stationmaster.aws.launch_templates import LaunchTemplates
-
-        return LaunchTemplates(self.settings, self._client("ec2"))
-
-    @cached_property
-    def placement_groups(self) -> PlacementGroups:
-        """EC2 placement groups."""
-        from stationmaster.aws.placement_groups import PlacementGroups
-
-        return PlacementGroups(self.settings, self._client("ec2"))
+        return Account(region=self.settings.region, config=QUICK)
 
     def in_deletion_order(self) -> dict[ResourceKind, Releasable]:
         """Return every kind that is deleted by itself; each may hold the ones after it."""
@@ -372,74 +301,6 @@ class Services:
             ResourceKind.SECURITY_GROUP: self.security_groups,
             ResourceKind.LOG_GROUP: self.log_groups,
         }
-
-    @cached_property
-    def instance_types(self) -> InstanceTypes:
-        """What EC2 offers; asked quickly, for a plan that a person waits for."""
-        from stationmaster.aws.calls import QUICK, make_client
-        from stationmaster.aws.instance_types import InstanceTypes
-
-        region = self.settings.region
-        client = make_client("ec2", region=region, config=QUICK)
-        return InstanceTypes(client, region=region, now=self.now)
-
-    @cached_property
-    def account(self) -> Account:
-        """Quotas, offers, images and buckets, before anything is made."""
-        from stationmaster.aws.account import Account
-        from stationmaster.aws.calls import CONFIG
-
-        return Account(region=self.settings.region, config=CONFIG)
-
-    @cached_property
-    def quick_account(self) -> Account:
-        """The same, asked quickly: for a command that a person waits for."""
-        from stationmaster.aws.account import Account
-        from stationmaster.aws.calls import QUICK
-
-        return Account(region=self.settings.region, config=QUICK)
-
-    @cached_property
-    def reservations(self) -> Reservations:
-        """EC2 capacity reservations."""
-        from stationmaster.aws.reservations import Reservations
-
-        return Reservations(self._client("ec2"), subnet_ids=self.settings.subnet_ids, now=self.now)
-
-    @cached_property
-    def quick_reservations(self) -> Reservations:
-        """The same, asked quickly: for a command that a person waits for."""
-        from stationmaster.aws.calls import QUICK, make_client
-        from stationmaster.aws.reservations import Reservations
-
-        client = make_client("ec2", region=self.settings.region, config=QUICK)
-        return Reservations(client, subnet_ids=self.settings.subnet_ids, now=self.now)
-
-    @cached_property
-    def workflows(self) -> Workflows:
-        """Step Functions."""
-        from stationmaster.aws.workflows import Workflows
-
-        return Workflows(self.settings, self._client("stepfunctions"))
-
-    @cached_property
-    def bus(self) -> EventBus:
-        """EventBridge."""
-        from stationmaster.aws.event_bus import EventBus
-
-        return EventBus(self.settings.bus_name, self._client("events"))
-
-    @cached_property
-    def secrets(self) -> Secrets:
-        """Secrets Manager."""
-        from stationmaster.aws.secrets import Secrets
-
-        return Secrets(
-            slack_secret_id=self.settings.slack_secret_id,
-            hugging_face_secret_id=self.settings.hugging_face_secret_id,
-            relay_secret_id=self.settings.relay_secret_id,
-            client=self._client("secretsmanager"),
-        )
 
     @cached_property
     def hub(self) -> Hub:
@@ -491,7 +352,14 @@ class Services:
             )
         return known
 
-    def _client(self, service: str) -> Any:
+    def quick_client(self, service: str, config: Config | None = None) -> Any:
+        """Return a client for what a person waits for: it gives up after seconds."""
+        from stationmaster.aws.calls import QUICK, make_client
+
+        quick = QUICK.merge(config) if config is not None else QUICK
+        return make_client(service, region=self.settings.region, config=quick)
+
+    def client(self, service: str) -> Any:
         """Return the client of one AWS service, shared by the kinds of resources that it has."""
         from stationmaster.aws.calls import make_client
 

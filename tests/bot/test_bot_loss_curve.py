@@ -57,7 +57,7 @@ def report(story: Story, *steps: int, first_seq: int = 1) -> Run:
 
 def items(services: Services, *, sort: str = "") -> list[dict[str, Any]]:
     """Every item of the table, or those whose sort key begins so."""
-    client = services._client("dynamodb")
+    client = services.client("dynamodb")
     found = client.scan(TableName=services.settings.table_name)["Items"]
     return [item for item in found if item["SK"]["S"].startswith(sort)]
 

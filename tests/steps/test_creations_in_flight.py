@@ -113,7 +113,7 @@ def send_away(account: Account, creation: Creation) -> Callable[[], None]:
         sent.append((creation.operation, params))
         raise _Away
 
-    services._client(creation.service).meta.events.register(event, leave)
+    services.client(creation.service).meta.events.register(event, leave)
     with pytest.raises(_Away):
         call_on(account, services, creation.step)
     ((operation, params),) = sent
@@ -168,7 +168,7 @@ def test_creation_whose_answer_is_lost_is_waited_for_in_the_same_way(
     def lose(**_: Any) -> None:
         raise TransientError("the answer is lost")
 
-    client = services._client(creation.service)
+    client = services.client(creation.service)
     client.meta.events.register(f"after-call.{creation.service}.{creation.operation}", lose)
     with pytest.raises(TransientError):
         call_on(account, services, creation.step)
