@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from functools import partial
 from typing import Any, TypeVar, assert_never
 
 from pydantic import ValidationError
@@ -93,17 +92,7 @@ def explain_error(error: Exception, request: BoltRequest, hooks: Hooks) -> BoltR
 def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
     text = str(body.get("text") or "")
     channel_id, user_id = str(body["channel_id"]), str(body["user_id"])
-    command = parse_command(
-        text,
-        look_up=partial(commands.look_up, services),
-        find_cluster=partial(commands.find_usable_cluster, services, channel_id=channel_id),
-        find_saved=partial(commands.find_saved_run, services, channel_id=channel_id),
-        measure=partial(commands.measure, services),
-        find_file_system=partial(commands.find_file_system, services),
-        find_eks_cluster=partial(commands.find_eks_cluster, services),
-        find_reservation=partial(commands.find_reservation, services),
-        own_code=commands.own_code_rules(services, channel_id=channel_id),
-    )
+    command = parse_command(text, **commands.finders(services, channel_id=channel_id))
     match command:
         case requests.ShowHelp():
             return answers.help_text(CATALOGUE.values())

@@ -2,33 +2,27 @@
 
 The bot's listeners call these and turn the answers into blocks; the command line could as well.
 `runs` has what is asked of runs, `results` what of those that have ended, `clusters` what is asked
-of clusters that are kept.
+of clusters that are kept; `asking` says who answers what a command asks.
 """
 
+from stationmaster.commands.asking import finders
 from stationmaster.commands.clusters import (
     create_cluster,
     delete_cluster,
     describe_cluster,
     extend_cluster,
-    find_usable_cluster,
     list_clusters,
     resize_cluster,
     validate_cluster,
     view_cluster,
 )
 from stationmaster.commands.preflight import preflight
-from stationmaster.commands.results import Links, find_saved_run, link_results
+from stationmaster.commands.results import Links, link_results
 from stationmaster.commands.runs import (
     describe_run,
-    find_eks_cluster,
-    find_file_system,
-    find_reservation,
     give_up_results,
     list_runs,
-    look_up,
-    measure,
     offered_plan,
-    own_code_rules,
     plan_run,
     request_run,
     save_again,
@@ -44,19 +38,12 @@ __all__ = [
     "describe_cluster",
     "describe_run",
     "extend_cluster",
-    "find_eks_cluster",
-    "find_file_system",
-    "find_reservation",
-    "find_saved_run",
-    "find_usable_cluster",
+    "finders",
     "give_up_results",
     "link_results",
     "list_clusters",
     "list_runs",
-    "look_up",
-    "measure",
     "offered_plan",
-    "own_code_rules",
     "plan_run",
     "preflight",
     "request_run",

@@ -13,8 +13,8 @@ from typing import Final
 
 from stationmaster.aws.delivery_store import of_cluster
 from stationmaster.cluster_upkeep import begin_pass, follow_up
+from stationmaster.commands.account import find_reservation
 from stationmaster.commands.guarding import Also, check_limits, spending_of, write_guarded
-from stationmaster.commands.runs import find_reservation
 from stationmaster.domain.cluster.aggregate import Cluster, new_cluster_id, start
 from stationmaster.domain.cluster.events import (
     ClusterPhase,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -14,14 +14,10 @@ from stationmaster.aws.delivery_store import of_run
 from stationmaster.commands.guarding import check_limits, write_guarded
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
-from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.frameworks import why_no_converter, why_no_image
 from stationmaster.domain.commands.guards import Spending
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import (
-    HubSource,
-    Listing,
-    S3Source,
     SharedPath,
     read_shared_path,
 )
@@ -29,11 +25,9 @@ from stationmaster.domain.errors import (
     NotPossibleNow,
     RunNotFound,
     StationmasterError,
-    TransientError,
 )
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.push_to import refuse_push
-from stationmaster.domain.keys.questions import FoundFileSystem, FoundReservation, OwnCodeRules
 from stationmaster.domain.planning.offer import offer_warnings
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.requirements import check_data
@@ -70,99 +64,6 @@ class Announced:
 
 
 Announce = Callable[[Run], Announced]
-
-
-def look_up(services: Services, repository: str) -> LanguageModel:
-    """Ask the Hugging Face hub what a repository holds; for hf:ORG/MODEL, once a command.
-
-    Raises:
-        UserError: it is not a causal language model, cannot be read, or the hub does not answer.
-    """
-    return services.hub.look_up(repository)
-
-
-def measure(services: Services, source: S3Source | HubSource, task: str) -> Listing | None:
-    """Ask S3, or the hub, what a data set holds; for dataset=s3:// and packed:, once a command.
-
-    None where the hub does not answer: its data is packed without an estimate then.
-
-    Raises:
-        UserError: the deployment may not read it, it is not there, or S3 does not answer.
-    """
-    if isinstance(source, S3Source):
-        return services.datasets.measure(source, task)
-    try:
-        return services.hub.measure(source, task)
-    except NotPossibleNow as error:
-        logger.warning("data set not measured", extra={"reason": str(error)})
-        return None
-
-
-def find_file_system(services: Services, file_system_id: str) -> FoundFileSystem:
-    """Ask AWS about a file system; for file_system=fs-..., once a command.
-
-    Raises:
-        UserError: clusters of the deployment cannot use it, or AWS does not answer.
-    """
-    listed = services.settings.file_systems
-    _refuse_unlisted(f"file_system={file_system_id}", file_system_id, "file_systems", listed)
-    try:
-        found = services.quick_file_systems.look_up(file_system_id)
-    except TransientError as exc:
-        raise NotPossibleNow(f"{exc}; type the command again") from exc
-    free_gib = services.file_system_room.free_gib(file_system_id)
-    return FoundFileSystem(spec=found.spec, zone=found.zone, free_gib=free_gib)
-
-
-def find_eks_cluster(services: Services, name: str) -> None:
-    """Ask EKS about an existing cluster; for cluster=eks:NAME, once a command.
-
-    Raises:
-        UserError: runs of the deployment cannot use it, or EKS does not answer.
-    """
-    try:
-        services.existing_clusters.look_up(name)
-    except TransientError as exc:
-        raise NotPossibleNow(f"{exc}; type the command again") from exc
-
-
-def find_reservation(services: Services, reservation_id: str) -> FoundReservation:
-    """Ask EC2 about a capacity reservation; for odcr:ID and block:ID, once a command.
-
-    Raises:
-        UserError: runs of the deployment cannot use it, or EC2 does not answer.
-    """
-    listed = services.settings.reservations
-    _refuse_unlisted(f"reservation {reservation_id}", reservation_id, "reservations", listed)
-    try:
-        return services.quick_reservations.look_up(reservation_id)
-    except TransientError as exc:
-        raise NotPossibleNow(f"{exc}; type the command again") from exc
-
-
-def _refuse_unlisted(what: str, name: str, field: str, listed: Collection[str]) -> None:
-    """Refuse what the account has and the deployment does not offer.
-
-    Raises:
-        NotPossibleNow: naming what it offers.
-    """
-    if name not in listed and "*" not in listed:
-        raise NotPossibleNow(
-            f"{what} is not one that this deployment may use: {', '.join(listed) or 'none yet'}; "
-            f"its owner lists them as {field} in cdk.json, see docs/settings.md"
-        )
-
-
-def own_code_rules(services: Services, *, channel_id: str) -> OwnCodeRules:
-    """Return what image= and command= may be in a channel."""
-    settings = services.settings
-    return OwnCodeRules(
-        channel_id=channel_id,
-        registries=settings.image_registries,
-        channels=settings.image_channels,
-        is_this_machine=settings.emulated_speed is not None,
-        allows_commands=settings.allow_commands,
-    )
 
 
 def plan_run(services: Services, start: StartRun, *, channel_id: str) -> Plan:
@@ -316,7 +217,7 @@ def _create(
         return existing, False
     asked = _spending(requested)
     check_limits(services, asked)  # before its card is posted
-    announced = announce(start_run(requested)) if announce is not None else Announced(_nothing)
+    announced = announce(start_run(requested)) if announce is not None else Announced(lambda: None)
     requested = requested.model_copy(update={"awaits_card": not announced.is_posted})
     try:
         run, created = write_guarded(
@@ -350,10 +251,6 @@ def _spending(requested: RunRequested) -> Spending:
     )
 
 
-def _nothing() -> None:
-    """Take back what was not announced."""
-
-
 def stop_run(services: Services, run_id: RunId | None, *, channel_id: str, user_id: str) -> Run:
     """Ask a run to stop; its workflow then ends and tears everything down.
 
@@ -369,7 +266,7 @@ def stop_run(services: Services, run_id: RunId | None, *, channel_id: str, user_
     if run_id is None:
         run = _own_active_run(services, channel_id=channel_id, user_id=user_id)
     else:
-        run = _find(services, run_id, channel_id=channel_id)
+        run = find_run(services, run_id, channel_id=channel_id)
     if run.phase.is_terminal:
         raise NotPossibleNow(f"run {run.run_id} has ended already: {run.phase.value}")
     if run.phase is RunPhase.SAVING and not run.has_unpushed_model:
@@ -427,7 +324,7 @@ def give_up_results(services: Services, run_id: RunId, *, channel_id: str, user_
 
 
 def _unsaved(services: Services, run_id: RunId, *, channel_id: str) -> Run:
-    run = _find(services, run_id, channel_id=channel_id)
+    run = find_run(services, run_id, channel_id=channel_id)
     if not run.has_unsaved_results or not run.unsaved_reason:
         standing = "are being saved" if run.has_unsaved_results else "are not waiting to be saved"
         raise NotPossibleNow(f"the results of run {run_id} {standing}")
@@ -440,7 +337,7 @@ def describe_run(services: Services, run_id: RunId | None, *, channel_id: str) -
     Raises:
         RunNotFound: no such run in this channel.
     """
-    return view_run(services, _find(services, run_id, channel_id=channel_id))
+    return view_run(services, find_run(services, run_id, channel_id=channel_id))
 
 
 def list_runs(services: Services, *, channel_id: str) -> list[RunView]:
@@ -463,17 +360,8 @@ def show_logs(
     Raises:
         RunNotFound: no such run in this channel.
     """
-    run = _find(services, run_id, channel_id=channel_id)
+    run = find_run(services, run_id, channel_id=channel_id)
     return run, services.runs.log_tails(run.run_id)
-
-
-def find_run(services: Services, run_id: RunId, *, channel_id: str) -> Run:
-    """Return one run.
-
-    Raises:
-        RunNotFound: no such run in this channel.
-    """
-    return _find(services, run_id, channel_id=channel_id)
 
 
 def _own_active_run(services: Services, *, channel_id: str, user_id: str) -> Run:
@@ -489,7 +377,12 @@ def _own_active_run(services: Services, *, channel_id: str, user_id: str) -> Run
     raise NotPossibleNow(f"{what}: {listed}; say which one: /train stop RUN")
 
 
-def _find(services: Services, run_id: RunId | None, *, channel_id: str) -> Run:
+def find_run(services: Services, run_id: RunId | None, *, channel_id: str) -> Run:
+    """Return one run; None means the newest of the channel.
+
+    Raises:
+        RunNotFound: no such run in this channel.
+    """
     if run_id is not None:
         run = services.runs.load(run_id)
         # A run of another channel is answered like one that does not exist; where its card

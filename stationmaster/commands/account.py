@@ -1,0 +1,87 @@
+"""What the account and the hub say of what a person names: asked once a command."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from stationmaster.domain.datasets import HubSource, Listing, S3Source
+from stationmaster.domain.errors import NotPossibleNow, TransientError
+from stationmaster.domain.keys.questions import FoundFileSystem, FoundReservation
+from stationmaster.services import Services
+
+logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+
+def measure(services: Services, source: S3Source | HubSource, task: str) -> Listing | None:
+    """Ask S3, or the hub, what a data set holds; for dataset=s3:// and packed:, once a command.
+
+    None where the hub does not answer: its data is packed without an estimate then.
+
+    Raises:
+        UserError: the deployment may not read it, it is not there, or S3 does not answer.
+    """
+    if isinstance(source, S3Source):
+        return services.datasets.measure(source, task)
+    try:
+        return services.hub.measure(source, task)
+    except NotPossibleNow as error:
+        logger.warning("data set not measured", extra={"reason": str(error)})
+        return None
+
+
+def find_file_system(services: Services, file_system_id: str) -> FoundFileSystem:
+    """Ask AWS about a file system.
+
+    Raises:
+        UserError: clusters of the deployment cannot use it, or AWS does not answer.
+    """
+    listed = services.settings.file_systems
+    _refuse_unlisted(f"file_system={file_system_id}", file_system_id, "file_systems", listed)
+    found = _now(services.quick_file_systems.look_up, file_system_id)
+    free_gib = services.file_system_room.free_gib(file_system_id)
+    return FoundFileSystem(spec=found.spec, zone=found.zone, free_gib=free_gib)
+
+
+def find_eks_cluster(services: Services, name: str) -> None:
+    """Ask EKS about an existing cluster.
+
+    Raises:
+        UserError: runs of the deployment cannot use it, or EKS does not answer.
+    """
+    _now(services.existing_clusters.look_up, name)
+
+
+def find_reservation(services: Services, reservation_id: str) -> FoundReservation:
+    """Ask EC2 about a capacity reservation or block.
+
+    Raises:
+        UserError: runs of the deployment cannot use it, or EC2 does not answer.
+    """
+    listed = services.settings.reservations
+    _refuse_unlisted(f"reservation {reservation_id}", reservation_id, "reservations", listed)
+    return _now(services.quick_reservations.look_up, reservation_id)
+
+
+def _now(look_up: Callable[[str], Answer], name: str) -> Answer:
+    """Ask once; a person types the command again where nobody answers."""
+    try:
+        return look_up(name)
+    except TransientError as exc:
+        raise NotPossibleNow(f"{exc}; type the command again") from exc
+
+
+def _refuse_unlisted(what: str, name: str, field: str, listed: Collection[str]) -> None:
+    """Refuse what the account has and the deployment does not offer.
+
+    Raises:
+        NotPossibleNow: naming what it offers.
+    """
+    if name not in listed and "*" not in listed:
+        raise NotPossibleNow(
+            f"{what} is not one that this deployment may use: {', '.join(listed) or 'none yet'}; "
+            f"its owner lists them as {field} in cdk.json, see docs/settings.md"
+        )
