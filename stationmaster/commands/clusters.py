@@ -84,7 +84,7 @@ def create_cluster(
         name=wish.name,
         requester=Requester(team_id=team_id, channel_id=channel_id, user_id=user_id),
         keep_until=now + timedelta(seconds=wish.ttl_s),
-        is_full=wish.is_full,
+        is_full=wish.options.is_full,
     )
     cluster, created = _create(services, requested, announce=announce)
     # Also for a cluster that exists: an earlier delivery may have ended between the two.

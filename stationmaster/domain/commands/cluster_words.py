@@ -27,6 +27,7 @@ from stationmaster.domain.keys.key import Family, Typed
 from stationmaster.domain.keys.names import CLUSTER_KEYS, FILE_SYSTEM_GIB, MAX_NODES, TTL, key_meant
 from stationmaster.domain.keys.options import placed, read_options
 from stationmaster.domain.keys.questions import Questions
+from stationmaster.domain.keys.registry import Options
 from stationmaster.domain.planning.staging import SMALLEST_GIB
 
 NEWEST: Final = "last"
@@ -63,8 +64,8 @@ def check_name(name: str) -> None:
 
 def read_new_cluster(
     words: Sequence[str], ask: Questions = _ASKS_NOBODY
-) -> tuple[str, ClusterSpec, int, bool]:
-    """The name, the machines, the seconds of life of a new cluster, and if every check runs.
+) -> tuple[str, ClusterSpec, int, Options]:
+    """The name, the machines, the seconds of life of a new cluster, and the keys.
 
     Asked are file systems for file_system=fs-... only, EKS clusters for cluster=eks:NAME only, and
     reservations for capacity=odcr:ID only.
@@ -149,7 +150,9 @@ def _label(words: Sequence[str], subcommand: str) -> tuple[str, Sequence[str]]:
     return words[0], words[1:]
 
 
-def _read_new_cluster(words: Sequence[str], ask: Questions) -> tuple[str, ClusterSpec, int, bool]:
+def _read_new_cluster(
+    words: Sequence[str], ask: Questions
+) -> tuple[str, ClusterSpec, int, Options]:
     if not words or "=" in words[0]:
         raise BadCommand(
             f"/train cluster create needs a name first, such as team-a; a name has {_NAME_EXPECTED}"
@@ -179,7 +182,7 @@ def _read_new_cluster(words: Sequence[str], ask: Questions) -> tuple[str, Cluste
     )
     ttl = values.get(TTL.name)
     ttl_s = DEFAULT_TTL_S if ttl is None else duration_of(TTL.name, ttl)
-    return name, placed(spec, options), ttl_s, options.is_full
+    return name, placed(spec, options), ttl_s, options
 
 
 def _nodes(value: str) -> int:

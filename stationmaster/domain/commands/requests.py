@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.keys.registry import Options
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ class CreateCluster:
     name: str
     spec: ClusterSpec
     ttl_s: int
-    is_full: bool = False
-    """Whether every check runs before it is ready."""
+    options: Options = field(default_factory=Options)
+    """Its keys; those of a start alone are as if nothing was typed."""
 
 
 @dataclass(frozen=True)

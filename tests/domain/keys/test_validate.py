@@ -14,8 +14,8 @@ def test_start_and_new_cluster_take_the_level_of_their_checks():
     assert full.words == "tiny-llama validate=full steps=5"
     assert "every check runs before it trains" in full.plan.warnings[0]
     assert not start_of("tiny-llama validate=quick").options.is_full
-    assert parse("cluster create a validate=full").is_full
-    assert not parse("cluster create a").is_full
+    assert parse("cluster create a validate=full").options.is_full
+    assert not parse("cluster create a").options.is_full
 
 
 @pytest.mark.parametrize(
