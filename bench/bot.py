@@ -106,7 +106,7 @@ def _handling_figure(kind: str, times: Sequence[_Times]) -> Figure:
 
 @contextmanager
 def _account() -> Iterator[dict[str, str]]:
-    """The environment of a function in an emulated account that lives as long as the context."""
+    """Give the environment of a function in an emulated account, for as long as the context."""
     with subprocess.Popen(
         [sys.executable, "-m", "bench.bot_account"],
         stdin=subprocess.PIPE,

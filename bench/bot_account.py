@@ -60,7 +60,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def _slack() -> Iterator[str]:
-    """The base URL of a Slack for as long as the context lives."""
+    """Start a Slack for as long as the context lives, and give its base URL."""
     server = _Server(("127.0.0.1", 0), _Slack)
     Thread(target=server.serve_forever, name="bench-slack", daemon=True).start()
     try:

@@ -152,7 +152,7 @@ def compare(seconds: Mapping[str, float]) -> tuple[Walk, float]:
 
 
 def _choices() -> dict[str, tuple[dict[str, float], float]]:
-    """By name: a duration for each work, and that of the scripts' cluster."""
+    """Choose by name a duration for each work, and that of the scripts' cluster."""
 
     def chosen(end: Callable[[Duration], float]) -> tuple[dict[str, float], float]:
         return {work: end(each) for work, each in DURATIONS.items()}, end(SCRIPTS_CLUSTER)

@@ -37,7 +37,7 @@ _DOCUMENT_CHARACTERS: Final = 2000
 
 
 def measure_data() -> list[Figure]:
-    """Return tokens a second on a core of packing, of loading, and of streaming."""
+    """Return the tokens a second on a core of packing, of loading, and of streaming."""
     with tempfile.TemporaryDirectory(prefix="bench-data-") as name:
         directory = Path(name)
         corpus = find_corpus(PYTHON_CODE)

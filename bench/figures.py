@@ -59,7 +59,7 @@ class Figure:
                 return Verdict.PASS if self.value >= limit else Verdict.OVER
 
     def as_line(self) -> str:
-        """Return name, measured, target, verdict and a note, in aligned columns."""
+        """Return the name, measured, target, verdict and a note, in aligned columns."""
         measured = f"{number(self.value)} {self.unit}".rstrip()
         line = f"{self.name:<42} {measured:>20}  {self._target_text():<22} {self.verdict.value:<4}"
         return f"{line}  {self.note}".rstrip()

@@ -47,7 +47,7 @@ class Pod:
 
     @property
     def ended(self) -> bool:
-        """Nothing of it runs, and nothing will."""
+        """Whether nothing of it runs any more, and nothing will."""
         return (self.deleted or self.exit_codes[-1:] == [0]) and self.process.poll() is not None
 
     def tend(self) -> None:
@@ -75,7 +75,7 @@ class Pod:
         raise LookupError(f"{self.name} has no worker")
 
     def kill_worker(self) -> None:
-        """As the kernel does when memory runs out."""
+        """Kill the worker as the kernel does when memory runs out."""
         os.kill(self.worker(), signal.SIGKILL)
 
     def kill_agent(self) -> None:
@@ -84,7 +84,7 @@ class Pod:
         self.process.wait(timeout=1800)
 
     def delete(self) -> None:
-        """As the operator does when it scales down: SIGTERM, and no new start."""
+        """Delete the pod as the operator does when it scales down: SIGTERM, and no new start."""
         self.deleted = True
         self.process.terminate()
 
@@ -213,7 +213,7 @@ def newest_start(lines: Lines) -> Lines:
 
 @contextmanager
 def etcd_server(directory: Path) -> Iterator[str]:
-    """An etcd that speaks the v2 protocol, as torch's etcd-v2 rendezvous needs; gives HOST:PORT.
+    """Start an etcd that speaks v2, as torch's etcd-v2 rendezvous needs; give HOST:PORT.
 
     Raises:
         FileNotFoundError: there is no etcd on this machine.

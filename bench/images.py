@@ -31,7 +31,7 @@ _QUALITY: Final = 92
 
 
 def measure_images() -> list[Figure]:
-    """Return images a second on a core of reading training images, and of training."""
+    """Return the images a second on a core of reading training images, and of training."""
     recipe = get_recipe("resnet50")
     with tempfile.TemporaryDirectory(prefix="bench-images-") as name:
         directory = Path(name)

@@ -122,7 +122,7 @@ def stretches(record: JobRecord) -> Stretches:
 
 
 def line_delays_s(record: JobRecord) -> list[float]:
-    """From the trainer's own stamp in a progress line to its event out of the table's stream."""
+    """Measure from the trainer's own stamp in a progress line to its event out of the stream."""
     return [
         (seen - _time(line["event_at"])).total_seconds()
         for seen, line in record.events("progress.reported")

@@ -29,7 +29,7 @@ def describe_machine() -> dict[str, object]:
 
 
 def load_average() -> float:
-    """Of the last minute: above the number of cores, wall clock figures are worse than they are."""
+    """Return that of the last minute: above the number of cores, wall clocks are too slow."""
     return os.getloadavg()[0]
 
 

@@ -89,7 +89,7 @@ def _environment(aws: LocalAws) -> dict[str, str]:
 
 
 def _plain(aws: LocalAws, directory: Path) -> float:
-    """Return seconds that boto3 takes."""
+    """Return the seconds that boto3 takes."""
     done = subprocess.run(
         [sys.executable, "-c", _PLAIN, BUCKET, "plain/", str(directory)],
         env=_environment(aws),
@@ -101,7 +101,7 @@ def _plain(aws: LocalAws, directory: Path) -> float:
 
 
 def _saved(aws: LocalAws, directory: Path, kubeconfig: Path) -> float:
-    """Return seconds that the saver takes, as it says itself."""
+    """Return the seconds that the saver takes, as it says itself."""
     run_id = RunId("bench-saving")
     facts = RunFacts(
         run_id=run_id, recipe="bench", nodes=1, instance_type="none", outcome="succeeded"

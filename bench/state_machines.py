@@ -20,7 +20,7 @@ _SUBJECTS: Final = ("node_group", "plugin", "check")
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """From the first call of a state's function until it was ready, waits between included."""
+    """The time from the first call of a state's function until it was ready, waits included."""
 
     work: str
     began_s: float

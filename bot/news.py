@@ -59,7 +59,7 @@ class News:
         return not (self.is_end or self.delivery.card_ts is None or is_pressing)
 
     def comes_first(self, *, since: datetime) -> bool:
-        """Its edit takes what others leave: an end, or a change of what has seldom changed since.
+        """Say whether its edit comes first: an end, or a change of what seldom changes.
 
         So what changes all the time waits for its turn, and not everybody for it.
         """

@@ -76,7 +76,7 @@ class Subject(Protocol):
 
     @property
     def teardown(self) -> TeardownStatus:
-        """Where its end is; a receipt is due when it is no longer live."""
+        """The state of its end; a receipt is due when it is no longer live."""
 
     @property
     def phase_times(self) -> Sequence[datetime]:

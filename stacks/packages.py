@@ -89,7 +89,7 @@ def fingerprint(package: Package) -> str:
 
 
 def files_of(folder: str) -> list[Path]:
-    """The files of one of our folders that a function carries, sorted."""
+    """List the files of one of our folders that a function carries, sorted."""
     elsewhere = [ROOT / "stationmaster" / part for part in NOT_IN_FUNCTIONS]
     return sorted(
         path

@@ -112,7 +112,7 @@ class Hub:
         )
 
     def _sizes(self, source: HubSource) -> dict[str, int]:
-        """Return bytes of the files of rows, by name."""
+        """Return the bytes of the files of rows, by name."""
         name = source.repository
         pool = ThreadPoolExecutor(max_workers=1)
         try:

@@ -79,7 +79,7 @@ def send_figures(figures: Mapping[str, float], *, deployment: str) -> None:
 
 @contextmanager
 def _traced(what: str) -> Iterator[None]:
-    """A part of the function's trace, which X-Ray finds by the keys that are bound in it."""
+    """Open a part of the function's trace, which X-Ray finds by the bound keys."""
     tracer = _tracer()
     if tracer is None:
         yield

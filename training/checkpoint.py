@@ -293,7 +293,7 @@ class Checkpointer:
         return self._ranks.device.type == "cuda"
 
     def _save(self, step: int, staging: Staging | None, owned: State) -> tuple[int, float]:
-        """In the thread of every rank: write, complete, read back, make room."""
+        """Write, complete and read back, and make room; in a thread of every rank."""
         files: dict[str, StoredFile] = {}
         path = self.path(step)
         copied = None if staging is None else staging.finish()

@@ -61,7 +61,7 @@ class PackedTokens(BaseDataLoader):
             read += self._rows
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: this run is never resumed."""
+        """Return nothing: this run is never resumed."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

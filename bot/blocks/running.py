@@ -40,7 +40,7 @@ def waiting_lines(run: Run) -> list[str]:
 
 
 def awaited(run: Run) -> str:
-    """What a run with pods waits for before its first step; empty where that is not known."""
+    """Say what a run with pods waits for before its first step; "" where that is not known."""
     if run.progress is not None or not run.pods:
         return ""
     pending = [pod for pod in run.pods.values() if pod.phase == "Pending"]

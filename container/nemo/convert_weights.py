@@ -183,7 +183,7 @@ def _download(repository: str, commit: str, directory: Path) -> None:
 
 @contextmanager
 def _asking(repository: str) -> Iterator[Any]:
-    """The hub's client; what it raises becomes one sentence.
+    """Give the hub's client; what it raises becomes one sentence.
 
     Raises:
         Refused: the hub does not give it to this account.
@@ -205,7 +205,7 @@ def _asking(repository: str) -> Iterator[Any]:
 
 
 def _name(repository: str, commit: str) -> str:
-    """As `stationmaster.domain.datasets.data_id` names it."""
+    """Name it as `stationmaster.domain.datasets.data_id` does."""
     text = json.dumps([1, f"hub:{repository}", commit, PREPARATION, dict(sorted(SETTINGS.items()))])
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 

@@ -78,7 +78,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         return self._find(owner)
 
     def find_each(self, owners: Iterable[IdT]) -> dict[IdT, StateT]:
-        """Those that exist and can be read, in few calls."""
+        """Read those that exist and can be read, in few calls."""
         wanted = {table.state(self._kind, owner): owner for owner in owners}
         states = {}
         for key, item in read_items(self._client, self._table, wanted):
@@ -345,7 +345,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
 def read_items(
     client: DynamoDBClient, table_name: str, keys: Iterable[Key]
 ) -> Iterator[tuple[Key, Item]]:
-    """The items that exist, by consistent reads of a hundred at once, in no order."""
+    """Read the items that exist, consistently and a hundred at once; in no order."""
     left = [key.attributes for key in keys]
     while left:
         now: Any = {"Keys": left[:_MOST_AT_ONCE], "ConsistentRead": True}

@@ -129,6 +129,6 @@ class Clusters:
             self._client.delete_cluster(name=name)
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
-        """The control plane, if it still exists."""
+        """List the control plane, if it still exists."""
         cluster = self.describe(cluster_id)
         return [] if cluster is None else [Left(ResourceKind.CLUSTER, cluster.name, cluster.name)]

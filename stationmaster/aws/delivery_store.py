@@ -93,7 +93,7 @@ class DeliveryStore:
         return read_body(item, Delivery.model_validate_json)
 
     def load_each(self, owners: Iterable[Owner]) -> dict[Owner, Delivery]:
-        """What was posted of each, in few calls; without those that cannot be read."""
+        """Read what was posted of each, in few calls; leave out those that cannot be read."""
         wanted = {table.delivery(owner): owner for owner in owners}
         found = {owner: Delivery(owner=owner) for owner in wanted.values()}
         for key, item in read_items(self._client, self._table, wanted):

@@ -30,7 +30,7 @@ class ExistingClusters:
         self._client = client
 
     def look_up(self, name: str) -> None:
-        """Return if runs can use the cluster, as far as EKS knows.
+        """Refuse a cluster that runs cannot use, as far as EKS knows.
 
         Raises:
             NotPossibleNow: they cannot; says why, and what its owner types.

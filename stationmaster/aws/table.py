@@ -194,7 +194,7 @@ def is_set_aside(keys: Mapping[str, Any]) -> bool:
 
 
 def key_of(item: Mapping[str, Any]) -> Key:
-    """Where an item lies."""
+    """Return the place of an item."""
     return Key(_text(item, PARTITION_KEY), _text(item, SORT_KEY))
 
 

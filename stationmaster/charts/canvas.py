@@ -84,7 +84,7 @@ def ticks(low: float, high: float, *, about: int) -> list[float]:
 
 
 def labels(values: Sequence[float]) -> list[str]:
-    """Return labels with as many decimals as the values need, the same number on each."""
+    """Return the labels with as many decimals as the values need, the same number on each."""
     largest = max(abs(value) for value in values)
     step = values[1] - values[0]
     if largest >= 1e6 or step < 1e-4:

@@ -82,7 +82,7 @@ def loss_chart(
 
 
 def _thinned(points: Sequence[tuple[int, float]]) -> list[Point]:
-    """At most _MAX_POINTS, each the mean of its neighbours; the first and the last stay as is."""
+    """Thin to at most _MAX_POINTS, each the mean of its neighbours; keep both ends as they are."""
     if len(points) <= _MAX_POINTS:
         return [(float(step), loss) for step, loss in points]
     inner = points[1:-1]

@@ -22,7 +22,7 @@ _PIPE_S: Final = 10
 
 @contextmanager
 def opened(name: str, *, advice: str) -> Iterator[BinaryIO]:
-    """A file to read, or with "-" what is piped in; `advice` says what to give in its place.
+    """Open a file to read, or with "-" what is piped in; `advice` says what to give instead.
 
     Raises:
         BadCommand: it cannot be opened, or not be read while it is open.

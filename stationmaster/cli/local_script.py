@@ -274,7 +274,7 @@ class Script:
         }
 
     def _time_to_first_step_s(self, view: RunView) -> float | None:
-        """From the request to the first step that was reported."""
+        """Measure from the request to the first step that was reported."""
         steps = (
             event
             for event in self._services.runs.events(view.run.run_id)

@@ -159,7 +159,7 @@ def _same_wish(cluster: Cluster, requested: ClusterRequested) -> Cluster:
 
 
 def _kept_for(cluster: Cluster) -> timedelta | None:
-    """For how long a cluster is kept from the moment in which it was asked for."""
+    """Return for how long a cluster is kept after it was asked for."""
     return cluster.keep_until - cluster.requested_at if cluster.keep_until is not None else None
 
 

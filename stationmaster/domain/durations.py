@@ -41,7 +41,7 @@ def duration_of(key: str, value: str) -> int:
 
 
 def respelled(text: str) -> str | None:
-    """The same duration as it has to be typed, e.g. 2h for 2Hours; None where it is none."""
+    """Return the duration as it has to be typed, e.g. 2h for 2Hours; None where it is none."""
     match = _LOOSE.fullmatch(text.strip())
     if match is None:
         return None
@@ -50,18 +50,18 @@ def respelled(text: str) -> str | None:
 
 
 def is_too_long(text: str) -> bool:
-    """Whether it is a duration of more than 7d."""
+    """Say whether it is a duration of more than 7d."""
     match = _LOOSE.fullmatch(text.strip())
     return match is not None and int(match[1]) * _UNITS_S[match[2][0].lower()] > LONGEST_S
 
 
 def typed_duration(seconds: float) -> str:
-    """A duration as it can be typed, in the largest unit in which it is a whole number."""
+    """Write a duration in the largest unit in which it is a whole number."""
     whole = max(1, int(seconds))
     unit = next(unit for unit in reversed(_UNITS_S) if whole % _UNITS_S[unit] == 0)
     return f"{whole // _UNITS_S[unit]}{unit}"
 
 
 def moment(at: datetime) -> str:
-    """A moment as people read it, to the minute."""
+    """Write a moment as people read it, to the minute."""
     return f"{at:%Y-%m-%d %H:%M} UTC"

@@ -25,7 +25,7 @@ Answers = Callable[[Path], str | None]
 
 
 def main() -> int:
-    """Exit code 1 when a test or the installation fails with the other Python."""
+    """Test with the farthest other Python; return 1 when a test or the installation fails."""
     others = others_than(sys.version_info[:2])
     for name in others:
         python = find_python(name, places(name), answer=version_of)

@@ -38,7 +38,7 @@ class Check(Protocol):
 
     @property
     def NAME(self) -> str:  # noqa: N802  # a constant of a module
-        """How findings call it."""
+        """The name of the check in findings."""
 
     def applies(self, services: Services, subject: Subject, /) -> bool:
         """Say whether it has anything to ask."""

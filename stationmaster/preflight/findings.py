@@ -54,7 +54,7 @@ def uncertain(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def unanswered(check: str, why: str) -> Finding:
-    """Of a question that nobody answered: it stops nothing, and is said."""
+    """Return the finding of a question without an answer, which stops nothing."""
     return Finding(
         check=check,
         severity=Severity.WARNING,

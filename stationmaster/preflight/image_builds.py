@@ -19,7 +19,7 @@ _QUOTAS: Final = {
 
 
 def applies(services: Services, subject: Subject) -> bool:
-    """Of the deployment alone: a start builds nothing."""
+    """Say whether to look: at the deployment alone, since a start builds nothing."""
     return subject == DEPLOYMENT
 
 

@@ -102,7 +102,7 @@ class LogFollower:
 
     @property
     def _own_name(self) -> str:
-        """Return the pod's own name, as a result calls its log; not its place in the job."""
+        """The pod's own name, as a result calls its log; not its place in the job."""
         return self._path.rpartition("/")[2]
 
     def _end_log(self) -> None:

@@ -80,7 +80,7 @@ class Leadership:
         self._thread: threading.Thread | None = None
 
     def leads(self) -> bool:
-        """Whether this relay may send now. Takes no lock."""
+        """Say whether this relay may send now. Takes no lock."""
         until = self._leads_until
         return until is not None and self._clock() < until
 

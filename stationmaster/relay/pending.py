@@ -93,7 +93,7 @@ class Pending:
         return 0.0 if first is None else max(0.0, now - first.seen_at)
 
     def sent_logs(self) -> Mapping[str, str]:
-        """By pod: the stamp through which its log is on the bus."""
+        """Return for each pod the stamp through which its log is on the bus."""
         return dict(self._sent)
 
     def lead(self, sent_logs: Mapping[str, str]) -> None:

@@ -59,7 +59,7 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def to_yaml(objects: Iterable[KubernetesObject]) -> str:
-    """Return objects as a YAML stream that kubectl takes."""
+    """Return the objects as a YAML stream that kubectl takes."""
     return yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=100, explicit_start=True)
 
 

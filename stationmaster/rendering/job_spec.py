@@ -79,7 +79,7 @@ class JobSpec:
 
     @property
     def least_nodes(self) -> int:
-        """With fewer nodes the job does not train."""
+        """The number of nodes below which the job does not train."""
         return self.nodes if self.min_nodes is None else min(self.min_nodes, self.nodes)
 
     @property
@@ -113,19 +113,19 @@ class JobSpec:
 
     @property
     def stop_deadline_s(self) -> int:
-        """After SIGTERM the trainer has this long to save; torchrun and the kubelet wait longer."""
+        """The time that the trainer has to save after SIGTERM; torchrun and kubelet wait longer."""
         # On fewer nodes a step takes longer.
         layout = Layout(recipe=self.recipe, instance=self.instance, nodes=self.least_nodes)
         return stop_deadline_s(layout)
 
     @property
     def shutdown_timeout_s(self) -> int:
-        """After it, torchrun kills its workers."""
+        """The time after which torchrun kills its workers."""
         return self.stop_deadline_s + 10
 
     @property
     def termination_grace_s(self) -> int:
-        """After it, the kubelet kills the pod."""
+        """The time after which the kubelet kills the pod."""
         return self.shutdown_timeout_s + 10
 
     @property

@@ -37,7 +37,7 @@ TRAINING_TOLERATION: Final[KubernetesObject] = {"key": TRAINING_TAINT, "operator
 
 
 def run_labels(run_id: RunId, role: RunRole) -> dict[str, str]:
-    """Return labels of every object of a run; release finds objects by them."""
+    """Return the labels of every object of a run; release finds objects by them."""
     return {LABEL_RUN_ID: run_id, LABEL_ROLE: role, LABEL_MANAGED_BY: "stationmaster"}
 
 

@@ -43,13 +43,13 @@ _CPU_LEFT_TO_NODE: Final = 0.05
 
 
 def job_labels(spec: JobSpec) -> dict[str, str]:
-    """Of the job: those of the run, and its queue."""
+    """Return the labels of the job: those of the run, and its queue."""
     queue = spec.options.queue
     return pod_labels(spec) | ({LABEL_QUEUE: queue} if queue else {})
 
 
 def pod_labels(spec: JobSpec) -> dict[str, str]:
-    """Of its pods, by which steps find them."""
+    """Return the labels of the job's pods, by which steps find them."""
     return dict(spec.check.labels) if spec.check else run_labels(spec.run_id, "training")
 
 
@@ -143,7 +143,7 @@ def _placing(spec: JobSpec, job_label: str) -> KubernetesObject:
 
 
 def as_variables(values: Mapping[str, str]) -> list[KubernetesObject]:
-    """As a container's `env` has them."""
+    """Write the variables as a container's `env` has them."""
     return [{"name": name, "value": value} for name, value in values.items()]
 
 

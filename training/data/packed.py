@@ -138,7 +138,7 @@ class PackedSource(CountedSource):
         )
 
     def facts(self) -> Mapping[str, str | int]:
-        """Return tokens, and sequences of an epoch."""
+        """Return the tokens, and sequences of an epoch."""
         return {"dataset_tokens": self._num_tokens, "dataset_samples": self._num_trained}
 
     def _read_held_out(self, samples: npt.NDArray[np.int64]) -> Batch:

@@ -123,7 +123,7 @@ class InstanceType(BaseModel):
 
     @property
     def prepaid(self) -> InstanceType:
-        """Return it with the price 0, as paid in advance."""
+        """The type with the price 0, as paid in advance."""
         return self.model_copy(update={"price_per_hour_usd": 0.0})
 
     @property

@@ -163,7 +163,7 @@ def resources_after(known: Mapping[str, Resource], event: ResourceEvent) -> dict
 
 
 def _paid_anew(old: Resource, event: ResourceRequested) -> dict[str, object]:
-    """Nothing is paid from when a resource was seen gone until it is asked for once more."""
+    """Charge nothing from when a resource was seen gone until it is asked for again."""
     if old.deleted_at is None:
         refused = old.refused_at is not None
         return {"price_per_hour_usd": event.price_per_hour_usd} if refused else {}
@@ -175,7 +175,7 @@ def _paid_anew(old: Resource, event: ResourceRequested) -> dict[str, object]:
 
 
 def _priced(old: Resource, *ended: tuple[datetime, float]) -> list[tuple[datetime, float]]:
-    """The prices with those that have ended; the oldest become one that costs the same."""
+    """Return the prices with the ended ones; the oldest become one that costs the same."""
     prices = [*old.earlier_prices, *ended]
     while len(prices) > MAX_PRICES:
         (first, price), (second, then) = prices[:2]

@@ -19,7 +19,7 @@ from stationmaster.domain.spelling import typed_word
 
 
 def corrected(recipe: Recipe, pairs: Sequence[str], *, prefix: str, ask: Questions) -> str:
-    """A command that works and is as near as possible to what was typed.
+    """Return a command that works and is as near as possible to what was typed.
 
     Each word is kept if the command stands with it, replaced by its nearest valid form if not, and
     left out as the last resort, so the suggestion never fails when pasted. Where a value had to be
@@ -59,7 +59,7 @@ def corrected(recipe: Recipe, pairs: Sequence[str], *, prefix: str, ask: Questio
 
 
 def _lies_nowhere(word: str, kept: Sequence[str]) -> bool:
-    """Whether a word names data on a file system that is new and empty."""
+    """Say whether a word names data on a file system that is new and empty."""
     key, _, value = word.partition("=")
     if key != "dataset" or read_shared_path(value) is None:
         return False
@@ -67,7 +67,7 @@ def _lies_nowhere(word: str, kept: Sequence[str]) -> bool:
 
 
 def _weight(word: str) -> int:
-    """What a word needs comes before it: a checkpoint fits or not by all keys but the steps."""
+    """Return a word's turn, after what it needs: a checkpoint fits or not by all keys but steps."""
     key, _, value = word.partition("=")
     if key == "steps" and value.startswith("+"):
         return 5
@@ -75,7 +75,7 @@ def _weight(word: str) -> int:
 
 
 def _candidates(word: str, recipe: Recipe, cluster: Cluster | None) -> list[str]:
-    """The word, the same in another spelling, and last its key with the default; "" without one."""
+    """Return the word, another spelling of it, and its key with the default; "" without one."""
     name, _, value = word.partition("=")
     close = key_meant(key_typed(name), key_names(recipe))
     if close is None:

@@ -6,7 +6,7 @@ from stationmaster.domain.catalogue.recipes import FRAMEWORK_IMAGES, FRAMEWORK_N
 
 
 def why_no_image(recipe: Recipe, *, is_this_machine: bool) -> str:
-    """Why a deployment without the framework's image cannot run the recipe, and what to do.
+    """Say why a deployment without the framework's image cannot run the recipe, and what to do.
 
     Args:
         is_this_machine: pods are processes of the machine that the deployment runs on.
@@ -24,7 +24,7 @@ def why_no_image(recipe: Recipe, *, is_this_machine: bool) -> str:
 
 
 def why_no_converter(recipe: Recipe) -> str:
-    """Why a deployment without the image that converts weights cannot run the recipe with these."""
+    """Say why a deployment without the image that converts weights cannot run this recipe."""
     image = FRAMEWORK_IMAGES["megatron-bridge"]
     return (
         f"weights={recipe.weights_to_convert} are converted by Megatron-Bridge, and this "

@@ -75,7 +75,7 @@ def refuse_over(limits: Limits, there: Sequence[Spending], asked: Spending) -> N
 
 
 def _named(listed: Sequence[Spending], channel_id: str) -> str:
-    """Those of the channel by name; what is in other channels is counted only."""
+    """Return those of the channel by name; what is in other channels is counted only."""
     own = [each for each in listed if each.channel_id == channel_id]
     words = [
         f"{each.name} by {each.user_id}"

@@ -68,7 +68,7 @@ def read_start(
 
 
 def _plan(start: Start, options: Options, listing: Listing | None) -> Plan:
-    """What the start would create and cost, with what each key says of it.
+    """Return what the start would create and cost, with what each key says of it.
 
     Planning has every rule of a recipe, so a bad value is refused here and not after a creation.
     """
@@ -123,7 +123,7 @@ def key_typed(typed: str) -> str:
 
 
 def _most_nodes(recipe: Recipe, values: Mapping[str, str]) -> int:
-    """A preset has machines of its own; a preset that is not known is refused by the plan."""
+    """Return the most nodes, by the preset where one is typed; the plan refuses unknown ones."""
     preset = {key: value for key, value in values.items() if key == PRESET}
     return recipe.with_overrides(preset).max_nodes
 

@@ -25,7 +25,7 @@ _QUEUE_KEYS = (QUEUE.name, PRIORITY_CLASS.name)
 def saved_run(
     run_id: RunId, request: TrainingRequest, placement: Placement, manifest: ResultManifest
 ) -> SavedRun:
-    """A run that has ended; `placement` is that of its last attempt."""
+    """Return a run that has ended; `placement` is that of its last attempt."""
     return SavedRun(
         run_id=run_id,
         recipe=request.recipe,
@@ -62,7 +62,7 @@ def _resumed_words(request: TrainingRequest, placement: Placement) -> dict[str, 
 def continued_words(
     saved: SavedRun, typed: Mapping[str, str], *, at: str, cluster: Cluster | None
 ) -> list[str]:
-    """The key=value words of `/train resume`: the run's own, with what was typed over them.
+    """Return the key=value words of `/train resume`: the run's own, with what was typed over them.
 
     Args:
         at: "@STEP" where that was typed.

@@ -35,7 +35,7 @@ _TYPOGRAPHY: Final = str.maketrans(
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text, split as a shell does.
+    """Return the words of a text, split as a shell does.
 
     Raises:
         BadCommand: a quote is not closed.

@@ -68,7 +68,7 @@ _SAVING_SETTINGS: Final[tuple[Mapping[str, str], ...]] = (
 
 
 def warnings_of(figures: Figures) -> list[str]:
-    """What a person should know before starting, the gravest first."""
+    """Return what a person should know before starting, the gravest first."""
     return [
         *_memory_warnings(figures),
         *_file_system_warnings(figures),
@@ -92,7 +92,7 @@ class Change:
 def changes_that_fit(
     figures: Figures, *, shared: Shared | None = None, stage_s: float = 0
 ) -> list[Change]:
-    """The cheapest change of settings and the cheapest one of machines, the cheaper first.
+    """Return the cheapest change of settings and the cheapest one of machines, the cheaper first.
 
     A shared cluster has the machines that it has: only more of its nodes may help.
 
@@ -117,7 +117,7 @@ def _cheapest(
 
 
 def _other_settings(layout: Layout) -> Iterator[tuple[str, Layout]]:
-    """Each change of keys as a person would type it, and the layout it leads to."""
+    """Yield each change of keys as a person would type it, and the layout it leads to."""
     training = layout.recipe.training
     if isinstance(training, FrameworkTraining):
         candidates = list(other_settings(training))
@@ -190,7 +190,7 @@ def _words(settings: Mapping[str, str]) -> str:
 def misfits_of(
     figures: Figures, *, changes: Sequence[Change], shared: Shared | None = None
 ) -> list[str]:
-    """Why the layout does not fit, on its GPUs or in host memory, and what would; empty if it does.
+    """Say why the layout does not fit, on GPUs or in host memory, and what would; empty if it does.
 
     Args:
         changes: what to change for it to fit, from `changes_that_fit`.
@@ -291,7 +291,7 @@ def _speed_warnings(figures: Figures) -> Iterator[str]:
 
 
 def _split_notes(figures: Figures) -> Iterator[str]:
-    """What tensor parallelism gives and takes, beside the same machines without it."""
+    """Yield what tensor parallelism gives and takes, beside the same machines without it."""
     layout = figures.layout
     size = layout.tensor_parallel
     if size == 1 or not layout.recipe.uses_own_trainer:
@@ -322,7 +322,7 @@ def _split_notes(figures: Figures) -> Iterator[str]:
 
 
 def _share_notes(figures: Figures) -> Iterator[str]:
-    """What context parallelism gives and takes, beside the same machines without it."""
+    """Yield what context parallelism gives and takes, beside the same machines without it."""
     layout = figures.layout
     parts = layout.context_parallel
     if parts == 1 or not layout.recipe.uses_own_trainer:
@@ -355,7 +355,7 @@ def _share_notes(figures: Figures) -> Iterator[str]:
 
 
 def _alternative(figures: Figures, alone: Figures) -> str:
-    """What fits without sharing sequences: whole ones with less kept of them."""
+    """Return what fits without sharing sequences: whole ones with less kept of them."""
     words = f"without context_parallel it needs {alone.memory.total / GIB:.0f} GiB and does not fit"
     less = alone.layout.recipe.with_overrides(_FULL_CHECKPOINTING)
     again = estimate(replace(alone.layout, recipe=less))
@@ -386,7 +386,7 @@ def _training_warnings(layout: Layout) -> Iterator[str]:
 
 
 def hub_notes(recipe: Recipe) -> list[str]:
-    """What the pods read from the Hugging Face hub; most published weights need an account."""
+    """Yield what pods read from the Hugging Face hub; most published weights need an account."""
     read = repositories_of(recipe)
     if not read:
         return []

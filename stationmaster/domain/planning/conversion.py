@@ -53,7 +53,7 @@ class Conversion(BaseModel):
 
 
 def plan_conversion(layout: Layout) -> Conversion | None:
-    """What the weights of a recipe need before training; None where nothing is converted.
+    """Return what the weights of a recipe need before training; None where nothing is converted.
 
     Raises:
         BadParameter: a node's memory is too small for it.

@@ -117,7 +117,7 @@ class Figures:
 
     @property
     def fits(self) -> bool:
-        """On the GPU, and in host memory with what is offloaded and copied for checkpoints."""
+        """Whether it fits on the GPU, and in host memory with what is offloaded and copied."""
         return self.memory.total <= self.available and self.host_bytes <= self.available_host
 
     @property
@@ -133,7 +133,7 @@ class Figures:
 
     @property
     def cost_usd(self) -> float:
-        """Of the whole run, with the teardown of a cluster of its own."""
+        """The cost of the whole run, with the teardown of a cluster of its own."""
         return self.price_per_hour_usd * (self.duration_s + self.teardown_s) / 3600
 
     @property
@@ -176,7 +176,7 @@ def _price_per_hour(layout: Layout, shared: Shared | None) -> float:
 
 
 def stop_deadline_s(layout: Layout) -> int:
-    """Seconds that the trainer needs, after SIGTERM, to finish its step and have it saved.
+    """Return seconds that the trainer needs, after SIGTERM, to finish its step and have it saved.
 
     At worst a save has just begun: it is written and read back before the last one is written. That
     the last one is read back can be left to the resume.
@@ -186,7 +186,7 @@ def stop_deadline_s(layout: Layout) -> int:
 
 
 def stop_deadline(*, step_s: float, write_s: float) -> int:
-    """The same, of a step and the writing of a checkpoint that take so many seconds."""
+    """Return the same, of a step and the writing of a checkpoint that take so many seconds."""
     return max(_LEAST_STOP_S, math.ceil(step_s + 3 * write_s + _LEAVING_S))
 
 
@@ -214,7 +214,7 @@ def _training_s(layout: Layout, *, step: StepTime, write_s: float) -> float:
 
 
 def _export_s(layout: Layout) -> int:
-    """Seconds of the Job that makes the model: it may run on the system node, without a GPU."""
+    """Return the seconds of the Job that makes the model, perhaps on a node without a GPU."""
     size = export_bytes(layout)
     if not size:
         return 0
@@ -277,5 +277,5 @@ def deployment_type(mbps_per_tib: int) -> str:
 
 
 def tokens_per_s(figures: Figures) -> float:
-    """Tokens a second over all ranks; of an image recipe, images."""
+    """Return the tokens a second over all ranks; of an image recipe, images."""
     return figures.samples_per_s * tokens_per_sample(figures.layout.recipe)

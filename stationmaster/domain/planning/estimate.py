@@ -37,7 +37,7 @@ def flops_per_sample(recipe: Recipe) -> float:
 
 
 def tokens_per_sample(recipe: Recipe) -> int:
-    """Tokens of a sequence; an image counts as one."""
+    """Return the tokens of a sequence; an image counts as one."""
     if isinstance(recipe.training, ImageTraining):
         return 1
     return recipe.training.sequence_length
@@ -48,7 +48,7 @@ _MOST_WAITING_GRADIENT_BYTES: Final = 2 * 2**30
 
 
 def defers_gradient_exchange(num_parameters: int, parallelism: Parallelism) -> bool:
-    """Whether ranks exchange gradients in the last micro-batch of a step only.
+    """Say whether ranks exchange gradients in the last micro-batch of a step only.
 
     DDP's gradients are whole anyway. Sharded training would hold 4 bytes for each parameter on
     every rank meanwhile (27 GB for 7 B parameters), so only small models wait; the others hand

@@ -14,7 +14,7 @@ from stationmaster.domain.planning.speed import StepTime
 
 
 def memory_of(layout: Layout) -> Memory:
-    """What training holds on each GPU, or in each CPU process."""
+    """Return what training holds on each GPU, or in each CPU process."""
     match layout.recipe.training:
         case MegatronTraining():
             return megatron.memory_of(layout)
@@ -25,7 +25,7 @@ def memory_of(layout: Layout) -> Memory:
 
 
 def step_time(layout: Layout) -> StepTime:
-    """How long an optimizer step takes."""
+    """Return how long an optimizer step takes."""
     match layout.recipe.training:
         case MegatronTraining():
             return megatron.step_time(layout)

@@ -16,12 +16,12 @@ from stationmaster.domain.planning.speed import travelling_between_nodes, travel
 
 
 def holders(layout: Layout) -> str:
-    """What there are several of: "GPUs", or on CPUs "processes"."""
+    """Return what there are several of: "GPUs", or on CPUs "processes"."""
     return "GPUs" if layout.recipe.needs_gpu else "processes"
 
 
 def expert_notes(figures: Figures) -> Iterator[str]:
-    """What expert parallelism gives and takes, beside the same machines without it."""
+    """Yield what expert parallelism gives and takes, beside the same machines without it."""
     layout = figures.layout
     if layout.expert_parallel == 1:
         yield from _faster_shared(figures)
@@ -50,7 +50,7 @@ def expert_notes(figures: Figures) -> Iterator[str]:
 
 
 def _faster_shared(figures: Figures) -> Iterator[str]:
-    """The number of ranks to share experts with that makes a step fastest, where one does."""
+    """Yield the number of ranks to share experts with that makes a step fastest, where one does."""
     faster = []
     for size in other_expert_sizes(figures.layout):
         recipe = figures.layout.recipe.with_overrides({"expert_parallel": str(size)})

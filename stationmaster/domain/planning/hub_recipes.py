@@ -90,7 +90,7 @@ def hub_recipe(model: LanguageModel) -> Recipe:
 
 
 def _cheapest_fitting(recipe: Recipe) -> Layout:
-    """By the cost of the whole run; the largest machines where nothing on the list fits."""
+    """Choose by the cost of the whole run; the largest machines where nothing on the list fits."""
     layouts = [
         Layout(recipe=recipe, instance=get_instance(name), nodes=nodes) for name, nodes in _MACHINES
     ]
@@ -100,7 +100,7 @@ def _cheapest_fitting(recipe: Recipe) -> Layout:
 
 
 def _smoke(recipe: Recipe) -> Recipe:
-    """The repository's own model and weights, a few short steps on two CPU nodes."""
+    """Return the repository's own model and weights, a few short steps on two CPU nodes."""
     assert isinstance(recipe.training, LanguageTraining)
     small = {
         "steps": 4,

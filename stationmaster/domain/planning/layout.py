@@ -221,7 +221,7 @@ class Layout:
 
     @property
     def parallelism(self) -> str:
-        """In words, for people."""
+        """The parallelism in words, for people."""
         if isinstance(self.recipe.training, FrameworkTraining):
             return self.recipe.training.parallelism_words(self.processes)
         if self.processes == 1:

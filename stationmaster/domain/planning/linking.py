@@ -44,7 +44,7 @@ class Choice:
 
 
 def samples_read(recipe: Recipe) -> int | None:
-    """Objects that a run opens at most; None where it opens all of them.
+    """Return the objects that a run opens at most; None where it opens all of them.
 
     Tokens are hashed whole before the first step, and instructions are tokenised; images are opened
     one by one.

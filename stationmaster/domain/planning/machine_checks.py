@@ -59,7 +59,7 @@ def check_machines(layout: Layout, *, cluster: str | None) -> None:
 
 
 def check_instance(layout: Layout) -> str | None:
-    """Why these machines cannot run the recipe at all, or None."""
+    """Say why these machines cannot run the recipe at all, or None."""
     recipe, instance = layout.recipe, layout.instance
     if instance.is_neuron:
         return f"has Trainium accelerators and {recipe.name} needs CUDA"
@@ -82,13 +82,13 @@ def check_instance(layout: Layout) -> str | None:
 
 
 def _lacks_float8(layout: Layout) -> bool:
-    """Whether float8 is asked for, and the GPUs have none, or none are used."""
+    """Say whether float8 is asked for, and the GPUs have none, or none are used."""
     figures = layout.instance.gpu_figures if layout.recipe.needs_gpu else None
     return layout.multiplies_in_float8 and not (figures is not None and figures.has_float8)
 
 
 def can_split(layout: Layout) -> bool:
-    """Whether the processes come out even in groups that compute a sample together."""
+    """Say whether the processes come out even in groups that compute a sample together."""
     if isinstance(layout.recipe.training, FrameworkTraining):
         return can_divide(layout, layout.recipe.training)
     per_node = layout.processes_per_node
@@ -96,7 +96,7 @@ def can_split(layout: Layout) -> bool:
 
 
 def _can_share(layout: Layout, parts: int) -> bool:
-    """Whether as many groups of a sequence fill each node, or as many nodes each group."""
+    """Say whether as many groups of a sequence fill each node, or as many nodes each group."""
     peers, per_node = parts * layout.tensor_parallel, layout.processes_per_node
     within = per_node % peers == 0 or peers % per_node == 0
     return within and layout.processes % peers == 0
@@ -124,7 +124,7 @@ def _check_split(layout: Layout) -> str | None:
 
 
 def check_experts(layout: Layout) -> str | None:
-    """Why the experts of a block do not come out even over the processes, or None."""
+    """Say why the experts of a block do not come out even over the processes, or None."""
     model, size = layout.recipe.model, layout.expert_parallel
     if size == 1 or not isinstance(model, LanguageModel):
         return None
@@ -159,7 +159,7 @@ def other_splits(layout: Layout) -> list[int]:
 
 
 def has_even_batch(layout: Layout) -> bool:
-    """Whether the batch divides over the layout's ranks."""
+    """Say whether the batch divides over the layout's ranks."""
     training = layout.recipe.training
     if isinstance(training, FrameworkTraining):
         return training.global_batch_size % (layout.data_ranks * training.micro_batch_size) == 0

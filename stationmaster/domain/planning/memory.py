@@ -65,7 +65,7 @@ class Memory:
 
     @property
     def total(self) -> float:
-        """On the GPU."""
+        """The sum of what is on the GPU."""
         on_gpu = (
             self.weights,
             self.gradients,
@@ -84,19 +84,19 @@ class Memory:
 
 
 def available_bytes(layout: Layout) -> float:
-    """What training may use of one GPU, or of host memory in one CPU process."""
+    """Return what training may use of one GPU, or of host memory in one CPU process."""
     if layout.recipe.needs_gpu:
         return GIB * layout.instance.gpu_memory_gib * _USABLE_GPU
     return available_host_bytes(layout)
 
 
 def available_host_bytes(layout: Layout) -> float:
-    """What each process may use of its node's memory."""
+    """Return what each process may use of its node's memory."""
     return GIB * layout.instance.memory_gib * _USABLE_HOST / layout.processes_per_node
 
 
 def state_bytes(training: TrainingConfig) -> int:
-    """Bytes of optimizer state for each parameter."""
+    """Return the bytes of optimizer state for each parameter."""
     if training.optimizer == "adamw":
         return 2 * FP32_BYTES
     return FP32_BYTES if training.momentum else 0
@@ -160,7 +160,8 @@ def _gathered(layout: Layout) -> float:
 
 
 def forward_alone_bytes(layout: Layout) -> float:
-    """What a forward pass without backward takes of a sharded language model, but for its logits.
+    """Return what a forward pass without backward takes of a sharded language model, but for
+    logits.
 
     Of weights it holds the root group, the block that computes, the next, and a buffer that the
     next is received in; of activations at most what a block keeps for backward.
@@ -201,18 +202,18 @@ def _activations(layout: Layout, model: LanguageModel) -> float:
 
 
 def _tokens(layout: Layout) -> float:
-    """Of a forward pass, on one rank."""
+    """Return the tokens of a forward pass, on one rank."""
     return layout.rows * tokens_per_sample(layout.recipe) / layout.context_parallel
 
 
 def _masked(layout: Layout) -> int:
-    """Tokens of a row of attention's mask; 0 without one."""
+    """Return the tokens of a row of attention's mask; 0 without one."""
     has_mask = getattr(layout.recipe.training, "document_mask", False)
     return tokens_per_sample(layout.recipe) if has_mask else 0
 
 
 def _whole_block(layout: Layout, model: LanguageModel) -> float:
-    """All that a block's forward keeps of a token for backward, nothing computed again."""
+    """Return all that a block's forward keeps of a token for backward, nothing computed again."""
     keeping = _kept_by_compiled_block if layout.recipe.own_training.compile else _kept_by_block
     e, masked = layout.compute_bytes, _masked(layout)
     whole = keeping(model, e=e, stream=_stream_bytes(layout), masked=masked, busiest=layout.busiest)
@@ -238,13 +239,13 @@ def _scores(layout: Layout, model: LanguageModel) -> tuple[float, float]:
 
 
 def _attended_keys(layout: Layout, model: LanguageModel) -> float:
-    """The same as attention reads them: with a mask, repeated for every head."""
+    """Return the same as attention reads them: with a mask, repeated for every head."""
     repeated = model.heads / model.kv_heads if _masked(layout) else 1
     return _gathered_keys(layout, model) * repeated
 
 
 def _gathered_keys(layout: Layout, model: LanguageModel) -> float:
-    """Keys and values of all parts of a sequence, for each of this rank's own tokens."""
+    """Return the keys and values of all parts of a sequence, for each of this rank's own tokens."""
     if layout.context_parallel == 1:
         return 0.0
     width = model.attention_width * model.kv_heads / model.heads
@@ -339,7 +340,7 @@ def _image_activations(layout: Layout, model: ImageModel) -> float:
 
 
 def kept_elements(layout: Layout) -> float:
-    """Numbers that an image model's forward pass keeps of one image."""
+    """Return the numbers that an image model's forward pass keeps of one image."""
     model = layout.recipe.model
     size: int = getattr(layout.recipe.training, "image_size", 0)
     assert isinstance(model, ImageModel)

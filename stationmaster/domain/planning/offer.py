@@ -22,7 +22,7 @@ class Offer:
 
 
 def offer_warnings(recipe: Recipe, instance: InstanceType, offer: Offer) -> list[str]:
-    """Why a run on these machines would end before it trains, as far as EC2's word shows it."""
+    """Say why a run on these machines would end before it trains, as far as EC2's word shows it."""
     if not offer.is_offered:
         return [
             f"{instance.name} is not offered in {offer.region}: a run would stop while it "

@@ -77,7 +77,8 @@ def check_range(layout: Layout, least: int, *, trains: bool) -> None:
 
 
 def with_norm_batch(layout: Layout) -> Layout:
-    """A range's layout in which batch normalisation sees the same images on any number of nodes.
+    """Return a range's layout whose batch normalisation sees the same images on any number of
+    nodes.
 
     Its forward passes are those of the most nodes. Fewer nodes take each several of them, so that
     what is trained does not depend on how many nodes there are.
@@ -92,12 +93,12 @@ def with_norm_batch(layout: Layout) -> Layout:
 
 
 def fewest_nodes(layout: Layout, least: int, *, shared: Shared | None, stage_s: float) -> Figures:
-    """All estimates of the layout on `least` nodes."""
+    """Estimate all of the layout on `least` nodes."""
     return estimate(replace(layout, nodes=least), shared=shared, stage_s=stage_s)
 
 
 def summary_of(figures: Figures) -> FewestNodes:
-    """What a plan shows of its fewest nodes."""
+    """Return what a plan shows of its fewest nodes."""
     return FewestNodes(
         nodes=figures.layout.nodes,
         fits=figures.fits,
@@ -110,13 +111,13 @@ def summary_of(figures: Figures) -> FewestNodes:
 
 
 def smallest_fitting(layout: Layout, least: int, *, shared: Shared | None) -> int | None:
-    """The fewest nodes above `least`, of a range up to the layout's, that it fits on."""
+    """Return the fewest nodes above `least`, of a range up to the layout's, that it fits on."""
     counts = range(least + 1, layout.nodes + 1)
     return next((n for n in counts if estimate(replace(layout, nodes=n), shared=shared).fits), None)
 
 
 def misfit_of_fewest(fewest: Figures, most: int, fitting: int | None) -> str:
-    """Why a range is refused that would fit with its most nodes and not with its fewest."""
+    """Say why a range is refused that would fit with its most nodes and not with its fewest."""
     least = fewest.layout.nodes
     where = "GPU" if fewest.layout.recipe.needs_gpu else "process"
     needed, available = fewest.memory.total, fewest.available
@@ -131,7 +132,7 @@ def misfit_of_fewest(fewest: Figures, most: int, fitting: int | None) -> str:
 
 
 def words_of(fitting: int | None, most: int) -> str:
-    """What to type for the fitting part of a range."""
+    """Return what to type for the fitting part of a range."""
     return _words(fitting if fitting is not None else most, most)
 
 
@@ -140,7 +141,7 @@ def _words(least: int, most: int) -> str:
 
 
 def range_notes(figures: Figures, fewest: Figures) -> Iterator[str]:
-    """What a range means, what stays the same in it, and what its fewest nodes cost."""
+    """Yield what a range means, what stays the same in it, and what its fewest nodes cost."""
     layout, small = figures.layout, fewest.layout
     training, least, most = layout.recipe.training, small.nodes, layout.nodes
     yield (

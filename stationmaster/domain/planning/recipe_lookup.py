@@ -37,7 +37,7 @@ def get_recipe(name: str, model: LanguageModel | None = None) -> Recipe:
 
 
 def recipe_meant(name: str, recipes: Iterable[str]) -> tuple[str | None, bool]:
-    """The recipe that a name resembles, and whether it is beyond doubt.
+    """Return the recipe that a name resembles, and whether it is beyond doubt.
 
     Capitals, dots and dashes do not count. Otherwise one letter in seven may be wrong, and no
     digit: a name that differs by one costs ten times as much. The beginning of several is none.

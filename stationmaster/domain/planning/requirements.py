@@ -40,7 +40,7 @@ _EFA_WITHOUT_BENEFIT: Final = ("p3dn.", "g4dn.")
 
 
 def uses_efa(recipe: Recipe, instance: InstanceType) -> bool:
-    """Whether the job asks for the instance's EFA interfaces."""
+    """Say whether the job asks for the instance's EFA interfaces."""
     return recipe.needs_gpu and num_useful_efa(instance) > 0
 
 
@@ -50,7 +50,7 @@ def num_useful_efa(instance: InstanceType) -> int:
 
 
 def repositories_of(recipe: Recipe) -> tuple[str, ...]:
-    """The repositories of the Hugging Face hub that pods read weights and tokenizer from."""
+    """Return the repositories of the Hugging Face hub that pods read weights and tokenizer from."""
     makes_tokens_up = getattr(recipe.training, "dataset", "") == MOCK
     keys = ("weights",) if makes_tokens_up else ("weights", "tokenizer")
     # torchtitan's tokenizer names its commit as well.
@@ -94,7 +94,7 @@ def _data_keys(recipe: Recipe) -> dict[str, str]:
 
 
 def _unreadable(recipe: Recipe, key: str, value: str) -> str | None:
-    """Why pods could not read it, and what they can read; None if they can."""
+    """Say why pods could not read it, and what they can read; None if they can."""
     readable = _readable_words(recipe, key)
     data = recipe.data if key == "dataset" else None
     if isinstance(data, S3Source):

@@ -55,7 +55,7 @@ def find_room(
     restored_bytes: int,
     converts_weights: bool,
 ) -> Room:
-    """The layout with a file system that holds what is brought, and what that needs.
+    """Find the layout with a file system that holds what is brought, and what that needs.
 
     Args:
         converts_weights: False where a command takes the trainer's place.
@@ -98,7 +98,7 @@ def find_room(
 
 
 def _why_no_room(room: Room, listing: Listing | None, shared: Shared | None) -> str | None:
-    """Why no file system that the run may have holds so much, and what to do; None if one does."""
+    """Say why no file system that the run may have holds so much, and what to do; else None."""
     recipe, conversion = room.layout.recipe, room.conversion
     if shared is not None:
         whose, remedies = f"the file system of cluster {shared.label}", ["leave on= out"]
@@ -126,7 +126,7 @@ def _why_no_room(room: Room, listing: Listing | None, shared: Shared | None) -> 
 
 
 def room_notes(room: Room, shared: Shared | None) -> Iterator[str]:
-    """What is brought before training, or what a plan cannot know of it."""
+    """Yield what is brought before training, or what a plan cannot know of it."""
     if room.conversion is not None:
         yield room.conversion.sentence
     recipe = room.layout.recipe

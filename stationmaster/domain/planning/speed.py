@@ -89,7 +89,7 @@ class StepTime:
 
     @property
     def total(self) -> float:
-        """The step."""
+        """The seconds of the step."""
         hidden = max(self.computing, self.network, self.links, self.decoding)
         exchanged = self.splitting + self.sharing + self.travelling
         return hidden + self.host + exchanged
@@ -108,7 +108,7 @@ class StepTime:
 
     @property
     def longest_addition(self) -> str:
-        """Of what nothing hides, what takes longest, in words."""
+        """What takes longest of all that nothing hides, in words."""
         times = self._after_computing
         return max(times, key=lambda name: times[name])
 
@@ -153,7 +153,7 @@ def assumed_mfu(layout: Layout) -> float | None:
 
 
 def _utilisation(layout: Layout) -> float | None:
-    """The same, with float8's gain counted as use of the bf16 peak."""
+    """Return the same, with float8's gain counted as use of the bf16 peak."""
     figures = layout.instance.gpu_figures
     model, training = layout.recipe.model, layout.recipe.own_training
     if not layout.recipe.needs_gpu or figures is None or isinstance(model, ImageModel):
@@ -168,7 +168,7 @@ def _utilisation(layout: Layout) -> float | None:
 
 
 def _slowest(layout: Layout, model: LanguageModel) -> float:
-    """How much longer than the mean the rank computes whose experts get most rows."""
+    """Return how much longer than the mean the rank computes whose experts get most rows."""
     length = tokens_per_sample(layout.recipe)
     own = 6.0 * model.expert_parameters * model.experts_per_token / max(1, model.experts)
     part = own / flops_per_token(model, sequence_length=length)
@@ -176,7 +176,7 @@ def _slowest(layout: Layout, model: LanguageModel) -> float:
 
 
 def _sample_s(layout: Layout) -> float:
-    """Seconds that a rank computes for one sample, forward and backward."""
+    """Return the seconds that a rank computes for one sample, forward and backward."""
     recipe = layout.recipe
     figures = layout.instance.gpu_figures
     flops = flops_per_sample(recipe) / layout.processes_per_sample
@@ -194,7 +194,7 @@ def _sample_s(layout: Layout) -> float:
 
 
 def _exchanged_bytes(layout: Layout, num_parameters: float) -> float:
-    """Bytes that a rank receives in a step to gather these weights and share out their gradients.
+    """Return the bytes that a rank receives in a step to gather weights and share out gradients.
 
     Where ranks split products, it is what those of one sample receive together.
     """
@@ -209,7 +209,7 @@ def _exchanged_bytes(layout: Layout, num_parameters: float) -> float:
 
 
 def _linked_bytes(layout: Layout) -> float:
-    """Bytes of it that reach a rank from its own node: its part of every weight, split or whole."""
+    """Return the bytes that a rank gets from its own node: its part of every weight."""
     neighbours = layout.processes_per_node // layout.tensor_parallel
     whole = layout.recipe.model.num_parameters - layout.shared_parameters
     received = _exchanged_bytes(layout, whole) / layout.tensor_parallel
@@ -219,7 +219,7 @@ def _linked_bytes(layout: Layout) -> float:
 
 
 def split_bytes(layout: Layout) -> float:
-    """Bytes that a rank receives in a step from those that split products with it.
+    """Return the bytes that a rank receives in a step from those that split products with it.
 
     Each block gathers the rows of its sequence twice and shares out the sums twice, forward and
     again backward; what is computed again for want of memory is exchanged again. Embedding and head
@@ -235,7 +235,7 @@ def split_bytes(layout: Layout) -> float:
 
 
 def shared_bytes(layout: Layout) -> float:
-    """Bytes that a rank receives in a step from those that share its sequences.
+    """Return the bytes that a rank receives in a step from those that share its sequences.
 
     Each block gathers the keys and values of the other parts, and shares out their gradients; what
     is computed again for want of memory is gathered again, except by compiled blocks.
@@ -252,12 +252,12 @@ def shared_bytes(layout: Layout) -> float:
 
 
 def shares_over_nodes(layout: Layout) -> bool:
-    """Whether the GPUs that share a sequence are of more than one node."""
+    """Say whether the GPUs that share a sequence are of more than one node."""
     return layout.context_parallel > 1 and layout.processes_per_sample > layout.processes_per_node
 
 
 def _sharing_s(layout: Layout) -> float:
-    """Seconds of it: over a node's links, or once into each node of those that share a sequence."""
+    """Return the seconds: over a node's links, or once into each node that shares a sequence."""
     if shares_over_nodes(layout):
         entering = shared_bytes(layout) * layout.tensor_parallel
         return entering / (layout.instance.network_gbps / 8 * 1e9) / _NETWORK_EFFICIENCY
@@ -266,7 +266,7 @@ def _sharing_s(layout: Layout) -> float:
 
 
 def travelling_bytes(layout: Layout) -> float:
-    """Bytes that the busiest rank receives in a step: rows for its experts, and results.
+    """Return the bytes that the busiest rank receives in a step: rows for its experts, and results.
 
     Two exchanges a block in forward, two in backward; full checkpointing repeats the first two.
     """
@@ -281,13 +281,13 @@ def travelling_bytes(layout: Layout) -> float:
 
 
 def travelling_between_nodes(layout: Layout) -> float:
-    """The part of these bytes that comes from other nodes."""
+    """Return the part of these bytes that comes from other nodes."""
     size, near = layout.expert_parallel, layout.near_experts
     return travelling_bytes(layout) * (size - near) / max(1, size - 1)
 
 
 def _travelling_s(layout: Layout) -> float:
-    """Each exchange waits for the slower of links and network; here they are added up."""
+    """Add up exchanges, each of which waits for the slower of links and network."""
     from_others = travelling_between_nodes(layout)
     seconds = from_others * layout.processes_per_node / _network_bytes_per_s(layout)
     figures = layout.instance.gpu_figures if layout.recipe.needs_gpu else None
@@ -301,7 +301,7 @@ def _network_bytes_per_s(layout: Layout) -> float:
 
 
 def _crossing_bytes(layout: Layout) -> float:
-    """Bytes of it that enter each node: a ring over all ranks crosses a node's border once."""
+    """Return the bytes that enter each node: a ring over all ranks crosses its border once."""
     if layout.nodes == 1:
         return 0.0
     elsewhere = (layout.nodes - 1) / layout.nodes
@@ -317,7 +317,7 @@ def _crossing_bytes(layout: Layout) -> float:
 
 
 def _decoding_s(layout: Layout) -> float:
-    """Seconds a sample that a rank's decoding threads need; they share the node's cores."""
+    """Return seconds a sample that a rank's decoding threads need; they share the node's cores."""
     training = layout.recipe.training
     if not isinstance(training, ImageTraining):
         return 0.0

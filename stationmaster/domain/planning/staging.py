@@ -91,7 +91,7 @@ class DataPlan(BaseModel):
 
 
 def legal_size_gib(needed_gib: float) -> int:
-    """The smallest size that FSx offers which holds so much.
+    """Return the smallest size that FSx offers which holds so much.
 
     Source: FSx for Lustre API reference, StorageCapacity of PERSISTENT_2 SSD.
     """
@@ -101,19 +101,19 @@ def legal_size_gib(needed_gib: float) -> int:
 
 
 def checkpoint_room_bytes(layout: Layout) -> int:
-    """What training writes to the file system at most, with a model that is made of it."""
+    """Return what training writes to the file system at most, with a model that is made of it."""
     return math.ceil(CHECKPOINTS_ON_DISK * checkpoint_bytes(layout)) + export_bytes(layout)
 
 
 def smallest_file_system_gib(layout: Layout) -> int:
-    """The smallest size that FSx offers which holds what is written, with a tenth to spare."""
+    """Return FSx's smallest size that holds what is written, with a tenth to spare."""
     return legal_size_gib(checkpoint_room_bytes(layout) / GIB * _SPARE)
 
 
 def plan_data(
     layout: Layout, listing: Listing, *, is_own: bool = True, restored_bytes: int = 0
 ) -> DataPlan:
-    """What the data needs; the time on the file system that the layout's recipe has.
+    """Plan what the data needs; the time on the file system that the layout's recipe has.
 
     Args:
         is_own: whether the file system is made for this run.
@@ -136,7 +136,7 @@ def plan_data(
 
 
 def needed_gib(layout: Layout, num_bytes: int) -> int:
-    """A file system that holds so much beside what training writes."""
+    """Return the size of a file system that holds so much beside what training writes."""
     return math.ceil((num_bytes + checkpoint_room_bytes(layout)) * _SPARE / GIB)
 
 
@@ -146,7 +146,7 @@ def _choice(layout: Layout, listing: Listing, *, is_own: bool) -> Choice:
 
 
 def restore_s(recipe: Recipe, num_bytes: int) -> int:
-    """Seconds in which so much of other runs' results comes back to the file system."""
+    """Return the seconds in which so much of other runs' results comes back to the file system."""
     return math.ceil(num_bytes / min(COPY_BYTES_PER_S, file_system_bytes_per_s(recipe)))
 
 

@@ -12,7 +12,7 @@ LONGEST_COMMAND: Final = timedelta(days=30)
 
 
 def plan_of_program(plan: Plan) -> Plan:
-    """The machines, data and price of a recipe's plan, without what is said of its training."""
+    """Plan the machines, data and price of a recipe, without what is said of its training."""
     memory = MemoryPerGpu.model_validate(dict.fromkeys(MemoryPerGpu.model_fields, 0.0))
     available = plan.memory_per_gpu_gib.available
     fewest = plan.fewest

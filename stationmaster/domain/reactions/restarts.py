@@ -93,7 +93,7 @@ def after_failures(run: Run, now: datetime | None) -> tuple[EndWait | RestartJob
 
 
 def has_restarts_left(run: Run) -> bool:
-    """Whether the job may be made anew whatever the cause, because that was typed."""
+    """Say whether the job may be made anew whatever the cause, because that was typed."""
     return run.request.restarts is not None and run.job_restarts < run.request.restarts
 
 

@@ -464,7 +464,7 @@ class NodeLost(_Event):
 
     @property
     def sentence(self) -> str:
-        """Which node, and how it went."""
+        """The sentence that says which node, and how it went."""
         return f"node {self.node} is lost: {self.reason}"
 
 

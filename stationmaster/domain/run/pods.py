@@ -49,7 +49,7 @@ class Pod(BaseModel):
 
     @property
     def standing(self) -> str:
-        """Its state, in the cluster's own words."""
+        """The pod's state, in the cluster's own words."""
         if self.phase == "Deleted":
             return f"pod {self.name} was deleted"
         ended = f" with exit code {self.exit_code}" if self.exit_code is not None else ""

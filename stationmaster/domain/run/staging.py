@@ -72,7 +72,7 @@ def staging_after(
 
 
 def _brought(event: DataStaged) -> dict[str, object]:
-    """What one piece of work has changed."""
+    """Return what one piece of work has changed."""
     counts: dict[str, object] = {"num_files": event.num_files, "num_bytes": event.num_bytes}
     if event.work == "restoring":
         return {"restored": True}

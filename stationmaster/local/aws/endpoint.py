@@ -251,17 +251,17 @@ class LocalAws:
 
     @property
     def application(self) -> Front:
-        """Return what the server serves, a WSGI application, for callers in this process."""
+        """What the server serves, a WSGI application, for callers in this process."""
         assert self._front is not None, "the endpoint is not started"
         return self._front
 
     @property
     def calls(self) -> list[tuple[str, str]]:
-        """Return the (signing name, operation) of each API call so far, deployment left out."""
+        """The (signing name, operation) of each API call so far, deployment left out."""
         return self._emulation.injector.calls
 
     def know_new_things_after(self, calls: int) -> None:
-        """With the fault "eventual-consistency": how often an operation is asked before it does."""
+        """Set how often an operation is asked before it knows what is new."""
         self._emulation.propagation.unknown_times = calls
 
     def forget_calls(self) -> None:
@@ -270,12 +270,12 @@ class LocalAws:
 
     @property
     def identities(self) -> Identities:
-        """Return the account's principals; who is none of them has every right."""
+        """The account's principals; who is none of them has every right."""
         return self._emulation.identities
 
     @property
     def faults(self) -> set[str]:
-        """Return the faults that are on; add to it or remove from it at any time."""
+        """The faults that are on; add to it or remove from it at any time."""
         return self._emulation.faults
 
     def inject(

@@ -74,7 +74,7 @@ class RuleDelivery:
 
     @property
     def idle(self) -> bool:
-        """Return whether everything submitted was delivered or dropped."""
+        """Whether everything submitted was delivered or dropped."""
         with self._guard:
             return self._pending == 0
 

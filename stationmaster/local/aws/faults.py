@@ -53,7 +53,7 @@ class InjectedError:
 
     @property
     def status(self) -> int:
-        """Return the HTTP status of this error."""
+        """The HTTP status of this error."""
         return _STATUS.get(self.code, 400)
 
 
@@ -76,7 +76,7 @@ class FaultInjector:
 
     @property
     def calls(self) -> list[tuple[str, str]]:
-        """Return a copy of the (service, operation) pairs seen so far, in order."""
+        """A copy of the (service, operation) pairs seen so far, in order."""
         with self._guard:
             return list(self._calls)
 

@@ -61,7 +61,7 @@ class HttpApi:
 
     @property
     def url(self) -> str:
-        """Return the address, without a slash at its end."""
+        """The address, without a slash at its end."""
         host, port = self._server.server_address[:2]
         return f"http://{host!s}:{port}"
 
@@ -80,7 +80,7 @@ class HttpApi:
         self._server.server_close()
 
     def serve(self, request: BaseHTTPRequestHandler) -> tuple[int, list[tuple[str, str]], bytes]:
-        """Return status, headers and body for one request."""
+        """Return the status, headers and body for one request."""
         stated = request.headers.get("Content-Length", "0")
         if not stated.isdecimal():
             request.close_connection = True  # where the next request begins is unknown

@@ -134,7 +134,7 @@ class Invoker:
 
     @property
     def idle(self) -> bool:
-        """Return whether no asynchronous invocation is pending."""
+        """Whether no asynchronous invocation is pending."""
         with self._guard:
             return self._pending == 0
 

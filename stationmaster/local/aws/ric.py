@@ -86,7 +86,7 @@ class RicRuntime:
 
     @property
     def process_ids(self) -> list[int]:
-        """Return the ids of the processes that live."""
+        """The ids of the processes that live."""
         with self._guard:
             return [worker.pid for worker in self._all]
 

@@ -73,7 +73,7 @@ class StreamPumps:
 
     @property
     def idle(self) -> bool:
-        """Return whether every record was delivered or given up."""
+        """Whether every record was delivered or given up."""
         with self._guard:
             return all(pump.idle for pump in self._pumps.values())
 

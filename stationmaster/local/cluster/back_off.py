@@ -23,7 +23,7 @@ class BackOff:
     """What ran this long without an end begins anew."""
 
     def delay_s(self, failures: int) -> float:
-        """After so many failures in a row, at least one."""
+        """Return the delay after so many failures in a row, at least one."""
         return min(self.first_s * 2.0 ** min(failures - 1, 32), self.last_s)
 
     def real_s(self, seconds: float) -> float:

@@ -93,7 +93,7 @@ class AppRequests:
 def _outcome(
     future: Future[httpx.Response], *, within_s: float
 ) -> tuple[int | None, str, str | None]:
-    """Return status, body text and Slack's error code of a post in progress."""
+    """Return the status, body text and Slack's error code of a post in progress."""
     try:
         # The client's own timeout bounds each read; this bounds the whole of it.
         response = future.result(timeout=within_s)

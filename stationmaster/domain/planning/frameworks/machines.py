@@ -18,13 +18,13 @@ from stationmaster.domain.planning.layout import Layout
 
 
 def can_divide(layout: Layout, training: FrameworkTraining) -> bool:
-    """Whether the GPUs come out even in groups that compute a sequence together."""
+    """Say whether the GPUs come out even in groups that compute a sequence together."""
     has, size = layout.processes_per_node, training.tensor_parallel
     return has % size == 0 and layout.processes % training.processes_per_sample == 0
 
 
 def why_not_divided(layout: Layout, training: FrameworkTraining) -> str | None:
-    """Why the GPUs cannot be divided as typed, and what to use; None where they can."""
+    """Say why the GPUs cannot be divided as typed, and what to use; None where they can."""
     if can_divide(layout, training):
         return None
     has, size = layout.processes_per_node, training.tensor_parallel
@@ -42,7 +42,7 @@ def why_not_divided(layout: Layout, training: FrameworkTraining) -> str | None:
 
 
 def other_settings(training: FrameworkTraining) -> Iterator[Mapping[str, str]]:
-    """Keys that take memory away from each GPU, alone and together."""
+    """Yield keys that take memory away from each GPU, alone and together."""
     if isinstance(training, TitanTraining):
         yield {"cuda_graphs": "false"}
     recomputing: tuple[dict[str, str], ...] = ({}, {"activation_checkpointing": "full"})
@@ -67,7 +67,7 @@ def _remedy(layout: Layout) -> str:
 
 
 def why_batch_uneven(layout: Layout, training: FrameworkTraining) -> str:
-    """Why a batch is no whole number of micro-batches on every rank, and the nearest that is."""
+    """Say why a batch is no whole number of micro-batches on every rank, and which is nearest."""
     ranks, micro = layout.data_ranks, training.micro_batch_size
     unit, batch = ranks * micro, training.global_batch_size
     nearest = max(unit, round(batch / unit) * unit)

@@ -40,7 +40,7 @@ _NETWORK_EFFICIENCY: Final = 0.7
 
 
 def padded_vocabulary(model: LanguageModel, tensor_parallel: int) -> int:
-    """Rows of the embedding and the head."""
+    """Return the rows of the embedding and the head."""
     multiple = VOCABULARY_MULTIPLE * tensor_parallel
     return math.ceil(model.vocab_size / multiple) * multiple
 
@@ -105,7 +105,7 @@ def stage_parameters(layout: Layout) -> float:
 
 
 def _layer_bytes(training: MegatronTraining, model: LanguageModel) -> tuple[float, float]:
-    """What a layer keeps of a token for backward, and what its own backward needs at a time.
+    """Return what a layer keeps of a token for backward, and what its own backward needs at a time.
 
     h (18 + 4 F / h) / t where norms are divided too, else h (10 + (8 + 4 F / h) / t). Computed
     again, it keeps its input alone.
@@ -139,7 +139,7 @@ def assumed_mfu(layout: Layout) -> float | None:
 
 
 def step_time(layout: Layout) -> StepTime:
-    """The step: computing with its bubble, what products exchange, and gradients beside it."""
+    """Return the step: computing with its bubble, products' exchange, and gradients beside it."""
     training, instance = _training(layout), layout.instance
     figures = instance.gpu_figures
     mfu = assumed_mfu(layout)
@@ -160,7 +160,7 @@ def step_time(layout: Layout) -> StepTime:
 
 
 def split_bytes(layout: Layout) -> float:
-    """Bytes that a GPU receives in a step from those that split its products.
+    """Return the bytes that a GPU receives in a step from those that split its products.
 
     Each layer gathers its rows twice and shares out the sums twice, forward and again backward, and
     once more where it is computed again; embedding and head exchange once each way. Source:
@@ -178,7 +178,7 @@ def split_bytes(layout: Layout) -> float:
 
 
 def _crossing_bytes(layout: Layout) -> float:
-    """Bytes that enter each node in a step: gradients, and activations on their way to a stage.
+    """Return the bytes that enter a node in a step: gradients, and activations for a stage.
 
     Ranks are numbered by tensor, context, data, and last by pipeline: a stage is a block of
     neighbours. A ring for each share of the products crosses a node's border once. Source:
@@ -194,7 +194,7 @@ def _crossing_bytes(layout: Layout) -> float:
 
 
 def _stage_bytes(layout: Layout) -> float:
-    """Bytes that a GPU receives in a step from the stages before and after it."""
+    """Return the bytes that a GPU receives in a step from the stages before and after it."""
     training, model = _training(layout), _model(layout)
     if training.pipeline_parallel == 1:
         return 0.0
@@ -205,8 +205,10 @@ def _stage_bytes(layout: Layout) -> float:
 
 
 def _passed_bytes(layout: Layout) -> float:
-    """Bytes of keys and values that GPUs with parts of a sequence pass round, three times a step:
-    forward, and in backward with their gradients."""
+    """Return the bytes of keys and values that GPUs with parts of a sequence pass round.
+
+    They do so three times a step: forward, and in backward with their gradients.
+    """
     training, model = _training(layout), _model(layout)
     parts = training.context_parallel
     width = 2 * model.kv_heads * model.head_dim * BF16_BYTES / training.tensor_parallel
@@ -215,7 +217,7 @@ def _passed_bytes(layout: Layout) -> float:
 
 
 def _gradient_bytes(layout: Layout) -> float:
-    """Bytes that a GPU receives in a step of gradients, and of the weights that come back."""
+    """Return the bytes that a GPU receives in a step of gradients and of weights that come back."""
     training = _training(layout)
     ranks = layout.data_ranks * training.context_parallel
     back = _WEIGHT if training.distributed_optimizer else _GRADIENT

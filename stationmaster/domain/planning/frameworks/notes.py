@@ -21,7 +21,7 @@ _TOKENS_PER_PARAMETER: Final = 20
 
 
 def framework_notes(layout: Layout) -> Iterator[str]:
-    """The gravest first; nothing of a recipe that the product's own trainer runs."""
+    """Yield the notes, the gravest first; none for a recipe of the product's own trainer."""
     training = layout.recipe.training
     if not isinstance(training, FrameworkTraining):
         return

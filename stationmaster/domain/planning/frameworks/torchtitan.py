@@ -41,7 +41,7 @@ def memory_of(layout: Layout) -> Memory:
 
 
 def _beside_graph(layout: Layout, eager: Memory) -> float:
-    """What is taken outside of the CUDA graph of a step, whose memory nothing else can use.
+    """Return what is taken outside of the CUDA graph of a step, whose memory nothing else can use.
 
     One graph has forward and backward of a micro-batch. Its private pool stays until training ends
     (torchtitan 0.3.0, distributed/cudagraph.py), and in it memory is taken and given back as
@@ -62,7 +62,7 @@ def _beside_graph(layout: Layout, eager: Memory) -> float:
 
 
 def step_time(layout: Layout) -> StepTime:
-    """The step of the own trainer."""
+    """Return the step of the product's own trainer."""
     return speed.step_time(_as_own(layout))
 
 
@@ -77,7 +77,7 @@ def checkpoint_bytes(layout: Layout) -> float:
 
 
 def _as_own(layout: Layout) -> Layout:
-    """The same, trained by the own trainer."""
+    """Return the same, trained by the product's own trainer."""
     training = layout.recipe.training
     assert isinstance(training, TitanTraining)
     own = LanguageTraining(

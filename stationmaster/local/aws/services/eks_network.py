@@ -63,7 +63,7 @@ class EksNetwork:
         return vpc_id
 
     def _check_zones(self, name: str, zones: list[str]) -> None:
-        """With the fault "unsupported-zone", EKS has no room in the first zone.
+        """Refuse the first zone, where the fault "unsupported-zone" is on.
 
         Source: https://github.com/eksctl-io/eksctl/issues/817
         """

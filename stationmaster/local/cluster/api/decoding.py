@@ -88,7 +88,7 @@ def _cannot(resource: Resource) -> str:
 def decode_patched(
     resource: Resource, obj: Object, validation: FieldValidation, doubled: list[str]
 ) -> tuple[Object, list[str]]:
-    """As `decode`, of what a patch has made of an object.
+    """Decode what a patch has made of an object, as `decode` does.
 
     Raises:
         ApiError: 422. Source: apiserver, pkg/endpoints/handlers/patch.go.

@@ -94,7 +94,7 @@ def may_go(resource: Resource, obj: Object) -> bool:
 
 
 def _grace_of(resource: Resource, obj: Object, grace_s: int | None) -> int:
-    """Return seconds that the processes of a pod get to end; 0 for what has no processes."""
+    """Return the seconds that the processes of a pod get to end; 0 for what has no processes."""
     if resource.key != "pods" or not obj["spec"].get("nodeName"):
         return 0
     if (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):

@@ -99,7 +99,7 @@ def _owners_of(obj: Object) -> _Owners:
 
 
 def _entries(owners: _Owners) -> list[Object]:
-    """As `managedFields`, in the server's order."""
+    """Write `managedFields`, in the server's order."""
     listed = []
     for manager, entry in owners.items():
         if not entry.fields:
@@ -187,7 +187,7 @@ def apply(
 
 
 def _bare(obj: Object | None) -> Object:
-    """Without `managedFields`, which nobody owns and which are many."""
+    """Copy without `managedFields`, which nobody owns and which are many."""
     if obj is None:
         return {}
     metadata = {name: v for name, v in obj["metadata"].items() if name != "managedFields"}

@@ -103,7 +103,7 @@ async def body_of(request: Request) -> Any:
 
 
 async def read_body(request: Request) -> tuple[Any, list[str]]:
-    """As `body_of`, and the paths of the fields that a JSON text names twice."""
+    """Read as `body_of` does; return also the paths of fields that a JSON text names twice."""
     raw = await request.body()
     if not raw:
         return None, []
@@ -182,7 +182,7 @@ async def delete_options(request: Request) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Versions:
-    """Of the store: its present version, and the oldest that its history reaches back to."""
+    """The store's present version, and the oldest that its history reaches back to."""
 
     present: int
     oldest: int

@@ -104,7 +104,7 @@ class Type:
 
     @cached_property
     def fields(self) -> Mapping[str, Type]:
-        """Of a struct: the types of its fields, by their names in JSON."""
+        """The types of a struct's fields, by their names in JSON."""
         model = _model(self.name)
         if model is None:
             return {}
@@ -115,7 +115,7 @@ class Type:
 
     @property
     def takes_unknown_fields(self) -> bool:
-        """Of a struct: whether it keeps fields that are not declared."""
+        """Whether a struct keeps fields that are not declared."""
         return False
 
     @property

@@ -43,7 +43,7 @@ def _main_container(spec: Object) -> Object:
 
 
 def job_labels(job: Object) -> dict[str, str]:
-    """Return labels of everything that belongs to a job."""
+    """Return the labels of everything that belongs to a job."""
     return {
         JOB_NAME_LABEL: job["metadata"]["name"],
         f"{TRAINING_LABEL}operator-name": "pytorchjob-controller",

@@ -77,7 +77,7 @@ def _start(argv: list[str], output: int) -> int:
 
 
 def _become(argv: list[str], output: int, supervisor: int) -> None:
-    """In the child: turn into the program."""
+    """Turn the child into the program."""
     os.setpgid(0, 0)
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
