@@ -111,7 +111,7 @@ class StageConfig(BaseModel):
     operations_channel: str = Field(
         default="",
         pattern=r"^([CG][A-Z0-9]{2,20})?$",
-        description="id of the Slack channel that hears of what needs somebody's look",
+        description="id of the Slack channel that is told what needs a person",
     )
     max_concurrent_runs: int = Field(
         default=0, ge=0, description="runs that may be open at a time; 0 for any number"

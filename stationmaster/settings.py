@@ -93,7 +93,7 @@ class Settings(BaseModel):
         default=(), description="owners on the Hugging Face hub that push_to= may name; * for any"
     )
     operations_channel: str = Field(
-        default="", description="id of the Slack channel that hears of what needs a look; none"
+        default="", description="id of the Slack channel that is told what needs a person; none"
     )
     max_concurrent_runs: int = Field(
         default=0, ge=0, description="runs that may be open at a time; 0 for any number"

@@ -38,7 +38,7 @@ RULES: Final = (
         rank=Rank.STEP,
         diagnosis="the run's workflow in AWS Step Functions was stopped by somebody, or reached "
         "its time limit",
-        remedy="`/train resume {run}` goes on from what it has saved; without a checkpoint, type "
+        remedy="`/train resume {run}` continues from what it has saved; without a checkpoint, type "
         "its command again",
         source="stationmaster/steps/record_events.py, domain/reactions/ending.py",
     ),
@@ -50,7 +50,7 @@ RULES: Final = (
         r"|is (?:DELETING|DELETE_FAILED|FAILED) during the run",
         rank=Rank.STEP,
         diagnosis="somebody deleted the job, its nodes or its cluster while it trained",
-        remedy="`/train resume {run}` goes on from what it has saved, on a cluster of its own",
+        remedy="`/train resume {run}` continues from what it has saved, on a cluster of its own",
         source="stationmaster/steps/parts/silence.py",
     ),
     Rule(
@@ -61,8 +61,8 @@ RULES: Final = (
         rank=Rank.STEP,
         diagnosis="nothing in the cluster reports on the job any more: its system node is gone, or "
         "the way from there to AWS",
-        remedy="`/train resume {run}` goes on from what it has saved; `/train preflight {recipe}` "
-        "checks the network",
+        remedy="`/train resume {run}` continues from what it has saved; `/train preflight "
+        "{recipe}` checks the network",
         source="stationmaster/steps/parts/silence.py",
     ),
     Rule(

@@ -1,4 +1,4 @@
-"""The operations channel hears of what needs somebody's look, once, and holds up nothing."""
+"""The operations channel is told once what needs a person, which holds up nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The command that was meant by one that is refused: it works when it is pasted.
-
-The grammar calls this for a start and for a plan; what stands is asked of `parameters`.
-"""
+"""The command that was meant by one that is refused: it works when it is pasted."""
 
 from __future__ import annotations
 
@@ -21,10 +18,10 @@ from stationmaster.domain.spelling import typed_word
 def corrected(recipe: Recipe, pairs: Sequence[str], *, prefix: str, ask: Questions) -> str:
     """Return a command that works and is as near as possible to what was typed.
 
-    Each word is kept if the command stands with it, replaced by its nearest valid form if not, and
-    left out as the last resort, so the suggestion never fails when pasted. Where a value had to be
-    chosen or a word left out it is a plan, which costs nothing: without budget=5, or with other
-    machines, a start could cost more than was typed.
+    Each word is kept if the command is accepted with it, else replaced by its nearest valid form,
+    and left out as the last resort. Where a value had to be chosen or a word left out it is a plan,
+    which costs nothing: without budget=5, or with other machines, a start could cost more than was
+    typed.
     """
 
     def stands(words: Sequence[str]) -> bool:

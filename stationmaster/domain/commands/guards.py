@@ -1,7 +1,4 @@
-"""How much may run at once, in a deployment and in each of its channels. Pure; commands call it.
-
-A limit of 0 is none.
-"""
+"""How much may run at once, in a deployment and in each of its channels; 0 is no limit. Pure."""
 
 from __future__ import annotations
 

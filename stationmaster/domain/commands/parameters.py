@@ -1,7 +1,4 @@
-"""The key=value words after a recipe: read, checked and planned.
-
-The grammar calls this for a start and for a plan; it knows nothing of subcommands.
-"""
+"""Reads, checks and plans the key=value words after a recipe; it knows nothing of subcommands."""
 
 from __future__ import annotations
 
@@ -68,10 +65,7 @@ def read_start(
 
 
 def _plan(start: Start, options: Options, listing: Listing | None) -> Plan:
-    """Return what the start would create and cost, with what each key says of it.
-
-    Planning has every rule of a recipe, so a bad value is refused here and not after a creation.
-    """
+    """Plan what the start would create and cost, by all of its recipe's rules; keys add notes."""
     recipe, cluster = resume_from.planned(start), kept_cluster.cluster_of(start)
     most, least = options.nodes, options.min_nodes
     if cluster is not None:

@@ -1,7 +1,4 @@
-"""What a person can ask for: one class a command, with its words read and checked.
-
-`table` says which words ask for which; `grammar` makes them, and the listeners carry them out.
-"""
+"""What a person can ask for: one class a command, with its words read and checked."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The request of a start as it was typed, with the plan that it was checked by.
 
-A request is planned once, when it is read: a bad value is refused then, and whatever follows (the
-answer, the run's cost, a suggestion) takes the recipe and the figures from here.
+A request is planned once, when it is read; whatever follows (the answer, the run's cost, a
+suggestion) takes the recipe and the figures from here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What a plan warns of, and which change would make a recipe fit.
-
-Pure functions of the figures. A suggestion is never guessed: every change in it has been estimated,
-and is the cheapest of those that fit.
-"""
+"""What a plan warns of, and the cheapest change, estimated and never guessed, that makes it fit."""
 
 from __future__ import annotations
 
@@ -160,7 +156,7 @@ def _own_settings(layout: Layout) -> list[Mapping[str, str]]:
 
 
 def _other_machines(layout: Layout) -> Iterator[tuple[str, Layout]]:
-    """For each instance type, the fewest nodes that fit."""
+    """Return for each instance type the fewest nodes that fit."""
     for instance in INSTANCES.values():
         for nodes in _NODE_COUNTS:
             changed = replace(layout, instance=instance, nodes=nodes)

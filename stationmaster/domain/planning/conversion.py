@@ -1,9 +1,8 @@
 """What it takes to convert published weights for Megatron before a run trains. Pure arithmetic.
 
-Called by `room`. The Job is that of `container/nemo/convert_weights.py`: one pod, on one of the
-run's nodes, downloads the weights to the file system, loads them, and writes them in Megatron's
-form. Nothing of it was timed. The hub is not asked: the weights are taken to be those of the
-recipe's model in bf16, as its repository has them.
+The Job is `container/nemo/convert_weights.py`: one pod, on one of the run's nodes, downloads the
+weights to the file system, loads them, and writes them in Megatron's form. It was never timed. The
+weights are taken to be the recipe's model in bf16; the hub is not asked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What a run costs and how long it takes: prices, provisioning times, and the figures of a layout.
-
-Pure arithmetic; every constant names its source. `plan` shows the result, `advice` compares
-layouts by it, and the steps record the prices of what they create.
-"""
+"""What a run costs and how long it takes; every constant names its source. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -176,10 +172,10 @@ def _price_per_hour(layout: Layout, shared: Shared | None) -> float:
 
 
 def stop_deadline_s(layout: Layout) -> int:
-    """Return seconds that the trainer needs, after SIGTERM, to finish its step and have it saved.
+    """Return the seconds that the trainer needs after SIGTERM to finish its step and have it saved.
 
-    At worst a save has just begun: it is written and read back before the last one is written. That
-    the last one is read back can be left to the resume.
+    At worst a save has just begun: it is written and read back before the last one is written,
+    which the resume may read back.
     """
     write_s = checkpoint_bytes(layout) / file_system_bytes_per_s(layout.recipe)
     return stop_deadline(step_s=step_time(layout).total, write_s=write_s)
@@ -191,7 +187,7 @@ def stop_deadline(*, step_s: float, write_s: float) -> int:
 
 
 def _training_s(layout: Layout, *, step: StepTime, write_s: float) -> float:
-    """Steps, evaluations (a forward pass is a third of a step's work), and checkpoints.
+    """Add up steps, evaluations (a forward pass is a third of a step's work), and checkpoints.
 
     A checkpoint is written beside the next steps; training waits for the last one, and for one that
     is not written when the next is due.
@@ -239,7 +235,7 @@ def hourly_price(recipe: Recipe, instance: InstanceType, *, nodes: int) -> float
 
 
 def shape_price(instance: InstanceType, *, nodes: int, file_system_usd: float) -> float:
-    """USD an hour of a cluster: control plane, system node, training nodes and file system.
+    """Return the USD an hour of a cluster: control plane, system node, training nodes, file system.
 
     Args:
         file_system_usd: an hour of its file system; 0 where that is not the cluster's own.
@@ -256,7 +252,7 @@ def shape_price(instance: InstanceType, *, nodes: int, file_system_usd: float) -
 
 
 def node_group_price(instance: InstanceType, *, nodes: int) -> float:
-    """USD an hour for `nodes` instances.
+    """Return the USD an hour for `nodes` instances.
 
     Raises:
         UnknownInstance: the catalogue has no price for them; a plan refuses them before.

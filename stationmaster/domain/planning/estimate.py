@@ -1,7 +1,6 @@
 """What training a recipe takes: FLOPs, memory on a GPU, tokens a second. Pure arithmetic.
 
-Every constant names its source. The plan shows these figures before anything is created, and the
-trainer reports its MFU with the same FLOP count.
+Every constant names its source. The trainer reports its MFU with the same FLOP count.
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ from stationmaster.domain.catalogue.training_config import ImageTraining, Parall
 
 
 def flops_per_token(model: LanguageModel, *, sequence_length: int) -> float:
-    """Training FLOPs a token: 6 (N - N_embedding) + 12 L H S, attention not halved for causality.
+    """Return training FLOPs a token: 6 (N - N_embedding) + 12 L H S, not halved for causality.
 
-    Source: the formula torchtitan reports MFU with; reproduces its published figures. N counts the
-    parameters that a token passes through, and a tied embedding works as the head and stays. H is
-    the width of attention: its heads times their size, mostly the hidden size; L, the layers that
-    attend.
+    Source: torchtitan's formula for its MFU; reproduces its published figures. N counts the
+    parameters that a token passes through; a tied embedding works as the head and stays. H is the
+    width of attention (heads times their size), L the number of layers that attend.
     """
     embedding = 0 if model.tied_embeddings else model.vocab_size * model.hidden_size
     body = model.num_active_parameters - embedding - model.lookup_parameters
@@ -51,8 +49,7 @@ def defers_gradient_exchange(num_parameters: int, parallelism: Parallelism) -> b
     """Say whether ranks exchange gradients in the last micro-batch of a step only.
 
     DDP's gradients are whole anyway. Sharded training would hold 4 bytes for each parameter on
-    every rank meanwhile (27 GB for 7 B parameters), so only small models wait; the others hand
-    their gradients over in each micro-batch, beside the backward pass. A small model also keeps its
+    every rank meanwhile (27 GB for 7 B parameters), so only small models wait, and also keep their
     gathered weights from forward to backward.
     """
     return parallelism == "ddp" or 4 * num_parameters <= _MOST_WAITING_GRADIENT_BYTES

@@ -1,7 +1,4 @@
-"""Whose arithmetic a layout is estimated with: the product's own trainer's, or a framework's.
-
-`cost`, `plan` and `advice` ask here, and know nothing of trainers.
-"""
+"""Chooses whose arithmetic estimates a layout: the product's own trainer's, or a framework's."""
 
 from __future__ import annotations
 
@@ -58,10 +55,7 @@ def checkpoint_bytes(layout: Layout) -> float:
 
 
 def export_bytes(layout: Layout) -> int:
-    """Size of the model that is made of a framework's checkpoint: its weights in bf16.
-
-    0 for the product's own trainer, which writes its model while it trains.
-    """
+    """Return the size of the model made of a framework's checkpoint; 0 for the own trainer."""
     recipe = layout.recipe
     return 0 if recipe.uses_own_trainer else BF16_BYTES * recipe.model.num_parameters
 

@@ -1,7 +1,4 @@
-"""What a plan says of GPUs that share experts, or would be faster if they did.
-
-Pure functions of the figures, used by `advice`.
-"""
+"""What a plan says of GPUs that share experts, or would be faster if they did."""
 
 from __future__ import annotations
 

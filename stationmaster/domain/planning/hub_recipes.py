@@ -1,7 +1,6 @@
 """The recipe of a model that is not in the catalogue: hf:ORG/MODEL, with defaults by its size.
 
-Called by the catalogue with what the hub said of the model. The machines are the cheapest of a
-short list on which the plan's own arithmetic says that it fits.
+The machines are the cheapest of a short list on which, by the plan's own arithmetic, it fits.
 """
 
 from __future__ import annotations

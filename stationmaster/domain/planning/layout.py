@@ -1,7 +1,4 @@
-"""How a recipe lies on machines: processes, the rows each computes at a time, and who shards what.
-
-The first step of every estimate; `memory`, `speed` and `plan` read it.
-"""
+"""How a recipe lies on machines: processes, rows that each computes at a time, who shards what."""
 
 from __future__ import annotations
 
@@ -93,7 +90,7 @@ class Layout:
 
     @property
     def near_experts(self) -> int:
-        """Those of them that are in the same node."""
+        """The ranks of a group of experts that are in the same node."""
         return math.gcd(self.expert_parallel, self.processes_per_node)
 
     @property

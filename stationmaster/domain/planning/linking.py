@@ -1,9 +1,8 @@
 """Whether a run's data is linked to its file system instead of copied, and why. Pure arithmetic.
 
 A link shows a bucket's objects as files at once; FSx reads an object when its file is first read. A
-copy reads all of them before training, and compares each with S3's own checksum. So a link is
-better where a run reads little of its data, or where FSx, whose servers read side by side, brings
-all of it sooner than the one pod that copies.
+copy reads all of them before training, compared with S3's own checksums. So a link is better where
+a run reads little of its data, or where FSx's servers bring all of it sooner than one pod does.
 """
 
 from __future__ import annotations
@@ -44,11 +43,7 @@ class Choice:
 
 
 def samples_read(recipe: Recipe) -> int | None:
-    """Return the objects that a run opens at most; None where it opens all of them.
-
-    Tokens are hashed whole before the first step, and instructions are tokenised; images are opened
-    one by one.
-    """
+    """Return the objects that a run opens at most, images one by one; None for all of them."""
     if not isinstance(recipe.model, ImageModel):
         return None
     training = recipe.own_training
@@ -58,7 +53,7 @@ def samples_read(recipe: Recipe) -> int | None:
 
 
 def choose(recipe: Recipe, listing: Listing, *, copy_s: float, is_own: bool) -> Choice:
-    """Link or copy.
+    """Choose to link or to copy.
 
     Args:
         copy_s: how long a copy takes.

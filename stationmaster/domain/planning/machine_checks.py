@@ -1,7 +1,4 @@
-"""Whether machines can run a recipe at all, before anything is estimated.
-
-Pure functions of the layout, used by `plan` and, for machines that it suggests, by `advice`.
-"""
+"""Whether machines can run a recipe at all, before anything is estimated. Pure."""
 
 from __future__ import annotations
 

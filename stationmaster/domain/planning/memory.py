@@ -1,17 +1,14 @@
-"""What training holds on each GPU, or in each CPU process, in bytes by what holds them.
+"""What training holds on each GPU, or in each CPU process, in bytes by what holds them. Pure.
 
-Pure arithmetic on shapes, used by `plan`. A test traces the trainer's own models with torch's
-trackers on tensors without memory and compares. The parts reach their peaks at different moments of
-a step; their sum errs on the high side, by one block or the logits at most.
+A test traces the trainer's own models with torch's trackers on tensors without memory and compares.
+The parts reach their peaks at different moments of a step; their sum errs on the high side, by one
+block or the logits at most.
 
-With tensor parallelism all of a block is split, but for what its products read: each rank gathers
-these rows whole (H e before attention, and H e before the feed-forward part).
-
-With context parallelism a rank has a part of each sequence's tokens, and in attention the keys and
-values of all.
-
-With expert parallelism a rank gathers its own experts only, and computes as many rows as tokens of
-all ranks choose these: more than the mean on the busiest rank, which is the one that must fit.
+With tensor parallelism all of a block is split, but each rank gathers whole the rows that its
+products read: H e before attention, and H e before the feed-forward part. With context parallelism
+a rank has a part of each sequence's tokens, and in attention the keys and values of all. With
+expert parallelism it gathers its own experts only, and computes as many rows as tokens of all ranks
+choose these: more than the mean on the busiest rank, which is the one that must fit.
 
 Legend, in bytes a token: H hidden size (for attention, its heads together), I inner size of the
 feed-forward part, e 2 (bf16) or 4 (fp32), s bytes of the residual stream, r key/value heads for
@@ -132,7 +129,7 @@ def memory_of(layout: Layout) -> Memory:
 
 
 def _staged(layout: Layout) -> float:
-    """Weights and optimizer state once more, in memory that is kept from one save to the next.
+    """Return weights and optimizer state once more, in memory kept from one save to the next.
 
     Of ranks that have all of it, rank 0 alone copies, on a node that it shares with others.
     """
@@ -141,7 +138,7 @@ def _staged(layout: Layout) -> float:
 
 
 def _gathered(layout: Layout) -> float:
-    """Weights that are whole for some moments, and gradients before they are shared out.
+    """Add up weights that are whole for some moments, and gradients before they are shared out.
 
     Under DDP in bf16, autocast keeps a cast copy of every weight. FSDP keeps the root group (the
     embeddings and the head) whole from forward to the end of backward, with its gradients. Of
@@ -160,7 +157,7 @@ def _gathered(layout: Layout) -> float:
 
 
 def forward_alone_bytes(layout: Layout) -> float:
-    """Return what a forward pass without backward takes of a sharded language model, but for
+    """Return what a forward pass without backward takes of a sharded language model, without
     logits.
 
     Of weights it holds the root group, the block that computes, the next, and a buffer that the
@@ -253,7 +250,8 @@ def _gathered_keys(layout: Layout, model: LanguageModel) -> float:
 
 
 def _travelling(layout: Layout, model: LanguageModel) -> float:
-    """2 e k H: rows as they arrive from other ranks, and results as they come back; or gradients.
+    """Return 2 e k H: rows as they arrive from other ranks, and results as they return; or
+    gradients.
 
     Selective checkpointing keeps both; in a block's backward they are there with their gradients.
     """
@@ -269,7 +267,7 @@ def _stream_bytes(layout: Layout) -> int:
 
 
 def _attention(model: LanguageModel, *, e: int, masked: int = 0) -> float:
-    """Queries, keys, values and attention's result, and its fp32 sums of exponentials.
+    """Add up queries, keys, values and attention's result, and its fp32 sums of exponentials.
 
     With a mask, for sequences of `masked` tokens: a row of it in each block, as its kernel keeps
     it, and keys and values repeated for every head.
@@ -281,7 +279,7 @@ def _attention(model: LanguageModel, *, e: int, masked: int = 0) -> float:
 def _kept_by_block(
     model: LanguageModel, *, e: int, stream: int, masked: int = 0, busiest: float = 1.0
 ) -> float:
-    """(8 + 2 s + 2 e) H for norms and what linear layers read, attention, 4 e k I.
+    """Return (8 + 2 s + 2 e) H for norms and what linear layers read, attention, 4 e k I.
 
     Each of two norms keeps its input in fp32 and its output. Autocast casts what the five linear
     layers read one by one. SwiGLU keeps gate, up, silu(gate) and the product; experts also what
@@ -309,7 +307,7 @@ def _kept_by_compiled_block(
 
 
 def _kept_selectively(model: LanguageModel, *, e: int, stream: int, busiest: float = 1.0) -> float:
-    """s H + 2 e H, attention, 2 e k I: the block's input and every matrix product's result.
+    """Return s H + 2 e H, attention, 2 e k I: the block's input and every matrix product's result.
 
     What attention reads of them (rotated, repeated, a mask) is made again in backward.
     """

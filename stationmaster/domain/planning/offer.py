@@ -1,7 +1,7 @@
-"""What AWS offers of an instance type where a run would start, compared with what the plan assumes.
+"""Compares what AWS offers of an instance type, where a run would start, with the catalogue.
 
-The catalogue is the same everywhere; regions differ. So does an account whose machines have other
-devices than the catalogue says: the local mode's have the GPUs of one computer.
+Regions differ. So does an account whose machines have other devices than the catalogue says: the
+local mode's have the GPUs of one computer.
 """
 
 from __future__ import annotations

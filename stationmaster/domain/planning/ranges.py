@@ -1,8 +1,8 @@
-"""A run on as many nodes as there are of a range: what stays the same, and what that costs.
+"""A run on as many nodes as there are of a range: what stays the same, and what that costs. Pure.
 
-The batch of a step, and with it the learning rate and the order of samples, are those of the
-recipe at any number of nodes; ranks take more or fewer micro-batches. For image classifiers also
-the images that batch normalisation sees together stay the same. Used by `plan`. Pure.
+At any number of nodes, the batch of a step, and with it the learning rate and the order of samples,
+are the recipe's; ranks take more or fewer micro-batches. For image classifiers also the images that
+batch normalisation sees together stay the same.
 """
 
 from __future__ import annotations
@@ -77,11 +77,9 @@ def check_range(layout: Layout, least: int, *, trains: bool) -> None:
 
 
 def with_norm_batch(layout: Layout) -> Layout:
-    """Return a range's layout whose batch normalisation sees the same images on any number of
-    nodes.
+    """Return the layout of a range whose batch normalisation sees the same images on all sizes.
 
-    Its forward passes are those of the most nodes. Fewer nodes take each several of them, so that
-    what is trained does not depend on how many nodes there are.
+    Its forward passes are those of the most nodes; fewer nodes take several of them each.
     """
     training = layout.recipe.training
     if not isinstance(training, ImageTraining) or training.norm_batch_size:

@@ -1,8 +1,4 @@
-"""What a recipe asks of its cluster: EFA interfaces, and data that pods can read.
-
-Pure functions of the recipe and the instance type. Data that the run's pods could not read is
-refused with the plan, before anything is created.
-"""
+"""What a recipe asks of its cluster: EFA interfaces, and data that its pods can read. Pure."""
 
 from __future__ import annotations
 
@@ -64,9 +60,8 @@ def repositories_of(recipe: Recipe) -> tuple[str, ...]:
 def check_data(recipe: Recipe, *, on_cluster: bool = False) -> None:
     """Refuse data that the run's pods could not read.
 
-    A file system of the run's own is new and empty; data of S3 is copied to it before training.
-    One that exists, or that of a cluster that is kept (`on_cluster`), may have data: whether it
-    has is looked at before training.
+    A file system of the run's own is new and empty. One that exists, or that of a kept cluster
+    (`on_cluster`), may have data, which is looked at before training.
 
     Raises:
         BadParameter: an address of S3, or a path, that is none.

@@ -1,7 +1,4 @@
-"""Which file system holds what a run brings and writes, and how long the bringing takes. Pure.
-
-Called by `plan`; the sizes and times of each part are in `staging` and `conversion`.
-"""
+"""Which file system holds what a run brings and writes, and how long the bringing takes. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""How long an optimizer step takes: the slowest of computing, exchanging and decoding.
+"""How long an optimizer step takes: the slowest of computing, exchanging and decoding. Pure.
 
-Pure arithmetic, used by `plan`. Everything assumed has its source beside it; a plan says which of
-the three decides.
+Everything assumed has its source beside it.
 """
 
 from __future__ import annotations
@@ -144,7 +143,8 @@ def step_time(layout: Layout) -> StepTime:
 
 
 def assumed_mfu(layout: Layout) -> float | None:
-    """Part of the peak at its precision that the plan counts on; None where it estimates otherwise.
+    """Return the part of the peak at its precision that the plan counts on; None for another
+    estimate.
 
     Precisions are bf16, and fp32 on TF32 tensor cores. Where products are in float8 and the rest is
     not, there is no one peak.
@@ -222,8 +222,8 @@ def split_bytes(layout: Layout) -> float:
     """Return the bytes that a rank receives in a step from those that split products with it.
 
     Each block gathers the rows of its sequence twice and shares out the sums twice, forward and
-    again backward; what is computed again for want of memory is exchanged again. Embedding and head
-    have one exchange each way. The numbers of the loss are few.
+    again backward, and once more where it is computed again; embedding and head exchange once each
+    way. The numbers of the loss are few.
     """
     model, size = layout.recipe.model, layout.tensor_parallel
     if size == 1 or isinstance(model, ImageModel):

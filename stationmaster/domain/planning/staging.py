@@ -1,6 +1,6 @@
 """How long data takes to arrive, and which file system holds it. Pure arithmetic.
 
-`plan` calls it with what S3 said of a data set; every constant names its source.
+Every constant names its source.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a framework's recipe can read: its data set, its tokenizer and its first weights. Pure.
-
-Called by `requirements`, with the plan, before anything is created.
-"""
+"""What a framework's recipe can read: its data set, its tokenizer and its first weights. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Whether the GPUs of a layout come out even for a framework, which pads nothing. Pure.
-
-Called by `machine_checks` in place of the checks of the product's own trainer.
-"""
+"""Whether the GPUs of a layout come out even for a framework, which pads nothing. Pure."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def in_flight(layout: Layout) -> int:
 
 
 def bubble(layout: Layout) -> float:
-    """Part of a step in which a pipeline stage waits for others: (p - 1) / (m + p - 1).
+    """Return the part of a step in which a pipeline stage waits: (p - 1) / (m + p - 1).
 
     Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
     Megatron-LM" (arXiv 2104.04473), section 2.2; not interleaved.
@@ -125,10 +125,10 @@ def checkpoint_bytes(layout: Layout) -> float:
 
 
 def assumed_mfu(layout: Layout) -> float | None:
-    """Part of the peak that the plan counts on, the pipeline's bubble taken off.
+    """Return the part of the peak that the plan counts on, the pipeline's bubble taken off.
 
-    That of FSDP training with torch.compile: Megatron-LM's README has 41 % for 2 B parameters on
-    H100, and more for larger models.
+    It is that of FSDP training with torch.compile: Megatron-LM's README has 41 % for 2 B parameters
+    on H100, and more for larger models.
     """
     figures = layout.instance.gpu_figures
     if figures is None:
@@ -205,10 +205,7 @@ def _stage_bytes(layout: Layout) -> float:
 
 
 def _passed_bytes(layout: Layout) -> float:
-    """Return the bytes of keys and values that GPUs with parts of a sequence pass round.
-
-    They do so three times a step: forward, and in backward with their gradients.
-    """
+    """Return the bytes of keys and values passed round, forward and, with gradients, backward."""
     training, model = _training(layout), _model(layout)
     parts = training.context_parallel
     width = 2 * model.kv_heads * model.head_dim * BF16_BYTES / training.tensor_parallel

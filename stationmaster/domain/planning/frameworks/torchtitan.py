@@ -1,8 +1,8 @@
 """What torchtitan's way of training takes: memory, time of a step, size of a checkpoint. Pure.
 
-It shards with FSDP2 and splits products as the product's own trainer does, so that one's arithmetic
-counts, of the same keys. Three things differ: logits, checkpoints, which no copy is kept for, and
-CUDA graphs. Nothing of it was compared with a GPU. Source: torchtitan 0.3.0, models/llama3.
+It shards with FSDP2 and splits products as the product's own trainer does, whose arithmetic counts.
+Three things differ: logits, checkpoints, which no copy is kept for, and CUDA graphs. Nothing of it
+was compared with a GPU. Source: torchtitan 0.3.0, models/llama3.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ _LOGIT_BYTES: Final = 2 * (BF16_BYTES + FP32_BYTES)
 
 
 def memory_of(layout: Layout) -> Memory:
-    """Add up what each GPU has.
+    """Add up what each GPU has; it errs on the high side.
 
-    Selective checkpointing keeps every second matrix product there, and all of them in the own
-    trainer: the sum errs on the high side.
+    Selective checkpointing keeps every second matrix product there, not all of them as here.
     """
     model, training = layout.recipe.model, layout.recipe.training
     assert isinstance(model, LanguageModel)
@@ -44,16 +43,14 @@ def _beside_graph(layout: Layout, eager: Memory) -> float:
     """Return what is taken outside of the CUDA graph of a step, whose memory nothing else can use.
 
     One graph has forward and backward of a micro-batch. Its private pool stays until training ends
-    (torchtitan 0.3.0, distributed/cudagraph.py), and in it memory is taken and given back as
-    without a graph (PyTorch, CUDAGraph Trees): the pool is taken to be as large as gathered
-    weights, activations and logits together, which are counted anyhow. The first micro-batch runs
-    without the graph, and its memory is freed before the capture (torch/cuda/graphs.py).
+    (torchtitan 0.3.0, distributed/cudagraph.py), and is taken to be as large as gathered weights,
+    activations and logits together, which are counted anyhow (PyTorch, CUDAGraph Trees). The first
+    micro-batch runs without the graph and is freed before the capture (torch/cuda/graphs.py).
 
-    Without a graph the same memory would serve an evaluation, which is a forward pass
-    (components/validate.py), and the bf16 copy of the weights that the last checkpoint is written
-    from (components/checkpointer/dcp.py). Both have to fit beside the pool, one after the other.
-    Copies of a graph's inputs are a few MB. What its nodes take is not counted: 64 KB each up to
-    CUDA 12.4 (CUDAGraph Trees), not published for later versions.
+    Beside the pool, an evaluation has to fit, which is a forward pass (components/validate.py),
+    and, at another time, the bf16 copy of the weights that the last checkpoint is written from
+    (components/checkpointer/dcp.py). Not counted: copies of a graph's inputs, a few MB, and its
+    nodes, 64 KB each up to CUDA 12.4 (CUDAGraph Trees).
     """
     exported = eager.weights * BF16_BYTES / FP32_BYTES
     if not layout.recipe.training.eval_every:
