@@ -29,7 +29,7 @@ def read_duration(text: str) -> int | None:
 
 
 def duration_of(key: str, value: str) -> int:
-    """Seconds of a duration that was typed after `key`.
+    """Read the seconds of a duration that was typed after `key`.
 
     Raises:
         BadCommand: it is no duration, or too long.

@@ -65,7 +65,7 @@ def check_name(name: str) -> None:
 def read_new_cluster(
     words: Sequence[str], ask: Questions = _ASKS_NOBODY
 ) -> tuple[str, ClusterSpec, int, Options]:
-    """The name, the machines, the seconds of life of a new cluster, and the keys.
+    """Read a new cluster: its name, its machines, the seconds of its life, and its keys.
 
     Asked are file systems for file_system=fs-... only, EKS clusters for cluster=eks:NAME only, and
     reservations for capacity=odcr:ID only.
@@ -82,7 +82,7 @@ def read_new_cluster(
 
 
 def read_extension(words: Sequence[str]) -> tuple[str, int]:
-    """The cluster, and for how many seconds it is to stay beyond its end.
+    """Read the cluster, and for how many seconds it stays beyond its end.
 
     Raises:
         BadCommand: a duration that is none, or more words.
@@ -106,7 +106,7 @@ def read_extension(words: Sequence[str]) -> tuple[str, int]:
 
 
 def read_size(words: Sequence[str]) -> tuple[str, int]:
-    """The cluster, and how many nodes it is to have.
+    """Read the cluster, and how many nodes it gets.
 
     Raises:
         BadCommand: no number of nodes, or more words.
@@ -126,7 +126,7 @@ def read_size(words: Sequence[str]) -> tuple[str, int]:
 
 
 def read_label(words: Sequence[str], subcommand: str) -> str:
-    """The one word that names a kept cluster.
+    """Read the one word that names a kept cluster.
 
     Raises:
         BadCommand: none, or more than one.
@@ -195,7 +195,7 @@ def _nodes(value: str) -> int:
 
 
 def _with_size(values: Mapping[str, str]) -> Mapping[str, str]:
-    """The words with the size of a new file system after its usual key."""
+    """Move the size of a new file system to its usual key."""
     gib, usual = values.get(FILE_SYSTEM_GIB.name), file_system.FILE_SYSTEM.name
     if gib is None:
         return values
@@ -212,7 +212,7 @@ def _number(value: str) -> int | None:
 
 
 def _instance(name: str) -> InstanceType:
-    """An instance type that recipes can train on.
+    """Read an instance type that recipes can train on.
 
     Raises:
         UnknownInstance, BadParameter: none of that name, or one that no recipe could use.
@@ -235,7 +235,7 @@ def _instance(name: str) -> InstanceType:
 
 
 def _corrected(words: Sequence[str], ask: Questions) -> str | None:
-    """The same in the spelling that is accepted, or with less; None where that is not enough."""
+    """Spell the words as they are accepted, or with less; None where that is not enough."""
     if not words or "=" in words[0]:
         return "/train cluster list" if not words else None
     name = re.sub(r"[^a-z0-9-]+", "-", words[0].lower()).strip("-")

@@ -176,7 +176,7 @@ def _refuse_subcommand(first: str, rest: list[str]) -> None:
 
 
 def _instead(planned: PlannedSubcommand, rest: list[str]) -> list[list[str]]:
-    """What this version has of the same meaning, with the words typed after a planned command."""
+    """Return what this version has in its place, with the words typed after a planned command."""
     return [
         [name, *rest]
         for name in planned.instead
@@ -193,7 +193,7 @@ def _is_recipe(word: str) -> bool:
 
 
 def _accepted(*commands: list[str]) -> str | None:
-    """The first of the commands that is accepted when it is pasted, corrected where it must be."""
+    """Return the first command that is accepted when it is pasted, corrected where necessary."""
     for words in filter(None, commands):
         text = shlex.join(words)
         try:
@@ -226,7 +226,7 @@ def _parse_start(words: list[str], *, prefix: str, ask: Questions) -> StartRun:
 
 
 def _parse_starts(words: list[str], *, prefix: str, ask: Questions) -> tuple[StartRun, ...]:
-    """Several starts: each begins with the word of a recipe, and has the pairs up to the next."""
+    """Read several starts: each begins with a recipe and has the pairs up to the next."""
     starts: list[list[str]] = []
     for word in words:
         if "=" not in word or not starts:
@@ -236,7 +236,7 @@ def _parse_starts(words: list[str], *, prefix: str, ask: Questions) -> tuple[Sta
 
 
 def _parse_resume(words: list[str], *, ask: Questions) -> StartRun:
-    """The start that goes on where a run has ended, with what was typed over its own keys."""
+    """Read the start that continues a run that has ended, with what was typed over its keys."""
     if not words or "=" in words[0]:
         raise BadCommand(
             f"/train resume needs a run first: its id, or {NEWEST} for the newest that has ended",
@@ -287,7 +287,7 @@ def _measured(start: StartRun, ask: Questions) -> Listing | None:
 
 
 def _suggest(recipe: Recipe | str, pairs: Sequence[str], *, prefix: str, ask: Questions) -> str:
-    """A command to paste: the one that was meant if that is beyond doubt, else one that is free."""
+    """Suggest the command that was meant where that is beyond doubt, else one that is free."""
     if isinstance(recipe, Recipe):
         return corrected(recipe, pairs, prefix=prefix, ask=ask)
     meant, is_sure = recipe_meant(recipe, CATALOGUE)

@@ -20,12 +20,12 @@ from stationmaster.domain.spelling import mistakes
 
 
 def subcommand_meant(word: str) -> Subcommand | PlannedSubcommand | None:
-    """The row, START and planned ones included, that a word stands for or resembles."""
+    """Find the row, START and planned ones included, that a word stands for or resembles."""
     return _nearest_row(word, SUBCOMMANDS.values(), later=PLANNED.values(), last=(START,))
 
 
 def group_row_meant(word: str, group: Subcommand) -> Subcommand | None:
-    """The row of a group that a word stands for or resembles."""
+    """Find the row of a group that a word stands for or resembles."""
     found = _nearest_row(word, group.rows.values())
     assert not isinstance(found, PlannedSubcommand)
     return found

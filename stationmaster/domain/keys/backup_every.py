@@ -25,7 +25,7 @@ _NEVER: Final = "never"
 
 
 def _usual(value: str) -> str:
-    """The accepted value that comes nearest to one that is not."""
+    """Find the accepted value that comes nearest to one that is not."""
     if value.strip().lower() in (_NEVER, "none", "no", "off", "false", "0"):
         return _NEVER
     if is_too_long(value):

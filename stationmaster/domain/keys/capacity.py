@@ -30,7 +30,7 @@ _UNTIL_STOPPED_S: Final = 300
 
 
 def _meant(value: str) -> str | None:
-    """The same in the spelling that is accepted; None where nothing is meant."""
+    """Spell the value as it is accepted; None where nothing is meant."""
     lowered = value.lower().replace("_", "-")
     found = re.search(r"cr-[0-9a-f]{17}(?![0-9a-f])", lowered)
     if found:
@@ -92,7 +92,7 @@ def read(typed: Typed) -> Option:
 
 
 def found_of(start: Start) -> FoundReservation | None:
-    """What EC2 said of the reservation that was typed."""
+    """Return what EC2 said of the reservation that was typed."""
     reservation = start.part(Option).reservation
     return start.ask.find_reservation(reservation.reservation_id) if reservation else None
 
@@ -106,7 +106,7 @@ def source_of(start: Start) -> NodeSource:
 
 
 def instance_of(start: Start) -> str | None:
-    """The instance type of the nodes: the reservation's where none was typed."""
+    """Return the instance type of the nodes: the reservation's where none was typed."""
     found = found_of(start)
     return start.part(machines.Option).instance_type if found is None else found.instance_type
 
@@ -167,7 +167,7 @@ def refuse_kept_block(own: Option, key: str) -> None:
 
 
 def planned(start: Start, plan: Plan) -> Reservation | None:
-    """The reservation, and of a block how long before its end the planned run has to leave it."""
+    """Return the reservation; of a block, with how long before its end the run has to leave it."""
     reservation = start.part(Option).reservation
     if reservation is None or reservation.window is None:
         return reservation

@@ -19,7 +19,7 @@ _ARN: Final = re.compile(r"arn:[a-z-]+:eks:[a-z0-9-]+:\d+:cluster/([A-Za-z0-9_-]
 
 
 def _meant(value: str) -> str | None:
-    """The same EKS cluster in the spelling that is accepted; None where none is meant."""
+    """Spell the cluster as it is accepted; None where none is meant."""
     found = _ARN.fullmatch(value)
     name = found[1] if found else re.sub(r"(?i)^eks[:/]*", "", value)
     is_meant = found is not None or value.lower().startswith("eks")
@@ -81,7 +81,7 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
 
 
 def plan_of_guest(plan: Plan, eks_name: str) -> Plan:
-    """The plan of a guest: nothing of what is there is made, changed, deleted or in the bill."""
+    """Plan a guest: what exists is not made, changed, deleted or in the bill."""
     made = [
         f"a namespace in EKS cluster {eks_name}, with a volume and the job, and AWS roles for its "
         "service accounts; deleted after the run"

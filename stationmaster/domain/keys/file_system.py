@@ -39,13 +39,13 @@ _SCRATCH_NOTE: Final = (
 
 
 def _id_meant(value: str) -> str | None:
-    """The id in an ARN, an address, or in another spelling; None where there is none."""
+    """Find the id in an ARN, an address, or in another spelling; None where there is none."""
     found = _HIDDEN_ID.search(value.lower())
     return f"fs-{found[1]}" if found else None
 
 
 def gib_meant(value: str) -> str:
-    """The largest size that is offered and no larger than what was typed; else the same value."""
+    """Return the largest size on offer that is no larger than what was typed; else the value."""
     if not (value.isascii() and value.isdigit()) or int(value[:9]) < SMALLEST_GIB:
         return value
     number = int(value[:9])
@@ -54,7 +54,7 @@ def gib_meant(value: str) -> str:
 
 
 def _type_meant(value: str) -> str | None:
-    """The type that is meant by FSx's own name or in another spelling; None where none is."""
+    """Find the type that FSx's own name or another spelling means; None where it means none."""
     spelled = value.lower().replace("_", "-")
     if spelled in ("scratch", "scratch-2"):
         return "scratch-200"
@@ -97,7 +97,7 @@ class Option(Part):
     """The file system that exists and that its own cluster uses; None for a new one."""
 
     def fit(self, recipe: Recipe) -> Recipe:
-        """The recipe with this file system in place of the one that it would get."""
+        """Return the recipe with this file system in place of its own."""
         if self.file_system is not None:
             return with_file_system(recipe, self.file_system)
         typed = {
@@ -138,12 +138,12 @@ def read(typed: Typed) -> Option:
 
 
 def is_size(value: str) -> bool:
-    """Whether it is the size of a new file system; so many digits are an id without its fs-."""
+    """Say whether it is the size of a new file system; so many digits are an id without its fs-."""
     return value.isascii() and value.isdigit() and len(value) != 17
 
 
 def read_gib(value: str, *, key: str) -> int:
-    """GiB of a new file system.
+    """Read the GiB of a new file system.
 
     Raises:
         BadCommand: FSx offers no such size.
@@ -158,7 +158,7 @@ def read_gib(value: str, *, key: str) -> int:
 
 
 def found_of(start: Start) -> FoundFileSystem | None:
-    """What AWS said of the one that exists, where one was typed."""
+    """Return what AWS said of the one that exists, where one was typed."""
     existing = start.part(Option).file_system
     return start.ask.find_file_system(existing.existing_id) if existing is not None else None
 

@@ -72,13 +72,13 @@ def read(typed: Typed) -> Option:
 
 
 def cluster_of(start: Start) -> Cluster | None:
-    """The cluster that was typed."""
+    """Return the cluster that was typed."""
     on = start.part(Option).on
     return start.ask.find_cluster(on) if on is not None else None
 
 
 def fitted(recipe: Recipe, cluster: Cluster) -> Recipe:
-    """The recipe with the cluster's file system in place of the one that it would get.
+    """Return the recipe with the cluster's file system in place of its own.
 
     Raises:
         BadParameter: the cluster does not offer what the recipe needs of its machines.
@@ -136,7 +136,7 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
 
 
 def waiting_notes(cluster: Cluster, nodes: int) -> Iterable[str]:
-    """What a run that needs `nodes` nodes would wait for on a cluster."""
+    """Say what a run that needs `nodes` nodes would wait for on a cluster."""
     if cluster.phase is not ClusterPhase.READY:
         yield f"cluster {cluster.label} is {cluster.phase.value}; the run waits for it"
     if cluster.queue or nodes > cluster.free_nodes:

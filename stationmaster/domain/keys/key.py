@@ -48,7 +48,7 @@ class Key:
     """Whether `/train resume` takes it from the run that it resumes."""
 
     def respelled(self, value: str) -> str:
-        """The value in the spelling that is accepted, as far as that is known."""
+        """Spell the value as it is accepted, as far as that is known."""
         return self.meant(value) or value.lower()
 
 
@@ -64,7 +64,7 @@ class Typed:
     ask: Questions
 
     def get(self, key: Key) -> str | None:
-        """What was typed after a key; None for nothing."""
+        """Return what was typed after a key; None for nothing."""
         return self.words.get(key.name)
 
 
@@ -80,7 +80,7 @@ class Start(Typed):
     """Puts what the options say of the file system into a recipe."""
 
     def part(self, kind: type[SomePart]) -> SomePart:
-        """What the keys of one module amount to."""
+        """Return what the keys of one module amount to."""
         return part(self.options, kind)
 
     @cached_property
@@ -94,7 +94,7 @@ class Start(Typed):
 
 
 def part(options: Part, kind: type[SomePart]) -> SomePart:
-    """What the keys of one module amount to."""
+    """Return what the keys of one module amount to."""
     assert isinstance(options, kind)
     return options
 
@@ -136,4 +136,4 @@ class Family(Protocol):
         """
 
     def typed(self, options: Part, /) -> dict[str, str | None]:
-        """Its keys as they are typed again; None for those that are left out."""
+        """Write its keys as they can be typed; None for those that are left out."""

@@ -23,7 +23,7 @@ _MEANT: Final = re.compile(
 
 
 def range_meant(value: str) -> str | None:
-    """The range that was meant where it was written otherwise, never one of more nodes."""
+    """Find the range that is meant where it is written otherwise, never one of more nodes."""
     found = _MEANT.fullmatch(value.strip().lower())
     if found is None:
         return None

@@ -97,7 +97,7 @@ KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def keys_of(recipe: Recipe) -> list[Key]:
-    """The keys that a recipe takes, in the order of help texts."""
+    """Return the keys that a recipe takes, in the order of help texts."""
     return [
         *START_KEYS.values(),
         *(
@@ -108,7 +108,7 @@ def keys_of(recipe: Recipe) -> list[Key]:
 
 
 def key_names(recipe: Recipe) -> tuple[str, ...]:
-    """The names of `keys_of`."""
+    """Return the names of `keys_of`."""
     return (*START_KEYS, *type(recipe.training).model_fields)
 
 
@@ -120,14 +120,14 @@ def _choices(annotation: object) -> tuple[str, ...]:
 
 
 def key_meant(key: str, keys: Iterable[str]) -> str | None:
-    """The key of `keys` that a word stands for or resembles; None where it is a planned one."""
+    """Find the key of `keys` that a word stands for or resembles; None for a planned one."""
     keys = tuple(keys)
     meant = _key_meant(key, keys)
     return meant if meant in keys else None
 
 
 def planned_key_meant(key: str, keys: Iterable[str]) -> str | None:
-    """The planned key that a word is, stands for or resembles more than any of `keys`."""
+    """Find the planned key that a word is, stands for or resembles more than any of `keys`."""
     keys = tuple(keys)
     meant = None if key in keys else _key_meant(key, keys)
     return meant if meant not in keys else None

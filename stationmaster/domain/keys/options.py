@@ -26,13 +26,13 @@ def read_options(
 
 
 def typed_options(options: Part) -> dict[str, str]:
-    """The options as they are typed again, those that were not typed left out."""
+    """Write the options as they can be typed, without those that were not."""
     typed = {key: value for family in KEYS for key, value in family.typed(options).items()}
     return {key: value for key, value in typed.items() if value is not None}
 
 
 def placed(spec: ClusterSpec, options: Options) -> ClusterSpec:
-    """The cluster with its machines from where the options say."""
+    """Return the cluster with its machines from where the options say."""
     where = {
         "eks_name": options.eks_name,
         "reservation": options.reservation,

@@ -108,7 +108,7 @@ def _image(text: str, rules: OwnCodeRules) -> str:
 
 
 def _program(text: str) -> tuple[str, ...]:
-    """The words of a command, split as a shell does and expanded by nobody."""
+    """Split a command into words as a shell does; nothing expands them."""
     if not all(character.isprintable() for character in text):
         raise BadCommand(
             "command= has a character that cannot be seen, such as a line break; write the "

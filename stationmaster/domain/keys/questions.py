@@ -165,7 +165,7 @@ class Questions:
 
 
 def questions(*, names_clusters: bool = True, **finders: Unpack[Finders]) -> Questions:
-    """The questions of one command: each is asked once about each name, whatever the answer.
+    """Make the questions of one command: each is asked once about each name.
 
     Reading comes back to what was found, and a correction reads the words many times.
     """

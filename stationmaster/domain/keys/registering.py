@@ -19,7 +19,7 @@ _OTHERS: Final = ("key", "names", "options", "questions", "registering", "regist
 
 
 def registry() -> str:
-    """The text of the file."""
+    """Write the text of the file."""
     found = [each.name for each in pkgutil.iter_modules([str(FILE.parent)])]
     modules = {
         name: importlib.import_module(f"{_PACKAGE}.{name}") for name in found if name not in _OTHERS

@@ -92,7 +92,7 @@ def _checkpoint(label: str, typed: Typed) -> tuple[SavedRun, int]:
 
 
 def _of_recipe(key: str, saved: SavedRun, *, is_model_enough: bool = False) -> SavedRun:
-    """The run, unless another program trained it.
+    """Return the run, unless another program trained it.
 
     A framework leaves a model as well, which is all that is needed where `is_model_enough`.
 
@@ -138,7 +138,7 @@ def _read_steps(typed: Typed, resumed: SavedRun | None) -> None:
 
 
 def _resumed(start: Start) -> SavedRun | None:
-    """The run whose checkpoint is meant, asked for by the same words as before."""
+    """Return the run whose checkpoint is meant, asked for by the same words as before."""
     label = start.words.get(RESUME_FROM.name)
     return start.ask.find_saved(label.partition("@")[0]) if label is not None else None
 
@@ -149,7 +149,7 @@ def _weights(start: Start) -> SavedRun | None:
 
 
 def restored_bytes(start: Start) -> int:
-    """Bytes that come back of both results together."""
+    """Count the bytes that come back of both results together."""
     point, resumed, weights = start.part(Option).resume_from, _resumed(start), _weights(start)
     files = list(checkpoint_files(resumed.manifest, point.step)) if resumed and point else []
     files += model_files(weights.manifest) if weights is not None else ()
@@ -157,7 +157,7 @@ def restored_bytes(start: Start) -> int:
 
 
 def planned(start: Start) -> Recipe:
-    """The recipe as far as this run trains it, for the plan."""
+    """Return the recipe as far as this run trains it, for the plan."""
     own, recipe = start.part(Option), start.resolved
     changes: dict[str, object] = {}
     if own.resume_from is not None:
