@@ -166,8 +166,7 @@ class Account:
         return True
 
     def bucket_problem(self, bucket: str) -> str:
-        """Say why a bucket cannot be used: "does not exist" or "may not be listed"; "" where it
-        can.
+        """Say why a bucket cannot be used: "does not exist" or "may not be listed"; else "".
 
         Raises:
             TransientError, PermanentError: S3 does not answer.

@@ -22,7 +22,7 @@ class EventBus:
         self._client = client
 
     def cluster_drained(self, cluster_id: ClusterId) -> None:
-        """Announce that a cluster has no lease any more, which starts its teardown. Twice is
+        """Announce that a cluster has no lease any more, which starts its teardown; twice is
         harmless.
 
         Raises:

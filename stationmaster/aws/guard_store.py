@@ -1,6 +1,6 @@
 """The item at which starts take turns, where a deployment limits what may run at once.
 
-Each start is written together with this item, on the condition that it is as it was read. So of two
+Each start is written together with this item, on the condition that it is as it was read: of two
 starts in the same moment one has to look again, and sees the other. The item has what was started
 lately, because an index of DynamoDB may not list that yet.
 """

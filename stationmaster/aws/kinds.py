@@ -1,8 +1,7 @@
 """What every kind of AWS resource has: the verbs of its deletion, and the IAM actions it takes.
 
-A kind is a module of this package. Its class has the verbs that steps call; its `ACTIONS` say which
-IAM actions they take, for `stacks` to grant. `Services` makes the class and knows its place in the
-order of deletion.
+A kind is a module of this package: its class has the verbs that steps call, its `ACTIONS` the IAM
+actions for `stacks` to grant. `Services` makes the class and knows its place in deletion.
 """
 
 from __future__ import annotations

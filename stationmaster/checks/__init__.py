@@ -1,8 +1,8 @@
 """Validation checks: what must be true of a cluster before a job may use it. One module each.
 
-A check has three verbs: `applies` says whether a cluster needs it, `render` makes the Kubernetes
-objects that it runs, if any, and `look` judges. All of them are fail-closed: only figures that are
-right pass. The step run_check calls them; a new check is a module here and an entry in CHECKS.
+`applies` says whether a cluster needs a check, `render` makes its Kubernetes objects, if any, and
+`look` judges. All are fail-closed: only figures that are right pass. A new check is a module here
+and an entry in CHECKS.
 """
 
 from __future__ import annotations

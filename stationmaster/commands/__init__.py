@@ -1,8 +1,6 @@
 """What a person asks for, as plain functions: each checks, writes at most one thing, and returns.
 
-The bot's listeners call these and turn the answers into blocks; the command line could as well.
-`runs` has what is asked of runs, `results` what of those that have ended, `clusters` what is asked
-of clusters that are kept; `asking` says who answers what a command asks.
+`runs` has what is asked of runs, `results` of those that have ended, `clusters` of kept clusters.
 """
 
 from stationmaster.commands.asking import finders

@@ -241,7 +241,7 @@ def _longest_extension(label: str, stays: timedelta) -> str | None:
 def resize_cluster(
     services: Services, label: str, *, nodes: int, channel_id: str, user_id: str
 ) -> Cluster:
-    """Give a cluster another number of training nodes; its workflow goes over it once more.
+    """Give a cluster another number of training nodes; its workflow reconciles it once more.
 
     Raises:
         ClusterNotFound, NotPossibleNow: there is none, it is not ready, it is in use and is to get
@@ -330,7 +330,7 @@ def _go_over(
 
 
 def delete_cluster(services: Services, label: str, *, channel_id: str, user_id: str) -> ClusterView:
-    """Let a cluster go now, whoever uses it; its teardown ends the runs on it.
+    """Release a cluster now, whoever uses it; its teardown ends the runs on it.
 
     Returns:
         The cluster with the runs that end.

@@ -64,7 +64,7 @@ class Links:
 
 
 def link_results(services: Services, run_id: RunId, *, channel_id: str) -> Links:
-    """Links to the files of a result that people open: manifest, model and metrics.
+    """Link to the files of a result that people open: manifest, model and metrics.
 
     Raises:
         RunNotFound: no such run in this channel.

@@ -1,9 +1,8 @@
-"""The one shape of what has a life of its own: a run, a cluster.
+"""The one shape of what has a life of its own: a run, a cluster. Pure.
 
-An aggregate is a state that only events change. `start` makes the state of its first event, `apply`
-the state after a further one, and `consequences` says which events follow from one that was just
-applied. All are pure. Every collection of a state has a `Bound`, so that its item stays below half
-of what the table takes; the other half is room for its end.
+Only events change an aggregate. `start` makes the state of its first event, `apply` the state after
+a further one, and `consequences` says which events follow. Every collection of a state has a
+`Bound`: its item stays below half of what the table takes, and the rest is room for its end.
 """
 
 from __future__ import annotations

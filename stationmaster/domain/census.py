@@ -1,8 +1,6 @@
-"""Figures of a deployment for its dashboard and its alarms: what it has, and how fast it works.
-Pure.
+"""Figures of a deployment for its dashboard and alarms: what it has, how fast it works. Pure.
 
-The reaper counts every quarter of an hour; the bot, the recorder and the notifier measure at each
-invocation. CloudWatch gets the figures, and the observability stack draws them.
+The reaper counts every quarter of an hour; bot, recorder and notifier measure each invocation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Judges a file of a data set by its name and its first bytes. Pure: nothing here reads.
 
-It serves whoever lists a data set (`aws.datasets`), looks at it (`relay.staging.looking`) or reads
-it (`training.data.rows`). Names say what a file holds, bytes how it is compressed. Bytes that do
-not agree with the name are refused, because a guessed encoding may be data that nobody meant.
+Names say what a file holds, bytes how it is compressed. Bytes that do not agree with the name are
+refused, because a guessed encoding may be data that nobody meant.
 """
 
 from __future__ import annotations

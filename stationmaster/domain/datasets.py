@@ -1,11 +1,11 @@
-"""Data that is brought to a run's file system before it trains: its source, its name, its manifest.
+"""Data that is brought to a run's file system before it trains: its source, name and manifest.
+Pure.
 
     /fsx/data/ID/manifest.json   lists what is there; written last: without it nothing is complete
     /fsx/data/ID/files/...       what the trainer reads
 
 ID is a hash of the source, its version and its preparation, so that a later run on the same file
-system finds the data. Used by the plan, by the programs that copy (`relay.stage`) and prepare
-(`training.prepare`), and by the step that starts them. Pure.
+system finds the data.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@
                  each sequence its length (int32) and its first byte in the .bin (int64); then
                  where each document's sequences begin (int64), and the end of the last one's
 
-In what is made here every document is one sequence. `training.data.indexed_parts` writes the files,
-`relay.staging.looking` looks at files of others. Source: Megatron-LM core_v0.19.0,
+In what is made here every document is one sequence. Source: Megatron-LM core_v0.19.0,
 megatron/core/datasets/indexed_dataset.py, `_IndexWriter` and `DType`.
 """
 
@@ -71,8 +70,7 @@ class IndexHead:
 def check_indexed(
     name: str, *, bin_bytes: int | None, idx_bytes: int | None, read: Callable[[int, int], bytes]
 ) -> tuple[IndexHead, int]:
-    """Check that the two files of an indexed data set agree; return its head and number of token
-    ids.
+    """Check that the two files of an indexed data set agree; return its head and number of ids.
 
     Args:
         name: the prefix of the two files, as a person writes it.

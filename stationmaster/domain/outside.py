@@ -1,8 +1,8 @@
 """Limits of numbers, times and texts that come from outside: one place for all of them.
 
-Log lines, Kubernetes objects, the Hugging Face hub and batches on the bus are written by others.
-Their figures are made plausible where they are parsed, so nothing later has to check them. It
-imports nothing of the domain: the trainer starts with it.
+Figures in log lines, Kubernetes objects, the hub's answers and batches are made plausible where
+they are parsed, so nothing later checks them. It imports nothing of the domain: the trainer starts
+with it.
 """
 
 from __future__ import annotations

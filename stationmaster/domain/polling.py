@@ -1,8 +1,7 @@
 """How long a loop of a state machine waits before it calls its step again. Pure.
 
-A call and the wait after it take nine events of an execution's history, and Step Functions ends an
-execution with its 25,000th. So waits grow, and the number of calls grows with the logarithm of the
-time. `lambdas.step` calls it; the state machine carries the turn.
+A call and its wait take nine events, and Step Functions ends an execution with its 25,000th. So
+waits grow, and the number of calls grows with the logarithm of the time.
 """
 
 from __future__ import annotations

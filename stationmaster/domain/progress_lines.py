@@ -1,10 +1,8 @@
 """The lines in which a training container reports, one JSON object each, schema version first.
 
-This is their one schema: `training/progress.py` writes them, other trainers may, and
-`relay/parsing.py` reads them. It imports little of the domain, because the trainer starts with it.
-
-A figure that is not finite travels as a string, "NaN", "Infinity" or "-Infinity" (source: Protocol
-Buffers, "ProtoJSON Format"). The bare words NaN and Infinity of Python's json module are read, too.
+It imports little of the domain, because the trainer starts with it. A figure that is not finite
+travels as a string, "NaN", "Infinity" or "-Infinity" (source: Protocol Buffers, "ProtoJSON
+Format"). The bare words NaN and Infinity of Python's json module are read, too.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""What a run brings back of another one's result before it trains, and where that lies then.
+"""What a run brings back of another one's result before it trains, and where that lies then. Pure.
 
     OUTPUT/restored/checkpoint/step-N/   the checkpoint to resume from; the trainer moves it
     OUTPUT/restored/model/               the model whose weights are the first ones
     OUTPUT/restored/restored.json        the order; written last: without it nothing is complete
 
-OUTPUT is the trainer's output directory. Below `restored` the names are those of the result. Used
-by a run's request, the renderers, and the program that copies (`relay.restore`). Pure.
+OUTPUT is the trainer's output directory. Below `restored` the names are those of the result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a run leaves behind in the bucket: its names, its manifest and its checksums.
-
-Used by the saver (`relay.save`), which writes a result, by the step that verifies it from outside
-the cluster, and by `stationmaster results`, which downloads it. Pure: nothing here talks to S3.
+"""What a run leaves behind in the bucket: its names, its manifest and its checksums. Pure.
 
     runs/RUN/model/...              Hugging Face safetensors, config, tokenizer, model card
     runs/RUN/checkpoint/step-N/...  the newest checkpoint that was whole
@@ -15,13 +12,10 @@ the cluster, and by `stationmaster results`, which downloads it. Pure: nothing h
     relayed/RELAY/POD.log           the same as a relay's pod has read it, outside of the result
     runs/RUN/manifest.json          lists all of them; written last: without it nothing is complete
 
-A run that trains is backed up under the same names, without a model. What it leaves at its end
-takes the place of its backups.
-
-On the run's file system, the trainer's output directory has the first three under these names, its
-checkpoints as `domain.checkpoints` says, and `facts.json`.
-
-A file of at most one part is put in one request, a larger one as a multipart upload.
+Backups of a run that trains have the same names, without a model; the result at its end takes their
+place. On the run's file system, the trainer's output directory has the first three under these
+names, its checkpoints as `domain.checkpoints` says, and `facts.json`. A file of at most one part is
+put in one request, a larger one as a multipart upload.
 """
 
 from __future__ import annotations

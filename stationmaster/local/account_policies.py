@@ -1,8 +1,8 @@
 """Gives the roles of local mode's account the policies that a deployment would give them.
 
-Used by `local.mode`. `lambdas/policies.json` has them as synthesized, with placeholders for what a
-deployment names; here these become the names of the local account. A deployment's functions and
-state machines are called stationmaster-NAME, the local ones NAME.
+`lambdas/policies.json` has them as synthesized; its placeholders become the names of the local
+account. A deployment's functions and state machines are called stationmaster-NAME, the local ones
+NAME.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Keeps other web pages away from local mode's servers: who may talk to a loopback port.
 
-Every server of local mode asks here before it reads a request: the ASGI applications through
-`LoopbackGuard`, those of http.server's kind through `ProgramsOnlyHandler`. A page from elsewhere
-that a browser on this machine has open could otherwise reach the port, directly (cross-site
-requests) or by a name that it makes resolve to 127.0.0.1 (DNS rebinding). Browsers give both away
-in headers that a page cannot change. Nobody is sent CORS headers. This module knows headers only.
+A page from elsewhere that a browser on this machine has open could otherwise reach the port,
+directly (cross-site requests) or by a name that it makes resolve to 127.0.0.1 (DNS rebinding).
+Browsers give both away in headers that a page cannot change. ASGI applications ask by
+`LoopbackGuard`, those of http.server's kind by `ProgramsOnlyHandler`. Nobody is sent CORS headers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Local mode: the whole product on this machine, against three loopback endpoints.
 
-`stationmaster local up` and `local run` start it, and the end-to-end tests drive it. It deploys
-what `lambdas.registry` lists onto the local AWS endpoint, lets node groups appear in the local
-cluster, and lets the local Slack deliver to the shipped bot. Nothing here takes part in a run.
+It deploys what `lambdas.registry` lists onto the local AWS endpoint, lets node groups appear in the
+local cluster, and lets the local Slack deliver to the shipped bot. Nothing here takes part in a
+run.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Botocore's models of the services, read once by the whole process, and the clients' classes.
 
-Each session of boto3 has a loader of its own, which lists the folders of all services and parses
-the list of endpoints and each model that it meets; moto alone makes three sessions when its EC2 is
-imported. All of them only read, so importing this module, before moto, lets all sessions of the
-process share one loader for each path on which models are looked for.
+Each session of boto3 has a loader that lists the folders of all services and parses the list of
+endpoints and each model that it meets. All only read, so importing this module, before moto, lets
+all sessions of the process share one loader for each path on which models are looked for.
 
-A client is made by first making its class, with a method and its documentation for each operation:
-700 for EC2, a third of a second. Each function of the local mode has clients of its own, and so has
-each test, so a service's class is made once, and what of its model is looked up is looked up once.
-The class is the same in all sessions of boto3, which adds the same methods to each; botocore's own
+A client is made by first making its class, with a method for each operation: 700 for EC2, a third
+of a second. So a service's class is made once, and what of its model is looked up is looked up
+once. It is the same in all sessions of boto3, which adds the same methods to each; botocore's own
 sessions would lack those, and nothing here makes a client with one that needs them.
 """
 

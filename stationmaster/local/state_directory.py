@@ -1,8 +1,8 @@
 """The folder in which one local mode keeps its files: made, marked, locked and emptied here.
 
-Used by `local.mode` before anything else starts. A start deletes what an earlier one left, so the
-folder has to be ours: it carries a marker file, and a folder with other content and without the
-marker is never touched. The marker is the lock as well: nothing is written before it is held.
+A start deletes what an earlier one left, so the folder carries a marker file; one with other
+content and without the marker is never touched. The marker is the lock as well: nothing is written
+before it is held.
 """
 
 from __future__ import annotations

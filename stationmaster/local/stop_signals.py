@@ -1,8 +1,7 @@
 """SIGINT and SIGTERM as a request to stop, heard whatever the program's threads are doing.
 
-Used by `cli.local_mode`. A lock that the main thread waits for without limit can swallow a signal
-that another thread took. Here the interpreter writes each signal into a pipe, from whichever thread
-it came to, and a thread of its own reads that pipe.
+A lock that the main thread waits for without limit can swallow a signal that another thread took.
+Here the interpreter writes each signal into a pipe, and a thread of its own reads that pipe.
 """
 
 from __future__ import annotations

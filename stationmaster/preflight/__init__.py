@@ -1,8 +1,7 @@
 """What an account lacks, asked before anything costs money. One module a check.
 
-A check has two verbs: `applies` says whether a start needs it, `look` asks and judges. A check that
-cannot be asked stops nothing: it is a warning that says so. `/train preflight` and
-`stationmaster preflight` show all findings; the first step of a workflow ends it where one is an
+`applies` says whether a start needs a check, `look` asks and judges. What cannot be asked stops
+nothing: it is a warning that says so. The first step of a workflow ends it where a finding is an
 error. A new check is a module here and an entry in CHECKS.
 """
 

@@ -1,9 +1,9 @@
 """Events, log tails and heartbeats on their way to the bus: the relay's only way out.
 
 Watchers and log followers put events in, one sender thread puts batches on EventBridge. The batcher
-is bounded: when the bus is slow or away, `put` waits, and with it the follower that reads the log,
-so that nothing is dropped and memory stays flat. While another relay leads, it sends nothing and
-keeps what the leader may not have sent (relay/pending.py).
+is bounded: when the bus is slow, `put` waits, and with it the follower that reads the log, so that
+nothing is dropped. While another relay leads, it keeps what the leader may not have sent
+(relay/pending.py).
 """
 
 from __future__ import annotations

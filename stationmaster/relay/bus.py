@@ -1,9 +1,8 @@
 """Puts batches on the EventBridge bus, until it has taken every one.
 
-A throttle, an outage and a partial failure are retried with a growing pause for as long as it
-takes; meanwhile the batcher fills and holds its writers back. Delivery is at least once, and ids
-make the second time harmless. No call begins once another relay may lead. Each batch is signed with
-the run's key.
+Failures are retried with a growing pause for as long as it takes. Delivery is at least once, and
+ids make the second time harmless. No call begins once another relay may lead. Each batch is signed
+with the run's key.
 """
 
 from __future__ import annotations

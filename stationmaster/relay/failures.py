@@ -1,8 +1,7 @@
 """Turns what a container's log says of processes that ended badly into events. Pure.
 
-relay/parsing.py calls it for every line, and at the end of each run of the container. The agent of
-torch elastic names the exit code of each worker that failed; a container without an agent ends with
-a code of its own, and the last line that matters is in its log.
+The agent of torch elastic names the exit code of each worker that failed; a container without an
+agent ends with a code of its own, and the last line that matters is in its log.
 """
 
 from __future__ import annotations

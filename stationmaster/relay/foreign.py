@@ -1,8 +1,7 @@
 """Progress lines of other trainers, so that unmodified containers stream too. Pure.
 
-relay/parsing.py calls it with one line without colours. Understood: the FSDP pre-training examples
-(old and new), Megatron-LM, llama-cookbook's tqdm, the CPU DDP toy, the ImageNet elastic example and
-torchtitan. A line that is none of these is None, never an error.
+Understood: the FSDP pre-training examples (old and new), Megatron-LM, llama-cookbook's tqdm, the
+CPU DDP toy, the ImageNet elastic example and torchtitan. Any other line is None, never an error.
 """
 
 from __future__ import annotations

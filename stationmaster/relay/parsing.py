@@ -1,11 +1,10 @@
-"""Log lines of a training container turned into events.
+"""Log lines of a training container turned into events. Pure.
 
-Pure: the same lines with the same stamps yield the same events with the same ids, so a restart of
-the relay is harmless. Malformed lines are plain log lines, never errors.
-
-A fact in a line is identified by the pod, the line's stamp and its ordinal among lines of that
-stamp. Two facts come from more than one pod and are identified by what they say: a restart of the
-workers (its number), and a checkpoint of another trainer (its path).
+The same lines with the same stamps yield the same events with the same ids, so a restart of the
+relay is harmless. Malformed lines are plain log lines. A fact in a line is identified by the pod,
+the line's stamp and its ordinal among lines of that stamp. Two facts come from more than one pod
+and are identified by what they say: a restart of the workers (its number), and a checkpoint of
+another trainer (its path).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Lists and watches what the run has in the cluster, and starts a follower for each pod's log.
 
-There are four watches, each in a thread that sleeps in a read: the job, its pods, Warning events of
-the namespace, the nodes. Each survives an API server that goes away, a resource version that
-expired, and a type that is not installed yet.
+Four threads sleep in a read: the job, its pods, Warning events of the namespace, the nodes. Each
+survives an API server that goes away, a resource version that expired, and a type that is not
+installed yet.
 """
 
 from __future__ import annotations

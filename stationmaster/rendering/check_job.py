@@ -1,8 +1,7 @@
 """The training job of a check: a program on a cluster's nodes, before anything trains there.
 
-It is rendered as a training job is: the same image, launcher, devices and environment, so what it
-finds is what training gets. Different are its program, its labels, and that nothing is started
-again after a failure.
+It has the image, launcher, devices and environment of training, so what it finds is what training
+gets; its program and labels differ, and nothing is started again after a failure.
 """
 
 from __future__ import annotations

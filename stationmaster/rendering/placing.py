@@ -1,8 +1,7 @@
-"""Rendered objects, placed into a namespace of their own in a Kubernetes cluster of other owners.
+"""Rendered objects, placed into a namespace of their own in an existing Kubernetes cluster.
 
-Everything is rendered for the product's usual namespace. In another one, what names the usual
-namespace names that one, and rights that belong to no namespace get its name as their prefix:
-several may be in one Kubernetes cluster. The gateway calls this for each object.
+What names the product's usual namespace names that one, and rights that belong to no namespace get
+its name as their prefix: several may be in one Kubernetes cluster.
 """
 
 from __future__ import annotations

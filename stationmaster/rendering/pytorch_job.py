@@ -2,9 +2,9 @@
 
 With a c10d or etcd rendezvous it has workers only, because torchrun elects its own master. With a
 static one it has a master, whose address and port the operator tells every pod (MASTER_ADDR, RANK,
-WORLD_SIZE, and the same for torchrun), for trainers that read no more than that. As many replicas
-as nodes were leased; where a run may go on with fewer (`nodes=MIN:MAX`), MIN of them are enough to
-train. No `metrics`: with them the operator would create a HorizontalPodAutoscaler.
+WORLD_SIZE, and the same for torchrun). There are as many replicas as nodes were leased; with
+`nodes=MIN:MAX`, MIN of them are enough to train. No `metrics`: with them the operator would create
+a HorizontalPodAutoscaler.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Deletes a cluster's file systems, and waits until FSx says that they are gone.
 
-The bucket that one is linked to stays as it is: FSx deletes the association with the file system.
-
-The file system goes before the nodes and the cluster: its network interfaces hold the subnet and
-the security group.
+FSx deletes the association with a bucket along with the file system; the bucket stays as it is. The
+file system goes before nodes and cluster: its network interfaces hold subnet and security group.
 """
 
 from __future__ import annotations

@@ -12,9 +12,8 @@ from stationmaster.steps.parts.records import mirror_phase, run_left
 def release_lease(services: Services, run_id: RunId) -> None:
     """Release the lease of the run's newest attempt, or take the run out of its cluster's queue.
 
-    The runs that get its nodes hear of it, and a cluster that drains is put on the bus. Repeating
-    it says so again, which does no harm. A run whose results are not saved keeps its lease, and
-    with it its file system.
+    The runs that get its nodes are told, and a cluster that drains is put on the bus; repeating it
+    does no harm. A run whose results are not saved keeps its lease, and with it its file system.
     """
     run = services.runs.load(run_id)
     if ReleaseLease() not in decide(run, WorkEnds(), POLICY):

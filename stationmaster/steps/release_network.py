@@ -1,11 +1,9 @@
 """Deletes what of a cluster is in the network; the VPC is shared.
 
 That is what nodes and EKS left behind, launch templates, placement group, security group, and the
-log group that nodes wrote metrics to.
-
-A file system whose creation landed after its release holds the security group, so one that is
-found here is deleted again. An EKS cluster that could not be deleted holds what is in the network,
-too; all of that is left to the verification, which has the rights to delete it in order.
+log group that nodes wrote metrics to. A file system whose creation landed after its release holds
+the security group, so one that is found here is deleted again. An EKS cluster that could not be
+deleted holds the network, too; that is left to the verification, which deletes it in order.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""YAML text to documents whose every value knows its line.
+"""YAML text to documents whose every value knows its line. Pure.
 
-Bounded: whatever a file holds, reading it takes a time that grows with its size only. Nesting, size
-and what aliases expand to have limits; beyond them a file is refused with the line. Built on the
-events of PyYAML's parser, because its loaders expand aliases without a limit, keep the last of two
-equal keys, and forget lines. Pure.
+Reading takes a time that grows with the size only: nesting, size and what aliases expand to have
+limits, beyond which a file is refused with the line. It uses the events of PyYAML's parser, because
+its loaders expand aliases without a limit, keep the last of two equal keys, and forget lines.
 """
 
 from __future__ import annotations

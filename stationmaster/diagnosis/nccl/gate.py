@@ -1,8 +1,8 @@
 """Whether a cluster's collectives are good enough to train: the verdict of the check `network`.
-
-It judges what `training.collectives` printed on a cluster whose machines are known, so it is
-stricter than `verdict.judge`, which reads logs of any origin: what is not proven here is a failure.
 Pure.
+
+The machines are known, so it is stricter than `verdict.judge`, which reads logs of any origin: what
+is not proven here is a failure.
 """
 
 from __future__ import annotations

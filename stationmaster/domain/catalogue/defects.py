@@ -1,8 +1,7 @@
 """Versions of libraries below a training job that must not be used, each with its source and date.
 
-Read by the linter (from tags of images), by the judge of nccl-tests and the diagnosis (from NCCL's
-lines), and by `container/self_check.py`, beside which it is copied into images. So this takes only
-the standard library of Python 3.10.
+`container/self_check.py` is copied into images beside it, so it takes only the standard library of
+Python 3.10.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The shapes of models: what the trainer builds, the plan estimates with, and a recipe names.
+"""The shapes of models. Pure data and arithmetic.
 
-Pure data and arithmetic. `LanguageModel` covers decoder-only transformers of the Llama line (Llama,
-Mistral, Mixtral) by their published configurations, and any causal language model of the Hugging
-Face hub by its own configuration. `ImageModel` covers the two image classifiers.
+`LanguageModel` covers decoder-only transformers of the Llama line (Llama, Mistral, Mixtral) by
+their published configurations, and any causal language model of the Hugging Face hub by its own
+configuration. `ImageModel` covers the two image classifiers.
 """
 
 from __future__ import annotations

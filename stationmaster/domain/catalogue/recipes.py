@@ -1,8 +1,7 @@
 """A recipe: what can be trained, with which model shape, which defaults and which machines.
 
-A recipe is immutable. `Recipe.with_overrides` gives the copy that a run trains, after checking
-every key=value that a person typed. The trainer, the plan, the renderer and the bot read this one
-definition.
+It is immutable; `Recipe.with_overrides` checks every key=value and gives the copy that a run
+trains.
 """
 
 from __future__ import annotations

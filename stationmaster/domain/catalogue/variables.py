@@ -1,8 +1,8 @@
 """The variables that NCCL, libfabric and PyTorch need: the first half of the environment policy.
 
-Rendering sets them; the linter misses them. Each row says on which machines it holds, how bad it is
-where it is missing or other, why, and where that is known from. Pure data, as of November 2026. The
-other half, what must not be set, is in `unwanted_variables.py`.
+Each row says on which machines it holds, how bad it is where it is missing or other, why, and where
+that is known from. Pure data, as of November 2026. What must not be set is in
+`unwanted_variables.py`.
 """
 
 from __future__ import annotations

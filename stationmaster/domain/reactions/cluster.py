@@ -1,8 +1,7 @@
 """What follows when something is seen of a cluster: the one place that answers this.
 
 As for runs, `decide` is pure and may be asked again, and carrying out its answer twice changes
-nothing. The store calls it for every event and writes a change of phase with its cause; steps call
-it for what they see.
+nothing.
 """
 
 from __future__ import annotations

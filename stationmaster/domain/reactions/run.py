@@ -1,10 +1,9 @@
 """What follows when something is seen of a run: the one place that answers this.
 
-`decide` is pure. The store calls it for every event and writes a change of phase with its cause.
-Steps call it for what they hear, see and catch, and carry out the rest. A new detection is a case
-of `decide`, nothing else.
+`decide` is pure. The store calls it for every event and writes a change of phase with its cause;
+steps call it for what they see and catch, and carry out the rest. A new detection is a new case.
 
-Every answer depends on the run's state and on what was seen, never on an earlier answer. So it may
+Every answer depends on the run's state and on what was seen, never on an earlier answer, so it may
 be asked again: events are delivered twice, a recorder may end between writing and carrying out, and
 a workflow may begin to wait after the job has ended. Carrying out twice changes nothing.
 """

@@ -1,9 +1,8 @@
 """Picks, from what a container printed, the line that says why it ended. Pure.
 
-Used by the relay, which reads every log as it grows, and by steps that read the end of one. The
-best line is a traceback's last; then one of a library or the kernel that means a failure; then the
-last of all. Where all of them only say that another worker is gone, the container is no cause but a
-consequence.
+The best line is a traceback's last; then one of a library or the kernel that means a failure; then
+the last of all. Where all of them only say that another worker is gone, the container is no cause
+but a consequence.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Which of many bad ends of containers and processes was the first cause. Pure.
 
-When one process of a gang is killed the others end too, with exit codes and errors of their own,
-and their news may arrive first. So every bad end is kept until training continues, and the cause is
-chosen among all of them.
+When one process of a gang is killed the others end too, and their news may arrive first. So every
+bad end is kept until training continues, and the cause is chosen among all of them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Why a run that cannot take a step is given up. Pure.
 
-`reactions` asks with every batch of the relay. A pod that does not run is judged, and a recovery
-that does not end. Pods that all run and take no step are the trainer's to judge
-(training/watchdog.py): a time limit between two steps would also end runs that compile or save for
-minutes, and containers that report no steps at all.
+A pod that does not run is judged, and a recovery that does not end. Pods that all run and take no
+step are the trainer's to judge (training/watchdog.py): a time limit between two steps would also
+end runs that compile or save for minutes, and containers that report no steps at all.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""One thread that runs lifecycle changes (CREATING -> ACTIVE, DELETING -> gone) after emulated
-time.
+"""Runs lifecycle changes (CREATING -> ACTIVE, DELETING -> gone) after emulated time, in one thread.
 
-Used by the EKS and FSx services. It must not know what it runs. Durations are emulated seconds;
-`speed` emulated seconds pass in one real second.
+Durations are emulated seconds; `speed` emulated seconds pass in one real second.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """What is given up, as AWS hands it to a queue: stream batches, and events for functions and rules.
 
-The pumps of streams and the delivery of rules call it after their last try. It sends through the
-endpoint's own SQS, in the words of the services.
-Sources: AWS Lambda developer guide, "Retain discarded records for a DynamoDB event source" and
-"Capturing records of Lambda asynchronous invocations"; Amazon EventBridge user guide, "Using
-dead-letter queues to process undelivered events".
+It is sent through the endpoint's own SQS, in the words of the services. Sources: AWS Lambda
+developer guide, "Retain discarded records for a DynamoDB event source" and "Capturing records of
+Lambda asynchronous invocations"; Amazon EventBridge user guide, "Using dead-letter queues to
+process undelivered events".
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Creates what the product deploys (table, bucket, bus, functions, state machines, rules, network)
-from the specs of `specs`.
+"""Creates what the product deploys, from the specs of `specs`, through boto3 as a deployment would.
 
-Called by `LocalAws.deploy`. It speaks to the endpoint through boto3 as a deployment would. The
-specs carry names only, so that nothing here imports the product.
+The specs carry names only, so that nothing here imports the product.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The state that the endpoint, its patches and its services share while one endpoint runs.
 
-moto keeps its back ends in module globals, so one process can serve one emulated account at a
-time; this module holds that account's `Emulation`. Patches and services ask `current()` for it. It
-knows nothing of Stationmaster: only account, clock, runtime and queues.
+moto keeps its back ends in module globals, so one process serves one emulated account at a time:
+`current()` is its `Emulation`. It knows nothing of Stationmaster.
 """
 
 from __future__ import annotations

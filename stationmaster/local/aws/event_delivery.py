@@ -1,8 +1,7 @@
 """Delivers EventBridge events to rule targets in the background, in order, with retries.
 
-The patch of moto's rules hands matching events over here, so that PutEvents never waits for a
-handler. One queue and one thread serve each target of each rule. It knows Lambda and Step
-Functions targets only.
+PutEvents never waits for a handler. One queue and one thread serve each target of each rule.
+Targets are Lambda and Step Functions only.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Records every API call and makes chosen ones fail, so that tests can break each call of a happy
-path.
-
-Asked by the server's front before a request reaches its service, and by the Step Functions
-interpreter before it invokes a Lambda. It must not know what the calls mean.
-"""
+"""Records every API call and makes chosen ones fail, so that tests can break each of them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""The WSGI application in front of moto: checks who asks, records calls, injects faults, routes to
-the endpoint's services.
+"""The WSGI application in front of moto: checks who asks, records calls, injects faults, routes.
 
-Served by the endpoint. A browser's request (`QuietHandler`) and one that is not signed with the
-endpoint's key are refused before anything else looks at them. Requests of the endpoint's own set-up
-clients carry a marker in their user agent and pass without being recorded. Each service but Lambda
-is entered by one request at a time.
+A browser's request (`QuietHandler`) and one that is not signed with the endpoint's key are refused
+first. Requests of the endpoint's own set-up clients carry a marker in their user agent and are not
+recorded. Each service but Lambda is entered by one request at a time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""A loopback HTTP server that turns requests into API Gateway HTTP API (payload 2.0) events for
-Lambdas.
+"""A loopback server that turns requests into API Gateway HTTP API (payload 2.0) events.
 
-Started by the endpoint with the deployment's routes; Slack's local stand-in posts here as Slack
-posts to the deployed API. It must not know what the functions do.
+Slack's local stand-in posts here as Slack posts to the deployed API.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Finds a Lambda function by name or ARN and runs it, for whoever asks.
 
-The Lambda API, Step Functions, EventBridge rules, the stream pumps, the schedules and the HTTP
-front all invoke through this one place, and it runs only handlers that the endpoint was made with.
-It knows moto's function store and a `LambdaRuntime`, not the handlers.
+It runs only handlers that the endpoint was made with; it knows moto's function store and a
+`LambdaRuntime`, not the handlers.
 """
 
 from __future__ import annotations

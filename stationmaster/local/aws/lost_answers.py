@@ -1,9 +1,8 @@
 """Whose answers get lost: the request took effect, and the connection ends before the answer.
 
-Asked by the server's front after a service has answered. With the fault "lost-answers" the first
-request of each creating operation is such a one; the client cannot know, and asks again.
-
-Source: EC2 developer guide, "Ensuring idempotency in Amazon EC2 API requests".
+With the fault "lost-answers" the first request of each creating operation is such a one; the client
+cannot know, and asks again. Source: EC2 developer guide, "Ensuring idempotency in Amazon EC2 API
+requests".
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """How long something new is unknown elsewhere in the account: EC2 is consistent only after a while.
 
-Used by the services and patches. With the fault "eventual-consistency", the first request of each
-operation that names a new security group or launch template does not know it yet. Requests are
-counted instead of seconds, so that the same happens on every machine and at every speed.
-
-Source: EC2 developer guide, "Eventual consistency in the Amazon EC2 API".
+With the fault "eventual-consistency", the first request of each operation that names a new security
+group or launch template does not know it yet. Requests are counted instead of seconds, so that the
+same happens at every speed. Source: EC2 developer guide, "Eventual consistency in the Amazon EC2
+API".
 """
 
 from __future__ import annotations

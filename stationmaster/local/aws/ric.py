@@ -1,9 +1,7 @@
-"""Runs Lambda handlers as the managed runtime does: in processes of AWS's Lambda runtime interface
-client.
+"""Runs Lambda handlers in processes of AWS's Lambda runtime interface client.
 
 Each concurrent call of a function gets a warm process of its own with the function's environment,
-fed over the Lambda Runtime API. A handler that passes its timeout is killed with its process. It
-must not know who invokes.
+fed over the Lambda Runtime API. A handler that passes its timeout is killed with its process.
 """
 
 from __future__ import annotations

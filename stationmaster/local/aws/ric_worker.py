@@ -1,10 +1,9 @@
 """One Lambda process: awslambdaric, with a watch that ends it when its parent ends.
 
-Run: python -P stationmaster/local/aws/ric_worker.py module.attribute
+    python -P stationmaster/local/aws/ric_worker.py module.attribute
 
-Started by `local.aws.ric` with the Runtime API's address in AWS_LAMBDA_RUNTIME_API and the read
-end of a pipe as standard input. The pipe closes when the parent ends, even by kill -9, and then so
-does this process.
+AWS_LAMBDA_RUNTIME_API has the Runtime API's address. Standard input is the read end of a pipe,
+which closes when the parent ends, even by kill -9, and then so does this process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Runs Lambda handlers: the runtime protocol, and the one that calls handlers inside this process.
 
-Called by `local.aws.invocation` for API invocations, Step Functions tasks, rules, streams and
-schedules. It must not know which of those asked. `local.aws.ric` holds the runtime with one
-process a call.
+`local.aws.ric` holds the runtime with one process a call.
 """
 
 from __future__ import annotations

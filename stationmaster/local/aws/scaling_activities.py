@@ -1,7 +1,4 @@
-"""What the Auto Scaling groups behind EKS's node groups have tried, as AWS lists it.
-
-Written by the emulated EKS, read by the patch of moto's Auto Scaling, which has no activities of
-its own.
+"""What the Auto Scaling groups behind EKS's node groups have tried; moto has no activities.
 
 Source: EC2 Auto Scaling API reference, Activity, and its user guide, "Troubleshoot issues in Amazon
 EC2 Auto Scaling: EC2 instance launch failures".

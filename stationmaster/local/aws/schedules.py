@@ -1,9 +1,8 @@
 """Runs functions at a fixed rate of emulated time or once at a real time, in place of EventBridge.
 
-Started by the endpoint with the deployment's schedules. `rate(...)` and `at(...)` exist here. A
-rate is divided by the endpoint's speed but never goes below five real seconds: at the usual speed
-the reaper would run each second, and take a tenth of what a short run costs. A time is a time:
-people's clocks are not emulated.
+A rate is divided by the endpoint's speed but never goes below five real seconds: at the usual speed
+the reaper would run each second, and take a tenth of what a short run costs. The time of `at(...)`
+is real: people's clocks are not emulated.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Images of cluster components whose work this package emulates: their pods run without a process.
-
-Read by the kubelet (what to fake starting), the node controller (whose readiness makes devices
-visible) and the operator (which acts only while its Deployment is available). Pure but for reading
-the objects.
-"""
+"""Images of cluster components whose work is emulated: their pods run without a process."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Container logs on disk, and readers that follow them.
 
-The supervisor of a container writes one line a record, stamped: `2026-01-02T03:04:05.678901Z text`.
-The kubelet notifies a `ContainerLog` when something was written or the container ended; the REST
-layer reads and follows. No polling: a follower sleeps until it is notified.
+A supervisor writes one line a record, stamped: `2026-01-02T03:04:05.678901Z text`. The kubelet
+notifies a `ContainerLog` of writes and the end; a follower sleeps until it is notified.
 """
 
 from __future__ import annotations

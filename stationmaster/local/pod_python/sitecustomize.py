@@ -1,16 +1,14 @@
 """Keeps PyTorch's stores on loopback, and slows down what it sends where a node's network is slow.
 
-Imported by Python itself at each start of one in a pod.
+Python itself imports it at each start in a pod: `local.mode` puts this directory on PYTHONPATH. A
+TCPStore serves on every interface, to anybody, and what it holds is unpickled by torchrun; PyTorch
+has no setting for that, but takes a socket that listens already. So as soon as torch.distributed is
+imported, a store that is to serve gets a socket on 127.0.0.1, where all pods of local mode are.
 
-`local.mode` puts this directory on the PYTHONPATH of pods. A TCPStore serves on every interface, to
-anybody, and what it holds is unpickled by torchrun; PyTorch has no setting for that, but takes a
-socket that listens already. The product and PyTorch are not changed: as soon as torch.distributed
-is imported, a store that is to serve gets a socket on 127.0.0.1, where all pods of local mode are.
-
-All nodes share one loopback interface, so the link of a single node cannot be slow by itself. On a
-node that the kubelet says has such a link, a collective waits as long as its tensors would take.
-Likewise a directory of this machine cannot be a slow file system: where the kubelet says so, what a
-program writes without a buffer and reads into one takes its time, and /proc/mounts says Lustre.
+All nodes share one loopback interface and one disk. On a node that the kubelet says has a slow
+link, a collective waits as long as its tensors would take. Where it says that a directory is a slow
+file system, what a program writes without a buffer and reads into one takes its time, and
+/proc/mounts says Lustre.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The arguments of a Web API call, however a client chose to send them.
 
 slack_sdk sends query parameters, forms, multipart forms and JSON (with an empty body for
-auth.test), and puts JSON strings into form fields. The dispatcher parses with `parse_arguments`;
-the methods read typed values from `Arguments`.
+auth.test), and puts JSON strings into form fields.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a person does, delivered to the app as Slack delivers it: commands, clicks, modal forms.
 
-The page's routes and `LocalSlack`'s methods call it. Field names and shapes follow
+Source of field names and shapes:
 https://docs.slack.dev/interactivity/implementing-slash-commands and
 https://docs.slack.dev/reference/interaction-payloads
 """

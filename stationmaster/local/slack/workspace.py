@@ -1,8 +1,6 @@
-"""The state of the local workspace and every change to it.
+"""The state of the local workspace and every change to it, safe to call from any thread.
 
-The Web API methods, the response hooks and the page's own routes change it; the page's sockets
-listen to it. It holds no rule of the wire: validation, rates and signatures are elsewhere. All
-methods are safe to call from any thread.
+It holds no rule of the wire: validation, rates and signatures are elsewhere.
 """
 
 from __future__ import annotations

@@ -23,9 +23,8 @@ _LABEL_JOB_UID: Final = f"{_GROUP}/job-uid"
 
 
 def refuse_missing(gateway: KubernetesGateway, run: Run) -> None:
-    """Refuse a run whose queue or priority class the cluster does not have.
-
-    Or one on a range of nodes where jobs have a fixed number.
+    """Refuse a run whose queue or priority class the cluster lacks, or a range its jobs cannot
+    have.
 
     Raises:
         JobNotStarted: naming what is missing, and what a person can do.

@@ -1,9 +1,8 @@
 """Backs up a run that trains, by a Job in its cluster.
 
-The recorder calls it after it has recorded a batch and kept the run's wait alive: a cluster that
-does not answer costs no heartbeat. Each call looks once and never waits. What is about to be done
-is recorded first, so a killed recorder, or a batch that is delivered twice, starts no second Job:
-its name has the number of the backup.
+The recorder calls it last: a cluster that does not answer costs no heartbeat. Each call looks once.
+What is about to be done is recorded first, so a killed recorder, or a batch that is delivered
+twice, starts no second Job: its name has the number of the backup.
 """
 
 from __future__ import annotations

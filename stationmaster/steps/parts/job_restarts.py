@@ -1,8 +1,8 @@
 """Makes the job of a run anew, after a failure that another start may not meet again.
 
-The recorder calls it after it has recorded a batch, a look at a time: it deletes the job, and once
-its pods are gone makes another one of the same name. The run's workflow keeps waiting for it. What
-does not answer is tried again after the next batch.
+The recorder calls it last, a look at a time: it deletes the job, and once its pods are gone makes
+another one of the same name, for which the run's workflow keeps waiting. What does not answer is
+tried again after the next batch.
 """
 
 from __future__ import annotations

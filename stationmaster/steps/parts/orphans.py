@@ -1,11 +1,10 @@
 """What the account has of clusters that are over, unknown or unreadable: found, reported, deleted.
 
-The reaper's second half starts from the tags of what exists, and asks the table about each cluster.
-A tag alone deletes nothing, because whoever may tag may write any. What a released cluster's record
-explains, with a tag of this deployment, is deleted at once, and so is what AWS's own parts have
-made for such a cluster. Its results were saved, or given up, before. Everything else with such a
-tag is reported for people to delete: also all of a cluster that the table does not know, or cannot
-read.
+It starts from the tags of what exists, and asks the table about each cluster. A tag alone deletes
+nothing, because whoever may tag may write any. What a released cluster's record explains, with a
+tag of this deployment, is deleted at once, and so is what AWS's own parts have made for it: its
+results were saved, or given up, before. Everything else is reported for people to delete, also all
+of a cluster that the table does not know, or cannot read.
 
 The logs of a released cluster's control plane, which somebody has switched on, are reported while
 they have no retention, and never deleted.

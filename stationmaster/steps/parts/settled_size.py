@@ -1,10 +1,9 @@
 """How many training nodes a cluster gets for which fewer than wanted are enough.
 
-EKS fails the creation of a node group for which it cannot get every instance, and changes none that
-has failed. So the group is made with the fewest nodes that are enough, and asked for all of them
-once it is active: what exists by the end of a wait, or when AWS says that it has no more, is the
-size for good. The rest is no longer asked for: a node that came later would be paid for and used by
-nobody.
+EKS fails the creation of a node group for which it cannot get every instance. So the group is made
+with the fewest nodes that are enough, and asked for all of them once it is active: what exists by
+the end of a wait, or when AWS says that it has no more, is the size for good. A node that came
+later would be paid for and used by nobody.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The principals of the account, with their keys, and the answer to each request of theirs.
 
-Asked by the front, once a request's key is known. The owner's own key belongs to no principal here
-and may do everything: it is the person's, and the deployment's. Every check of a principal is kept,
-so that a test can tell what a grant is needed for.
+The owner's own key belongs to no principal here and may do everything: it is the person's, and the
+deployment's. Every check of a principal is kept, so that a test can tell what a grant is needed
+for.
 """
 
 from __future__ import annotations

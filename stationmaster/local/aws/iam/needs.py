@@ -1,8 +1,8 @@
 """What a request takes: the actions and resources that AWS asks IAM about for the call itself.
 
-Used by `identities`. What a service checks besides, in the caller's name, is in `on_behalf`. An
-operation that is not listed here takes the action of its own name on all resources, which is right
-for the listing ones; a policy that names resources does not allow it then, and the refusal says so.
+What a service checks besides, in the caller's name, is in `on_behalf`. An operation that is not
+listed here takes the action of its own name on all resources, which is right for the listing ones;
+a policy that names resources does not allow it then, and the refusal says so.
 
 Source of each row: Service Authorization Reference, the page of the service.
 """

@@ -1,7 +1,6 @@
 """Identity and trust policies: statements are read once, and decide about single checks.
 
-Used by `identities`. What is not known here - an operator, a condition key, an element of a
-statement - is refused when a policy is read, never ignored when it is evaluated.
+An unknown operator, condition key or element is refused when a policy is read, never ignored.
 
 Source: IAM user guide, "Policy evaluation logic" and "IAM JSON policy elements reference".
 """

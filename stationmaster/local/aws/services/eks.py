@@ -1,9 +1,8 @@
-"""Amazon EKS: clusters and managed node groups with the lifecycles of the real service, on a fast
-clock.
+"""Amazon EKS: clusters and managed node groups with the real lifecycles, on a fast clock.
 
-Serves the EKS API for the endpoint. Add-ons, access entries and pod identity are in `eks_inside`.
-Node groups run (emulated) EC2 instances, so that whoever lists instances finds orphans. It must
-not know Kubernetes: what happens inside a cluster is reported to the observer.
+Add-ons, access entries and pod identity are in `eks_inside`. Node groups run (emulated) EC2
+instances, so that whoever lists instances finds orphans. It knows nothing of Kubernetes: what
+happens inside a cluster is reported to the observer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What an EKS cluster has in its network: EKS checks the subnets and groups, and adds its own.
 
-Used by `eks`. For each cluster EKS makes a security group of its own, and interfaces of the control
-plane in the given subnets. It deletes both with the cluster; a group that something else is still
-in stays behind. Source: EKS user guide, "View Amazon EKS security group requirements for clusters",
-and https://github.com/aws/aws-k8s-tester/pull/416
+For each cluster EKS makes a security group, and interfaces of the control plane in the given
+subnets. It deletes both with the cluster; a group that something else is still in stays. Source:
+EKS user guide, "View Amazon EKS security group requirements for clusters", and
+https://github.com/aws/aws-k8s-tester/pull/416
 """
 
 from __future__ import annotations

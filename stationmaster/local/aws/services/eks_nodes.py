@@ -1,8 +1,7 @@
 """The instances of EKS's node groups, as EC2 has them: launched as their template says.
 
-Used by `eks`. Instances, their volumes and their interfaces can be listed like any others, carry
-the tags that the template gives them, and are in its security groups and placement group.
-The tags of a node group itself go to none of them. Source: EKS user guide, "Tag your resources".
+Instances, volumes and interfaces carry the tags of the template, not those of the node group, and
+are in its security groups and placement group. Source: EKS user guide, "Tag your resources".
 """
 
 from __future__ import annotations

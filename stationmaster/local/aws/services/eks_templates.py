@@ -1,8 +1,7 @@
 """What a node group's launch template says, and why EKS would refuse it.
 
-Used by `eks_nodes`. EKS reads the template when a node group is created, and lets EC2 try it: what
-is wrong with it is refused there and then. What cards an instance type has, and which types of
-interface each takes, are AWS's own data as moto ships them.
+EKS reads the template when a node group is created, and lets EC2 try it: what is wrong is refused
+there and then. Cards and interfaces of instance types are AWS's own data as moto ships them.
 
 Sources: EKS user guide, "Customize managed nodes with launch templates" (settings that must not be
 in a template); EC2 user guide, "Elastic network interfaces" (network cards) and "Elastic Fabric

@@ -1,8 +1,7 @@
 """Amazon FSx for Lustre: file systems with the lifecycle and the validation of the real service.
 
-Serves the FSx API for the endpoint. A file system holds a network interface in its subnet, as the
-real one does, so that the subnet and its security groups cannot be deleted before it. Only LUSTRE
-exists here.
+A file system holds a network interface in its subnet, so that the subnet and its security groups
+cannot be deleted before it. Only LUSTRE exists here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Service Quotas: EC2's vCPU quotas and CodeBuild's builds; moto 5.2.5 has none of them.
 
-The account has asked for more of each long ago, and got it, unless the fault "no-vcpu-quota" makes
-it a new one: that has none for machines with GPUs
-and for builds on the largest machines.
+All have been raised, unless the fault "no-vcpu-quota" makes the account a new one, which has none
+for machines with GPUs and for builds on the largest machines.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Turns HTTP requests into API operations and back, from botocore's own service models.
 
-The server's front uses `identify` for every request (to record it and to inject faults) and
-`NativeService` for the services that this endpoint serves itself. It must not know what an
-operation does.
+`identify` names the operation of any request; `NativeService` serves those of this endpoint's own
+services.
 """
 
 from __future__ import annotations

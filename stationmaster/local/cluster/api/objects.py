@@ -1,8 +1,7 @@
 """What it means to create, change and delete an object: identity, finalizers, grace, admission.
 
-The REST layer and every controller write through it, so a pod made by a controller obeys the same
-rules as one made by a client. It knows nothing of HTTP and starts no work of its own: controllers
-react to what it stores.
+The REST layer and every controller write through it, so both obey the same rules. It knows nothing
+of HTTP and starts no work of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Objects in memory with one global resource version, and the stream of their changes.
 
-`objects.py` writes here; watches and controllers subscribe. It keeps order (a subscriber sees
-changes in the order of their resource versions) and history (a ring for watch replay), and knows no
-object's meaning.
+It keeps order (a subscriber sees changes in the order of their resource versions) and history (a
+ring for watch replay), and knows no object's meaning.
 """
 
 from __future__ import annotations

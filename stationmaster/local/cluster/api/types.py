@@ -1,8 +1,8 @@
 """The types of built-in objects: which fields there are, of what type, and which are required.
+Pure.
 
-Read by decoding, validation and server-side apply. What is known comes from the models of the
-official client, which are generated from the API server's own OpenAPI document; they are imported
-at the first look, because that takes a tenth of a second. Pure.
+They come from the models of the official client, generated from the API server's own OpenAPI
+document, and are imported at the first look, which takes a tenth of a second.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The controller of JobSet 0.12: Jobs of a template, started again together when one has failed.
 
-Started by `LocalCluster`; acts only while a Deployment of JobSet is available. Rules of a failure
-policy, orders of start and exclusive placement are not offered. Source: kubernetes-sigs/jobset
-v0.12.0, pkg/controllers/jobset_controller.go and failure_policy.go.
+It acts while a Deployment of JobSet is available. Rules of a failure policy, orders of start and
+exclusive placement are not offered. Source: kubernetes-sigs/jobset v0.12.0,
+pkg/controllers/jobset_controller.go and failure_policy.go.
 """
 
 from __future__ import annotations

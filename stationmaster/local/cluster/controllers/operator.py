@@ -1,9 +1,8 @@
 """The Training Operator's controller for PyTorchJobs (v1.9 semantics).
 
-Started by `LocalCluster`; acts only while a Deployment of the operator is available, as the real
-one does. What it writes (conditions, reasons, messages, events) is what tools and people search
-for, so the wording is kept, its quirks included: activeDeadlineSeconds is looked at only when
-something else happens to the job.
+It acts while a Deployment of the operator is available. Its conditions, reasons, messages and
+events are what tools and people search for, so the wording is kept, its quirks included:
+activeDeadlineSeconds is looked at only when something else happens to the job.
 """
 
 from __future__ import annotations

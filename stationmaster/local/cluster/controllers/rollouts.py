@@ -1,10 +1,9 @@
 """How the sizes of a Deployment's ReplicaSets change until all pods are of its newest template.
+Pure.
 
-Used by the Deployments' controller, one step at a time. Pure. A Deployment whose `replicas` change
-during a rollout is not scaled proportionally: its sets come to the same sizes one after another.
-
-Source: kubernetes, pkg/controller/deployment: recreate.go, rolling.go and util/deployment_util.go;
-Kubernetes documentation, Deployments: Strategy.
+A Deployment whose `replicas` change during a rollout is not scaled proportionally: its sets come to
+the same sizes one after another. Source: kubernetes, pkg/controller/deployment: recreate.go,
+rolling.go and util/deployment_util.go; Kubernetes documentation, Deployments: Strategy.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The controller of Kubeflow Trainer v2.3 for TrainJobs with a TrainingRuntime of policy torch.
 
-Started by `LocalCluster`; acts only while a Deployment of Trainer is available. It makes a JobSet
-of a TrainJob and its runtime, and says of the TrainJob what JobSet says of that. Other policies,
-patches and ClusterTrainingRuntimes are not offered. Source: kubeflow/trainer v2.3.0,
+It acts while a Deployment of Trainer is available: it makes a JobSet of a TrainJob and its runtime,
+and says of the TrainJob what JobSet says of that. Other policies, patches and
+ClusterTrainingRuntimes are not offered. Source: kubeflow/trainer v2.3.0,
 pkg/controller/trainjob_controller.go, pkg/runtime/framework/plugins/torch and jobset.
 """
 

@@ -1,9 +1,8 @@
 """What a container sees: environment, arguments, directory, translated from pod to this machine.
 
-Called by the pod worker at each start of a container. A pod specification is written for a cluster
-with DNS and mounted file systems; processes on one machine have neither, so addresses of a job's
-replicas become 127.0.0.1 with a port of the job's own, and mount paths become local directories.
-The stored pod is never changed.
+A pod specification is written for a cluster with DNS and mounted file systems; processes on one
+machine have neither, so addresses of a job's replicas become 127.0.0.1 with a port of the job's
+own, and mount paths become local directories. The stored pod is never changed.
 """
 
 from __future__ import annotations

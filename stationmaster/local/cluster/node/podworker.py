@@ -1,8 +1,8 @@
 """One pod on its node: volumes, init containers, containers, restarts, deadline, end.
 
-Started by the kubelet, one thread a pod. It sleeps until something happens to the pod (a process
-ended, the object changed, a back-off is over) and writes the pod's status and events. Readiness
-probes are not run: a container is ready as soon as it has started.
+Each has one thread, which sleeps until something happens to the pod (a process ended, the object
+changed, a back-off is over) and writes the pod's status and events. Readiness probes are not run: a
+container is ready as soon as it has started.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Volumes of a pod as local directories and files.
 
-Called by the pod worker before a pod's containers start. Each volume becomes a directory; what
-cannot be offered on this machine is refused with the reason. Raises rather than waits: the pod
-worker retries.
+What cannot be offered on this machine is refused with the reason. It raises rather than waits: the
+pod worker retries.
 """
 
 from __future__ import annotations

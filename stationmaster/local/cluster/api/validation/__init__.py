@@ -1,8 +1,7 @@
-"""Whether an object makes sense, as an API server checks it before it stores it.
+"""Whether an object makes sense, as an API server checks it before it stores it. Pure.
 
-Called by `objects.py` for what is created or replaced, after the defaults are filled. One walk over
-the object finds missing required fields and unknown words; the modules beside this one hold the
-rules that relate fields to each other. Pure.
+Defaults are filled before. One walk over the object finds missing required fields and unknown
+words; the modules beside this one hold the rules that relate fields to each other.
 """
 
 from __future__ import annotations
