@@ -149,11 +149,3 @@ def world(state_dir: Path, *, forks: bool = False, **options: Any) -> Iterator[W
             assert mode.aws is not None
             boto3.DEFAULT_SESSION.events.register("before-send", without_connection(mode.aws))
         yield World(mode)
-
-
-def poll(condition: Callable[[], object], limit_s: float = PATIENCE_S) -> None:
-    """Ask until `condition` holds, as a state machine does."""
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {limit_s:.0f} s in vain"
-        time.sleep(0.05)

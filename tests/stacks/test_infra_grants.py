@@ -1,7 +1,7 @@
 """A function's permissions cover what its step asks the AWS adapters to do.
 
-IAM is not enforced by the local endpoint, so a permission that is missing would show up only in a
-real account: here the source of the steps is read instead.
+The local endpoint enforces IAM, but only on the ways that some test goes: here the source of the
+steps is read, so that no way is left out.
 """
 
 from __future__ import annotations

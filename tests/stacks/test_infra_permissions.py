@@ -222,32 +222,6 @@ def test_roles_are_passed_by_name_to_a_named_service(resources: dict[str, Resour
         assert statement["Condition"]["StringEquals"]["iam:PassedToService"]
 
 
-@pytest.mark.parametrize(
-    ("function", "action", "resource"),
-    [
-        ("ensure-node-group", "iam:ListAttachedRolePolicies", "ClusterRolesNodes"),
-        ("ensure-node-group", "iam:GetRole", "ClusterRolesNodes"),
-        (
-            "ensure-node-group",
-            "iam:GetRole",
-            "role/aws-service-role/eks-nodegroup.amazonaws.com/AWSServiceRoleForAmazonEKSNodegroup",
-        ),
-        ("ensure-file-system", "ec2:GetSecurityGroupsForVpc", ":vpc/"),
-    ],
-)
-def test_function_may_what_a_service_checks_in_its_name(
-    function: str, action: str, resource: str, statements: Statements
-) -> None:
-    named = [
-        text_of(each)
-        for statement in statements[function]
-        if action in as_list(statement["Action"])
-        for each in as_list(statement["Resource"])
-    ]
-
-    assert [each for each in named if resource in each], named
-
-
 def test_functions_write_only_the_table_of_the_product(statements: Statements) -> None:
     for name, role in statements.items():
         for statement in role:

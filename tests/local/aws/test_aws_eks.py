@@ -108,38 +108,6 @@ def create_group(eks: Any, made: Deployment, cluster: str, **fields: Any) -> dic
     return answer
 
 
-def test_cluster_is_creating_then_active_with_its_endpoint(
-    eks: Any, made: Deployment, observer: Observer
-) -> None:
-    creating = create_cluster(eks, made, "life")
-
-    active = eks.describe_cluster(name="life")["cluster"]
-
-    assert creating["status"] == "CREATING"
-    assert "endpoint" not in creating
-    assert (active["status"], active["version"]) == ("ACTIVE", "1.35")
-    assert active["endpoint"] == "https://127.0.0.1:6443"
-    assert active["certificateAuthority"]["data"]
-    assert active["tags"] == TAGS
-    assert active["resourcesVpcConfig"]["vpcId"] == made.vpc_id
-    assert ("cluster_active", {"name": "life"}) in observer.seen
-    assert "life" in eks.list_clusters()["clusters"]
-
-
-def test_cluster_delete_is_deleting_then_gone(
-    eks: Any, made: Deployment, observer: Observer
-) -> None:
-    create_cluster(eks, made, "gone")
-
-    deleting = eks.delete_cluster(name="gone")["cluster"]
-    wait_for(eks, "cluster_deleted", name="gone")
-
-    assert deleting["status"] == "DELETING"
-    with pytest.raises(eks.exceptions.ResourceNotFoundException, match="No cluster found"):
-        eks.describe_cluster(name="gone")
-    assert ("cluster_deleted", {"name": "gone"}) in observer.seen
-
-
 def test_cluster_of_an_existing_name_is_in_use(eks: Any, made: Deployment) -> None:
     create_cluster(eks, made, "twice", ready=False)
 
@@ -154,17 +122,6 @@ def test_cluster_in_one_zone_is_refused(eks: Any, made: Deployment) -> None:
             roleArn=made.role_arns["eks"],
             resourcesVpcConfig={"subnetIds": made.subnet_ids[:1]},
         )
-
-
-def test_cluster_that_fails_says_so(eks: Any, endpoint: LocalAws, made: Deployment) -> None:
-    endpoint.faults.add("cluster-fails")
-    create_cluster(eks, made, "broken", ready=False)
-
-    def failed() -> Any:
-        found = eks.describe_cluster(name="broken")["cluster"]
-        return found if found["status"] == "FAILED" else None
-
-    assert until(failed)["health"]["issues"][0]["code"] == "InternalFailure"
 
 
 def test_node_group_becomes_active_and_its_instances_exist(
@@ -295,78 +252,11 @@ def test_node_group_errors_name_what_is_wrong(eks: Any, made: Deployment) -> Non
         create_group(eks, made, "errors", nodegroupName="x", subnets=["subnet-0"])
 
 
-def test_addon_life(eks: Any, made: Deployment, observer: Observer) -> None:
-    create_cluster(eks, made, "addons")
-
-    created = eks.create_addon(clusterName="addons", addonName="vpc-cni", tags=TAGS)["addon"]
-    wait_for(eks, "addon_active", clusterName="addons", addonName="vpc-cni")
-    listed = eks.list_addons(clusterName="addons")["addons"]
-    eks.delete_addon(clusterName="addons", addonName="vpc-cni")
-    wait_for(eks, "addon_deleted", clusterName="addons", addonName="vpc-cni")
-
-    assert created["status"] == "CREATING"
-    assert listed == ["vpc-cni"]
-    assert ("addon_active", {"cluster": "addons", "name": "vpc-cni"}) in observer.seen
-    assert ("addon_deleted", {"cluster": "addons", "name": "vpc-cni"}) in observer.seen
-    with pytest.raises(eks.exceptions.ResourceNotFoundException, match="No addon: vpc-cni"):
-        eks.describe_addon(clusterName="addons", addonName="vpc-cni")
-    with pytest.raises(eks.exceptions.InvalidParameterException, match="not supported"):
-        eks.create_addon(clusterName="addons", addonName="nvidia-plugin")
-
-
 def test_addon_versions_are_offered(eks: Any) -> None:
     offered = eks.describe_addon_versions(addonName="aws-fsx-csi-driver")["addons"]
 
     assert [addon["addonName"] for addon in offered] == ["aws-fsx-csi-driver"]
     assert offered[0]["addonVersions"][0]["compatibilities"]
-
-
-def test_access_entry_life(eks: Any, made: Deployment) -> None:
-    create_cluster(eks, made, "access")
-    principal = made.role_arns["eks"]
-    policy = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
-
-    eks.create_access_entry(clusterName="access", principalArn=principal, username="launcher")
-    eks.associate_access_policy(
-        clusterName="access",
-        principalArn=principal,
-        policyArn=policy,
-        accessScope={"type": "cluster"},
-    )
-    entry = eks.describe_access_entry(clusterName="access", principalArn=principal)["accessEntry"]
-    policies = eks.list_associated_access_policies(clusterName="access", principalArn=principal)
-
-    assert entry["username"] == "launcher"
-    assert [p["policyArn"] for p in policies["associatedAccessPolicies"]] == [policy]
-    assert eks.list_access_entries(clusterName="access")["accessEntries"] == [principal]
-    with pytest.raises(eks.exceptions.ResourceInUseException, match="already in use"):
-        eks.create_access_entry(clusterName="access", principalArn=principal)
-    eks.delete_access_entry(clusterName="access", principalArn=principal)
-    with pytest.raises(eks.exceptions.ResourceNotFoundException):
-        eks.describe_access_entry(clusterName="access", principalArn=principal)
-
-
-def test_pod_identity_life(eks: Any, made: Deployment) -> None:
-    create_cluster(eks, made, "identity")
-    names = {"namespace": "kube-system", "serviceAccount": "fsx-csi-controller-sa"}
-
-    association = eks.create_pod_identity_association(
-        clusterName="identity", roleArn=made.role_arns["eks"], **names
-    )["association"]
-    identity = association["associationId"]
-    described = eks.describe_pod_identity_association(
-        clusterName="identity", associationId=identity
-    )["association"]
-    listed = eks.list_pod_identity_associations(clusterName="identity")["associations"]
-
-    assert described["roleArn"] == made.role_arns["eks"]
-    assert [each["associationId"] for each in listed] == [identity]
-    with pytest.raises(eks.exceptions.ResourceInUseException, match="already exists"):
-        eks.create_pod_identity_association(
-            clusterName="identity", roleArn=made.role_arns["eks"], **names
-        )
-    eks.delete_pod_identity_association(clusterName="identity", associationId=identity)
-    assert eks.list_pod_identity_associations(clusterName="identity")["associations"] == []
 
 
 def test_tags_of_a_node_group_are_changed_by_arn(eks: Any, made: Deployment) -> None:
@@ -402,19 +292,6 @@ def test_version_that_eks_never_had_is_refused(eks: Any, made: Deployment) -> No
             version="1.99",
             resourcesVpcConfig={"subnetIds": made.subnet_ids},
         )
-
-
-def test_tagging_api_finds_clusters_and_node_groups(
-    eks: Any, endpoint: LocalAws, made: Deployment
-) -> None:
-    cluster = create_cluster(eks, made, "found")["arn"]
-    group = create_group(eks, made, "found")["nodegroupArn"]
-
-    found = endpoint.client("resourcegroupstaggingapi").get_resources(
-        TagFilters=[{"Key": "stationmaster:run-id", "Values": ["run-1"]}], ResourcesPerPage=100
-    )["ResourceTagMappingList"]
-
-    assert {cluster, group} <= {each["ResourceARN"] for each in found}
 
 
 def test_tagging_api_lists_while_a_node_group_starts_instances(

@@ -85,21 +85,6 @@ def group(ec2: Any, deployed: Deployment, name: str) -> str:
 # -- FSx ----------------------------------------------------------------------
 
 
-def test_file_system_is_creating_then_available(fsx: Any, deployed: Deployment) -> None:
-    creating = create(fsx, deployed)
-
-    available = reaches(fsx, creating["FileSystemId"], "AVAILABLE")
-
-    assert creating["Lifecycle"] == "CREATING"
-    assert available["DNSName"] == f"{creating['FileSystemId']}.fsx.us-west-2.amazonaws.com"
-    assert available["LustreConfiguration"]["DeploymentType"] == "PERSISTENT_2"
-    assert available["LustreConfiguration"]["PerUnitStorageThroughput"] == 250
-    assert len(available["LustreConfiguration"]["MountName"]) == 8
-    assert available["SubnetIds"] == deployed.subnet_ids[:1]
-    assert available["VpcId"] == deployed.vpc_id
-    assert available["Tags"] == TAGS
-
-
 def test_file_system_is_there_at_once_when_lifecycles_are_finished(
     aws: LocalAws, fsx: Any, deployed: Deployment
 ) -> None:
@@ -109,31 +94,6 @@ def test_file_system_is_there_at_once_when_lifecycles_are_finished(
 
     (found,) = fsx.describe_file_systems(FileSystemIds=[identity])["FileSystems"]
     assert found["Lifecycle"] == "AVAILABLE"
-
-
-def test_file_system_delete_is_deleting_then_not_found(fsx: Any, deployed: Deployment) -> None:
-    identity = create(fsx, deployed)["FileSystemId"]
-    reaches(fsx, identity, "AVAILABLE")
-
-    answer = fsx.delete_file_system(FileSystemId=identity)
-
-    assert answer["Lifecycle"] == "DELETING"
-    until(lambda: is_gone(fsx, identity))
-    with pytest.raises(fsx.exceptions.FileSystemNotFound):
-        fsx.delete_file_system(FileSystemId=identity)
-
-
-def test_file_system_that_fails_tells_why_and_can_be_deleted(
-    fsx: Any, aws: LocalAws, deployed: Deployment
-) -> None:
-    aws.faults.add("file-system-fails")
-    identity = create(fsx, deployed)["FileSystemId"]
-
-    failed = reaches(fsx, identity, "FAILED")
-    fsx.delete_file_system(FileSystemId=identity)
-
-    assert "internal failure" in failed["FailureDetails"]["Message"]
-    until(lambda: is_gone(fsx, identity))
 
 
 def test_file_system_token_returns_the_same_one(fsx: Any, deployed: Deployment) -> None:
@@ -249,25 +209,6 @@ def test_file_system_tags_are_changed_by_arn(fsx: Any, deployed: Deployment) -> 
 
 
 # -- EC2 ----------------------------------------------------------------------
-
-
-def test_placement_group_life(ec2: Any) -> None:
-    ec2.create_placement_group(
-        GroupName="gang",
-        Strategy="cluster",
-        TagSpecifications=[{"ResourceType": "placement-group", "Tags": TAGS}],
-    )
-    by_tag = [{"Name": "tag:stationmaster:run-id", "Values": ["run-9"]}]
-
-    found = ec2.describe_placement_groups(Filters=by_tag)["PlacementGroups"]
-    with pytest.raises(ClientError, match=r"InvalidPlacementGroup\.Duplicate"):
-        ec2.create_placement_group(GroupName="gang", Strategy="cluster")
-    ec2.delete_placement_group(GroupName="gang")
-
-    assert [(g["GroupName"], g["State"], g["Tags"]) for g in found] == [("gang", "available", TAGS)]
-    assert ec2.describe_placement_groups(Filters=by_tag)["PlacementGroups"] == []
-    with pytest.raises(ClientError, match=r"InvalidPlacementGroup\.Unknown"):
-        ec2.delete_placement_group(GroupName="gang")
 
 
 def test_security_group_may_reference_itself_and_still_be_deleted(
@@ -390,32 +331,6 @@ def test_instance_types_are_offered_by_zone(ec2: Any, instance_type: str) -> Non
 
     assert {each["InstanceType"] for each in offered} == {instance_type}
     assert all(each["Location"].startswith("us-west-2") for each in offered)
-
-
-def test_tagging_api_finds_what_a_run_created(
-    aws: LocalAws, fsx: Any, ec2: Any, deployed: Deployment
-) -> None:
-    tags = [{"Key": "stationmaster:run-id", "Value": "everything"}]
-    file_system = create(fsx, deployed, Tags=tags)["ResourceARN"]
-    ec2.create_placement_group(
-        GroupName="pg", TagSpecifications=[{"ResourceType": "placement-group", "Tags": tags}]
-    )
-    ec2.create_launch_template(
-        LaunchTemplateName="lt",
-        LaunchTemplateData={"InstanceType": "p4d.24xlarge"},
-        TagSpecifications=[{"ResourceType": "launch-template", "Tags": tags}],
-    )
-    identity = group(ec2, deployed, "tagged")
-    ec2.create_tags(Resources=[identity], Tags=tags)
-
-    found = aws.client("resourcegroupstaggingapi").get_resources(
-        TagFilters=[{"Key": "stationmaster:run-id", "Values": ["everything"]}]
-    )["ResourceTagMappingList"]
-
-    arns = {each["ResourceARN"] for each in found}
-    kinds = {arn.split(":")[5].split("/")[0] for arn in arns}
-    assert file_system in arns
-    assert kinds == {"file-system", "placement-group", "launch-template", "security-group"}
 
 
 @pytest.mark.parametrize(("num_gpus", "described"), [(None, 8), (8, 8), (2, 2), (0, 0)])

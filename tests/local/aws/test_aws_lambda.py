@@ -70,15 +70,6 @@ def alive(pid: int) -> bool:
 # -- the Invoke API -----------------------------------------------------------
 
 
-def test_invoke_returns_the_handler_result(aws: LocalAws, script: Script) -> None:
-    script.on("worker", lambda event, context: {"sum": event["a"] + event["b"]})
-
-    answer = aws.client("lambda").invoke(FunctionName="worker", Payload=b'{"a":1,"b":2}')
-
-    assert json.load(answer["Payload"]) == {"sum": 3}
-    assert "FunctionError" not in answer
-
-
 def test_invoke_failure_is_an_unhandled_function_error(aws: LocalAws, script: Script) -> None:
     script.fail("worker", times=1)
 
@@ -132,20 +123,6 @@ def test_reserved_concurrency_of_one_lets_no_two_invocations_overlap(
 
 
 # -- in this process ----------------------------------------------------------
-
-
-def test_in_process_context_describes_the_function() -> None:
-    runtime = InProcessRuntime()
-
-    result, failed = runtime.invoke(function(), b"{}")
-    runtime.close()
-
-    answer = json.loads(result)
-    assert not failed
-    assert answer["pid"] == os.getpid()
-    assert (answer["function"], answer["memory"], answer["variable"]) == ("probe", "256", "blue")
-    assert 0 < answer["remaining_ms"] <= 30_000
-    assert answer["arn"].endswith(":function:probe")
 
 
 def test_in_process_exception_becomes_lambdas_error_payload() -> None:

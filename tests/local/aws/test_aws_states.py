@@ -27,17 +27,6 @@ def token_of(script: Script, name: str = "worker", *, index: int = 0) -> str:
     return found
 
 
-def test_task_result_reaches_the_output(machines: Machines, script: Script) -> None:
-    script.on("worker", lambda event, context: {"seen": event["input"]["run_id"]})
-
-    ended = machines.run(
-        {"Do": task("worker", OutputPath="$.Payload")}, start_input={"run_id": "r1"}
-    )
-
-    assert ended["status"] == "SUCCEEDED"
-    assert json.loads(ended["output"]) == {"seen": "r1"}
-
-
 def test_function_arn_as_resource_returns_the_bare_payload(
     machines: Machines, script: Script, deployed: Any
 ) -> None:
@@ -47,17 +36,6 @@ def test_function_arn_as_resource_returns_the_bare_payload(
     ended = machines.run({"Do": state})
 
     assert json.loads(ended["output"]) == {"bare": True}
-
-
-def test_retry_by_exception_class_tries_again_until_success(
-    machines: Machines, script: Script
-) -> None:
-    script.fail("flaky", times=2, then="done")
-
-    ended = machines.run({"Do": task("flaky", Retry=[RETRY], OutputPath="$.Payload")})
-
-    assert ended["status"] == "SUCCEEDED"
-    assert len(script.received("flaky")) == 3
 
 
 def test_retry_exhausted_catch_gets_class_name_and_cause(
@@ -106,75 +84,6 @@ def test_wait_and_back_off_run_on_the_fast_clock(machines: Machines, script: Scr
     took = ended["stopDate"] - ended["startDate"]
     assert ended["status"] == "SUCCEEDED"
     assert 1.0 <= took.total_seconds() < 1800.0
-
-
-def test_map_and_parallel_collect_results_in_order(machines: Machines, script: Script) -> None:
-    script.on("worker", lambda event, context: event["n"] * 10)
-    each = {
-        "Type": "Map",
-        "ItemsPath": "$.items",
-        "ItemProcessor": {
-            "StartAt": "Each",
-            "States": {"Each": task("worker", payload={"n.$": "$"}, OutputPath="$.Payload")},
-        },
-        "Next": "Both",
-    }
-    both = {
-        "Type": "Parallel",
-        "Branches": [
-            {"StartAt": "L", "States": {"L": {"Type": "Pass", "Result": "left", "End": True}}},
-            {"StartAt": "R", "States": {"R": {"Type": "Pass", "End": True}}},
-        ],
-        "End": True,
-    }
-
-    execution = machines.start({"Each of": each, "Both": both}, start_input={"items": [1, 2, 3]})
-    ended = machines.end(execution)
-
-    assert json.loads(ended["output"]) == ["left", [10, 20, 30]]
-    assert sorted(machines.entered(execution)) == [
-        "Both",
-        "Each",
-        "Each",
-        "Each",
-        "Each of",
-        "L",
-        "R",
-    ]
-
-
-def test_parallel_branch_failure_is_caught_with_the_branch_error(
-    machines: Machines, script: Script
-) -> None:
-    script.fail("flaky", times=1)
-    both = {
-        "Type": "Parallel",
-        "Branches": [
-            {"StartAt": "Ok", "States": {"Ok": task("worker")}},
-            {"StartAt": "Bad", "States": {"Bad": task("flaky")}},
-        ],
-        "Catch": [{**CATCH, "ErrorEquals": ["CapacityError"]}],
-        "End": True,
-    }
-
-    ended = machines.run({"Both": both, "Caught": CAUGHT})
-
-    assert json.loads(ended["output"])["error"]["Error"] == "CapacityError"
-
-
-def test_map_item_failure_is_caught(machines: Machines, script: Script) -> None:
-    script.fail("flaky", times=99)
-    each = {
-        "Type": "Map",
-        "ItemsPath": "$.items",
-        "ItemProcessor": {"StartAt": "Each", "States": {"Each": task("flaky")}},
-        "Catch": [{**CATCH, "ErrorEquals": ["CapacityError"]}],
-        "End": True,
-    }
-
-    ended = machines.run({"Each of": each, "Caught": CAUGHT}, start_input={"items": [1, 2]})
-
-    assert json.loads(ended["output"])["error"]["Error"] == "CapacityError"
 
 
 def test_map_item_failure_ends_the_other_items(machines: Machines, script: Script) -> None:
@@ -266,12 +175,6 @@ def test_choice_without_match_fails_as_no_choice_matched(machines: Machines) -> 
     assert "Choose" in ended["cause"]
 
 
-def test_fail_state_reports_error_and_cause(machines: Machines) -> None:
-    ended = machines.run({"No": {"Type": "Fail", "Error": "Refused", "Cause": "too dear"}})
-
-    assert (ended["status"], ended["error"], ended["cause"]) == ("FAILED", "Refused", "too dear")
-
-
 def test_execution_ends_with_its_25000th_event_and_catches_nothing(
     aws: Any, machines: Machines, script: Script
 ) -> None:
@@ -311,27 +214,6 @@ def test_execution_that_waits_for_over_a_year_times_out(machines: Machines) -> N
     assert ended["status"] == "TIMED_OUT"
 
 
-def test_token_success_continues_with_its_output(machines: Machines, script: Script) -> None:
-    execution = machines.start({"Await": task("worker", token=True)})
-
-    machines.client.send_task_success(taskToken=token_of(script), output='{"steps": 60}')
-
-    assert json.loads(machines.end(execution)["output"]) == {"steps": 60}
-
-
-def test_token_failure_is_caught_with_error_and_cause(machines: Machines, script: Script) -> None:
-    execution = machines.start(
-        {"Await": task("worker", token=True, Catch=[CATCH]), "Caught": CAUGHT}
-    )
-
-    machines.client.send_task_failure(
-        taskToken=token_of(script), error="JobFailed", cause="exit code 1"
-    )
-
-    error = json.loads(machines.end(execution)["output"])["error"]
-    assert error == {"Error": "JobFailed", "Cause": "exit code 1"}
-
-
 def test_token_failure_uncaught_ends_with_error_and_cause(
     machines: Machines, script: Script
 ) -> None:
@@ -369,16 +251,6 @@ def test_token_retry_gets_a_new_token(machines: Machines, script: Script) -> Non
 
     assert second != first
     assert json.loads(machines.end(execution)["output"]) == "again"
-
-
-def test_heartbeat_missed_fails_as_heartbeat_timeout(machines: Machines, script: Script) -> None:
-    execution = machines.start(
-        {"Await": task("worker", token=True, HeartbeatSeconds=1, Catch=[CATCH]), "Caught": CAUGHT}
-    )
-
-    ended = machines.end(execution)
-
-    assert json.loads(ended["output"])["error"]["Error"] == "States.HeartbeatTimeout"
 
 
 def test_heartbeat_sent_keeps_the_task_alive(machines: Machines, script: Script) -> None:
@@ -438,49 +310,6 @@ def test_task_timeout_closes_its_token(machines: Machines, script: Script) -> No
     assert json.loads(ended["output"])["error"]["Error"] == "States.Timeout"
     with pytest.raises(machines.client.exceptions.TaskTimedOut):
         machines.client.send_task_success(taskToken=token, output="{}")
-
-
-@pytest.mark.parametrize(
-    "states",
-    [
-        {"Await": task("worker", token=True, Catch=[CATCH]), "Caught": CAUGHT},
-        {"Await": task("worker", token=True, HeartbeatSeconds=600)},
-        {
-            "Note": task("worker", Next="Wait"),
-            "Wait": {"Type": "Wait", "Seconds": 9000000, "End": True},
-        },
-        {
-            "Each": {
-                "Type": "Map",
-                "ItemsPath": "$.items",
-                "ItemProcessor": {
-                    "StartAt": "Await",
-                    "States": {"Await": task("worker", token=True)},
-                },
-                "Catch": [CATCH],
-                "End": True,
-            },
-            "Caught": CAUGHT,
-        },
-    ],
-    ids=["token", "heartbeat", "wait", "map"],
-)
-def test_stop_ends_as_aborted_with_error_and_cause(
-    machines: Machines, script: Script, states: dict[str, Any]
-) -> None:
-    execution = machines.start(json.loads(json.dumps(states)), start_input={"items": [1, 2]})
-    until(lambda: script.received("worker"))
-
-    machines.client.stop_execution(executionArn=execution, error="Stopped", cause="by a person")
-
-    ended = machines.describe(execution)
-    assert (ended["status"], ended["error"], ended["cause"]) == (
-        "ABORTED",
-        "Stopped",
-        "by a person",
-    )
-    until(lambda: "ExecutionAborted" in {e["type"] for e in machines.history(execution)})
-    assert "Caught" not in machines.entered(execution)
 
 
 def test_stop_during_back_off_does_not_try_again(machines: Machines, script: Script) -> None:
@@ -566,16 +395,6 @@ def test_execution_named_twice_is_refused_once_it_ended(machines: Machines) -> N
 
     with pytest.raises(ClientError, match="ExecutionAlreadyExists"):
         machines.client.start_execution(stateMachineArn=machine, name="run-1", input="{}")
-
-
-def test_context_start_time_is_text(machines: Machines) -> None:
-    state = {"Type": "Pass", "Parameters": {"at.$": "$$.Execution.StartTime"}, "End": True}
-
-    ended = machines.run({"P": state})
-
-    started = json.loads(ended["output"])["at"]
-    assert started.startswith(ended["startDate"].strftime("%Y-"))
-    assert started.endswith("Z")
 
 
 @pytest.mark.parametrize(

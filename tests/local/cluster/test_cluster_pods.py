@@ -17,7 +17,6 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
@@ -161,20 +160,6 @@ def test_pod_with_missing_secret_waits_and_starts_when_it_comes(cluster: Cluster
     assert cluster.log("late-secret") == "came\n"
 
 
-def test_pod_with_service_account_gets_a_kubeconfig_of_its_own(cluster: Cluster) -> None:
-    cluster.core.create_namespaced_service_account("default", {"metadata": {"name": "relay"}})
-    cluster.run_pod("account", "cat $KUBECONFIG", serviceAccountName="relay")
-    cluster.run_pod("no-account", "echo ${KUBECONFIG-none}")
-
-    cluster.pod_phase("account", "Succeeded")
-    cluster.pod_phase("no-account", "Succeeded")
-
-    (user,) = yaml.safe_load(cluster.log("account"))["users"]
-    (administrator,) = yaml.safe_load(cluster.local.kubeconfig.read_text())["users"]
-    assert user["user"]["token"] != administrator["user"]["token"]
-    assert cluster.log("no-account").strip() == "none"
-
-
 def test_pod_without_command_is_refused_with_the_reason(cluster: Cluster) -> None:
     cluster.run_pod("imageless", "", container={"command": None})
 
@@ -210,20 +195,6 @@ def test_kill_9_of_main_process_is_137_and_restarts_in_place(cluster: Cluster) -
     assert cluster.pod("killed").metadata.uid == before
     assert cluster.log("killed", previous=True) == "run\n"
     cluster.core.delete_namespaced_pod("killed", "default", grace_period_seconds=0)
-
-
-def test_failing_container_backs_off(cluster: Cluster) -> None:
-    cluster.run_pod("crashes", "exit 1", restartPolicy="Always")
-
-    event = cluster.event("crashes", "BackOff")
-    state = eventually(lambda: container_state(cluster, "crashes").waiting, "a waiting state")
-
-    assert event.message.startswith(
-        "Back-off restarting failed container main in pod crashes_default"
-    )
-    assert state.reason == "CrashLoopBackOff"
-    assert cluster.pod("crashes").status.phase == "Running"
-    cluster.core.delete_namespaced_pod("crashes", "default", grace_period_seconds=0)
 
 
 def test_end_of_main_process_takes_its_descendants_along(cluster: Cluster) -> None:

@@ -61,31 +61,6 @@ def test_devices_show_only_while_their_plugin_is_ready(empty_cluster: Cluster) -
     eventually(lambda: GPU not in only_node(own).status.capacity, "no GPUs again")
 
 
-def test_daemon_set_runs_on_nodes_that_match_only(empty_cluster: Cluster) -> None:
-    own = empty_cluster
-    own.add_nodes(node_group="plain")
-    own.add_nodes(node_group="gpu", labels={"nvidia.com/gpu.present": "true"}, count=2)
-    taint = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
-    own.add_nodes(node_group="tainted", labels={"nvidia.com/gpu.present": "true"}, taints=[taint])
-    plugin = device_plugin("nvidia", NVIDIA_IMAGE)
-    plugin["spec"]["template"]["spec"]["tolerations"] = []
-    plugin["spec"]["template"]["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
-
-    own.apps.create_namespaced_daemon_set("kube-system", plugin)
-
-    def ready() -> bool:
-        return own.apps.read_namespaced_daemon_set("nvidia", "kube-system").status.number_ready == 2
-
-    eventually(ready, "two ready pods")
-    nodes = {p.spec.node_name for p in own.core.list_namespaced_pod("kube-system").items}
-    groups = {
-        node.metadata.labels["eks.amazonaws.com/nodegroup"]
-        for node in own.core.list_node().items
-        if node.metadata.name in nodes
-    }
-    assert groups == {"gpu"}
-
-
 def test_taints_and_affinity_keep_pods_off_with_the_schedulers_words(
     empty_cluster: Cluster,
 ) -> None:
@@ -262,25 +237,6 @@ def test_removed_nodes_take_their_pods_and_the_job_makes_new_ones(empty_cluster:
     assert replaced.spec.node_name is None
 
 
-def test_batch_job_completes_and_fails_at_its_limit(cluster: Cluster) -> None:
-    cluster.batch.create_namespaced_job(
-        "default", batch_job("indexed", "echo $JOB_COMPLETION_INDEX", completions=2,
-                             parallelism=2, completionMode="Indexed"),
-    )  # fmt: skip
-    cluster.batch.create_namespaced_job("default", batch_job("fails", "exit 1", backoffLimit=1))
-
-    def ended(name: str) -> Any:
-        conditions = cluster.batch.read_namespaced_job(name, "default").status.conditions or []
-        return conditions[-1] if conditions else None
-
-    assert eventually(lambda: ended("indexed"), "an end").type == "Complete"
-    failed = eventually(lambda: ended("fails"), "an end")
-    assert (failed.type, failed.reason) == ("Failed", "BackoffLimitExceeded")
-    pods = cluster.core.list_namespaced_pod("default", label_selector="job-name=indexed").items
-    assert sorted(cluster.log(pod.metadata.name) for pod in pods) == ["0\n", "1\n"]
-    assert cluster.batch.read_namespaced_job("fails", "default").status.failed == 2
-
-
 def test_job_with_a_failure_policy_fails_at_the_exit_code_that_it_names(cluster: Cluster) -> None:
     refuses = {
         "rules": [
@@ -395,38 +351,6 @@ def test_pods_that_fill_their_nodes_are_replaced(
 
     eventually(is_replaced, "two pods of the new template alone")
     own.apps.delete_namespaced_deployment("pair", "default")
-
-
-def test_fault_keeps_plugins_and_operator_from_becoming_ready(empty_cluster: Cluster) -> None:
-    own = empty_cluster
-    own.local.faults.add("plugin-never-ready")
-    own.add_nodes()
-    own.apps.create_namespaced_daemon_set("kube-system", device_plugin("nvidia", NVIDIA_IMAGE))
-    own.run_pod("ordinary", "true")
-    own.pod_phase("ordinary", "Succeeded")
-
-    def plugin_pod() -> Any:
-        pods = own.core.list_namespaced_pod("kube-system").items
-        return pods[0] if pods and pods[0].status.container_statuses else None
-
-    held = eventually(plugin_pod, "a plugin pod with a status")
-    own.local.faults.clear()
-
-    assert held.status.container_statuses[0].state.waiting.reason == "ContainerCreating"
-    eventually(lambda: plugin_pod().status.phase == "Running", "the plugin ready")
-
-
-def test_fault_keeps_job_pods_pending(empty_cluster: Cluster) -> None:
-    own = empty_cluster
-    own.local.faults.add("pods-never-start")
-    own.add_nodes()
-    own.install_operator()
-
-    own.submit(pytorchjob("stuck", workers=0))
-
-    event = own.event("stuck-master-0", "FailedScheduling")
-    assert event.message.startswith("0/1 nodes are available: 1 node(s) had untolerated taint")
-    assert own.pod("stuck-master-0").status.phase == "Pending"
 
 
 def test_addon_brings_its_objects_and_takes_them_away(cluster: Cluster) -> None:

@@ -41,7 +41,6 @@ from tests.chaos.world import World
 
 NODE_TYPE = "m5.2xlarge"
 BROKEN = "broken by the test"
-CREATION = "fsx.CreateFileSystem"
 DATA_BUCKET = "research-data"
 
 # Every error name that the machines retry but the one that only time can bring about.
