@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from stationmaster.commands import account
-from stationmaster.commands.clusters import find_usable_cluster
+from stationmaster.commands.finding import find_usable_cluster
 from stationmaster.commands.results import find_saved_run
 from stationmaster.domain.keys.questions import Finders, OwnCodeRules
 from stationmaster.services import Services

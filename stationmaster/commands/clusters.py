@@ -11,30 +11,27 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from stationmaster.aws.delivery_store import of_cluster
 from stationmaster.cluster_upkeep import begin_pass, follow_up
 from stationmaster.commands.account import find_reservation
+from stationmaster.commands.finding import find_cluster, find_ready, kept_clusters, refuse_ended
 from stationmaster.commands.guarding import Also, check_limits, spending_of, write_guarded
 from stationmaster.domain.cluster.aggregate import Cluster, new_cluster_id, start
 from stationmaster.domain.cluster.events import (
-    ClusterPhase,
     ClusterRequested,
     DeletionRequested,
     KeepExtended,
     Requester,
     cluster_event_id,
 )
-from stationmaster.domain.commands.cluster_words import NEWEST
 from stationmaster.domain.commands.guards import Spending
 from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.durations import LONGEST_S, typed_duration
 from stationmaster.domain.errors import (
-    ClusterNotFound,
     IllegalTransition,
     NotPossibleNow,
     StationmasterError,
 )
-from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.capacity import refuse_too_few
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import ClusterView
@@ -46,8 +43,6 @@ AnnounceCluster = Callable[[Cluster], Callable[[], None]]
 _LONGEST: Final = timedelta(seconds=LONGEST_S)
 # The same words are taken for the same wish so long, as with runs.
 _SAME_WORDS_WINDOW: Final = timedelta(seconds=30)
-# Fewer characters are no beginning of an id, but a guess.
-_LEAST_BEGINNING: Final = 4
 
 
 def create_cluster(
@@ -169,7 +164,7 @@ def _nothing() -> None:
 
 def list_clusters(services: Services, *, channel_id: str) -> list[ClusterView]:
     """Return the channel's kept clusters that exist, newest first."""
-    return [view_cluster(services, each) for each in _kept(services, channel_id=channel_id)]
+    return [view_cluster(services, each) for each in kept_clusters(services, channel_id=channel_id)]
 
 
 def describe_cluster(services: Services, label: str, *, channel_id: str) -> ClusterView:
@@ -178,7 +173,7 @@ def describe_cluster(services: Services, label: str, *, channel_id: str) -> Clus
     Raises:
         ClusterNotFound: no such cluster in this channel.
     """
-    return view_cluster(services, _find(services, label, channel_id=channel_id))
+    return view_cluster(services, find_cluster(services, label, channel_id=channel_id))
 
 
 def view_cluster(services: Services, cluster: Cluster) -> ClusterView:
@@ -190,17 +185,6 @@ def view_cluster(services: Services, cluster: Cluster) -> ClusterView:
     )
 
 
-def find_usable_cluster(services: Services, label: str, *, channel_id: str) -> Cluster:
-    """Return the kept cluster that a run may use.
-
-    Raises:
-        ClusterNotFound, NotPossibleNow: there is none, or it goes away.
-    """
-    cluster = _find(services, label, channel_id=channel_id)
-    _refuse_ended(cluster)
-    return cluster
-
-
 def extend_cluster(
     services: Services, label: str, *, seconds: int, channel_id: str, user_id: str
 ) -> Cluster:
@@ -209,8 +193,8 @@ def extend_cluster(
     Raises:
         ClusterNotFound, NotPossibleNow: there is none, it goes away, or it would stay too long.
     """
-    cluster = _find(services, label, channel_id=channel_id)
-    _refuse_ended(cluster)
+    cluster = find_cluster(services, label, channel_id=channel_id)
+    refuse_ended(cluster)
     now = services.now()
     end = max(now, cluster.keep_until or now)
     until = end + timedelta(seconds=seconds)
@@ -247,7 +231,7 @@ def resize_cluster(
         ClusterNotFound, NotPossibleNow: there is none, it is not ready, it is in use and is to get
             fewer nodes, its reservation has no more, or more would be spent than is allowed.
     """
-    cluster = _find_ready(services, label, channel_id=channel_id)
+    cluster = find_ready(services, label, channel_id=channel_id)
     if nodes == cluster.spec.nodes:
         raise NotPossibleNow(
             f"cluster {cluster.label} has {nodes} nodes already",
@@ -296,19 +280,8 @@ def validate_cluster(services: Services, label: str, *, channel_id: str, user_id
     Raises:
         ClusterNotFound, NotPossibleNow: there is none, or it is not ready.
     """
-    cluster = _find_ready(services, label, channel_id=channel_id)
+    cluster = find_ready(services, label, channel_id=channel_id)
     return _go_over(services, cluster, nodes=cluster.spec.nodes, user_id=user_id, is_full=True)
-
-
-def _find_ready(services: Services, label: str, *, channel_id: str) -> Cluster:
-    cluster = _find(services, label, channel_id=channel_id)
-    _refuse_ended(cluster)
-    if cluster.phase is not ClusterPhase.READY:
-        raise NotPossibleNow(
-            f"cluster {cluster.label} is {cluster.phase.value}; type it again once it is ready",
-            suggestion=f"/train cluster show {cluster.label}",
-        )
-    return cluster
 
 
 def _go_over(
@@ -338,7 +311,7 @@ def delete_cluster(services: Services, label: str, *, channel_id: str, user_id: 
     Raises:
         ClusterNotFound, NotPossibleNow: there is none, or it goes away already.
     """
-    cluster = _find(services, label, channel_id=channel_id)
+    cluster = find_cluster(services, label, channel_id=channel_id)
     if cluster.is_going_away and not cluster.deleted_by:
         raise NotPossibleNow(f"cluster {cluster.label} is {cluster.phase.value} already")
     view = view_cluster(services, cluster)
@@ -356,68 +329,3 @@ def delete_cluster(services: Services, label: str, *, channel_id: str, user_id: 
 def _runs(services: Services, run_ids: list[RunId]) -> dict[RunId, Run]:
     found = [services.runs.find(run_id) for run_id in run_ids]
     return {run.run_id: run for run in found if run is not None}
-
-
-def _find(services: Services, label: str, *, channel_id: str) -> Cluster:
-    """Return a kept cluster of the channel, by its name, its id, or how its id begins.
-
-    Raises:
-        ClusterNotFound: none, or several ids begin so.
-    """
-    exact = services.cluster_states.find_named(label) or services.cluster_states.find(
-        ClusterId(label)
-    )
-    if exact is not None and exact.is_kept and _is_of_channel(services, exact, channel_id):
-        return exact
-    kept = _kept(services, channel_id=channel_id)
-    if label == NEWEST and kept:
-        return kept[0]
-    begun = [each for each in kept if each.cluster_id.startswith(label)]
-    if len(begun) == 1 and len(label) >= _LEAST_BEGINNING:
-        return begun[0]
-    if exact is not None and exact.requester is None and _has_run_in(services, exact, channel_id):
-        raise ClusterNotFound(
-            f"cluster {exact.cluster_id} goes with its run, and no other run can use it; "
-            "keep=2h, typed with a start, keeps a run's cluster",
-            suggestion="/train cluster list",
-        )
-    names = ", ".join(each.label for each in kept[:8])
-    raise ClusterNotFound(
-        f'no kept cluster is called "{label[:60]}" in this channel; '
-        + (f"there is {names}" if kept else "there is none, /train cluster create NAME makes one"),
-        suggestion="/train cluster list" if kept else None,
-    )
-
-
-def _kept(services: Services, *, channel_id: str) -> list[Cluster]:
-    """Return the kept clusters of a channel that exist, the newest first."""
-    return [
-        cluster
-        for cluster in reversed(services.cluster_states.list_open())
-        if cluster.is_kept and _is_of_channel(services, cluster, channel_id)
-    ]
-
-
-def _is_of_channel(services: Services, cluster: Cluster, channel_id: str) -> bool:
-    requester = cluster.requester
-    if requester is not None and requester.channel_id == channel_id:
-        return True
-    return services.deliveries.load(of_cluster(cluster.cluster_id)).channel_id == channel_id
-
-
-def _has_run_in(services: Services, cluster: Cluster, channel_id: str) -> bool:
-    run = services.runs.find(cluster.run_id) if cluster.run_id is not None else None
-    return run is not None and run.request.channel_id == channel_id
-
-
-def _refuse_ended(cluster: Cluster) -> None:
-    """Refuse a cluster on which nothing can begin any more.
-
-    Raises:
-        NotPossibleNow: it goes away, or has failed.
-    """
-    if cluster.is_going_away or cluster.phase is ClusterPhase.FAILED:
-        raise NotPossibleNow(
-            f"cluster {cluster.label} is {cluster.phase.value} and cannot be used any more",
-            suggestion="/train cluster list",
-        )
