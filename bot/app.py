@@ -1,4 +1,4 @@
-"""Builds the Slack app: verification, credentials, listeners. It does not know where it runs."""
+"""Builds the Slack app: credentials and listeners. It does not know where it runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATIENCE_S: Final = 0.0
 
 
 def create_app(services: Services) -> App:
-    """Make an app that verifies Slack's signatures and serves `/train` and the cards' buttons.
+    """Make an app that serves `/train` and the cards' buttons.
 
     Raises:
         PermanentError: the Slack secret is missing or malformed.

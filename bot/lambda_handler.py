@@ -66,19 +66,17 @@ class Endpoint:
 
     def answer(self, event: Json) -> Json:
         """Verify, read, dispatch; the answer is in API Gateway's form."""
-        verified = verified_body(event, signing_secret=self.signing_secret, now=self.now())
-        if verified is None:
+        body = verified_body(event, signing_secret=self.signing_secret, now=self.now())
+        if body is None:
             logger.info("request refused: not signed by Slack")
             return _refusal(401, "not signed by Slack")
-        body, headers = verified
         fields = read_body(body)
         if fields is None:
             logger.warning("request refused: signed and malformed")
             return _refusal(400, "neither a command nor a click")
-        # Given as fields, because Bolt takes every body with the word "payload" for a click. It
-        # then checks the signature itself, as it does behind any other adapter.
-        request = BoltRequest(body=fields, headers={**headers}, mode="socket_mode")
-        request.mode, request.raw_body = "http", body.decode()
+        # Given as fields, because Bolt takes every body with the word "payload" for a click; it
+        # trusts the signature of what comes as fields to whoever brings it.
+        request = BoltRequest(body=fields, mode="socket_mode")
         return to_aws_response(self.app.dispatch(request))
 
 

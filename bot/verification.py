@@ -24,10 +24,8 @@ _TIMESTAMP: Final = re.compile(r"[0-9]{1,12}")
 _SIGNATURE: Final = re.compile(r"v0=[0-9a-f]{64}")
 
 
-def verified_body(
-    event: Mapping[str, Any], *, signing_secret: str, now: datetime
-) -> tuple[bytes, dict[str, str]] | None:
-    """Return the body and headers of an API Gateway event; None unless Slack signed it.
+def verified_body(event: Mapping[str, Any], *, signing_secret: str, now: datetime) -> bytes | None:
+    """Return the body of an API Gateway event; None unless Slack signed it.
 
     Args:
         event: payload format 2.0; the body is text, or base64 where `isBase64Encoded` says so.
@@ -43,7 +41,7 @@ def verified_body(
     expected = "v0=" + hmac.new(signing_secret.encode(), signed, hashlib.sha256).hexdigest()
     if not hmac.compare_digest(expected, signature):
         return None
-    return body, {"x-slack-request-timestamp": timestamp, "x-slack-signature": signature}
+    return body
 
 
 def _header(event: Mapping[str, Any], name: str, pattern: re.Pattern[str]) -> str | None:
