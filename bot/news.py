@@ -13,7 +13,8 @@ from datetime import datetime
 from itertools import islice
 from typing import Final
 
-from bot.blocks.thread import ThreadEvent, in_time_order
+from bot.blocks.thread import in_time_order
+from bot.blocks.thread_lines import ThreadEvent
 from bot.stream import StreamBatch
 from bot.subjects import ClusterSubject, RunSubject, Subject
 from stationmaster.aws.delivery_store import Delivery, Owner, of_cluster, of_run

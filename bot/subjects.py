@@ -18,7 +18,8 @@ from bot.blocks.cluster_thread import cluster_message, is_posted
 from bot.blocks.elements import Content
 from bot.blocks.failures import fold_key
 from bot.blocks.receipt import run_receipt
-from bot.blocks.thread import ThreadEvent, is_noteworthy, thread_message
+from bot.blocks.thread import is_noteworthy, thread_message
+from bot.blocks.thread_lines import ThreadEvent
 from stationmaster.aws.delivery_store import Owner, of_cluster, of_run
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhaseChanged, DeletionRequested, KeepEnding

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Final
 
 from bot.blocks.elements import Content
-from bot.blocks.thread import ThreadEvent
+from bot.blocks.thread_lines import ThreadEvent
 from bot.news import News, earlier_events
 from bot.outbox import Mark, Outbox
 from bot.pace import RESERVED, Pace

@@ -13,30 +13,19 @@ from datetime import timedelta
 from itertools import groupby
 from typing import Final
 
-from bot.blocks import mrkdwn as md
-from bot.blocks import words
-from bot.blocks.backups import backup_line
-from bot.blocks.cluster_changes import check_line, replacement_line, settled_line, zone_line
 from bot.blocks.elements import Content, event_lines
-from bot.blocks.failures import fold_key, recovery_line, without_repeats
-from bot.blocks.results import export_line, push_line, results_line
-from bot.blocks.running import network_line
+from bot.blocks.failures import fold_key, without_repeats
+from bot.blocks.thread_lines import ThreadEvent, is_failure, line_of
 from stationmaster.domain.cluster import events as cl
-from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.job_kinds import JobKind
-from stationmaster.domain.reactions.ending import outcome_of, stop_reason
+from stationmaster.domain.reactions.ending import outcome_of
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import RunEvent, RunPhase
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import RunView
-from stationmaster.domain.sizes import counted
 
-ThreadEvent = RunEvent | ClusterEvent
-"""An event that may be posted in a run's thread: of the run, or of the cluster that it leases."""
-
-_MAX_NAMES: Final = 6
 _MOST_REPEATS: Final = 2
 _MAIN_RESOURCES: Final = (ResourceKind.CLUSTER, ResourceKind.NODE_GROUP, ResourceKind.FILE_SYSTEM)
 
@@ -130,7 +119,7 @@ def thread_message(
         same = list(group)
         number = times[fold_key(same[0]) or ""]
         again = f" ({number} times)" if number > len(same) else ""
-        lines.append(_line(same, run) + again)
+        lines.append(line_of(same, run) + again)
     if any(isinstance(each, ev.PhaseChanged) and each.phase.is_terminal for each in posted):
         lines += _repeats(past, run)
     return event_lines(lines, after=posted[-1].at - run.requested_at)
@@ -141,13 +130,13 @@ def _repeats(past: Sequence[ThreadEvent], run: Run) -> list[str]:
     failures = [
         event
         for event in past
-        if isinstance(event, ev.ProcessFailed | ev.WorkersRestarting) or _is_failure(event)
+        if isinstance(event, ev.ProcessFailed | ev.WorkersRestarting) or is_failure(event)
         if is_noteworthy(event) and not _is_made_by_the_teardown(event, run)
     ]
     failures.sort(key=lambda event: not isinstance(event, ev.ProcessFailed))
     first = {fold_key(event): event for event in failures}
     often = Counter(map(fold_key, failures)).most_common(_MOST_REPEATS)
-    return [f"{_line([first[key]], run)} ({n} times in all)" for key, n in often if n > 1]
+    return [f"{line_of([first[key]], run)} ({n} times in all)" for key, n in often if n > 1]
 
 
 def in_time_order(own: Sequence[ThreadEvent], clusters: Sequence[ThreadEvent]) -> list[ThreadEvent]:
@@ -216,7 +205,7 @@ def _newest_only(events: list[ThreadEvent]) -> list[ThreadEvent]:
     return [
         event
         for index, event in enumerate(events)
-        if last[_subject(event)] == index or _is_failure(event)
+        if last[_subject(event)] == index or is_failure(event)
     ]
 
 
@@ -234,16 +223,10 @@ def _subject(event: ThreadEvent) -> object:
             return event.event_id
 
 
-def _is_failure(event: ThreadEvent) -> bool:
-    return isinstance(event, ev.PodChanged) and (
-        event.phase == "Failed" or bool(event.exit_code) or event.reason == "OOMKilled"
-    )
-
-
 def _group(event: ThreadEvent) -> tuple[object, ...]:
     """Make the key by which neighbours share a line."""
     match event:
-        case ev.PodChanged() if not _is_failure(event) and event.restarts == 0:
+        case ev.PodChanged() if not is_failure(event) and event.restarts == 0:
             return ("pod", event.phase, event.reason, bool(event.node))
         case cl.PluginReady():
             return ("plugin",)
@@ -251,203 +234,3 @@ def _group(event: ThreadEvent) -> tuple[object, ...]:
             return (event.type,)
         case _:
             return (event.event_id,)
-
-
-def _line(same: list[ThreadEvent], run: Run) -> str:
-    first = same[0]
-    match first:
-        case ev.PodChanged():
-            return _pods([event for event in same if isinstance(event, ev.PodChanged)], run)
-        case cl.PluginReady():
-            names = [event.plugin for event in same if isinstance(event, cl.PluginReady)]
-            return f"{md.DONE} ready: {_names(names)}"
-        case cl.ResourceCreated() | cl.ResourceDeleted():
-            return _resources(same)
-        case ev.PhaseChanged():
-            return _phase(first, run)
-        case ev.PreflightWarned() | cl.ClusterPreflightWarned():
-            return preflight_line(first)
-        case cl.CheckFinished():
-            return check_line(first)
-        case ev.StopRequested():
-            if first.why:
-                return f"\U0001f6d1 the run is {md.escape(first.why, 400)}"
-            return f"\U0001f6d1 {md.user(first.user_id)} asked to stop the run"
-        case ev.CapacityEnding():
-            return f"{md.WARNING} {md.escape(first.reason, 400)}"
-        case ev.ClusterWarning():
-            times = f" ({first.count} times)" if first.count > 1 else ""
-            name = md.code(_short(first.object_name, run), 80)
-            reason, message = md.escape(first.reason, 80), md.escape(first.message, 400)
-            return f"{md.WARNING} {name} {reason}{times}: {message}"
-        case ev.NodeLost():
-            return f"{md.WARNING} node {md.code(first.node, 80)} is lost: {md.escape(first.reason)}"
-        case ev.NetworkObserved():
-            return network_line(first, run)
-        case ev.NodeTakenBack():
-            return taken_back_line(first, run)
-        case ev.NodeRecovered():
-            return f"{md.DONE} node {md.code(first.node, 80)} is ready again"
-        case cl.SizeSettled():
-            return settled_line(first)
-        case cl.JobKindChosen():
-            return f"\u25b8 the job will be a {first.kind}: the cluster has its operator"
-        case cl.ZoneGivenUp():
-            return zone_line(first)
-        case cl.NodeReplacementBegan() | cl.NodeReplaced():
-            return replacement_line(first)
-        case cl.TeardownStarted():
-            return "\u267b\ufe0f teardown started"
-        case (
-            ev.ResultsSaved()
-            | ev.ResultsUnsaved()
-            | ev.SavingRequested()
-            | ev.ResultsLost()
-            | ev.ResultsGivenUp()
-        ):
-            return results_line(first, run)
-        case ev.BackupStarted() | ev.BackupLookedAt() | ev.BackupSaved() | ev.BackupFailed():
-            return backup_line(first)
-        case ev.ExportEnded():
-            return export_line(first)
-        case ev.ResultsPushed() | ev.ResultsNotPushed():
-            return push_line(first)
-        case _:
-            return _training_line(first, run)
-
-
-def preflight_line(event: ev.PreflightWarned | cl.ClusterPreflightWarned) -> str:
-    """Say what may be lacking, as was found before anything was made."""
-    said = (md.escape(sentence, 400) for sentence in event.findings)
-    return "\n".join(f"{md.WARNING} before the start: {each}" for each in said)
-
-
-def taken_back_line(event: ev.NodeTakenBack, run: Run) -> str:
-    """Say that AWS takes a spot node back, and where the run will continue."""
-    step = run.last_checkpoint_step
-    then = "from its last checkpoint" + (f", step {step:,}," if step is not None else "")
-    node = md.code(event.node, 80)
-    return (
-        f"{md.WARNING} spot node {node} is being taken back by AWS; the run goes on {then} once "
-        "there is another node"
-    )
-
-
-def _training_line(event: ThreadEvent, run: Run) -> str:
-    match event:
-        case ev.NodesLeased():
-            nodes = counted(event.nodes, "node")
-            return f"\u25b8 it has {nodes} of {run.request.node_words}"
-        case ev.JobSubmitted():
-            return f"\U0001f4e6 job {md.code(event.job, 80)} submitted"
-        case ev.JobConditionChanged():
-            said = f": {md.escape(event.message, 300)}" if event.message else ""
-            mark = md.WARNING if event.condition in ("Failed", "Restarting") else "\u25b8"
-            return f"{mark} job is {event.condition.lower()}{said}"
-        case ev.JobDisappeared():
-            name = md.code(event.job, 80)
-            return f"{md.FAILED} job {name} was deleted from the cluster before it had ended"
-        case ev.JobRestarted():
-            what = f"the job was started again (restart {event.number})"
-            return f"{md.WARNING} {what}: {md.escape(event.reason, 400)}"
-        case ev.DataStaged(work="linking"):
-            why = md.escape(run.request.link_reason, 300)
-            return f"{md.DONE} {words.staged(event)}. Linked because {why}"
-        case ev.DataStaged():
-            return f"{md.DONE} {words.staged(event)}"
-        case ev.DataUnlinked():
-            return f"{md.WARNING} data is copied, not linked: {md.escape(event.reason, 600)}"
-        case ev.TrainingStarted():
-            parts = [counted(event.total_steps, "step")]
-            if event.world_size:
-                parts.append(counted(event.world_size, "rank"))
-            if event.num_parameters:
-                parts.append(f"{md.count(event.num_parameters)} parameters")
-            return f"\U0001f682 training started: {', '.join(parts)}"
-        case ev.TrainingEvaluated():
-            return f"\U0001f4cf step {event.step:,}, held-out: {words.evaluation(event)}"
-        case ev.CheckpointSaved():
-            took = f" in {event.duration_s:.2g} s" if event.duration_s is not None else ""
-            return f"\U0001f4be checkpoint at step {event.step:,}{took}"
-        case ev.WorkersRestarting():
-            pod = md.code(_short(event.pod, run), 80)
-            return f"{md.WARNING} workers restart in {pod}: {md.escape(event.reason, 300)}"
-        case ev.ProcessFailed():
-            pod = md.code(_short(event.pod, run), 80)
-            said = ": ".join(part for part in (event.process, event.line) if part)
-            return f"{md.FAILED} {pod}: {md.escape(said, 600)}"
-        case ev.TrainingResumed():
-            return f"\u21bb training resumed from step {event.step:,}"
-        case ev.TrainingReportedFailure(restarting=True):
-            return f"{md.WARNING} the workers start again: {md.escape(event.reason, 600)}"
-        case ev.TrainingReportedFailure():
-            return f"{md.FAILED} the trainer says: {md.escape(event.reason, 600)}"
-        case ev.TrainingFinished():
-            final = f", loss {md.loss(event.loss_nats)}" if event.loss_nats is not None else ""
-            written = [
-                f"> {md.code(each.prompt, 200)} {md.escape(each.text, 400)}"
-                for each in event.samples
-            ]
-            return "\n".join([f"\U0001f3c1 last step {event.step:,} taken{final}", *written])
-        case _:
-            return f"\u25b8 {event.type}"
-
-
-def _phase(event: ev.PhaseChanged, run: Run) -> str:
-    # Who asked for a stop was posted with the request.
-    said = "" if event.reason == stop_reason(run) else event.reason.replace(f"{run.run_id}-", "")
-    reason = f": {md.escape(said, 600)}" if said else ""
-    if event.phase.is_terminal:
-        return f"{words.EMOJI[event.phase]} *run {words.STATUS[event.phase]}*{reason}"
-    if event.phase is RunPhase.RUNNING and (recovered := recovery_line(event, run)):
-        return recovered
-    if event.phase is RunPhase.SAVING and said:
-        return f"{md.FAILED} *training failed*{reason}; its results are being saved"
-    mark = md.WARNING if event.phase is RunPhase.RECOVERING else "\u25b8"
-    return f"{mark} *{words.STATUS[event.phase]}*{reason}"
-
-
-def _resources(same: list[ThreadEvent]) -> str:
-    named = [
-        f"{event.kind.value} {md.code(event.name, 80)}"
-        for event in same
-        if isinstance(event, cl.ResourceCreated | cl.ResourceDeleted)
-    ]
-    verb = "ready" if isinstance(same[0], cl.ResourceCreated) else "deleted"
-    return f"{md.DONE} {', '.join(named[:_MAX_NAMES])} {verb}"
-
-
-def _pods(same: list[ev.PodChanged], run: Run) -> str:
-    first = same[0]
-    names = _names([_short(event.pod, run) for event in same])
-    where = f" on {md.code(first.node, 80)}" if first.node and len(same) == 1 else ""
-    reason = md.escape(first.reason, 80)
-    said = f": {md.escape(first.message, 300)}" if first.message else ""
-    if _is_failure(first):
-        exited = f" with exit code {first.exit_code}" if first.exit_code is not None else ""
-        because = f" ({reason})" if reason else ""
-        return f"{md.FAILED} {names} ended{exited}{because}{said}"
-    again = f", restart {first.restarts}" if first.restarts else ""
-    match first.phase:
-        case "Pending" if first.node:
-            return f"\u25b8 {names} scheduled{where}{f' ({reason})' if reason else ''}"
-        case "Pending":
-            return f"\u25b8 {names} pending{f' ({reason})' if reason else ''}{said}"
-        case "Running":
-            return f"{md.DONE} {names} running{where}{again}"
-        case "Succeeded":
-            return f"{md.DONE} {names} finished"
-        case "Deleted":
-            return f"\u25b8 {names} gone"
-        case _:
-            return f"{md.WARNING} {names}: {first.phase.lower()}{again}{said}"
-
-
-def _names(names: list[str]) -> str:
-    shown = ", ".join(md.code(name, 80) for name in names[:_MAX_NAMES])
-    return f"{shown} and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else shown
-
-
-def _short(name: str, run: Run) -> str:
-    """Shorten a pod's name by the run id that each begins with."""
-    return name.removeprefix(f"{run.run_id}-")
