@@ -270,7 +270,7 @@ class Services:
 
     @cached_property
     def quick_account(self) -> Account:
-        """The same, asked quickly: for a command that a person waits for."""
+        """The account, asked quickly: for a command that a person waits for."""
         from stationmaster.aws.account import Account
         from stationmaster.aws.calls import QUICK
 

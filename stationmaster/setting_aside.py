@@ -1,7 +1,7 @@
 """Keeps what a function cannot read as a dead letter, so that it blocks nothing behind it.
 
-What is set aside is kept with the reason (`aws/set_aside_store.py`), logged with a message that an
-alarm is set on, and posted by the notifier. `stationmaster redrive` sends it again.
+It is kept with the reason (`aws/set_aside_store.py`), logged with a message that an alarm is set
+on, and posted by the notifier. `stationmaster redrive` sends it again.
 """
 
 from __future__ import annotations

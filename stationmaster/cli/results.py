@@ -58,7 +58,7 @@ def results(arguments: argparse.Namespace) -> int:
     if is_backup(manifest):
         print(
             f"This is a backup of while the run trained: a checkpoint of step "
-            f"{saved_step(manifest)}, and no model; /train resume {run_id} goes on from it."
+            f"{saved_step(manifest)}, and no model; /train resume {run_id} continues from it."
         )
     return 0
 

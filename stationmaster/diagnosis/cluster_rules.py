@@ -288,7 +288,7 @@ _IMAGES: Final = (
         rank=Rank.KILLED,
         diagnosis="the kubelet evicted the pod: it filled the node's disk or memory, e.g. with "
         "checkpoints or a download cache inside the container",
-        remedy="write to the shared file system; `/train resume {run}` goes on from the last "
+        remedy="write to the shared file system; `/train resume {run}` continues from the last "
         "saved checkpoint",
         source="Kubernetes, node-pressure eviction",
     ),

@@ -118,7 +118,7 @@ RULES: Final = (
         pattern=r"is taken back by AWS|spot interruption",
         rank=Rank.HARDWARE,
         diagnosis="AWS took back a spot instance",
-        remedy="`/train resume {run}` goes on from the last saved checkpoint; "
+        remedy="`/train resume {run}` continues from the last saved checkpoint; "
         "capacity=on-demand is not taken back",
         source="EC2 user guide, Spot Instance interruptions",
     ),

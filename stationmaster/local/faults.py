@@ -152,7 +152,7 @@ _FAULTS: Final = (
     NamedFault(
         name="device-plugin-missing",
         endpoint="cluster",
-        effect="the kubelets do not hear of the NVIDIA device plugin, so nodes offer no GPUs",
+        effect="the kubelets do not know the NVIDIA device plugin, so nodes offer no GPUs",
         source="Kubernetes documentation, Device Plugins: registration with the kubelet",
     ),
     NamedFault(

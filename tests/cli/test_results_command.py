@@ -120,7 +120,7 @@ def test_backup_is_said_to_be_one(
     said = capsys.readouterr().out.splitlines()[-1]
     assert code == 0
     assert "This is a backup of while the run trained: a checkpoint of step 40" in said
-    assert f"/train resume {run_id} goes on from it" in said
+    assert f"/train resume {run_id} continues from it" in said
 
 
 @pytest.mark.parametrize("more", [[], ["--to", "here"]], ids=["listed", "downloaded"])

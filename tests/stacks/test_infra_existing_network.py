@@ -27,7 +27,7 @@ OFFICE = EXISTING["api_cidrs"]
 
 @pytest.fixture(scope="session")
 def existing(syntheses: Path) -> dict[str, Template]:
-    """Templates of a deployment into a network of others, by the name of their stack."""
+    """Templates of a deployment into an existing network, by the name of their stack."""
     return templates_of(syntheses / "existing")
 
 

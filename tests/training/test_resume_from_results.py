@@ -1,4 +1,4 @@
-"""A run that goes on from another one's result equals a run that was never interrupted."""
+"""A run that continues from another one's result equals a run that was never interrupted."""
 
 # fixtures are imported by name
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The words after `/train cluster create|extend|resize` and after a cluster's name. Pure.
 
-The grammar calls this. A corrected command never makes more than what was typed: where it would
-have to choose a value, there is none.
+A corrected command never makes more than was typed: where it would have to choose a value, there is
+none.
 """
 
 from __future__ import annotations
@@ -67,8 +67,7 @@ def read_new_cluster(
 ) -> tuple[str, ClusterSpec, int, Options]:
     """Read a new cluster: its name, its machines, the seconds of its life, and its keys.
 
-    Asked are file systems for file_system=fs-... only, EKS clusters for cluster=eks:NAME only, and
-    reservations for capacity=odcr:ID only.
+    Questions are asked for file_system=fs-..., cluster=eks:NAME and capacity=odcr:ID only.
 
     Raises:
         UserError: one sentence that names the value and what was expected.

@@ -1,8 +1,7 @@
 """Which subcommand is meant by a word that is none: a synonym, or a mistyped one.
 
-The grammar asks here before it suggests anything. A word that is planned is named as such, so
-that it is never taken for a mistyped word of another meaning; spelling alone decides only between
-words of the same kind.
+A planned word is named as such, so that it is never taken for a mistyped word of another meaning;
+spelling alone decides only between words of the same kind.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The one table of the subcommands that a person can type after `/train`, with their words.
 
-The grammar, the help text, the suggestions of the local page, the Slack app's usage hint, the
-reference in docs/commands.md and every "available: ..." sentence are drawn from these rows. A new
-subcommand is a class in `requests`, a row here, a function in `stationmaster.commands`, and a case
-in `bot.listeners`.
+Help texts, suggestions, docs/commands.md and every "available: ..." sentence are drawn from it. A
+new subcommand is a class in `requests`, a row here, a function in `stationmaster.commands`, and a
+case in `bot.listeners`.
 """
 
 from __future__ import annotations
@@ -255,7 +254,7 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             name="resume",
             takes=Takes.RESUMPTION,
             make=lambda start: start,
-            help="a new run that goes on from what a run has saved",
+            help="a new run that continues from what a run has saved",
             example="resume last steps=+100",
             meanings=("continue", "unpause"),
             changes=True,

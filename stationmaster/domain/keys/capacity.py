@@ -98,7 +98,7 @@ def found_of(start: Start) -> FoundReservation | None:
 
 
 def source_of(start: Start) -> NodeSource:
-    """Where the nodes come from, for a plan."""
+    """Return where the nodes come from, for a plan."""
     own, found = start.part(Option), found_of(start)
     if found is None:
         return NodeSource(words="spot instances" if own.is_spot else "")

@@ -170,7 +170,7 @@ def refuse(start: Start) -> None:
     if guest is not None and start.part(Option).file_system is None:
         raise BadCommand(
             f"cluster={guest} needs file_system=fs-..., one that its nodes reach: "
-            "no new file system is attached to a network of others"
+            "no new file system is attached to an existing network"
         )
     if on is None:
         return

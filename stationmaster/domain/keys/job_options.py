@@ -120,7 +120,7 @@ def _level(value: str | None) -> NcclLevel | None:
 
 
 def refuse(start: Start) -> None:
-    """Refuse what a new cluster cannot have, and people's own code on the network of the nodes."""
+    """Refuse what a new cluster cannot have, and a custom command on the network of the nodes."""
     options, code = start.part(Option).job_options, start.part(own_code.Option)
     if options.host_network and (code.image or code.program):
         key = "image" if code.image else "command"

@@ -70,7 +70,7 @@ class Typed:
 
 @dataclass(frozen=True, kw_only=True)
 class Start(Typed):
-    """The same once every key is read."""
+    """A start once every key is read."""
 
     options: Part
     """What all of them amount to: each module finds its part."""
@@ -85,7 +85,7 @@ class Start(Typed):
 
     @cached_property
     def resolved(self) -> Recipe:
-        """What would be trained.
+        """The recipe that would be trained.
 
         Raises:
             BadParameter: the recipe has no such key, or does not take a value.

@@ -1,8 +1,8 @@
 """The names of all keys: those of every start, those of recipes, and which one a word means.
 
-Help texts, the suggestions of the local page and the reference in docs/commands.md are drawn from
-here. A word that is planned is named as such, so that it is never taken for a mistyped word of
-another meaning; spelling alone decides only between words of the same kind.
+Help texts, suggestions and docs/commands.md are drawn from here. A planned word is named as such,
+so that it is never taken for a mistyped word of another meaning; spelling alone decides only
+between words of the same kind.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def planned_key_meant(key: str, keys: Iterable[str]) -> str | None:
 
 
 def refuse_mistyped_keys(recipe: Recipe, typed: Iterable[str]) -> None:
-    """Name the key that was meant by one that the recipe does not take.
+    """Refuse a key that the recipe does not take, and name the one that was meant.
 
     Raises:
         BadParameter: a key is not the recipe's, and stands for or resembles one that is.

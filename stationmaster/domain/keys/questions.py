@@ -165,10 +165,7 @@ class Questions:
 
 
 def questions(*, names_clusters: bool = True, **finders: Unpack[Finders]) -> Questions:
-    """Make the questions of one command: each is asked once about each name.
-
-    Reading comes back to what was found, and a correction reads the words many times.
-    """
+    """Make the questions of one command; each is asked once about each name."""
     ask = Questions(names_clusters=names_clusters, **finders)
     return replace(
         ask,

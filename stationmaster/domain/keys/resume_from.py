@@ -28,7 +28,7 @@ NEWEST: Final = "last"
 
 RESUME_FROM: Final = Key(
     name="resume_from",
-    help="a run of this channel (RUN or RUN@STEP) whose saved checkpoint training goes on from; "
+    help="a run of this channel (RUN or RUN@STEP) whose saved checkpoint training continues from; "
     "steps=+N means N more than it had",
     meanings=("resume", "checkpoint", "restore", "from_checkpoint"),
     turn=4,

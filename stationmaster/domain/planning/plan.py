@@ -180,7 +180,7 @@ def plan_recipe(
     Args:
         min_nodes: the fewest nodes that do as well; None where `nodes` is a fixed number.
         shared: the cluster that the run would use; the recipe's file system is then that one's.
-        listing: what S3 says of its data set. Without a cluster of others, the file system becomes
+        listing: what S3 says of its data set. Without a shared cluster, the file system becomes
             as large as that needs.
         restored_bytes: what comes back of other runs' results before training.
         trains: False where the recipe only names machines and data.
@@ -273,7 +273,7 @@ def plan_recipe(
 
 
 def _export_notes(figures: Figures) -> Iterator[str]:
-    """What happens after the training of another framework."""
+    """Yield what happens after the training of another framework."""
     if size := export_bytes(figures.layout):
         yield (
             f"after training, a model of about {size / 1e9:,.0f} GB is made of the newest "
