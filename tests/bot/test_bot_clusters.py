@@ -176,16 +176,6 @@ def test_cluster_of_a_run_that_nobody_keeps_takes_no_other_run(person, services,
     assert len(services.runs.list_recent()) == 1
 
 
-def test_more_nodes_than_the_cluster_has_are_answered_with_a_plan(person, services, cluster):
-    cluster.begin()
-
-    answer = person.type("tiny-llama on=team-a nodes=8")
-
-    assert "nodes=8 is more than cluster team-a has: 4" in seen(answer)
-    assert "```/train plan tiny-llama on=team-a nodes=2```" in seen(answer)
-    assert services.runs.list_recent() == []
-
-
 def test_plan_on_a_cluster_says_that_nothing_is_created(person, cluster):
     cluster.begin()
     cluster.become_ready()

@@ -157,12 +157,7 @@ def test_train_retyped_under_another_trigger_starts_one_run(person, services):
     ("text", "named", "suggestion"),
     [
         ("tiny-lama nodes=2", "tiny-lama", "/train tiny-llama nodes=2"),
-        ("tiny-llama nodes=0", "nodes=0", "/train plan tiny-llama nodes=2"),
-        ("tiny-llama nodes=two", "nodes=two", "/train plan tiny-llama nodes=2"),
-        ("tiny-llama stepz=5", "stepz", "/train tiny-llama steps=5"),
-        ('tiny-llama dataset="x', "quote", None),
         ("x" * 10_000, "10,000 characters", None),
-        ("\U0001f682\U0001f682", "\U0001f682", "/train recipes"),
         (
             "\u201ctiny-llama\u201d nodes=\u201ctwo\u201d",
             "nodes=two",
@@ -170,10 +165,7 @@ def test_train_retyped_under_another_trigger_starts_one_run(person, services):
         ),
         ("resume tiny-llama", "keeps no results", None),
         ("tiny-llama <!channel>=1", "&lt;!channel&gt;", "/train plan tiny-llama"),
-        ("stats", "stats", "/train status"),
-        ("tiny-llama budget=5", "budget= is not available", "/train plan tiny-llama"),
         ("resnet50", "new and empty", "/train plan resnet50 preset=smoke"),
-        ("plan resnet50 nodes=1", "new and empty", "/train plan resnet50 preset=smoke"),
         ("tiny-llama dataset=s3://bucket/text", "s3://bucket/text", None),
     ],
 )
@@ -190,12 +182,6 @@ def test_bad_command_gets_one_helpful_answer_and_starts_nothing(
     assert services.runs.list_recent() == []
     assert started_workflows(settings) == []
     assert slack.calls == []
-
-
-def test_curly_quotes_around_a_good_value_are_understood(person, services):
-    person.type("\u201ctiny-llama\u201d nodes=\u201c2\u201d")
-
-    assert [run.request.nodes for run in services.runs.list_recent()] == [2]
 
 
 @pytest.mark.parametrize(

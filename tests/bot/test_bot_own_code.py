@@ -46,20 +46,6 @@ def test_channel_that_is_not_allowed_starts_nothing(person, services, allowed):
     assert services.runs.list_recent() == []
 
 
-def test_both_are_off_until_they_are_configured(person, services):
-    for words in (f"image={IMAGE}", "command=true"):
-        answer = person.type(f"tiny-llama {words}")
-        assert "set image_registries and image_channels in cdk.json" in seen(answer)
-    assert services.runs.list_recent() == []
-
-
-def test_registry_that_is_not_allowed_is_refused_with_those_that_are(person, services, allowed):
-    answer = person.type("tiny-llama image=registry.example.com.evil.org/team/trainer:1.0")
-
-    assert f"this deployment runs only other.example.org, {REGISTRY}/" in seen(answer)
-    assert services.runs.list_recent() == []
-
-
 def test_plan_of_a_command_shows_no_figure_that_nobody_knows(person, allowed):
     answer = person.type("plan llama2-7b nodes=2 command='torchrun x.py'")
 

@@ -64,15 +64,6 @@ def test_thread_says_what_became_of_the_push(kind, values, words):
     assert words in push_line(event)
 
 
-def test_push_is_off_until_the_deployment_allows_it(person: Person, services: Services):
-    answer = person.type(f"tiny-llama push_to={REPOSITORY}")
-
-    text = json.dumps(answer["answer"]["blocks"])
-    assert "pushes no models to the Hugging Face hub yet; add" in text
-    assert "push_organisations in cdk.json" in text
-    assert list(services.runs.list_recent()) == []
-
-
 def test_allowed_push_is_part_of_the_request(
     person: Person, services: Services, monkeypatch: pytest.MonkeyPatch
 ):
