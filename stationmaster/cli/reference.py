@@ -73,7 +73,7 @@ def page() -> str:
                 ("word", "today"),
                 [
                     *((f"`{COMMAND} {row.name}`", row.today) for row in PLANNED.values()),
-                    *((f"`{row.name}=`", row.today) for row in PLANNED_KEYS.values()),
+                    *((f"`{key}=`", today) for key, today in PLANNED_KEYS.items()),
                 ],
             ),
             "",

@@ -408,7 +408,7 @@ def test_later_key_is_named_and_never_dropped_from_a_start(key):
     error = refused(f"tiny-llama nodes=2 {key}=5 steps=9")
 
     assert isinstance(error, NotAvailable)
-    assert str(error) == f"{key}= is not available in this version; {PLANNED_KEYS[key].today}"
+    assert str(error) == f"{key}= is not available in this version; {PLANNED_KEYS[key]}"
     assert error.suggestion == "/train plan tiny-llama nodes=2 steps=9"
 
 

@@ -126,7 +126,7 @@ def _refuse_planned_keys(values: Mapping[str, str], recipe: Recipe) -> None:
     for key in values:
         if (planned := planned_key_meant(key, key_names(recipe))) is not None:
             name = f"{planned}=" if key == planned else f'"{shorten(key)}": {planned}='
-            today = PLANNED_KEYS[planned].today
+            today = PLANNED_KEYS[planned]
             raise NotAvailable(f"{name} is not available in this version; {today}")
 
 

@@ -8,7 +8,7 @@ between words of the same kind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, get_args
 
 from stationmaster.domain.catalogue.recipes import Recipe
@@ -27,20 +27,10 @@ MAX_NODES: Final = 64
 """Of a kept cluster."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedKey:
-    """A key of a later version: refused with what this version does."""
-
-    name: str
-    today: str
-
-
-PLANNED_KEYS: Final[Mapping[str, PlannedKey]] = {
-    row.name: row
-    for row in (
-        PlannedKey(name="budget", today="the plan estimates the cost, and steps limits it"),
-    )
+PLANNED_KEYS: Final[Mapping[str, str]] = {
+    "budget": "the plan estimates the cost, and steps limits it",
 }
+"""Keys of a later version, refused with what this version does."""
 
 START_KEYS: Final[Mapping[str, Key]] = {key.name: key for family in KEYS for key in family.KEYS}
 
