@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from stationmaster.domain.catalogue.instances import get_instance
-from stationmaster.local.aws.observer import ImportedFile
+from stationmaster.local.aws.observer import AwsObserver, ImportedFile
 from stationmaster.local.cluster import LocalCluster
 
 # EKS has words of its own for what a taint does; Kubernetes knows only those on the right.
@@ -23,7 +23,7 @@ _EFFECTS: Final = {
 }
 
 
-class ClusterBehindEks:
+class ClusterBehindEks(AwsObserver):
     """Makes the local cluster follow the emulated EKS: nodes and add-ons come and go with it.
 
     One local cluster stands behind every EKS cluster, so runs at the same time share its nodes.
@@ -90,11 +90,6 @@ class ClusterBehindEks:
     def addon_active(self, *, cluster: str, name: str) -> None:
         """Install an add-on as EKS does."""
         self._cluster.set_addon(name, active=True)
-
-    def addon_deleted(self, *, cluster: str, name: str) -> None:
-        """Remove an add-on with the last cluster that has it."""
-        if self._active <= {cluster}:
-            self._cluster.set_addon(name, active=False)
 
     def file_system_available(self, *, file_system_id: str) -> None:
         """Make the directory behind an FSx file system."""

@@ -34,7 +34,6 @@ from stationmaster.local.aws import (
     LambdaRuntime,
     LocalAws,
     NetworkSpec,
-    RicRuntime,
 )
 from stationmaster.local.aws.clock import SHORTEST_WAIT_S
 from stationmaster.local.cluster import LocalCluster, back_off
@@ -273,8 +272,6 @@ class LocalMode:
 
         And so that the first command does not wait for imports.
         """
-        if isinstance(self.options.runtime, RicRuntime):
-            return  # it has its own processes
         with redirect_stdout(HANDLER_LOG):
             for function in registry.FUNCTIONS:
                 module, _, attribute = function.handler.rpartition(".")

@@ -21,13 +21,6 @@ def test_first_word_offers_every_recipe_and_subcommand():
     assert all(choice.description for choice in first.choices)
 
 
-def test_second_word_offers_recipes_after_plan_only():
-    second = next(word for word in TRAIN.arguments if word.kind == "word" and word.after)
-
-    assert list(second.after) == ["plan"]
-    assert [choice.value for choice in second.choices] == list(CATALOGUE)
-
-
 def test_cluster_is_followed_by_its_words_and_the_keys_of_a_new_one():
     second = next(word for word in TRAIN.arguments if list(word.after) == ["cluster"])
 

@@ -6,8 +6,7 @@ import stationmaster.local.service_models  # noqa: F401  (before anything import
 from stationmaster.local.aws.deployment import Deployment
 from stationmaster.local.aws.endpoint import LocalAws
 from stationmaster.local.aws.http_api import Route
-from stationmaster.local.aws.observer import AwsObserver, SilentObserver
-from stationmaster.local.aws.ric import RicRuntime
+from stationmaster.local.aws.observer import AwsObserver
 from stationmaster.local.aws.runtime import Function, InProcessRuntime, LambdaRuntime
 from stationmaster.local.aws.schedules import Schedule
 from stationmaster.local.aws.specs import (
@@ -33,11 +32,9 @@ __all__ = [
     "LambdaRuntime",
     "LocalAws",
     "NetworkSpec",
-    "RicRuntime",
     "Route",
     "RuleSpec",
     "Schedule",
-    "SilentObserver",
     "StateMachineSpec",
     "StreamSpec",
     "SubnetSpec",

@@ -83,10 +83,6 @@ class LifecycleClock:
             self._is_held = is_held
             self._changed.notify_all()
 
-    def real_s(self, emulated_s: float) -> float:
-        """Return how long `emulated_s` lasts in real seconds."""
-        return emulated_s / self.speed
-
     def _next(self) -> Callable[[], None] | None:
         """Wait for the next callback that is due; None once stopped."""
         with self._changed:

@@ -208,10 +208,6 @@ def _create_function(spec: FunctionSpec, made: Deployment, client: Client) -> st
         MemorySize=spec.memory_mib,
         Environment={"Variables": dict(spec.environment)},
     )
-    if spec.reserved_concurrency is not None:
-        client("lambda").put_function_concurrency(
-            FunctionName=spec.name, ReservedConcurrentExecutions=spec.reserved_concurrency
-        )
     if spec.on_failure:
         client("lambda").put_function_event_invoke_config(
             FunctionName=spec.name, DestinationConfig=_destination(spec.on_failure, made)
@@ -242,26 +238,16 @@ def _create_rule(spec: RuleSpec, made: Deployment, client: Client) -> None:
     events.put_rule(
         Name=spec.name, EventBusName=spec.bus, EventPattern=json.dumps(spec.event_pattern)
     )
-    targets = [made.function_arns[spec.function]] if spec.function else []
-    targets += [made.state_machine_arns[spec.state_machine]] if spec.state_machine else []
-    if not targets:
-        raise ValueError(f'rule "{spec.name}" has no target; give a function or a state machine')
-    role = made.role_arns["local-execution"]
+    failed = {"Arn": made.queue_arns[spec.dead_letters]} if spec.dead_letters else None
     events.put_targets(
         Rule=spec.name,
         EventBusName=spec.bus,
         Targets=[
             {
-                "Id": f"target-{index}",
-                "Arn": arn,
-                **({} if ":function:" in arn else {"RoleArn": role}),
-                **(
-                    {"DeadLetterConfig": {"Arn": made.queue_arns[spec.dead_letters]}}
-                    if spec.dead_letters
-                    else {}
-                ),
+                "Id": "function",
+                "Arn": made.function_arns[spec.function],
+                **({"DeadLetterConfig": failed} if failed else {}),
             }
-            for index, arn in enumerate(targets)
         ],
     )
 
@@ -276,9 +262,6 @@ def _create_mapping(spec: StreamSpec, made: Deployment, client: Client) -> None:
         MaximumRecordAgeInSeconds=spec.max_record_age_s,
         BisectBatchOnFunctionError=spec.bisect_batch,
         **({"DestinationConfig": _destination(spec.on_failure, made)} if spec.on_failure else {}),
-        FunctionResponseTypes=(
-            ["ReportBatchItemFailures"] if spec.report_batch_item_failures else []
-        ),
     )
 
 

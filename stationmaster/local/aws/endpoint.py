@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 import threading
 import time
-import uuid
 from collections.abc import Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -37,8 +36,8 @@ from stationmaster.local.aws.iam.account import Account
 from stationmaster.local.aws.iam.identities import Identities
 from stationmaster.local.aws.invocation import Invoker, UnknownFunctionError
 from stationmaster.local.aws.moto_patches import tagging
-from stationmaster.local.aws.observer import AwsObserver, SilentObserver
-from stationmaster.local.aws.runtime import Function, LambdaRuntime
+from stationmaster.local.aws.observer import AwsObserver
+from stationmaster.local.aws.runtime import LambdaRuntime
 from stationmaster.local.aws.schedules import Ticker
 from stationmaster.local.aws.services.eks import EksService
 from stationmaster.local.aws.services.fsx import FsxService
@@ -99,7 +98,7 @@ class LocalAws:
             kubernetes_endpoint=kubernetes_endpoint,
             faults=faults if faults is not None else set(),
             num_gpus=num_gpus,
-            observer=observer or SilentObserver(),
+            observer=observer or AwsObserver(),
             clock=LifecycleClock(speed=speed),
             injector=FaultInjector(),
             identities=Identities(Account(_ACCOUNT, region)),
@@ -132,7 +131,6 @@ class LocalAws:
                 account_id=_ACCOUNT,
                 region=self.region,
                 key_of=self._key_of,
-                discard=self._discard_invocation,
             )
             running.connect(
                 invoker=invoker,
@@ -140,8 +138,6 @@ class LocalAws:
                 streams=StreamPumps(invoke=invoker.invoke, discard=self._dead_letters.stream_batch),
                 ticker=Ticker(
                     speed=running.speed,
-                    region=self.region,
-                    account_id=_ACCOUNT,
                     invoke=invoker.invoke,
                 ),
             )
@@ -298,10 +294,10 @@ class LocalAws:
         self._emulation.injector.clear()
 
     def settle(self, *, timeout_s: float = 600.0) -> bool:
-        """Wait until events, stream records and asynchronous invocations were delivered."""
+        """Wait until events and stream records were delivered."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            parts = (self._emulation.delivery, self._emulation.streams, self._emulation.invoker)
+            parts = (self._emulation.delivery, self._emulation.streams)
             if all(part.idle for part in parts):
                 return True
             time.sleep(0.01)
@@ -359,21 +355,12 @@ class LocalAws:
 
     def _send(self, delivery: Delivery) -> None:
         """Make one attempt to deliver an event."""
-        if ":function:" in delivery.target_arn:
-            try:
-                payload, failed = self._emulation.invoker.invoke(
-                    delivery.target_arn, delivery.payload
-                )
-            except UnknownFunctionError as exc:
-                raise DeliveryError(str(exc)) from exc
-            if failed:
-                raise DeliveryError(payload[:500].decode(errors="replace"))
-            return
-        backend = stepfunctions_parser_backends[_ACCOUNT][self.region]
-        with self._emulation.locks["states"]:
-            backend.start_execution(
-                delivery.target_arn, str(uuid.uuid4()), delivery.payload.decode()
-            )
+        try:
+            payload, failed = self._emulation.invoker.invoke(delivery.target_arn, delivery.payload)
+        except UnknownFunctionError as exc:
+            raise DeliveryError(str(exc)) from exc
+        if failed:
+            raise DeliveryError(payload[:500].decode(errors="replace"))
 
     def _discard_event(self, delivery: Delivery, reason: str, invoked: int) -> None:
         """Hand an event that was tried in vain to the function's destination, or to the rule's."""
@@ -382,12 +369,9 @@ class LocalAws:
         except UnknownFunctionError:
             self._dead_letters.rule_event(delivery, reason=reason, invoked=invoked)
             return
-        self._discard_invocation(function, delivery.payload, reason.encode(), invoked)
-
-    def _discard_invocation(
-        self, function: Function, payload: bytes, answer: bytes, invoked: int
-    ) -> None:
-        self._dead_letters.function_event(function.arn, payload, answer=answer, invoked=invoked)
+        self._dead_letters.function_event(
+            function.arn, delivery.payload, answer=reason.encode(), invoked=invoked
+        )
 
     def _stop_executions(self) -> None:
         """Stop what runs, silently: nobody is left to read it."""

@@ -1,7 +1,7 @@
 """Delivers EventBridge events to rule targets in the background, in order, with retries.
 
-PutEvents never waits for a handler. One queue and one thread serve each target of each rule.
-Targets are Lambda and Step Functions only.
+The patch of moto's rules hands matching events over here, so that PutEvents never waits for a
+handler. One queue and one thread serve each target of each rule.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ class RuleDelivery:
         self._guard = threading.Lock()
         self._pending = 0
         self._stopped = threading.Event()
-        self.dropped: list[Delivery] = []
 
     def submit(self, delivery: Delivery) -> None:
         """Queue an event; returns at once."""
@@ -101,7 +100,6 @@ class RuleDelivery:
                 reason = str(exc)
             if back_off_s is None or self._stopped.wait(back_off_s):
                 break
-        self.dropped.append(delivery)
         logger.error(
             "event dropped after its retries",
             extra={

@@ -89,7 +89,7 @@ class HttpApi:
             return 413, [("Content-Type", "application/json")], b'{"message":"Request Too Long"}'
         body = request.rfile.read(length)
         path = urlsplit(request.path).path
-        route = self._routes.get((request.command, path)) or self._routes.get(("ANY", path))
+        route = self._routes.get((request.command, path))
         if route is None:
             return 404, [("Content-Type", "application/json")], b'{"message":"Not Found"}'
         event = self._event(request, route, body)
@@ -105,7 +105,6 @@ class HttpApi:
         for name, value in request.headers.items():
             key = name.lower()
             headers[key] = f"{headers[key]},{value}" if key in headers else value
-        cookies = [part.strip() for part in headers.pop("cookie", "").split(";") if part.strip()]
         text, encoded = _body(body, headers.get("content-type", ""))
         query: dict[str, str] = {}
         for name, value in parse_qsl(target.query, keep_blank_values=True):
@@ -141,8 +140,6 @@ class HttpApi:
             event["body"] = text
         if query:
             event["queryStringParameters"] = query
-        if cookies:
-            event["cookies"] = cookies
         return event
 
 
@@ -165,10 +162,7 @@ def _response(payload: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         # A result without a status is the body of a 200.
         return 200, [("Content-Type", "application/json")], json.dumps(result).encode()
     headers = [(name, str(value)) for name, value in (result.get("headers") or {}).items()]
-    headers += [("Set-Cookie", cookie) for cookie in result.get("cookies") or []]
-    text = result.get("body") or ""
-    body = base64.b64decode(text) if result.get("isBase64Encoded") else str(text).encode()
-    return int(result["statusCode"]), headers, body
+    return int(result["statusCode"]), headers, str(result.get("body") or "").encode()
 
 
 def _handler_class(api: HttpApi) -> type[BaseHTTPRequestHandler]:

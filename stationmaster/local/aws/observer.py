@@ -1,6 +1,6 @@
 """What the emulated AWS reports to the rest of local mode when infrastructure changes.
 
-The composer of local mode implements `AwsObserver` to make nodes and add-ons appear in the local
+The composer of local mode overrides `AwsObserver` to make nodes and add-ons appear in the local
 cluster. Methods are called on the lifecycle thread, one at a time, in order.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +19,8 @@ class ImportedFile:
     mode: int
 
 
-class AwsObserver(Protocol):
-    """Receives changes of emulated infrastructure."""
+class AwsObserver:
+    """Hears of changes of emulated infrastructure; this one ignores them all."""
 
     def cluster_active(self, *, name: str) -> None: ...
 
@@ -42,44 +41,6 @@ class AwsObserver(Protocol):
     def node_group_deleted(self, *, cluster: str, name: str) -> None: ...
 
     def addon_active(self, *, cluster: str, name: str) -> None: ...
-
-    def addon_deleted(self, *, cluster: str, name: str) -> None: ...
-
-    def file_system_available(self, *, file_system_id: str) -> None: ...
-
-    def file_system_deleted(self, *, file_system_id: str) -> None: ...
-
-    def files_imported(
-        self, *, file_system_id: str, directory: str, files: Iterable[ImportedFile]
-    ) -> None: ...
-
-    def files_removed(self, *, file_system_id: str, directory: str) -> None: ...
-
-
-class SilentObserver:
-    """Ignores every change; used when nothing else emulates the inside of the cluster."""
-
-    def cluster_active(self, *, name: str) -> None: ...
-
-    def cluster_deleted(self, *, name: str) -> None: ...
-
-    def node_group_active(
-        self,
-        *,
-        cluster: str,
-        name: str,
-        instance_type: str,
-        instance_ids: Sequence[str],
-        zone: str,
-        labels: Mapping[str, str],
-        taints: Sequence[Mapping[str, str]],
-    ) -> None: ...
-
-    def node_group_deleted(self, *, cluster: str, name: str) -> None: ...
-
-    def addon_active(self, *, cluster: str, name: str) -> None: ...
-
-    def addon_deleted(self, *, cluster: str, name: str) -> None: ...
 
     def file_system_available(self, *, file_system_id: str) -> None: ...
 

@@ -1,6 +1,7 @@
 """Runs Lambda handlers: the runtime protocol, and the one that calls handlers inside this process.
 
-`local.aws.ric` holds the runtime with one process a call.
+Called by `local.aws.invocation` for API invocations, Step Functions tasks, rules, streams and
+schedules. It must not know which of those asked.
 """
 
 from __future__ import annotations
@@ -36,19 +37,8 @@ class Function:
     timeout_s: int = 3
     memory_mib: int = 128
     environment: Mapping[str, str] = field(default_factory=dict)
-    reserved_concurrency: int | None = None
     # Of its role; None: it calls AWS with the owner's.
     key: AccessKey | None = None
-
-    def credentials(self) -> dict[str, str]:
-        """Return the variables with which Lambda gives a function its role's key."""
-        if self.key is None:
-            return {}
-        return {
-            "AWS_ACCESS_KEY_ID": self.key.key_id,
-            "AWS_SECRET_ACCESS_KEY": self.key.secret,
-            "AWS_SESSION_TOKEN": "local",
-        }
 
 
 class LambdaRuntime(Protocol):
@@ -111,8 +101,8 @@ class InProcessRuntime:
     AWS is called with the function's key there; a thread that a handler starts has the owner's.
 
     Fast and easy to debug. os.environ is one for the process, so a function's variables are merged
-    into it; two functions that want different values for one name need `RicRuntime`. Timeouts are
-    not enforced: a thread cannot be ended from outside.
+    into it; of two functions that want different values for one name the second fails. Timeouts
+    are not enforced: a thread cannot be ended from outside.
     """
 
     def __init__(self) -> None:
@@ -201,8 +191,7 @@ class InProcessRuntime:
             if owner is not None and os.environ.get(name) != value:
                 raise RuntimeError(
                     f'function "{function.name}" sets {name}={value!r} but "{owner}" set '
-                    f"{os.environ.get(name)!r}; in-process functions share one environment, "
-                    "use RicRuntime"
+                    f"{os.environ.get(name)!r}; the functions of this process share one environment"
                 )
             self._before.setdefault(name, os.environ.get(name))
             self._set_by[name] = function.name

@@ -1,18 +1,17 @@
 """Runs functions at a fixed rate of emulated time or once at a real time, in place of EventBridge.
 
-A rate is divided by the endpoint's speed but never goes below five real seconds: at the usual speed
-the reaper would run each second, and take a tenth of what a short run costs. The time of `at(...)`
-is real: people's clocks are not emulated.
+The endpoint starts it with the deployment's schedules, which have rates; what EventBridge Scheduler
+is asked for has a time, `at(...)`. A rate is divided by the endpoint's speed but never goes below
+five real seconds: at the usual speed the reaper would run each second, and take a tenth of what a
+short run costs. A time is a time: people's clocks are not emulated.
 """
 
 from __future__ import annotations
 
 import heapq
-import json
 import logging
 import re
 import threading
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,7 +21,6 @@ from stationmaster.local.aws.invocation import UnknownFunctionError
 
 logger = logging.getLogger(__name__)
 
-_UNIT_S = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _LEAST_REAL_S = 5.0
 
 
@@ -33,23 +31,7 @@ class Schedule:
     name: str
     rate_s: float
     function: str
-    # What the function gets instead of a Scheduled Event.
-    payload: str = ""
-
-
-def parse_rate(expression: str) -> float:
-    """Return the seconds of `rate(N unit)`.
-
-    Raises:
-        ValueError: the expression is not a rate; cron(...) and at(...) are not emulated.
-    """
-    match = re.fullmatch(r"rate\((\d+) (second|minute|hour|day)s?\)", expression.strip())
-    if match is None or int(match[1]) == 0:
-        raise ValueError(
-            f'schedule expression "{expression}" is not emulated; '
-            "expected rate(N minutes) with N >= 1"
-        )
-    return float(int(match[1]) * _UNIT_S[match[2]])
+    payload: str = "{}"
 
 
 def parse_at(expression: str, *, timezone: str = "UTC") -> datetime:
@@ -127,22 +109,18 @@ class Ticker:
         self,
         *,
         speed: float,
-        region: str,
-        account_id: str,
         invoke: Callable[[str, bytes], tuple[bytes, bool]],
     ) -> None:
         self._speed = speed
-        self._region = region
-        self._account_id = account_id
         self._invoke = invoke
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
         self._alarms = Alarms()
 
-    def add(self, schedule: Schedule, *, wanted: Callable[[], bool] = lambda: True) -> None:
-        """Start a schedule; its first run comes after one period, runs not `wanted` are skipped."""
+    def add(self, schedule: Schedule) -> None:
+        """Start a schedule; its first run comes after one period."""
         thread = threading.Thread(
-            target=self._run, args=(schedule, wanted), name=f"schedule-{schedule.name}", daemon=True
+            target=self._run, args=(schedule,), name=f"schedule-{schedule.name}", daemon=True
         )
         self._threads.append(thread)
         thread.start()
@@ -175,28 +153,9 @@ class Ticker:
         self._stopped.set()
         self._alarms.stop()
 
-    def _run(self, schedule: Schedule, wanted: Callable[[], bool]) -> None:
+    def _run(self, schedule: Schedule) -> None:
         period_s = max(_LEAST_REAL_S, schedule.rate_s / self._speed)
         while not self._stopped.wait(period_s):
-            if not wanted():
-                continue
-            payload = schedule.payload.encode() or self._event(schedule)
-            _, failed = self._invoke(schedule.function, payload)
+            _, failed = self._invoke(schedule.function, schedule.payload.encode())
             if failed:
                 logger.warning("scheduled run failed", extra={"schedule": schedule.name})
-
-    def _event(self, schedule: Schedule) -> bytes:
-        arn = f"arn:aws:events:{self._region}:{self._account_id}:rule/{schedule.name}"
-        return json.dumps(
-            {
-                "version": "0",
-                "id": str(uuid.uuid4()),
-                "detail-type": "Scheduled Event",
-                "source": "aws.events",
-                "account": self._account_id,
-                "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-                "region": self._region,
-                "resources": [arn],
-                "detail": {},
-            }
-        ).encode()

@@ -23,7 +23,6 @@ class FunctionSpec:
     timeout_s: int = 30
     memory_mib: int = 512
     environment: Mapping[str, str] = field(default_factory=dict)
-    reserved_concurrency: int | None = None
     # The queue for events that it failed with, where they come without a caller who waits.
     on_failure: str = ""
 
@@ -55,7 +54,6 @@ class StreamSpec:
     function: str
     batch_size: int = 100
     max_retry_attempts: int = -1
-    report_batch_item_failures: bool = False
     bisect_batch: bool = False
     max_record_age_s: int = -1
     on_failure: str = ""
@@ -73,13 +71,12 @@ class StateMachineSpec:
 
 @dataclass(frozen=True)
 class RuleSpec:
-    """Sends matching events of a bus to a function, or starts a state machine with them."""
+    """Sends matching events of a bus to a function."""
 
     name: str
     event_pattern: Mapping[str, Any]
+    function: str
     bus: str = "default"
-    function: str = ""
-    state_machine: str = ""
     # The queue for events that do not reach the target.
     dead_letters: str = ""
 

@@ -138,14 +138,15 @@ class _Pump:
             if condition:
                 self._give_up(pieces.popleft(), condition)
                 continue
-            left = self._attempt(piece.records)
+            _, failed = self._invoke(
+                self._mapping.function_arn, json.dumps({"Records": piece.records}).encode()
+            )
             piece.invoked += 1
-            if not left:
+            if not failed:
                 pieces.popleft()
                 back_off_s = _FIRST_BACK_OFF_S
                 continue
-            piece.records = left
-            if self._mapping.bisect_on_error and len(left) > 1:
+            if self._mapping.bisect_on_error and len(piece.records) > 1:
                 pieces.popleft()
                 pieces.extendleft(reversed(piece.halves()))
             else:
@@ -169,20 +170,3 @@ class _Pump:
         details = {"function": self._mapping.function_arn, "records": len(piece.records)}
         logger.error("stream records given up", extra={**details, "condition": condition})
         self._discard(self._mapping, piece.records, condition=condition, invoked=piece.invoked)
-
-    def _attempt(self, batch: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Invoke once; return the records to try again."""
-        payload, failed = self._invoke(
-            self._mapping.function_arn, json.dumps({"Records": batch}).encode()
-        )
-        if failed:
-            return batch
-        if "ReportBatchItemFailures" not in (self._mapping.function_response_types or []):
-            return []
-        response = json.loads(payload or b"null") or {}
-        failures = {item["itemIdentifier"] for item in response.get("batchItemFailures", [])}
-        # A stream is resumed from the first record that failed.
-        for index, record in enumerate(batch):
-            if record["dynamodb"]["SequenceNumber"] in failures:
-                return batch[index:]
-        return []

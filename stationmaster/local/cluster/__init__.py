@@ -3,14 +3,14 @@
 Composed by the local mode. Pods run as local process groups; nothing here knows AWS or Slack.
 
 It serves the official Python client (typed and dynamic) and kubectl: get, describe, logs, apply,
-patch, scale, wait, rollout status, delete. It is as strict as a real API server about what it is
+patch, wait, rollout status, delete. It is as strict as a real API server about what it is
 given: unknown and wrongly typed fields, required fields, names, relations between fields, what may
 not change, owners of applied fields, service accounts, RBAC.
 
 What a real cluster has and this one has not: protobuf bodies (so no `kubectl auth can-i`, no `helm
-install`), exec, attach and port-forward, cluster DNS between pods other than a job's own replicas,
-readiness and liveness probes (a started container is ready), resource limits, dynamic provisioning
-and hostPath volumes.
+install`), JSON patches, the scale subresource, deletion of whole collections, exec, attach and
+port-forward, cluster DNS between pods other than a job's own replicas, readiness and liveness
+probes (a started container is ready), resource limits, dynamic provisioning and hostPath volumes.
 """
 
 from __future__ import annotations
@@ -226,13 +226,6 @@ class LocalCluster:
     def lose_node(self, name: str) -> None:
         """Take one node away as if its machine had died; its pods are killed and go too."""
         self._nodes.remove(name)
-
-    def set_kubelet(self, node: str, *, reachable: bool) -> None:
-        """Cut a node's kubelet off from the API server, for logs, or let it be reached again."""
-        if reachable:
-            self._kubelet.unreachable.discard(node)
-        else:
-            self._kubelet.unreachable.add(node)
 
     def set_addon(self, name: str, *, active: bool) -> None:
         """Install or remove what an EKS add-on brings; idempotent."""

@@ -218,5 +218,3 @@ _CHECKERS: dict[str, tuple[set[str], _Check]] = {
     "markdown": ({"text"}, _check_markdown),
     "rich_text": ({"elements"}, _check_rich_text),
 }
-SUPPORTED_BLOCKS = frozenset(_CHECKERS)
-"""Block types that this endpoint takes and the page draws; Slack has more."""

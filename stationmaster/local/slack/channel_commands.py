@@ -36,7 +36,7 @@ def _remove(workspace: Workspace, arguments: str, *, channel: str) -> str:
 
 def _archive(workspace: Workspace, arguments: str, *, channel: str) -> str:
     del arguments
-    archived = workspace.set_posting(channel, archived=True, restricted=False)
+    archived = workspace.archive(channel)
     return f"#{archived.name} is archived: nobody can post in it any more."
 
 

@@ -1,4 +1,4 @@
-"""chat.*, conversations.* and reactions.*: what writes to a channel and reads it back.
+"""chat.* and conversations.*: what writes to a channel and reads it back.
 
 The dispatcher calls these with the endpoint and the arguments of one call; they answer with what
 follows `"ok": true`, or raise `SlackRefusal`.
@@ -93,27 +93,6 @@ def post_ephemeral(endpoint: Endpoint, arguments: Arguments) -> Json:
     return {"message_ts": message.ts}
 
 
-def get_permalink(endpoint: Endpoint, arguments: Arguments) -> Json:
-    channel = _visible_channel(endpoint, arguments.required("channel"))
-    message = endpoint.workspace.get(channel.id, arguments.required("message_ts"))
-    address = f"{endpoint.base_url()}/archives/{channel.id}/p{message.ts.replace('.', '')}"
-    if message.is_reply:
-        address += f"?thread_ts={message.thread_ts}&cid={channel.id}"
-    return {"channel": channel.id, "permalink": address}
-
-
-def list_conversations(endpoint: Endpoint, arguments: Arguments) -> Json:
-    kinds = arguments.text("types", "public_channel").replace(" ", "").split(",")
-    wanted = [
-        channel
-        for channel in endpoint.workspace.channels.values()
-        if _kind(channel) in kinds and _is_visible(channel)
-    ]
-    described = [channel.to_json(bot_user_id=BOT_USER_ID) for channel in wanted]
-    page, more = _page(described, arguments)
-    return {"channels": page, **more}
-
-
 def conversation_info(endpoint: Endpoint, arguments: Arguments) -> Json:
     channel = _visible_channel(endpoint, arguments.required("channel"))
     return {"channel": channel.to_json(bot_user_id=BOT_USER_ID)}
@@ -134,12 +113,6 @@ def replies(endpoint: Endpoint, arguments: Arguments) -> Json:
     return {"messages": page, **more}
 
 
-def members(endpoint: Endpoint, arguments: Arguments) -> Json:
-    channel = _visible_channel(endpoint, arguments.required("channel"))
-    page, more = _page(list(channel.members), arguments)
-    return {"members": page, **more}
-
-
 def open_conversation(endpoint: Endpoint, arguments: Arguments) -> Json:
     users = [user for user in arguments.text("users").replace(" ", "").split(",") if user]
     if len(users) != 1:
@@ -148,51 +121,15 @@ def open_conversation(endpoint: Endpoint, arguments: Arguments) -> Json:
     return {"channel": {"id": channel.id}}
 
 
-def join(endpoint: Endpoint, arguments: Arguments) -> Json:
-    channel = _visible_channel(endpoint, arguments.required("channel"))
-    if channel.is_archived:
-        raise SlackRefusal("is_archived")
-    endpoint.workspace.join(channel.id, BOT_USER_ID)
-    return {"channel": channel.to_json(bot_user_id=BOT_USER_ID)}
-
-
-def add_reaction(endpoint: Endpoint, arguments: Arguments) -> Json:
-    channel = _member_channel(endpoint, arguments)
-    name, ts = arguments.required("name"), arguments.required("timestamp")
-    endpoint.workspace.react(channel.id, ts, name.strip(":"), BOT_USER_ID)
-    endpoint.notify("reactions.add", endpoint.workspace.get(channel.id, ts))
-    return {}
-
-
-def remove_reaction(endpoint: Endpoint, arguments: Arguments) -> Json:
-    channel = _member_channel(endpoint, arguments)
-    name, ts = arguments.required("name"), arguments.required("timestamp")
-    endpoint.workspace.unreact(channel.id, ts, name.strip(":"), BOT_USER_ID)
-    endpoint.notify("reactions.remove", endpoint.workspace.get(channel.id, ts))
-    return {}
-
-
-def get_reactions(endpoint: Endpoint, arguments: Arguments) -> Json:
-    channel = _member_channel(endpoint, arguments)
-    message = endpoint.workspace.get(channel.id, arguments.required("timestamp"))
-    return {
-        "type": "message",
-        "channel": channel.id,
-        "message": message.to_json(team_id=TEAM_ID),
-    }
-
-
 def postable_channel(endpoint: Endpoint, reference: str) -> Channel:
     """Return the channel, once the app may post there.
 
     Raises:
-        SlackRefusal: `channel_not_found`, `not_in_channel`, `is_archived`, `restricted_action`.
+        SlackRefusal: `channel_not_found`, `not_in_channel`, `is_archived`.
     """
     channel = _member_of(_visible_channel(endpoint, reference))
     if channel.is_archived:
         raise SlackRefusal("is_archived")
-    if channel.is_restricted:
-        raise SlackRefusal("restricted_action")
     return channel
 
 
@@ -205,7 +142,7 @@ def _visible_channel(endpoint: Endpoint, reference: str) -> Channel:
     if not reference:
         raise SlackRefusal("channel_not_found")
     channel = endpoint.workspace.find_channel(reference)
-    if not _is_visible(channel):
+    if channel.is_private and BOT_USER_ID not in channel.members:
         raise SlackRefusal("channel_not_found")
     return channel
 
@@ -214,16 +151,6 @@ def _member_of(channel: Channel) -> Channel:
     if BOT_USER_ID not in channel.members:
         raise SlackRefusal("not_in_channel")
     return channel
-
-
-def _is_visible(channel: Channel) -> bool:
-    return not channel.is_private or BOT_USER_ID in channel.members
-
-
-def _kind(channel: Channel) -> str:
-    if channel.with_user:
-        return "im"
-    return "private_channel" if channel.is_private else "public_channel"
 
 
 def _own_message(endpoint: Endpoint, arguments: Arguments, *, refusal: str) -> Message:

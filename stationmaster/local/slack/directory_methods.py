@@ -1,4 +1,4 @@
-"""auth, users, bots, team, usergroups and views: who is who, and modals.
+"""auth, users, usergroups and views: who is who, and modals.
 
 The dispatcher calls these; `METHODS` is the whole of the Web API that this endpoint has.
 """
@@ -16,7 +16,6 @@ from stationmaster.local.slack.workspace import (
     APP_ID,
     BOT_ID,
     BOT_USER_ID,
-    TEAM_DOMAIN,
     TEAM_ID,
     TEAM_NAME,
     Change,
@@ -42,31 +41,6 @@ def user_info(endpoint: Endpoint, arguments: Arguments) -> Json:
     if user is None:
         raise SlackRefusal("user_not_found")
     return {"user": user.to_json(team_id=TEAM_ID)}
-
-
-def list_users(endpoint: Endpoint, arguments: Arguments) -> Json:
-    del arguments
-    members = [user.to_json(team_id=TEAM_ID) for user in endpoint.workspace.users.values()]
-    return {"members": members, "response_metadata": {"next_cursor": ""}}
-
-
-def bot_info(endpoint: Endpoint, arguments: Arguments) -> Json:
-    if arguments.text("bot", BOT_ID) != BOT_ID:
-        raise SlackRefusal("bot_not_found")
-    return {
-        "bot": {
-            "id": BOT_ID,
-            "app_id": APP_ID,
-            "user_id": BOT_USER_ID,
-            "name": endpoint.app.bot_name,
-            "deleted": False,
-        }
-    }
-
-
-def team_info(endpoint: Endpoint, arguments: Arguments) -> Json:
-    del endpoint, arguments
-    return {"team": {"id": TEAM_ID, "name": TEAM_NAME, "domain": TEAM_DOMAIN}}
 
 
 def list_usergroup_users(endpoint: Endpoint, arguments: Arguments) -> Json:
@@ -96,29 +70,18 @@ def show_view(endpoint: Endpoint, opened: OpenView) -> Json:
 
 METHODS: dict[str, Method] = {
     "auth.test": auth_test,
-    "bots.info": bot_info,
     "chat.delete": chat_methods.delete,
-    "chat.getPermalink": chat_methods.get_permalink,
     "chat.postEphemeral": chat_methods.post_ephemeral,
     "chat.postMessage": chat_methods.post_message,
     "chat.update": chat_methods.update,
     "conversations.history": chat_methods.history,
     "conversations.info": chat_methods.conversation_info,
-    "conversations.join": chat_methods.join,
-    "conversations.list": chat_methods.list_conversations,
-    "conversations.members": chat_methods.members,
     "conversations.open": chat_methods.open_conversation,
     "conversations.replies": chat_methods.replies,
     "files.completeUploadExternal": file_methods.complete_upload,
     "files.getUploadURLExternal": file_methods.get_upload_url,
-    "files.info": file_methods.file_info,
-    "reactions.add": chat_methods.add_reaction,
-    "reactions.get": chat_methods.get_reactions,
-    "reactions.remove": chat_methods.remove_reaction,
-    "team.info": team_info,
     "usergroups.users.list": list_usergroup_users,
     "users.info": user_info,
-    "users.list": list_users,
     "views.open": open_view,
     "views.update": update_view,
 }

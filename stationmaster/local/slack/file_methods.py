@@ -99,11 +99,6 @@ def complete_upload(endpoint: Endpoint, arguments: Arguments) -> Json:
     return {"files": described}
 
 
-def file_info(endpoint: Endpoint, arguments: Arguments) -> Json:
-    file = _file(endpoint, arguments.required("file"))
-    return {"file": file.to_json(base_url=endpoint.base_url()), "comments": []}
-
-
 def _entries(arguments: Arguments) -> list[Json]:
     entries = arguments.json("files", error="invalid_arguments")
     if not isinstance(entries, list) or not entries:

@@ -92,28 +92,18 @@ TIER_PER_MINUTE = {
 """Calls a minute of each tier, counted per method, app and workspace ("20+" is read as 20)."""
 
 METHOD_TIER = {
-    "bots.info": 3,
     "chat.delete": 3,
     "chat.postEphemeral": 4,
     "chat.update": 3,
     "conversations.history": 3,
     "conversations.info": 3,
-    "conversations.join": 3,
-    "conversations.list": 2,
-    "conversations.members": 4,
     "conversations.open": 3,
     "conversations.replies": 3,
     "files.completeUploadExternal": 4,
     "files.getUploadURLExternal": 4,
-    "files.info": 4,
-    "reactions.add": 3,
-    "reactions.get": 3,
-    "reactions.remove": 2,
-    "team.info": 3,
     "usergroups.users.list": 2,
     "users.info": 4,
-    "users.list": 2,
     "views.open": 4,
     "views.update": 4,
 }
-"""The tier on each method's page; auth.test and chat.getPermalink have far higher limits."""
+"""The tier on each method's page; auth.test has far higher limits."""

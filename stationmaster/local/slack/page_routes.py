@@ -68,7 +68,6 @@ class PageRoutes:
             "submit": self._submit,
             "close": self._close,
             "dismiss": self._dismiss,
-            "react": self._react,
         }
         return [
             Route(f"/local/{name}", _route(self._endpoint, act), methods=["POST"])
@@ -156,14 +155,6 @@ class PageRoutes:
         if message.ephemeral_to != act.user:
             raise SlackRefusal("message_not_found")
         self._endpoint.workspace.delete(act.channel, act.ts)
-        return {}
-
-    def _react(self, act: _Act) -> Json:
-        workspace = self._endpoint.workspace
-        if act.user in workspace.get(act.channel, act.ts).reactions.get(act.name, []):
-            workspace.unreact(act.channel, act.ts, act.name, act.user)
-        else:
-            workspace.react(act.channel, act.ts, act.name, act.user)
         return {}
 
 

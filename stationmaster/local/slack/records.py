@@ -55,8 +55,6 @@ class Channel:
     with_user: str | None = None
     is_private: bool = False
     is_archived: bool = False
-    # Only some people may post, and the app is none of them.
-    is_restricted: bool = False
 
     def to_json(self, *, bot_user_id: str) -> Json:
         if self.with_user is not None:
@@ -145,7 +143,6 @@ class Message:
     mrkdwn: bool = True
     edited_ts: str | None = None
     files: list[Json] = field(default_factory=list)
-    reactions: dict[str, list[str]] = field(default_factory=dict)
     metadata: Json | None = None
     ephemeral_to: str | None = None
     replies: list[str] = field(default_factory=list)
@@ -184,11 +181,6 @@ class Message:
             }
         if self.edited_ts is not None:
             described["edited"] = {"user": self.user, "ts": self.edited_ts}
-        if self.reactions:
-            described["reactions"] = [
-                {"name": name, "users": users, "count": len(users)}
-                for name, users in self.reactions.items()
-            ]
         if include_metadata and self.metadata is not None:
             described["metadata"] = self.metadata
         return described

@@ -203,10 +203,6 @@ class LocalSlack:
             message_ts=message_ts, channel=channel, action_id=action_id, value=value, user=user
         )
 
-    def restrict_posting(self, channel: str) -> None:
-        """Let only some people post in a channel; the app is none of them."""
-        self._endpoint.workspace.set_posting(channel, archived=False, restricted=True)
-
     def rotate_token(self, bot_token: str) -> None:
         """Take this token from now on, and the one before no more."""
         self._api.bot_token = bot_token

@@ -172,11 +172,11 @@ class Workspace:
                 self.announce(Change("channel", self._channel_json(channel)))
             return channel
 
-    def set_posting(self, channel_id: str, *, archived: bool, restricted: bool) -> Channel:
-        """Say who may still post in a channel: nobody once it is archived."""
+    def archive(self, channel_id: str) -> Channel:
+        """Let nobody post in a channel any more."""
         with self._lock:
             channel = self.find_channel(channel_id)
-            channel.is_archived, channel.is_restricted = archived, restricted
+            channel.is_archived = True
             self.announce(Change("channel", self._channel_json(channel)))
             return channel
 
@@ -233,36 +233,6 @@ class Workspace:
                     self._show(parent)
             payload = {"channel": message.channel, "ts": ts}
             self.announce(Change("deleted", payload, audience=message.ephemeral_to))
-
-    def react(self, channel: str, ts: str, name: str, user: str) -> None:
-        """Add a reaction.
-
-        Raises:
-            SlackRefusal: `already_reacted`, `message_not_found`.
-        """
-        with self._lock:
-            message = self.get(channel, ts)
-            users = message.reactions.setdefault(name, [])
-            if user in users:
-                raise SlackRefusal("already_reacted")
-            users.append(user)
-            self._show(message)
-
-    def unreact(self, channel: str, ts: str, name: str, user: str) -> None:
-        """Take a reaction back.
-
-        Raises:
-            SlackRefusal: `no_reaction`, `message_not_found`.
-        """
-        with self._lock:
-            message = self.get(channel, ts)
-            users = message.reactions.get(name, [])
-            if user not in users:
-                raise SlackRefusal("no_reaction")
-            users.remove(user)
-            if not users:
-                del message.reactions[name]
-            self._show(message)
 
     def get(self, channel: str, ts: str) -> Message:
         """Return the stored message or ephemeral.

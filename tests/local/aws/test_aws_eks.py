@@ -1,6 +1,5 @@
 """The local EKS: lifecycles, error shapes, and what the observer and EC2 see."""
 
-# fixtures are imported by name
 from __future__ import annotations
 
 import errno
@@ -8,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from moto.ec2.models import ec2_backends
 
 from stationmaster.local.aws import (
@@ -33,9 +33,6 @@ class Observer:
 
     def __getattr__(self, name: str) -> Any:
         return lambda **fields: self.seen.append((name, fields))
-
-    def names(self) -> list[str]:
-        return [name for name, _ in self.seen]
 
 
 @pytest.fixture(scope="module")
@@ -108,20 +105,51 @@ def create_group(eks: Any, made: Deployment, cluster: str, **fields: Any) -> dic
     return answer
 
 
-def test_cluster_of_an_existing_name_is_in_use(eks: Any, made: Deployment) -> None:
-    create_cluster(eks, made, "twice", ready=False)
+def refused(code: str, words: str, call: Any, **arguments: Any) -> None:
+    with pytest.raises(ClientError, match=words) as caught:
+        call(**arguments)
+    assert caught.value.response["Error"]["Code"] == code
 
-    with pytest.raises(eks.exceptions.ResourceInUseException, match="already exists"):
-        create_cluster(eks, made, "twice", ready=False)
 
+def test_what_eks_refuses_is_refused(eks: Any, endpoint: LocalAws, made: Deployment) -> None:
+    role, network = made.role_arns["eks"], {"subnetIds": made.subnet_ids}
+    cluster: dict[str, Any] = {"name": "x", "roleArn": role, "resourcesVpcConfig": network}
+    create_cluster(eks, made, "ready")
+    create_group(eks, made, "ready")
+    wait_for(eks, "nodegroup_active", clusterName="ready", nodegroupName="gpu")
+    held = {"clusterName": "ready", "principalArn": role}
+    pods = {"clusterName": "ready", "namespace": "a", "serviceAccount": "b", "roleArn": role}
+    eks.create_access_entry(**held)
+    eks.create_pod_identity_association(**pods)
+    in_use, invalid = "ResourceInUseException", "InvalidParameterException"
 
-def test_cluster_in_one_zone_is_refused(eks: Any, made: Deployment) -> None:
-    with pytest.raises(eks.exceptions.InvalidParameterException, match="two different AZs"):
-        eks.create_cluster(
-            name="narrow",
-            roleArn=made.role_arns["eks"],
-            resourcesVpcConfig={"subnetIds": made.subnet_ids[:1]},
-        )
+    refused(in_use, "already exists", eks.create_cluster, **cluster | {"name": "ready"})
+    one_zone = {"subnetIds": made.subnet_ids[:1]}
+    refused(
+        invalid,
+        "two different AZs",
+        eks.create_cluster,
+        **cluster | {"resourcesVpcConfig": one_zone},
+    )
+    refused(invalid, r"unsupported .* 1\.99", eks.create_cluster, **cluster, version="1.99")
+    with endpoint.lifecycles_held():
+        create_cluster(eks, made, "early", ready=False)
+        not_active = "InvalidRequestException", "not in ACTIVE status"
+        refused(*not_active, create_group, eks=eks, made=made, cluster="early")
+    refused(in_use, "already exists", create_group, eks=eks, made=made, cluster="ready")
+    missing = "ResourceNotFoundException"
+    nowhere = {"clusterName": "ready", "nodegroupName": "other"}
+    refused(missing, "No node group found", eks.describe_nodegroup, **nowhere)
+    elsewhere: dict[str, Any] = {"nodegroupName": "x", "subnets": ["subnet-0"]}
+    refused(
+        invalid, "does not exist", create_group, eks=eks, made=made, cluster="ready", **elsewhere
+    )
+    refused(in_use, "nodegroups attached", eks.delete_cluster, name="ready")
+    addon = {"clusterName": "ready", "addonName": "nvidia-plugin"}
+    refused(invalid, "not supported", eks.create_addon, **addon)
+    refused(missing, "No addon: nvidia-plugin", eks.describe_addon, **addon)
+    refused(in_use, "already in use", eks.create_access_entry, **held)
+    refused(in_use, "already exists", eks.create_pod_identity_association, **pods)
 
 
 def test_node_group_becomes_active_and_its_instances_exist(
@@ -195,9 +223,6 @@ def test_node_group_delete_ends_its_instances_and_frees_the_cluster(
     create_cluster(eks, made, "shrink")
     create_group(eks, made, "shrink")
     wait_for(eks, "nodegroup_active", clusterName="shrink", nodegroupName="gpu")
-    with pytest.raises(eks.exceptions.ResourceInUseException, match="nodegroups attached"):
-        eks.delete_cluster(name="shrink")
-
     ec2 = endpoint.client("ec2")
     held = instances(endpoint, "shrink")[0]["NetworkInterfaces"][0]["NetworkInterfaceId"]
 
@@ -209,64 +234,8 @@ def test_node_group_delete_ends_its_instances_and_frees_the_cluster(
         ec2.describe_network_interfaces(NetworkInterfaceIds=[held])
     assert ("node_group_deleted", {"cluster": "shrink", "name": "gpu"}) in observer.seen
     assert eks.delete_cluster(name="shrink")["cluster"]["status"] == "DELETING"
-
-
-def test_node_group_without_capacity_fails_with_health_issue(
-    eks: Any, endpoint: LocalAws, made: Deployment
-) -> None:
-    create_cluster(eks, made, "full")
-    endpoint.faults.add("node-group-fails")
-    create_group(eks, made, "full")
-
-    def failed() -> Any:
-        found = eks.describe_nodegroup(clusterName="full", nodegroupName="gpu")["nodegroup"]
-        return found if found["status"] == "CREATE_FAILED" else None
-
-    issue = until(failed)["health"]["issues"][0]
-    assert issue["code"] == "AsgInstanceLaunchFailures"
-    assert "InsufficientInstanceCapacity" in issue["message"]
-    assert (
-        "p4d.24xlarge capacity in the Availability Zone you requested (us-west-2a)"
-        in (issue["message"])
-    )
-    eks.delete_nodegroup(clusterName="full", nodegroupName="gpu")
-    wait_for(eks, "nodegroup_deleted", clusterName="full", nodegroupName="gpu")
-
-
-def test_node_group_before_the_cluster_is_ready_is_refused(eks: Any, made: Deployment) -> None:
-    create_cluster(eks, made, "early", ready=False)
-
-    with pytest.raises(eks.exceptions.InvalidRequestException, match="not in ACTIVE status"):
-        create_group(eks, made, "early")
-
-
-def test_node_group_errors_name_what_is_wrong(eks: Any, made: Deployment) -> None:
-    create_cluster(eks, made, "errors")
-    create_group(eks, made, "errors")
-
-    with pytest.raises(eks.exceptions.ResourceInUseException, match="already exists"):
-        create_group(eks, made, "errors")
-    with pytest.raises(eks.exceptions.ResourceNotFoundException, match="No node group found"):
-        eks.describe_nodegroup(clusterName="errors", nodegroupName="other")
-    with pytest.raises(eks.exceptions.InvalidParameterException, match="does not exist"):
-        create_group(eks, made, "errors", nodegroupName="x", subnets=["subnet-0"])
-
-
-def test_addon_versions_are_offered(eks: Any) -> None:
-    offered = eks.describe_addon_versions(addonName="aws-fsx-csi-driver")["addons"]
-
-    assert [addon["addonName"] for addon in offered] == ["aws-fsx-csi-driver"]
-    assert offered[0]["addonVersions"][0]["compatibilities"]
-
-
-def test_tags_of_a_node_group_are_changed_by_arn(eks: Any, made: Deployment) -> None:
-    create_cluster(eks, made, "tags")
-    arn = create_group(eks, made, "tags")["nodegroupArn"]
-
-    eks.tag_resource(resourceArn=arn, tags={"more": "yes"})
-    eks.untag_resource(resourceArn=arn, tagKeys=["stationmaster:run-id"])
-
-    assert eks.list_tags_for_resource(resourceArn=arn)["tags"] == {"more": "yes"}
+    wait_for(eks, "cluster_deleted", name="shrink")
+    assert ("cluster_deleted", {"name": "shrink"}) in observer.seen
 
 
 def test_cluster_versions_have_one_default_in_standard_support(eks: Any) -> None:
@@ -282,16 +251,6 @@ def test_cluster_versions_have_one_default_in_standard_support(eks: Any) -> None
         "1.32",
         "1.31",
     ]
-
-
-def test_version_that_eks_never_had_is_refused(eks: Any, made: Deployment) -> None:
-    with pytest.raises(eks.exceptions.InvalidParameterException, match=r"unsupported .* 1\.99"):
-        eks.create_cluster(
-            name="future",
-            roleArn=made.role_arns["eks"],
-            version="1.99",
-            resourcesVpcConfig={"subnetIds": made.subnet_ids},
-        )
 
 
 def test_tagging_api_lists_while_a_node_group_starts_instances(

@@ -85,15 +85,18 @@ def group(ec2: Any, deployed: Deployment, name: str) -> str:
 # -- FSx ----------------------------------------------------------------------
 
 
-def test_file_system_is_there_at_once_when_lifecycles_are_finished(
-    aws: LocalAws, fsx: Any, deployed: Deployment
-) -> None:
+def test_file_system_delete_is_deleting_then_not_found(fsx: Any, deployed: Deployment) -> None:
     identity = create(fsx, deployed)["FileSystemId"]
+    available = reaches(fsx, identity, "AVAILABLE")
+    assert available["DNSName"] == f"{identity}.fsx.us-west-2.amazonaws.com"
+    assert available["VpcId"] == deployed.vpc_id
 
-    aws.finish_lifecycles()
+    answer = fsx.delete_file_system(FileSystemId=identity)
 
-    (found,) = fsx.describe_file_systems(FileSystemIds=[identity])["FileSystems"]
-    assert found["Lifecycle"] == "AVAILABLE"
+    assert answer["Lifecycle"] == "DELETING"
+    until(lambda: is_gone(fsx, identity))
+    with pytest.raises(fsx.exceptions.FileSystemNotFound):
+        fsx.delete_file_system(FileSystemId=identity)
 
 
 def test_file_system_token_returns_the_same_one(fsx: Any, deployed: Deployment) -> None:
@@ -105,57 +108,25 @@ def test_file_system_token_returns_the_same_one(fsx: Any, deployed: Deployment) 
         create(fsx, deployed, ClientRequestToken="run-9", StorageCapacity=2400)
 
 
+def lustre(kind: str = "SCRATCH_2", mbps: int = 0, **fields: Any) -> dict[str, Any]:
+    throughput = {"PerUnitStorageThroughput": mbps} if mbps else {}
+    return {"LustreConfiguration": {"DeploymentType": kind, **throughput, **fields}}
+
+
+KEY = {"KmsKeyId": "arn:aws:kms:us-west-2:123456789012:key/k"}
+
+
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
         ({"StorageCapacity": 1000}, "BadRequest"),
         ({"StorageCapacity": 3600}, "BadRequest"),
-        (
-            {
-                "LustreConfiguration": {
-                    "DeploymentType": "PERSISTENT_2",
-                    "PerUnitStorageThroughput": 200,
-                }
-            },
-            "InvalidPerUnitStorageThroughput",
-        ),
-        (
-            {
-                "StorageCapacity": 4800,
-                "LustreConfiguration": {
-                    "DeploymentType": "PERSISTENT_2",
-                    "PerUnitStorageThroughput": 500,
-                    "EfaEnabled": True,
-                },
-            },
-            "BadRequest",
-        ),
+        (lustre("PERSISTENT_2", 200), "InvalidPerUnitStorageThroughput"),
+        ({"StorageCapacity": 4800} | lustre("PERSISTENT_2", 500, EfaEnabled=True), "BadRequest"),
         ({"FileSystemType": "WINDOWS"}, "BadRequest"),
-        (
-            {
-                "LustreConfiguration": {
-                    "DeploymentType": "SCRATCH_2",
-                    "PerUnitStorageThroughput": 200,
-                }
-            },
-            "InvalidPerUnitStorageThroughput",
-        ),
-        (
-            {
-                "LustreConfiguration": {
-                    "DeploymentType": "SCRATCH_2",
-                    "AutomaticBackupRetentionDays": 1,
-                }
-            },
-            "BadRequest",
-        ),
-        (
-            {
-                "LustreConfiguration": {"DeploymentType": "SCRATCH_2"},
-                "KmsKeyId": "arn:aws:kms:us-west-2:123456789012:key/k",
-            },
-            "BadRequest",
-        ),
+        (lustre(mbps=200), "InvalidPerUnitStorageThroughput"),
+        (lustre(AutomaticBackupRetentionDays=1), "BadRequest"),
+        (lustre() | KEY, "BadRequest"),
         ({"SubnetIds": ["subnet-0123456789abcdef0"]}, "InvalidNetworkSettings"),
         ({"SecurityGroupIds": ["sg-0123456789abcdef0"]}, "InvalidNetworkSettings"),
     ],
@@ -172,20 +143,6 @@ def test_file_system_that_the_service_refuses_is_refused(
     assert len(fsx.describe_file_systems()["FileSystems"]) == before
 
 
-@pytest.mark.parametrize("capacity", [1200, 2400, 4800])
-def test_file_system_sizes_of_the_service_are_accepted(
-    fsx: Any, deployed: Deployment, capacity: int
-) -> None:
-    made = create(
-        fsx,
-        deployed,
-        StorageCapacity=capacity,
-        LustreConfiguration={"DeploymentType": "SCRATCH_2"},
-    )
-
-    assert made["StorageCapacity"] == capacity
-
-
 def test_file_systems_are_listed_in_pages(fsx: Any, deployed: Deployment) -> None:
     made = {create(fsx, deployed)["FileSystemId"] for _ in range(3)}
 
@@ -199,45 +156,28 @@ def test_file_systems_are_listed_in_pages(fsx: Any, deployed: Deployment) -> Non
     assert len(listed) == len(set(listed))
 
 
-def test_file_system_tags_are_changed_by_arn(fsx: Any, deployed: Deployment) -> None:
-    arn = create(fsx, deployed)["ResourceARN"]
-
-    fsx.tag_resource(ResourceARN=arn, Tags=[{"Key": "more", "Value": "yes"}])
-    fsx.untag_resource(ResourceARN=arn, TagKeys=["stationmaster:run-id"])
-
-    assert fsx.list_tags_for_resource(ResourceARN=arn)["Tags"] == [{"Key": "more", "Value": "yes"}]
-
-
 # -- EC2 ----------------------------------------------------------------------
 
 
-def test_security_group_may_reference_itself_and_still_be_deleted(
-    ec2: Any, deployed: Deployment
-) -> None:
-    identity = group(ec2, deployed, "self")
-    ec2.authorize_security_group_ingress(
-        GroupId=identity,
-        IpPermissions=[{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": identity}]}],
-    )
-    ec2.authorize_security_group_egress(
-        GroupId=identity,
-        IpPermissions=[{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": identity}]}],
-    )
+@pytest.mark.parametrize("call", ["create_placement_group", "delete_placement_group"])
+def test_placement_group_that_is_there_or_not_is_refused(ec2: Any, call: str) -> None:
+    ec2.create_placement_group(GroupName=call, Strategy="cluster")
+    if call == "delete_placement_group":
+        ec2.delete_placement_group(GroupName=call)
 
-    ec2.delete_security_group(GroupId=identity)
-
-    with pytest.raises(ClientError, match=r"InvalidGroup\.NotFound"):
-        ec2.describe_security_groups(GroupIds=[identity])
+    with pytest.raises(ClientError, match=r"InvalidPlacementGroup\.(Duplicate|Unknown)"):
+        getattr(ec2, call)(GroupName=call, **({"Strategy": "cluster"} if "create" in call else {}))
 
 
 def test_security_group_that_another_one_references_is_in_use(
     ec2: Any, deployed: Deployment
 ) -> None:
     used, user = group(ec2, deployed, "used"), group(ec2, deployed, "user")
-    ec2.authorize_security_group_ingress(
-        GroupId=user,
-        IpPermissions=[{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": used}]}],
-    )
+    for group_id in (user, used):  # a rule of its own does not hold a group
+        ec2.authorize_security_group_ingress(
+            GroupId=group_id,
+            IpPermissions=[{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": used}]}],
+        )
 
     with pytest.raises(ClientError, match="DependencyViolation"):
         ec2.delete_security_group(GroupId=used)
@@ -320,17 +260,6 @@ def test_launch_template_has_the_interfaces_that_the_cards_take(
     for left in templates.left(run_id):
         templates.release(run_id, left.id)
     assert templates.left(run_id) == []
-
-
-@pytest.mark.parametrize("instance_type", ["p4d.24xlarge", "p5.48xlarge", "g5.12xlarge"])
-def test_instance_types_are_offered_by_zone(ec2: Any, instance_type: str) -> None:
-    offered = ec2.describe_instance_type_offerings(
-        LocationType="availability-zone",
-        Filters=[{"Name": "instance-type", "Values": [instance_type]}],
-    )["InstanceTypeOfferings"]
-
-    assert {each["InstanceType"] for each in offered} == {instance_type}
-    assert all(each["Location"].startswith("us-west-2") for each in offered)
 
 
 @pytest.mark.parametrize(("num_gpus", "described"), [(None, 8), (8, 8), (2, 2), (0, 0)])

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from stationmaster.local.aws import Deployment, LocalAws
 from stationmaster.local.aws.emulation import current
-from stationmaster.local.aws.observer import ImportedFile, SilentObserver
-from stationmaster.local.cluster import LocalCluster
-from stationmaster.local.cluster_behind_eks import ClusterBehindEks
+from stationmaster.local.aws.observer import AwsObserver, ImportedFile
 from tests.support.aws_fixtures import until
 
 BUCKET = "research-data"
@@ -91,7 +88,7 @@ def test_association_is_creating_then_available_and_goes_with_its_file_system(
     aws.finish_lifecycles()
     (found,) = described(fsx, identity)
     assert found["Lifecycle"] == "AVAILABLE"
-    assert fsx.list_tags_for_resource(ResourceARN=found["ResourceARN"])["Tags"] == TAGS
+    assert found["Tags"] == TAGS
     tagged = aws.client("resourcegroupstaggingapi").get_resources(
         ResourceTypeFilters=["fsx:association"]
     )["ResourceTagMappingList"]
@@ -116,7 +113,7 @@ def test_objects_are_imported_once_it_is_available(
     s3.delete_object(Bucket=BUCKET, Key="c/gone")
     imported: list[ImportedFile] = []
 
-    class Observer(SilentObserver):
+    class Observer(AwsObserver):
         def files_imported(
             self, *, file_system_id: str, directory: str, files: Iterable[ImportedFile]
         ) -> None:
@@ -140,7 +137,7 @@ def test_file_system_stays_while_it_imports(
 ) -> None:
     refused: list[str] = []
 
-    class Observer(SilentObserver):
+    class Observer(AwsObserver):
         def files_imported(self, **_about: object) -> None:
             try:
                 fsx.delete_file_system(FileSystemId=identity)
@@ -155,18 +152,6 @@ def test_file_system_stays_while_it_imports(
 
     assert [text for text in refused if "data repository task that is executing" in text]
     assert fsx.delete_file_system(FileSystemId=identity)["Lifecycle"] == "DELETING"
-
-
-def test_association_that_fails_says_why(fsx: Any, aws: LocalAws, deployed: Deployment) -> None:
-    aws.faults.add("data-link-fails")
-    identity = file_system(fsx, deployed)
-    link(fsx, identity)
-
-    aws.finish_lifecycles()
-
-    (found,) = described(fsx, identity)
-    assert found["Lifecycle"] == "FAILED"
-    assert "could not access the S3 bucket" in found["FailureDetails"]["Message"]
 
 
 def test_association_is_deleted_by_itself(fsx: Any, aws: LocalAws, deployed: Deployment) -> None:
@@ -201,45 +186,23 @@ def test_token_returns_the_same_one(fsx: Any, aws: LocalAws, deployed: Deploymen
         ({"FileSystemPath": "/taken/below"}, "BadRequest", "FileSystemPath .* overlaps"),
         ({"DataRepositoryPath": f"s3://{BUCKET}/b/c"}, "BadRequest", "DataRepositoryPath .*overl"),
         ({"FileSystemId": "fs-0123456789abcdef0"}, "FileSystemNotFound", "does not exist"),
+        ({"FileSystemTypeVersion": "2.10"}, "UnsupportedOperation", "."),
+        ({"others": 7}, "BadRequest", "at most 8"),
     ],
 )
 def test_association_that_fsx_would_refuse_is_refused(
     fsx: Any, deployed: Deployment, fields: dict[str, Any], error: str, said: str
 ) -> None:
-    identity = file_system(fsx, deployed)
-    link(fsx, identity, FileSystemPath="/taken", DataRepositoryPath=f"s3://{BUCKET}/b/")
+    fields = dict(fields)
+    version = {name: fields.pop(name) for name in ("FileSystemTypeVersion",) if name in fields}
+    identity = file_system(fsx, deployed, **version)
+    if not version:
+        link(fsx, identity, FileSystemPath="/taken", DataRepositoryPath=f"s3://{BUCKET}/b/")
+    for number in range(fields.pop("others", 0)):
+        place = f"s3://{BUCKET}/{number}/"
+        link(fsx, identity, FileSystemPath=f"/{number}", DataRepositoryPath=place)
 
     with pytest.raises(ClientError, match=said) as refused:
         link(fsx, identity, **fields)
 
     assert refused.value.response["Error"]["Code"] == error
-
-
-def test_ninth_association_and_old_file_systems_are_refused(fsx: Any, deployed: Deployment) -> None:
-    identity = file_system(fsx, deployed)
-    for number in range(8):
-        each = {
-            "FileSystemPath": f"/{number}",
-            "DataRepositoryPath": f"s3://{BUCKET}/{number}/",
-        }
-        link(fsx, identity, **each)
-
-    with pytest.raises(ClientError, match="at most 8"):
-        link(fsx, identity)
-    with pytest.raises(fsx.exceptions.UnsupportedOperation):
-        link(fsx, file_system(fsx, deployed, FileSystemTypeVersion="2.10"))
-
-
-def test_what_is_imported_becomes_files_with_their_permissions(tmp_path: Path) -> None:
-    no_cluster = cast(LocalCluster, None)  # files are not its business
-    behind = ClusterBehindEks(no_cluster, tmp_path)
-    behind.file_system_available(file_system_id="fs-1")
-    files = [ImportedFile("a/one.txt", b"1", 0o755), ImportedFile("two.txt", b"22", 0o600)]
-
-    behind.files_imported(file_system_id="fs-1", directory="/linked", files=files)
-
-    root = tmp_path / "file-systems" / "fs-1" / "linked"
-    assert (root / "a/one.txt").read_bytes() == b"1"
-    assert (root / "two.txt").stat().st_mode & 0o777 == 0o600
-    behind.files_removed(file_system_id="fs-1", directory="/linked")
-    assert not root.exists()

@@ -271,23 +271,3 @@ def test_every_type_of_the_catalogue_has_the_cards_that_the_product_asks_for() -
 
     assert refused == {}
     assert CATALOGUE.keys() - INSTANCE_TYPES.keys() == {"p3.8xlarge"}
-
-
-def test_new_group_is_unlisted_at_first_and_the_group_of_a_new_network_is_not(
-    aws: LocalAws,
-) -> None:
-    ec2 = aws.client("ec2")
-    aws.faults.add("eventual-consistency")
-    vpc = ec2.create_vpc(CidrBlock="10.8.0.0/16")["Vpc"]["VpcId"]
-    group = ec2.create_security_group(GroupName="late", Description="late", VpcId=vpc)["GroupId"]
-    in_network = [{"Name": "vpc-id", "Values": [vpc]}]
-
-    first, second = (
-        ec2.describe_security_groups(Filters=in_network)["SecurityGroups"] for _ in range(2)
-    )
-
-    aws.faults.clear()
-    first, second = ({found["GroupName"] for found in each} for each in (first, second))
-    assert (first, second) == ({"default"}, {"default", "late"})
-    ec2.delete_security_group(GroupId=group)
-    ec2.delete_vpc(VpcId=vpc)

@@ -50,8 +50,6 @@ LIST_SECRETS = {
     "Content-Type": "application/x-amz-json-1.1",
 }
 
-FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-
 
 @pytest.fixture(scope="module")
 def http_url(aws: LocalAws, deployed: Deployment) -> str:
@@ -117,24 +115,13 @@ def test_preflight_gets_no_permission(aws: LocalAws, http_url: str, script: Scri
 
 
 @pytest.mark.parametrize(
-    ("service", "method", "path", "body", "headers"),
-    [
-        ("secretsmanager", "POST", "/", b"{}", LIST_SECRETS),
-        ("sts", "POST", "/", b"Action=GetCallerIdentity&Version=2011-06-15", FORM),
-        ("s3", "GET", "/", b"", {"X-Amz-Content-SHA256": "UNSIGNED-PAYLOAD"}),
-        ("lambda", "GET", "/2015-03-31/functions", b"", {}),
-        ("eks", "GET", "/clusters", b"", {}),
-    ],
+    ("service", "method", "path"), [("secretsmanager", "POST", "/"), ("eks", "GET", "/clusters")]
 )
 def test_served_answer_has_no_cors_headers(
-    aws: LocalAws,
-    script: Script,
-    service: str,
-    method: str,
-    path: str,
-    body: bytes,
-    headers: dict[str, str],
+    aws: LocalAws, script: Script, service: str, method: str, path: str
 ) -> None:
+    body = b"{}" if method == "POST" else b""
+    headers = LIST_SECRETS if method == "POST" else {}
     sent = signed(aws, method=method, path=path, body=body, service=service, headers=headers)
 
     answer = httpx.request(method, f"{aws.url}{path}", content=body, headers=sent)
@@ -215,7 +202,7 @@ def test_bad_request_gets_an_answer_and_no_traceback(
 
 
 @pytest.mark.parametrize(
-    "path", ["/moto-api", "/moto-api/", "/moto-api/data.json", "/moto-api/reset", "/moto-api/seed"]
+    "path", ["/moto-api/", "/moto-api/reset", "/latest/meta-data/iam/security-credentials/"]
 )
 @pytest.mark.parametrize("service", ["secretsmanager", "lambda", "s3"])
 def test_motos_control_pages_are_not_reachable(
@@ -230,14 +217,6 @@ def test_motos_control_pages_are_not_reachable(
 
     assert (unsigned.status_code, answer.status_code) == (403, 404)
     assert aws.client("lambda").get_function(FunctionName="worker")
-
-
-def test_emulated_instance_credentials_are_not_reachable(aws: LocalAws, script: Script) -> None:
-    path = "/latest/meta-data/iam/security-credentials/"
-
-    answer = httpx.get(f"{aws.url}{path}", headers=signed(aws, method="GET", path=path, body=b""))
-
-    assert answer.status_code == 404
 
 
 # -- the key ------------------------------------------------------------------
@@ -383,7 +362,7 @@ def test_key_is_new_at_each_start_and_its_file_is_private(aws: LocalAws, tmp_pat
 # -- handlers -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("handler", ["pty.spawn", "os.system", "aws_handlers.in_process", "", "x"])
+@pytest.mark.parametrize("handler", ["pty.spawn", "aws_handlers.in_process", ""])
 def test_function_with_another_handler_cannot_be_created(
     aws: LocalAws, script: Script, deployed: Deployment, handler: str
 ) -> None:
@@ -399,17 +378,8 @@ def test_function_with_another_handler_cannot_be_created(
     assert refused.value.response["Error"]["Code"] == "InvalidParameterValueException"
     assert f"handler '{handler}' is none of this deployment" in str(refused.value)
     assert aws.function_arn("foreign") not in str(aws.client("lambda").list_functions())
-
-
-def test_function_cannot_get_another_handler(aws: LocalAws, script: Script) -> None:
-    client = aws.client("lambda")
-
-    with pytest.raises(ClientError, match=r"handler 'pty\.spawn' is none of this deployment"):
-        client.update_function_configuration(FunctionName="worker", Handler="pty.spawn")
-    client.update_function_configuration(FunctionName="worker", Handler=HANDLER, Timeout=5)
-
-    described = client.get_function_configuration(FunctionName="worker")
-    assert (described["Handler"], described["Timeout"]) == (HANDLER, 5)
+    with pytest.raises(ClientError, match="is none of this deployment"):
+        aws.client("lambda").update_function_configuration(FunctionName="worker", Handler=handler)
 
 
 def test_other_handler_that_is_stored_anyway_is_not_run(

@@ -138,17 +138,6 @@ def test_event_that_a_function_fails_with_goes_to_its_destination(
     assert "no capacity" in json.dumps(body["responsePayload"])
 
 
-def test_asynchronous_invocation_that_fails_goes_to_its_destination(
-    aws: LocalAws, script: Script
-) -> None:
-    script.fail("sink", times=3)
-
-    aws.client("lambda").invoke(FunctionName="sink", InvocationType="Event", Payload=b'{"n": 2}')
-
-    (letter,) = letters(aws, 1)
-    assert json.loads(letter["Body"])["requestPayload"] == {"n": 2}
-
-
 def test_event_for_a_function_that_is_gone_goes_to_the_queue_of_the_rule(
     aws: LocalAws, script: Script, deployed: Deployment
 ) -> None:

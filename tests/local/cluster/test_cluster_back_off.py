@@ -37,12 +37,6 @@ def test_containers_wait_10_seconds_doubling_to_5_minutes() -> None:
     assert [containers.is_forgotten(ran_s) for ran_s in (9.9, 10.0)] == [False, True]
 
 
-def test_pods_of_jobs_wait_10_seconds_doubling_to_10_minutes() -> None:
-    jobs = back_off.of_jobs(speed=1.0)
-
-    assert [jobs.delay_s(failures) for failures in (1, 2, 6, 7, 99)] == [10, 20, 320, 600, 600]
-
-
 def test_container_that_fails_twice_waits_for_a_real_cluster_s_10_seconds(slow: Cluster) -> None:
     slow.run_pod("crashes", "exit 1", restartPolicy="Always")
 

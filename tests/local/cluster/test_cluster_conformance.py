@@ -106,6 +106,7 @@ DUPLICATE, FORBIDDEN, NOT_FOUND = (
 )
 # (path, object, field of a cause, its reason, a part of the sentence)
 REFUSED: list[tuple[str, Any, str, str, str]] = [
+    (CONFIG_MAPS, config_map("Upper_Case"), "metadata.name", INVALID, "a lowercase RFC 1123"),
     (PODS, pod(containers=[]), "spec.containers", REQUIRED, "Required value"),
     (PODS, container(image=""), f"{C}.image", REQUIRED, "Required value"),
     (PODS, container(name="Upper"), f"{C}.name", INVALID, "a lowercase RFC 1123 label must"),
@@ -512,6 +513,7 @@ def named(body: dict[str, Any], name: str) -> dict[str, Any]:
 
 # (collection, object, merge patch, field, sentence)
 FIXED: list[tuple[str, Any, Any, str, str]] = [
+    (PODS, pod(), {"spec": {"hostNetwork": True}}, "spec", "pod updates may not change fields"),
     (
         JOBS,
         job(),
@@ -605,6 +607,33 @@ def test_path_that_is_not_served_is_answered_in_plain_text(asked: Asked) -> None
     ]
 
     assert [(each.status, each.body) for each in answers] == [(404, "404 page not found\n")] * 2
+
+
+def test_name_that_is_taken_and_namespace_that_is_not_there_are_refused(asked: Asked) -> None:
+    asked("POST", CONFIG_MAPS, config_map("taken"))
+
+    again = asked("POST", CONFIG_MAPS, config_map("taken"))
+    nowhere = asked("POST", "/api/v1/namespaces/nowhere/configmaps", config_map("x"))
+
+    assert (again.status, again.body["reason"]) == (409, "AlreadyExists")
+    assert again.message == 'configmaps "taken" already exists'
+    assert (nowhere.status, nowhere.message) == (404, 'namespaces "nowhere" not found')
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content_type", "code"),
+    [
+        ("DELETE", CONFIG_MAPS, "application/json", 405),
+        ("PUT", f"{DEPLOYMENTS}/d/scale", "application/json", 405),
+        ("PATCH", f"{CONFIG_MAPS}/json-patched", "application/json-patch+json", 415),
+    ],
+)
+def test_what_is_not_emulated_is_refused(
+    asked: Asked, method: str, path: str, content_type: str, code: int
+) -> None:
+    asked("POST", CONFIG_MAPS, config_map("json-patched"))
+
+    assert asked(method, path, [], content_type=content_type).status == code
 
 
 def test_version_that_is_not_there_yet_times_out(asked: Asked) -> None:

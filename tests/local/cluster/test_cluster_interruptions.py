@@ -49,11 +49,3 @@ def test_spot_node_is_drained_and_replaced_and_its_pod_starts_again(at_risk: Clu
     assert seen[-1][1] is False
     there = at_risk.core.list_node(label_selector=f"{LABEL}=SPOT").items
     assert [node.metadata.labels["eks.amazonaws.com/nodegroup"] for node in there] == ["spot"]
-
-
-def test_nodes_on_demand_stay(at_risk: Cluster):
-    before = {node.metadata.name for node in at_risk.core.list_node().items}
-    at_risk.submit(pytorchjob("stays", script="true"))
-    at_risk.job_condition("stays", "Succeeded")
-
-    assert {node.metadata.name for node in at_risk.core.list_node().items} == before

@@ -78,63 +78,6 @@ def test_elastic_job_gets_rendezvous_and_no_ranks(cluster: Cluster) -> None:
     delete_job(cluster, "elastic")
 
 
-def test_job_objects_carry_the_operators_labels_and_owner(cluster: Cluster) -> None:
-    cluster.submit(pytorchjob("objects"))
-    worker = eventually(lambda: cluster.pod("objects-worker-0"), "the worker")
-    master = cluster.pod("objects-master-0")
-
-    service = eventually(
-        lambda: cluster.core.read_namespaced_service("objects-master-0", "default"), "the service"
-    )
-
-    assert worker.metadata.labels == {
-        JOB_LABEL: "objects",
-        "training.kubeflow.org/operator-name": "pytorchjob-controller",
-        "training.kubeflow.org/replica-type": "worker",
-        "training.kubeflow.org/replica-index": "0",
-    }
-    assert master.metadata.labels["training.kubeflow.org/job-role"] == "master"
-    assert [c.name for c in worker.spec.init_containers] == ["init-pytorch"]
-    assert master.spec.init_containers is None
-    owner = worker.metadata.owner_references[0]
-    assert (owner.kind, owner.name, owner.controller) == ("PyTorchJob", "objects", True)
-    assert service.spec.cluster_ip == "None"
-    assert [(p.name, p.port) for p in service.spec.ports] == [("pytorchjob-port", 23456)]
-    delete_job(cluster, "objects")
-
-
-def test_pods_of_a_job_meet_at_one_local_address(cluster: Cluster) -> None:
-    script = """
-import os, socket
-address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-if os.environ["RANK"] == "0":
-    with socket.create_server(address) as server:
-        peer, _ = server.accept()
-        print(peer.recv(100).decode())
-else:
-    import time
-    while True:
-        try:
-            with socket.create_connection(address) as peer:
-                peer.sendall(b"met")
-            break
-        except ConnectionRefusedError:
-            time.sleep(0.02)
-"""
-    job = pytorchjob("meet")
-    for replica in job["spec"]["pytorchReplicaSpecs"].values():
-        replica["template"]["spec"]["containers"][0]["command"] = ["python", "-c", script]
-    other = json.loads(json.dumps(job))
-    other["metadata"]["name"] = "meet-too"
-
-    cluster.submit(job)
-    cluster.submit(other)
-
-    for name in ("meet", "meet-too"):
-        cluster.job_condition(name, "Succeeded")
-        assert cluster.log(f"{name}-master-0") == "met\n"
-
-
 def test_successful_job_ends_with_its_conditions_counts_and_events(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -163,56 +106,6 @@ def test_successful_job_ends_with_its_conditions_counts_and_events(
     assert len(pods_of(cluster, "good")) == 2
 
 
-def test_job_without_master_succeeds_with_all_workers(cluster: Cluster) -> None:
-    cluster.submit(pytorchjob("workers", master=False, workers=2, script="sleep 0.2"))
-
-    done = cluster.job_condition("workers", "Succeeded")
-
-    assert done["message"] == "PyTorchJob default/workers successfully completed."
-
-
-def test_failed_replica_with_policy_never_fails_the_job(cluster: Cluster) -> None:
-    cluster.submit(pytorchjob("never", workers=0, script="exit 3", restart_policy="Never"))
-
-    failed = cluster.job_condition("never", "Failed")
-
-    assert failed["message"] == "PyTorchJob never is failed because 1 Master replica(s) failed."
-    assert cluster.event("never", "PyTorchJobFailed").type == "Normal"
-    exited = cluster.event("never", "ExitedWithCode")
-    assert exited.message == "Pod: default.never-master-0 exited with code 3"
-
-
-def test_permanent_exit_code_fails_and_retryable_one_recreates(cluster: Cluster) -> None:
-    cluster.submit(pytorchjob("permanent", workers=0, script="exit 1", restart_policy="ExitCode"))
-    cluster.submit(pytorchjob("retryable", workers=0, script="exit 130", restart_policy="ExitCode"))
-    first = eventually(lambda: cluster.pod("retryable-master-0"), "the pod").metadata.uid
-
-    cluster.job_condition("permanent", "Failed")
-    cluster.event("retryable", "PyTorchJobRestarting")
-
-    assert cluster.event("permanent", "PyTorchJobFailed").type == "Warning"
-    assert "completionTime" not in cluster.job("permanent")["status"]
-    eventually(
-        lambda: (pod := cluster.pod("retryable-master-0")) and pod.metadata.uid != first,
-        "another pod of the same name",
-    )
-    delete_job(cluster, "retryable")
-
-
-def test_on_failure_restarts_in_place_until_the_backoff_limit(cluster: Cluster) -> None:
-    cluster.submit(pytorchjob("backs", workers=0, script="exit 1", runPolicy={"backoffLimit": 2}))
-
-    failed = cluster.job_condition("backs", "Failed")
-
-    assert failed["message"] == (
-        "Job backs has failed because it has reached the specified backoff limit"
-    )
-    assert cluster.pod("backs-master-0").status.container_statuses[0].restart_count == 2
-    crash = cluster.event("backs", "CrashLoopBackOff")
-    assert crash.message.startswith("Error pod backs-master-0 container pytorch waiting message: ")
-    delete_job(cluster, "backs")
-
-
 @pytest.mark.parametrize(("policy", "left"), [("All", []), ("Running", ["clean-running-master-0"])])
 def test_clean_pod_policy_decides_what_stays(
     cluster: Cluster, policy: str, left: list[str]
@@ -228,63 +121,6 @@ def test_clean_pod_policy_decides_what_stays(
     eventually(
         lambda: [p.metadata.name for p in pods_of(cluster, name)] == left, f"only {left} left"
     )
-
-
-def test_finished_job_goes_after_its_time_to_live(cluster: Cluster) -> None:
-    cluster.submit(pytorchjob("short-lived", workers=0, script="true"))
-    cluster.job_condition("short-lived", "Succeeded")
-    # Only now: with it from the start, the job may be gone before it is seen to have succeeded.
-    cluster.custom.patch_namespaced_custom_object(
-        "kubeflow.org", "v1", "default", "pytorchjobs", "short-lived",
-        {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 1}}},
-    )  # fmt: skip
-
-    def gone() -> bool:
-        try:
-            cluster.job("short-lived")
-        except ApiException as exc:
-            return exc.status == 404
-        return False
-
-    eventually(gone, "the job gone")
-    eventually(lambda: not pods_of(cluster, "short-lived"), "its pods gone")
-
-
-def test_suspended_job_has_no_pods_and_resumes(cluster: Cluster) -> None:
-    cluster.submit(pytorchjob("pauses", runPolicy={"suspend": True}))
-    cluster.job_condition("pauses", "Suspended")
-    before = pods_of(cluster, "pauses")
-
-    def suspend(value: bool) -> None:
-        cluster.custom.patch_namespaced_custom_object(
-            "kubeflow.org", "v1", "default", "pytorchjobs", "pauses",
-            {"spec": {"runPolicy": {"suspend": value}}},
-        )  # fmt: skip
-
-    suspend(False)
-    cluster.job_condition("pauses", "Running")
-    resumed = [c for c in conditions(cluster, "pauses") if c[0] == "Suspended"]
-    suspend(True)
-    cluster.job_condition("pauses", "Suspended")
-
-    assert not before
-    assert resumed == [("Suspended", "False", "PyTorchJobResumed")]
-    eventually(lambda: not pods_of(cluster, "pauses"), "no pods")
-    assert cluster.job_condition("pauses", "Running", "False")["reason"] == "PyTorchJobSuspended"
-    delete_job(cluster, "pauses")
-
-
-def test_deleted_job_takes_pods_and_services_along(cluster: Cluster) -> None:
-    cluster.submit(pytorchjob("deleted"))
-    cluster.job_condition("deleted", "Running")
-
-    delete_job(cluster, "deleted")
-
-    eventually(lambda: not pods_of(cluster, "deleted"), "no pods")
-    services = cluster.core.list_namespaced_service(
-        "default", label_selector=f"{JOB_LABEL}=deleted"
-    )
-    assert not services.items
 
 
 def without_master_replicas() -> dict[str, Any]:
@@ -362,27 +198,3 @@ def test_webhook_fails_until_the_operator_is_available(empty_cluster: Cluster) -
     assert caught.value.status == 500
     assert "failed calling webhook" in json.loads(caught.value.body)["message"]
     own.job_condition("later", "Running")
-
-
-def test_job_waits_while_there_is_no_operator(empty_cluster: Cluster) -> None:
-    own = empty_cluster
-    own.add_nodes()
-    own.install_operator()
-    scale = {"spec": {"replicas": 0}}
-    own.apps.patch_namespaced_deployment_scale("training-operator", "kubeflow", scale)
-    eventually(lambda: not own.operator_is_available(), "no operator")
-    client.AdmissionregistrationV1Api(own.api).delete_validating_webhook_configuration(
-        "validator.training-operator.kubeflow.org"
-    )
-
-    submitted = own.submit(pytorchjob("waits"))
-    own.run_pod("marker", "true")
-    own.pod_phase("marker", "Succeeded")
-    status_before = own.job("waits").get("status")
-    own.apps.patch_namespaced_deployment_scale(
-        "training-operator", "kubeflow", {"spec": {"replicas": 1}}
-    )
-    own.job_condition("waits", "Running")
-
-    assert submitted["metadata"]["name"] == "waits"
-    assert status_before is None

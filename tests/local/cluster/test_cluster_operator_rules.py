@@ -131,41 +131,6 @@ def test_failed_pod_that_is_still_going_lets_the_job_restart_at_every_look(world
     assert counts["SuccessfulDeletePod", "Deleted"] == 1
 
 
-def test_services_stay_where_no_pods_are_left_to_clean_up(world: World) -> None:
-    world.submit(pytorchjob("empty", workers=0, runPolicy={"cleanPodPolicy": "All"}))
-    world.objects.delete(resources.PODS, "default", "empty-master-0")
-    done = {"type": "Succeeded", "status": "True", "reason": "PyTorchJobSucceeded"}
-    world.set_status(world.jobs, "default", "empty", conditions=[done])
-
-    world.look("empty")
-
-    assert [each["metadata"]["name"] for each in world.objects.list(resources.SERVICES)] == [
-        "empty-master-0"
-    ]
-
-
-def test_newest_condition_of_a_pod_is_the_one_that_is_reported(world: World) -> None:
-    world.submit(pytorchjob("pending", workers=0))
-    old = {
-        "type": "A",
-        "status": "False",
-        "reason": "Old",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
-    new = {
-        "type": "B",
-        "status": "False",
-        "reason": "New",
-        "lastTransitionTime": "2026-01-02T00:00:00Z",
-    }
-
-    world.set_pod("pending-master-0", phase="Pending", conditions=[old, new])
-    world.look("pending")
-
-    assert "New" in world.reasons()
-    assert "Old" not in world.reasons()
-
-
 @pytest.mark.parametrize("is_going", [False, True])
 def test_permanent_exit_code_fails_the_job_and_is_told_twice(world: World, is_going: bool) -> None:
     world.submit(pytorchjob("stops", workers=0, restart_policy="ExitCode"))
@@ -198,13 +163,3 @@ def test_permanent_exit_code_fails_the_job_and_is_told_twice(world: World, is_go
             "PyTorchJob stops is restarting because 1 Master replica(s) failed.",
         ),
     ]
-
-
-def test_suspended_job_is_said_to_be_so_at_every_look(world: World) -> None:
-    world.submit(pytorchjob("paused", workers=0, runPolicy={"suspend": True}))
-    for _ in range(2):
-        world.look("paused")
-
-    events = world.objects.list(resources.EVENTS, "default")
-
-    assert [(event["reason"], event["count"]) for event in events] == [("PyTorchJobSuspended", 3)]

@@ -15,7 +15,6 @@ from api_probes import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     MERGE,
-    NAMESPACES,
     PYTORCHJOBS,
     SERVICES,
     STRATEGIC,
@@ -146,31 +145,6 @@ def test_update_takes_a_field_from_its_applier(asked: Asked) -> None:
     )
 
 
-def test_creator_owns_what_it_created_by_the_name_of_its_program(asked: Asked) -> None:
-    asked("POST", CONFIG_MAPS, config("created", a="1"))
-
-    refused = applied(asked, CONFIG_MAPS, config("created", a="2"))
-
-    assert refused.message == (
-        'Apply failed with 1 conflict: conflict with "OpenAPI-Generator" using v1: .data.a'
-    )
-
-
-def test_object_of_a_controller_belongs_to_before_first_apply(asked: Asked) -> None:
-    body = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": "kube-public", "labels": {"kubernetes.io/metadata.name": "x"}},
-    }
-
-    refused = applied(asked, NAMESPACES, body)
-
-    assert refused.message == (
-        'Apply failed with 1 conflict: conflict with "before-first-apply" using v1: '
-        ".metadata.labels.kubernetes.io/metadata.name"
-    )
-
-
 def test_containers_and_their_variables_are_told_apart_by_name(asked: Asked) -> None:
     env = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
     applied(asked, DEPLOYMENTS, deployment("merged", {"name": "c", "env": env}, {"name": "d"}))
@@ -247,16 +221,6 @@ def test_volume_that_is_applied_again_stays_bound_to_its_claim(asked: Asked) -> 
     again = applied(asked, VOLUMES, body)
 
     assert again.body["spec"]["claimRef"]["uid"] == claim.body["metadata"]["uid"]
-
-
-def test_field_that_is_applied_no_longer_has_its_default_again(asked: Asked) -> None:
-    applied(asked, DEPLOYMENTS, deployment("defaulted", {"name": "c"}, replicas=3))
-    body = deployment("defaulted", {"name": "c"})
-    del body["spec"]["replicas"]
-
-    result = applied(asked, DEPLOYMENTS, body)
-
-    assert result.body["spec"]["replicas"] == 1
 
 
 def test_custom_object_is_merged_by_the_lists_of_its_schema(asked: Asked) -> None:

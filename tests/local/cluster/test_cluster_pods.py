@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import textwrap
@@ -17,7 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
-from kubernetes import client, watch
+from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from stationmaster.local.cluster.api.errors import ApiError
@@ -43,19 +41,6 @@ def process_id(cluster: Cluster, pod: str) -> int:
 def container_state(cluster: Cluster, pod: str) -> Any:
     statuses = cluster.pod(pod).status.container_statuses
     return statuses[0].state if statuses else None
-
-
-@pytest.mark.parametrize(
-    ("script", "phase", "code"), [("exit 0", "Succeeded", 0), ("exit 7", "Failed", 7)]
-)
-def test_pod_ends_with_its_exit_code(cluster: Cluster, script: str, phase: str, code: int) -> None:
-    cluster.run_pod(f"exit-{code}", script)
-
-    ended = cluster.pod_phase(f"exit-{code}", "Succeeded", "Failed")
-
-    state = ended.status.container_statuses[0].state.terminated
-    assert (ended.status.phase, state.exit_code) == (phase, code)
-    assert state.reason == ("Completed" if code == 0 else "Error")
 
 
 def test_log_of_a_pod_unknown_to_the_kubelet_is_not_found(cluster: Cluster) -> None:
@@ -179,39 +164,6 @@ def test_pod_whose_program_does_not_exist_ends_with_start_error(cluster: Cluster
     assert 'exec: "no-such-program": executable file not found in $PATH' in ended.message
 
 
-def test_kill_9_of_main_process_is_137_and_restarts_in_place(cluster: Cluster) -> None:
-    cluster.run_pod("killed", "echo run; exec sleep 60", restartPolicy="OnFailure")
-    cluster.pod_phase("killed", "Running")
-    before = cluster.pod("killed").metadata.uid
-
-    os.kill(process_id(cluster, "killed"), signal.SIGKILL)
-
-    def restarted() -> Any:
-        status = cluster.pod("killed").status.container_statuses[0]
-        return status if status.restart_count == 1 and status.state.running else None
-
-    status = eventually(restarted, "a restart")
-    assert status.last_state.terminated.exit_code == 137
-    assert cluster.pod("killed").metadata.uid == before
-    assert cluster.log("killed", previous=True) == "run\n"
-    cluster.core.delete_namespaced_pod("killed", "default", grace_period_seconds=0)
-
-
-def test_end_of_main_process_takes_its_descendants_along(cluster: Cluster) -> None:
-    # A new session, as torchrun gives its workers: no signal to the group reaches it.
-    script = (
-        "import subprocess, sys;"
-        "p = subprocess.Popen(['sleep', '300'], start_new_session=True, stdout=subprocess.DEVNULL);"
-        "print(p.pid, flush=True)"
-    )
-    cluster.run_pod("parent", "", container={"command": ["python", "-c", script]})
-
-    cluster.pod_phase("parent", "Succeeded")
-
-    child = int(cluster.log("parent"))
-    assert not alive(child)
-
-
 def test_delete_sends_term_and_waits_for_the_end(cluster: Cluster) -> None:
     let_go = cluster.state_dir / "let-go"
     polite = f"trap 'echo asked' TERM; echo ready; until [ -e {let_go} ]; do sleep 0.05; done"
@@ -242,29 +194,6 @@ def test_delete_kills_after_the_grace(cluster: Cluster) -> None:
     assert not alive(pid)
 
 
-def test_active_deadline_ends_the_pod(cluster: Cluster) -> None:
-    cluster.run_pod("overdue", "sleep 60", activeDeadlineSeconds=1)
-
-    ended = cluster.pod_phase("overdue", "Failed")
-
-    assert ended.status.reason == "DeadlineExceeded"
-
-
-def test_log_follow_streams_promptly_and_ends_with_the_container(cluster: Cluster) -> None:
-    # A line is written when the one before it was seen: held back, they would never all come.
-    script = "for i in 1 2 3; do echo $i; until [ -e {seen}/seen-$i ]; do sleep 0.02; done; done"
-    cluster.run_pod("chatty", script.format(seen=cluster.state_dir))
-    cluster.pod_phase("chatty", "Running")
-    eventually(lambda: "1" in cluster.log("chatty"), "the first line")
-
-    lines = []
-    for line in watch.Watch().stream(cluster.core.read_namespaced_pod_log, "chatty", "default"):
-        lines.append(line)
-        (cluster.state_dir / f"seen-{line}").touch()
-
-    assert lines == ["1", "2", "3"]
-
-
 def test_log_options_choose_what_is_shown(cluster: Cluster) -> None:
     cluster.run_pod("lines", "for i in 1 2 3 4; do echo line-$i; done; printf end")
     cluster.pod_phase("lines", "Succeeded")
@@ -293,111 +222,6 @@ def test_log_of_a_container_that_waits_is_a_bad_request(cluster: Cluster) -> Non
     assert message.startswith('container "main" in pod "speechless" is waiting to start: ')
 
 
-def test_log_of_a_pod_whose_kubelet_is_not_reached_is_a_500(cluster: Cluster) -> None:
-    cluster.run_pod("unheard", "echo said; sleep 600")
-    node = cluster.pod_phase("unheard", "Running").spec.node_name
-
-    cluster.local.set_kubelet(node, reachable=False)
-    with pytest.raises(ApiException) as caught:
-        cluster.log("unheard")
-    cluster.local.set_kubelet(node, reachable=True)
-    eventually(lambda: cluster.log("unheard") == "said\n", "the log")
-
-    assert caught.value.status == 500
-    assert json.loads(caught.value.body)["message"] == (
-        'Get "https://127.0.0.1:10250/containerLogs/default/unheard/main": dial tcp '
-        "127.0.0.1:10250: connect: connection refused"
-    )
-    cluster.core.delete_namespaced_pod("unheard", "default", grace_period_seconds=0)
-
-
-def volume_objects(name: str, handle: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    volume = {
-        "metadata": {"name": f"{name}-pv"},
-        "spec": {
-            "capacity": {"storage": "1200Gi"},
-            "accessModes": ["ReadWriteMany"],
-            "storageClassName": "",
-            "csi": {
-                "driver": "fsx.csi.aws.com",
-                "volumeHandle": handle,
-                "volumeAttributes": {"dnsname": f"{handle}.fsx.us-east-1.amazonaws.com"},
-            },
-        },
-    }
-    claim = {
-        "metadata": {"name": f"{name}-claim"},
-        "spec": {
-            "accessModes": ["ReadWriteMany"],
-            "storageClassName": "",
-            "volumeName": f"{name}-pv",
-            "resources": {"requests": {"storage": "1200Gi"}},
-        },
-    }
-    return volume, claim
-
-
-def test_file_system_mount_replaces_the_path_once_the_driver_is_there(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    cluster.file_systems["fs-1"] = tmp_path
-    (tmp_path / "data.txt").write_text("from the file system")
-    volume, claim = volume_objects("shared", "fs-1")
-    cluster.core.create_persistent_volume(volume)
-    cluster.core.create_namespaced_persistent_volume_claim("default", claim)
-    container = {
-        "command": ["sh", "-c", 'cat "$SOURCE"; echo /fsxother; cp $SOURCE /fsx/copy.txt'],
-        "env": [{"name": "SOURCE", "value": "/fsx/data.txt"}],
-        "volumeMounts": [{"name": "shared", "mountPath": "/fsx"}],
-    }
-    volumes = [{"name": "shared", "persistentVolumeClaim": {"claimName": "shared-claim"}}]
-
-    cluster.run_pod("mounted", "", container=container, volumes=volumes)
-    failed = cluster.event("mounted", "FailedMount")
-    cluster.local.set_addon("aws-fsx-csi-driver", active=True)
-    cluster.pod_phase("mounted", "Succeeded")
-
-    assert failed.message.endswith(
-        "driver name fsx.csi.aws.com not found in the list of registered CSI drivers"
-    )
-    assert cluster.log("mounted") == "from the file system/fsxother\n"
-    assert (tmp_path / "copy.txt").read_text() == "from the file system"
-    read = cluster.core.read_namespaced_persistent_volume_claim
-    assert read("shared-claim", "default").status.phase == "Bound"
-    cluster.core.delete_namespaced_pod("mounted", "default")
-    cluster.core.delete_namespaced_persistent_volume_claim("shared-claim", "default")
-    eventually(
-        lambda: cluster.core.read_persistent_volume("shared-pv").status.phase == "Released",
-        "the volume released",
-    )
-
-
-def test_secret_volume_and_scratch_volume_are_directories(cluster: Cluster) -> None:
-    cluster.core.create_namespaced_secret(
-        "default", {"metadata": {"name": "files"}, "stringData": {"key.txt": "abc"}}
-    )
-    container = {
-        "command": ["sh", "-c", "cat /etc/keys/key.txt > /scratch/x; cat /scratch/x"],
-        "volumeMounts": [
-            {"name": "keys", "mountPath": "/etc/keys"},
-            {"name": "scratch", "mountPath": "/scratch"},
-            {"name": "shm", "mountPath": "/dev/shm"},
-        ],
-    }
-    volumes = [
-        {"name": "keys", "secret": {"secretName": "files"}},
-        {"name": "scratch", "emptyDir": {}},
-        {"name": "shm", "emptyDir": {"medium": "Memory"}},
-    ]
-
-    cluster.run_pod("files", "", container=container, volumes=volumes)
-    pod = cluster.pod_phase("files", "Succeeded")
-
-    assert cluster.log("files") == "abc" + "\n"
-    directory = cluster.state_dir / "pods" / pod.metadata.uid / "volumes"
-    assert (directory / "scratch" / "x").read_text() == "abc"
-
-
 def test_host_path_is_refused(cluster: Cluster) -> None:
     volumes = [{"name": "host", "hostPath": {"path": "/var/lib"}}]
     cluster.run_pod("host-path", "true", volumes=volumes)
@@ -416,15 +240,6 @@ def test_pod_that_fits_no_node_says_why(cluster: Cluster) -> None:
     )
     condition = next(c for c in cluster.pod("too-big").status.conditions)
     assert (condition.type, condition.reason) == ("PodScheduled", "Unschedulable")
-
-
-def test_pod_with_unknown_claim_says_which(cluster: Cluster) -> None:
-    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "nowhere"}}]
-    cluster.run_pod("claimless", "true", volumes=volumes)
-
-    event = cluster.event("claimless", "FailedScheduling")
-
-    assert 'persistentvolumeclaim "nowhere" not found' in event.message
 
 
 _HOST = """

@@ -115,26 +115,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     started.cluster.close()
 
 
-SAYS = "echo $PET_NODE_RANK of $PET_NNODES x $PET_NPROC_PER_NODE at $PET_MASTER_ADDR as $RANK"
-
-
-def test_pods_learn_from_trainer_how_they_meet_and_the_job_completes(world: World) -> None:
-    world.submit("meets", SAYS)
-
-    assert world.ended("meets") == "Succeeded"
-    pods = sorted(world.pods("meets"), key=lambda pod: pod.spec.hostname)
-    logs = [world.gateway.log(pod.metadata.name).strip() for pod in pods]
-    assert logs == [f"{rank} of 2 x 1 at 127.0.0.1 as {rank}" for rank in (0, 1)]
-    assert [pod.spec.hostname for pod in pods] == ["meets-node-0-0", "meets-node-0-1"]
-    (container,) = pods[0].spec.containers
-    written = {each.name: each.value for each in container.env}
-    assert written["PET_MASTER_ADDR"] == "meets-node-0-0.meets"
-    assert (written["PET_MASTER_PORT"], written["MASTER_PORT"]) == ("29500", "29500")
-    service = world.cluster.core.read_namespaced_service("meets", SPACE)
-    assert service.spec.publish_not_ready_addresses is True
-    assert world.job_set("meets")["status"]["restarts"] == 0
-
-
 def test_gang_is_started_again_with_new_pods_until_it_succeeds(world: World, tmp_path: Any) -> None:
     failed = f"$(ls {tmp_path} | wc -l)"
     waits = "[ $RANK = 0 ] && exec sleep 600"
@@ -177,47 +157,6 @@ def test_pod_that_is_deleted_under_way_costs_a_restart_of_all(world: World) -> N
     eventually(lambda: not world.pods("loses"), "its pods go")
     runtime = ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime")
     assert not world.gateway.exists(*runtime, name="loses", namespace=SPACE)
-
-
-def test_node_that_is_lost_costs_a_restart_of_all(world: World) -> None:
-    """The pod goes with its node, and counts as failed as one that is deleted."""
-    world.submit("node-lost", "exec sleep 600", maxRestarts=1)
-    before = world.running("node-lost")
-
-    world.cluster.local.lose_node(before[1].spec.node_name)
-    eventually(lambda: world.job_set("node-lost")["status"]["restarts"] == 1, "a restart")
-    world.add_nodes()
-
-    world.running("node-lost", instead_of=before)
-    world.gateway.delete_job("node-lost")
-    eventually(lambda: not world.pods("node-lost"), "its pods go")
-
-
-def test_suspended_job_has_pods_only_once_somebody_admits_it(world: World) -> None:
-    world.submit("queued", "exec sleep 600", options=JobOptions(queue="team"))
-    eventually(lambda: world.gateway.job("queued").condition("Suspended"), "it is suspended")
-    assert world.pods("queued") == []
-
-    def set_suspended(value: bool) -> None:
-        world.cluster.custom.patch_namespaced_custom_object(
-            "trainer.kubeflow.org",
-            "v1alpha1",
-            SPACE,
-            "trainjobs",
-            "queued",
-            {"spec": {"suspend": value}},
-        )
-
-    set_suspended(False)
-    first = world.running("queued")
-    eventually(lambda: world.gateway.job("queued").condition("Running"), "it runs")
-    set_suspended(True)
-    eventually(lambda: not world.pods("queued"), "its pods go")
-    set_suspended(False)
-    world.running("queued", instead_of=first)
-
-    assert world.job_set("queued")["status"]["restarts"] == 0, "a suspension is no failure"
-    world.gateway.delete_job("queued")
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kubernetes import client
-from kubernetes.client.exceptions import ApiException
 
 from stationmaster.local.cluster import back_off
 from stationmaster.local.cluster.api import resources
@@ -23,7 +21,6 @@ from tests.support.cluster_fixtures import (
     Cluster,
     device_plugin,
     eventually,
-    pytorchjob,
     shell_pod,
 )
 
@@ -165,32 +162,6 @@ def test_pods_that_avoid_each_other_share_no_node(empty_cluster: Cluster) -> Non
     own.pod_phase("second", "Succeeded")
 
 
-def test_pending_pod_is_scheduled_when_a_node_comes(empty_cluster: Cluster) -> None:
-    own = empty_cluster
-    own.run_pod("early", "true")
-    event = own.event("early", "FailedScheduling")
-
-    own.add_nodes()
-
-    assert event.message == "no nodes available to schedule pods"
-    own.pod_phase("early", "Succeeded")
-
-
-def test_add_nodes_again_changes_nothing(empty_cluster: Cluster) -> None:
-    own = empty_cluster
-    own.add_nodes(count=2)
-    before = {node.metadata.uid for node in own.core.list_node().items}
-
-    own.add_nodes(count=2)
-
-    nodes = own.core.list_node().items
-    assert {node.metadata.uid for node in nodes} == before
-    labels = nodes[0].metadata.labels
-    assert labels["node.kubernetes.io/instance-type"] == "p4d.24xlarge"
-    assert labels["topology.kubernetes.io/zone"] == "us-east-1a"
-    assert "nvidia.com/gpu.present" not in labels
-
-
 def test_node_that_goes_takes_no_pod_that_tolerates_everything(
     empty_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,30 +182,6 @@ def test_node_that_goes_takes_no_pod_that_tolerates_everything(
 
     (message,) = seen
     assert message.startswith("0/1 nodes are available: 1 node(s) were unschedulable.")
-
-
-def test_removed_nodes_take_their_pods_and_the_job_makes_new_ones(empty_cluster: Cluster) -> None:
-    own = empty_cluster
-    own.add_nodes(node_group="system", labels={"role": "system"})
-    own.install_operator()
-    own.add_nodes(node_group="spot", labels={"role": "spot"})
-    job = pytorchjob("lost", workers=0)
-    job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["nodeSelector"] = {
-        "role": "spot"
-    }
-    own.submit(job)
-    own.job_condition("lost", "Running")
-    before = own.pod("lost-master-0").metadata.uid
-
-    own.local.remove_nodes(node_group="spot")
-
-    assert {n.metadata.labels["role"] for n in own.core.list_node().items} == {"system"}
-    replaced = eventually(
-        lambda: (pod := own.pod("lost-master-0")) and pod.metadata.uid != before and pod,
-        "a new pod",
-    )
-    own.event("lost-master-0", "FailedScheduling")
-    assert replaced.spec.node_name is None
 
 
 def test_job_with_a_failure_policy_fails_at_the_exit_code_that_it_names(cluster: Cluster) -> None:
@@ -260,58 +207,6 @@ def test_job_with_a_failure_policy_fails_at_the_exit_code_that_it_names(cluster:
     assert "exit code 3 matching FailJob rule at index 0" in refused.status.conditions[-1].message
     assert retried.status.conditions[-1].reason == "BackoffLimitExceeded"
     assert retried.status.failed == 2
-
-
-def test_job_applied_again_may_not_change_its_template(cluster: Cluster) -> None:
-    jobs = cluster.dynamic().resources.get(api_version="batch/v1", kind="Job")
-
-    def apply(script: str, parallelism: int) -> Any:
-        job = batch_job("fixed", script, parallelism=parallelism)
-        job["metadata"]["namespace"] = "default"
-        job |= {"apiVersion": "batch/v1", "kind": "Job"}
-        return jobs.server_side_apply(body=job, field_manager="test", force_conflicts=True)
-
-    apply("exit 0", 1)
-    again = apply("exit 0", 2)
-    with pytest.raises(
-        ApiException, match=r"spec.template: Invalid value: .* is immutable"
-    ) as refused:
-        apply("exit 1", 2)
-
-    assert again.spec.parallelism == 2
-    assert refused.value.status == 422
-
-
-def test_changed_template_replaces_the_pods_of_a_deployment(cluster: Cluster) -> None:
-    container = {"name": "main", "image": "trial:1", "command": ["sh", "-c", "sleep 300"]}
-    labels = {"app": "rolls"}
-    body = {
-        "metadata": {"name": "rolls"},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [container], "terminationGracePeriodSeconds": 1},
-            },
-        },
-    }
-    cluster.apps.create_namespaced_deployment("default", body)
-
-    def running() -> list[Any]:
-        pods = cluster.core.list_namespaced_pod("default", label_selector="app=rolls").items
-        return [pod for pod in pods if pod.status.phase == "Running"]
-
-    (first,) = eventually(running, "a pod")
-    changed = {"spec": {"template": {"metadata": {"annotations": {"revision": "2"}}}}}
-
-    cluster.apps.patch_namespaced_deployment("rolls", "default", changed)
-
-    def replaced() -> bool:
-        return [p.metadata.annotations for p in running()] == [{"revision": "2"}]
-
-    eventually(replaced, "the pod of the new template alone")
-    assert cluster.pod(first.metadata.name) is None
-    cluster.apps.delete_namespaced_deployment("rolls", "default")
 
 
 @pytest.mark.parametrize(
@@ -351,46 +246,6 @@ def test_pods_that_fill_their_nodes_are_replaced(
 
     eventually(is_replaced, "two pods of the new template alone")
     own.apps.delete_namespaced_deployment("pair", "default")
-
-
-def test_addon_brings_its_objects_and_takes_them_away(cluster: Cluster) -> None:
-    storage = client.StorageV1Api(cluster.api)
-    cluster.local.set_addon("aws-fsx-csi-driver", active=True)
-    cluster.local.set_addon("aws-fsx-csi-driver", active=True)
-
-    def ready() -> bool:
-        status = cluster.apps.read_namespaced_daemon_set("fsx-csi-node", "kube-system").status
-        return status.number_ready == 1
-
-    eventually(ready, "a ready node pod")
-    drivers = [d.metadata.name for d in storage.list_csi_driver().items]
-    cluster.local.set_addon("aws-fsx-csi-driver", active=False)
-
-    assert drivers == ["fsx.csi.aws.com"]
-    assert not storage.list_csi_driver().items
-    eventually(
-        lambda: not cluster.core.list_namespaced_pod("kube-system").items, "the add-on's pods gone"
-    )
-
-
-def test_reset_leaves_an_empty_cluster_that_works(empty_cluster: Cluster) -> None:
-    own = empty_cluster
-    own.add_nodes()
-    own.install_operator()
-    own.submit(pytorchjob("old"))
-    own.job_condition("old", "Running")
-
-    own.local.reset()
-
-    assert not own.core.list_node().items
-    assert not own.core.list_pod_for_all_namespaces().items
-    names = [n.metadata.name for n in own.core.list_namespace().items]
-    assert names == ["default", "kube-public", "kube-system"]
-    with pytest.raises(client.exceptions.ApiException, match="404"):
-        own.job("old")
-    own.add_nodes()
-    own.run_pod("new", "true")
-    own.pod_phase("new", "Succeeded")
 
 
 def test_status_that_another_wrote_since_it_was_looked_at_is_not_overwritten() -> None:

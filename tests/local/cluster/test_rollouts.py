@@ -87,31 +87,6 @@ def test_rolling_update_keeps_to_its_limits(wanted: int, surge: Any, unavailable
     assert min(map(sum, seen)) >= wanted - too_few
 
 
-@pytest.mark.parametrize(
-    ("replicas", "rolling", "expected"),
-    [
-        (10, {"maxSurge": "25%", "maxUnavailable": "25%"}, (3, 2)),  # one up, the other down
-        (1, {"maxSurge": 0, "maxUnavailable": "25%"}, (0, 1)),
-        (2, {"maxSurge": 0, "maxUnavailable": 5}, (0, 2)),
-        (4, {}, (0, 0)),
-    ],
-)
-def test_limits_of_a_rollout(
-    replicas: int, rolling: dict[str, Any], expected: tuple[int, int]
-) -> None:
-    assert limits(deployment(replicas, **rolling)) == expected
-
-
-def test_new_pods_wait_for_the_end_of_old_ones_only_where_all_are_recreated() -> None:
-    old = [replica_set("old", 0, 0)]
-
-    waits = next_step(deployment(2), None, old, old_pods_left=True)
-    rolls = next_step(deployment(2, maxSurge=0, maxUnavailable=1), None, old, old_pods_left=True)
-
-    assert waits == Step()
-    assert rolls == Step(new=2)
-
-
 def test_old_pods_that_are_not_available_go_first() -> None:
     old = [replica_set("works", 2, 2), replica_set("lame", 1, 0)]
     roll = deployment(3, maxSurge=1, maxUnavailable=1)

@@ -17,7 +17,6 @@ from slack_sdk import WebClient
 
 from stationmaster.local.slack import (
     OPERATOR_ID,
-    PRIVATE_CHANNEL_ID,
     TRAINING_CHANNEL_ID,
     LocalSlack,
 )
@@ -189,14 +188,6 @@ def test_page_command_typed_with_autocomplete_gets_an_ephemeral_answer(
     expect(composer).to_have_value("/train tiny-llama nodes=2")
 
 
-def test_page_sample_command_is_sent_with_one_click(page: Any, demo: Demo) -> None:
-    by_id(page, "sample").first.click()
-
-    expect(by_id(page, "ephemeral-note")).to_be_visible()
-    assert demo.commands == ["tiny-llama nodes=2 steps=60"]
-    expect(by_id(page, "sample")).to_have_count(0)
-
-
 def test_page_card_is_edited_in_place_and_keeps_focus(page: Any, demo: Demo) -> None:
     ts = post_card(demo)
     expect(shown(page, ts)).to_contain_text("step 1 of 60")
@@ -222,22 +213,6 @@ def test_page_button_is_disabled_while_its_click_is_delivered(page: Any, demo: D
     demo.may_ack.set()
     expect(button).to_be_enabled()
     assert demo.clicks == [("logs", "", OPERATOR_ID)]
-
-
-def test_page_confirm_dialog_decides_whether_the_click_is_delivered(page: Any, demo: Demo) -> None:
-    ts = post_card(demo)
-    button = shown(page, ts).locator('[data-action-id="stop"]')
-
-    button.click()
-    expect(by_id(page, "confirm")).to_contain_text("Stop this run?")
-    by_id(page, "confirm-deny").click()
-    expect(by_id(page, "confirm")).to_have_count(0)
-    assert demo.clicks == []
-
-    button.click()
-    with page.expect_response("**/local/click"):
-        by_id(page, "confirm-yes").click()
-    assert demo.clicks == [("stop", "run-1", OPERATOR_ID)]
 
 
 def test_page_click_that_the_app_refuses_says_why(page: Any, demo: Demo) -> None:
@@ -338,16 +313,6 @@ def test_page_unread_messages_of_another_channel_are_counted(page: Any, demo: De
     expect(page).to_have_title("#training - Local workspace")
 
 
-def test_page_traffic_lists_the_calls(page: Any, demo: Demo) -> None:
-    post_card(demo)
-
-    by_id(page, "traffic-toggle").click()
-
-    expect(
-        page.locator('[data-testid="traffic-row"][data-method="chat.postMessage"]')
-    ).to_contain_text("200")
-
-
 def test_page_comes_back_after_the_connection_was_lost(page: Any, demo: Demo) -> None:
     page.evaluate("window.stillTheSamePage = true")
     page.context.set_offline(True)
@@ -359,16 +324,6 @@ def test_page_comes_back_after_the_connection_was_lost(page: Any, demo: Demo) ->
     expect(by_id(page, "connection")).to_have_text("Connected")
     expect(shown(page, ts)).to_contain_text("step 7 of 60")
     assert page.evaluate("window.stillTheSamePage")
-
-
-def test_page_autocomplete_offers_the_second_word_of_a_subcommand(page: Any) -> None:
-    composer = by_id(page, "composer")
-
-    composer.press_sequentially("/train plan ll")
-
-    expect(by_id(page, "suggestion")).to_have_text(["llama2-7b"])
-    composer.press("Tab")
-    expect(composer).to_have_value("/train plan llama2-7b ")
 
 
 def test_page_counts_how_long_ago_without_an_edit(page: Any, demo: Demo) -> None:
@@ -384,19 +339,6 @@ def test_page_counts_how_long_ago_without_an_edit(page: Any, demo: Demo) -> None
         "node => node.setAttribute('datetime', new Date(Date.now() - 3.7e6).toISOString())"
     )
     expect(counted).to_have_text("1 hour ago", timeout=1_800_000)
-
-
-def test_page_private_channel_has_a_lock_and_lets_the_app_in(page: Any, demo: Demo) -> None:
-    entry = page.locator(f'[data-testid="channel"][data-channel="{PRIVATE_CHANNEL_ID}"]')
-    expect(entry.locator(".icon-lock")).to_have_count(1)
-    entry.click()
-
-    by_id(page, "composer").fill("/invite @stationmaster")
-    by_id(page, "composer").press("Enter")
-
-    expect(by_id(page, "text")).to_have_text("@stationmaster is in #research now.")
-    demo.client.chat_postMessage(channel=PRIVATE_CHANNEL_ID, text="let in")
-    expect(by_id(page, "text").last).to_have_text("let in")
 
 
 def test_page_archived_channel_takes_no_text(page: Any, demo: Demo) -> None:

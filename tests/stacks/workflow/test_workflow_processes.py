@@ -15,12 +15,12 @@ import pytest
 from stationmaster.commands import view_run
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.run.events import RunEvent
-from stationmaster.local.aws import RicRuntime
 from stationmaster.local.mode import REPOSITORY, LocalMode, LocalOptions
 from stationmaster.services import Services
 from stationmaster.steps.parts.leftovers import find_left
 from tests.chaos.torchrun import programs_in
 from tests.chaos.world import LIMITS
+from tests.support.lambda_processes import LambdaProcesses
 
 # Twenty functions start a Python process each, on a machine that may be busy.
 LIMIT_S = 1800
@@ -30,7 +30,7 @@ def test_run_typed_in_slack_goes_through_lambda_processes_to_its_receipt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "logs").mkdir()
-    runtime = RicRuntime(log_dir=tmp_path / "logs", working_dir=REPOSITORY)
+    runtime = LambdaProcesses(log_dir=tmp_path / "logs", working_dir=REPOSITORY)
     options = LocalOptions(
         state_dir=tmp_path / "state",
         port=0,

@@ -7,6 +7,7 @@ them; with these names everything else can be read.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from stationmaster.local.aws.deployment import Deployment
 from stationmaster.local.aws.http_api import Route
-from stationmaster.local.aws.schedules import Schedule, parse_rate
+from stationmaster.local.aws.schedules import Schedule
 from stationmaster.local.aws.specs import (
     BucketSpec,
     DeploymentSpec,
@@ -37,6 +38,7 @@ from tests.support.templates.reading import Identity, Resolver, Resource, Templa
 
 _EVENTS: Final = "events.amazonaws.com"
 _API: Final = "apigateway.amazonaws.com"
+_UNIT_S: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 
 
 @dataclass(frozen=True)
@@ -264,6 +266,7 @@ class TemplateDeployment:
     def _stream(self, mapping: Resource) -> StreamSpec:
         start = self._value(mapping, "StartingPosition")
         expect(mapping, "the start", start, "TRIM_HORIZON", "LATEST")  # the same in an empty table
+        expect(mapping, "the answers", self._value(mapping, "FunctionResponseTypes", []), [])
         expect(mapping, "the factor", self._value(mapping, "ParallelizationFactor", 1), 1)
         source = self._value(mapping, "EventSourceArn")
         failed = self._value(mapping, "DestinationConfig", {}).get("OnFailure", {})
@@ -272,8 +275,6 @@ class TemplateDeployment:
             function=_last(self._value(mapping, "FunctionName")),
             batch_size=self._value(mapping, "BatchSize", 100),
             max_retry_attempts=self._value(mapping, "MaximumRetryAttempts", -1),
-            report_batch_item_failures="ReportBatchItemFailures"
-            in self._value(mapping, "FunctionResponseTypes", []),
             bisect_batch=self._value(mapping, "BisectBatchOnFunctionError", False),
             max_record_age_s=self._value(mapping, "MaximumRecordAgeInSeconds", -1),
             on_failure=_last(failed.get("Destination", "")),
@@ -284,15 +285,12 @@ class TemplateDeployment:
         target = self._target(
             rule, self._value(rule, "Targets"), {"Arn", "DeadLetterConfig", "Id", "RetryPolicy"}
         )
-        is_function = ":function:" in target["Arn"]
-        if is_function:
-            self._expect_permission(rule, target["Arn"], _EVENTS)
+        self._expect_permission(rule, target["Arn"], _EVENTS)
         return RuleSpec(
             name=self._ref(rule),
             bus=self._value(rule, "EventBusName", "default"),
             event_pattern=self._value(rule, "EventPattern"),
-            function=_last(target["Arn"]) if is_function else "",
-            state_machine="" if is_function else _last(target["Arn"]),
+            function=_last(target["Arn"]),
             dead_letters=_last(target.get("DeadLetterConfig", {}).get("Arn", "")),
         )
 
@@ -301,7 +299,7 @@ class TemplateDeployment:
         known = {"Arn", "DeadLetterConfig", "Input", "RetryPolicy", "RoleArn"}
         target = self._target(schedule, [self._value(schedule, "Target")], known)
         try:
-            rate_s = parse_rate(self._value(schedule, "ScheduleExpression"))
+            rate_s = _parse_rate(self._value(schedule, "ScheduleExpression"))
         except ValueError as exc:
             raise schedule.refused(f"cannot be made: {exc}") from exc
         return Schedule(
@@ -362,6 +360,21 @@ class TemplateDeployment:
 
     def _tags(self, resource: Resource) -> dict[str, str]:
         return {tag["Key"]: tag["Value"] for tag in self._value(resource, "Tags", [])}
+
+
+def _parse_rate(expression: str) -> float:
+    """Return the seconds of `rate(N unit)`.
+
+    Raises:
+        ValueError: the expression is not a rate; cron(...) is not emulated.
+    """
+    match = re.fullmatch(r"rate\((\d+) (second|minute|hour|day)s?\)", expression.strip())
+    if match is None or int(match[1]) == 0:
+        raise ValueError(
+            f'schedule expression "{expression}" is not emulated; '
+            "expected rate(N minutes) with N >= 1"
+        )
+    return float(int(match[1]) * _UNIT_S[match[2]])
 
 
 def _last(arn_or_name: str) -> str:

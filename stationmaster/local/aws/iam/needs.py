@@ -275,9 +275,7 @@ _EKS: Final[Mapping[str, Rule]] = {
     "eks:UpdateNodegroupConfig": _plain("eks:UpdateNodegroupConfig", _NODE_GROUP),
     "eks:DeleteNodegroup": _on_held("eks:DeleteNodegroup", _NODE_GROUP),
     "eks:DescribeAddon": _plain("eks:DescribeAddon", _ADDON),
-    "eks:DeleteAddon": _plain("eks:DeleteAddon", _ADDON),
     "eks:DescribeAccessEntry": _plain("eks:DescribeAccessEntry", _ENTRY),
-    "eks:DeleteAccessEntry": _plain("eks:DeleteAccessEntry", _ENTRY),
     "eks:DescribePodIdentityAssociation": _on_held(
         "eks:DescribePodIdentityAssociation", _ASSOCIATION
     ),
@@ -307,7 +305,6 @@ _FSX: Final[Mapping[str, Rule]] = {
         "fsx:file-system/{FileSystemId}",
     ),
     "fsx:DeleteDataRepositoryAssociation": _association("fsx:DeleteDataRepositoryAssociation"),
-    "fsx:ListTagsForResource": _plain("fsx:ListTagsForResource", "{ResourceARN}"),
 }
 _GROUP: Final = "ec2:security-group/{GroupId}"
 _EC2: Final[Mapping[str, Rule]] = {

@@ -98,13 +98,6 @@ def _matches(described: dict[str, Any], filters: dict[str, list[str]]) -> bool:
             found = tags.get(name.removeprefix("tag:"))
             if found is None or found not in values:
                 return False
-        elif name == "tag-key":
-            if not any(value in tags for value in values):
-                return False
-        elif name in ("group-name", "strategy", "state"):
-            key = {"group-name": "GroupName", "strategy": "Strategy", "state": "State"}[name]
-            if described[key] not in values:
-                return False
         else:
             raise EC2ClientError("InvalidParameterValue", f"The filter '{name}' is invalid")
     return True

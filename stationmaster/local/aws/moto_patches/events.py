@@ -1,24 +1,23 @@
-"""EventBridge: rules reach Lambda and Step Functions targets, in the background.
+"""EventBridge: rules reach functions, in the background.
 
-moto 5.2.5 raises NotImplementedError out of PutEvents when a rule has such a target, and hands
-other targets an event with a float as its time. Events are delivered as the service words them;
-Input, InputPath and InputTransformer of a target are honoured.
+moto 5.2.5 raises NotImplementedError out of PutEvents when a rule has such a target. Events are
+delivered as the service words them. A target that is no function, or wants another payload than
+the event, is refused when it is put.
 """
 
 from __future__ import annotations
 
-import copy
-import json
 from datetime import UTC, datetime
 from typing import Any
 
-from moto.events.models import EventPattern, Rule
-from moto.events.utils import EventTemplateParser
+from moto.events.exceptions import ValidationException
+from moto.events.models import EventPattern, EventsBackend, Rule
 
 from stationmaster.local.aws import emulation
 from stationmaster.local.aws.event_delivery import Delivery, event_payload
 
-_send_to_targets = Rule.send_to_targets
+_put_targets = EventsBackend.put_targets
+_REFUSED = ("Input", "InputPath", "InputTransformer")
 _FIELDS = (
     "version",
     "id",
@@ -40,26 +39,6 @@ def _iso(moment: Any) -> str:
     return str(moment)
 
 
-def _payload(target: dict[str, Any], event: dict[str, Any]) -> bytes:
-    if target.get("Input"):
-        return str(target["Input"]).encode()
-    if target.get("InputPath"):
-        value: Any = event
-        for part in str(target["InputPath"]).removeprefix("$").strip(".").split("."):
-            value = value[part] if part else value
-        return json.dumps(value).encode()
-    transformer = target.get("InputTransformer")
-    if transformer:
-        made = EventTemplateParser.parse(
-            input_template=transformer.get("InputTemplate"),
-            input_paths_map=transformer.get("InputPathsMap", {}),
-            # moto's parser also offers the ingestion time, which targets never get.
-            event={"ingestion-time": event["time"], **event},
-        )
-        return json.dumps(made).encode()
-    return event_payload(event)
-
-
 def _send(self: Any, original_event: Any, transform_input: bool = True) -> None:
     if self.state != "ENABLED" or self.event_pattern is None:
         return
@@ -68,27 +47,28 @@ def _send(self: Any, original_event: Any, transform_input: bool = True) -> None:
         return
     event = {name: original_event[name] for name in _FIELDS}
     event["time"] = _iso(event["time"])
-    others = []
     for target in self.targets:
-        service = target["Arn"].split(":")[2]
-        if service not in ("lambda", "states"):
-            others.append(target)
-            continue
         emulation.current().delivery.submit(
             Delivery(
                 rule=self.name,
                 target_arn=target["Arn"],
-                payload=_payload(target, event),
+                payload=event_payload(event),
                 event_id=event["id"],
                 dead_letter_arn=(target.get("DeadLetterConfig") or {}).get("Arn", ""),
             )
         )
-    if others:
-        rest = copy.copy(self)
-        rest.targets = others
-        _send_to_targets(rest, original_event, transform_input)
+
+
+def _put(self: Any, name: str, event_bus_arn: str | None, targets: list[dict[str, Any]]) -> None:
+    for target in targets:
+        if ":function:" not in target["Arn"] or any(key in target for key in _REFUSED):
+            raise ValidationException(
+                f"target {target['Id']}: only a function that gets the event itself is emulated"
+            )
+    _put_targets(self, name, event_bus_arn, targets)
 
 
 def apply() -> None:
-    """Replace how a rule reaches its targets."""
+    """Replace how a rule takes and reaches its targets."""
+    EventsBackend.put_targets = _put
     Rule.send_to_targets = _send

@@ -1,9 +1,9 @@
 """Lambda: functions run in the endpoint's runtime instead of Docker, with its handlers only.
 
-moto 5.2.5 starts a container for each function, runs Event invocations while the caller waits, and
-marks every failure "Handled" (the service answers "Unhandled"). In a container any handler is safe
-to run; in this process it is not, so a function with a handler that the endpoint was not made with
-is refused when it is created or changed.
+moto 5.2.5 starts a container for each function, and marks every failure "Handled" (the service
+answers "Unhandled"). In a container any handler is safe to run; in this process it is not, so a
+function with a handler that the endpoint was not made with is refused when it is created or
+changed. Only synchronous invocations exist: rules and schedules reach functions in their own ways.
 """
 
 from __future__ import annotations
@@ -50,29 +50,17 @@ def _as_bytes(body: Any) -> bytes:
 def _invoke(self: Any, body: Any, request_headers: Any, response_headers: Any) -> bytes:
     """Serve the Invoke API for one function."""
     kind = request_headers.get("x-amz-invocation-type", "RequestResponse")
-    invoker = emulation.current().invoker
-    function = as_function(self)
-    if kind == "DryRun":
-        return b""
-    if kind == "Event":
-        invoker.invoke_later(function, _as_bytes(body))
-        return b""
-    result, failed = invoker.run(function, _as_bytes(body))
+    if kind != "RequestResponse":
+        raise InvalidParameterValueException(f"invocations of type {kind} are not emulated")
+    result, failed = emulation.current().invoker.run(as_function(self), _as_bytes(body))
     response_headers["X-Amz-Executed-Version"] = "$LATEST"
     if failed:
         response_headers["x-amz-function-error"] = "Unhandled"
     return result
 
 
-def _invoke_lambda(self: Any, event: Any = None) -> tuple[str, bool, str]:
-    """Serve moto's own event sources (queues, custom resources)."""
-    result, failed = emulation.current().invoker.run(as_function(self), _as_bytes(event))
-    return result.decode(), failed, ""
-
-
 def apply() -> None:
-    """Replace both entries to a function, and check the handlers of functions."""
+    """Replace the entry to a function, and check the handlers of functions."""
     LambdaBackend.create_function = _create
     LambdaFunction.update_configuration = _update
     LambdaFunction.invoke = _invoke
-    LambdaFunction._invoke_lambda = _invoke_lambda

@@ -4,8 +4,7 @@ announce each status.
 moto 5.2.5 names an unnamed execution "None", answers 500 to a token while another execution starts
 (its environment does not exist yet), leaves a stopped execution RUNNING while it waits for a task
 token, lets a later failure overwrite ABORTED, ignores StopExecution's error and cause, leaves them
-empty after a timeout, puts a datetime into the context object, and publishes no status change
-events.
+empty after a timeout, and publishes no status change events.
 """
 
 from __future__ import annotations
@@ -82,16 +81,7 @@ _worker_start_thread = ExecutionWorker.start
 
 
 def _environment_once(self: Any) -> Any:
-    if self.env is not None:
-        return self.env
-    env = _get_environment(self)
-    started = env.states.context_object.context_object_data["Execution"]["StartTime"]
-    if isinstance(started, datetime.datetime):
-        text = started.astimezone(datetime.UTC).isoformat(timespec="milliseconds")
-        env.states.context_object.context_object_data["Execution"]["StartTime"] = text.replace(
-            "+00:00", "Z"
-        )
-    return env
+    return self.env if self.env is not None else _get_environment(self)
 
 
 def _eval_and_wake(self: Any, env: Any) -> None:

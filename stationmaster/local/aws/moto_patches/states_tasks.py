@@ -167,9 +167,6 @@ def _invoke(parameters: dict[str, Any]) -> dict[str, Any]:
     payload = parameters.get("Payload", b"{}")
     if isinstance(payload, str):
         payload = payload.encode()
-    if parameters.get("InvocationType") == "Event":
-        running.invoker.invoke_later(function, payload)
-        return {"StatusCode": 202, "Payload": ""}
     result, failed = running.invoker.run(function, payload)
     response: dict[str, Any] = {
         "ExecutedVersion": "$LATEST",
@@ -187,23 +184,11 @@ def _invoke_lambda_function(
     return _invoke(parameters)
 
 
-def _exec_lambda_function(
-    env: Any, parameters: dict[str, Any], region: str, account: str, credentials: Any
-) -> None:
-    response = _invoke(parameters)
-    if response.get("FunctionError"):
-        raise lambda_eval_utils.LambdaFunctionErrorException(
-            response["FunctionError"], json.dumps(response["Payload"], separators=(",", ":"))
-        )
-    env.stack.append(response)
-
-
 def apply() -> None:
-    """Replace the attempt loops, the end of siblings and both ways of invoking a function."""
+    """Replace the attempt loops, the end of siblings and how a function is invoked."""
     execute_state.ExecutionState._eval_state = _eval_task
     StateMap._eval_state = _eval_map
     StateParallel._eval_state = _eval_parallel
     BranchWorker.stop = _stop_branch
     InlineIterationComponent._eval_body = _eval_items
     lambda_eval_utils._invoke_lambda_function = _invoke_lambda_function
-    lambda_eval_utils.exec_lambda_function = _exec_lambda_function

@@ -107,14 +107,6 @@ class EksService(InsideCluster):
             self.emulation.clock.after(CLUSTER_DELETE_S, lambda: self._cluster_gone(name))
         return {"cluster": cluster.described}
 
-    def update_cluster_config(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Apply a change of logging, access or network settings at once."""
-        cluster = self._active(params["name"])
-        for key in ("logging", "accessConfig", "resourcesVpcConfig"):
-            if key in params:
-                cluster.described[key] = {**cluster.described.get(key, {}), **params[key]}
-        return {"update": shapes.update(params)}
-
     def describe_cluster_versions(self, params: dict[str, Any]) -> dict[str, Any]:
         """Return the Kubernetes versions on offer."""
         wanted = params.get("clusterVersions")
@@ -169,7 +161,7 @@ class EksService(InsideCluster):
         return {"nodegroups": shown, "nextToken": token}
 
     def update_nodegroup_config(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Apply a change of labels at once, and one of size in its time."""
+        """Start a change of size, which is all that can be changed here."""
         group = self._group(params)
         if group.described["status"] not in ("ACTIVE", "DEGRADED"):
             raise ApiError(
@@ -180,18 +172,15 @@ class EksService(InsideCluster):
                 clusterName=params["clusterName"],
                 nodegroupName=params["nodegroupName"],
             )
-        group.described["scalingConfig"].update(params.get("scalingConfig", {}))
-        labels = params.get("labels", {})
-        group.described["labels"].update(labels.get("addOrUpdateLabels", {}))
-        for key in labels.get("removeLabels", []):
-            group.described["labels"].pop(key, None)
+        if "scalingConfig" not in params:
+            raise ApiError("InvalidParameterException", "only scalingConfig is emulated")
+        group.described["scalingConfig"].update(params["scalingConfig"])
         group.described["modifiedAt"] = datetime.now(UTC)
-        if "scalingConfig" in params:
-            group.described["status"] = "UPDATING"
-            self.emulation.clock.after(
-                NODE_GROUP_UPDATE_S,
-                lambda: self._group_resized(params["clusterName"], params["nodegroupName"], group),
-            )
+        group.described["status"] = "UPDATING"
+        self.emulation.clock.after(
+            NODE_GROUP_UPDATE_S,
+            lambda: self._group_resized(params["clusterName"], params["nodegroupName"], group),
+        )
         return {"update": shapes.update(params)}
 
     def delete_nodegroup(self, params: dict[str, Any]) -> dict[str, Any]:

@@ -66,29 +66,6 @@ class InsideCluster(NativeService):
         shown, token = page(names, params, limit="maxResults", token="nextToken")
         return {"addons": shown, "nextToken": token}
 
-    def update_addon(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Apply a change of version or configuration at once."""
-        addon = self._addon(params)
-        for key in ("addonVersion", "configurationValues", "serviceAccountRoleArn"):
-            if key in params:
-                addon[key] = params[key]
-        addon["modifiedAt"] = datetime.now(UTC)
-        return {"update": shapes.update(params)}
-
-    def delete_addon(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Start removing an add-on."""
-        addon = self._addon(params)
-        cluster, name = params["clusterName"], params["addonName"]
-        if addon["status"] != "DELETING":
-            addon["status"] = "DELETING"
-            self.emulation.clock.after(ADDON_S, lambda: self._addon_removed(cluster, name))
-        return {"addon": addon}
-
-    def describe_addon_versions(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return the add-ons on offer."""
-        name = params.get("addonName")
-        return {"addons": [a for a in shapes.addon_versions() if name in (None, a["addonName"])]}
-
     def _addon_installed(self, cluster: str, name: str, addon: dict[str, Any]) -> None:
         if addon["status"] != "CREATING":
             return
@@ -107,11 +84,6 @@ class InsideCluster(NativeService):
             return
         addon["status"] = "ACTIVE"
         self.emulation.observer.addon_active(cluster=cluster, name=name)
-
-    def _addon_removed(self, cluster: str, name: str) -> None:
-        holder = self.clusters.get(cluster)
-        if holder is not None and holder.addons.pop(name, None) is not None:
-            self.emulation.observer.addon_deleted(cluster=cluster, name=name)
 
     def _addon(self, params: dict[str, Any]) -> dict[str, Any]:
         addon = self.cluster(params["clusterName"]).addons.get(params["addonName"])
@@ -155,12 +127,6 @@ class InsideCluster(NativeService):
         shown, token = page(arns, params, limit="maxResults", token="nextToken")
         return {"accessEntries": shown, "nextToken": token}
 
-    def delete_access_entry(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Shut a principal out."""
-        self._entry(params)
-        del self.cluster(params["clusterName"]).access_entries[params["principalArn"]]
-        return {}
-
     def associate_access_policy(self, params: dict[str, Any]) -> dict[str, Any]:
         """Give a principal one of EKS's access policies."""
         now = datetime.now(UTC)
@@ -176,11 +142,6 @@ class InsideCluster(NativeService):
             "principalArn": params["principalArn"],
             "associatedAccessPolicy": policy,
         }
-
-    def disassociate_access_policy(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Take an access policy from a principal."""
-        self._entry(params)["policies"].pop(params["policyArn"], None)
-        return {}
 
     def list_associated_access_policies(self, params: dict[str, Any]) -> dict[str, Any]:
         """Return a principal's access policies."""
@@ -272,21 +233,6 @@ class InsideCluster(NativeService):
 
     # -- tags -------------------------------------------------------------------------------------
 
-    def tag_resource(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Add tags to anything that this service has an ARN for."""
-        self._tags_of(params["resourceArn"]).update(params["tags"])
-        return {}
-
-    def untag_resource(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Remove tags."""
-        for key in params["tagKeys"]:
-            self._tags_of(params["resourceArn"]).pop(key, None)
-        return {}
-
-    def list_tags_for_resource(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return tags."""
-        return {"tags": self._tags_of(params["resourceArn"])}
-
     def iter_tagged_resources(self) -> Iterator[TaggedResource]:
         """Yield what the tagging API may show."""
         for arn, kind, tags in self._tagged():
@@ -307,12 +253,6 @@ class InsideCluster(NativeService):
                 yield held["entry"]["accessEntryArn"], "access-entry", held["entry"]["tags"]
             for association in list(cluster.pod_identities.values()):
                 yield association["associationArn"], "podidentityassociation", association["tags"]
-
-    def _tags_of(self, arn: str) -> dict[str, str]:
-        for known, _, tags in self._tagged():
-            if known == arn:
-                return tags
-        raise ApiError("NotFoundException", f"Resource was not found: {arn}", status=404)
 
     def _ready(self, name: str) -> Cluster:
         """Return a cluster that accepts changes."""

@@ -212,33 +212,6 @@ def versions(*, later: bool = False) -> list[dict[str, Any]]:
     ]
 
 
-def addon_versions() -> list[dict[str, Any]]:
-    """Return the add-ons on offer."""
-    return [
-        {
-            "addonName": name,
-            "type": "networking" if name in ("vpc-cni", "coredns", "kube-proxy") else "storage",
-            "publisher": "eks",
-            "owner": "aws",
-            "addonVersions": [
-                {
-                    "addonVersion": version,
-                    "architecture": ["amd64", "arm64"],
-                    "compatibilities": [
-                        {
-                            "clusterVersion": row[0],
-                            "platformVersions": ["*"],
-                            "defaultVersion": True,
-                        }
-                        for row in _CALENDAR
-                    ],
-                }
-            ],
-        }
-        for name, version in _ADDON_VERSIONS.items()
-    ]
-
-
 def is_addon(name: str) -> bool:
     """Return whether EKS offers an add-on of this name."""
     return name in _ADDON_VERSIONS

@@ -111,14 +111,6 @@ class FsxService(NativeService):
         """Start unlinking."""
         return self._associations.delete(params)
 
-    def tag_resource(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Add tags."""
-        described = self._by_arn(params["ResourceARN"])
-        tags = {tag["Key"]: tag["Value"] for tag in described["Tags"]}
-        tags.update({tag["Key"]: tag["Value"] for tag in params["Tags"]})
-        described["Tags"] = [{"Key": k, "Value": v} for k, v in tags.items()]
-        return {}
-
     def untag_resource(self, params: dict[str, Any]) -> dict[str, Any]:
         """Remove tags."""
         described = self._by_arn(params["ResourceARN"])
@@ -126,10 +118,6 @@ class FsxService(NativeService):
             tag for tag in described["Tags"] if tag["Key"] not in params["TagKeys"]
         ]
         return {}
-
-    def list_tags_for_resource(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return tags."""
-        return {"Tags": self._by_arn(params["ResourceARN"])["Tags"]}
 
     def iter_tagged_resources(self) -> Iterator[TaggedResource]:
         """Yield what the tagging API may show."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from stationmaster.local.aws.emulation import Emulation
-from stationmaster.local.aws.services.wire import ApiError, NativeService, page
+from stationmaster.local.aws.services.wire import ApiError, NativeService
 
 NO_QUOTA: Final = "no-vcpu-quota"
 
@@ -51,16 +51,6 @@ class QuotasService(NativeService):
         """Return what a new account has."""
         code = self._code(params)
         return {"Quota": self._quota(code, _QUOTAS[code][1])}
-
-    def list_service_quotas(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return all of a service's that are known here, with the values that apply."""
-        quotas = [
-            self._quota(code, default if self._is_new(code) else _GRANTED)
-            for code, (_, default) in _QUOTAS.items()
-            if _service(code)[0] == params.get("ServiceCode")
-        ]
-        shown, token = page(quotas, params, limit="MaxResults", token="NextToken")
-        return {"Quotas": shown} | ({"NextToken": token} if token else {})
 
     def _code(self, params: dict[str, Any]) -> str:
         code = str(params.get("QuotaCode", ""))

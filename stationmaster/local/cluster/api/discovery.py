@@ -10,7 +10,6 @@ from typing import Any
 
 from stationmaster.local.cluster.api.object_patches import (
     APPLY_PATCH,
-    JSON_PATCH,
     MERGE_PATCH,
     STRATEGIC_PATCH,
 )
@@ -82,11 +81,7 @@ def resource_list(catalog: Catalog, group_name: str, version: str) -> Object | N
                 "kind": kind,
                 "verbs": ["create"],
             }
-            for kind in (
-                "SelfSubjectAccessReview",
-                "SelfSubjectRulesReview",
-                "SubjectAccessReview",
-            )
+            for kind in ("SelfSubjectAccessReview", "SubjectAccessReview")
         )
     api_version = f"{group_name}/{version}" if group_name else version
     return {
@@ -112,10 +107,6 @@ def _rows(resource: Resource) -> list[Object]:
     if resource.has_status:
         verbs = ["get", "patch", "update"]
         rows.append({**part, "name": f"{resource.plural}/status", "verbs": verbs})
-    if resource.scale_path:
-        verbs = ["get", "patch", "update"]
-        scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
-        rows.append({**part, **scale, "name": f"{resource.plural}/scale", "verbs": verbs})
     if resource.key == "pods":
         rows.append({**part, "name": "pods/log", "verbs": ["get"]})
     return rows
@@ -151,7 +142,7 @@ def openapi_document(catalog: Catalog, group_name: str, version: str) -> Object 
 
 def _operation(resource: Resource) -> Object:
     kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-    types = [JSON_PATCH, MERGE_PATCH, APPLY_PATCH]
+    types = [MERGE_PATCH, APPLY_PATCH]
     if not resource.custom:
         types.append(STRATEGIC_PATCH)
     return {

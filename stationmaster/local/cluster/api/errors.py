@@ -74,18 +74,6 @@ def unknown_to_kubelet(pod: str) -> ApiError:
     return ApiError(404, "NotFound", message, {"name": pod, "kind": "pods/log"})
 
 
-def kubelet_unreachable(address: str, path: str) -> ApiError:
-    """Make the error for a kubelet that is not reached: Go's own, and a 500.
-
-    Source: apiserver, pkg/registry/generic/rest/streamer.go.
-    """
-    where = f"{address}:10250"
-    message = (
-        f'Get "https://{where}/containerLogs/{path}": dial tcp {where}: connect: connection refused'
-    )
-    return ApiError(500, "", message)
-
-
 def already_exists(resource: str, name: str) -> ApiError:
     message = f'{resource} "{name}" already exists'
     return ApiError(409, "AlreadyExists", message, _details(resource, name))

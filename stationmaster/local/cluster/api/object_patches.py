@@ -1,4 +1,4 @@
-"""Three ways to patch an object: JSON patch, merge patch, strategic merge.
+"""Two ways to patch an object: merge patch and strategic merge; JSON patches are not taken.
 
 Called by the REST layer. Pure: takes JSON, returns new JSON, changes nothing in place.
 """
@@ -9,9 +9,6 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stationmaster.local.cluster.api import errors
-
-JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -51,80 +48,6 @@ def merge(target: Any, patch: Any) -> Any:
         else:
             result[name] = merge(result.get(name), value)
     return result
-
-
-def json_patch(target: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
-    """RFC 6902 JSON patch.
-
-    Raises:
-        ApiError: 422 when a path does not exist or a test does not hold.
-    """
-    document = copy.deepcopy(target)
-    for operation in operations:
-        kind, path = operation.get("op"), _pointer(operation.get("path", ""))
-        match kind:
-            case "add" | "replace":
-                document = _set(document, path, operation["value"], insert=kind == "add")
-            case "remove":
-                document, _ = _remove(document, path)
-            case "move":
-                document, value = _remove(document, _pointer(operation["from"]))
-                document = _set(document, path, value, insert=True)
-            case "copy":
-                value = copy.deepcopy(_read(document, _pointer(operation["from"])))
-                document = _set(document, path, value, insert=True)
-            case "test":
-                if _read(document, path) != operation.get("value"):
-                    raise _unprocessable(f"testing path {operation['path']} failed")
-            case _:
-                raise _unprocessable(f'unexpected kind of patch operation: "{kind}"')
-    return document
-
-
-def _unprocessable(message: str) -> errors.ApiError:
-    return errors.ApiError(422, "Invalid", f"the server rejected our request: {message}")
-
-
-def _pointer(path: str) -> list[str]:
-    return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
-
-
-def _read(document: Any, path: Sequence[str]) -> Any:
-    current = document
-    for part in path:
-        try:
-            current = current[int(part)] if isinstance(current, list) else current[part]
-        except (KeyError, IndexError, ValueError, TypeError) as exc:
-            raise _unprocessable(f'no value at path "/{"/".join(path)}"') from exc
-    return current
-
-
-def _set(document: Any, path: Sequence[str], value: Any, *, insert: bool) -> Any:
-    if not path:
-        return copy.deepcopy(value)
-    parent, last = _read(document, path[:-1]), path[-1]
-    if isinstance(parent, list):
-        if last == "-":
-            parent.append(value)
-        elif insert and int(last) <= len(parent):
-            parent.insert(int(last), value)
-        else:
-            _read(document, path)
-            parent[int(last)] = value
-    elif isinstance(parent, dict):
-        if not insert:
-            _read(document, path)
-        parent[last] = value
-    else:
-        raise _unprocessable(f'no container at path "/{"/".join(path[:-1])}"')
-    return document
-
-
-def _remove(document: Any, path: Sequence[str]) -> tuple[Any, Any]:
-    value = _read(document, path)
-    parent, last = _read(document, path[:-1]), path[-1]
-    del parent[int(last) if isinstance(parent, list) else last]
-    return document, value
 
 
 def _merge_key(name: str, elements: Sequence[Any]) -> str | None:

@@ -26,7 +26,7 @@ RETURNED_WHEN_DELETED = {
     "volumeattachments.storage.k8s.io",
 }
 
-VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,6 @@ class Resource:
     namespaced: bool
     short_names: tuple[str, ...] = ()
     has_status: bool = False
-    scale_path: str = ""  # dotted path of the replica count, where the type can be scaled
     categories: tuple[str, ...] = ()
     custom: bool = False  # served because a CustomResourceDefinition says so
     schema: Mapping[str, Any] | None = field(default=None, compare=False)
@@ -78,7 +77,6 @@ DEPLOYMENTS = Resource(
     True,
     ("deploy",),
     has_status=True,
-    scale_path="spec.replicas",
     categories=("all",),
 )
 REPLICA_SETS = Resource(
@@ -89,7 +87,6 @@ REPLICA_SETS = Resource(
     True,
     ("rs",),
     has_status=True,
-    scale_path="spec.replicas",
     categories=("all",),
 )
 DAEMON_SETS = Resource(
@@ -241,7 +238,6 @@ def _resources_of(crd: Object) -> list[Resource]:
         if not version.get("served", True):
             continue
         subresources = version.get("subresources") or {}
-        scale = (subresources.get("scale") or {}).get("specReplicasPath", "")
         rows.append(
             Resource(
                 group=spec["group"],
@@ -251,7 +247,6 @@ def _resources_of(crd: Object) -> list[Resource]:
                 namespaced=spec.get("scope", "Namespaced") == "Namespaced",
                 short_names=tuple(names.get("shortNames") or ()),
                 has_status="status" in subresources,
-                scale_path=scale.lstrip("."),
                 categories=tuple(names.get("categories") or ()),
                 custom=True,
                 schema=(version.get("schema") or {}).get("openAPIV3Schema"),

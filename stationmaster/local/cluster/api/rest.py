@@ -32,7 +32,7 @@ from stationmaster.local.cluster.api.writing import Writer
 from stationmaster.local.loopback import LoopbackGuard, programs_only
 
 _OPEN_PATHS = {"healthz", "readyz", "livez", "version"}
-_REVIEWS = {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"}
+_REVIEWS = {"selfsubjectaccessreviews", "subjectaccessreviews"}
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
@@ -107,14 +107,6 @@ class Api:
         """Access reviews, answered from the rules that hold for requests."""
         review = await requests.body_of(request)
         spec = (review or {}).get("spec") or {}
-        if plural == "selfsubjectrulesreviews":
-            rules = self._authorizer.rules(person, spec.get("namespace", ""))
-            review["status"] = {
-                "resourceRules": [rule for rule in rules if rule.get("resources")],
-                "nonResourceRules": [rule for rule in rules if rule.get("nonResourceURLs")],
-                "incomplete": False,
-            }
-            return JSONResponse(review, status_code=201)
         if plural == "subjectaccessreviews":
             group = "authorization.k8s.io"
             self._authorizer.require(person, Question("create", group=group, resource=plural))
@@ -153,8 +145,6 @@ class Api:
                 return self._reader.list_objects(request, target)
             case ("POST", False, ""):
                 return await self._writer.create(request, target)
-            case ("DELETE", False, ""):
-                return await self._writer.delete_collection(request, target)
             case ("GET", True, "" | "status"):
                 return self._reader.get(request, target)
             case ("PUT", True, "" | "status"):
@@ -165,8 +155,6 @@ class Api:
                 return await self._writer.delete(request, target)
             case ("GET", True, "log") if target.resource.key == "pods":
                 return self._reader.log(request, target)
-            case ("GET" | "PUT" | "PATCH", True, "scale") if target.resource.scale_path:
-                return await self._writer.scale(request, target)
             case (_, _, "exec" | "attach" | "portforward" | "proxy"):
                 message = f"{target.subresource} is not offered by the local cluster"
                 raise ApiError(501, "NotImplemented", message)

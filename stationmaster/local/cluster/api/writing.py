@@ -1,4 +1,4 @@
-"""What writes: create, replace, patch, apply, delete, scale.
+"""What writes: create, replace, patch, apply, delete.
 
 Used by `rest.py`, which routes. Decodes the request, calls `objects.py`, encodes what was stored.
 """
@@ -166,67 +166,17 @@ class Writer:
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
         return _answer({**status, "details": details}, warnings)
 
-    async def delete_collection(self, request: Request, target: Target) -> Response:
-        options = await requests.delete_options(request)
-        selector = requests.selector_of(request.query_params)
-        resource = target.resource
-        propagation, warnings = _propagation(resource, options)
-        with self._objects.store.lock:
-            items = self._objects.list(resource, target.namespace)
-            doomed = [item for item in items if selector is None or selector(item)]
-            for item in doomed:
-                metadata = item["metadata"]
-                self._objects.delete(
-                    resource,
-                    metadata.get("namespace", ""),
-                    metadata["name"],
-                    grace_s=options.get("gracePeriodSeconds"),
-                    propagation=propagation,
-                    dry_run=bool(options.get("dryRun")),
-                )
-        body = {
-            "kind": f"{resource.kind}List",
-            "apiVersion": resource.api_version,
-            "metadata": {"resourceVersion": str(self._objects.store.version)},
-            "items": doomed,
-        }
-        return _answer(body, warnings)
-
-    async def scale(self, request: Request, target: Target) -> Response:
-        objects, path = self._objects, target.resource.scale_path.split(".")
-        body = None if request.method == "GET" else await requests.body_of(request)
-        with objects.store.lock:
-            obj = clone(objects.get(target.resource, target.namespace, target.name))
-            holder = obj
-            for part in path[:-1]:
-                holder = holder.setdefault(part, {})
-            scale = _scale_object(obj, holder.get(path[-1], 1))
-            if body is not None:
-                if request.headers.get("content-type", "").startswith(object_patches.JSON_PATCH):
-                    wanted = object_patches.json_patch(scale, body)
-                else:
-                    wanted = object_patches.merge(scale, body)
-                holder[path[-1]] = int(wanted["spec"]["replicas"])
-                updated = objects.update(
-                    target.resource,
-                    obj,
-                    ownership=_ownership(request, target, subresource="scale"),
-                    **_write_options(request),
-                )
-                scale = _scale_object(updated, holder[path[-1]])
-        return JSONResponse(scale)
-
 
 def _write_options(request: Request) -> WriteOptions:
     return {"dry_run": requests.dry_run(request.query_params)}
 
 
-def _ownership(request: Request, target: Target, subresource: str | None = None) -> Ownership:
-    """Make the sender the owner of the fields that this request changes."""
+def _ownership(request: Request, target: Target) -> Ownership:
+    """The fields that this request changes become its sender's."""
     manager = Manager.of_request(
         request.query_params.get("fieldManager", ""),
         request.headers.get("user-agent", ""),
-        target.subresource if subresource is None else subresource,
+        target.subresource,
     )
     return functools.partial(_after_update, target.resource, manager)
 
@@ -295,17 +245,14 @@ def _refuse_unconditional(target: Target) -> None:
 
 def _patched(target: Target, content_type: str, current: Object, patch: Any) -> Object:
     match content_type:
-        case object_patches.JSON_PATCH:
-            result: Object = object_patches.json_patch(current, patch)
         case object_patches.MERGE_PATCH:
-            result = object_patches.merge(current, patch)
+            result: Object = object_patches.merge(current, patch)
         case object_patches.STRATEGIC_PATCH if not target.resource.custom:
             result = object_patches.strategic_merge(current, patch)
         case _:
             raise errors.unsupported_media_type(
                 f'"{content_type}" is not a patch type of {target.resource.key}; use '
-                f"{object_patches.MERGE_PATCH}, {object_patches.JSON_PATCH} or "
-                f"{object_patches.APPLY_PATCH}"
+                f"{object_patches.MERGE_PATCH} or {object_patches.APPLY_PATCH}"
             )
     return result
 
@@ -315,15 +262,3 @@ def _keep_version(patched: Object, patch: Any, current: Object) -> None:
     named = isinstance(patch, dict) and (patch.get("metadata") or {}).get("resourceVersion")
     if not named:
         patched["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"]
-
-
-def _scale_object(obj: Object, replicas: int) -> Object:
-    metadata = obj["metadata"]
-    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    return {
-        "kind": "Scale",
-        "apiVersion": "autoscaling/v1",
-        "metadata": {name: metadata[name] for name in kept if name in metadata},
-        "spec": {"replicas": replicas},
-        "status": {"replicas": (obj.get("status") or {}).get("replicas", 0)},
-    }

@@ -13,7 +13,6 @@ from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.store import Change, Subscription
 from stationmaster.local.cluster.logs import ContainerLog
-from stationmaster.local.cluster.node.environment import LOCAL_ADDRESS
 from stationmaster.local.cluster.node.launch import NodeContext
 from stationmaster.local.cluster.node.podstatus import ContainerRun
 from stationmaster.local.cluster.node.podworker import PodWorker
@@ -31,8 +30,6 @@ class Kubelet:
         self._context = context
         self._lock = threading.Lock()
         self._workers: dict[str, PodWorker] = {}
-        self.unreachable: set[str] = set()
-        """Nodes whose kubelet the API server does not reach."""
         self._lost: set[str] = set()
         self._stopping = False
         self._subscription: Subscription | None = None
@@ -116,8 +113,7 @@ class Kubelet:
 
         Raises:
             ApiError: 400 when there is no such container, or no run of it to read; 404 when this
-                kubelet does not know the pod, as one does until its list of pods is synced; 500
-                when its node's kubelet is not reached.
+                kubelet does not know the pod, as one does until its list of pods is synced.
         """
         metadata = pod["metadata"]
         spec = pod["spec"]
@@ -134,9 +130,6 @@ class Kubelet:
             worker = self._workers.get(metadata["uid"])
         if not spec.get("nodeName"):
             return None
-        if spec["nodeName"] in self.unreachable:
-            path = f"{metadata['namespace']}/{metadata['name']}/{name}"
-            raise errors.kubelet_unreachable(LOCAL_ADDRESS, path)
         if worker is None:
             raise errors.unknown_to_kubelet(metadata["name"])
         run = next(run for run in worker.runs() if run.name == name)

@@ -151,16 +151,7 @@ class PodWorker:
 
     def _due_at(self) -> float | None:
         times = [*self._containers.due_times(), self._kill_at, self._next_try]
-        deadline = self._deadline()
-        if not self._containers.have_processes() and self._containers.all_done():
-            deadline = None
-        return min((moment for moment in [*times, deadline] if moment is not None), default=None)
-
-    def _deadline(self) -> float | None:
-        seconds = self._pod["spec"].get("activeDeadlineSeconds")
-        if seconds is None or self._failure is not None:
-            return None
-        return self._started_at + float(seconds)
+        return min((moment for moment in times if moment is not None), default=None)
 
     def _advance(self) -> None:
         if self._next_try is not None and time.monotonic() >= self._next_try:
@@ -173,17 +164,9 @@ class PodWorker:
             self._terminate()
             return
         if self._failure is None and not self._containers.all_done():
-            self._check_deadline()
             self._start_what_can()
         self._kill_when_due()
         self._report()
-
-    def _check_deadline(self) -> None:
-        deadline = self._deadline()
-        if deadline is not None and time.monotonic() >= deadline:
-            message = "Pod was active on the node longer than the specified deadline"
-            self._event("Normal", "DeadlineExceeded", message)
-            self._fail("DeadlineExceeded", message)
 
     def _fail(self, reason: str, message: str) -> None:
         self._failure = (reason, message)

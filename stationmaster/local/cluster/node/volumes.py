@@ -13,7 +13,6 @@ from typing import Any
 from stationmaster.local.cluster.api import resources
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import Object
-from stationmaster.local.cluster.node.environment import ConfigError, object_texts
 
 FSX_DRIVER = "fsx.csi.aws.com"
 SHARED_MEMORY = "/dev/shm"
@@ -76,12 +75,6 @@ def _mount(
             f"{volume['hostPath'].get('path')} is not offered by the local cluster, only "
             f"{SHARED_MEMORY}"
         )
-    for field, kind in (("secret", resources.SECRETS), ("configMap", resources.CONFIG_MAPS)):
-        if field in volume:
-            source = dict(volume[field])
-            source.setdefault("name", source.get("secretName", ""))
-            _write_files(objects, kind, namespace, name, source, directory)
-            return directory
     raise MountError(
         f'MountVolume.SetUp failed for volume "{name}" : volumes of kind '
         f"{', '.join(set(volume) - {'name'})} are not offered by the local cluster"
@@ -123,36 +116,3 @@ def _claimed_directory(
             f"exit status 2: mount.lustre: mount {handle} failed: No such file or directory"
         )
     return directory
-
-
-def _write_files(
-    objects: Objects,
-    kind: resources.Resource,
-    namespace: str,
-    volume: str,
-    source: Mapping[str, Any],
-    directory: Path,
-) -> None:
-    try:
-        texts = object_texts(objects, kind, namespace, source)
-    except ConfigError as exc:
-        raise MountError(f'MountVolume.SetUp failed for volume "{volume}" : {exc}') from exc
-    directory.mkdir(parents=True, exist_ok=True)
-    chosen = source.get("items")
-    names = (
-        {item["key"]: item["path"] for item in chosen}
-        if chosen
-        else {name: name for name in texts or {}}
-    )
-    for key, path in names.items():
-        if texts is None:
-            continue
-        if key not in texts:
-            raise MountError(
-                f'MountVolume.SetUp failed for volume "{volume}" : references non-existent '
-                f"{kind.kind.lower()} key: {key}"
-            )
-        target = directory / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(texts[key])
-        target.chmod(0o600 if kind is resources.SECRETS else 0o644)

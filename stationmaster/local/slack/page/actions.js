@@ -33,7 +33,6 @@ export function listen({ openThread }) {
 const ACTS = {
   thread: (message, _tool, openThread) => openThread(isReply(message) ? message.thread_ts : message.ts),
   dismiss: (message) => act("dismiss", { channel: message.channel, ts: message.ts }),
-  react: (message, tool) => act("react", { channel: message.channel, ts: message.ts, name: tool.dataset.name }),
   expand: (message) => {
     state.expanded.add(message.ts);
     changed();

@@ -3,12 +3,9 @@
 import { renderBlocks } from "/static/blocks.js";
 import { h, icon, reconcile } from "/static/dom.js";
 import { mrkdwn, plain } from "/static/mrkdwn.js";
-import { EMOJI } from "/static/emoji.js";
 import { inOrder, isReply, messagesOf, names, state } from "/static/state.js";
 
 const GROUP_S = 5 * 60;
-const QUICK_REACTIONS = ["+1", "white_check_mark", "eyes"];
-
 /** A person's avatar: initials on their colour, the signal for the app. */
 export function avatar(userId, size = "") {
   const user = state.users.get(userId);
@@ -67,7 +64,6 @@ export function renderMessage(message, { isCompact, place }) {
         message.blocks?.length > 0 && editedMark(message)),
       content(message, isCompact),
       files(message),
-      reactions(message),
       hasReplies && replyBar(message)),
     toolbar(message, place));
 }
@@ -117,19 +113,6 @@ function files(message) {
   }));
 }
 
-function reactions(message) {
-  if (!message.reactions?.length) return null;
-  return h("div", { class: "reactions" }, ...message.reactions.map((reaction) =>
-    h("button", {
-      class: `reaction ${reaction.users.includes(state.me) ? "reaction-mine" : ""}`,
-      type: "button",
-      "aria-label": `${reaction.name}, ${reaction.count}`,
-      title: reaction.users.map(names.user).join(", "),
-      dataset: { act: "react", name: reaction.name },
-    }, h("span", { class: "emoji" }, EMOJI[reaction.name] || `:${reaction.name}:`),
-      h("span", {}, String(reaction.count)))));
-}
-
 function replyBar(message) {
   const count = message.reply_count;
   const last = at(message.latest_reply);
@@ -147,8 +130,6 @@ function toolbar(message, place) {
   const button = (label, data, ...children) =>
     h("button", { class: "tool", type: "button", "aria-label": label, title: label, dataset: data }, ...children);
   return h("div", { class: "toolbar", role: "toolbar", "aria-label": "Message actions" },
-    ...QUICK_REACTIONS.map((name) =>
-      button(`React with :${name}:`, { act: "react", name }, h("span", { class: "emoji" }, EMOJI[name]))),
     place === "channel" && button("Reply in thread", { act: "thread", testid: "reply" }, icon("reply")),
     button("Copy link", { act: "copy-link" }, icon("link")));
 }

@@ -117,22 +117,12 @@ def not_authorized(action: str, resource: str) -> str:
     )
 
 
-def test_owner_of_the_account_may_do_everything(aws: LocalAws) -> None:
-    assert aws.client("eks").list_clusters()["clusters"] == []
-
-
 def test_json_service_answers_access_denied_exception(client: Client) -> None:
     code, message = refused(client("eks").describe_cluster, name="theirs")
 
     assert code == "AccessDeniedException"
     where = "arn:aws:eks:us-west-2:123456789012:cluster/theirs"
     assert message == not_authorized("eks:DescribeCluster", where)
-
-
-def test_allowed_call_reaches_the_service(client: Client) -> None:
-    code, _ = refused(client("eks").describe_cluster, name="ours-1")
-
-    assert code == "ResourceNotFoundException"
 
 
 def test_ec2_answers_unauthorized_operation(client: Client) -> None:
@@ -283,30 +273,6 @@ def test_passed_role_has_to_trust_the_service(client: Client, network: Deploymen
 
     assert code == "InvalidParameterException"
     assert "the trusted entity is not correct" in message
-
-
-@pytest.mark.parametrize(
-    ("role", "words"),
-    [
-        ("worker", '"worker" is not granted eks:DeleteCluster; it has'),
-        ("nobody", '"nobody" is not known; known are'),
-    ],
-)
-def test_only_what_a_role_has_can_be_taken_away(
-    aws: LocalAws, client: Client, role: str, words: str
-) -> None:
-    with (
-        pytest.raises(ValueError, match=words),
-        aws.identities.without(role, "eks:DeleteCluster"),
-    ):
-        pytest.fail("something was taken away")
-
-
-def test_what_was_taken_away_comes_back(aws: LocalAws, client: Client) -> None:
-    with aws.identities.without("worker", "s3:GetObject"):
-        assert refused(client("s3").get_object, Bucket="ours", Key="a")[0] == "AccessDenied"
-
-    assert client("s3").get_object(Bucket="ours", Key="a")["Body"].read() == b"text"
 
 
 def test_access_entries_are_for_whom_the_policies_name_with_the_policy_they_name(
