@@ -151,7 +151,7 @@ class _Wait:
         self.seconds += time.perf_counter() - self._sent
 
     def timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """`call` with its time added."""
+        """Make `call` and add its time."""
 
         def timed_call(*arguments: Any, **named: Any) -> Any:
             self.sent()

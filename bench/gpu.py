@@ -146,7 +146,7 @@ def measure_gpu() -> list[Figure]:
 
 
 def _measure_theirs(python: str, setup: Setup, *, data: Path, directory: str) -> Measured | str:
-    """torchtitan's run, or why it failed: that must not hide our own figures."""
+    """Measure torchtitan's run, or say why it failed: that must not hide our own figures."""
     try:
         return run(
             titan_command(python, setup, data=data, output_dir=_new_directory(directory)),
@@ -202,7 +202,7 @@ def our_command(setup: Setup, *, data: Path, output_dir: Path) -> list[str]:
 
 
 def titan_command(python: str, setup: Setup, *, data: Path, output_dir: Path) -> list[str]:
-    """torchtitan on one GPU, its worker without an agent; see bench/peers/torchtitan_llama.py."""
+    """Return the command of torchtitan on one GPU; see bench/peers/torchtitan_llama.py."""
     return [
         *(python, "-m", "torchtitan.train"),
         *("--module", "torchtitan_llama", "--config", "llama32_1b"),

@@ -66,7 +66,7 @@ def measure_images() -> list[Figure]:
 
 
 def _write_photographs(directory: Path) -> int:
-    """Noise at many scales compresses like a photograph; returns the mean size in bytes."""
+    """Write noise at many scales, which compresses like a photograph; return the mean bytes."""
     directory.mkdir(parents=True)
     rng = np.random.default_rng(0)
     width, height = _SIZE

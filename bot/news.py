@@ -55,7 +55,7 @@ class News:
 
     @property
     def can_wait(self) -> bool:
-        """It is no end, no start, and no line that is posted at once."""
+        """Whether it is no end, no start, and no line that is posted at once."""
         is_pressing = any(map(self.subject.is_pressing, self.events))
         return not (self.is_end or self.delivery.card_ts is None or is_pressing)
 

@@ -81,7 +81,7 @@ class Subject(Protocol):
 
     @property
     def phase_times(self) -> Sequence[datetime]:
-        """When its last phases began."""
+        """The moments at which its last phases began."""
 
     @property
     def milestone(self) -> str:

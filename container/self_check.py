@@ -147,7 +147,7 @@ def plugin_version(library: bytes) -> str:
 
 
 def nccl_version(number: int) -> str:
-    """2.29.7 of 22907, as NCCL numbers itself from 2.9 on."""
+    """Return 2.29.7 for 22907, as NCCL numbers itself from 2.9 on."""
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
@@ -171,7 +171,7 @@ def is_built_for(capability: tuple[int, int], built_for: Sequence[str]) -> bool:
 
 
 def machine_of(header: bytes) -> int | None:
-    """e_machine of the first bytes of a file; None where it is no ELF file."""
+    """Return e_machine of the first bytes of a file; None where it is no ELF file."""
     if len(header) < 20 or header[:4] != b"\x7fELF":
         return None
     return int.from_bytes(header[18:20], "big" if header[5] == 2 else "little")

@@ -251,7 +251,7 @@ class Services:
 
     @cached_property
     def quick_artifacts(self) -> Artifacts:
-        """`artifacts`, asked quickly: for a command that a person waits for."""
+        """The artifacts, asked quickly: for a command that a person waits for."""
         from botocore.config import Config
 
         from stationmaster.aws.artifacts import Artifacts

@@ -40,7 +40,7 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
 
 
 def duration(seconds: float) -> str:
-    """25 s, 34 min, 2 h 50 min, 3 days 4 h."""
+    """Write a duration: 25 s, 34 min, 2 h 50 min, 3 days 4 h."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -54,7 +54,7 @@ def duration(seconds: float) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    """0.0914 s, 42.7 s, 39,200 s."""
+    """Write seconds: 0.0914 s, 42.7 s, 39,200 s."""
     return f"{seconds:,.0f} s" if seconds >= 1000 else f"{seconds:.3g} s"
 
 

@@ -348,7 +348,7 @@ class LocalMode:
 
 
 def _loopback_interface() -> str:
-    """`lo` on Linux, `lo0` on macOS."""
+    """Return `lo` on Linux, `lo0` on macOS."""
     return next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
 
 

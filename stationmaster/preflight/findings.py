@@ -34,7 +34,7 @@ class Finding(BaseModel):
 
     @property
     def is_unanswered(self) -> bool:
-        """Nobody could tell whether it is there."""
+        """Whether nobody could tell if it is there."""
         return self.message.startswith(_NOT_ASKED)
 
     @property

@@ -15,7 +15,7 @@ NAME: Final = "images"
 
 
 def applies(services: Services, subject: Subject) -> bool:
-    """Always: each start pulls one, and each cluster the relay's."""
+    """Say yes: each start pulls one, and each cluster the relay's."""
     return True
 
 

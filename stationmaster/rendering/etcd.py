@@ -138,7 +138,7 @@ def _pod_spec(name: str) -> KubernetesObject:
 
 
 def _command(name: str) -> list[str]:
-    """etcd with the v2 protocol, alone, and known to clients under the Service's name."""
+    """Return the command of etcd with the v2 protocol, alone, known by the Service's name."""
     peer = f"http://127.0.0.1:{_PEER_PORT}"
     return [
         "etcd",

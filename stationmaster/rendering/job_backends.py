@@ -54,7 +54,7 @@ class JobBackend(Protocol):
         """Make the job's objects, in the order of their application; the job itself is last."""
 
     def parts(self, name: str, /) -> list[tuple[str, str, str]]:
-        """apiVersion, kind and name of these objects, in the order of deletion."""
+        """Return apiVersion, kind and name of these objects, in the order of deletion."""
 
     def conditions(self, job: Mapping[str, Any], /) -> list[JobCondition]:
         """Return the conditions that are true, in the words that all kinds share."""

@@ -81,7 +81,7 @@ def render_pytorch_job(spec: JobSpec) -> KubernetesObject:
 
 
 def parts(name: str) -> list[tuple[str, str, str]]:
-    """apiVersion, kind and name of what a job consists of, in the order of deletion."""
+    """Return apiVersion, kind and name of what a job consists of, in the order of deletion."""
     return [(API_VERSION, KIND.value, name)]
 
 

@@ -199,7 +199,7 @@ def _resume_from(spec: JobSpec) -> list[str]:
 
 
 def _security(spec: JobSpec) -> KubernetesObject:
-    """No privilege; an image that nobody here built runs as the user of the deployment's."""
+    """Allow no privilege; an image that nobody here built runs as the deployment's user."""
     user = {"runAsUser": TRAINER_USER} if spec.has_own_image else {}
     return container_security() | user
 

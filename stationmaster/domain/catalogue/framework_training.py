@@ -201,7 +201,7 @@ class MegatronTraining(FrameworkTraining):
 
     @property
     def sequence_chunks(self) -> int:
-        """Two chunks for each part of a sequence, early and late, as the mask is causal."""
+        """Return two chunks for each part of a sequence, early and late, as the mask is causal."""
         return self.tensor_parallel * (
             2 * self.context_parallel if self.context_parallel > 1 else 1
         )

@@ -1,4 +1,4 @@
-"""Whether a run can use a cluster that others made, and if not, why. Pure."""
+"""Whether a run can use a cluster that exists, and if not, why. Pure."""
 
 from __future__ import annotations
 

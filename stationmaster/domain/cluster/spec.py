@@ -65,12 +65,12 @@ class Window(BaseModel):
 
     @property
     def leave_at(self) -> datetime:
-        """When its last user is stopped."""
+        """The moment at which its last user is stopped."""
         return self.taken_back_at - timedelta(seconds=self.leave_s)
 
     @property
     def warn_at(self) -> datetime:
-        """When its users are warned of that."""
+        """The moment at which its users are warned of that."""
         return self.leave_at - _WARN_BEFORE
 
 

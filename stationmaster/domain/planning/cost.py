@@ -220,7 +220,7 @@ def _export_s(layout: Layout) -> int:
 
 
 def file_system_bytes_per_s(recipe: Recipe) -> float:
-    """Throughput of the run's FSx file system; 1,200 GiB count as 1.2 TiB."""
+    """Return the throughput of the run's FSx file system; 1,200 GiB count as 1.2 TiB."""
     return recipe.file_system_gib / 1000 * recipe.file_system_mbps_per_tib * 1e6
 
 

@@ -76,7 +76,7 @@ class Memory:
 
     @property
     def in_host_memory(self) -> float:
-        """Beside a GPU, for each process."""
+        """The bytes in host memory beside a GPU, for each process."""
         return self.offloaded + self.staged
 
 
@@ -262,7 +262,7 @@ def _travelling(layout: Layout, model: LanguageModel) -> float:
 
 
 def _stream_bytes(layout: Layout) -> int:
-    """s: autocast leaves the residual stream and the norms in fp32; FSDP casts them as well."""
+    """Return s: autocast leaves the residual stream and norms in fp32; FSDP casts them too."""
     return layout.compute_bytes if layout.is_wrapped else FP32_BYTES
 
 
@@ -297,7 +297,7 @@ def _kept_by_block(
 def _kept_by_compiled_block(
     model: LanguageModel, *, e: int, stream: int, masked: int = 0, busiest: float = 1.0
 ) -> float:
-    """s H + 3 e H, attention, 3 e k I: the compiler computes norms and silu(gate) again."""
+    """Return s H + 3 e H, attention, 3 e k I: compiled, norms and silu(gate) are computed again."""
     stream_and_reads = (stream + 3 * e) * model.hidden_size
     return (
         stream_and_reads

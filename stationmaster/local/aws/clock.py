@@ -71,7 +71,7 @@ class LifecycleClock:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """While this lasts, nothing becomes due by itself; `finish` runs it all the same."""
+        """Hold everything that becomes due while this lasts; `finish` runs it all the same."""
         self._hold(True)
         try:
             yield

@@ -33,7 +33,7 @@ class Propagation:
 
     @contextmanager
     def deploying(self) -> Iterator[None]:
-        """While this lasts, what is made is known at once: a deployment is older than its runs."""
+        """Let what is made meanwhile be known at once: a deployment is older than its runs."""
         self._is_deploying = True
         try:
             yield

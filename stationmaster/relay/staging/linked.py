@@ -31,7 +31,7 @@ class Progress(Protocol):
     """A listener to bytes whose files are shown."""
 
     def copied(self, num_bytes: int) -> None:
-        """Note so many more bytes."""
+        """Note that so many more bytes are there."""
 
 
 def wait_for_files(

@@ -120,7 +120,7 @@ def _layer_bytes(training: MegatronTraining, model: LanguageModel) -> tuple[floa
 
 
 def checkpoint_bytes(layout: Layout) -> float:
-    """bf16 weights, and fp32 weights and moments. Source: Megatron-LM, torch_dist checkpoints."""
+    """Add up bf16 weights, and fp32 weights and moments. Source: Megatron-LM, torch_dist."""
     return float((_WEIGHT + _OPTIMIZER) * _model(layout).num_parameters)
 
 

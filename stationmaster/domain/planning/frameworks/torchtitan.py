@@ -69,7 +69,7 @@ def assumed_mfu(layout: Layout) -> float | None:
 
 
 def checkpoint_bytes(layout: Layout) -> float:
-    """fp32 weights, and Adam's two moments. The last one has the weights alone, in bf16."""
+    """Add up fp32 weights and Adam's two moments; the last one has the weights alone, in bf16."""
     return memory.checkpoint_bytes(_as_own(layout))
 
 

@@ -37,7 +37,7 @@ def _update(self: Any, **options: Any) -> Any:
 
 
 def _moment(options: Mapping[str, Any]) -> datetime:
-    """When a schedule is to fire."""
+    """Return when a schedule is to fire."""
     timezone = options["schedule_expression_timezone"] or "UTC"
     try:
         return parse_at(options["schedule_expression"], timezone=timezone)

@@ -29,7 +29,7 @@ VERSION: Object = {
 
 
 def core_versions(host: str) -> Object:
-    """`GET /api`."""
+    """Answer `GET /api`."""
     return {
         "kind": "APIVersions",
         "versions": ["v1"],
@@ -38,7 +38,7 @@ def core_versions(host: str) -> Object:
 
 
 def group_list(catalog: Catalog) -> Object:
-    """`GET /apis`."""
+    """Answer `GET /apis`."""
     return {
         "kind": "APIGroupList",
         "apiVersion": "v1",
@@ -47,7 +47,7 @@ def group_list(catalog: Catalog) -> Object:
 
 
 def group(catalog: Catalog, name: str) -> Object | None:
-    """`GET /apis/<group>`."""
+    """Answer `GET /apis/<group>`."""
     versions = all_groups(catalog).get(name)
     if versions is None:
         return None
@@ -65,7 +65,7 @@ def _group(name: str, versions: list[str]) -> Object:
 
 
 def resource_list(catalog: Catalog, group_name: str, version: str) -> Object | None:
-    """`GET /api/v1` and `GET /apis/<group>/<version>`."""
+    """Answer `GET /api/v1` and `GET /apis/<group>/<version>`."""
     if version not in {**all_groups(catalog), "": ["v1"]}.get(group_name, []):
         return None
     rows: list[Object] = []
@@ -113,7 +113,7 @@ def _rows(resource: Resource) -> list[Object]:
 
 
 def openapi_index(catalog: Catalog) -> Object:
-    """`GET /openapi/v3`."""
+    """Answer `GET /openapi/v3`."""
     paths = {"api/v1": {"serverRelativeURL": "/openapi/v3/api/v1"}}
     for name, versions in catalog.groups().items():
         for version in versions:
@@ -123,7 +123,7 @@ def openapi_index(catalog: Catalog) -> Object:
 
 
 def openapi_document(catalog: Catalog, group_name: str, version: str) -> Object | None:
-    """`GET /openapi/v3/api/v1` and `GET /openapi/v3/apis/<group>/<version>`."""
+    """Answer `GET /openapi/v3/api/v1` and `GET /openapi/v3/apis/<group>/<version>`."""
     paths: dict[str, Any] = {}
     for resource in catalog:
         if (resource.group, resource.version) == (group_name, version):

@@ -14,7 +14,7 @@ from stationmaster.local.cluster.api.types import Type
 
 
 def merge(live: Any, applied: Any, declared: Type) -> Any:
-    """`live` with what is applied; a null takes a field out."""
+    """Return `live` with what is applied; a null takes a field out."""
     if not is_merged(applied, declared):
         return clone(applied)
     if isinstance(applied, list):

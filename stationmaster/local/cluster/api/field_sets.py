@@ -89,7 +89,7 @@ def fields_of(value: Any, declared: Type, path: Path = ()) -> Iterator[tuple[Pat
 
 
 def difference(old: Any, new: Any, declared: Type) -> tuple[set[Path], set[Path]]:
-    """(fields that `new` adds or changes, fields that it lacks)."""
+    """Return the fields that `new` adds or changes, and those that it lacks."""
     before, after = dict(fields_of(old, declared)), dict(fields_of(new, declared))
     changed = {
         path

@@ -132,7 +132,7 @@ def _owned(resource: Resource, fields: set[Path], subresource: str) -> set[Path]
 def after_update(
     resource: Resource, current: Object | None, new: Object, manager: Manager
 ) -> list[Object]:
-    """`managedFields` after a create, a replacement or a patch: who writes a field owns it."""
+    """Return `managedFields` after a create, a replacement or a patch: a writer owns its fields."""
     owners = {} if current is None else _owners_of(current)
     if current is not None and not owners:
         return []  # not tracked so far
@@ -150,7 +150,7 @@ def after_update(
 def apply(
     resource: Resource, current: Object | None, applied: Object, manager: Manager, *, force: bool
 ) -> tuple[Object, list[Object]]:
-    """(the object with the configuration merged in, its `managedFields`).
+    """Return the object with the configuration merged in, and its `managedFields`.
 
     What the manager applied before and applies no longer goes, unless somebody else owns it too.
 

@@ -92,7 +92,7 @@ def match_selector(labels: Mapping[str, str] | None, selector: Mapping[str, Any]
 
 
 def parse_label_selector(text: str) -> Predicate:
-    """`a=b,c!=d,e in (x,y),f,!g` as a predicate on objects."""
+    """Read `a=b,c!=d,e in (x,y),f,!g` as a predicate on objects."""
     terms = [_label_term(term) for term in _SPLIT.split(text) if term.strip()]
 
     def matches(obj: Object) -> bool:
@@ -123,7 +123,7 @@ def _label_term(term: str) -> Callable[[Mapping[str, str]], bool]:
 
 
 def parse_field_selector(text: str) -> Predicate:
-    """`metadata.name=x,status.phase!=Running` as a predicate on objects."""
+    """Read `metadata.name=x,status.phase!=Running` as a predicate on objects."""
     terms = []
     for term in filter(None, text.split(",")):
         negated = "!=" in term

@@ -88,7 +88,7 @@ class GarbageCollector(Controller):
         self._delete(key, obj, "Foreground" if waiting and has_dependents else "Background")
 
     def _keep_references(self, key: str, obj: Object, uids: Set[str]) -> None:
-        """Somebody else owns it too: it stays, and is no longer waited for."""
+        """Keep what somebody else owns too; it is no longer waited for."""
         resource, metadata = self.objects.catalog.by_key(key), obj["metadata"]
         if resource is None:
             return

@@ -66,7 +66,7 @@ def _aged(condition: Object, new: Kind, now: str) -> Object:
 
 
 def count(pods: Sequence[Object]) -> Object:
-    """active, succeeded, failed of one replica type; zero counts are left out, as in Go's JSON."""
+    """Count active, succeeded, failed of one replica type; zeros are left out, as in Go's JSON."""
     counts = {"active": 0, "succeeded": 0, "failed": 0}
     for pod in pods:
         match phase(pod):

@@ -39,7 +39,7 @@ def untolerated(spec: Mapping[str, Any], node: Object) -> Mapping[str, Any] | No
 
 
 def matches_affinity(spec: Mapping[str, Any], node: Object) -> bool:
-    """nodeSelector and required node affinity."""
+    """Say whether nodeSelector and required node affinity take the node."""
     labels = node["metadata"].get("labels") or {}
     if not match_labels(labels, spec.get("nodeSelector")):
         return False

@@ -63,7 +63,7 @@ def limits(deployment: Object) -> tuple[int, int]:
 def _recreate(
     wanted: int, new: Object | None, old: Sequence[Object], *, old_pods_left: bool
 ) -> Step:
-    """No pod of the newest template before the last of the others is gone."""
+    """Start no pod of the newest template before the last of the others is gone."""
     if any(map(_size, old)):
         return Step(old={_name(each): 0 for each in old if _size(each)})
     if old_pods_left or (new is not None and _size(new) == wanted):

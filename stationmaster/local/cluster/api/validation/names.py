@@ -62,18 +62,18 @@ def _longer(most: int) -> str:
 
 
 def _problems(text: str, most: int, form: re.Pattern[str], message: str) -> list[str]:
-    """Against a greatest length in bytes and a form; `message` says what the form is."""
+    """Check a text against a greatest length in bytes and a form that `message` describes."""
     found = [] if len(text) <= most else [_longer(most)]
     return found if form.match(text) else [*found, message]
 
 
 def label_problems(text: str) -> list[str]:
-    """Against an RFC 1123 label: names of containers, volumes, namespaces."""
+    """Check against an RFC 1123 label: names of containers, volumes, namespaces."""
     return _problems(text, 63, _LABEL, _LABEL_MESSAGE)
 
 
 def subdomain_problems(text: str) -> list[str]:
-    """Against an RFC 1123 subdomain: the names of most objects."""
+    """Check against an RFC 1123 subdomain: the names of most objects."""
     return _problems(text, 253, _SUBDOMAIN, _SUBDOMAIN_MESSAGE)
 
 
@@ -82,14 +82,14 @@ def dns_1035_problems(text: str) -> list[str]:
 
 
 def path_problems(text: str) -> list[str]:
-    """Against a segment of a path: the names of roles and bindings."""
+    """Check against a segment of a path: the names of roles and bindings."""
     if text in (".", ".."):
         return [f"may not be '{text}'"]
     return [f"may not contain '{sign}'" for sign in "/%" if sign in text]
 
 
 def qualified_problems(text: str) -> list[str]:
-    """Against a qualified name: keys of labels and annotations, resources."""
+    """Check against a qualified name: keys of labels and annotations, resources."""
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         return [
@@ -111,17 +111,17 @@ def qualified_problems(text: str) -> list[str]:
 
 
 def value_problems(text: str) -> list[str]:
-    """Against the value of a label."""
+    """Check the value of a label."""
     return _problems(text, 63, _VALUE, _VALUE_MESSAGE)
 
 
 def key_problems(text: str) -> list[str]:
-    """Against a key of a ConfigMap or Secret."""
+    """Check a key of a ConfigMap or Secret."""
     return _problems(text, 253, _KEY, _KEY_MESSAGE)
 
 
 def port_name_problems(text: str) -> list[str]:
-    """Against the name of a port (IANA service names)."""
+    """Check the name of a port (IANA service names)."""
     found = [] if len(text) <= 15 else ["must be no more than 15 characters"]
     if not re.match(r"[-a-z0-9]+\Z", text):
         found.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
