@@ -369,3 +369,8 @@ def test_kind_of_jobs_is_kept_once_it_was_chosen():
 
     assert (made.job_kind, chosen.job_kind) == (None, JobKind.TRAIN_JOB)
     assert consequences(chosen, event(ev.JobKindChosen, kind=JobKind.TRAIN_JOB)) == []
+
+
+def test_cluster_is_released_only_from_its_teardown():
+    with pytest.raises(IllegalTransition, match="be released"):
+        apply(make_cluster(ClusterPhase.DRAINING), event(ev.TeardownCompleted, cost_usd=1.0))

@@ -251,6 +251,14 @@ def test_attempt_of_a_run_that_has_ended_is_refused():
         apply(make_run(RunPhase.STOPPED), begin_attempt(1))
 
 
+def test_run_that_is_stopped_twice_was_stopped_by_the_first():
+    run = apply(make_run(), event(ev.StopRequested, user_id="U1"))
+
+    again = apply(run, event(ev.StopRequested, event_id="second", user_id="U2", why="late"))
+
+    assert (again.stop_requested_by, again.stop_why) == ("U1", "")
+
+
 @given(st.text(max_size=80), st.text(max_size=40))
 def test_new_run_id_is_a_valid_name_and_depends_on_the_key_only(recipe, key):
     run_id = new_run_id(recipe, dedup_key=key)
