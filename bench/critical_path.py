@@ -54,7 +54,6 @@ _PLUGIN: Final = Duration(
 # By function, and by node group, plugin or check; a function alone is for all others of its kind.
 DURATIONS: Final[Mapping[str, Duration]] = {
     "prepare-run": _ONE_CALL,
-    "stage-data": Duration(0, 0, "a run that streams its data stages none"),
     "submit-job": _ONE_CALL,
     "ensure-job-started": Duration(
         30, 120, "the image is on the nodes since the storage check; imports and rendezvous"

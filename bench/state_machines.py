@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from stationmaster.domain.polling import first_turn, next_turn
 
+_NOT_READY: Final = {"Not": {"Variable": "$.step.ready", "BooleanEquals": True}}
 _TOKEN_TASK: Final = "arn:aws:states:::lambda:invoke.waitForTaskToken"
 # Names in a payload that say what a call works on, beside the function.
 _SUBJECTS: Final = ("node_group", "plugin", "check")
@@ -74,7 +75,7 @@ def walk(
             case "Task":
                 began_s = begun.setdefault(name, done.ended_s)
                 work = Stretch(_work(state, item), began_s, began_s)
-                is_asked = definition["States"][state["Next"]]["Type"] == "Choice"
+                is_asked = _rules(definition["States"][state["Next"]]) == [_NOT_READY]
                 ready = _call(done, work, pace=pace, is_asked=is_asked)
             case "Pass":
                 turn = state["Result"]
@@ -140,11 +141,18 @@ def _parts(
 
 
 def _chosen(name: str, choice: Mapping[str, Any], *, ready: bool) -> str:
-    not_ready = {"Not": {"Variable": "$.step.ready", "BooleanEquals": True}}
-    rules = [{key: rule[key] for key in rule if key != "Next"} for rule in choice["Choices"]]
-    if rules != [not_ready]:
-        raise ValueError(f"choice {name} asks {rules}: expected {not_ready} alone")
-    return str(choice["Default"] if ready else choice["Choices"][0]["Next"])
+    """Return the state after a Choice; a plain run is spared what its first step says so of."""
+    rules = _rules(choice)
+    is_spared = bool(rules) and rules[0].get("And", [{}])[0].get("IsPresent") is True
+    if rules != [_NOT_READY] and not is_spared:
+        raise ValueError(f"choice {name} asks {rules}: expected {_NOT_READY} alone")
+    return str(choice["Default"] if ready and not is_spared else choice["Choices"][0]["Next"])
+
+
+def _rules(state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what a Choice asks; nothing of another state."""
+    choices = state.get("Choices", [])
+    return [{key: rule[key] for key in rule if key != "Next"} for rule in choices]
 
 
 def _join(done: Walk, parts: list[Walk]) -> None:

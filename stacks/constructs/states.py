@@ -159,6 +159,18 @@ class StepStates:
         way_on = choice.afterwards(include_otherwise=True)
         return sfn.Chain.custom(begin, way_on.end_states, way_on)
 
+    def unless(
+        self, name: str, variable: str, chain: sfn.Chain, *, instead: sfn.IChainable
+    ) -> sfn.Chain:
+        """Go past a chain where `variable` of the state data is false.
+
+        Where it is missing the chain is gone through: an error has come before it was known.
+        """
+        is_false = sfn.Condition.boolean_equals(variable, False)
+        no_need = sfn.Condition.and_(sfn.Condition.is_present(variable), is_false)
+        choice = sfn.Choice(self._scope, name).when(no_need, instead).otherwise(chain)
+        return sfn.Chain.custom(choice, chain.end_states, chain)
+
     def wait_for_token(
         self,
         name: str,

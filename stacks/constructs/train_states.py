@@ -85,6 +85,10 @@ def train_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -
     leave = _leave(states, "ReleaseRun", "RunRelease", "RunReleased?", catch=failure)
     release = states.step("ReleaseLease", "release-lease")
     release.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
+    # What prepare-run knows spares a plain run three calls that would only answer "ready".
+    stage = states.unless("BringsData", "$.brings_data", stage, instead=submit)
+    push = states.unless("PushesModel", "$.pushes_model", push, instead=conclude)
+    leave = states.unless("LeavesCluster", "$.leaves_cluster", leave, instead=release)
 
     return (
         prepare.next(acquire)
@@ -187,6 +191,8 @@ def _after_failure(scope: Construct, states: StepStates, unsaved: sfn.IChainable
     )
     # A run that succeeded may have been saved late.
     push = _push(states, "PushAfterFailure", subject="LatePush", instead=conclude)
+    push = states.unless("PushesModelLate", "$.pushes_model", push, instead=conclude)
+    leave = states.unless("LeavesClusterLate", "$.leaves_cluster", leave, instead=release)
     return save.next(push).next(conclude).next(leave).next(release)
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final, TypedDict
 
+from stationmaster.domain.datasets import NamedData
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.cost import NodeSource
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.unknown_program import LONGEST_COMMAND
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.services import Services
 from stationmaster.steps.parts.first_looks import look_before_run
 from stationmaster.steps.parts.stops import raise_if_stopped
@@ -24,16 +27,22 @@ MAX_AWAIT: Final = timedelta(days=300)
 
 
 class Preparation(TypedDict):
-    """What the state machine carries along: the id, and how long it may wait for the job."""
+    """What the state machine carries along."""
 
     run_id: RunId
     await_limit_s: int
+    """How long it may wait for the job."""
+    brings_data: bool
+    pushes_model: bool
+    leaves_cluster: bool
+    """Whether the run is in a cluster that stays, from which it is taken out."""
 
 
 def prepare_run(services: Services, run_id: RunId) -> Preparation:
-    """Limit the run's wait for its job by its plan.
+    """Say how long the run waits for its job, and which parts of its workflow it needs.
 
-    For a command, and where a queue of Kueue may hold the job, it is the longest of all.
+    The wait is limited by its plan; for a command, and where a queue of Kueue may hold the job, it
+    is the longest of all.
 
     Raises:
         RunStopped: someone asked to stop.
@@ -43,21 +52,35 @@ def prepare_run(services: Services, run_id: RunId) -> Preparation:
     raise_if_stopped(run)
     run = look_before_run(services, run)
     request = run.request
+    return {
+        "run_id": run_id,
+        "await_limit_s": _await_limit_s(run),
+        "brings_data": brings_data(request),
+        "pushes_model": bool(request.push_to),
+        "leaves_cluster": request.cluster_id is not None or request.keep_s > 0,
+    }
+
+
+def brings_data(request: TrainingRequest) -> bool:
+    """Whether `stage_data` has anything to do, also of data that only the recipe names."""
+    return request.brings_data or not isinstance(request.data, NamedData)
+
+
+def _await_limit_s(run: Run) -> int:
+    request, placement = run.request, run.placement
     if request.job_options.queue:
         # A state's limit cannot pause while Kueue holds the job, so the longest of all applies.
-        return {"run_id": run_id, "await_limit_s": int(MAX_AWAIT.total_seconds())}
+        return int(MAX_AWAIT.total_seconds())
     if request.program:
-        return {"run_id": run_id, "await_limit_s": int(LONGEST_COMMAND.total_seconds())}
-    recipe = request.resolved
-    placement = run.placement
+        return int(LONGEST_COMMAND.total_seconds())
     plan = plan_recipe(
-        recipe,
+        request.resolved,
         nodes=placement.nodes,
         min_nodes=request.min_nodes,
         instance_type=placement.instance_type,
         source=NodeSource(is_prepaid=request.is_prepaid),
     )
-    return {"run_id": run_id, "await_limit_s": await_limit_s(plan.longest_duration_s)}
+    return await_limit_s(plan.longest_duration_s)
 
 
 def await_limit_s(estimated_duration_s: float) -> int:

@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 
+from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.datasets import LookingOrder, Preparation, StagingOrder
+from stationmaster.domain.errors import UserError
 from stationmaster.domain.exit_codes import EXIT_REFUSED
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
 from stationmaster.domain.run.attempts import first_assignment
-from stationmaster.jobs import convert, look_over, prepare, restore, stage
+from stationmaster.jobs import convert, look_over, next_staging, prepare, restore, stage
 from stationmaster.jobs.staging import staging_settings
 from stationmaster.rendering.job_spec import job_spec
 from stationmaster.rendering.pytorch_job import render_pytorch_job
+from stationmaster.steps.prepare_run import brings_data
 from tests.support.factories import make_request
 from tests.support.live_runs import jobs_in, live_run
 
@@ -222,3 +225,36 @@ def test_trainer_reads_what_was_brought() -> None:
     assert "dataset=/fsx/data/abc/files" in command
     assert not [word for word in command if "s3:" in word]
     assert spec.recipe.training.dataset == "/fsx/data/abc/files"
+
+
+@pytest.mark.parametrize("recipe", CATALOGUE)
+@pytest.mark.parametrize("dataset", ["", "s3://research-data/x", "/fsx/x", "packed:c4"])
+def test_workflow_knows_beforehand_whether_a_run_brings_data(recipe: str, dataset: str) -> None:
+    known = CATALOGUE[recipe]
+    words = {"dataset": dataset} if dataset else {}
+    where = {"nodes": known.default_nodes, "instance_type": known.default_instance}
+    live = live_run(RUN_ID, recipe=recipe, overrides=words, **where)
+    try:
+        job = next_staging(live)
+    except UserError:
+        return  # the recipe does not take such data
+
+    assert brings_data(live.run.request) is (job is not None)
+
+
+@pytest.mark.parametrize(
+    ("request_", "job"),
+    [
+        ({"resume_from": ResumePoint(run_id=RunId("a-00000001"), step=5)}, restore),
+        ({"weights_from": RunId("a-00000001")}, restore),
+        ({"program": ("x",), "overrides": {"dataset": "/fsx/x"}}, look_over),
+        ({"program": ("x",), "overrides": COPIED}, stage),
+        ({"program": ("x",), "overrides": {}}, None),
+        ({"program": ("x",), "overrides": {"dataset": "mine"}}, None),
+    ],
+)
+def test_workflow_knows_what_results_and_commands_bring(request_: Any, job: Any) -> None:
+    live = live_run(RUN_ID, **request_)
+
+    assert next_staging(live) is job
+    assert brings_data(live.run.request) is (job is not None)

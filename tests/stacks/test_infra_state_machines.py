@@ -22,7 +22,7 @@ from lambdas.registry import (
 from stacks.constructs.states import BUSY_ERRORS
 from stationmaster.domain import errors
 from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
-from stationmaster.steps.prepare_run import MAX_AWAIT
+from stationmaster.steps.prepare_run import MAX_AWAIT, Preparation
 from tests.support.state_loops import scopes, without_beginnings
 
 ROOT = Path(__file__).parent.parent.parent
@@ -252,11 +252,11 @@ def test_train_when_anything_fails_saves_concludes_and_releases() -> None:
     assert save["Parameters"]["error.$"] == "$.error"
     assert TRAIN["States"][save["Next"]]["Default"] == "VerifyAfterFailure"
     assert function_of(verify) == "verify-results"
-    assert verify["Next"] == "PushAfterFailure"
+    assert verify["Next"] == "PushesModelLate"
     conclude = TRAIN["States"]["ConcludeFailure"]
     release = TRAIN["States"]["ReleaseAfterFailure"]
 
-    assert conclude["Next"] == "ReleaseRunAfterFailure"
+    assert conclude["Next"] == "LeavesClusterLate"
     assert conclude["Parameters"]["error.$"] == "$.error"
     # The lease is released even where the run cannot be taken out of its cluster.
     assert caught_by(leave) == states["RunReleasedAfterFailure?"]["Default"]
@@ -271,11 +271,37 @@ def test_train_concludes_a_success_only_once_its_results_are_verified() -> None:
 
     assert states["AwaitJob"]["Next"] == "SaveResults"
     assert states[states["SaveResults"]["Next"]]["Default"] == "VerifyResults"
-    assert states["VerifyResults"]["Next"] == "PushResults"
+    assert states["VerifyResults"]["Next"] == "PushesModel"
     assert {name for name, each in states.items() if "ConcludeRun" in following(each)} == {
+        "PushesModel",
         "PushResults",
         "PushOver?",
     }
+
+
+@pytest.mark.parametrize(
+    ("choice", "known", "spared", "instead"),
+    [
+        ("BringsData", "brings_data", "StageData", "SubmitJob"),
+        ("PushesModel", "pushes_model", "PushResults", "ConcludeRun"),
+        ("LeavesCluster", "leaves_cluster", "ReleaseRun", "ReleaseLease"),
+        ("PushesModelLate", "pushes_model", "PushAfterFailure", "ConcludeFailure"),
+        ("LeavesClusterLate", "leaves_cluster", "ReleaseRunAfterFailure", "ReleaseAfterFailure"),
+    ],
+)
+def test_step_is_spared_only_where_prepare_run_has_said_so(
+    choice: str, known: str, spared: str, instead: str
+) -> None:
+    state = TRAIN["States"][choice]
+    (rule,) = state["Choices"]
+
+    variable = f"$.{known}"
+    assert rule["And"] == [
+        {"Variable": variable, "IsPresent": True},
+        {"Variable": variable, "BooleanEquals": False},
+    ]
+    assert (state["Default"], rule["Next"]) == (spared, instead)
+    assert known in Preparation.__annotations__
 
 
 def test_train_goes_on_where_a_push_fails() -> None:

@@ -60,7 +60,7 @@ def statuses(account: Account) -> dict[ResourceKind, ResourceStatus]:
     return {each.kind: each.status for each in account.cluster.resources.values()}
 
 
-def test_prepare_run_limits_the_wait_for_the_job_and_records_nothing(account: Account):
+def test_prepare_run_limits_the_wait_spares_steps_and_records_nothing(account: Account):
     account.ask()
     version = account.run.version
 
@@ -70,6 +70,8 @@ def test_prepare_run_limits_the_wait_for_the_job_and_records_nothing(account: Ac
     assert first == again
     assert first["run_id"] == account.run_id
     assert first["await_limit_s"] >= 7 * 86_400
+    needed = {key: first[key] for key in ("brings_data", "pushes_model", "leaves_cluster")}
+    assert needed == dict.fromkeys(needed, False)
     assert account.run.version == version
 
 

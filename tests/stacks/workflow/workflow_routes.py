@@ -64,10 +64,15 @@ class Route:
 
 
 _VERIFIED_LATE = "SaveAfterFailure > LateSavingDone? > VerifyAfterFailure"
-_SAVED_LATE = f"{_VERIFIED_LATE} > PushAfterFailure > LatePushOver? > ConcludeFailure"
-_LEAVING = f"{_SAVED_LATE} > ReleaseRunAfterFailure > RunReleasedAfterFailure?"
+_LATE_PUSH = "PushesModelLate > PushAfterFailure > LatePushOver? > ConcludeFailure"
+_SAVED_LATE = f"{_VERIFIED_LATE} > {_LATE_PUSH}"
+_LATE_LEAVE = "LeavesClusterLate > ReleaseRunAfterFailure > RunReleasedAfterFailure?"
+_LEAVING = f"{_SAVED_LATE} > {_LATE_LEAVE}"
 _LEFT = f"{_LEAVING} > ReleaseAfterFailure > RunOutcome"
 _FAILED = f"{_LEFT} > RunFailed"
+# Of a run that nothing is done to before its job runs.
+_SPARED = f"{_VERIFIED_LATE} > PushesModelLate > ConcludeFailure > LeavesClusterLate"
+_ENDED = f"AwaitJob > {_SPARED} > ReleaseAfterFailure > RunOutcome"
 _UNSAVED = "LeaveUnsaved > RunNotSaved"
 _CLUSTER_FAILED = "ConcludeFailure > ClusterOutcome > ClusterFailed"
 _CLUSTER_LEFT = "ConcludeFailure > ClusterOutcome > ClusterConcludedBefore"
@@ -82,12 +87,11 @@ def _failing_teardown(state: str, goes_on: str) -> Route:
 ROUTES: dict[str, Route] = {
     "plain": Route(
         train=(
-            "PrepareRun > AcquireCluster > StageData > DataStaged? > SubmitJob",
+            "PrepareRun > AcquireCluster > BringsData > SubmitJob",
             "SubmitJob > EnsureJobStarted > JobStarted? > AwaitJob",
             "AwaitJob > SaveResults > SavingDone? > WaitForSaving > SaveResults",
-            "SavingDone? > VerifyResults > PushResults > PushOver? > ConcludeRun",
-            "ConcludeRun > ReleaseRun > RunReleased?",
-            "RunReleased? > ReleaseLease > RunSucceeded",
+            "SavingDone? > VerifyResults > PushesModel > ConcludeRun",
+            "ConcludeRun > LeavesCluster > ReleaseLease > RunSucceeded",
         ),
         cluster=(
             "PrepareCluster > EnsureCluster > ClusterReady? > WaitForCluster > EnsureCluster",
@@ -125,12 +129,17 @@ ROUTES: dict[str, Route] = {
         ),
     ),
     "every call fails once": Route(
+        train=(
+            "AcquireCluster > BringsData > StageData > DataStaged? > SubmitJob",
+            "VerifyResults > PushesModel > PushResults > PushOver? > ConcludeRun",
+            "ConcludeRun > LeavesCluster > ReleaseRun > RunReleased? > ReleaseLease",
+        ),
         retries=frozenset(
             {
                 *(*TRAIN_TASKS, *SAVING_TASKS, *PUSH_TASKS, *ENDING_TASKS),
                 *(*CLUSTER_TASKS, *TEARDOWN_TASKS),
             }
-        )
+        ),
     ),
     "last resorts fail at first": Route(
         # The zone is changed once, before the last resorts are needed.
@@ -175,7 +184,8 @@ ROUTES: dict[str, Route] = {
     ),
     "train: ReleaseRun fails": Route(
         train=(
-            f"ReleaseRun > {_SAVED_LATE} > ReleaseRunAfterFailure > ReleaseAfterFailure",
+            f"ReleaseRun > {_SAVED_LATE} > LeavesClusterLate > ReleaseRunAfterFailure",
+            "ReleaseRunAfterFailure > ReleaseAfterFailure",
             "ReleaseAfterFailure > RunOutcome > RunReleasedLate",
         )
     ),
@@ -186,9 +196,9 @@ ROUTES: dict[str, Route] = {
     "stopped at ensure-cluster": Route(
         train=(f"AcquireCluster > {_STOPPED}",), cluster=(f"EnsureCluster > {_CLUSTER_LEFT}",)
     ),
-    "stopped while awaiting": Route(train=(f"AwaitJob > {_STOPPED}",)),
+    "stopped while awaiting": Route(train=(f"{_ENDED} > RunStopped",)),
     **{
-        name: Route(train=(f"AwaitJob > {_FAILED}",))
+        name: Route(train=(f"{_ENDED} > RunFailed",))
         for name in (
             "heartbeat stops",
             "job is deleted",
@@ -198,7 +208,7 @@ ROUTES: dict[str, Route] = {
     "brings data": Route(train=("DataStaged? > WaitForData > StageData",)),
     "training fails": Route(
         train=(
-            f"AwaitJob > {_FAILED}",
+            f"{_ENDED} > RunFailed",
             "LateSavingDone? > WaitForLateSaving > SaveAfterFailure",
         )
     ),
