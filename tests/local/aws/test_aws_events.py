@@ -48,18 +48,6 @@ def test_rule_drops_an_event_after_its_retries_and_goes_on(aws: LocalAws, script
     assert numbers_of(script) == [1, 1, 1, 1, 2]
 
 
-def test_put_events_does_not_wait_for_the_target(aws: LocalAws, script: Script) -> None:
-    release = threading.Event()
-    script.on("sink", lambda event, context: release.wait(10))
-
-    put(aws, 1)
-    put(aws, 2)
-    waiting = numbers_of(script)
-    release.set()
-
-    assert 2 not in waiting
-
-
 @pytest.mark.parametrize("change", [{"Arn": "arn:aws:sqs:us-west-2:1:q"}, {"InputPath": "$"}])
 def test_target_that_is_not_emulated_is_refused(
     aws: LocalAws, deployed: Deployment, change: dict[str, str]

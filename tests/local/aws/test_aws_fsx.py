@@ -85,20 +85,6 @@ def group(ec2: Any, deployed: Deployment, name: str) -> str:
 # -- FSx ----------------------------------------------------------------------
 
 
-def test_file_system_delete_is_deleting_then_not_found(fsx: Any, deployed: Deployment) -> None:
-    identity = create(fsx, deployed)["FileSystemId"]
-    available = reaches(fsx, identity, "AVAILABLE")
-    assert available["DNSName"] == f"{identity}.fsx.us-west-2.amazonaws.com"
-    assert available["VpcId"] == deployed.vpc_id
-
-    answer = fsx.delete_file_system(FileSystemId=identity)
-
-    assert answer["Lifecycle"] == "DELETING"
-    until(lambda: is_gone(fsx, identity))
-    with pytest.raises(fsx.exceptions.FileSystemNotFound):
-        fsx.delete_file_system(FileSystemId=identity)
-
-
 def test_file_system_token_returns_the_same_one(fsx: Any, deployed: Deployment) -> None:
     first = create(fsx, deployed, ClientRequestToken="run-9")
     second = create(fsx, deployed, ClientRequestToken="run-9")

@@ -62,20 +62,6 @@ def test_invocation_of_another_type_is_refused(aws: LocalAws, script: Script) ->
 # -- in this process ----------------------------------------------------------
 
 
-def test_in_process_context_describes_the_function() -> None:
-    runtime = InProcessRuntime()
-
-    result, failed = runtime.invoke(function(), b"{}")
-    runtime.close()
-
-    answer = json.loads(result)
-    assert not failed
-    assert answer["pid"] == os.getpid()
-    assert (answer["function"], answer["memory"], answer["variable"]) == ("probe", "256", "blue")
-    assert 0 < answer["remaining_ms"] <= 30_000
-    assert answer["arn"].endswith(":function:probe")
-
-
 def test_in_process_conflicting_environment_is_refused() -> None:
     runtime = InProcessRuntime()
     runtime.invoke(function(), b"{}")

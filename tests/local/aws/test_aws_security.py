@@ -33,18 +33,6 @@ from stationmaster.local.aws import (
 )
 from tests.support.aws_fixtures import HANDLER, Script
 
-FOREIGN = [
-    pytest.param({"Host": "evil.test"}, id="host"),
-    pytest.param({"Host": "127.0.0.1:1"}, id="port"),
-    pytest.param({"Origin": "https://evil.test"}, id="origin"),
-    pytest.param({"Origin": "null"}, id="null-origin"),
-    pytest.param({"Sec-Fetch-Site": "cross-site"}, id="no-origin"),
-]
-PREFLIGHT = {
-    "Origin": "https://evil.test",
-    "Access-Control-Request-Method": "POST",
-    "Access-Control-Request-Headers": "authorization,x-amz-target",
-}
 LIST_SECRETS = {
     "X-Amz-Target": "secretsmanager.ListSecrets",
     "Content-Type": "application/x-amz-json-1.1",
@@ -78,55 +66,6 @@ def signed(
     request = AWSRequest(method=method, url=f"{aws.url}{path}", data=body, headers=dict(headers))
     SigV4Auth(key, service, "us-west-2").add_auth(request)
     return dict(request.headers)
-
-
-def cors_headers(answer: httpx.Response) -> list[str]:
-    return [name for name in answer.headers if name.lower().startswith("access-control-")]
-
-
-# -- browsers -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("foreign", FOREIGN)
-def test_signed_request_of_a_foreign_page_is_refused(
-    aws: LocalAws, script: Script, foreign: dict[str, str]
-) -> None:
-    answer = httpx.post(aws.url, content=b"{}", headers={**signed(aws), **foreign})
-
-    assert (answer.status_code, cors_headers(answer)) == (403, [])
-    assert "machine" in answer.json()["message"] or "web pages" in answer.json()["message"]
-
-
-@pytest.mark.parametrize("foreign", FOREIGN)
-def test_http_api_refuses_foreign_pages(
-    http_url: str, script: Script, foreign: dict[str, str]
-) -> None:
-    answer = httpx.post(f"{http_url}/slack/events", content="text=x", headers=foreign)
-
-    assert (answer.status_code, cors_headers(answer)) == (403, [])
-    assert script.received("web") == []
-
-
-def test_preflight_gets_no_permission(aws: LocalAws, http_url: str, script: Script) -> None:
-    for url in (aws.url, f"{aws.url}/clusters", http_url, f"{http_url}/slack/events"):
-        answer = httpx.options(url, headers=PREFLIGHT)
-
-        assert (answer.status_code, cors_headers(answer)) == (403, [])
-
-
-@pytest.mark.parametrize(
-    ("service", "method", "path"), [("secretsmanager", "POST", "/"), ("eks", "GET", "/clusters")]
-)
-def test_served_answer_has_no_cors_headers(
-    aws: LocalAws, script: Script, service: str, method: str, path: str
-) -> None:
-    body = b"{}" if method == "POST" else b""
-    headers = LIST_SECRETS if method == "POST" else {}
-    sent = signed(aws, method=method, path=path, body=body, service=service, headers=headers)
-
-    answer = httpx.request(method, f"{aws.url}{path}", content=body, headers=sent)
-
-    assert (answer.status_code, cors_headers(answer)) == (200, [])
 
 
 @pytest.mark.parametrize("server", ["aws", "http"])

@@ -231,48 +231,6 @@ def test_task_that_is_out_of_time_closes_its_token(
         machines.client.send_task_success(taskToken=token, output="{}")
 
 
-@pytest.mark.parametrize(
-    "states",
-    [
-        {"Await": task("worker", token=True, Catch=[CATCH]), "Caught": CAUGHT},
-        {
-            "Note": task("worker", Next="Wait"),
-            "Wait": {"Type": "Wait", "Seconds": 9000000, "End": True},
-        },
-        {
-            "Each": {
-                "Type": "Map",
-                "ItemsPath": "$.items",
-                "ItemProcessor": {
-                    "StartAt": "Await",
-                    "States": {"Await": task("worker", token=True)},
-                },
-                "Catch": [CATCH],
-                "End": True,
-            },
-            "Caught": CAUGHT,
-        },
-    ],
-    ids=["token", "wait", "map"],
-)
-def test_stop_ends_as_aborted_with_error_and_cause(
-    machines: Machines, script: Script, states: dict[str, Any]
-) -> None:
-    execution = machines.start(json.loads(json.dumps(states)), start_input={"items": [1, 2]})
-    until(lambda: script.received("worker"))
-
-    machines.client.stop_execution(executionArn=execution, error="Stopped", cause="by a person")
-
-    ended = machines.describe(execution)
-    assert (ended["status"], ended["error"], ended["cause"]) == (
-        "ABORTED",
-        "Stopped",
-        "by a person",
-    )
-    until(lambda: "ExecutionAborted" in {e["type"] for e in machines.history(execution)})
-    assert "Caught" not in machines.entered(execution)
-
-
 def test_stop_during_back_off_does_not_try_again(machines: Machines, script: Script) -> None:
     script.fail("flaky", times=99)
     slow = {"ErrorEquals": ["States.ALL"], "IntervalSeconds": 9000000, "MaxAttempts": 5}

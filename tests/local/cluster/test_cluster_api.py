@@ -45,35 +45,6 @@ def test_request_without_token_is_unauthorized(cluster: Cluster) -> None:
         assert json.loads(answer.read())["reason"] == "Unauthorized"
 
 
-@pytest.mark.parametrize(
-    "foreign",
-    [
-        {"Host": "evil.test"},
-        {"Host": "127.0.0.1:1"},
-        {"Origin": "https://evil.test"},
-        {"Sec-Fetch-Site": "cross-site"},
-    ],
-)
-@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
-def test_browser_is_refused_whatever_it_brings(
-    cluster: Cluster, method: str, foreign: dict[str, str]
-) -> None:
-    pool = cluster.api.rest_client.pool_manager
-    token: dict[str, str] = {}
-    cluster.api.update_params_for_auth(token, [], ["BearerToken"], "", "", None)
-    body = json.dumps(config_map("of-a-page")).encode() if method == "POST" else None
-    namespaced = f"{cluster.local.url}/api/v1/namespaces/default/configmaps"
-
-    assert pool.request("GET", namespaced, headers=token).status == 200
-    for url in (namespaced, f"{cluster.local.url}/version"):
-        answer = pool.request(method, url, body=body, headers={**token, **foreign})
-
-        assert answer.status == 403
-        assert not any(name.lower().startswith("access-control") for name in answer.headers)
-    with pytest.raises(ApiException, match="404"):
-        cluster.core.read_namespaced_config_map("of-a-page", "default")
-
-
 def test_replace_with_stale_version_is_conflict(cluster: Cluster) -> None:
     first = cluster.core.create_namespaced_config_map("default", config_map("stale", a="1"))
     cluster.core.patch_namespaced_config_map("stale", "default", {"data": {"a": "2"}})

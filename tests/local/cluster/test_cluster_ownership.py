@@ -186,16 +186,6 @@ def test_ports_are_told_apart_by_number_and_protocol(asked: Asked) -> None:
     assert at(again, "spec", "clusterIP") == at(first, "spec", "clusterIP")
 
 
-def test_list_without_keys_has_one_owner(asked: Asked) -> None:
-    applied(asked, DEPLOYMENTS, deployment("atomic", {"name": "c", "args": ["a"]}))
-
-    refused = applied(asked, DEPLOYMENTS, deployment("atomic", {"name": "c", "args": ["b"]}), "two")
-
-    assert refused.body["details"]["causes"][0]["field"] == (
-        '.spec.template.spec.containers[name="c"].args'
-    )
-
-
 def test_volume_that_is_applied_again_stays_bound_to_its_claim(asked: Asked) -> None:
     csi = {"driver": "fsx.csi.aws.com", "volumeHandle": "fs-1"}
     size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]

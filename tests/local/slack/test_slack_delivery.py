@@ -25,7 +25,6 @@ from slack_fixtures import (
     new_bolt_app,
     page_cookies,
     page_socket,
-    wait_until,
     web_client,
 )
 from slack_sdk.errors import SlackApiError
@@ -206,36 +205,6 @@ def test_command_that_slack_itself_refuses_is_not_delivered(typed: str, error: s
         result = slack.type_command(typed, thread_ts=parent if "thread" in error else None)
 
         assert (result.error, recorder.requests) == (error, [])
-
-
-def test_click_reaches_bolt_with_message_state_and_response_url() -> None:
-    with workspace_with() as (slack, app):
-        seen: list[dict[str, Any]] = []
-
-        @app.action("stop")
-        def stop(ack: Any, body: dict[str, Any], respond: Any) -> None:
-            ack()
-            seen.append(body)
-            respond("stopping", replace_original=False)
-
-        client = web_client(slack)
-        ts = client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="c", blocks=[BUTTON])["ts"]
-        result = slack.click(message_ts=ts, channel=TRAINING_CHANNEL_ID, action_id="stop")
-
-        [body] = seen
-        [action] = body["actions"]
-        assert result.ok
-        assert (action["value"], action["block_id"], action["type"]) == ("run-1", "run", "button")
-        assert body["message"]["blocks"][0]["block_id"] == "run"
-        assert body["container"] == {
-            "type": "message",
-            "message_ts": ts,
-            "channel_id": TRAINING_CHANNEL_ID,
-            "is_ephemeral": False,
-        }
-        # Bolt answers the click before its listener goes on to respond.
-        wait_until(lambda: slack.ephemerals(user=OPERATOR_ID), what="the response")
-        assert [message.text for message in slack.ephemerals(user=OPERATOR_ID)] == ["stopping"]
 
 
 def test_click_on_overflow_sends_the_chosen_option() -> None:

@@ -29,42 +29,6 @@ def socket_url(slack: LocalSlack) -> str:
     return f"{slack.url}/local/socket?user={OPERATOR_ID}".replace("http:", "ws:")
 
 
-@pytest.mark.parametrize("path", ["/", "/static/main.js", "/api/auth.test", "/files/F1/x.png"])
-@pytest.mark.parametrize("host", ["rebound.example.com", "127.0.0.1", "127.0.0.1:1"])
-def test_foreign_host_is_refused(slack: LocalSlack, path: str, host: str) -> None:
-    answer = httpx.get(f"{slack.url}{path}", headers={"Host": host})
-
-    assert answer.status_code == 403
-    assert "is not this machine" in answer.json()["error"]
-
-
-@pytest.mark.parametrize(
-    "path", ["/local/send", "/api/chat.postMessage", "/hooks/response/x", "/upload/v1/F1"]
-)
-@pytest.mark.parametrize("origin", ["https://example.com", "null", "http://127.0.0.1:1"])
-def test_foreign_origin_is_refused(slack: LocalSlack, path: str, origin: str) -> None:
-    answer = httpx.post(f"{slack.url}{path}", headers={"Origin": origin})
-
-    assert answer.status_code == 403
-    assert "another site" in answer.json()["error"]
-
-
-def test_embedding_by_another_site_is_refused_and_following_a_link_is_not(
-    slack: LocalSlack,
-) -> None:
-    def status(mode: str, dest: str) -> int:
-        headers = {
-            "Sec-Fetch-Site": "cross-site",
-            "Sec-Fetch-Mode": mode,
-            "Sec-Fetch-Dest": dest,
-        }
-        return httpx.get(slack.page_url, headers=headers).status_code
-
-    assert status("no-cors", "script") == 403
-    assert status("navigate", "iframe") == 403
-    assert status("navigate", "document") == 303
-
-
 @pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
 )
@@ -81,23 +45,6 @@ def test_post_of_a_kind_that_any_form_can_send_is_refused(slack: LocalSlack, kin
 
     assert answer.status_code == 415
     assert "typed by nobody" not in [message.text for message in slack.messages()]
-
-
-@pytest.mark.parametrize(
-    "headers", [{"Origin": "https://example.com"}, {"Host": "rebound.example.com"}]
-)
-def test_socket_from_elsewhere_is_refused(slack: LocalSlack, headers: dict[str, str]) -> None:
-    address = socket_url(slack)
-    options = {"origin": headers["Origin"]} if "Origin" in headers else {}
-    if "Host" in headers:
-        port = int(slack.url.rpartition(":")[2])
-        options = {"sock": socket.create_connection(("127.0.0.1", port))}
-        address = address.replace("127.0.0.1", headers["Host"])
-
-    with pytest.raises(InvalidStatus) as refused:
-        connect(address, **options)
-
-    assert refused.value.response.status_code == 403
 
 
 @pytest.mark.parametrize("cookie", ["", "stationmaster-page-{port}=guessed"])

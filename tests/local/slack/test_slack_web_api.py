@@ -11,7 +11,6 @@ from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError
 
 from stationmaster.local.slack import (
-    BOT_USER_ID,
     GENERAL_CHANNEL_ID,
     OPERATOR_ID,
     PRIVATE_CHANNEL_ID,
@@ -39,14 +38,6 @@ def client(slack: LocalSlack) -> WebClient:
 
 def error_of(refused: pytest.ExceptionInfo[SlackApiError]) -> str:
     return refused.value.response["error"]
-
-
-def test_auth_test_names_the_app_and_its_workspace(client: WebClient) -> None:
-    answer = client.auth_test()
-
-    assert answer["user_id"] == BOT_USER_ID
-    assert answer["team_id"].startswith("T")
-    assert answer["bot_id"].startswith("B")
 
 
 def test_auth_test_empty_json_body_is_accepted(slack: LocalSlack) -> None:
@@ -143,16 +134,6 @@ def test_update_without_blocks_keeps_them_and_with_empty_ones_removes_them(
 
     assert [block["type"] for block in kept] == ["divider"]
     assert slack.messages()[0].blocks == []
-
-
-def test_post_ephemeral_is_seen_by_one_user_and_not_in_history(
-    slack: LocalSlack, client: WebClient
-) -> None:
-    client.chat_postEphemeral(channel=TRAINING_CHANNEL_ID, user=OPERATOR_ID, text="psst")
-
-    assert [message.text for message in slack.ephemerals(user=OPERATOR_ID)] == ["psst"]
-    assert slack.ephemerals(user="U000APPROVER") == []
-    assert client.conversations_history(channel=TRAINING_CHANNEL_ID)["messages"] == []
 
 
 def test_files_upload_v2_shares_the_bytes_in_the_thread(

@@ -215,7 +215,6 @@ class TemplateDeployment:
             timeout_s=self._value(function, "Timeout"),
             memory_mib=self._value(function, "MemorySize"),
             environment={key: value for key, value in environment.items() if value is not None},
-            reserved_concurrency=self._value(function, "ReservedConcurrentExecutions"),
             on_failure=self._on_failure().get(name, ""),
         )
 

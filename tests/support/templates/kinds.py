@@ -80,7 +80,7 @@ _PROPERTIES: Final = {
         " ParallelizationFactor StartingPosition | Tags"
     ),
     "AWS::Lambda::Function": (
-        "Environment FunctionName Handler MemorySize ReservedConcurrentExecutions Role Timeout"
+        "Environment FunctionName Handler MemorySize Role Timeout"
         " | Architectures Code LoggingConfig Runtime Tags TracingConfig VpcConfig"
     ),
     "AWS::Lambda::Permission": "Action FunctionName Principal SourceArn |",
