@@ -36,12 +36,12 @@ test-all: setup  ## the rest, of which tests/thorough.txt has the list; the pure
 	STATIONMASTER_SWEEP_SEED=all $(PYTEST) -k kill_points tests/steps
 	$(PYTEST) -m thorough
 
-check: setup  ## format, lint, types, layers, freshness of generated files
+check: setup  ## format, lint, types, layers, freshness of generated files, the list of tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q tests/stacks/test_generated_files.py
+	$(BIN)/pytest -q tests/stacks/test_generated_files.py tests/install/test_suite_lists.py
 
 format: setup
 	$(BIN)/ruff format .
