@@ -180,11 +180,7 @@ def _handler_class(api: HttpApi) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = _serve  # noqa: N815  # the names are http.server's
-        do_POST = _serve  # noqa: N815
-        do_PUT = _serve  # noqa: N815
-        do_PATCH = _serve  # noqa: N815
-        do_DELETE = _serve  # noqa: N815
+        do_GET = do_POST = _serve  # noqa: N815  # the names are http.server's
 
         def log_message(self, format: str, *args: object) -> None:
             logger.debug("http api", extra={"request": format % args})

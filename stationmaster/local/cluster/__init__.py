@@ -10,7 +10,8 @@ not change, owners of applied fields, service accounts, RBAC.
 What a real cluster has and this one has not: protobuf bodies (so no `kubectl auth can-i`, no `helm
 install`), JSON patches, the scale subresource, deletion of whole collections, exec, attach and
 port-forward, cluster DNS between pods other than a job's own replicas, readiness and liveness
-probes (a started container is ready), resource limits, dynamic provisioning and hostPath volumes.
+probes (a started container is ready), resource limits, dynamic provisioning, volumes but scratch
+directories and claims, and times to live of jobs.
 """
 
 from __future__ import annotations

@@ -35,7 +35,6 @@ LIST_KEYS: dict[str, tuple[str, ...]] = {
     "V1NodeStatus.conditions": ("type",),
     "V1ObjectMeta.ownerReferences": ("uid",),
     "V1PersistentVolumeClaimStatus.conditions": ("type",),
-    "V1PodDisruptionBudgetStatus.conditions": ("type",),
     "V1PodSpec.containers": ("name",),
     "V1PodSpec.ephemeralContainers": ("name",),
     "V1PodSpec.evictionResponders": ("name",),
@@ -61,7 +60,6 @@ LIST_KEYS: dict[str, tuple[str, ...]] = {
     "V1ValidatingWebhook.matchConditions": ("name",),
     "V1ValidatingWebhookConfiguration.webhooks": ("name",),
     "V1VolumeHealthStatus.healthConditions": ("status", "reason"),
-    "V2HorizontalPodAutoscalerStatus.conditions": ("type",),
 }
 # What an element has that names no such field.
 KEY_DEFAULTS = {"protocol": "TCP"}

@@ -23,7 +23,6 @@ RETURNED_WHEN_DELETED = {
     "csidrivers.storage.k8s.io",
     "csinodes.storage.k8s.io",
     "storageclasses.storage.k8s.io",
-    "volumeattachments.storage.k8s.io",
 }
 
 VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
@@ -138,39 +137,19 @@ BUILTIN: tuple[Resource, ...] = (
     DEPLOYMENTS,
     REPLICA_SETS,
     DAEMON_SETS,
-    Resource("apps", "v1", "controllerrevisions", "ControllerRevision", True),
     JOBS,
     CSI_DRIVERS,
     Resource("storage.k8s.io", "v1", "csinodes", "CSINode", False),
     STORAGE_CLASSES,
-    Resource("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", False),
     CRDS,
     VALIDATING_WEBHOOKS,
-    Resource(
-        "admissionregistration.k8s.io",
-        "v1",
-        "mutatingwebhookconfigurations",
-        "MutatingWebhookConfiguration",
-        False,
-    ),
     Resource(_RBAC, "v1", "roles", "Role", True),
     Resource(_RBAC, "v1", "rolebindings", "RoleBinding", True),
     Resource(_RBAC, "v1", "clusterroles", "ClusterRole", False),
     Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False),
     Resource("coordination.k8s.io", "v1", "leases", "Lease", True),
     Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",)),
-    Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",)),
-    Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True, ("netpol",)),
     Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", True),
-    Resource(
-        "autoscaling",
-        "v2",
-        "horizontalpodautoscalers",
-        "HorizontalPodAutoscaler",
-        True,
-        ("hpa",),
-        has_status=True,
-    ),
 )
 
 

@@ -42,11 +42,8 @@ _CONDITIONAL = {
     "leases.coordination.k8s.io",
     "customresourcedefinitions.apiextensions.k8s.io",
     "validatingwebhookconfigurations.admissionregistration.k8s.io",
-    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
     "csidrivers.storage.k8s.io",
     "csinodes.storage.k8s.io",
-    "volumeattachments.storage.k8s.io",
-    "poddisruptionbudgets.policy",
 }
 
 

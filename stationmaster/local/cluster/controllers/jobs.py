@@ -1,6 +1,6 @@
 """batch/v1 Jobs: runs pods to completion, counts them, gives up at the back-off limit.
 
-Started by `LocalCluster`. Indexed completion, suspension, deadline and time to live are supported.
+Started by `LocalCluster`. Indexed completion, suspension and deadline are supported.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class JobController(WorkloadController):
 
     def bring_in_order(self, obj: Object) -> float | None:
         if _ended(obj):
-            return self._expire(obj)
+            return None
         spec = obj["spec"]
         pods = owned(self.objects, resources.PODS, obj)
         status = clone(obj.get("status") or {})
@@ -218,15 +218,3 @@ class JobController(WorkloadController):
         status["conditions"] = [*(status.get("conditions") or []), condition]
         counts = {"succeeded": len(succeeded), "failed": len(failed), "active": 0, "ready": 0}
         self.set_status(obj, {**status, **counts})
-
-    def _expire(self, obj: Object) -> float | None:
-        ttl_s = obj["spec"].get("ttlSecondsAfterFinished")
-        if ttl_s is None:
-            return None
-        ended = obj["status"]["conditions"][-1]["lastTransitionTime"]
-        left_s = float(ttl_s) - _seconds_since(ended)
-        if left_s > 0:
-            return left_s
-        metadata = obj["metadata"]
-        self.objects.delete(resources.JOBS, metadata["namespace"], metadata["name"])
-        return None

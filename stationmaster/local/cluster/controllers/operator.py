@@ -78,17 +78,15 @@ class PyTorchJobController(Controller):
         name = job["metadata"]["name"]
         jobstatus.set_condition(status, "Created", f"PyTorchJob {name} is created.")
         pods = owned(self.objects, resources.PODS, job)
-        again_s = self._step(job, policy, status, pods)
+        self._step(job, policy, status, pods)
         if status != (job.get("status") or {}):
             write_status(self.objects, resource, job, status)
-        return again_s
+        return None
 
-    def _step(
-        self, job: Object, policy: Object, status: Object, pods: list[Object]
-    ) -> float | None:
+    def _step(self, job: Object, policy: Object, status: Object, pods: list[Object]) -> None:
         if policy.get("suspend"):
             self._suspend(job, status, pods)
-            return None
+            return
         if jobstatus.holds(status, "Suspended"):
             message = f"PyTorchJob {job['metadata']['name']} is resumed."
             why = jobstatus.reason("Resumed")
@@ -96,7 +94,8 @@ class PyTorchJobController(Controller):
             status["startTime"] = timestamp()
             self._event(job, "Normal", why, message)
         if jobstatus.holds(status, "Succeeded") or jobstatus.holds(status, "Failed"):
-            return self._after_end(job, policy, status, pods)
+            self._after_end(job, policy, status, pods)
+            return
         self._replicas.record_abnormal(job, pods)
         failure = self._limit_reached(job, policy, status, pods)
         if failure is not None:
@@ -104,13 +103,12 @@ class PyTorchJobController(Controller):
             self._clean_up(job, policy, pods)
             self._event(job, "Normal", jobstatus.reason("Failed"), failure)
             jobstatus.set_condition(status, "Failed", failure)
-            return None
+            return
         specs = replicas.replica_specs(job)
         for role, spec in specs.items():
             self._replicas.reconcile_pods(job, role, spec, status)
             self._replicas.reconcile_services(job, role, spec)
         self._judge(job, specs, status)
-        return None
 
     # Suspension and end
 
@@ -125,25 +123,10 @@ class PyTorchJobController(Controller):
         jobstatus.set_condition(status, "Suspended", message)
         self._event(job, "Normal", why, message)
 
-    def _after_end(
-        self, job: Object, policy: Object, status: Object, pods: list[Object]
-    ) -> float | None:
+    def _after_end(self, job: Object, policy: Object, status: Object, pods: list[Object]) -> None:
         self._clean_up(job, policy, pods)
         if jobstatus.holds(status, "Succeeded"):
             jobstatus.finish_counts(status)
-        ttl_s, ended = policy.get("ttlSecondsAfterFinished"), status.get("completionTime")
-        if ttl_s is None or ended is None:
-            return None
-        passed = (datetime.now(UTC) - datetime.fromisoformat(ended)).total_seconds()
-        if passed < ttl_s:
-            return float(ttl_s) - passed
-        metadata = job["metadata"]
-        resource = self.objects.catalog.by_key(JOBS_KEY)
-        if resource is not None:
-            self.objects.delete(resource, metadata["namespace"], metadata["name"])
-            message = f"Deleted job: {metadata['name']}"
-            self._event(job, "Normal", "SuccessfulDeletePod", message)
-        return None
 
     def _clean_up(self, job: Object, policy: Object, pods: list[Object]) -> None:
         match policy.get("cleanPodPolicy", "None"):

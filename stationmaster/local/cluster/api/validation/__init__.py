@@ -106,7 +106,6 @@ _WHOLES: Final[dict[str, Callable[[Object, Problems], None]]] = {
     "clusterrolebindings.rbac.authorization.k8s.io": check_binding,
     "customresourcedefinitions.apiextensions.k8s.io": check_definition,
     "validatingwebhookconfigurations.admissionregistration.k8s.io": check_webhooks,
-    "mutatingwebhookconfigurations.admissionregistration.k8s.io": check_webhooks,
 }
 # Parts that are not looked at: a status is the controllers', a schema has rules of its own.
 _NOT_WALKED: Final = frozenset({"V1JSONSchemaProps", "V1CustomResourceSubresources"})
