@@ -1,7 +1,6 @@
 """What a deployment creates, as plain data with names only.
 
-`local.product` writes it down from the registry, and tests from the synthesized templates;
-`deployment` creates it.
+`local.product` writes it down from the registry; `deployment` creates it.
 """
 
 from __future__ import annotations
