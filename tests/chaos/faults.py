@@ -20,8 +20,6 @@ from tests.chaos.rules import FOR_GOOD, ApiFault, Fault, Way
 from tests.chaos.scene import Place, Scene
 from tests.chaos.watched import AnId
 
-NAME: Final = "faults"
-
 # Every call that the functions of a run make from its request to its receipt; a test compares this
 # list with the calls of a run that nothing disturbed.
 OPERATIONS: Final[dict[str, tuple[str, ...]]] = {
@@ -140,7 +138,6 @@ def faults() -> list[Point]:
     """Every point, in the order in which a whole sweep plays them."""
     return [
         Point(
-            NAME,
             f"{service} {operation}",
             f"{service} {operation} {kind.words}",
             Place.OWN,

@@ -15,7 +15,7 @@ from typing import Final
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.run.events import RunPhase
-from tests.chaos import creations, losses, people
+from tests.chaos import creations, people
 from tests.chaos.ends import ended, expect_gone, expect_results, hold_in_state, in_pass, moments_in
 from tests.chaos.moments import MOMENTS, Moment, reach
 from tests.chaos.points import Point, Verdict
@@ -25,7 +25,6 @@ from tests.chaos.states import CLUSTER_TASKS, TEARDOWN_TASKS
 from tests.chaos.watched import AnId
 
 KILLED: Final = "the workflow was stopped from outside"
-NAME: Final = "kills"
 # What a resize to three nodes and a validation of two are killed in.
 _PASSES: Final = (
     *((NODES + 1, state) for state in CLUSTER_TASKS),
@@ -40,7 +39,6 @@ _CORE: Final = frozenset(
         "own: cluster EnsureTrainingNodes is killed after its function",
         "kept: pass to 3 nodes is killed in EnsureTrainingNodes",
         *creations.CORE,
-        *losses.CORE,
     }
 )
 
@@ -48,7 +46,7 @@ _CORE: Final = frozenset(
 def kills() -> list[Point]:
     """Every point, in the order in which a whole sweep plays them."""
     return [
-        Point(NAME, group, name, place, play, is_core=name in _CORE)
+        Point(group, name, place, play, is_core=name in _CORE)
         for group, name, place, play in (
             *_train_kills(),
             *people.stops(),
@@ -57,7 +55,6 @@ def kills() -> list[Point]:
             *_pass_kills(),
             *_teardown_kills(),
             *creations.points(),
-            *losses.points(),
         )
     ]
 

@@ -7,16 +7,12 @@ import pytest
 from lambdas import registry
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.rendering import train_job
-from tests.chaos.__main__ import main
 from tests.chaos.faults import faults, unclear
 from tests.chaos.kills import kills
-from tests.chaos.play import SWEEPS, Played, Shard, figures_of, last_line, points_with
 from tests.chaos.points import (
     DEFAULT_SEED,
     GROUP_SEEDS,
     SEED_VARIABLE,
-    Point,
-    Verdict,
     alone,
     sample,
     some_of,
@@ -24,9 +20,7 @@ from tests.chaos.points import (
 )
 from tests.chaos.states import CLUSTER_TASKS, TEARDOWN_TASKS
 
-
-def point(name: str, group: str = "g", *, is_core: bool = False) -> Point:
-    return Point("kills", group, name, "own", lambda scene, name: Verdict(), is_core)
+SWEEPS = {"kills": kills, "faults": faults}
 
 
 @pytest.mark.parametrize("sweep", SWEEPS)
@@ -54,7 +48,7 @@ def test_points_have_names_of_their_own():
     names = [each.name for each in (*kills(), *faults())]
 
     assert len(names) == len(set(names))
-    assert alone(kills()[0]) == f'python -m tests.chaos kills --only "{kills()[0].name}"'
+    assert alone(kills()[0]).endswith(f'leaves_nothing[{kills()[0].name}]"')
 
 
 def test_each_function_of_the_workflows_is_killed():
@@ -106,55 +100,6 @@ def test_seed_that_is_none_is_refused_with_what_it_may_be(monkeypatch: pytest.Mo
 
     with pytest.raises(ValueError, match='is "-3": expected all, or a whole number from 0 on'):
         sweep_seed()
-
-
-@pytest.mark.parametrize("sweep", SWEEPS)
-def test_parts_of_a_sweep_are_all_of_it_once(sweep: str):
-    parts = [points_with(sweep, "", Shard(number, 4)) for number in range(1, 5)]
-
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1
-    names = [each.name for part in parts for each in part]
-    assert sorted(names) == sorted(each.name for each in SWEEPS[sweep]())
-
-
-def test_findings_are_counted_and_said_in_the_last_line():
-    clean = Played(point("a"), Verdict(), 1.0, 2.0)
-    bad = Played(point("b"), Verdict(orphans=["sg-1", "fs-1"], without_end=["run r"]), 1.0, 0.4)
-    odd = Played(point("c"), Verdict(wrong=["it says nothing"]), 1.0, 1.0)
-
-    assert last_line("kills", [clean]) == (
-        "kills: 1 points, 0 orphans, 0 runs without an end, 2 s of CPU"
-    )
-    assert last_line("kills", [clean, bad, odd]) == (
-        "kills: 3 points, 2 orphans, 1 runs without an end, 1 with a wrong end, 3 s of CPU"
-    )
-    verdicts = [each.verdict.value for each in figures_of("kills", [clean, bad])]
-    assert verdicts == ["info", "over", "over", "pass", "info"]
-    assert bad.as_json()["findings"] == [
-        "left behind: sg-1",
-        "left behind: fs-1",
-        "no end: run r",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["kills", "--only", "kilt"], 'no point of the sweep kills contains "kilt"'),
-        (["relay", "--only", "own"], "invalid choice: 'relay'"),
-        (["kills", "--shard", "0/2"], '"0/2" is no part: expected NUMBER/OF, as 1/4 to 4/4'),
-        (["kills", "--shard", "two"], '"two" is no part: expected NUMBER/OF, as 1/4 to 4/4'),
-        (["kills", "--only", "PrepareRun", "--shard", "99/99"], "99/99 of the sweep kills has no"),
-    ],
-)
-def test_points_that_are_not_there_are_refused(
-    capsys: pytest.CaptureFixture[str], words: list[str], said: str
-):
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-
-    assert ended.value.code == 2
-    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
