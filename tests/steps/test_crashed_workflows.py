@@ -7,18 +7,13 @@ from datetime import datetime
 
 import pytest
 
-from stationmaster.domain.cluster.aggregate import TeardownStatus
-from stationmaster.domain.cluster.events import ClusterPhase, ClusterRequested
-from stationmaster.domain.cluster.spec import spec_for
-from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.run import events as ev
 from stationmaster.services import Services
-from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_cluster import conclude_cluster
 from stationmaster.steps.record_events import record_dead_execution
 from stationmaster.steps.release_lease import release_lease
 from tests.support.aws_steps import Account
-from tests.support.factories import make_cluster_event
 
 ABORTED = "the workflow was stopped from outside"
 
@@ -83,17 +78,6 @@ def test_cluster_whose_workflow_crashed_has_failed(machines: Account):
     assert machines.versions == versions
 
 
-def test_teardown_that_crashed_has_failed_and_is_recorded_once(machines: Account):
-    machines.request()
-    release_lease(machines.services, machines.run_id)
-
-    for attempt in (1, 2):
-        crash(machines, "teardown", f"{machines.cluster_id}-teardown-{attempt}")
-
-    assert machines.cluster.teardown is TeardownStatus.FAILED
-    assert [event.reason for event in machines.events("teardown.failed")] == [ABORTED]
-
-
 def test_cluster_that_drains_while_its_workflow_ends_stays_so(account: Account):
     account.request()
 
@@ -108,16 +92,3 @@ def test_cluster_that_drains_while_its_workflow_ends_stays_so(account: Account):
     concluded = conclude_cluster(account.services, account.cluster_id)
 
     assert concluded == {"outcome": "draining"}
-
-
-def test_teardown_of_a_cluster_that_nobody_leased_drains_it_first(account: Account):
-    spec = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge")
-    requested = make_cluster_event(
-        ClusterRequested, cluster_id=account.cluster_id, at=account.now(), spec=spec
-    )
-    account.services.cluster_states.create(requested)
-
-    assert account.call(begin_teardown)
-
-    phases = [phase for phase, _ in account.cluster.phases]
-    assert phases == [ClusterPhase.REQUESTED, ClusterPhase.DRAINING, ClusterPhase.RELEASING]

@@ -51,8 +51,12 @@ def ring(kept: Account) -> list[str]:
 def test_clock_warns_then_lets_the_cluster_go_and_is_stopped(kept: Account):
     follow_up(kept.services, kept.cluster)
     assert kept.clock == until(kept) - WARN_BEFORE
+    version = kept.cluster.version
+    ring(kept)
+    assert kept.cluster.version == version, "it is too early"
 
     come_to(kept, until(kept) - WARN_BEFORE)
+    ring(kept)
     ring(kept)
     assert [event.keep_until for event in kept.events("cluster.keep_ending")] == [until(kept)]
     assert kept.cluster.phase is ClusterPhase.READY
@@ -65,18 +69,6 @@ def test_clock_warns_then_lets_the_cluster_go_and_is_stopped(kept: Account):
     assert kept.clock is None
 
 
-def test_clock_that_rings_too_early_or_twice_changes_nothing(kept: Account):
-    version = kept.cluster.version
-    ring(kept)
-    assert kept.cluster.version == version
-    assert kept.clock == until(kept) - WARN_BEFORE
-
-    come_to(kept, until(kept) - WARN_BEFORE)
-    ring(kept)
-    ring(kept)
-    assert len(kept.events("cluster.keep_ending")) == 1
-
-
 def test_longer_keep_moves_the_clock(kept: Account):
     follow_up(kept.services, kept.cluster)
     longer = until(kept) + timedelta(hours=8)
@@ -85,19 +77,6 @@ def test_longer_keep_moves_the_clock(kept: Account):
     follow_up(kept.services, kept.cluster)
 
     assert kept.clock == longer - WARN_BEFORE
-
-
-def test_clock_of_a_cluster_in_use_does_not_end_it_and_does_not_ring_again(kept: Account):
-    guest = kept.guest("a")
-    kept.happen_to_cluster(cluster_events.LeaseRequested, run_id=guest.run_id, nodes=1)
-    come_to(kept, until(kept))
-    ring(kept)  # the warning, late
-
-    assert ring(kept) == []
-
-    assert kept.cluster.phase is ClusterPhase.READY
-    kept.happen_to_cluster(cluster_events.LeaseReleased, run_id=guest.run_id)
-    assert kept.cluster.phase is ClusterPhase.DRAINING
 
 
 def test_run_that_keeps_its_cluster_sets_the_clock_when_it_leaves(account: Account):

@@ -146,6 +146,7 @@ def test_teardown_waits_for_the_workflow_that_may_create_but_not_for_ever(accoun
     assert account.cluster.teardown is TeardownStatus.NOT_STARTED
     account.pass_time()
     assert account.call(begin_teardown)
+    assert account.call(begin_teardown)
 
     assert account.cluster.teardown is TeardownStatus.RUNNING
     assert len(account.events("teardown.started")) == 1

@@ -12,14 +12,11 @@ import pytest
 from moto.ec2.models import ec2_backends
 
 from stationmaster.aws.eks_security_groups import EKS_TAG
-from stationmaster.aws.table import PARTITION_KEY, SORT_KEY
 from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.errors import TransientError
 from stationmaster.domain.names import (
     TAG_CLUSTER_ID,
     TAG_DEPLOYMENT,
     cluster_name,
-    security_group_name,
 )
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.steps.begin_teardown import begin_teardown
@@ -30,10 +27,7 @@ from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.parts.leftovers import left_in_account, release_left
 from stationmaster.steps.parts.orphans import Orphans, Standing, find_orphans
 from stationmaster.steps.parts.records import request_resource
-from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_lease import release_lease
-from stationmaster.steps.release_network import release_network
-from stationmaster.steps.verify_released import verify_released
 from tests.support.aws_steps import IDLE, Account
 
 SPEED = IDLE
@@ -69,29 +63,6 @@ def released(account: Account) -> None:
     """A receipt was posted, although everything is there."""
     conclude_teardown(account.services, account.cluster_id)
     assert account.cluster.phase is ClusterPhase.RELEASED
-
-
-def forget(account: Account, kind: str, owner: str) -> None:
-    account.aws.client("dynamodb").delete_item(
-        TableName=account.settings.table_name, Key=key(kind, owner)
-    )
-
-
-def lost(account: Account) -> None:
-    forget(account, "CLUSTER", account.cluster_id)
-
-
-def damaged(account: Account) -> None:
-    account.aws.client("dynamodb").update_item(
-        TableName=account.settings.table_name,
-        Key=key("CLUSTER", account.cluster_id),
-        UpdateExpression="SET body = :body",
-        ExpressionAttributeValues={":body": {"S": "no JSON"}},
-    )
-
-
-def key(kind: str, owner: str) -> dict[str, dict[str, str]]:
-    return {PARTITION_KEY: {"S": f"{kind}#{owner}"}, SORT_KEY: {"S": "STATE"}}
 
 
 def found(account: Account) -> Orphans | None:
@@ -180,6 +151,16 @@ def test_logs_of_a_control_plane_are_reported_and_stay(empty: Account, audited: 
     assert first.deleted == ()
     assert found(empty) == first
 
+    empty.services.metrics_logs.ensure(empty.cluster_id, run_id=empty.run_id)
+    with_more = found(empty)
+
+    assert with_more is not None
+    assert with_more.sentence.endswith(
+        f"deletion of the rest was requested; give log group {audited} a retention, or delete it"
+    )
+    (stays,) = empty.aws.client("logs").describe_log_groups()["logGroups"]
+    assert stays["logGroupName"] == audited
+
 
 def test_logs_of_a_control_plane_that_expire_are_not_reported(empty: Account, audited: str):
     logs = empty.aws.client("logs")
@@ -188,23 +169,10 @@ def test_logs_of_a_control_plane_that_expire_are_not_reported(empty: Account, au
     assert found(empty) is None
 
 
-def test_logs_of_a_control_plane_stay_while_the_rest_is_deleted(empty: Account, audited: str):
-    empty.services.metrics_logs.ensure(empty.cluster_id, run_id=empty.run_id)
-
-    first = found(empty)
-
-    assert first is not None
-    assert first.sentence.endswith(
-        f"deletion of the rest was requested; give log group {audited} a retention, or delete it"
-    )
-    (stays,) = empty.aws.client("logs").describe_log_groups()["logGroups"]
-    assert stays["logGroupName"] == audited
-
-
 def test_logs_of_a_cluster_that_may_be_of_another_deployment_are_not_reported(
     empty: Account, audited: str
 ):
-    lost(empty)
+    empty.lose("CLUSTER")
 
     assert found(empty) is None
     assert left_in_account(empty.services, empty.cluster_id) == []
@@ -220,49 +188,13 @@ def test_log_groups_that_cannot_be_listed_keep_nothing_from_the_scan(left: Accou
     assert kinds(list(first.deleted)) >= FILE_SYSTEM
 
 
-@pytest.fixture
-def slow_to_list(alone: Account) -> Iterator[Account]:
-    """An account in which EC2 does not list what was made a moment ago."""
-    alone.aws.faults.add("eventual-consistency")
-    alone.aws.know_new_things_after(calls=1_000)
-    yield alone
-    alone.aws.faults.clear()
-    alone.aws.know_new_things_after(calls=1)
-
-
-def test_group_that_ec2_lists_after_the_teardown_is_found_by_the_reaper(slow_to_list: Account):
-    account, groups = slow_to_list, slow_to_list.services.security_groups
-    account.request()
-    name = security_group_name(account.cluster_id)
-    request_resource(account.services, account.cluster, ResourceKind.SECURITY_GROUP, name)
-    with pytest.raises(TransientError):
-        groups.ensure(account.cluster_id, instance_type=account.cluster.spec.instance_type)
-    account.enter("failed", reason="for the test")
-    release_lease(account.services, account.run_id)
-    account.finish(begin_teardown)
-    for step in (release_cluster, release_network, verify_released):
-        account.finish(step)
-    released(account)
-
-    account.aws.faults.clear()  # hours later
-    first = found(account)
-
-    assert first is not None
-    assert (first.standing, kinds([*first.left])) == (
-        Standing.RELEASED,
-        {ResourceKind.SECURITY_GROUP},
-    )
-    assert swept(account) == []
-    assert groups.describe(account.cluster_id) is None
-
-
 @pytest.mark.parametrize(
-    ("spoil", "standing"), [(lost, Standing.UNKNOWN), (damaged, Standing.UNREADABLE)]
+    ("spoil", "standing"), [(Account.lose, Standing.UNKNOWN), (Account.damage, Standing.UNREADABLE)]
 )
 def test_cluster_without_a_readable_record_is_reported_and_not_deleted(
     left: Account, spoil, standing
 ):
-    spoil(left)
+    spoil(left, "CLUSTER")
     before = left_in_account(left.services, left.cluster_id)
 
     first = found(left)
@@ -297,7 +229,7 @@ def test_what_the_record_of_a_released_cluster_does_not_explain_is_reported(left
 
 def test_what_another_deployment_made_is_its_own_affair(left: Account):
     """Its clusters are in a table that this one does not know."""
-    lost(left)
+    left.lose("CLUSTER")
     ours = left.services.settings
     left.services.settings = ours.model_copy(update={"deployment": "research"})
     before = left_in_account(left.services, left.cluster_id)
@@ -305,24 +237,6 @@ def test_what_another_deployment_made_is_its_own_affair(left: Account):
     assert found(left) is None
     assert swept(left) == before
     left.services.settings = ours
-
-
-def test_what_a_person_has_tagged_is_reported_and_never_deleted(alone: Account):
-    tags = [{"Key": TAG_CLUSTER_ID, "Value": alone.cluster_id}]
-    ec2 = boto3.client("ec2")
-    group_id = ec2.create_security_group(
-        GroupName="of a person",
-        Description="for a test",
-        VpcId=alone.settings.vpc_id,
-        TagSpecifications=[{"ResourceType": "security-group", "Tags": tags}],
-    )["GroupId"]
-
-    first = found(alone)
-    rest = swept(alone)
-
-    assert first is not None
-    assert [each.id for each in first.left] == [each.id for each in rest] == [group_id]
-    ec2.delete_security_group(GroupId=group_id)
 
 
 def test_cluster_that_is_open_is_left_to_its_own_teardown(left: Account):

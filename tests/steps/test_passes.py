@@ -16,7 +16,6 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_cluster import conclude_cluster
-from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.parts.degraded_groups import lacks_wanted_nodes
 from stationmaster.steps.parts.live_clusters import live_cluster
@@ -52,11 +51,17 @@ def test_pass_is_an_execution_of_its_own_and_is_begun_once(account: Account):
     assert passes(account) == [None, "RUNNING", None]
 
 
-def test_full_pass_counts_until_the_next_one(account: Account):
+def test_change_begins_without_checks_and_is_full_only_where_asked(account: Account):
     account.keep(*TO_READY)
+    for kind, values in (
+        (cluster_events.PluginReady, {"plugin": "relay"}),
+        (cluster_events.CheckFinished, {"check": "nodes", "passed": True, "detail": "4 of 4"}),
+    ):
+        account.happen_to_cluster(kind, **values)
 
     begun = begin_pass(account.services, account.cluster, nodes=4, is_full=True)
 
+    assert (begun.plugins, begun.checks) == ([], [])
     live = live_cluster(account.services, begun.model_copy(update={"run_id": "r-1"}))
     assert (live.is_full, live.run_id) == (True, "r-1")
     conclude_cluster(account.services, account.cluster_id, pass_number=2)
@@ -174,19 +179,6 @@ def test_run_on_a_cluster_with_old_checks_waits_for_new_ones(account, days, chec
         assert ("states", "SendTaskSuccess") in account.aws.calls
 
 
-def test_checks_and_plugins_of_an_earlier_pass_do_not_count(account: Account):
-    account.keep(*TO_READY)
-    for kind, values in (
-        (cluster_events.PluginReady, {"plugin": "relay"}),
-        (cluster_events.CheckFinished, {"check": "nodes", "passed": True, "detail": "4 of 4"}),
-    ):
-        account.happen_to_cluster(kind, **values)
-
-    begun = begin_pass(account.services, account.cluster, nodes=4)
-
-    assert (begun.plugins, begun.checks) == ([], [])
-
-
 def test_reaper_starts_a_pass_whose_workflow_nobody_started(alone: Account):
     alone.keep(*TO_READY)
     alone.happen_to_cluster(cluster_events.PassBegan, nodes=6, user_id="U1")
@@ -204,12 +196,3 @@ def test_teardown_waits_for_the_newest_pass(account: Account):
     assert not account.call(begin_teardown)
     account.pass_time()
     assert account.call(begin_teardown)
-
-
-def test_control_plane_of_an_earlier_pass_is_ready_at_once(account: Account):
-    to_be_resized(account)
-    version = account.cluster.version
-
-    assert account.call(ensure_cluster)
-
-    assert account.cluster.version == version

@@ -89,17 +89,6 @@ def test_prepare_cluster_lists_what_the_recipe_needs_and_enters_provisioning_onc
         assert [event.phase for event in account.events(kind)] == ["provisioning"]
 
 
-@each_step
-def test_step_that_is_called_until_it_is_done_records_what_it_made_once(account, step, arguments):
-    build_before(account, step)
-
-    account.finish(step, **arguments)
-
-    assert set(statuses(account).values()) == {ResourceStatus.ACTIVE}
-    requested = [(event.kind, event.name) for event in account.events("resource.requested")]
-    assert len(requested) == len(set(requested)) == len(account.cluster.resources)
-
-
 @pytest.mark.parametrize("node_group", ["system", "training"])
 def test_nodes_of_each_group_are_let_to_the_file_system(account: Account, node_group: str):
     build_before(account, ensure_node_group)
@@ -118,6 +107,9 @@ def test_step_that_is_repeated_changes_and_records_nothing_more(account, step, a
     build_before(account, step)
     account.finish(step, **arguments)
     versions = account.versions
+    assert set(statuses(account).values()) == {ResourceStatus.ACTIVE}
+    requested = [(event.kind, event.name) for event in account.events("resource.requested")]
+    assert len(requested) == len(set(requested)) == len(account.cluster.resources)
 
     created = [name for name in account.changes(step, **arguments) if "Create" in name]
 
@@ -278,16 +270,22 @@ def test_version_that_is_set_and_not_offered_ends_the_workflow_before_the_cluste
     assert ResourceKind.CLUSTER not in statuses(account)
 
 
-def watched(account: Account, **settings: object) -> None:
+GPUS = {"recipe": "llama2-7b", "instance_type": "p5.48xlarge"}
+
+
+def watched(account: Account, request: dict[str, str] = GPUS, **settings: object) -> None:
     """A cluster of machines with GPUs, of a deployment with these settings."""
     account.settings = account.settings.model_copy(update=settings)
     account.restart()
-    account.request(recipe="llama2-7b", instance_type="p5.48xlarge", nodes=2)
+    account.request(**request)
     account.finish(ensure_cluster)
 
 
-def test_nothing_watches_nodes_unless_the_deployment_asks_for_it(account: Account):
-    watched(account)
+@pytest.mark.parametrize(("request_", "role"), [(GPUS, ""), ({}, "arn:of:a:role")])
+def test_nothing_watches_nodes_unless_the_deployment_asks_for_it_and_they_have_gpus(
+    account: Account, request_: dict[str, str], role: str
+):
+    watched(account, request_, metrics_role_arn=role)
 
     name = cluster_name(account.cluster_id)
     assert boto3.client("eks").list_addons(clusterName=name)["addons"] == [POD_IDENTITY_AGENT]
@@ -318,19 +316,6 @@ def test_metrics_of_gpus_come_with_a_role_and_a_log_group_that_expires(account: 
     assert logs.list_tags_log_group(logGroupName=group)["tags"][TAG_CLUSTER_ID] == str(
         account.cluster_id
     )
-
-
-def test_metrics_are_for_machines_with_gpus(account: Account):
-    account.settings = account.settings.model_copy(
-        update={"metrics_role_arn": account.settings.relay_role_arn}
-    )
-    account.restart()
-    account.request()
-
-    account.finish(ensure_cluster)
-
-    name = cluster_name(account.cluster_id)
-    assert METRICS_ADDON not in boto3.client("eks").list_addons(clusterName=name)["addons"]
 
 
 @pytest.mark.parametrize("node_group", ["system", "training"])

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from stationmaster.aws.table import PARTITION_KEY, SORT_KEY
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
@@ -140,29 +139,11 @@ def test_cluster_that_is_released_gets_no_teardown(alone: Account):
     assert running(alone) == set()
 
 
-def state_key(kind: str, owner: str) -> dict[str, dict[str, str]]:
-    return {PARTITION_KEY: {"S": f"{kind}#{owner}"}, SORT_KEY: {"S": "STATE"}}
-
-
-def damage(account: Account, key: dict[str, dict[str, str]]) -> None:
-    """Write over an item what no version of the product can read."""
-    account.aws.client("dynamodb").update_item(
-        TableName=account.settings.table_name,
-        Key=key,
-        UpdateExpression="SET body = :body",
-        ExpressionAttributeValues={":body": {"S": '{"half": '}},
-    )
-
-
-def lose(account: Account, key: dict[str, dict[str, str]]) -> None:
-    account.aws.client("dynamodb").delete_item(TableName=account.settings.table_name, Key=key)
-
-
-@pytest.mark.parametrize("spoil", [damage, lose])
+@pytest.mark.parametrize("spoil", [Account.damage, Account.lose])
 def test_run_that_cannot_be_read_is_reported_once_and_its_cluster_helped(alone: Account, spoil):
     """The cluster's workflow crashed; nobody can say whether its run has ended."""
     dead_cluster(alone)
-    spoil(alone, state_key("RUN", alone.run_id))
+    spoil(alone, "RUN")
     later(alone)
 
     helped = [alone.cluster_id in reap(alone.services) for _ in range(2)]
@@ -180,7 +161,7 @@ def test_run_that_cannot_be_read_is_reported_once_and_its_cluster_helped(alone: 
 
 def test_teardown_with_a_run_that_cannot_be_read_keeps_its_file_system(alone: Account):
     dead_cluster(alone)
-    damage(alone, state_key("RUN", alone.run_id))
+    alone.damage("RUN")
 
     finish(alone, of_cluster(begin_teardown))
 
@@ -196,13 +177,13 @@ def test_teardown_with_a_run_that_cannot_be_read_keeps_its_file_system(alone: Ac
     assert alone.call(release_node_group, node_group="training")
 
 
-@pytest.mark.parametrize("spoil", [damage, lose])
+@pytest.mark.parametrize("spoil", [Account.damage, Account.lose])
 @pytest.mark.parametrize("kind", ["RUN", "CLUSTER"])
 def test_one_bad_item_does_not_keep_the_reaper_from_the_others(alone: Account, spoil, kind):
     """A cluster is helped whatever became of the items of another one and of its run."""
     bad = replace(alone, run_id=RunId(f"a-{alone.run_id}"))
     forgotten_lease(bad)
-    spoil(bad, state_key(kind, bad.run_id if kind == "RUN" else bad.cluster_id))
+    spoil(bad, kind)
     forgotten_teardown(alone)
     later(alone)
 

@@ -15,7 +15,6 @@ from stationmaster.domain.results import MANIFEST_FILE
 from stationmaster.domain.run import events as ev
 from stationmaster.steps.verify_results import verify_results
 from tests.support.artifacts_world import save_run
-from tests.support.aws_fixtures import until
 from tests.support.aws_steps import IDLE, Account
 
 SPEED = IDLE
@@ -64,28 +63,6 @@ def test_links_download_the_files_of_the_result(saved: Account):
     assert opened(address)[2] == f'attachment; filename="{MANIFEST_FILE}"'
 
 
-def test_forged_links_download_nothing(saved: Account):
-    (_, manifest), (_, metrics), *_ = links(saved).files
-    forged = [
-        metrics.replace("metrics.jsonl?", "model/config.json?"),
-        manifest.replace(f"X-Amz-Expires={LINK_S}", "X-Amz-Expires=604800"),
-        manifest[:-4] + "0000",
-        manifest.replace("Credential=", "Credential=X"),
-        manifest.partition("&X-Amz-Signature=")[0],
-        manifest.partition("?")[0],
-    ]
-
-    assert [status for status, *_ in map(opened, forged)] == [403] * len(forged)
-
-
-def test_link_is_over_after_its_time(saved: Account):
-    address = saved.services.quick_artifacts.link(saved.run_id, MANIFEST_FILE, seconds=1)
-
-    until(lambda: opened(address)[0] == 403)
-
-    assert b"Request has expired" in opened(address)[1]
-
-
 def test_large_result_has_a_dozen_links_and_names_the_rest(saved: Account):
     shards = {f"model/model-{number:05}.safetensors": b"x" for number in range(20)}
     larger = save_run(saved.aws.client("s3"), saved.run_id, FILES | shards)
@@ -118,3 +95,4 @@ def test_links_are_signed_for_one_object_of_one_run(saved: Account):
         path = file.path if file is not None else MANIFEST_FILE
         assert urlsplit(address).path.endswith(f"/runs/{saved.run_id}/{path}")
         assert "X-Amz-Algorithm=AWS4-HMAC-SHA256" in address
+        assert f"X-Amz-Expires={LINK_S}" in address

@@ -1,20 +1,27 @@
-"""Each shape of a cluster: what it asks of AWS, and that its end leaves what others have.
+"""Whole clusters: in each shape, and in an account that refuses, forgets and loses answers.
 
-The shape of a guest, which makes nothing but objects of Kubernetes, is in the workflow tests.
+Each comes up, or one sentence says what is wrong, where, and what to do. Whatever happened, its end
+leaves what others have and nothing else. The shape of a guest, which makes nothing but objects of
+Kubernetes, is in the workflow tests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from their_file_system import Theirs, begin
 
+from stationmaster.aws.tags import tag_specification
+from stationmaster.domain.errors import PermanentError, ResourceFailed, TransientError
 from stationmaster.domain.names import cluster_name
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.conclude_teardown import conclude_teardown
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_node_group import ensure_node_group
@@ -25,10 +32,29 @@ from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_network import release_network
 from stationmaster.steps.release_node_group import release_node_group
 from stationmaster.steps.verify_released import verify_released
-from tests.support.aws_steps import Account
+from tests.chaos import foreign
+from tests.support.aws_fixtures import until
+from tests.support.aws_steps import Account, Step
 
 P5 = "p5.48xlarge"
 ZONES = ("us-west-2a", "us-west-2b", "us-west-2c")
+SYSTEM, TRAINING = {"node_group": "system"}, {"node_group": "training"}
+MAKING: list[tuple[Step, dict[str, str]]] = [
+    (ensure_cluster, {}),
+    (ensure_node_group, SYSTEM),
+    (ensure_node_group, TRAINING),
+    (ensure_file_system, {}),
+]
+DELETING: list[tuple[Step, dict[str, str]]] = [
+    (release_node_group, TRAINING),
+    (release_file_system, {}),
+    (release_node_group, SYSTEM),
+    (release_cluster, {}),
+    (release_network, {}),
+    (verify_released, {}),
+]
+# As often as the state machines try a step again.
+TRIES = 7
 
 
 def plain(account: Account) -> Account:
@@ -89,66 +115,88 @@ def link(account: Account) -> Account:
 SHAPES = (plain, reservation, reservation_in_a_placement_group, network, file_system, link)
 
 
-def build(account: Account, shape: Callable[[Account], Account]) -> dict[str, Any]:
-    """All that costs; what the account had before, with what the shape uses of others."""
-    before = in_account(account)
-    account.finish(ensure_cluster)
-    account.finish(ensure_node_group, node_group="system")
-    account.finish(ensure_node_group, node_group="training")
-    account.finish(ensure_file_system)
-    if shape is link:
-        made = account.services.file_systems.describe(account.cluster_id)
-        assert made is not None
-        account.services.data_links.ensure(
-            account.cluster_id,
-            file_system_id=made.file_system_id,
-            path="/linked",
-            source="s3://research-data/texts/",
-        )
-        account.aws.finish_lifecycles()
-        (linked,) = in_account(account)["links"]
-        assert linked.get("S3", {}) == {}, "a policy writes to the bucket, or changes it"
-    return before
+def finish(account: Account, step: Step, arguments: dict[str, str]) -> None:
+    """Call a step as its state machine does: again after an answer, and after what passes."""
+    tries = 0
+
+    def is_done() -> bool:
+        nonlocal tries
+        account.late += timedelta(seconds=1)
+        try:
+            done = account.call(step, **arguments)
+        except TransientError:
+            tries += 1
+            if tries == TRIES:
+                raise
+            return False
+        tries = 0
+        return done
+
+    until(is_done)
 
 
-def release(account: Account) -> None:
-    """As the teardown workflow walks."""
+def make(account: Account) -> None:
+    for step, arguments in MAKING:
+        finish(account, step, arguments)
+
+
+def begin_to_delete(account: Account) -> None:
     if account.cluster.leases:
         account.enter(ev.RunPhase.FAILED, reason="for the test")
         release_lease(account.services, account.run_id)
-    account.call(begin_teardown)
-    account.finish(release_file_system)
-    account.finish(release_node_group, node_group="system")
-    account.finish(release_node_group, node_group="training")
-    account.finish(release_cluster)
-    account.finish(release_network)
-    account.finish(verify_released)
+    finish(account, begin_teardown, {})
+
+
+def delete(account: Account) -> None:
+    begin_to_delete(account)
+    for step, arguments in DELETING:
+        finish(account, step, arguments)
+    account.aws.finish_lifecycles()
+
+
+def make_link(account: Account) -> None:
+    made = account.services.file_systems.describe(account.cluster_id)
+    assert made is not None
+    account.services.data_links.ensure(
+        account.cluster_id,
+        file_system_id=made.file_system_id,
+        path="/linked",
+        source="s3://research-data/texts/",
+    )
+    account.aws.finish_lifecycles()
+    (linked,) = in_account(account)["links"]
+    assert linked.get("S3", {}) == {}, "a policy writes to the bucket, or changes it"
 
 
 def in_account(account: Account) -> dict[str, Any]:
-    """All that a deletion could take or change, as AWS lists it."""
-    ec2, fsx, eks, s3 = (account.aws.client(name) for name in ("ec2", "fsx", "eks", "s3"))
-    buckets = [each["Name"] for each in s3.list_buckets()["Buckets"]]
-    return {
-        "clusters": eks.list_clusters()["clusters"],
-        "file systems": fsx.describe_file_systems()["FileSystems"],
+    """All that a deletion could take, change or leave, as AWS lists it."""
+    ec2, fsx, s3 = (account.aws.client(name) for name in ("ec2", "fsx", "s3"))
+    living = [{"Name": "instance-state-name", "Values": ["pending", "running", "stopping"]}]
+    return foreign.in_account(account.aws) | {
         "links": fsx.describe_data_repository_associations()["Associations"],
         "objects": {
-            name: [
+            bucket["Name"]: [
                 (each["Key"], each["ETag"], each["LastModified"])
-                for each in s3.list_objects_v2(Bucket=name).get("Contents", [])
+                for each in s3.list_objects_v2(Bucket=bucket["Name"]).get("Contents", [])
             ]
-            for name in buckets
+            for bucket in s3.list_buckets()["Buckets"]
         },
+        "instances": [
+            each["InstanceId"]
+            for reserved in ec2.describe_instances(Filters=living)["Reservations"]
+            for each in reserved["Instances"]
+        ],
+        "volumes": ec2.describe_volumes()["Volumes"],
         "networks": ec2.describe_vpcs()["Vpcs"],
         "subnets": ec2.describe_subnets()["Subnets"],
         "route tables": ec2.describe_route_tables()["RouteTables"],
-        "groups": ec2.describe_security_groups()["SecurityGroups"],
-        "interfaces": ec2.describe_network_interfaces()["NetworkInterfaces"],
-        "placement groups": ec2.describe_placement_groups()["PlacementGroups"],
-        "launch templates": ec2.describe_launch_templates()["LaunchTemplates"],
         "reservations": ec2.describe_capacity_reservations()["CapacityReservations"],
     }
+
+
+def changed(account: Account, before: dict[str, Any]) -> dict[str, Any]:
+    after = in_account(account)
+    return {kind: after[kind] for kind in after if after[kind] != before[kind]}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -156,19 +204,108 @@ def test_end_of_a_cluster_leaves_the_account_as_it_was(
     account: Account, shape: Callable[[Account], Account]
 ) -> None:
     account = shape(account)
-    before = build(account, shape)
-    assert in_account(account) != before
+    before = in_account(account)
+    make(account)
+    if shape is link:
+        make_link(account)
+    assert changed(account, before)
 
-    release(account)
+    delete(account)
 
     assert find_left(account.services, account.cluster_id) == []
-    after = in_account(account)
-    assert {kind: after[kind] for kind in after if after[kind] != before[kind]} == {}
+    deleted = [(event.kind, event.name) for event in account.events("resource.deleted")]
+    assert sorted(deleted) == sorted(
+        (each.kind, each.name) for each in account.cluster.resources.values()
+    )
+    assert changed(account, before) == {}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "eventual-consistency",
+        "lost-answers",
+        "node-group-delete-fails",
+        "placement-group-in-use",
+        "interfaces-left",
+    ],
+)
+def test_cluster_comes_up_and_goes_all_the_same(account: Account, fault: str) -> None:
+    account.aws.faults.add(fault)
+    before = in_account(account)
+    account.request(instance_type="p4d.24xlarge")
+
+    make(account)
+    made = changed(account, before)
+    delete(account)
+
+    assert len(made["instances"]) == len(made["volumes"]) == account.cluster.spec.nodes + 1
+    assert made["placement groups"]
+    assert changed(account, before) == {}
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "words"),
+    [
+        (
+            "vcpu-quota",
+            ResourceFailed,
+            r"node group training of 2 x p4d.24xlarge: .*VcpuLimitExceeded.*limit of 0.*; "
+            r"ask for more vCPUs of these instances in Service Quotas$",
+        ),
+        (
+            "unsupported-zone",
+            PermanentError,
+            r"creating cluster .*us-west-2a.*choose from these availability zones: us-west-2b.*; "
+            r"a deployment names its subnets with vpc_id and subnet_ids: two of them have to be",
+        ),
+    ],
+)
+def test_cluster_that_cannot_be_made_says_why_where_and_what_to_do(
+    account: Account, fault: str, error: type[Exception], words: str
+) -> None:
+    account.aws.faults.add(fault)
+    before = in_account(account)
+    account.request(instance_type="p4d.24xlarge")
+
+    with pytest.raises(error, match=words) as caught:
+        make(account)
+
+    assert "\n" not in str(caught.value)
+    delete(account)
+    assert changed(account, before) == {}
+
+
+def test_failed_teardown_names_what_aws_made_for_the_cluster_too(account: Account) -> None:
+    account.aws.faults.add("interfaces-left")
+    account.request()
+    make(account)
+    of_cluster = tag_specification("volume", account.cluster_id, None, deployment="d")
+    account.aws.client("ec2").create_volume(
+        AvailabilityZone="us-west-2a", Size=8, TagSpecifications=[of_cluster]
+    )
+    begin_to_delete(account)
+    finish(account, *DELETING[0])
+
+    cause = {"Error": "LeftBehind", "Cause": "it takes too long"}
+    conclude_teardown(account.services, account.cluster_id, error=cause)
+
+    longest_first = sorted(ResourceKind, key=len, reverse=True)
+    assert {
+        next(kind for kind in longest_first if name.startswith(kind))
+        for name in account.cluster.left_behind
+    } == {
+        *(ResourceKind.CLUSTER, ResourceKind.NODE_GROUP, ResourceKind.FILE_SYSTEM),
+        *(ResourceKind.INSTANCE, ResourceKind.VOLUME, ResourceKind.NETWORK_INTERFACE),
+        *(ResourceKind.LAUNCH_TEMPLATE, ResourceKind.SECURITY_GROUP),
+        ResourceKind.EKS_SECURITY_GROUP,
+    }
+    delete(account)
 
 
 def test_cluster_in_a_network_of_others_is_made_in_its_subnets_only(account: Account) -> None:
     there = network(account)
-    build(there, network)
+    make(there)
 
     theirs, name = set(there.settings.subnet_ids), cluster_name(there.cluster_id)
     eks, fsx, ec2 = (there.aws.client(each) for each in ("eks", "fsx", "ec2"))
@@ -183,9 +320,8 @@ def test_cluster_in_a_network_of_others_is_made_in_its_subnets_only(account: Acc
     assert volume is not None
     (described,) = fsx.describe_file_systems(FileSystemIds=[volume.file_system_id])["FileSystems"]
     (group,) = ec2.describe_security_groups(GroupIds=made["securityGroupIds"])["SecurityGroups"]
-    release(there)
+    delete(there)
     assert set(made["subnetIds"]) == theirs
-    assert used["system"] <= theirs
     # Nodes and their file system are in one zone.
-    assert used["training"] == set(described["SubnetIds"]) < theirs
+    assert used["system"] == used["training"] == set(described["SubnetIds"]) < theirs
     assert group["VpcId"] == there.settings.vpc_id

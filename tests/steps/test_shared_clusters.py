@@ -10,7 +10,6 @@ from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import ClusterFailed, RunStopped
 from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.reactions.workflow import GRACE
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Wait
 from stationmaster.domain.run.events import RunPhase
@@ -18,7 +17,6 @@ from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_cluster import conclude_cluster
 from stationmaster.steps.prepare_cluster import prepare_cluster
-from stationmaster.steps.reap import reap
 from stationmaster.steps.release_lease import release_lease
 from tests.support.aws_steps import Account
 from tests.support.kill_acts import dies
@@ -133,20 +131,6 @@ def test_queued_run_whose_workflow_dies_leaves_the_queue(account: Account):
     assert b.run.phase is RunPhase.FAILED
 
 
-def test_queued_run_that_nobody_released_is_released_by_the_reaper(alone: Account):
-    alone.keep(*TO_READY)
-    a, b, c = (alone.guest(name, nodes=4) for name in "abc")
-    for run in (a, b, c):
-        acquire(run)
-        run.services.workflows.start_train(run.run_id)
-    b.enter(RunPhase.FAILED, reason="for the test")
-    alone.late += 2 * GRACE
-
-    reap(alone.services)
-
-    assert (held(alone), queued(alone)) == ({a.run_id: 4}, [c.run_id])
-
-
 @pytest.mark.parametrize(
     ("phases", "request_", "sentence"),
     [
@@ -181,24 +165,6 @@ def test_run_on_a_cluster_that_is_not_known_fails_and_makes_none(account: Accoun
 
     assert account.services.cluster_states.find(account.cluster_id) is None
     assert account.services.cluster_states.find(ClusterId(guest.run_id)) is None
-
-
-def test_run_on_a_cluster_that_goes_with_another_run_is_refused(account: Account):
-    account.request()
-
-    with pytest.raises(ClusterFailed, match="was made for one run and goes with it"):
-        acquire(account.guest("a"))
-
-
-def test_cluster_that_failed_in_use_takes_no_more_runs_and_says_why(account: Account):
-    account.keep(ClusterPhase.PROVISIONING)
-    acquire(account.guest("a"))
-    account.happen_to_cluster(
-        cluster_events.ClusterPhaseChanged, phase=ClusterPhase.FAILED, reason="no capacity"
-    )
-
-    with pytest.raises(ClusterFailed, match="is failed and takes no more runs: no capacity"):
-        acquire(account.guest("b"))
 
 
 @pytest.mark.parametrize("phase", [ClusterPhase.READY, ClusterPhase.FAILED])

@@ -29,15 +29,6 @@ def test_creation_is_waited_for_until_the_limit_and_then_given_up(account: Accou
         account.call(step)
 
 
-@pytest.mark.parametrize("step", [ensure_cluster, ensure_file_system])
-def test_creation_that_is_waited_for_is_requested_once(account: Account, step):
-    account.request()
-    account.call(ensure_cluster)
-    account.call(step)
-
-    assert account.changes(step) == []
-
-
 @pytest.mark.parametrize("step", [release_file_system, release_network, verify_released])
 def test_file_system_that_is_still_being_created_is_deleted_when_it_is_there(
     account: Account, step

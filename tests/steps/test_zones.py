@@ -9,16 +9,10 @@ import pytest
 
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import ResourceFailed, StepTimedOut, ZoneChanged
-from stationmaster.domain.names import cluster_name
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_node_group import ensure_node_group
-from stationmaster.steps.parts.leftovers import find_left
-from stationmaster.steps.release_cluster import release_cluster
-from stationmaster.steps.release_file_system import release_file_system
-from stationmaster.steps.release_network import release_network
-from stationmaster.steps.release_node_group import release_node_group
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import Account
 
@@ -89,21 +83,9 @@ def test_nodes_come_in_the_next_zone_and_the_file_system_is_made_there(account: 
     assert "InsufficientInstanceCapacity" in given_up.reason
 
 
-def test_system_node_is_where_the_file_system_is(account: Account):
-    account.request()
-    account.finish(ensure_cluster)
-
-    account.finish(ensure_node_group, node_group="system")
-    account.call(ensure_file_system)
-
-    found = account.services.node_groups.describe(account.cluster_id, "system")
-    assert found is not None
-    assert [zones(account)[each] for each in found.subnet_ids] == file_systems(account)
-
-
 def test_file_system_that_was_there_first_follows_the_nodes(account: Account):
     begin(account, FIRST_IS_FULL)
-    asked_in_vain = account.call(ensure_file_system)
+    account.call(ensure_file_system)
     until(lambda: _is_available(account))
     assert not account.call(ensure_file_system)  # the nodes may still change their zone
     lose_zone(account)
@@ -111,14 +93,8 @@ def test_file_system_that_was_there_first_follows_the_nodes(account: Account):
     account.finish(ensure_node_group, node_group="training")
     account.finish(ensure_file_system)
 
-    assert not asked_in_vain
     assert file_systems(account) == ["us-west-2b"]
-    name = cluster_name(account.cluster_id)
-    first = account.cluster.resource(ResourceKind.FILE_SYSTEM, name)
-    second = account.cluster.resource(ResourceKind.FILE_SYSTEM, f"{name}-2")
-    assert first is not None
-    assert second is not None
-    assert (first.status, second.status) == (ResourceStatus.DELETED, ResourceStatus.ACTIVE)
+    assert statuses(account, ResourceKind.FILE_SYSTEM) == ["deleted", "active"]
     assert account.call(ensure_file_system)
 
 
@@ -179,19 +155,6 @@ def test_nodes_that_are_there_follow_a_file_system_that_has_no_room(account: Acc
     given_up = moved_to_second_zone(account)
     assert given_up.lacking is ResourceKind.FILE_SYSTEM
     assert sorted(statuses(account, ResourceKind.FILE_SYSTEM)) == ["active", "deleted"]
-
-
-def test_nodes_that_have_not_come_follow_without_going_over_the_workflow_again(account: Account):
-    begin(account, NO_STORAGE)
-    account.call(ensure_file_system)
-    until(lambda: _has_failed(account))
-
-    assert not account.call(ensure_file_system)
-    account.finish(ensure_node_group, node_group="training")
-    account.finish(ensure_file_system)
-
-    assert node_zones(account) == {"us-west-2b"}
-    assert file_systems(account) == ["us-west-2b"]
 
 
 def _has_failed(account: Account) -> bool:
@@ -295,23 +258,3 @@ def test_node_group_that_does_not_go_is_said_after_the_limit(account: Account):
 
     with pytest.raises(StepTimedOut, match="of zone us-west-2a, which was given up, is still"):
         account.call(ensure_node_group, node_group="training")
-
-
-def test_teardown_between_two_zones_leaves_nothing(account: Account):
-    begin(account, FIRST_IS_FULL, **P4D)
-    account.call(ensure_file_system)
-    lose_zone(account)
-    until(lambda: _created_in(account, "us-west-2b"))
-    account.call(ensure_file_system)
-    assert sorted(file_systems(account)) in (["us-west-2a", "us-west-2b"], ["us-west-2b"])
-
-    for step, arguments in (
-        (release_file_system, {}),
-        (release_node_group, {"node_group": "training"}),
-        (release_cluster, {}),
-        (release_network, {}),
-    ):
-        account.finish(step, **arguments)
-
-    assert find_left(account.services, account.cluster_id) == []
-    assert set(statuses(account, ResourceKind.FILE_SYSTEM)) == {ResourceStatus.DELETED}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
+from stationmaster.aws import table
 from stationmaster.aws.table import table_definition
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.aggregate import Cluster
@@ -234,6 +235,25 @@ class Account:
         of_run = self.services.runs.events(self.run_id)
         of_cluster = self.services.cluster_states.events(self.cluster_id)
         return [event for event in (*of_run, *of_cluster) if event.type == kind]
+
+    def lose(self, kind: str) -> None:
+        """Delete the item of the run, or of the cluster: `kind` is RUN or CLUSTER."""
+        self.aws.client("dynamodb").delete_item(
+            TableName=self.settings.table_name, Key=self._item(kind)
+        )
+
+    def damage(self, kind: str, body: str = '{"half": ') -> None:
+        """Write over that item what no version of the product can read."""
+        self.aws.client("dynamodb").update_item(
+            TableName=self.settings.table_name,
+            Key=self._item(kind),
+            UpdateExpression="SET body = :body",
+            ExpressionAttributeValues={":body": {"S": body}},
+        )
+
+    def _item(self, kind: str) -> dict[str, dict[str, str]]:
+        owner = self.run_id if kind == "RUN" else self.cluster_id
+        return table.state(kind, owner).attributes
 
     def call(self, step: Step, **arguments: str) -> bool:
         """Call a step of the cluster once; whether it is done."""

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kubernetes import client, config, dynamic
 from kubernetes.client.exceptions import ApiException
 
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.local.cluster import LocalCluster
 
 REPOSITORY = Path(__file__).parents[2]
@@ -96,14 +97,8 @@ class Cluster:
         self.local.add_nodes(node_group=node_group, count=count, **arguments)
 
     def install_operator(self) -> None:
-        """CRD, namespace, webhook configuration and Deployment, and wait until it is available."""
-        extensions = client.ApiextensionsV1Api(self.api)
-        extensions.create_custom_resource_definition(pytorchjob_crd())
-        self.core.create_namespace({"metadata": {"name": "kubeflow"}})
-        client.AdmissionregistrationV1Api(self.api).create_validating_webhook_configuration(
-            operator_webhook()
-        )
-        self.apps.create_namespaced_deployment("kubeflow", operator_deployment())
+        """Install it as the product does, and wait until it is available."""
+        KubernetesGateway(self.api).apply(load_manifests("training-operator"))
         eventually(self.operator_is_available, "an available operator")
 
     def operator_is_available(self) -> bool:
@@ -196,44 +191,22 @@ def start_cluster(state_dir: Path, **changes: Any) -> Cluster:
     return Cluster(local, state_dir, file_systems)
 
 
+def of_operator(kind: str) -> dict[str, Any]:
+    """The only object of a kind among those that the product installs for PyTorchJobs."""
+    (found,) = (each for each in load_manifests("training-operator") if each["kind"] == kind)
+    return found
+
+
 def operator_deployment() -> dict[str, Any]:
-    labels = {"control-plane": "kubeflow-training-operator"}
-    image = "ghcr.io/kubeflow/training-v1/training-operator:v1-93c5489"
-    container = {"name": "training-operator", "image": image, "command": ["/manager"]}
-    return {
-        "metadata": {"name": "training-operator"},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-        },
-    }
+    return of_operator("Deployment")
 
 
 def operator_webhook() -> dict[str, Any]:
-    service = {
-        "name": "training-operator",
-        "namespace": "kubeflow",
-        "path": "/validate-kubeflow-org-v1-pytorchjob",
-    }
-    rule = {
-        "apiGroups": ["kubeflow.org"],
-        "apiVersions": ["v1"],
-        "operations": ["CREATE", "UPDATE"],
-        "resources": ["pytorchjobs"],
-    }
-    return {
-        "metadata": {"name": "validator.training-operator.kubeflow.org"},
-        "webhooks": [
-            {
-                "name": "validator.pytorchjob.training-operator.kubeflow.org",
-                "clientConfig": {"service": service},
-                "rules": [rule],
-                "failurePolicy": "Fail",
-                "sideEffects": "None",
-                "admissionReviewVersions": ["v1"],
-            }
-        ],
-    }
+    return of_operator("ValidatingWebhookConfiguration")
+
+
+def pytorchjob_crd() -> dict[str, Any]:
+    return of_operator("CustomResourceDefinition")
 
 
 def device_plugin(name: str, image: str) -> dict[str, Any]:
@@ -251,11 +224,6 @@ def device_plugin(name: str, image: str) -> dict[str, Any]:
             },
         },
     }
-
-
-def pytorchjob_crd() -> dict[str, Any]:
-    """The CRD of PyTorchJobs, its pod templates left open."""
-    return yaml.safe_load(_PYTORCHJOB_CRD)
 
 
 def pytorchjob(
@@ -340,73 +308,3 @@ class Kubectl:
         result = self._run(arguments, stdin)
         assert result.returncode != 0, f"kubectl {' '.join(arguments)} succeeded: {result.stdout}"
         return result.stderr
-
-
-_PYTORCHJOB_CRD = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata:
-  name: pytorchjobs.kubeflow.org
-spec:
-  group: kubeflow.org
-  names: {kind: PyTorchJob, listKind: PyTorchJobList, plural: pytorchjobs, singular: pytorchjob}
-  scope: Namespaced
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    additionalPrinterColumns:
-    - {jsonPath: '.status.conditions[-1:].type', name: State, type: string}
-    - {jsonPath: .metadata.creationTimestamp, name: Age, type: date}
-    subresources:
-      status: {}
-      scale:
-        specReplicasPath: .spec.pytorchReplicaSpecs.Worker.replicas
-        statusReplicasPath: .status.replicaStatuses.Worker.active
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties:
-          apiVersion: {type: string}
-          kind: {type: string}
-          metadata: {type: object}
-          spec:
-            type: object
-            required: [pytorchReplicaSpecs]
-            properties:
-              nprocPerNode: {type: string}
-              elasticPolicy:
-                type: object
-                properties:
-                  minReplicas: {type: integer, format: int32}
-                  maxReplicas: {type: integer, format: int32}
-                  maxRestarts: {type: integer, format: int32}
-                  nProcPerNode: {type: integer, format: int32}
-                  rdzvBackend: {type: string, enum: [c10d, etcd, etcd-v2]}
-                  rdzvHost: {type: string}
-                  rdzvId: {type: string}
-                  rdzvPort: {type: integer, format: int32}
-                  rdzvConf:
-                    type: array
-                    items:
-                      type: object
-                      properties: {key: {type: string}, value: {type: string}}
-              pytorchReplicaSpecs:
-                type: object
-                additionalProperties:
-                  type: object
-                  properties:
-                    replicas: {type: integer, format: int32}
-                    restartPolicy: {type: string}
-                    template: {type: object, x-kubernetes-preserve-unknown-fields: true}
-              runPolicy:
-                type: object
-                properties:
-                  activeDeadlineSeconds: {type: integer, format: int64}
-                  backoffLimit: {type: integer, format: int32}
-                  cleanPodPolicy: {type: string}
-                  managedBy: {type: string}
-                  suspend: {type: boolean, default: false}
-                  ttlSecondsAfterFinished: {type: integer, format: int32}
-          status: {type: object, x-kubernetes-preserve-unknown-fields: true}
-"""
