@@ -8,12 +8,37 @@ from pathlib import Path
 
 import pytest
 import yaml
-from answering_server import AnsweringServer, settings
+from answering_server import AnsweringServer
+from answering_server import settings as server_settings
 
 from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.local.aws import Deployment, LocalAws
+from stationmaster.settings import Settings
 from tests.support.aws_fixtures import aws, deployed
 
 __all__ = ["aws", "deployed"]  # fixtures
+
+
+@pytest.fixture
+def settings(aws: LocalAws, deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Those of a deployment in the local account, whose address the environment has."""
+    for name, value in aws.environment().items():
+        monkeypatch.setenv(name, value)
+    role = deployed.role_arns["eks-cluster"]
+    return Settings(
+        region=aws.region,
+        table_name="runs",
+        bus_name="events",
+        vpc_id=deployed.vpc_id,
+        subnet_ids=tuple(deployed.subnet_ids),
+        cluster_role_arn=role,
+        node_role_arn=role,
+        relay_role_arn=role,
+        saver_role_arn=role,
+        stager_role_arn=role,
+        fsx_csi_role_arn=role,
+        cluster_access_role_arns=(role,),
+    )
 
 
 @pytest.fixture
@@ -48,6 +73,6 @@ def kubeconfig(server: AnsweringServer, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def gateway(kubeconfig: Path) -> Iterator[KubernetesGateway]:
-    gateway = KubernetesGateway.connect(settings(str(kubeconfig)), cluster=None)
+    gateway = KubernetesGateway.connect(server_settings(str(kubeconfig)), cluster=None)
     yield gateway
     gateway.close()

@@ -9,7 +9,7 @@ import pytest
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.names import PEOPLE, cluster_name
 from stationmaster.kubernetes.connect import connect
-from stationmaster.local.aws import Deployment, LocalAws
+from stationmaster.local.aws import LocalAws
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.aws_fixtures import until
@@ -19,22 +19,8 @@ PERSON = "arn:aws:iam::123456789012:role/team/researchers"
 
 
 @pytest.fixture
-def services(aws: LocalAws, deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> Services:
-    for name, value in aws.environment().items():
-        monkeypatch.setenv(name, value)
-    role = deployed.role_arns["eks-cluster"]
-    return Services(
-        Settings(
-            region=aws.region,
-            table_name="runs",
-            bus_name="events",
-            vpc_id=deployed.vpc_id,
-            subnet_ids=tuple(deployed.subnet_ids),
-            cluster_role_arn=role,
-            cluster_access_role_arns=(role,),
-            kubectl_role_arns=(PERSON,),
-        )
-    )
+def services(settings: Settings) -> Services:
+    return Services(settings.model_copy(update={"kubectl_role_arns": (PERSON,)}))
 
 
 def make(services: Services, cluster_id: str) -> None:

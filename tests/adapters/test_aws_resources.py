@@ -25,27 +25,8 @@ EFA = get_instance("p4d.24xlarge")
 
 
 @pytest.fixture
-def services(
-    aws: LocalAws, deployed: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Services]:
-    for name, value in aws.environment().items():
-        monkeypatch.setenv(name, value)
-    role = deployed.role_arns["eks-cluster"]
-    yield Services(
-        Settings(
-            region=aws.region,
-            table_name="runs",
-            bus_name="events",
-            vpc_id=deployed.vpc_id,
-            subnet_ids=tuple(deployed.subnet_ids),
-            cluster_role_arn=role,
-            node_role_arn=role,
-            relay_role_arn=role,
-            saver_role_arn=role,
-            fsx_csi_role_arn=role,
-            cluster_access_role_arns=(role,),
-        )
-    )
+def services(settings: Settings, aws: LocalAws) -> Iterator[Services]:
+    yield Services(settings)
     aws.clear_injected()
 
 
@@ -78,7 +59,8 @@ def create_everything(services: Services, cluster_id: str) -> None:
         services.node_groups.ensure_system(cluster_id, instance_type="c5.2xlarge")
         services.access_entries.ensure(cluster_id)
         services.pod_identities.ensure(cluster_id)
-        services.addons.ensure(cluster_id, "eks-pod-identity-agent")
+        services.addons.ensure(cluster_id, POD_IDENTITY_AGENT)
+        services.addons.ensure(cluster_id, FSX_CSI_ADDON)
     add_interface(services, cluster_id)
     add_volume(services, cluster_id)
     until(lambda: services.instances.left(cluster_id))
@@ -147,6 +129,18 @@ def test_repeated_creations_leave_one_of_each_listed_in_deletion_order(
     assert str(left[0]).startswith("data link dra-")
     assert str(left[1]).startswith("file system fs-")
     assert left_in_account(services, "another-run") == []
+    role = services.settings.fsx_csi_role_arn
+    eks = boto3.client("eks", region_name=services.settings.region)
+    described = eks.describe_addon(clusterName=name, addonName=FSX_CSI_ADDON)["addon"]
+    assert described["podIdentityAssociations"] == [
+        {"serviceAccount": "fsx-csi-controller-sa", "roleArn": role}
+    ]
+    found = eks.list_pod_identity_associations(clusterName=name)["associations"]
+    accounts = {each["serviceAccount"] for each in found}
+    assert accounts == {"stationmaster-relay", "stationmaster-stager"}
+    agent = services.addons.describe(cluster_id, POD_IDENTITY_AGENT)
+    assert agent is not None
+    assert agent.status in ("CREATING", "ACTIVE")
     release_everything(services, cluster_id)
 
 
@@ -168,17 +162,6 @@ def test_everything_that_is_made_says_which_deployment_made_it(
     release_everything(services, cluster_id)
 
 
-def test_relay_of_a_cluster_gets_its_role(services: Services, cluster_id: str) -> None:
-    create_everything(services, cluster_id)
-
-    eks = boto3.client("eks", region_name=services.settings.region)
-    found = eks.list_pod_identity_associations(clusterName=f"stationmaster-{cluster_id}")
-
-    accounts = [each["serviceAccount"] for each in found["associations"]]
-    assert accounts == ["stationmaster-relay"]
-    release_everything(services, cluster_id)
-
-
 def release_everything(services: Services, cluster_id: str) -> None:
     """Request every deletion until nothing is left, whatever is still in use."""
     kinds = services.in_deletion_order()
@@ -190,31 +173,6 @@ def release_everything(services: Services, cluster_id: str) -> None:
         return not left
 
     until(nothing_left)
-
-
-def test_addon_is_created_once_with_the_role_of_its_pods(
-    services: Services, cluster_id: str, aws: LocalAws, deployed: Deployment
-) -> None:
-    group = services.security_groups.ensure(cluster_id, instance_type=EFA.name)
-    services.clusters.ensure(cluster_id, version="1.35", security_group_id=group.group_id)
-    until(lambda: services.clusters.describe(cluster_id).status == "ACTIVE")
-    assert services.addons.describe(cluster_id, FSX_CSI_ADDON) is None
-
-    for _ in range(2):
-        services.addons.ensure(cluster_id, POD_IDENTITY_AGENT)
-        services.addons.ensure(cluster_id, FSX_CSI_ADDON)
-
-    described = aws.client("eks").describe_addon(
-        clusterName=f"stationmaster-{cluster_id}", addonName=FSX_CSI_ADDON
-    )["addon"]
-    role = deployed.role_arns["eks-cluster"]
-    assert described["podIdentityAssociations"] == [
-        {"serviceAccount": "fsx-csi-controller-sa", "roleArn": role}
-    ]
-    agent = services.addons.describe(cluster_id, POD_IDENTITY_AGENT)
-    assert agent is not None
-    assert agent.status in ("CREATING", "ACTIVE")
-    release_everything(services, cluster_id)
 
 
 def test_deletion_of_what_is_in_use_is_left_to_the_next_call(

@@ -10,9 +10,8 @@ from stationmaster.aws.table import table_definition
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import spec_for
-from stationmaster.domain.errors import ClusterNotFound, IllegalTransition
+from stationmaster.domain.errors import ClusterNotFound
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.resources import ResourceKind
 
 NOW = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
 CLUSTER_ID = "tiny-llama-0a1b2c3d"
@@ -64,17 +63,6 @@ def test_release_of_the_last_lease_drains_the_cluster_in_the_same_write(store):
 
     assert (cluster.phase, cluster.version) == (ClusterPhase.DRAINING, 2)
     assert store.events(CLUSTER_ID)[-1].phase is ClusterPhase.DRAINING
-
-
-def test_resource_that_is_asked_for_once_the_cluster_drains_is_not_recorded(store):
-    create(store)
-    store.record(CLUSTER_ID, [event(ev.LeaseReleased, "released", run_id=RUN_ID)])
-    asked = event(ev.ResourceRequested, "asked", kind=ResourceKind.CLUSTER, name="c")
-
-    with pytest.raises(IllegalTransition, match="is draining and cannot get"):
-        store.record(CLUSTER_ID, [asked])
-
-    assert store.load(CLUSTER_ID).resources == {}
 
 
 def test_list_of_open_clusters_leaves_out_what_is_released(store):

@@ -13,7 +13,7 @@ from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import POD_IDENTITY_AGENT, TAG_CLUSTER_ID
 from stationmaster.domain.resources import ResourceKind
-from stationmaster.local.aws import Deployment, LocalAws
+from stationmaster.local.aws import LocalAws
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.aws_fixtures import until
@@ -24,21 +24,11 @@ NAMES = (f"theirs-{number}" for number in count())
 class Owner:
     """Somebody who has an EKS cluster, and makes what is asked for by hand."""
 
-    def __init__(self, aws: LocalAws, deployed: Deployment) -> None:
-        self.deployed, self.eks = deployed, aws.client("eks")
-        self.role = deployed.role_arns["eks-cluster"]
+    def __init__(self, aws: LocalAws, settings: Settings) -> None:
+        self.eks = aws.client("eks")
+        self.role = settings.cluster_role_arn
         self.name = next(NAMES)
-        self.settings = Settings(
-            region=aws.region,
-            table_name="runs",
-            bus_name="events",
-            vpc_id=deployed.vpc_id,
-            cluster_access_role_arns=(self.role,),
-            relay_role_arn=self.role,
-            saver_role_arn=self.role,
-            stager_role_arn=self.role,
-            eks_clusters=(self.name,),
-        )
+        self.settings = settings.model_copy(update={"eks_clusters": (self.name,)})
 
     def services(self, **changes: Any) -> Services:
         return Services(self.settings.model_copy(update=changes))
@@ -48,7 +38,7 @@ class Owner:
             "name": self.name,
             "roleArn": self.role,
             "version": "1.35",
-            "resourcesVpcConfig": {"subnetIds": self.deployed.subnet_ids},
+            "resourcesVpcConfig": {"subnetIds": [*self.settings.subnet_ids]},
             "accessConfig": {"authenticationMode": "API"},
         }
         self.eks.create_cluster(**(wanted | changes))
@@ -73,10 +63,8 @@ class Owner:
 
 
 @pytest.fixture
-def owner(aws: LocalAws, deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> Iterator[Owner]:
-    for name, value in aws.environment().items():
-        monkeypatch.setenv(name, value)
-    made = Owner(aws, deployed)
+def owner(aws: LocalAws, settings: Settings) -> Iterator[Owner]:
+    made = Owner(aws, settings)
     yield made
     with suppress(made.eks.exceptions.ResourceNotFoundException):  # the test has deleted it
         made.eks.delete_cluster(name=made.name)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from stationmaster.aws.existing_file_systems import ExistingFileSystems
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.names import TAG_CLUSTER_ID
-from stationmaster.local.aws import Deployment, LocalAws
+from stationmaster.local.aws import LocalAws
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.aws_fixtures import until
@@ -21,26 +22,20 @@ LUSTRE = ((988, 988), (1018, 1023))
 class Person:
     """Somebody who makes file systems and networks by hand."""
 
-    def __init__(self, aws: LocalAws, deployed: Deployment) -> None:
-        self.aws, self.deployed = aws, deployed
+    def __init__(self, aws: LocalAws, settings: Settings) -> None:
         self.ec2, self.fsx = aws.client("ec2"), aws.client("fsx")
+        self.settings = settings
+        self.vpc_id, self.subnet_ids = settings.vpc_id, settings.subnet_ids
 
     def services(self, **changes: Any) -> Services:
-        settings = {
-            "region": self.aws.region,
-            "table_name": "runs",
-            "bus_name": "events",
-            "vpc_id": self.deployed.vpc_id,
-            "subnet_ids": tuple(self.deployed.subnet_ids),
-        }
-        return Services(Settings(**(settings | changes)))
+        return Services(self.settings.model_copy(update=changes))
 
     def group(self, rules: Callable[[str], Rules], *, vpc_id: str = "") -> str:
         """A security group with the rules that are given its id."""
         made = self.ec2.create_security_group(
             GroupName=f"group-{len(self.ec2.describe_security_groups()['SecurityGroups'])}",
             Description="made by a person",
-            VpcId=vpc_id or self.deployed.vpc_id,
+            VpcId=vpc_id or self.vpc_id,
         )
         group_id = str(made["GroupId"])
         if wanted := rules(group_id):
@@ -55,7 +50,7 @@ class Person:
             "FileSystemType": "LUSTRE",
             "FileSystemTypeVersion": "2.15",
             "StorageCapacity": 1200,
-            "SubnetIds": [subnet_id or self.deployed.subnet_ids[0]],
+            "SubnetIds": [subnet_id or self.subnet_ids[0]],
             "SecurityGroupIds": groups or [self.group(to_itself)],
             "LustreConfiguration": {
                 "DeploymentType": "PERSISTENT_2",
@@ -87,10 +82,8 @@ def to_network(cidr: str) -> Callable[[str], Rules]:
 
 
 @pytest.fixture
-def person(aws: LocalAws, deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> Person:
-    for name, value in aws.environment().items():
-        monkeypatch.setenv(name, value)
-    return Person(aws, deployed)
+def person(aws: LocalAws, settings: Settings) -> Person:
+    return Person(aws, settings)
 
 
 def refusal(person: Person, file_system_id: str, **settings: Any) -> str:
@@ -107,7 +100,7 @@ def test_group_that_lets_its_members_in_is_joined(person: Person) -> None:
 
     assert (found.spec.existing_id, found.spec.storage_gib) == (made, 1200)
     assert found.spec.mbps_per_tib == 500
-    assert found.subnet_id == person.deployed.subnet_ids[0]
+    assert found.subnet_id == person.subnet_ids[0]
     assert found.join_group_ids == found.peer_group_ids == (group,)
 
 
@@ -120,7 +113,7 @@ def test_file_system_without_a_group_of_its_own_is_reached_through_the_networks(
 
     (group_id,) = found.join_group_ids
     (group,) = person.ec2.describe_security_groups(GroupIds=[group_id])["SecurityGroups"]
-    assert (group["GroupName"], group["VpcId"]) == ("default", person.deployed.vpc_id)
+    assert (group["GroupName"], group["VpcId"]) == ("default", person.vpc_id)
 
 
 def test_group_that_lets_the_subnet_in_is_not_joined(person: Person) -> None:
@@ -157,7 +150,7 @@ def test_file_system_that_lets_no_nodes_in_is_refused_with_its_ports(
     said = refusal(person, person.file_system(groups=[group]))
 
     assert f"its security groups ({group}) allow TCP 988 and 1018-1023 neither" in said
-    assert person.deployed.subnet_ids[0] in said
+    assert person.subnet_ids[0] in said
 
 
 def test_rules_of_several_groups_count_together(person: Person) -> None:
@@ -181,22 +174,22 @@ def test_rules_of_several_groups_count_together(person: Person) -> None:
 
 
 def test_file_system_of_another_zone_decides_where_nodes_are_made(person: Person) -> None:
-    second = person.deployed.subnet_ids[1]
+    second = person.subnet_ids[1]
     made = person.file_system(subnet_id=second)
     zone = person.ec2.describe_subnets(SubnetIds=[second])["Subnets"][0]["AvailabilityZone"]
 
     found = person.services().existing_file_systems.look_up(made)
-    said = refusal(person, made, subnet_ids=(person.deployed.subnet_ids[0],))
+    said = refusal(person, made, subnet_ids=(person.subnet_ids[0],))
 
     assert (found.subnet_id, found.zone) == (second, zone)
     assert f"is in zone {zone}, where this deployment has no subnet" in said
 
 
 def test_nodes_are_made_in_its_own_subnet_where_the_zone_has_several(person: Person) -> None:
-    first = person.deployed.subnet_ids[0]
+    first = person.subnet_ids[0]
     zone = person.ec2.describe_subnets(SubnetIds=[first])["Subnets"][0]["AvailabilityZone"]
     second = person.ec2.create_subnet(
-        VpcId=person.deployed.vpc_id, CidrBlock="10.42.224.0/20", AvailabilityZone=zone
+        VpcId=person.vpc_id, CidrBlock="10.42.224.0/20", AvailabilityZone=zone
     )["Subnet"]["SubnetId"]
     made = person.file_system(subnet_id=second)
 
@@ -211,40 +204,6 @@ def test_file_system_that_is_not_there_is_refused(person: Person) -> None:
 
     assert "there is no file system fs-0123456789abcdef0 in region" in said
     assert "check its id, region and account" in said
-
-
-def test_file_system_of_another_network_is_refused(person: Person) -> None:
-    said = refusal(person, person.file_system(), vpc_id="vpc-0a1b2c3d")
-
-    assert f"is in network {person.deployed.vpc_id}" in said
-    assert "made in vpc-0a1b2c3d" in said
-
-
-def test_old_lustre_is_refused_with_the_command_that_upgrades_it(person: Person) -> None:
-    made = person.file_system(FileSystemTypeVersion="2.10")
-
-    said = refusal(person, made)
-
-    assert "has Lustre 2.10, which nodes of Amazon Linux 2023 cannot mount" in said
-    assert f"aws fsx update-file-system --file-system-id {made} --file-system-type-version" in said
-
-
-def test_file_system_that_could_not_be_created_is_refused(person: Person) -> None:
-    person.aws.faults.add("file-system-fails")
-    try:
-        made = person.file_system()
-    finally:
-        person.aws.faults.discard("file-system-fails")
-
-    assert "cannot be used: it is FAILED (" in refusal(person, made)
-
-
-def test_file_system_of_a_cluster_is_refused(person: Person) -> None:
-    made = person.file_system(Tags=[{"Key": TAG_CLUSTER_ID, "Value": "tiny-llama-0a1b2c3d"}])
-
-    said = refusal(person, made)
-
-    assert "belongs to cluster tiny-llama-0a1b2c3d and goes with it" in said
 
 
 class Described:
@@ -268,6 +227,20 @@ class Described:
 @pytest.mark.parametrize(
     ("described", "said"),
     [
+        ({"VpcId": "vpc-2"}, "is in network vpc-2.*made in vpc-1"),
+        (
+            {"FileSystemTypeVersion": "2.10"},
+            "has Lustre 2.10, which nodes of Amazon Linux 2023 cannot mount.* aws fsx "
+            "update-file-system --file-system-id fs-0123456789abcdef0 --file-system-type-version",
+        ),
+        (
+            {"Lifecycle": "FAILED", "FailureDetails": {"Message": "no room"}},
+            "cannot be used: it is FAILED (no room",
+        ),
+        (
+            {"Tags": [{"Key": TAG_CLUSTER_ID, "Value": "tiny-llama-0a1b2c3d"}]},
+            "belongs to cluster tiny-llama-0a1b2c3d and goes with it",
+        ),
         ({"FileSystemType": "ONTAP"}, "is of kind ONTAP; runs use FSx for Lustre only"),
         ({"Lifecycle": "CREATING"}, "is still being created; type the command again"),
         ({"Lifecycle": "DELETING"}, "cannot be used: it is DELETING"),
@@ -280,8 +253,6 @@ class Described:
 def test_file_system_of_another_kind_or_state_is_refused(
     described: dict[str, Any], said: str
 ) -> None:
-    from stationmaster.aws.existing_file_systems import ExistingFileSystems
-
     settings = Settings(region="us-west-2", table_name="t", bus_name="b", vpc_id="vpc-1")
     systems: Any = Described(**described)
 

@@ -93,19 +93,6 @@ def test_deployment_is_ready_with_all_its_replicas_or_with_those_that_are_needed
     assert gateway.deployment_ready("relay", at_least=at_least) is is_ready
 
 
-def test_list_in_pages_is_read_to_its_end(server: AnsweringServer, gateway: KubernetesGateway):
-    def page(name: str, following: str) -> tuple[int, Any]:
-        node = {"metadata": {"name": name}}
-        return 200, {"metadata": {"continue": following}, "items": [node]}
-
-    server.say(page("b", "next"), page("a", ""))
-
-    names = [node.name for node in gateway.nodes()]
-
-    assert names == ["a", "b"]
-    assert "continue=next" in server.requests[1][1]
-
-
 def test_list_whose_next_page_expired_is_read_again_from_its_beginning(
     server: AnsweringServer, gateway: KubernetesGateway
 ):
@@ -184,23 +171,22 @@ def test_log_that_may_be_asked_for_again_is_transient(
         gateway.last_log_line("p")
 
 
-def test_failure_line_of_a_log_is_the_one_that_explains_a_librarys_error(
-    server: AnsweringServer, gateway: KubernetesGateway
+NCCL_WARNING = "w-0:7:7 [0] NCCL WARN Bootstrap : no socket interface found"
+
+
+@pytest.mark.parametrize(
+    ("before", "error", "line"),
+    [
+        (NCCL_WARNING, "DistBackendError: NCCL error", NCCL_WARNING),  # it explains the library's
+        ("", "KeyError: 'model'\nbye", "KeyError: 'model'"),
+    ],
+)
+def test_failure_line_of_a_log_explains_the_failure(
+    server: AnsweringServer, gateway: KubernetesGateway, before: str, error: str, line: str
 ):
-    why = "w-0:7:7 [0] NCCL WARN Bootstrap : no socket interface found"
-    log = f"{why}\nTraceback (most recent call last):\n  File x\nDistBackendError: NCCL error\n"
-    server.say((200, log))
+    server.say((200, f"{before}\nTraceback (most recent call last):\n  File x\n{error}\n"))
 
-    assert gateway.failure_line("p") == why
-
-
-def test_failure_line_of_a_log_is_the_tracebacks_last(
-    server: AnsweringServer, gateway: KubernetesGateway
-):
-    log = "Traceback (most recent call last):\n  File x\nKeyError: 'model'\nbye\n"
-    server.say((200, log))
-
-    assert gateway.failure_line("p") == "KeyError: 'model'"
+    assert gateway.failure_line("p") == line
 
 
 def test_apply_takes_over_fields_under_our_name_and_signs_in(
@@ -219,11 +205,6 @@ def test_apply_takes_over_fields_under_our_name_and_signs_in(
     }
     assert headers["Content-Type"] == "application/apply-patch+yaml"
     assert headers["authorization"] == "Bearer secret-token"
-
-
-def test_cluster_without_an_endpoint_is_transient():
-    with pytest.raises(TransientError, match="has no Kubernetes endpoint yet"):
-        KubernetesGateway.connect(settings(), cluster=None)
 
 
 def test_kubeconfig_that_is_missing_is_refused_with_the_variable(tmp_path: Path):

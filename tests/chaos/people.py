@@ -7,7 +7,6 @@ from functools import partial
 from typing import Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.local.slack import OPERATOR_ID
@@ -29,9 +28,6 @@ def stops() -> Iterator[Named]:
         for moment in moments_in(place, BEFORE_THE_END):
             name = f"{place}: run is stopped in {moment.state}"
             yield f"stop in {moment.state}", name, place, partial(_stop_run, place, moment)
-    for moment in AT_THE_END[1:]:
-        name = f"kept: run is stopped too late, in {moment.state}"
-        yield f"stop in {moment.state}", name, Place.KEPT, partial(_stop_too_late, moment)
 
 
 def deletions() -> Iterator[Named]:
@@ -59,23 +55,6 @@ def _stop_run(place: Place, moment: Moment, scene: Scene, name: str) -> Verdict:
     verdict.expect(run.phase is RunPhase.STOPPED, f"the run ended {run.phase}: {run.reason}")
     verdict.expect(run.stop_requested_by == OPERATOR_ID, "nobody knows who stopped it")
     expect_results(verdict, run, moment)
-    return verdict
-
-
-def _stop_too_late(moment: Moment, scene: Scene, name: str) -> Verdict:
-    world, verdict = scene.world, Verdict()
-    run_id, held = reach(world, name, moment, **scene.shared(Place.KEPT))
-    try:
-        world.stop(run_id)
-        verdict.wrong.append("it can be stopped though it trains no more")
-    except NotPossibleNow as exc:
-        says = ("trains no more", "has ended already")
-        verdict.expect(any(each in str(exc) for each in says), f'the refusal is "{exc}"')
-    held.released.set()
-
-    run = ended(scene, Place.KEPT, run_id, verdict)
-    verdict.expect(run.phase is RunPhase.SUCCEEDED, f"the run ended {run.phase}: {run.reason}")
-    verdict.expect(run.stop_requested_by is None, "it says that it was stopped")
     return verdict
 
 

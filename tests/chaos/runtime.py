@@ -10,8 +10,8 @@ import json
 import re
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import boto3
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
@@ -25,6 +25,7 @@ from tests.chaos.rules import ApiFault, Fault, Hold, Way
 # Of a path: the group and version, the namespace of what is in one, and the kind.
 _KIND: Final = re.compile(r"/(?:api/v1|apis/[^/]+/[^/]+)/(?:namespaces/[^/?]+/)?([^/?]+)")
 _SERVER_ERROR: Final = 500
+Rule = TypeVar("Rule", Fault, Hold)
 
 
 class InterferingRuntime(InProcessRuntime):
@@ -232,27 +233,22 @@ class InterferingRuntime(InProcessRuntime):
         text = payload.decode()
         parsed = json.loads(text or "{}")
         with self._rules:
-            runs = [run for run in self._ruled() if run in text]
-            holds = [
-                hold
-                for run in dict.fromkeys(runs)
-                for hold in self._holds.get(run, [])
-                if hold.matches(name, parsed)
-            ]
-            faults = [
-                fault
-                for run in dict.fromkeys(runs)
-                for fault in self._faults.get(run, [])
-                if fault.matches(name, parsed)
-            ]
-            hold = holds[0] if holds else None
-            fault = faults[0] if faults else None
+            hold = _first_match(self._holds, name, text, parsed)
+            fault = _first_match(self._faults, name, text, parsed)
             if hold is not None:
                 hold.is_taken = True
             if fault is not None:
                 fault.times -= 1
-            doubled = any(run in self._doubled for run in runs)
+            doubled = any(run in text for run in self._doubled)
         return hold, fault, doubled
+
+
+def _first_match(
+    rules: Mapping[str, Sequence[Rule]], name: str, text: str, payload: Mapping[str, Any]
+) -> Rule | None:
+    """The first rule for a call, of the runs whose ids are in its payload."""
+    of_runs = (rule for run, of_run in rules.items() if run in text for rule in of_run)
+    return next((rule for rule in of_runs if rule.matches(name, payload)), None)
 
 
 class _BadAnswer:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ import pytest
 from lambdas.registry import FUNCTIONS
 from stacks.constructs.states import CALL_MARGIN_S
 from stationmaster.domain.cluster.events import ClusterPhase, ClusterPhaseChanged
-from stationmaster.domain.errors import IllegalTransition, PermanentError, TransientError
+from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
 from stationmaster.settings import Settings
@@ -26,27 +25,16 @@ from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_teardown import conclude_teardown
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
-from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.parts.leftovers import find_left
-from stationmaster.steps.release_cluster import release_cluster
-from stationmaster.steps.release_file_system import release_file_system
 from stationmaster.steps.release_lease import release_lease
-from stationmaster.steps.release_network import release_network
-from stationmaster.steps.release_node_group import release_node_group
 from stationmaster.steps.verify_released import verify_released
 from tests.support.aws_steps import IDLE, Account
+from tests.support.whole_clusters import DELETING, training_nodes
 
 # Creations and deletions come to their end between two calls, never during one.
 SPEED = IDLE
 GRACE = timedelta(seconds=Settings.model_fields["creation_grace_s"].default)
 EFA = {"recipe": "llama2-7b", "instance_type": "p4d.24xlarge"}
-IN_ORDER = (
-    release_file_system,
-    partial(release_node_group, node_group="training"),
-    partial(release_node_group, node_group="system"),
-    release_cluster,
-    release_network,
-)
 Step = Callable[..., Any]
 
 
@@ -60,13 +48,12 @@ class Creation:
     before: tuple[Step, ...] = ()
 
 
-training = partial(ensure_node_group, node_group="training")
 CREATIONS = [
     Creation("ec2", "CreateSecurityGroup", ensure_cluster),
     Creation("eks", "CreateCluster", ensure_cluster),
-    Creation("ec2", "CreatePlacementGroup", training, (ensure_cluster,)),
-    Creation("ec2", "CreateLaunchTemplate", training, (ensure_cluster,)),
-    Creation("eks", "CreateNodegroup", training, (ensure_cluster,)),
+    Creation("ec2", "CreatePlacementGroup", training_nodes, (ensure_cluster,)),
+    Creation("ec2", "CreateLaunchTemplate", training_nodes, (ensure_cluster,)),
+    Creation("eks", "CreateNodegroup", training_nodes, (ensure_cluster,)),
     Creation("fsx", "CreateFileSystem", ensure_file_system, (ensure_cluster,)),
 ]
 each_creation = pytest.mark.parametrize("creation", CREATIONS, ids=lambda each: each.operation)
@@ -124,7 +111,7 @@ def send_away(account: Account, creation: Creation) -> Callable[[], None]:
 def released_until_verification(account: Account) -> None:
     drain(account)
     assert begin_teardown(account.services, account.cluster_id)["ready"]
-    for step in IN_ORDER:
+    for step in DELETING[:-1]:
         finish(account, step)
 
 
@@ -180,29 +167,9 @@ def test_creation_whose_answer_is_lost_is_waited_for_in_the_same_way(
     concluded(account)
 
 
-@each_creation
-def test_function_that_has_read_the_cluster_before_the_drain_asks_for_nothing_after_it(
-    account: Account, creation: Creation
-):
-    """It begins, the cluster drains while it looks around, and it comes to its creation."""
-    given(account, creation)
-    send_away(account, creation)  # so the creation is known, and is not recorded once more
-    services = Services(account.settings, now=account.now)
-    load = services.cluster_states.load
-    reads = [load(account.cluster_id)]
-    drain(account)
-    services.cluster_states.load = lambda owner: reads.pop() if reads else load(owner)
-    account.aws.forget_calls()
-
-    with pytest.raises(IllegalTransition, match="is draining and cannot get"):
-        creation.step(services, account.cluster_id)
-
-    assert (creation.service, creation.operation) not in account.aws.calls
-
-
 def test_teardown_of_what_was_all_seen_waits_for_nothing(account: Account):
     account.request(**EFA)
-    for step in (ensure_cluster, training, ensure_file_system):
+    for step in (ensure_cluster, training_nodes, ensure_file_system):
         finish(account, step)
 
     released_until_verification(account)

@@ -16,8 +16,6 @@ from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.storage import shared_storage
 from tests.support.aws_steps import Account
 
-CHANGES = {"CreateFileSystem", "DeleteFileSystem", "UpdateFileSystem", "TagResource"}
-
 
 def template(account: Account, theirs: Theirs, node_group: str) -> dict[str, Any]:
     found = theirs.ec2.describe_launch_template_versions(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 
 import boto3
 import pytest
@@ -21,18 +20,14 @@ from stationmaster.domain.names import (
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_teardown import conclude_teardown
-from stationmaster.steps.ensure_cluster import ensure_cluster
-from stationmaster.steps.ensure_file_system import ensure_file_system
-from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.parts.leftovers import left_in_account, release_left
 from stationmaster.steps.parts.orphans import Orphans, Standing, find_orphans
 from stationmaster.steps.parts.records import request_resource
 from stationmaster.steps.release_lease import release_lease
 from tests.support.aws_steps import IDLE, Account
+from tests.support.whole_clusters import MAKING
 
 SPEED = IDLE
-system_nodes = partial(ensure_node_group, node_group="system")
-training_nodes = partial(ensure_node_group, node_group="training")
 FILE_SYSTEM = {ResourceKind.FILE_SYSTEM}
 
 
@@ -51,7 +46,7 @@ def left(alone: Account) -> Iterator[Account]:
 def made(account: Account) -> None:
     """A run's own cluster, all of which says which run has caused it; its teardown has begun."""
     account.request()
-    for step in (ensure_cluster, system_nodes, training_nodes, ensure_file_system):
+    for step in MAKING:
         while not account.call(step):
             account.aws.finish_lifecycles()
     account.enter("failed", reason="for the test")

@@ -119,21 +119,6 @@ def test_extended_support_is_said_of_a_start_and_of_the_deployment_alone(account
         assert "$0.60 an hour" in found.message
 
 
-def test_running_instances_take_of_the_quota(account: Account):
-    ec2 = account.aws.client("ec2")
-    before = found_of(account, of_request(make_request()))["vcpu-quota"][0]
-    made = ec2.run_instances(
-        ImageId="ami-12c6146b", InstanceType="m5.2xlarge", MinCount=2, MaxCount=2
-    )
-
-    after = found_of(account, of_request(make_request()))["vcpu-quota"][0]
-
-    ids = [each["InstanceId"] for each in made["Instances"]]
-    ec2.terminate_instances(InstanceIds=ids)
-    assert "and 0 run" in before.message
-    assert "and 16 run" in after.message
-
-
 def test_copies_of_images_that_are_not_in_the_registry_are_lacking(account: Account):
     with_settings(account, image_copies=f"{REGISTRY}/nowhere")
 
@@ -166,15 +151,6 @@ def test_image_that_is_not_in_its_registry_is_lacking(account: Account):
         "relay:0.2.0": Severity.ERROR,
         "other:0.1.0": Severity.ERROR,
     }
-
-
-def test_bucket_that_does_not_exist_is_lacking(account: Account):
-    with_settings(account, artifacts_bucket="nowhere")
-
-    (found,) = found_of(account, DEPLOYMENT)["artifacts-bucket"]
-
-    assert found.severity is Severity.ERROR
-    assert "nowhere does not exist" in found.message
 
 
 def test_data_that_may_not_be_read_is_lacking(account: Account):

@@ -163,12 +163,6 @@ def test_step_that_is_refused_says_so_and_has_recorded_that_it_would_ask(
             "1 x c6in.2xlarge: .*Launching EC2 instance failed; try again later$",
         ),
         (
-            "node-group-fails",
-            ensure_node_group,
-            {"node_group": "training"},
-            "AWS has no 2 x m5.2xlarge free in us-west-2a, us-west-2b, us-west-2c",
-        ),
-        (
             "file-system-fails",
             ensure_file_system,
             {},
@@ -231,17 +225,6 @@ def test_step_that_comes_before_the_cluster_waits_for_it(account, step):
         account.call(step, **arguments)
 
     assert account.cluster.resources == {}
-
-
-def test_training_nodes_with_efa_get_a_placement_group_and_a_template_of_their_own(account):
-    account.request(recipe="llama2-7b", instance_type="p4d.24xlarge")
-    account.finish(ensure_cluster)
-
-    account.finish(ensure_node_group, node_group="training")
-
-    assert ResourceKind.PLACEMENT_GROUP in statuses(account)
-    names = {each.name for each in account.cluster.resources.values()}
-    assert launch_template_name(account.cluster_id) in names
 
 
 @pytest.mark.parametrize(("fault", "price"), [("", 0.10), ("extended-support-only", 0.60)])

@@ -2,86 +2,63 @@
 
 from __future__ import annotations
 
-from unittest.mock import Mock
-
 import pytest
 
-from stationmaster.aws.node_groups import NodeGroups
 from stationmaster.domain.cluster.aggregate import TeardownStatus
-from stationmaster.domain.errors import LeftBehind, StepTimedOut, TransientError
+from stationmaster.domain.errors import LeftBehind, StepTimedOut
 from stationmaster.domain.run import events as ev
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_run import conclude_run
 from stationmaster.steps.conclude_teardown import conclude_teardown
-from stationmaster.steps.ensure_cluster import ensure_cluster
-from stationmaster.steps.ensure_file_system import ensure_file_system
-from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.parts.leftovers import find_left
 from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_file_system import release_file_system
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_network import release_network
-from stationmaster.steps.release_node_group import release_node_group
 from stationmaster.steps.verify_released import verify_released
 from tests.support.aws_steps import Account
+from tests.support.whole_clusters import DELETING, MAKING, release_training_nodes
 
-# As the teardown workflow walks.
-IN_ORDER = [
-    (release_file_system, {}),
-    (release_node_group, {"node_group": "system"}),
-    (release_node_group, {"node_group": "training"}),
-    (release_cluster, {}),
-    (release_network, {}),
-    (verify_released, {}),
-]
-NAMES = ["file system", "system nodes", "training nodes", "cluster", "network", "verify"]
-each_step = pytest.mark.parametrize(("step", "arguments"), IN_ORDER, ids=NAMES)
+NAMES = ["training nodes", "file system", "system nodes", "cluster", "network", "verify"]
 
 
 def build(account: Account) -> None:
     """Everything that a cluster has; its run has ended, and its teardown has begun."""
     account.request()
-    account.finish(ensure_cluster)
-    account.finish(ensure_node_group, node_group="system")
-    account.finish(ensure_node_group, node_group="training")
-    account.finish(ensure_file_system)
+    for step in MAKING:
+        account.finish(step)
     account.enter(ev.RunPhase.FAILED, reason="for the test")
     release_lease(account.services, account.run_id)
     assert account.call(begin_teardown)
 
 
-def release_before(account: Account, step: object, arguments: dict[str, str]) -> None:
-    for each, its_arguments in IN_ORDER[: IN_ORDER.index((step, arguments))]:
-        account.finish(each, **its_arguments)
-
-
-@each_step
-def test_release_of_a_cluster_that_has_nothing_is_done_at_once(account, step, arguments):
+@pytest.mark.parametrize("step", DELETING, ids=NAMES)
+def test_release_of_a_cluster_that_has_nothing_is_done_at_once(account, step):
     account.request()
     assert account.call(begin_teardown)
 
-    assert account.changes(step, **arguments) == []
-    assert account.call(step, **arguments)
+    assert account.changes(step) == []
+    assert account.call(step)
 
 
 @pytest.mark.parametrize(
-    ("step", "arguments", "words"),
+    ("step", "words"),
     [
-        (release_file_system, {}, "file system fs-"),
-        (release_node_group, {"node_group": "training"}, "node group training is still"),
-        (release_cluster, {}, "cluster stationmaster-tiny-llama-.* is still"),
+        (release_file_system, "file system fs-"),
+        (release_training_nodes, "node group training is still"),
+        (release_cluster, "cluster stationmaster-tiny-llama-.* is still"),
     ],
 )
-def test_release_that_takes_too_long_says_what_is_still_there(account, step, arguments, words):
+def test_release_that_takes_too_long_says_what_is_still_there(account, step, words):
     build(account)
     account.pass_time()
 
     with pytest.raises(StepTimedOut, match=words):
-        account.call(step, **arguments)
+        account.call(step)
 
     # Late as it is, it is asked for.
     account.late *= 0
-    account.finish(step, **arguments)
+    account.finish(step)
 
 
 def test_verification_deletes_what_landed_late_and_names_it_when_time_is_over(account: Account):
@@ -100,8 +77,8 @@ def test_network_of_a_cluster_that_could_not_be_deleted_is_left_to_the_verificat
     account: Account,
 ):
     build(account)
-    for step, arguments in IN_ORDER[:3]:
-        account.finish(step, **arguments)
+    for step in DELETING[:3]:
+        account.finish(step)
 
     assert account.call(release_network), "nobody waits for a cluster that nobody deletes"
     assert not account.call(verify_released)
@@ -111,14 +88,14 @@ def test_network_of_a_cluster_that_could_not_be_deleted_is_left_to_the_verificat
 
 
 def test_teardown_that_fails_while_aws_says_nothing_names_what_is_recorded_and_has_its_time_again(
-    account: Account, monkeypatch: pytest.MonkeyPatch
+    account: Account,
 ):
     build(account)
     account.pass_time()
-    with monkeypatch.context() as silent:
-        silent.setattr(NodeGroups, "left", Mock(side_effect=TransientError("throttled")))
-        cause = {"Error": "TransientError", "Cause": "throttled"}
-        conclude_teardown(account.services, account.cluster_id, error=cause)
+    account.aws.inject("eks", "ListNodegroups", "ThrottlingException", times=99)
+    cause = {"Error": "TransientError", "Cause": "throttled"}
+    conclude_teardown(account.services, account.cluster_id, error=cause)
+    account.aws.clear_injected()
 
     assert account.cluster.teardown is TeardownStatus.FAILED
     assert account.cluster.left_behind == account.cluster.billable_left != []
@@ -132,8 +109,8 @@ def test_teardown_that_fails_while_aws_says_nothing_names_what_is_recorded_and_h
 
 def test_teardown_that_is_concluded_twice_keeps_its_first_cost(account: Account):
     build(account)
-    for step, arguments in IN_ORDER:
-        account.finish(step, **arguments)
+    for step in DELETING:
+        account.finish(step)
 
     conclude_teardown(account.services, account.cluster_id)
     cost = account.events("teardown.completed")[0].cost_usd

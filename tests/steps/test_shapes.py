@@ -22,37 +22,15 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_teardown import conclude_teardown
-from stationmaster.steps.ensure_cluster import ensure_cluster
-from stationmaster.steps.ensure_file_system import ensure_file_system
-from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.parts.leftovers import find_left
-from stationmaster.steps.release_cluster import release_cluster
-from stationmaster.steps.release_file_system import release_file_system
 from stationmaster.steps.release_lease import release_lease
-from stationmaster.steps.release_network import release_network
-from stationmaster.steps.release_node_group import release_node_group
-from stationmaster.steps.verify_released import verify_released
 from tests.chaos import foreign
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import Account, Step
+from tests.support.whole_clusters import DELETING, MAKING
 
 P5 = "p5.48xlarge"
 ZONES = ("us-west-2a", "us-west-2b", "us-west-2c")
-SYSTEM, TRAINING = {"node_group": "system"}, {"node_group": "training"}
-MAKING: list[tuple[Step, dict[str, str]]] = [
-    (ensure_cluster, {}),
-    (ensure_node_group, SYSTEM),
-    (ensure_node_group, TRAINING),
-    (ensure_file_system, {}),
-]
-DELETING: list[tuple[Step, dict[str, str]]] = [
-    (release_node_group, TRAINING),
-    (release_file_system, {}),
-    (release_node_group, SYSTEM),
-    (release_cluster, {}),
-    (release_network, {}),
-    (verify_released, {}),
-]
 # As often as the state machines try a step again.
 TRIES = 7
 
@@ -115,7 +93,7 @@ def link(account: Account) -> Account:
 SHAPES = (plain, reservation, reservation_in_a_placement_group, network, file_system, link)
 
 
-def finish(account: Account, step: Step, arguments: dict[str, str]) -> None:
+def finish(account: Account, step: Step) -> None:
     """Call a step as its state machine does: again after an answer, and after what passes."""
     tries = 0
 
@@ -123,7 +101,7 @@ def finish(account: Account, step: Step, arguments: dict[str, str]) -> None:
         nonlocal tries
         account.late += timedelta(seconds=1)
         try:
-            done = account.call(step, **arguments)
+            done = account.call(step)
         except TransientError:
             tries += 1
             if tries == TRIES:
@@ -136,21 +114,21 @@ def finish(account: Account, step: Step, arguments: dict[str, str]) -> None:
 
 
 def make(account: Account) -> None:
-    for step, arguments in MAKING:
-        finish(account, step, arguments)
+    for step in MAKING:
+        finish(account, step)
 
 
 def begin_to_delete(account: Account) -> None:
     if account.cluster.leases:
         account.enter(ev.RunPhase.FAILED, reason="for the test")
         release_lease(account.services, account.run_id)
-    finish(account, begin_teardown, {})
+    finish(account, begin_teardown)
 
 
 def delete(account: Account) -> None:
     begin_to_delete(account)
-    for step, arguments in DELETING:
-        finish(account, step, arguments)
+    for step in DELETING:
+        finish(account, step)
     account.aws.finish_lifecycles()
 
 
@@ -285,7 +263,7 @@ def test_failed_teardown_names_what_aws_made_for_the_cluster_too(account: Accoun
         AvailabilityZone="us-west-2a", Size=8, TagSpecifications=[of_cluster]
     )
     begin_to_delete(account)
-    finish(account, *DELETING[0])
+    finish(account, DELETING[0])
 
     cause = {"Error": "LeftBehind", "Cause": "it takes too long"}
     conclude_teardown(account.services, account.cluster_id, error=cause)

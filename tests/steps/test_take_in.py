@@ -114,7 +114,8 @@ def test_what_was_set_aside_is_taken_in_once_it_can_be_read(account: Account) ->
     (entry,) = kept(account)
     assert "watts" in entry.reason
     payload = json.loads(entry.payload)
-    assert payload == later
+    assert payload["detail"]["events"] == later["detail"]["events"]
+    assert payload["detail"] == signed(payload["detail"]), "its signature holds"
 
     del payload["detail"]["events"][0]["watts"]  # this version knows it now
     answer = take_in(account.services, {**payload, "detail": signed(payload["detail"])})

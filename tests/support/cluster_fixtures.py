@@ -198,7 +198,11 @@ def of_operator(kind: str) -> dict[str, Any]:
 
 
 def operator_deployment() -> dict[str, Any]:
-    return of_operator("Deployment")
+    """Without the certificate of its webhook, which is in a Secret of its own."""
+    made = of_operator("Deployment")
+    pod = made["spec"]["template"]["spec"]
+    del pod["volumes"], pod["containers"][0]["volumeMounts"], pod["serviceAccountName"]
+    return made
 
 
 def operator_webhook() -> dict[str, Any]:

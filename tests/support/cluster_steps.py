@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from stationmaster.rendering import job_spec, pytorch_job
 from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.job_backends import JobBackend
 from stationmaster.rendering.metadata import run_labels
-from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.relay import render_relay, render_relay_rights
 from stationmaster.rendering.storage import render_storage
 from stationmaster.steps.parts.live_clusters import live_cluster
@@ -122,12 +121,7 @@ def training_nodes(account: Account, count: int = 2) -> None:
     cluster = CLUSTERS[account.settings.kubeconfig]
     add_nodes(cluster, account.cluster_id, labels, cpu="0", count=count)
     gateway = account.services.kubernetes(account.cluster_id)
-    until(
-        lambda: (
-            sum(node.ready for node in gateway.nodes(labels={LABEL_CLUSTER_ID: account.cluster_id}))
-            == count
-        )
-    )
+    until(lambda: sum(node.ready for node in gateway.nodes(labels=labels)) == count)
 
 
 def without_rights_of_relays(account: Account) -> None:
@@ -146,11 +140,6 @@ def with_nodes(account: Account) -> None:
     training_nodes(account)
 
 
-def with_storage(account: Account) -> None:
-    account.request()
-    with_file_system(account)
-
-
 def with_file_system(account: Account) -> None:
     services, cluster_id, spec = account.services, account.cluster_id, account.cluster.spec
     group = services.security_groups.ensure(cluster_id, instance_type=spec.instance_type)
@@ -165,13 +154,15 @@ def with_file_system(account: Account) -> None:
 
 
 def ready_for_checks(account: Account) -> None:
-    with_storage(account)
+    account.request()
+    with_file_system(account)
     training_nodes(account)
 
 
 def checked_with_one_node(account: Account) -> None:
     """The storage check of a node runs when another node joins."""
-    with_storage(account)
+    account.request()
+    with_file_system(account)
     training_nodes(account, count=1)
     account.services.kubernetes(account.cluster_id).apply(
         storage.render(live_cluster(account.services, account.cluster))
@@ -191,20 +182,21 @@ def with_control_plane(account: Account) -> None:
 
 def ready_for_data(account: Account) -> None:
     """A run on data of a bucket, whose cluster has been validated."""
-    account.request(overrides={"dataset": "s3://research-data/books"})
+    ready_for_job(account, overrides={"dataset": "s3://research-data/books"})
+
+
+def ready_for_job(account: Account, **request: object) -> None:
+    """A run whose cluster has been validated, with its file system."""
+    account.request(**request)
     with_file_system(account)
-    account.enter(*TO_RUNNING[1:2])
-
-
-def ready_for_job(account: Account) -> None:
-    with_storage(account)
     with_control_plane(account)
     account.enter(*TO_RUNNING[1:2])
 
 
 def submitted(account: Account) -> None:
     """A job that was done before anyone has seen it start."""
-    with_storage(account)
+    account.request()
+    with_file_system(account)
     account.enter(*TO_RUNNING[1:3])
     objects = [suspended(job(account)), *map(without_pods, relay(account))]
     account.services.kubernetes(account.cluster_id).apply(objects)
@@ -223,17 +215,23 @@ def occupied(account: Account) -> None:
 
 def furnish(account: Account) -> None:
     """What `occupied` says, for a run that leases the cluster."""
-    with_file_system(account)
     services, cluster_id = account.services, account.cluster_id
+    with_file_system(account)
     with_control_plane(account)
     services.pod_identities.ensure_results(cluster_id, "", [account.run_id], run_id=account.run_id)
     check = storage.render_jobs(cluster_id, hostnames=["node"], image="image")
-    of_run = [*render_etcd(account.run_id, job=account.run_id), *relay(account)]
+    apply_all(account, pytorch_job, check)
+
+
+def apply_all(account: Account, backend: JobBackend, check: Sequence[dict[str, Any]]) -> None:
+    """What a run has in its cluster, and the jobs of a check, their pods aside."""
+    services, cluster_id = account.services, account.cluster_id
+    of_run = [*render_etcd(account.run_id, job=account.run_id), *relay(account, backend)]
     services.kubernetes(cluster_id).apply(
         [
             *render_storage(cluster_id, services.file_systems.mountable(cluster_id)),
-            *(suspended(each) for each in (job(account), *check)),
-            *(without_pods(each) for each in of_run),
+            *map(suspended, (*jobs_of(account, backend), *check)),
+            *map(without_pods, of_run),
         ]
     )
 
@@ -255,24 +253,35 @@ def succeeded(account: Account, *, reason: str = "", **request: object) -> Accou
     return account
 
 
-def end_export(account: Account, condition: str, message: str = "") -> None:
-    """The Job that makes a model of a framework's checkpoint ends, as its cluster says."""
+def end_job(account: Account, role: str, condition: str, message: str = "") -> None:
+    """The Job of a run comes to its end, as its controller writes it."""
     done = {"type": condition, "status": "True", "message": message}
-    patch_export(account, {"conditions": [done]})
+    patch_job(account, role, {"conditions": [done]})
 
 
-def patch_export(account: Account, status: dict[str, object]) -> None:
+def patch_job(account: Account, role: str, status: dict[str, object]) -> None:
     """What the cluster says of that Job changes."""
     with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
         client.BatchV1Api(api).patch_namespaced_job_status(
-            f"{account.run_id}-export", NAMESPACE, {"status": status}
+            f"{account.run_id}-{role}", NAMESPACE, {"status": status}
         )
+
+
+def read_job(account: Account, role: str) -> Any:
+    """The Job of a run, as the cluster has it."""
+    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
+        return client.BatchV1Api(api).read_namespaced_job(f"{account.run_id}-{role}", NAMESPACE)
 
 
 def sharing(account: Account) -> Account:
     """Two runs that train side by side on a kept cluster; the other one is returned."""
     account.ask()
     account.keep(ClusterPhase.PROVISIONING, ClusterPhase.READY)
+    return side_by_side(account, furnish)
+
+
+def side_by_side(account: Account, furnish: Callable[[Account], None]) -> Account:
+    """The run and another one, which is returned, lease a kept cluster and are furnished."""
     neighbour = account.guest("b")
     for run in (account, neighbour):
         joined(run)
@@ -324,10 +333,15 @@ def machine_lost(account: Account) -> Iterator[None]:
 
 
 def job(account: Account) -> dict[str, Any]:
+    (made,) = jobs_of(account, pytorch_job)
+    return made
+
+
+def jobs_of(account: Account, backend: JobBackend) -> list[dict[str, Any]]:
+    """The run's job, with what belongs to it, as it is submitted."""
     run = account.run
     assert run.attempt is not None
-    spec = job_spec(run.request, run.attempt, run_id=account.run_id, image="image")
-    return render_pytorch_job(spec)
+    return backend.render(job_spec(run.request, run.attempt, run_id=account.run_id, image="image"))
 
 
 def relay(account: Account, backend: JobBackend = pytorch_job) -> list[dict[str, Any]]:
@@ -342,11 +356,14 @@ def relay(account: Account, backend: JobBackend = pytorch_job) -> list[dict[str,
     )
 
 
-def suspended(job: dict[str, Any]) -> dict[str, Any]:
-    if job["kind"] == "Job":
-        return job | {"spec": job["spec"] | {"suspend": True}}
-    policy = job["spec"]["runPolicy"] | {"suspend": True}
-    return job | {"spec": job["spec"] | {"runPolicy": policy}}
+def suspended(item: dict[str, Any]) -> dict[str, Any]:
+    """A job that has no pods; anything else as it is."""
+    if item["kind"] in ("Job", "TrainJob"):
+        return item | {"spec": item["spec"] | {"suspend": True}}
+    if item["kind"] != "PyTorchJob":
+        return item
+    policy = item["spec"]["runPolicy"] | {"suspend": True}
+    return item | {"spec": item["spec"] | {"runPolicy": policy}}
 
 
 def without_pods(item: dict[str, Any]) -> dict[str, Any]:
@@ -357,14 +374,24 @@ def without_pods(item: dict[str, Any]) -> dict[str, Any]:
 
 def in_cluster(account: Account) -> dict[str, list[str]]:
     """Names of what the cluster has of a run, of a cluster or of all, pods aside."""
+    # The name of a check's Job has a hash of the names of nodes.
+    return {
+        path: sorted(each["name"].rpartition("-st-")[0] or each["name"] for each in found)
+        for path, found in of_run(account, LISTS).items()
+    }
+
+
+def _place(about: dict[str, Any]) -> str:
+    return f"{about.get('namespace', '')}/{about['name']}"
+
+
+def of_run(account: Account, paths: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """What the objects below these paths are called whose names have the run's id."""
     found = {}
     with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
-        for path in LISTS:
+        for path in paths:
             request = api.param_serialize("GET", path, auth_settings=["BearerToken"])
             items = json.loads(api.call_api(*request).read())["items"]
-            names = [each["metadata"]["name"] for each in items]
-            # The name of a check's Job has a hash of the names of nodes.
-            found[path] = sorted(
-                name.rpartition("-st-")[0] or name for name in names if account.run_id in name
-            )
+            abouts = (each["metadata"] for each in items)
+            found[path] = [each for each in abouts if account.run_id in _place(each)]
     return found

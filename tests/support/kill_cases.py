@@ -28,6 +28,7 @@ from stationmaster.steps.release_node_group import release_node_group
 from stationmaster.steps.start_teardown import start_teardown
 from stationmaster.steps.verify_released import verify_released
 from stationmaster.steps.verify_results import verify_results
+from tests.support import kill_givens as given
 from tests.support.aws_steps import Account
 from tests.support.kill_acts import (
     clock,
@@ -44,43 +45,6 @@ from tests.support.kill_acts import (
     saves_again,
     sizes,
 )
-from tests.support.kill_givens import (
-    EFA,
-    FAILURE,
-    about_to_go,
-    acquired,
-    alone_after_a_day,
-    alone_in_the_making,
-    asked,
-    asking_for_nodes,
-    built,
-    crowded,
-    dead_cluster,
-    dead_train,
-    drained,
-    forgotten_cluster,
-    forgotten_lease,
-    forgotten_teardown,
-    has_trained,
-    lost_cluster,
-    network_left,
-    not_saved,
-    not_saved_for_long,
-    over,
-    resized_in_vain,
-    saved,
-    stopped_meanwhile,
-    to_be_resized,
-    torn_down_in_vain,
-    unleased,
-    waiting_for_both,
-    waiting_for_cluster,
-    waiting_for_job,
-    with_cluster,
-    with_cluster_draining,
-    with_file_system_in_full_zone,
-    with_nodes,
-)
 from tests.support.kill_points import Case
 
 # What a reaper that dies leaves undone, the next one sees when it is old enough, and the one after
@@ -95,21 +59,23 @@ JOB_FAILED = (
 SILENCE = {"Error": "States.HeartbeatTimeout", "Cause": ""}
 
 TRAIN = (
-    Case("prepare_run", [of_run(prepare_run)], writes_nothing=True, given=asked),
+    Case("prepare_run", [of_run(prepare_run)], writes_nothing=True, given=given.asked),
     Case(
         "acquire_cluster",
         [of_run(acquire_cluster, task_token="token")],
-        given=asked,
+        given=given.asked,
     ),
     Case(
         "acquire_cluster that provisions",
         [of_run(acquire_cluster, task_token="token")],
-        given=lambda account: acquired(account, ClusterPhase.PROVISIONING),
+        given=lambda account: given.acquired(account, ClusterPhase.PROVISIONING),
     ),
     Case(
         "acquire_cluster that is ready",
         [of_run(acquire_cluster, task_token="token")],
-        given=lambda account: acquired(account, ClusterPhase.PROVISIONING, ClusterPhase.READY),
+        given=lambda account: given.acquired(
+            account, ClusterPhase.PROVISIONING, ClusterPhase.READY
+        ),
     ),
     Case(
         "acquire_cluster of a run that is stopped meanwhile",
@@ -118,7 +84,7 @@ TRAIN = (
             of_run(conclude_run, error={"Error": "RunStopped", "Cause": ""}),
             of_run(release_lease),
         ],
-        given=stopped_meanwhile,
+        given=given.stopped_meanwhile,
         may_raise=RunStopped,
         first_kill=3,
     ),
@@ -141,7 +107,7 @@ TRAIN = (
         "await_job of a run that was stopped",
         [of_run(await_job, task_token="token")],
         given=in_order(
-            waiting_for_both, lambda account: account.happen(ev.StopRequested, user_id="U2")
+            given.waiting_for_both, lambda account: account.happen(ev.StopRequested, user_id="U2")
         ),
     ),
     Case(
@@ -151,42 +117,42 @@ TRAIN = (
     ),
     Case(
         "conclude_run that fails",
-        [of_run(conclude_run, error=FAILURE)],
+        [of_run(conclude_run, error=given.FAILURE)],
         given=Account.train,
     ),
     Case(
         "conclude_run of a cluster that is gone",
         [of_run(conclude_run, error=SILENCE)],
-        given=lost_cluster,
+        given=given.lost_cluster,
     ),
     Case("release_lease", [of_run(release_lease)]),
     Case(
         "acquire_cluster of a cluster without free nodes",
         [of_run(acquire_cluster, task_token="token")],
-        given=asking_for_nodes,
+        given=given.asking_for_nodes,
     ),
     Case(
         "acquire_cluster of a cluster whose checks are old",
         [of_run(acquire_cluster, task_token="token")],
-        given=alone_after_a_day,
+        given=given.alone_after_a_day,
     ),
-    Case("release_lease with the next one in line", [of_run(release_lease)], given=crowded),
+    Case("release_lease with the next one in line", [of_run(release_lease)], given=given.crowded),
 )
 
 SAVING = (
-    Case("verify_results", [of_run(verify_results)], given=saved),
+    Case("verify_results", [of_run(verify_results)], given=given.saved),
     Case(
         "conclude_run that is saved",
         [of_run(verify_results), of_run(conclude_run), of_run(release_lease)],
-        given=saved,
+        given=given.saved,
     ),
     Case(
         "record_dead_execution of train that has trained",
         [dies("train", lambda account: account.run_id)],
-        given=has_trained,
+        given=given.has_trained,
     ),
-    Case("save again", [saves_again], given=not_saved),
-    Case("reap a run that is not saved", [reaps], asks_bus=False, given=not_saved_for_long),
+    Case("save again", [saves_again], given=given.not_saved),
+    Case("reap a run that is not saved", [reaps], asks_bus=False, given=given.not_saved_for_long),
 )
 
 CLUSTER = (
@@ -198,23 +164,23 @@ CLUSTER = (
     Case(
         "conclude_cluster",
         [of_cluster(conclude_cluster)],
-        given=waiting_for_cluster,
+        given=given.waiting_for_cluster,
     ),
     Case(
         "conclude_cluster that failed",
-        [of_cluster(conclude_cluster, error=FAILURE)],
-        given=waiting_for_cluster,
+        [of_cluster(conclude_cluster, error=given.FAILURE)],
+        given=given.waiting_for_cluster,
     ),
     Case(
         "conclude_cluster of a resize that failed",
-        [of_cluster(conclude_cluster, pass_number=2, error=FAILURE)],
-        given=resized_in_vain,
+        [of_cluster(conclude_cluster, pass_number=2, error=given.FAILURE)],
+        given=given.resized_in_vain,
         also=passes,
     ),
     Case(
         "conclude_cluster that failed and that nobody leases",
-        [of_cluster(conclude_cluster, error=FAILURE)],
-        given=alone_in_the_making,
+        [of_cluster(conclude_cluster, error=given.FAILURE)],
+        given=given.alone_in_the_making,
     ),
 )
 
@@ -227,25 +193,25 @@ CREATING = (
     Case(
         "ensure_node_group system",
         [of_cluster(ensure_node_group, node_group="system")],
-        given=with_cluster,
+        given=given.with_cluster,
         creates=True,
     ),
     Case(
         "ensure_node_group training with EFA",
         [of_cluster(ensure_node_group, node_group="training")],
-        given=lambda account: with_cluster(account, **EFA),
+        given=lambda account: given.with_cluster(account, **given.EFA),
         creates=True,
     ),
     Case(
         "ensure_node_group of another size",
         [of_cluster(ensure_node_group, node_group="training")],
-        given=to_be_resized,
+        given=given.to_be_resized,
         also=sizes,
     ),
     Case(
         "ensure_file_system",
         [of_cluster(ensure_file_system)],
-        given=with_nodes,
+        given=given.with_nodes,
         creates=True,
     ),
     Case(
@@ -254,7 +220,7 @@ CREATING = (
             of_cluster(ensure_node_group, node_group="training"),
             of_cluster(ensure_file_system),
         ],
-        given=with_file_system_in_full_zone,
+        given=given.with_file_system_in_full_zone,
         first_kill=7,
         creates=True,
     ),
@@ -264,84 +230,84 @@ TEARDOWN = (
     Case(
         "begin_teardown under a run",
         [of_cluster(begin_teardown)],
-        given=waiting_for_both,
+        given=given.waiting_for_both,
     ),
     Case(
         "begin_teardown under a run and a queue",
         [of_cluster(begin_teardown)],
-        given=crowded,
+        given=given.crowded,
     ),
     Case(
         "begin_teardown that nobody leases",
         [of_cluster(begin_teardown)],
-        given=unleased,
+        given=given.unleased,
     ),
     Case(
         "begin_teardown again",
         [of_cluster(begin_teardown)],
-        given=torn_down_in_vain,
+        given=given.torn_down_in_vain,
     ),
     Case(
         "release_file_system",
         [of_cluster(release_file_system)],
-        given=built,
+        given=given.built,
     ),
     Case(
         "release_node_group",
         [of_cluster(release_node_group, node_group="training")],
-        given=built,
+        given=given.built,
     ),
     Case(
         "release_cluster with its node groups",
         [of_cluster(release_cluster)],
-        given=built,
+        given=given.built,
     ),
     Case(
         "release_network",
         [of_cluster(release_network)],
-        given=network_left,
+        given=given.network_left,
     ),
     Case(
         "verify_released of everything",
         [of_cluster(verify_released)],
-        given=built,
+        given=given.built,
     ),
     Case(
         "conclude_teardown",
         [of_cluster(conclude_teardown)],
-        given=in_order(drained, lambda account: finish(account, of_cluster(begin_teardown))),
+        given=in_order(given.drained, lambda account: finish(account, of_cluster(begin_teardown))),
     ),
     Case(
         "conclude_teardown that failed",
-        [of_cluster(conclude_teardown, error=FAILURE)],
-        given=with_cluster_draining,
+        [of_cluster(conclude_teardown, error=given.FAILURE)],
+        given=given.with_cluster_draining,
     ),
 )
 
 OUTSIDE = (
-    Case("keep_clock that warns", [of_cluster(keep_clock)], given=about_to_go, also=clock),
-    Case("keep_clock at the end", [of_cluster(keep_clock)], given=over, also=clock),
+    Case("keep_clock that warns", [of_cluster(keep_clock)], given=given.about_to_go, also=clock),
+    Case("keep_clock at the end", [of_cluster(keep_clock)], given=given.over, also=clock),
     Case(
         "reap a cluster whose clock is lost",
         REAPED[:1],
-        given=about_to_go,
+        given=given.about_to_go,
         also=clock,
     ),
-    Case("start_teardown", [of_cluster(start_teardown)], given=drained),
+    Case("start_teardown", [of_cluster(start_teardown)], given=given.drained),
     Case(
         "record_batch of a job that failed",
         [reports(JOB_FAILED, pods=("a", "b"))],
-        given=waiting_for_both,
+        given=given.waiting_for_both,
     ),
     Case(
         "record_batch that is news only",
         [reports((ev.ProgressReported, {"seq": 1, "step": 1, "total_steps": 9, "loss_nats": 1.0}))],
-        given=waiting_for_job,
+        given=given.waiting_for_job,
     ),
     Case(
         "record_batch of a cluster that is gone",
         [reports()],
-        given=lost_cluster,
+        given=given.lost_cluster,
     ),
     Case(
         "record_dead_execution of train",
@@ -350,47 +316,47 @@ OUTSIDE = (
     Case(
         "record_dead_execution of cluster",
         [dies("cluster", lambda account: account.cluster_id)],
-        given=waiting_for_cluster,
+        given=given.waiting_for_cluster,
     ),
     Case(
         "record_dead_execution of teardown",
         [dies("teardown", lambda account: f"{account.cluster_id}-teardown-1")],
-        given=drained,
+        given=given.drained,
     ),
     Case(
         "reap a run that was not started",
         REAPED,
         asks_bus=False,
-        given=in_order(asked, later),
+        given=in_order(given.asked, later),
     ),
     Case(
         "reap a dead run",
         REAPED,
         asks_bus=False,
-        given=dead_train,
+        given=given.dead_train,
     ),
     Case(
         "reap a cluster that was not started",
         REAPED,
         asks_bus=False,
-        given=forgotten_cluster,
+        given=given.forgotten_cluster,
     ),
     Case(
         "reap a dead cluster",
         REAPED[:2],
         asks_bus=False,
-        given=dead_cluster,
+        given=given.dead_cluster,
     ),
     Case(
         "reap a lease of a run that has ended",
         REAPED,
         asks_bus=False,
-        given=forgotten_lease,
+        given=given.forgotten_lease,
     ),
     Case(
         "reap a cluster that drains",
         REAPED,
         asks_bus=False,
-        given=forgotten_teardown,
+        given=given.forgotten_teardown,
     ),
 )

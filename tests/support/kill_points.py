@@ -36,14 +36,10 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_teardown import conclude_teardown
 from stationmaster.steps.parts.leftovers import find_left
-from stationmaster.steps.release_cluster import release_cluster
-from stationmaster.steps.release_file_system import release_file_system
 from stationmaster.steps.release_lease import release_lease
-from stationmaster.steps.release_network import release_network
-from stationmaster.steps.release_node_group import release_node_group
-from stationmaster.steps.verify_released import verify_released
 from tests.chaos.points import some_of, sweep_seed
 from tests.support.aws_steps import Account
+from tests.support.whole_clusters import DELETING
 
 # They come with what the product asks for, and no record names them.
 MADE_BY_AWS = frozenset(
@@ -227,9 +223,7 @@ def tear_down(account: Account) -> None:
     release_lease(account.services, account.run_id)
     walk: list[Call] = [
         lambda account: begin_teardown(account.services, account.cluster_id),
-        *(_release(step) for step in (release_file_system,)),
-        *(_release(release_node_group, node_group=name) for name in ("system", "training")),
-        *(_release(step) for step in (release_cluster, release_network, verify_released)),
+        *(_release(step) for step in DELETING),
         lambda account: conclude_teardown(account.services, account.cluster_id),
     ]
     for step in walk:
@@ -309,8 +303,8 @@ def _is_unfinished(answer: Any) -> bool:
     return answer == {"ready": False}
 
 
-def _release(step: Callable[..., Any], **arguments: str) -> Call:
-    return lambda account: step(account.services, account.cluster_id, **arguments)
+def _release(step: Callable[..., Any]) -> Call:
+    return lambda account: step(account.services, account.cluster_id)
 
 
 def _name_of(operation: str, params: dict[str, Any]) -> str:

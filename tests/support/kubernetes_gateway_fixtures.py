@@ -5,13 +5,13 @@ The fixtures are in tests/gateway/conftest.py.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from stationmaster.local.cluster import LocalCluster
+from tests.support.aws_fixtures import until as eventually
 from tests.support.factories import make_request
+
+__all__ = ["CLUSTER_ID", "NAMESPACE", "REPOSITORY", "REQUEST", "RUN_ID", "add_nodes", "eventually"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAMESPACE = "stationmaster"
@@ -49,11 +49,3 @@ def add_nodes(
         else [],
         capacity={"cpu": "8", "memory": "32Gi"} | capacity,
     )
-
-
-def eventually(condition: Callable[[], Any], *, within_s: float = 1800) -> Any:
-    deadline = time.monotonic() + within_s
-    while not (seen := condition()):
-        assert time.monotonic() < deadline, f"not true within {within_s} s"
-        time.sleep(0.02)
-    return seen

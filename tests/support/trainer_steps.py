@@ -6,16 +6,12 @@ program that pods find is a torchrun that waits.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import suppress
 from typing import Any
 
 from kubernetes import client, config
 
-from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import spec_for
@@ -24,31 +20,29 @@ from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.names import relay_name
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.aggregate import Run
-from stationmaster.relay.observations import JobObserver
-from stationmaster.rendering import job_spec, train_job
+from stationmaster.rendering import train_job
 from stationmaster.rendering.collectives_job import render_collectives_job
-from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.metadata import namespace
-from stationmaster.rendering.storage import render_storage
-from stationmaster.steps.record_events import record_batch
 from stationmaster.steps.submit_job import submit_job
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import Account
 from tests.support.cluster_steps import (
     CLUSTERS,
     add_nodes,
+    apply_all,
+    of_run,
     relay,
+    side_by_side,
+    suspended,
     with_file_system,
     without_pods,
 )
 from tests.support.factories import TO_RUNNING
-from tests.support.kill_givens import joined
 from tests.support.kueue_objects import kueue_crds, of_kueue
 
 EKS_NAME = "theirs"
 QUEUE = "night"
-# Its nodes take pods of checks; those of runs, on m5.2xlarge, wait for `nodes_for_runs`.
+# Its nodes take pods of checks; those of runs, on m5.2xlarge, find none.
 WITH_ROOM = "c5.2xlarge"
 LISTS = (
     "/api/v1/namespaces",
@@ -92,15 +86,6 @@ def close_room(account: Account) -> dict[str, list[str]]:
     return found
 
 
-@contextmanager
-def nodes_for_runs(account: Account) -> Iterator[None]:
-    """Nodes that take the pods of runs, also of those of tests before."""
-    local, room = CLUSTERS[account.settings.kubeconfig], _room_of(account)
-    add_nodes(local, room, {"pool": room}, cpu="640", memory="2Ti", count=3)
-    yield
-    local.remove_nodes(node_group=room)
-
-
 def _room_of(account: Account) -> str:
     return f"room-{account.cluster_id}"
 
@@ -127,7 +112,7 @@ def ready_for_check(account: Account) -> None:
 def checked(account: Account) -> None:
     """The network check has passed; its job, whose pods have whole nodes, is still there."""
     guest(account)
-    account.services.kubernetes(account.cluster_id).apply(_of_check(account))
+    account.services.kubernetes(account.cluster_id).apply([*map(suspended, _of_check(account))])
     account.happen_to_cluster(
         cluster_events.CheckFinished, check="network", passed=True, detail="fast enough"
     )
@@ -173,71 +158,23 @@ def make_workload(account: Account, message: str) -> None:
     gateway.apply([of_kueue("Workload", f"trainjob-{job.name}", labels=labels, status=status)])
 
 
-def report(account: Account, relay: JobObserver) -> Run:
-    """Let the relay look at the job as it is now, and the recorder take in what that is."""
-    about = ("trainer.kubeflow.org", "v1alpha1", _space_of(account), "trainjobs")
-    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
-        listed = client.CustomObjectsApi(api).list_namespaced_custom_object(*about)["items"]
-    found = [each for each in listed if each["metadata"]["name"] == account.run_id]
-    events = relay.observe(found[0]) if found else relay.deleted()
-    batch = RelayBatch(
-        run_id=account.run_id,
-        batch_id=",".join(event.event_id for event in events) or "none",
-        at=account.now(),
-        events=events,
-        heartbeat=True,
-    )
-    record_batch(account.services, batch)
-    return account.run
-
-
-def _space_of(account: Account) -> str:
-    return account.services.kubernetes(account.cluster_id).namespace
-
-
-def set_suspended(account: Account, value: bool) -> None:
-    """Admit the job, or preempt it, as Kueue does."""
+def admit(account: Account) -> None:
+    """Let the job begin, as Kueue does."""
+    space = account.services.kubernetes(account.cluster_id).namespace
+    about = ("trainer.kubeflow.org", "v1alpha1", space, "trainjobs", account.run_id)
     with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
         client.CustomObjectsApi(api).patch_namespaced_custom_object(
-            "trainer.kubeflow.org",
-            "v1alpha1",
-            _space_of(account),
-            "trainjobs",
-            account.run_id,
-            {"spec": {"suspend": value}},
+            *about, {"spec": {"suspend": False}}
         )
-
-
-def train_job_of(account: Account) -> list[dict[str, Any]]:
-    """The run's runtime and job as they are submitted."""
-    run = account.run
-    assert run.attempt is not None
-    spec = job_spec(run.request, run.attempt, run_id=account.run_id, image="image")
-    return train_job.render(spec)
-
-
-def suspended(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A runtime and a job that has no pods."""
-    runtime, job = objects
-    return [runtime, job | {"spec": job["spec"] | {"suspend": True}}]
 
 
 def furnish(account: Account) -> None:
     """Everything that a run and a check have in the cluster, their pods aside."""
-    services, cluster_id = account.services, account.cluster_id
-    of_run = [*render_etcd(account.run_id, job=account.run_id), *relay(account, train_job)]
-    services.kubernetes(cluster_id).apply(
-        [
-            *render_storage(cluster_id, services.file_systems.mountable(cluster_id)),
-            *suspended(train_job_of(account)),
-            *_of_check(account),
-            *map(without_pods, of_run),
-        ]
-    )
+    apply_all(account, train_job, _of_check(account))
 
 
 def _of_check(account: Account) -> list[dict[str, Any]]:
-    job = render_collectives_job(
+    return render_collectives_job(
         account.cluster_id,
         account.cluster.spec,
         backend=train_job,
@@ -247,7 +184,6 @@ def _of_check(account: Account) -> list[dict[str, Any]]:
         image="image",
         is_full=True,
     )
-    return suspended(job)
 
 
 def occupied(account: Account) -> None:
@@ -271,27 +207,17 @@ def sharing(account: Account) -> None:
     spec = spec.model_copy(update={"eks_name": EKS_NAME})
     account.keep(ClusterPhase.PROVISIONING, ClusterPhase.READY, spec=spec)
     settle(account)
-    neighbour = account.guest("b")
-    for run in (account, neighbour):
-        joined(run)
-        lease = partial(account.happen_to_cluster, cluster_events.LeaseRequested)
-        lease(run_id=run.run_id, nodes=2)
-    for run in (account, neighbour):
-        run.enter(ev.RunPhase.SUBMITTING)
-        furnish(run)
+    side_by_side(account, furnish)
 
 
 def of_guest(account: Account) -> dict[str, list[str]]:
     """Names of what the product has in the cluster for a guest, pods aside, by kind."""
-    found = {}
-    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
-        for path in LISTS:
-            request = api.param_serialize("GET", path, auth_settings=["BearerToken"])
-            items = json.loads(api.call_api(*request).read())["items"]
+    return {
+        path: sorted(
+            _HASH.sub(r"\1", f"{about.get('namespace', '')}/{about['name']}")
+            for about in abouts
             # What JobSet makes of a job, and deletes a moment after it, is not looked at.
-            abouts = [
-                each["metadata"] for each in items if "ownerReferences" not in each["metadata"]
-            ]
-            names = [f"{each.get('namespace', '')}/{each['name']}" for each in abouts]
-            found[path] = sorted(_HASH.sub(r"\1", name) for name in names if account.run_id in name)
-    return found
+            if "ownerReferences" not in about
+        )
+        for path, abouts in of_run(account, LISTS).items()
+    }

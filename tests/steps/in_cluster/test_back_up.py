@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from kubernetes import client, config
 
 from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.errors import ResultMissing
@@ -15,13 +14,11 @@ from stationmaster.domain.restoring import saved_step
 from stationmaster.domain.run import events as ev
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.steps.record_events import record_batch
-from stationmaster.steps.release_job import release_job
 from stationmaster.steps.save_results import save_results
 from stationmaster.steps.verify_results import verify_results
 from tests.support.artifacts_world import BUCKET, SavedRun, save_run
-from tests.support.aws_fixtures import until
 from tests.support.aws_steps import IDLE, Account
-from tests.support.cluster_steps import in_cluster, trained
+from tests.support.cluster_steps import end_job, in_cluster, read_job, trained
 
 SPEED = IDLE
 EVERY = timedelta(seconds=USUAL_S)
@@ -68,15 +65,6 @@ def jobs(account: Account) -> list[str]:
     return [name for name in names if name.startswith(("backup", "save"))]
 
 
-def ends(account: Account, condition: str, *, number: int = 1, message: str = "") -> None:
-    """The Job comes to its end, as its controller writes it."""
-    done = {"conditions": [{"type": condition, "status": "True", "message": message}]}
-    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
-        client.BatchV1Api(api).patch_namespaced_job_status(
-            f"{account.run_id}-backup-{number}", NAMESPACE, {"status": done}
-        )
-
-
 def bring(account: Account, **facts: object) -> SavedRun:
     return save_run(account.aws.client("s3"), account.run_id, CHECKPOINT, **(RUNNING | facts))
 
@@ -84,7 +72,7 @@ def bring(account: Account, **facts: object) -> SavedRun:
 def saved(account: Account) -> Account:
     """A backup of step 40 was saved, verified and recorded."""
     bring(account)
-    ends(account, "Complete")
+    end_job(account, "backup-1", "Complete")
     beats(account)
     return account
 
@@ -107,8 +95,7 @@ def test_backup_is_begun_once_it_is_due_and_only_once(due: Account):
 def test_backup_job_is_that_of_the_saver_off_the_training_nodes(due: Account):
     beats(due)
 
-    with config.new_client_from_config(config_file=due.settings.kubeconfig) as api:
-        job = client.BatchV1Api(api).read_namespaced_job(f"{due.run_id}-backup-1", NAMESPACE)
+    job = read_job(due, "backup-1")
     container = job.spec.template.spec.containers[0]
     facts = next(each.value for each in container.env if each.name == "STATIONMASTER_RUN_FACTS")
     assert container.command == ["python", "-m", "stationmaster.relay.save"]
@@ -132,7 +119,7 @@ def delete_job(account: Account, number: int) -> None:
 
 def test_whole_backup_is_verified_recorded_and_its_job_deleted(begun: Account):
     result = bring(begun)
-    ends(begun, "Complete")
+    end_job(begun, "backup-1", "Complete")
 
     for _ in range(2):
         beats(begun)
@@ -144,27 +131,20 @@ def test_whole_backup_is_verified_recorded_and_its_job_deleted(begun: Account):
     assert begun.run.backups.newest is not None
 
 
-@pytest.mark.parametrize(
-    ("breaks", "words"),
-    [
-        (lambda saved: saved.put("metrics.jsonl", b"{?\n"), "metrics.jsonl has"),
-        (lambda saved: saved.delete("manifest.json"), "no complete result"),
-    ],
-)
-def test_backup_that_is_not_in_the_bucket_as_it_says_has_failed(begun: Account, breaks, words):
-    breaks(bring(begun))
-    ends(begun, "Complete")
+def test_backup_that_is_not_in_the_bucket_as_it_says_has_failed(begun: Account):
+    bring(begun).put("metrics.jsonl", b"{?\n")
+    end_job(begun, "backup-1", "Complete")
 
     beats(begun)
 
     (event,) = begun.events("backup.failed")
-    assert words in event.reason
+    assert "metrics.jsonl has" in event.reason
     assert begun.run.backups.newest is None
 
 
 def test_result_without_a_checkpoint_is_no_backup(begun: Account):
     bring(begun, checkpoint_source="")
-    ends(begun, "Complete")
+    end_job(begun, "backup-1", "Complete")
 
     beats(begun)
 
@@ -172,7 +152,7 @@ def test_result_without_a_checkpoint_is_no_backup(begun: Account):
 
 
 def test_failed_backup_is_said_once_and_tried_again_after_a_pause(begun: Account):
-    ends(begun, "Failed", message="the pod failed")
+    end_job(begun, "backup-1", "Failed", message="the pod failed")
     beats(begun)
     assert begun.run.backups.failed == f"Job {begun.run_id}-backup-1 failed: the pod failed"
     assert jobs(begun) == []
@@ -182,29 +162,16 @@ def test_failed_backup_is_said_once_and_tried_again_after_a_pause(begun: Account
     begun.late += timedelta(minutes=30)
     beats(begun)
     assert jobs(begun) == ["backup-2"]
-    ends(begun, "Failed", number=2, message="the pod failed")
+    end_job(begun, "backup-2", "Failed", message="the pod failed")
     begun.late += MINUTE
     beats(begun)
 
     assert [event.again for event in begun.events("backup.failed")] == [False, True]
 
 
-def test_backup_that_does_not_start_in_time_has_failed_with_the_words_of_the_cluster(
-    begun: Account,
-):
-    gateway = begun.services.kubernetes(begun.cluster_id)
-    until(lambda: gateway.pods(labels=run_labels(begun.run_id, "backup")))
-    begun.late += timedelta(seconds=begun.settings.job_start_timeout_s)
-
-    beats(begun)
-
-    assert "-backup-1 did not start after" in begun.run.backups.failed
-    assert ": pod " in begun.run.backups.failed
-
-
 def test_throttled_bucket_is_asked_again_by_the_next_look(begun: Account):
     bring(begun)
-    ends(begun, "Complete")
+    end_job(begun, "backup-1", "Complete")
     begun.aws.inject("s3", "HeadObject", "SlowDown", times=20)
     beats(begun)
     assert begun.run.backups.is_running
@@ -260,16 +227,6 @@ def left_over(account: Account) -> dict[str, object]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
 
 
-def test_no_backup_is_begun_without_a_new_checkpoint(begun: Account):
-    saved(begun)
-    begun.late += 9 * EVERY
-
-    beats(begun)
-
-    assert jobs(begun) == []
-    assert len(begun.events("backup.started")) == 1
-
-
 def finished(account: Account) -> None:
     account.happen(ev.JobConditionChanged, condition="Succeeded", reason="JobSucceeded", message="")
     gateway = account.services.kubernetes(account.cluster_id)
@@ -296,14 +253,6 @@ def test_backup_is_not_taken_for_the_final_result(begun: Account):
         verify_results(begun.services, begun.run_id)
 
     assert begun.run.has_unsaved_results
-
-
-def test_teardown_removes_the_job_of_a_backup(begun: Account):
-    begun.enter(ev.RunPhase.FAILED, reason="r")
-
-    begun.finish(release_job)
-
-    assert jobs(begun) == []
 
 
 def test_lost_file_system_leaves_the_newest_backup(begun: Account):

@@ -15,8 +15,6 @@ from stationmaster.aws.node_groups import NodeGroup
 from stationmaster.domain.cluster.events import (
     ClusterPhase,
     ClusterPhaseChanged,
-    NodeReplaced,
-    NodeReplacementBegan,
 )
 from stationmaster.domain.errors import (
     CheckFailed,
@@ -225,29 +223,6 @@ def described(account: Account) -> NodeGroup:
     found = account.services.node_groups.describe(account.cluster_id, "training")
     assert found is not None
     return found
-
-
-def test_third_bad_node_fails_the_cluster(account: Account):
-    begin(account, num_nodes=8)
-    for number in range(2):
-        node = sorted(nodes(account), key=lambda each: each.count("nvidia.com/gpu"))[1 + number]
-        account.happen_to_cluster(
-            NodeReplacementBegan,
-            node=node.name,
-            instance_id=f"i-{number}",
-            check="gpus",
-            reason="r",
-            number=number + 1,
-        )
-        account.happen_to_cluster(NodeReplaced, node=node.name, instance_id=f"i-{number}")
-
-    with pytest.raises(CheckFailed, match="1 node more to replace after 2 would be over the limit"):
-        fail_check(account)
-
-    (failed,) = account.events("check.finished")
-    assert failed.bad_nodes == tuple(
-        node.name for node in nodes(account) if node.count("nvidia.com/gpu") == 7
-    )
 
 
 def test_nodes_that_all_lack_their_device_plugin_are_not_replaced(account: Account):

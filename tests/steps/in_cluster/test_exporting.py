@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from kubernetes import client, config
 
 from stationmaster.commands import stop_run
 from stationmaster.domain.datasets import Preparation
@@ -18,9 +17,10 @@ from tests.support.aws_fixtures import until
 from tests.support.aws_steps import IDLE, Account
 from tests.support.cluster_steps import (
     MEGATRON,
-    end_export,
+    end_job,
     in_cluster,
-    patch_export,
+    patch_job,
+    read_job,
     running_pod,
     succeeded,
 )
@@ -52,7 +52,7 @@ def test_result_of_a_framework_is_saved_after_its_model_was_made(exporting: Acco
     assert not saves(exporting)
     assert jobs(exporting) == ["-export"]
 
-    end_export(exporting, "Complete")
+    end_job(exporting, "export", "Complete")
     for _ in range(2):
         assert not saves(exporting)
 
@@ -62,8 +62,7 @@ def test_result_of_a_framework_is_saved_after_its_model_was_made(exporting: Acco
 
 
 def test_export_is_a_job_of_the_training_image_with_the_keys_of_the_run(exporting: Account):
-    with config.new_client_from_config(config_file=exporting.settings.kubeconfig) as api:
-        job = client.BatchV1Api(api).read_namespaced_job(f"{exporting.run_id}-export", NAMESPACE)
+    job = read_job(exporting, "export")
 
     (container,) = job.spec.template.spec.containers
     assert container.image == exporting.settings.training_image
@@ -92,14 +91,13 @@ def test_tokenizer_is_the_one_that_the_data_was_made_with(account: Account):
 
     assert not saves(account)
 
-    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
-        job = client.BatchV1Api(api).read_namespaced_job(f"{account.run_id}-export", NAMESPACE)
+    job = read_job(account, "export")
     (container,) = job.spec.template.spec.containers
     assert container.command[-2:] == ["--tokenizer", "/fsx/data/c4-0123/files/tokenizer"]
 
 
 def test_export_that_fails_does_not_keep_the_result_from_being_saved(exporting: Account):
-    end_export(exporting, "Failed", "the pod failed")
+    end_job(exporting, "export", "Failed", "the pod failed")
 
     for _ in range(2):
         assert not saves(exporting)
@@ -132,7 +130,7 @@ def test_export_whose_pod_was_lost_with_its_node_is_not_given_up_as_never_starte
 ):
     gateway = exporting.services.kubernetes(exporting.cluster_id)
     until(lambda: gateway.pods(labels=run_labels(exporting.run_id, "exporting")))
-    patch_export(exporting, {"failed": 1})
+    patch_job(exporting, "export", {"failed": 1})
     exporting.pass_time()
 
     assert not saves(exporting)
@@ -148,7 +146,7 @@ def test_export_that_was_killed_for_its_memory_says_so(exporting: Account):
         "echo 12 weights are written; kill -9 $$$$",
     ]  # $$ is a dollar to the kubelet
     name = running_pod(exporting, "exporting", command=dies, until_phase="Failed")
-    end_export(exporting, "Failed", "it has reached the specified backoff limit")
+    end_job(exporting, "export", "Failed", "it has reached the specified backoff limit")
 
     assert not saves(exporting)
 
@@ -164,7 +162,7 @@ def test_stop_that_arrives_during_the_export_changes_nothing(exporting: Account)
         stop_run(exporting.services, run.run_id, **someone)
     exporting.happen(ev.StopRequested, user_id="U2")  # recorded while the phase changed
 
-    end_export(exporting, "Complete")
+    end_job(exporting, "export", "Complete")
     assert not saves(exporting)
 
     assert jobs(exporting) == ["-save"]
@@ -173,7 +171,7 @@ def test_stop_that_arrives_during_the_export_changes_nothing(exporting: Account)
 
 
 def test_model_is_not_made_again_when_the_result_is_saved_again(exporting: Account):
-    end_export(exporting, "Failed", "the pod failed")
+    end_job(exporting, "export", "Failed", "the pod failed")
     saves(exporting)
     leave_unsaved(exporting.services, exporting.run_id, error={"Error": "SavingFailed"})
 

@@ -25,7 +25,7 @@ from tests.support.aws_steps import IDLE, Account
 from tests.support.cluster_steps import (
     MEGATRON,
     checked_with_one_node,
-    end_export,
+    end_job,
     in_cluster,
     occupied,
     ready_for_checks,
@@ -89,12 +89,12 @@ def exporting(account: Account) -> None:
 
 def exported(account: Account) -> None:
     exporting(account)
-    end_export(account, "Complete")
+    end_job(account, "export", "Complete")
 
 
 def not_exported(account: Account) -> None:
     exporting(account)
-    end_export(account, "Failed", "for the test")
+    end_job(account, "export", "Failed", "for the test")
 
 
 def short_of_nodes(account: Account) -> None:

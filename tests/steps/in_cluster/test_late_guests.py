@@ -28,8 +28,7 @@ from tests.support.cluster_steps import (
     suspended,
     with_file_system,
 )
-
-EKS_NAME = "theirs"
+from tests.support.trainer_steps import EKS_NAME, theirs
 
 
 class Late:
@@ -56,12 +55,7 @@ class Late:
 @pytest.fixture
 def guest(account: Account) -> Iterator[Account]:
     """A run whose cluster is in an existing EKS cluster, which has room for it."""
-    eks = account.aws.client("eks")
-    with suppress(eks.exceptions.ResourceInUseException):
-        subnets = {"subnetIds": list(account.settings.subnet_ids)}
-        role = account.settings.cluster_role_arn
-        eks.create_cluster(name=EKS_NAME, roleArn=role, resourcesVpcConfig=subnets)
-    account.aws.finish_lifecycles()
+    theirs(account)
     account.request(eks_name=EKS_NAME)
     local, room = CLUSTERS[account.settings.kubeconfig], f"room-{account.cluster_id}"
     add_nodes(local, room, {"pool": room}, cpu="8", count=3)

@@ -22,8 +22,6 @@ from tests.support.aws_fixtures import until
 from tests.support.aws_steps import IDLE, Account
 from tests.support.cluster_steps import (
     ready_for_job,
-    with_control_plane,
-    with_file_system,
 )
 from tests.support.factories import TO_RUNNING
 
@@ -69,10 +67,7 @@ def cannot_pull(account: Account, reason: str, message: str) -> None:
 
 
 def test_pods_run_the_image_and_the_command_of_the_request(account: Account):
-    account.request(**OWN, overrides={"dataset": "hub:a/b"})
-    with_file_system(account)
-    with_control_plane(account)
-    account.enter(*TO_RUNNING[1:2])
+    ready_for_job(account, **OWN, overrides={"dataset": "hub:a/b"})
 
     submit_job(account.services, account.run_id)
 
@@ -83,10 +78,7 @@ def test_pods_run_the_image_and_the_command_of_the_request(account: Account):
 
 
 def test_image_that_cannot_be_pulled_ends_the_run_in_time_with_its_words(account: Account):
-    account.request(**OWN)
-    with_file_system(account)
-    with_control_plane(account)
-    account.enter(*TO_RUNNING[1:2])
+    ready_for_job(account, **OWN)
     submit_job(account.services, account.run_id)
     said = f'Back-off pulling image "{IMAGE}": 403 Forbidden'
     cannot_pull(account, "ImagePullBackOff", said)
@@ -119,15 +111,8 @@ def test_wait_for_a_command_has_a_limit_of_its_own(account: Account):
 
 
 def test_command_that_never_said_that_it_trains_has_its_results_saved(account: Account):
-    account.request(**OWN, overrides={"dataset": "hub:a/b"})
-    account.enter(*TO_RUNNING[1:])
-    with_file_system(account)
-    account.services.clusters.ensure(
-        account.cluster_id,
-        version="1.35",
-        security_group_id=account.services.security_groups.describe(account.cluster_id).group_id,
-    )
-    account.aws.finish_lifecycles()
+    ready_for_job(account, **OWN, overrides={"dataset": "hub:a/b"})
+    account.enter(*TO_RUNNING[2:])
 
     until(
         lambda: (
@@ -137,15 +122,13 @@ def test_command_that_never_said_that_it_trains_has_its_results_saved(account: A
 
     assert account.run.phase is RunPhase.SAVING
     (job,) = of_run(account, "jobs")
-    variables = {
-        each["name"]: each.get("value")
-        for each in job["spec"]["template"]["spec"]["containers"][0]["env"]
-    }
-    facts = RunFacts.model_validate_json(variables["STATIONMASTER_RUN_FACTS"])
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    (text,) = [each["value"] for each in container["env"] if each["name"].endswith("_RUN_FACTS")]
+    facts = RunFacts.model_validate_json(text)
     assert (facts.image, facts.program) == (IMAGE, OWN["program"])
     # What a recipe would say of itself is not claimed of a command.
     assert (facts.model, facts.seed, facts.data) == ("", None, "hub:a/b")
-    assert "$" not in variables["STATIONMASTER_RUN_FACTS"]
+    assert "$" not in text
 
 
 def test_command_that_never_ran_has_nothing_to_save(account: Account):
@@ -164,37 +147,29 @@ def test_command_that_failed_before_all_pods_ran_has_its_logs_saved(account: Acc
     assert account.run.has_unsaved_results
 
 
-def test_data_of_a_command_is_copied_and_not_prepared(account: Account):
-    account.request(**OWN, overrides={"dataset": "s3://research-data/books"})
-    with_file_system(account)
-    with_control_plane(account)
-    account.enter(*TO_RUNNING[1:2])
+@pytest.mark.parametrize(
+    ("dataset", "rest"),
+    [
+        ("s3://research-data/books", '"settings":{}'),  # copied, and not prepared
+        ("/fsx/mine", '"keep_free_bytes":0'),  # looked at
+    ],
+)
+def test_data_of_a_command_is_taken_as_it_is(account: Account, dataset: str, rest: str):
+    ready_for_job(account, **OWN, overrides={"dataset": dataset})
 
     stage_data(account.services, account.run_id)
 
-    (job,) = of_run(account, "jobs")
-    container = job["spec"]["template"]["spec"]["containers"][0]
-    (order,) = [
-        each["value"] for each in container["env"] if each["name"].endswith("STAGING_ORDER")
-    ]
+    container = staging_container(account)
+    (order,) = [each["value"] for each in container["env"] if each["name"].endswith("_ORDER")]
     assert '"task":"as-it-is"' in order
-    assert '"settings":{}' in order
+    assert rest in order
     assert container["image"] == account.settings.relay_image
 
 
-def test_data_on_the_file_system_is_looked_at_for_a_command_as_it_is(account: Account):
-    account.request(**OWN, overrides={"dataset": "/fsx/mine"})
-    with_file_system(account)
-    with_control_plane(account)
-    account.enter(*TO_RUNNING[1:2])
-
-    stage_data(account.services, account.run_id)
-
+def staging_container(account: Account) -> dict[str, Any]:
     (job,) = of_run(account, "jobs")
-    container = job["spec"]["template"]["spec"]["containers"][0]
-    (order,) = [each["value"] for each in container["env"] if each["name"].endswith("_ORDER")]
-    assert '"task":"as-it-is"' in order
-    assert '"keep_free_bytes":0' in order
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    return container
 
 
 def test_usual_data_of_a_recipe_is_not_looked_for_where_a_command_was_typed(account: Account):
@@ -206,16 +181,11 @@ def test_usual_data_of_a_recipe_is_not_looked_for_where_a_command_was_typed(acco
 
 
 def test_data_is_prepared_by_the_deployments_own_image(account: Account):
-    account.request(image=IMAGE, overrides={"dataset": "packed:hub:a/b"})
-    with_file_system(account)
-    with_control_plane(account)
-    account.enter(*TO_RUNNING[1:2])
+    ready_for_job(account, image=IMAGE, overrides={"dataset": "packed:hub:a/b"})
 
     stage_data(account.services, account.run_id)
 
-    (job,) = of_run(account, "jobs")
-    container = job["spec"]["template"]["spec"]["containers"][0]
-    assert container["image"] == account.settings.training_image
+    assert staging_container(account)["image"] == account.settings.training_image
 
 
 MEGATRON = {"recipe": "megatron-llama3-8b", "instance_type": "p5.48xlarge"}
@@ -224,10 +194,7 @@ MEGATRON = {"recipe": "megatron-llama3-8b", "instance_type": "p5.48xlarge"}
 def test_framework_runs_in_its_own_image_of_the_deployment(account: Account):
     account.settings = account.settings.model_copy(update={"megatron_image": IMAGE})
     account.restart()
-    account.request(**MEGATRON)
-    with_file_system(account)
-    with_control_plane(account)
-    account.enter(*TO_RUNNING[1:2])
+    ready_for_job(account, **MEGATRON)
 
     submit_job(account.services, account.run_id)
 

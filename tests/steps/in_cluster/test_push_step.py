@@ -11,15 +11,20 @@ from stationmaster.domain.errors import TransientError
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.rendering.metadata import run_labels
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_run import conclude_run
 from stationmaster.steps.push import push
 from stationmaster.steps.verify_results import verify_results
 from tests.support.artifacts_world import save_run
-from tests.support.aws_fixtures import until
 from tests.support.aws_steps import IDLE, Account
-from tests.support.cluster_steps import MEGATRON, furnish, in_cluster, succeeded
+from tests.support.cluster_steps import (
+    MEGATRON,
+    end_job,
+    furnish,
+    in_cluster,
+    read_job,
+    succeeded,
+)
 
 SPEED = IDLE
 REPOSITORY = "lab/tiny"
@@ -77,14 +82,6 @@ def pushers(account: Account) -> list[str]:
     return [name for name in in_cluster(account)[JOBS] if name.endswith("-push")]
 
 
-def ends(account: Account, condition: str, message: str = "") -> None:
-    done = {"conditions": [{"type": condition, "status": "True", "message": message}]}
-    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
-        client.BatchV1Api(api).patch_namespaced_job_status(
-            f"{account.run_id}-push", NAMESPACE, {"status": done}
-        )
-
-
 def test_run_that_asked_for_no_push_is_ready_at_once(account: Account):
     saved(account, push_to="")
     account.aws.forget_calls()
@@ -95,8 +92,8 @@ def test_run_that_asked_for_no_push_is_ready_at_once(account: Account):
 
 
 def test_push_is_a_job_of_the_training_image_that_reads_the_model(pushing: Account):
+    job = read_job(pushing, "push")
     with config.new_client_from_config(config_file=pushing.settings.kubeconfig) as api:
-        job = client.BatchV1Api(api).read_namespaced_job(f"{pushing.run_id}-push", NAMESPACE)
         secret = client.CoreV1Api(api).read_namespaced_secret(
             job.spec.template.spec.containers[0].env[-1].value_from.secret_key_ref.name, NAMESPACE
         )
@@ -115,7 +112,7 @@ def test_push_is_a_job_of_the_training_image_that_reads_the_model(pushing: Accou
 
 
 def test_failed_push_is_recorded_and_the_run_still_succeeds(pushing: Account):
-    ends(pushing, "Failed", "the pod failed")
+    end_job(pushing, "push", "Failed", "the pod failed")
 
     for _ in range(2):
         assert pushes(pushing)
@@ -129,22 +126,12 @@ def test_failed_push_is_recorded_and_the_run_still_succeeds(pushing: Account):
 
 
 def test_push_whose_pod_is_gone_is_not_said_to_be_done(pushing: Account):
-    ends(pushing, "Complete")
+    end_job(pushing, "push", "Complete")
 
     assert pushes(pushing)
 
     assert pushing.run.pushed is None
     assert pushing.run.not_pushed == "the push ended, and its log is gone: look at the hub"
-
-
-def test_push_that_does_not_start_in_time_is_given_up(pushing: Account):
-    gateway = pushing.services.kubernetes(pushing.cluster_id)
-    until(lambda: gateway.pods(labels=run_labels(pushing.run_id, "pushing")))
-    pushing.pass_time()
-
-    assert pushes(pushing)
-
-    assert "-push did not start after 86400 s (limit " in pushing.run.not_pushed
 
 
 def test_run_that_failed_has_nothing_to_push(account: Account):

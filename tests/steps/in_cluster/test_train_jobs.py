@@ -12,17 +12,12 @@ from shutil import which
 
 import pytest
 
-from stationmaster.domain.errors import RunStopped, TrainingFailed
-from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
-from stationmaster.domain.reactions.run import POLICY, WaitOpen, decide
-from stationmaster.domain.reactions.workflow import EndWait
+from stationmaster.domain.errors import RunStopped
 from stationmaster.domain.resources import Left
 from stationmaster.domain.run.events import RunPhase, StopRequested
 from stationmaster.local.cluster import LocalCluster
-from stationmaster.local.cluster.api.metadata import timestamp
 from stationmaster.local.cluster.trainer import NAMESPACE as TRAINER_NAMESPACE
 from stationmaster.local.cluster.trainer import trainer_objects
-from stationmaster.relay.observations import JobObserver
 from stationmaster.rendering import train_job
 from stationmaster.steps import READY, StepResult
 from stationmaster.steps.begin_teardown import begin_teardown
@@ -44,19 +39,16 @@ from tests.support.cluster_steps import (
 from tests.support.kill_acts import of_cluster, of_run
 from tests.support.kill_points import Call, Case, PlayEveryKill
 from tests.support.trainer_steps import (
+    admit,
     arriving,
     checked,
     close_room,
-    make_workload,
-    nodes_for_runs,
     occupied,
     of_guest,
     queued,
     ready_for_check,
     ready_for_job,
     ready_for_queue,
-    report,
-    set_suspended,
     sharing,
     submit_to_queue,
     training,
@@ -196,72 +188,17 @@ def test_runtime_that_a_call_before_has_left_goes_with_the_next_one(
     assert len(before) > len(of_guest(account)[RUNTIMES]) == stay
 
 
-def test_job_in_a_queue_is_admitted_preempted_and_admitted_again(account: Account):
+def test_submission_that_is_repeated_does_not_suspend_an_admitted_job_again(account: Account):
     ready_for_queue(account)
-    services, run_id = account.services, account.run_id
-    gateway = services.kubernetes(account.cluster_id)
-    watching = JobObserver(run_id, job=run_id, backend=train_job, now=account.now)
-    of_run = {LABEL_RUN_ID: run_id, LABEL_ROLE: "training"}
+    submit_to_queue(account)
+    gateway = account.services.kubernetes(account.cluster_id)
+    assert gateway.job(account.run_id).suspended
+    assert ensure_job_started(account.services, account.run_id) == {"ready": False}
 
-    def pods() -> list[str]:
-        return [each.name for each in gateway.pods(labels=of_run) if each.phase == "Running"]
+    admit(account)
+    submit_job(account.services, account.run_id)
 
-    def until_reported(phase: RunPhase) -> str:
-        until(lambda: report(account, watching).phase is phase)
-        return account.run.reason
-
-    with nodes_for_runs(account):
-        submit_to_queue(account)
-        assert gateway.job(run_id).suspended
-        unknown = ensure_job_started(services, run_id)
-        make_workload(account, "2 more CPUs needed")
-        held = ensure_job_started(services, run_id)
-        report(account, watching)
-        queued_because = [account.run.phase, account.run.reason, gateway.pods(labels=of_run)]
-
-        set_suspended(account, False)
-        submit_job(services, run_id)
-        assert not gateway.job(run_id).suspended, "a repeated step must not suspend it again"
-        until(lambda: len(pods()) == 2)
-        admitted_because, first = until_reported(RunPhase.RUNNING), pods()
-        next_second()
-        set_suspended(account, True)
-        preempted_because = until_reported(RunPhase.QUEUED)
-        until(lambda: not gateway.pods(labels=of_run))
-        next_second()
-        set_suspended(account, False)
-        until(lambda: len(pods()) == 2)
-        again_because = until_reported(RunPhase.RUNNING)
-
-    assert (unknown, held) == ({"ready": False}, READY)
-    assert queued_because == [
-        RunPhase.QUEUED,
-        "Kueue has not admitted the job to queue night yet: 2 more CPUs needed",
-        [],
-    ]
-    assert admitted_because == again_because == "Kueue has admitted the job to queue night"
-    assert preempted_because == "Kueue has put the job back into queue night"
-    assert not set(first) & set(pods())
-
-
-def next_second() -> None:
-    """The time of a condition has no parts of a second, and makes two of a name differ."""
-    now = timestamp()
-    until(lambda: timestamp() > now)
-
-
-def test_job_that_is_deleted_from_its_queue_ends_the_run(account: Account):
-    queued(account)
-    services, run_id = account.services, account.run_id
-    watching = JobObserver(run_id, job=run_id, backend=train_job, now=account.now)
-    assert ensure_job_started(services, run_id) == READY
-    assert report(account, watching).phase is RunPhase.QUEUED
-
-    services.kubernetes(account.cluster_id).delete_job(run_id)
-    run = report(account, watching)
-
-    gone = f"TrainJob {run_id} was deleted from the cluster before it had ended"
-    assert decide(run, WaitOpen(account.now()), POLICY) == (EndWait(TrainingFailed, gone),)
+    assert not gateway.job(account.run_id).suspended
 
 
 def test_job_that_is_stopped_in_its_queue_leaves_nothing_but_what_is_kueues(account: Account):
