@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from answering_server import AnsweringServer
+from answering_server import AnsweringServer, answering_server
 from answering_server import settings as server_settings
 
 from stationmaster.kubernetes.gateway import KubernetesGateway
@@ -43,19 +42,13 @@ def settings(aws: LocalAws, deployed: Deployment, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def server() -> Iterator[AnsweringServer]:
-    server = AnsweringServer()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with answering_server() as server:
+        yield server
 
 
 @pytest.fixture
 def kubeconfig(server: AnsweringServer, tmp_path: Path) -> Path:
     path = tmp_path / "kubeconfig"
-    address = f"http://127.0.0.1:{server.server_address[1]}"
     path.write_text(
         yaml.safe_dump(
             {
@@ -63,7 +56,7 @@ def kubeconfig(server: AnsweringServer, tmp_path: Path) -> Path:
                 "kind": "Config",
                 "current-context": "c",
                 "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-                "clusters": [{"name": "c", "cluster": {"server": address}}],
+                "clusters": [{"name": "c", "cluster": {"server": server.url}}],
                 "users": [{"name": "u", "user": {"token": "secret-token"}}],
             }
         )
