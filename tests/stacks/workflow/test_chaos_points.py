@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lambdas import registry
-from stationmaster.domain.run.events import RunPhase
 from stationmaster.rendering import train_job
-from tests.chaos.faults import faults, unclear
+from tests.chaos.faults import faults
 from tests.chaos.kills import kills
 from tests.chaos.points import (
     DEFAULT_SEED,
@@ -15,7 +14,6 @@ from tests.chaos.points import (
     SEED_VARIABLE,
     alone,
     sample,
-    some_of,
     sweep_seed,
 )
 from tests.chaos.states import CLUSTER_TASKS, TEARDOWN_TASKS
@@ -35,13 +33,6 @@ def test_five_seeds_bring_each_group_and_each_the_core(sweep: str):
     assert max(map(len, samples)) < len(points) / 8
     assert sample(points, 3) == sample(points, 3)
     assert sample(points, None) == points
-
-
-def test_few_things_are_never_sampled_to_none():
-    samples = [some_of("ab", seed) for seed in range(GROUP_SEEDS)]
-
-    assert samples == [["a"], ["b"], ["a"], ["b"], ["a"]]
-    assert some_of("", 3) == []
 
 
 def test_points_have_names_of_their_own():
@@ -100,21 +91,3 @@ def test_seed_that_is_none_is_refused_with_what_it_may_be(monkeypatch: pytest.Mo
 
     with pytest.raises(ValueError, match='is "-3": expected all, or a whole number from 0 on'):
         sweep_seed()
-
-
-@pytest.mark.parametrize(
-    ("reason", "is_clear"),
-    [
-        ("creating file system: AWS answers AccessDeniedException: no", True),
-        ("", False),
-        ("internal error: KeyError: 3", False),
-        ("two\nlines", False),
-    ],
-)
-def test_reason_of_a_failure_is_one_clear_sentence(reason: str, is_clear: bool):
-    class Failed:
-        phase = RunPhase.FAILED
-
-    Failed.reason = reason
-
-    assert (unclear(Failed) == []) is is_clear

@@ -8,11 +8,8 @@ import pytest
 
 from tests.chaos.faults import faults
 from tests.chaos.kills import kills
-from tests.chaos.moments import Moment, reach
 from tests.chaos.points import Point, Verdict, alone, sample, sweep_seed
-from tests.chaos.rules import Hold
-from tests.chaos.scene import GUESTS, WAIT_S, Place, Scene, open_scene, play_point
-from tests.chaos.watched import AnId
+from tests.chaos.scene import GUESTS, Place, Scene, open_scene, play_point
 
 SEED = sweep_seed()
 # A world is then made anew: what has happened in it makes each transaction slower.
@@ -62,51 +59,3 @@ def test_thing_that_a_point_leaves_in_the_account_is_found(scene: Scene) -> None
 
     (orphan,) = verdict.orphans
     assert orphan.startswith("security groups sg-")
-
-
-@pytest.mark.parametrize("scene", [(False, 0)], indirect=True)
-def test_point_that_hangs_says_in_which_state_and_holds_up_no_other(scene: Scene) -> None:
-    world, owners = scene.world, list[AnId]()
-
-    def hang(scene: Scene, name: str) -> Verdict:
-        moment = Moment("PrepareRun", "prepare-run")
-        run_id, held = reach(world, name, moment)
-        owners.append(run_id)
-        world.deadline_s = 0.1
-        try:
-            return Verdict(wrong=[str(world.until(lambda: False, "the sun rises in the west"))])
-        finally:
-            world.deadline_s = WAIT_S
-            world.kill(run_id)
-            held.released.set()
-            world.until_still(run_id)
-
-    verdict = play_point(scene, Point("none", "hangs", Place.OWN, hang))
-
-    assert verdict.without_end == [
-        f"not within 0.1 s: the sun rises in the west; train {owners[0]} is in PrepareRun"
-    ]
-    assert (verdict.orphans, verdict.wrong) == ([], [])
-
-
-@pytest.mark.parametrize("scene", [(False, 0)], indirect=True)
-def test_wait_that_nothing_can_end_is_given_up(scene: Scene, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(scene.world, "still_s", 0.1)
-
-    with pytest.raises(
-        TimeoutError, match=r"never: the sun rises; no execution has run for 0\.1 s"
-    ):
-        scene.world.until(lambda: False, "the sun rises")
-
-
-@pytest.mark.parametrize("scene", [(False, 0)], indirect=True)
-def test_what_a_point_disturbs_is_undisturbed_for_the_next(scene: Scene) -> None:
-    held: list[Hold] = []
-
-    def hold(scene: Scene, name: str) -> Verdict:
-        held.append(scene.world.runtime.hold(name, "prepare-run"))
-        return Verdict()
-
-    play_point(scene, Point("none", "holds", Place.OWN, hold))
-
-    assert held[0].released.is_set()

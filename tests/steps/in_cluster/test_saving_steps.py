@@ -108,16 +108,6 @@ def test_saving_that_two_executions_start_in_one_moment_is_one_job(trained: Acco
     assert saver(trained) == [f"{trained.run_id}-save"]
 
 
-def test_run_that_never_trained_has_nothing_to_save(account: Account):
-    account.train()
-    account.aws.forget_calls()
-
-    assert saves(account)
-
-    assert account.run.phase is RunPhase.RUNNING
-    assert {service for service, _ in account.aws.calls} == {"dynamodb"}
-
-
 def test_saved_result_is_recorded_once_and_ends_the_hold(trained: Account):
     saves(trained)
     saved = bring(trained)
