@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -24,6 +24,8 @@ class AnsweringServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers: list[Answer] = []
         self.of_paths: dict[str, Answer] = {}
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         self.requests: list[tuple[str, str, dict[str, str]]] = []
 
     @property
@@ -46,14 +48,16 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         self.rfile.read(length)
         self.server.requests.append((self.command, self.path, dict(self.headers)))
+        self.server.may_answer.wait(1800)
         status, body, *headers = self.server.answer(self.path)
         data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         for name, value in [item for each in headers for item in each.items()]:
             self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data)
+        with suppress(ConnectionError):  # who asked may have given up
+            self.end_headers()
+            self.wfile.write(data)
 
     do_POST = do_GET  # noqa: N815  # the base class looks methods up by these names
     do_PATCH = do_GET  # noqa: N815  # the base class looks methods up by these names
@@ -67,10 +71,12 @@ def answering_server() -> Iterator[AnsweringServer]:
     server = AnsweringServer()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def settings(kubeconfig: str = "") -> Settings:
