@@ -8,7 +8,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from kubernetes import watch
+from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
 from stationmaster.local.cluster.api import object_patches
@@ -20,6 +20,7 @@ from stationmaster.local.cluster.api.store import Store
 from tests.support.cluster_fixtures import (
     Cluster,
     pytorchjob,
+    pytorchjob_crd,
 )
 
 
