@@ -1,36 +1,21 @@
-"""Expert parallelism: rows that travel, and checkpoints and results that do not depend on it.
-
-The same losses and gradients are in `test_parallel_parity`. All of it is gloo on CPUs in float32:
-NCCL, GPUs and bfloat16 are not run here.
-"""
+"""Expert parallelism: rows that travel to the ranks of their experts and back."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
-from checkpoint_ranks import lone_rank, run_ranks
-from forked_ranks import train_on_ranks
+from checkpoint_ranks import run_ranks
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils._python_dispatch import TorchDispatchMode
-from trainer_runs import Workspace, losses, of_kind, train_here
 from transformers.models.mixtral.configuration_mixtral import MixtralConfig
 from transformers.models.mixtral.modeling_mixtral import MixtralExperts
 
-from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.results import MODEL
-from training.config import parse_config
 from training.expert_parallel import share_experts
-from training.models.architectures import build_model
 from training.parallel import Ranks
 
-KEYS = ("schedule=constant", "warmup_steps=1", "eval_every=2", "eval_samples=5")
 # Rank by rank: to which two of four experts each of its three tokens goes.
 ROUTES = {
     "both ranks, unevenly": ([[0, 3], [1, 0], [0, 1]], [[2, 0], [0, 1], [3, 0]]),
@@ -115,57 +100,3 @@ def test_rows_travel_to_their_experts_and_back() -> None:
             shares = [*expected[rank], gate_up[mine], down[mine]]  # type: ignore[index]
             for ours, theirs in zip(found[rank][name], shares, strict=True):
                 torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5, msg=name)
-
-
-def test_checkpoint_goes_between_shared_and_whole_experts(
-    workspace: Workspace, tmp_path: Path
-) -> None:
-    from transformers import AutoModelForCausalLM
-
-    workspace = replace(workspace, recipe=("mixtral-8x7b", "preset=smoke"))
-    alone = replace(workspace, output_dir=tmp_path / "alone")
-    expected = train_here(alone, *KEYS, "steps=6")
-
-    shared = (*KEYS, "expert_parallel=2")
-    lines = train_on_ranks(workspace, *shared, "steps=2", num_ranks=2)
-    lines += train_on_ranks(workspace, *KEYS, "steps=4", num_ranks=4)
-    lines += train_on_ranks(workspace, *shared, "steps=6", num_ranks=4)
-
-    assert [line["step"] for line in of_kind(lines, "resumed")] == [2, 4]
-    assert losses(lines) == pytest.approx(losses(expected), abs=1e-5)
-    evaluated = [[line["loss_nats"] for line in of_kind(x, "evaluated")] for x in (lines, expected)]
-    assert evaluated[0] == pytest.approx(evaluated[1], abs=1e-5)
-    ours, theirs = (
-        AutoModelForCausalLM.from_pretrained(place.output_dir / MODEL)
-        for place in (workspace, alone)
-    )
-    ids = torch.arange(40).view(2, 20)
-    with torch.no_grad():
-        torch.testing.assert_close(ours(ids).logits, theirs(ids).logits, rtol=0, atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("ranks", "keys", "sentence"),
-    [
-        (3, ("expert_parallel=2",), "no divisor of the 3 processes .*; use 1"),
-        (6, ("expert_parallel=4",), "no divisor of the 6 processes .*; use 1"),
-        (8, ("expert_parallel=4", "parallelism=hybrid"), "divisor of the 2 processes .*; use 2"),
-    ],
-)
-def test_ranks_that_do_not_come_out_even_are_refused(
-    ranks: int, keys: tuple[str, ...], sentence: str
-) -> None:
-    words = ["mixtral-8x7b", "preset=smoke", *keys, "--output-dir", "out"]
-
-    with pytest.raises(BadParameter, match=sentence):
-        parse_config(words, {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": "2"})
-    config = parse_config(words, {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"})
-
-    assert config.recipe.training.expert_parallel == int(keys[0][-1])  # type: ignore[union-attr]
-
-
-def test_model_without_experts_is_refused() -> None:
-    model = build_model(CATALOGUE["tiny-llama"].model)  # type: ignore[arg-type]
-
-    with lone_rank(), pytest.raises(BadParameter, match="LlamaForCausalLM has none; leave"):
-        share_experts(model, init_device_mesh("cpu", (1,)))

@@ -97,60 +97,56 @@ def test_sharded_model_is_the_checkpoints_own(workspace: Workspace, tmp_path: Pa
         assert (written / name).read_bytes() == (exported / name).read_bytes()
 
 
-def test_run_that_goes_on_after_its_end_writes_the_model_once_and_replaces_it(
-    workspace: Workspace,
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory, text_dir: Path, cache_dir: Path) -> Workspace:
+    """A run at its end."""
+    workspace = Workspace(tmp_path_factory.mktemp("ended") / "out", cache_dir, text_dir)
+    train_here(workspace, *KEYS)
+    return workspace
+
+
+def test_model_of_an_ended_run_is_kept_written_again_where_it_is_lost_and_replaced_by_more_steps(
+    ended: Workspace, tmp_path: Path
 ) -> None:
-    train_here(workspace, *KEYS)
-    weights = workspace.output_dir / "model" / "model.safetensors"
+    run = ended.copy(tmp_path / "out")
+    weights = run.output_dir / "model" / "model.safetensors"
     first = (weights.stat().st_ino, weights.read_bytes())
-    (workspace.output_dir / ".model-killed").mkdir()
+    (run.output_dir / ".model-killed").mkdir()
 
-    train_here(workspace, *KEYS)
+    train_here(run, *KEYS)
     again = (weights.stat().st_ino, weights.read_bytes())
-    train_here(workspace, *KEYS, "steps=3")
+    shutil.rmtree(weights.parent)
+    lines = train_here(run, *KEYS)
+    written_again = weights.read_bytes()
+    train_here(run, *KEYS, "steps=3")
 
-    note = json.loads((workspace.output_dir / "model" / "stationmaster.json").read_text())
+    note = json.loads((run.output_dir / "model" / "stationmaster.json").read_text())
     assert again == first
+    assert [line["kind"] for line in lines] == ["started", "resumed", "finished"]
+    assert written_again == first[1]
     assert weights.read_bytes() != first[1]
     assert note["step"] == 3
     assert note["checkpoint"].endswith("/step-00000003")
-    assert not list(workspace.output_dir.glob(".model-*"))
+    assert not list(run.output_dir.glob(".model-*"))
 
 
-def test_model_that_is_lost_is_written_again_from_the_checkpoint(workspace: Workspace) -> None:
-    train_here(workspace, *KEYS)
-    weights = workspace.output_dir / "model" / "model.safetensors"
-    before = weights.read_bytes()
-    shutil.rmtree(weights.parent)
-
-    lines = train_here(workspace, *KEYS)
-
-    assert [line["kind"] for line in lines] == ["started", "resumed", "finished"]
-    assert weights.read_bytes() == before
-
-
-def test_checkpoint_of_a_result_is_exported_as_a_runs_own(
-    workspace: Workspace, tmp_path: Path
-) -> None:
-    train_here(workspace, *KEYS)
-    (configuration,) = (workspace.output_dir / "checkpoints").iterdir()
+def test_checkpoint_of_a_result_is_exported_as_a_runs_own(ended: Workspace, tmp_path: Path) -> None:
+    (configuration,) = (ended.output_dir / "checkpoints").iterdir()
     saved = tmp_path / "result" / checkpoint_directory(2)
     shutil.copytree(configuration / "step-00000002", saved)
     shutil.copytree(configuration / DESCRIPTION, saved.with_name(DESCRIPTION))
 
     exported = export(saved.parent, output_dir=tmp_path / "hf", step=None, dtype="fp32")
 
-    written = workspace.output_dir / "model" / "model.safetensors"
+    written = ended.output_dir / "model" / "model.safetensors"
     assert (exported / "model.safetensors").read_bytes() == written.read_bytes()
 
 
-def test_facts_say_versions_seed_and_data(workspace: Workspace) -> None:
-    train_here(workspace, *KEYS)
-
-    facts = TrainerFacts.model_validate_json((workspace.output_dir / "facts.json").read_bytes())
+def test_facts_say_versions_seed_and_data(ended: Workspace) -> None:
+    facts = TrainerFacts.model_validate_json((ended.output_dir / "facts.json").read_bytes())
 
     assert facts.seed == 1234
-    assert facts.data.startswith(f"{workspace.text_dir} (")
+    assert facts.data.startswith(f"{ended.text_dir} (")
     assert facts.versions["code"] == code_hash()
     assert facts.versions["torch"].startswith("2.")
 

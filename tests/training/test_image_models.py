@@ -95,21 +95,25 @@ def test_build_model_has_the_published_number_of_parameters(
     assert sum(p.numel() for p in model.parameters()) == num_parameters == shape.num_parameters
 
 
-def test_build_model_efficientnet_b7_has_the_published_stages_and_paddings() -> None:
+def test_build_model_efficientnet_b7_is_as_published() -> None:
     shape = _shape(get_recipe("efficientnet-b7"))
 
     model = build_model(shape, image_size=600)
 
+    assert {m.momentum for m in model.modules() if isinstance(m, nn.BatchNorm2d)} == {0.01}
     # Source: google/efficientnet-b7's configuration lists block 18, where 75 pixels become 38.
     assert model.config.depthwise_padding == [18]
-    assert len(model.efficientnet.encoder.blocks) == 55
+    drops = [block.projection.dropout for block in model.efficientnet.encoder.blocks]
+    assert all(isinstance(drop, DropPath) for drop in drops)
+    assert [drops[i].p for i in (0, 54)] == [0.0, pytest.approx(0.2 * 54 / 55)]
+    assert len(drops) == 55
     assert model.classifier.in_features == 2560
     with torch.device("meta"):
         features = model.efficientnet(torch.empty(1, 3, 600, 600)).last_hidden_state
     assert features.shape == (1, 2560, 19, 19)
 
 
-@pytest.mark.parametrize("image_size", [32, 50, 66, 224])
+@pytest.mark.parametrize("image_size", [50, 66])
 def test_build_model_efficientnet_halves_any_size_rounding_up(image_size: int) -> None:
     model = build_model(_shape(_recipe("efficientnet-b7")), image_size=image_size)
 
@@ -120,14 +124,6 @@ def test_build_model_efficientnet_halves_any_size_rounding_up(image_size: int) -
     for _ in range(4):
         size = math.ceil(size / 2)
     assert features.shape[-2:] == (size, size)
-
-
-def test_build_model_efficientnet_running_means_move_by_a_hundredth() -> None:
-    model = build_model(_shape(_recipe("efficientnet-b7")), image_size=32)
-
-    momenta = {m.momentum for m in model.modules() if isinstance(m, nn.BatchNorm2d)}
-
-    assert momenta == {0.01}
 
 
 @pytest.mark.parametrize("name", ["resnet50", "efficientnet-b7"])
@@ -223,39 +219,21 @@ def test_drop_path_leaves_out_whole_images_and_keeps_the_mean() -> None:
     assert torch.equal(drop.eval()(branch), branch)
 
 
-def test_build_model_efficientnet_drops_paths_more_the_deeper() -> None:
-    model = build_model(_shape(get_recipe("efficientnet-b7")), image_size=600)
-
-    drops = [block.projection.dropout for block in model.efficientnet.encoder.blocks]
-
-    assert all(isinstance(drop, DropPath) for drop in drops)
-    assert [drops[i].p for i in (0, 54)] == [0.0, pytest.approx(0.2 * 54 / 55)]
-
-
 def test_forward_sums_the_loss_and_counts_right_guesses_of_rows_with_a_target() -> None:
-    task = _task("resnet50")
-    logits_BK = torch.tensor([[2.0, 1.0, 0.0, -1.0], [0.0, 3.0, 1.0, 2.0], [9.0, 0.0, 0.0, 0.0]])
+    recipe = get_recipe("resnet50").with_overrides({"image_size": "64"})
+    task = ImageTask(recipe, NoSource(), device=CPU)
+    # The first row's target is guessed first, the next one's fifth, then sixth, and one has none.
+    logits_BK = -torch.arange(1000.0).repeat(4, 1)
     batch = Batch(
-        inputs=torch.zeros(3, 3, 8, 8, dtype=torch.uint8), targets=torch.tensor([0, 3, -100])
+        inputs=torch.zeros(4, 3, 8, 8, dtype=torch.uint8), targets=torch.tensor([0, 4, 5, -100])
     )
 
     forward = task.forward(Answers(logits_BK), batch)
 
-    expected = -float(logits_BK.log_softmax(1)[0, 0] + logits_BK.log_softmax(1)[1, 3])
+    expected = -float(logits_BK[0].log_softmax(0)[[0, 4, 5]].sum())
     assert forward.loss_sum.item() == pytest.approx(expected)
     assert float(forward.reported_sum) == pytest.approx(expected)
     assert {name: int(count) for name, count in forward.correct.items()} == {"top1": 1, "top5": 2}
-
-
-def test_forward_top5_counts_the_first_five_guesses() -> None:
-    recipe = get_recipe("resnet50").with_overrides({"image_size": "64"})
-    task = ImageTask(recipe, NoSource(), device=CPU)
-    logits_BK = -torch.arange(1000.0).repeat(7, 1)
-    batch = Batch(inputs=torch.zeros(7, 3, 8, 8, dtype=torch.uint8), targets=torch.arange(7))
-
-    forward = task.forward(Answers(logits_BK), batch)
-
-    assert {name: int(count) for name, count in forward.correct.items()} == {"top1": 1, "top5": 5}
 
 
 def test_forward_smooths_the_loss_to_learn_from_and_not_the_reported_one() -> None:
@@ -292,39 +270,21 @@ def test_forward_brings_pixels_to_imagenets_mean_and_spread() -> None:
 
 
 def test_resnet_on_shapes_learns_within_thirty_steps(tmp_path: Path) -> None:
-    source, task, training = _shapes_task("resnet50", tmp_path, "steps=30", "eval_samples=0")
+    words = ["resnet50", "preset=smoke", "steps=30", "eval_samples=0"]
+    config = parse_config(
+        [*words, "--output-dir", str(tmp_path)], {"STATIONMASTER_CACHE_DIR": str(tmp_path)}
+    )
+    source = open_images(prepare_images(config), config, rank=0, world_size=1)
+    task = ImageTask(config.recipe, source, device=CPU)
+    task.initialise(device=CPU)
     before = _top1(task, source)
 
-    losses = _train(task, source, training)
+    losses = _train(task, source, config.recipe.training)
 
     assert losses[0] == pytest.approx(math.log(4), rel=0.15)
     assert sum(losses[-5:]) / 5 < 0.6
     assert before < 0.5
     assert _top1(task, source) > 0.8  # 0.25 by chance
-
-
-def test_efficientnet_on_shapes_learns_within_thirty_steps(tmp_path: Path) -> None:
-    source, task, training = _shapes_task(
-        "efficientnet-b7", tmp_path, "steps=30", "learning_rate=0.02", "image_size=48"
-    )
-
-    losses = _train(task, source, training)
-
-    assert losses[0] == pytest.approx(math.log(4), rel=0.15)
-    assert sum(losses[-10:]) / 10 < 1.15
-
-
-def _shapes_task(
-    name: str, cache: Path, *overrides: str
-) -> tuple[BatchSource, ImageTask, TrainingConfig]:
-    config = parse_config(
-        [name, "preset=smoke", *overrides, "--output-dir", str(cache)],
-        {"STATIONMASTER_CACHE_DIR": str(cache)},
-    )
-    source = open_images(prepare_images(config), config, rank=0, world_size=1)
-    task = ImageTask(config.recipe, source, device=CPU)
-    task.initialise(device=CPU)
-    return source, task, config.recipe.training
 
 
 def _train(task: ImageTask, source: BatchSource, training: TrainingConfig) -> list[float]:
@@ -360,10 +320,8 @@ def _top1(task: ImageTask, source: BatchSource) -> float:
     [
         ("resnet50", {}, 0.4),  # 0.1 for 256 images
         ("resnet50", {"global_batch_size": "256"}, 0.1),
-        ("resnet50", {"global_batch_size": "64"}, 0.025),
         ("resnet50", {"global_batch_size": "256", "learning_rate": "0.3"}, 0.3),
         ("efficientnet-b7", {"global_batch_size": "256"}, 0.1),
-        ("resnet50", {"global_batch_size": "256", "optimizer": "adamw"}, 0.4),
     ],
 )
 def test_recipe_learning_rate_follows_the_batch_unless_given(

@@ -7,7 +7,6 @@ import logging
 from pathlib import Path
 
 import pytest
-from trainer_runs import Workspace, train_here
 
 from stationmaster.domain.progress_lines import (
     CheckpointSavedLine,
@@ -131,19 +130,3 @@ def test_file_that_cannot_be_written_is_dropped_with_one_warning(
     (message,) = caplog.messages
     assert message.startswith("the metrics file gets no more lines of this start: ")
     assert len(capsys.readouterr().out.splitlines()) == 2
-
-
-def test_run_that_is_resumed_has_each_step_once(workspace: Workspace) -> None:
-    keys = ("schedule=constant", "checkpoint_every=2")
-    train_here(workspace, *keys, "steps=3")
-    last = workspace.checkpoints()[3]
-    (last / "complete.json").unlink()
-
-    train_here(workspace, *keys, "steps=4")
-
-    found = kinds(workspace.output_dir / "metrics.jsonl")
-    assert [line for line in found if line.startswith("progress")] == [
-        f"progress {step}" for step in (1, 2, 3, 4)
-    ]
-    assert found.count("started") == 2
-    assert found[-1] == "finished 4"

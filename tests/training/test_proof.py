@@ -81,6 +81,7 @@ def test_a_family_that_is_trained_as_it_should_be_is_proven(
         # A convolution over what is before a token, whatever its position says.
         ("lfm2", {"document_mask": "true"}, "documents that share a sequence see each other"),
     ],
+    ids=["olmo", "gpt_oss", "lfm2"],
 )
 def test_what_a_family_does_not_keep_is_refused(
     kind: str, keys: dict[str, str], sentence: str, tmp_path: Path
