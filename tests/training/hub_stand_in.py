@@ -1,7 +1,7 @@
-"""A stand-in for the Hugging Face hub on the loopback: the paths that its client library asks for.
+"""A stand-in for the Hugging Face hub on the loopback, which can be made to fail.
 
-Source: the requests of huggingface_hub 2.4, and the error codes that `hf_raise_for_status` reads
-from the header X-Error-Code.
+Source: the requests of huggingface_hub 2.4 (what a repository is, its tree, HEAD and GET of its
+files, with ranges), and the error codes that `hf_raise_for_status` reads from X-Error-Code.
 """
 
 from __future__ import annotations
@@ -10,26 +10,35 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 
 @dataclass
 class Repository:
-    directory: Path
+    """What a model or data set consists of: the files of a directory, or those of its commits."""
+
+    directory: Path | None = None
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    """Files by commit; the last one is the newest."""
+    configs: list[dict[str, Any]] = field(default_factory=list)
     gated: bool = False
+    fail: Callable[[str], bool] = lambda path: False
+    """Whether to break the connection instead of sending a part of a file."""
 
-    @property
-    def commit(self) -> str:
-        return hashlib.sha1(str(self.directory).encode()).hexdigest()
-
-    def files(self) -> list[str]:
-        found = (path for path in self.directory.rglob("*") if path.is_file())
-        return sorted(str(path.relative_to(self.directory)) for path in found)
+    def at(self, revision: str | None) -> tuple[str, dict[str, bytes]]:
+        """A commit, the newest if none is named, and its files."""
+        if self.directory is None:
+            commit = revision or next(reversed(self.commits))
+            return commit, self.commits.get(commit, {})
+        found = sorted(path for path in self.directory.rglob("*") if path.is_file())
+        files = {str(path.relative_to(self.directory)): path.read_bytes() for path in found}
+        return hashlib.sha1(str(self.directory).encode()).hexdigest(), files
 
 
 @dataclass
@@ -38,7 +47,11 @@ class HubStandIn:
     models: dict[str, Repository] = field(default_factory=dict)
     datasets: dict[str, Repository] = field(default_factory=dict)
     token: str = "hf_reader"
-    requests: list[str] = field(default_factory=list)
+    requests: list[tuple[str, str, str]] = field(default_factory=list)
+    """Method, path, token."""
+
+    def file_requests(self) -> int:
+        return sum(method == "GET" and "/resolve/" in path for method, path, _ in self.requests)
 
 
 @contextmanager
@@ -49,15 +62,17 @@ def hub_stand_in() -> Iterator[HubStandIn]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            answer(self, hub, with_body=True)
+            answer(self, hub)
 
         def do_HEAD(self) -> None:
-            answer(self, hub, with_body=False)
+            answer(self, hub)
 
         def log_message(self, *arguments: object) -> None:
-            hub.requests.append(f"{self.command} {self.path}")
+            token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+            hub.requests.append((self.command, self.path, token))
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
     hub = HubStandIn(url=f"http://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
@@ -69,66 +84,75 @@ def hub_stand_in() -> Iterator[HubStandIn]:
         server.server_close()
 
 
-_API = re.compile(r"/api/(models|datasets)/([^/]+/[^/]+)(/revision/[^/]+|/tree/[^/]+)?")
-_FILE = re.compile(r"(/datasets)?/([^/]+/[^/]+)/resolve/[^/]+/(.+)")
+_API = re.compile(r"/api/(models|datasets)/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+))?")
+_FILE = re.compile(r"(/datasets)?/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
 
 
-def answer(request: BaseHTTPRequestHandler, hub: HubStandIn, *, with_body: bool) -> None:
+def answer(request: BaseHTTPRequestHandler, hub: HubStandIn) -> None:
     path = unquote(urlsplit(request.path).path)
-    authorised = request.headers.get("Authorization") == f"Bearer {hub.token}"
-    if match := _API.fullmatch(path):
-        repositories = hub.models if match[1] == "models" else hub.datasets
-        repository = repositories.get(match[2])
-        if repository is None:
-            refuse(request, 404 if authorised else 401, "RepoNotFound")
-        elif (match[3] or "").startswith("/tree"):
-            send(request, json.dumps(tree(repository)).encode())
-        else:
-            send(request, json.dumps(info(match[2], repository)).encode())
-        return
-    match = _FILE.fullmatch(path)
+    asked, file = _API.fullmatch(path), _FILE.fullmatch(path)
+    match = asked or file
     if match is None:
         refuse(request, 404, "EntryNotFound")
         return
-    repository = (hub.datasets if match[1] else hub.models).get(match[2])
+    repositories = hub.datasets if "datasets" in (match[1] or "") else hub.models
+    repository = repositories.get(match[2])
+    authorised = request.headers.get("Authorization") == f"Bearer {hub.token}"
     if repository is None:
         refuse(request, 404 if authorised else 401, "RepoNotFound")
     elif repository.gated and not authorised:
         refuse(request, 401, "GatedRepo")
-    elif not (repository.directory / match[3]).is_file():
-        refuse(request, 404, "EntryNotFound")
+    elif asked is not None:
+        commit, files = repository.at(asked[4] if asked[3] == "revision" else None)
+        if asked[3] == "tree":
+            send(request, json.dumps(tree(files)).encode())
+        else:
+            about = info(match[2], repository, commit, files, sizes="blobs=" in request.path)
+            send(request, json.dumps(about).encode())
     else:
-        body = (repository.directory / match[3]).read_bytes()
-        send(
-            request,
-            body,
-            with_body=with_body,
-            headers={"ETag": f'"{hashlib.sha1(body).hexdigest()}"'}
-            | {"X-Repo-Commit": repository.commit},
-        )
+        commit, files = repository.at(match[3])
+        if match[4] in files:
+            send_file(request, files[match[4]], commit, breaks=lambda: repository.fail(path))
+        else:
+            refuse(request, 404, "EntryNotFound")
 
 
-def info(name: str, repository: Repository) -> dict[str, object]:
+def info(
+    name: str, repository: Repository, commit: str, files: dict[str, bytes], *, sizes: bool
+) -> dict[str, object]:
     return {
         "id": name,
-        "sha": repository.commit,
+        "sha": commit,
         "private": False,
         "gated": "manual" if repository.gated else False,
         "tags": [],
-        "siblings": [{"rfilename": file} for file in repository.files()],
+        "cardData": {"configs": repository.configs},
+        "siblings": [
+            {"rfilename": file} | ({"size": len(data)} if sizes else {})
+            for file, data in files.items()
+        ],
     }
 
 
-def tree(repository: Repository) -> list[dict[str, object]]:
+def tree(files: dict[str, bytes]) -> list[dict[str, object]]:
     return [
-        {
-            "type": "file",
-            "path": file,
-            "size": (repository.directory / file).stat().st_size,
-            "oid": hashlib.sha1((repository.directory / file).read_bytes()).hexdigest(),
-        }
-        for file in repository.files()
+        {"type": "file", "path": file, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+        for file, data in files.items()
     ]
+
+
+def send_file(
+    request: BaseHTTPRequestHandler, data: bytes, commit: str, *, breaks: Callable[[], bool]
+) -> None:
+    """The file, or the part that was asked for, half of which comes where it breaks off."""
+    headers = {"ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Repo-Commit": commit}
+    part = request.headers.get("Range")
+    if part is None:
+        send(request, data, headers=headers)
+        return
+    first, last = (int(edge) for edge in part.removeprefix("bytes=").split("-"))
+    headers["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
+    send(request, data[first : last + 1], status=206, headers=headers, breaks=breaks())
 
 
 def refuse(request: BaseHTTPRequestHandler, status: int, code: str) -> None:
@@ -141,13 +165,13 @@ def send(
     body: bytes,
     *,
     status: int = 200,
-    with_body: bool = True,
     headers: dict[str, str] | None = None,
+    breaks: bool = False,
 ) -> None:
     request.send_response(status)
-    request.send_header("Content-Length", str(len(body)))
-    for name, value in (headers or {}).items():
+    for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
         request.send_header(name, value)
     request.end_headers()
-    if with_body and request.command != "HEAD":
-        request.wfile.write(body)
+    if request.command != "HEAD":
+        request.wfile.write(body[: len(body) // 2] if breaks else body)
+    request.close_connection = breaks

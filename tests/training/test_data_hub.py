@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from data_sets import number_tokenizer, numbered, write_rows
-from dataset_hub import DatasetHub, dataset_hub
+from hub_stand_in import HubStandIn, Repository, hub_stand_in
 
 from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.errors import BadParameter, PermanentError
@@ -35,12 +35,18 @@ CONFIGS = [
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DatasetHub]:
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubStandIn]:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    with dataset_hub("allenai/c4") as hub:
+    with hub_stand_in() as hub:
+        hub.datasets["allenai/c4"] = Repository()
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         yield hub
+
+
+@pytest.fixture
+def c4(hub: HubStandIn) -> Repository:
+    return hub.datasets["allenai/c4"]
 
 
 def files(directory: Path, *, first: int) -> dict[str, bytes]:
@@ -60,11 +66,11 @@ def files(directory: Path, *, first: int) -> dict[str, bytes]:
 
 
 def test_c4_is_the_english_configuration_at_its_newest_commit(
-    hub: DatasetHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: HubStandIn, c4: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.commits = {NEW: files(tmp_path, first=1)}
-    hub.configs = CONFIGS
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    c4.commits = {NEW: files(tmp_path, first=1)}
+    c4.configs = CONFIGS
+    monkeypatch.setenv("HF_TOKEN", hub.token)
 
     corpus = find_corpus("c4")
     texts = list(read_documents(corpus.files[1], start=10))
@@ -74,11 +80,11 @@ def test_c4_is_the_english_configuration_at_its_newest_commit(
     assert corpus.held_out == (f"{prefix}/validation.0.json.gz",)
     assert corpus.revision == NEW
     assert texts == [numbered(1 + 1 + 3 * n, length=8) for n in (10, 11)]
-    assert {token for _, path, token in hub.requests if "c4" in path} == {"hf_secret"}
+    assert {token for _, path, token in hub.requests if "c4" in path} == {hub.token}
 
 
-def test_a_data_set_without_card_is_read_by_its_file_names(hub: DatasetHub, tmp_path: Path) -> None:
-    hub.commits = {NEW: files(tmp_path, first=1)}
+def test_a_data_set_without_card_is_read_by_its_file_names(c4: Repository, tmp_path: Path) -> None:
+    c4.commits = {NEW: files(tmp_path, first=1)}
 
     corpus = find_corpus("hub:allenai/c4/data")
 
@@ -96,25 +102,25 @@ def test_a_data_set_without_card_is_read_by_its_file_names(hub: DatasetHub, tmp_
     ],
 )
 def test_find_on_hub_what_is_not_there_is_explained_in_a_sentence(
-    hub: DatasetHub, tmp_path: Path, dataset: str, message: str
+    c4: Repository, tmp_path: Path, dataset: str, message: str
 ) -> None:
-    hub.commits = {NEW: files(tmp_path, first=1)}
-    hub.configs = CONFIGS
+    c4.commits = {NEW: files(tmp_path, first=1)}
+    c4.configs = CONFIGS
 
     with pytest.raises(BadParameter, match=message):
         find_corpus(dataset)
 
 
-def test_find_on_hub_without_rows_is_refused(hub: DatasetHub) -> None:
-    hub.commits = {NEW: {"README.md": b"x", "picture.png": b"x"}}
+def test_find_on_hub_without_rows_is_refused(c4: Repository) -> None:
+    c4.commits = {NEW: {"README.md": b"x", "picture.png": b"x"}}
 
     with pytest.raises(BadParameter, match=r"no files for training that end in \.jsonl"):
         find_corpus("hub:allenai/c4")
 
 
-def test_find_on_hub_gated_names_the_terms_and_the_token(hub: DatasetHub) -> None:
-    hub.commits = {NEW: {}}
-    hub.gated = True
+def test_find_on_hub_gated_names_the_terms_and_the_token(c4: Repository) -> None:
+    c4.commits = {NEW: {}}
+    c4.gated = True
 
     with pytest.raises(
         BadParameter, match=r"is gated: accept its terms at https://huggingface\.co/"
@@ -123,7 +129,7 @@ def test_find_on_hub_gated_names_the_terms_and_the_token(hub: DatasetHub) -> Non
 
 
 def test_find_on_hub_unreachable_says_what_else_can_be_done(
-    hub: DatasetHub, monkeypatch: pytest.MonkeyPatch
+    hub: HubStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
 
@@ -133,11 +139,11 @@ def test_find_on_hub_unreachable_says_what_else_can_be_done(
         find_corpus("c4")
 
 
-def test_open_on_hub_asks_again_where_a_download_broke_off(hub: DatasetHub) -> None:
+def test_open_on_hub_asks_again_where_a_download_broke_off(hub: HubStandIn, c4: Repository) -> None:
     contents = bytes(range(256)) * 40_000  # three requests of 4 MiB
-    hub.commits = {NEW: {"a.bin": contents}}
+    c4.commits = {NEW: {"a.bin": contents}}
     failures = iter([False, True, True, False, True, False])
-    hub.fail = lambda path: next(failures)
+    c4.fail = lambda path: next(failures)
     waits: list[float] = []
 
     with open_on_hub(
@@ -150,9 +156,9 @@ def test_open_on_hub_asks_again_where_a_download_broke_off(hub: DatasetHub) -> N
     assert hub.file_requests() == 6
 
 
-def test_open_on_hub_gives_up_on_a_hub_that_stays_broken(hub: DatasetHub) -> None:
-    hub.commits = {NEW: {"a.bin": bytes(100)}}
-    hub.fail = lambda path: True
+def test_open_on_hub_gives_up_on_a_hub_that_stays_broken(c4: Repository) -> None:
+    c4.commits = {NEW: {"a.bin": bytes(100)}}
+    c4.fail = lambda path: True
     waits: list[float] = []
 
     file = open_on_hub(f"hf://datasets/allenai/c4@{NEW}/a.bin", seekable=False, wait=waits.append)
@@ -162,8 +168,8 @@ def test_open_on_hub_gives_up_on_a_hub_that_stays_broken(hub: DatasetHub) -> Non
     assert 100 < sum(waits) < 150
 
 
-def test_read_documents_file_that_is_gone_fails_at_once(hub: DatasetHub) -> None:
-    hub.commits = {NEW: {}}
+def test_read_documents_file_that_is_gone_fails_at_once(c4: Repository) -> None:
+    c4.commits = {NEW: {}}
 
     with pytest.raises(
         PermanentError, match=r"reading hf://datasets/allenai/c4@\w+/a.json broke off"
@@ -171,9 +177,9 @@ def test_read_documents_file_that_is_gone_fails_at_once(hub: DatasetHub) -> None
         list(read_documents(f"hf://datasets/allenai/c4@{NEW}/a.json"))
 
 
-def test_stream_goes_on_at_the_commit_it_began_with(hub: DatasetHub, tmp_path: Path) -> None:
-    hub.configs = CONFIGS
-    hub.commits = {OLD: files(tmp_path / "old", first=1)}
+def test_stream_goes_on_at_the_commit_it_began_with(c4: Repository, tmp_path: Path) -> None:
+    c4.configs = CONFIGS
+    c4.commits = {OLD: files(tmp_path / "old", first=1)}
     tokenizer = number_tokenizer(tmp_path / "tokenizer")
 
     def source() -> StreamingSource:
@@ -193,7 +199,7 @@ def test_stream_goes_on_at_the_commit_it_began_with(hub: DatasetHub, tmp_path: P
     list(first.micro_batches(0))
     state = first.state()
     (expected,) = first.micro_batches(3)
-    hub.commits[NEW] = files(tmp_path / "new", first=1001)
+    c4.commits[NEW] = files(tmp_path / "new", first=1001)
     again = source()
     assert again.facts()["dataset_revision"] == NEW
     assert again.identity == first.identity
@@ -207,13 +213,13 @@ def test_stream_goes_on_at_the_commit_it_began_with(hub: DatasetHub, tmp_path: P
 
 
 def test_c4_is_packed_in_parts_at_the_commit_that_the_run_began_with(
-    hub: DatasetHub, tmp_path: Path
+    c4: Repository, tmp_path: Path
 ) -> None:
-    hub.configs = CONFIGS
+    c4.configs = CONFIGS
     for name in ("old", "new"):
         (tmp_path / name / "en").mkdir(parents=True)
         (tmp_path / name / "de").mkdir()
-    hub.commits[OLD] = files(tmp_path / "old", first=0)
+    c4.commits[OLD] = files(tmp_path / "old", first=0)
     data = tmp_path / "data"
 
     def target(run_id: str) -> Target:
@@ -223,7 +229,7 @@ def test_c4_is_packed_in_parts_at_the_commit_that_the_run_began_with(
         )
 
     begun = target("run-1")
-    hub.commits[NEW] = files(tmp_path / "new", first=500)
+    c4.commits[NEW] = files(tmp_path / "new", first=500)
     assert target("run-1").name == begun.name
     assert target("run-2").name != begun.name
 
@@ -233,7 +239,7 @@ def test_c4_is_packed_in_parts_at_the_commit_that_the_run_began_with(
     packed = read_packed(data / staged.root)
     plan = packed.manifest.plan
     assert (plan.dataset, plan.revision, len(packed.paths)) == ("hub:allenai/c4/en", OLD, 3)
-    sizes = [len(hub.commits[OLD][f"en/train.{number}.json.gz"]) for number in range(3)]
+    sizes = [len(c4.commits[OLD][f"en/train.{number}.json.gz"]) for number in range(3)]
     assert [share.weight for share in work.shares()] == sizes
     corpus = find_corpus("hub:allenai/c4/en", revision=OLD)
     tokenizer = describe_tokenizer(packed.tokenizer.path)
@@ -247,8 +253,8 @@ def test_c4_is_packed_in_parts_at_the_commit_that_the_run_began_with(
     assert prepare(TokenWork(target("run-1")), processes=1, progress=print).was_there
 
 
-def test_data_set_without_room_for_its_tokens_is_refused(hub: DatasetHub, tmp_path: Path) -> None:
-    hub.commits[OLD] = {"a.jsonl.gz": b"x" * 1000}
+def test_data_set_without_room_for_its_tokens_is_refused(c4: Repository, tmp_path: Path) -> None:
+    c4.commits[OLD] = {"a.jsonl.gz": b"x" * 1000}
     settings: dict[str, str | int] = {"tokenizer": str(tmp_path), "vocab_size": 4096}
     target = find_target_on_hub(
         tmp_path,

@@ -7,11 +7,11 @@ All of it is gloo on CPUs in float32: NCCL, GPUs and bfloat16 are not run here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import torch
@@ -26,7 +26,6 @@ from parallel_runs import (
 )
 from torch import nn
 
-from tests.chaos.points import some_of, sweep_seed
 from training.config import Launch
 from training.models.architectures import build_model
 from training.models.initialisation import initialise
@@ -38,159 +37,111 @@ Once = Callable[[str, Callable[[Path], None]], Path]
 # Steps of most runs on several ranks: the second already shows gradients that are not the same.
 FEW: Final = "6"
 
-ACCUMULATED: Final = {"micro_batch_size": "2"}
-UNEVEN: Final = {"global_batch_size": "5"}
-MIXTRAL: Final = Run(recipe="mixtral-8x7b")
-# Three experts do not divide among two ranks: these shard another dimension.
-THREE_EXPERTS: Final = Run(recipe="mixtral-8x7b", model={"experts": 3}, keys={"steps": FEW})
-
 SHORT: Final = {"steps": FEW}
-DDP: Final = {"parallelism": "ddp"}
-SPLIT: Final = {"tensor_parallel": "2", "steps": FEW}
-CONTEXT: Final = {"context_parallel": "2", "steps": FEW}
-DOCUMENTS: Final = {"document_mask": "true", "steps": FEW}
-SHARED: Final = {"expert_parallel": "2", "steps": FEW}
+ACCUMULATED: Final = {"micro_batch_size": "2"}
+EACH: Final = {"micro_batch_size": "1"}
+UNEVEN: Final = {"global_batch_size": "5"}
+FULL: Final = {"activation_checkpointing": "full"}
+SELECTIVE: Final = {"activation_checkpointing": "selective"}
+COMPILED: Final = {"compile": "true"}
 SGD: Final = {"optimizer": "sgd", "learning_rate": "0.1"}
+DOCUMENTS: Final = {"document_mask": "true"}
+DDP: Final = {"parallelism": "ddp"}
+HYBRID: Final = {"parallelism": "hybrid"}
+SPLIT: Final = {"tensor_parallel": "2"} | SHORT
+CONTEXT: Final = {"context_parallel": "2"} | SHORT
+SHARED: Final = {"expert_parallel": "2"} | SHORT
+
+ALONE: Final = Run()
+MIXTRAL: Final = Run(recipe="mixtral-8x7b")
 # Mistral, and an embedding that is not tied to the head.
 MATHSTRAL: Final = Run(recipe="mathstral-7b", keys=SHORT)
+# Three experts do not divide among two ranks: these shard another dimension.
+THREE_EXPERTS: Final = Run(recipe="mixtral-8x7b", model={"experts": 3}, keys=SHORT)
 
-# Each run on two ranks, and the run of a lone rank whose first steps it must equal.
+
+def of(run: Run, *keys: Mapping[str, str], **fields: Any) -> Run:
+    """Another run, with more keys."""
+    together = dict(run.keys)
+    for more in keys:
+        together.update(more)
+    return replace(run, keys=together, **fields)
+
+
+LARGE: Final = {"as_large_model": True}
+# Each run on two ranks, and the run of a lone rank whose first steps it must equal. What only adds
+# a way of saving memory or time to another run stands beside one or two others of its kind.
 ON_TWO_RANKS: Final = {
-    "fsdp": (Run(), Run()),
-    "fsdp, accumulated": (Run(keys=ACCUMULATED), Run()),
-    "fsdp, accumulated, exchanging every time": (
-        Run(keys=ACCUMULATED | SHORT, as_large_model=True),
-        Run(),
+    "fsdp": (ALONE, ALONE),
+    "fsdp, accumulated, exchanging every time": (of(ALONE, ACCUMULATED, SHORT, **LARGE), ALONE),
+    "fsdp, uneven batch": (of(ALONE, UNEVEN, SHORT), of(ALONE, UNEVEN, SHORT)),
+    "fsdp, full checkpointing": (of(ALONE, FULL, SHORT), ALONE),
+    "fsdp, selective checkpointing, compiled": (of(ALONE, SELECTIVE, COMPILED, SHORT), ALONE),
+    "ddp": (of(ALONE, DDP), ALONE),
+    "ddp, uneven batch": (of(ALONE, DDP, UNEVEN, SHORT), of(ALONE, UNEVEN, SHORT)),
+    "ddp, accumulated, full checkpointing, compiled": (
+        of(ALONE, DDP, ACCUMULATED, FULL, COMPILED, SHORT),
+        ALONE,
     ),
-    "fsdp, uneven batch": (Run(keys=UNEVEN | SHORT), Run(keys=UNEVEN | SHORT)),
-    "fsdp, full checkpointing": (Run(keys={"activation_checkpointing": "full"} | SHORT), Run()),
-    "fsdp, selective checkpointing, compiled": (
-        Run(keys={"activation_checkpointing": "selective", "compile": "true"} | SHORT),
-        Run(),
-    ),
-    "ddp": (Run(keys=DDP), Run()),
-    "ddp, accumulated": (Run(keys=DDP | ACCUMULATED), Run()),
-    "ddp, uneven batch": (Run(keys=DDP | UNEVEN | SHORT), Run(keys=UNEVEN | SHORT)),
-    "ddp, full checkpointing, compiled": (
-        Run(keys=DDP | {"activation_checkpointing": "full", "compile": "true"} | SHORT),
-        Run(),
-    ),
-    "hybrid, two nodes": (Run(keys={"parallelism": "hybrid"}), Run()),
+    "hybrid, two nodes": (of(ALONE, HYBRID), ALONE),
     "hybrid, two nodes, accumulated, exchanging every time": (
-        Run(keys={"parallelism": "hybrid"} | ACCUMULATED | SHORT, as_large_model=True),
-        Run(),
+        of(ALONE, HYBRID, ACCUMULATED, SHORT, **LARGE),
+        ALONE,
     ),
-    "tensor parallel": (Run(keys=SPLIT), Run()),
-    "tensor parallel, accumulated, full checkpointing": (
-        Run(keys=SPLIT | ACCUMULATED | {"activation_checkpointing": "full"}),
-        Run(),
-    ),
-    "tensor parallel, mathstral, selective checkpointing": (
-        replace(MATHSTRAL, keys=SPLIT | {"activation_checkpointing": "selective"}),
+    "tensor parallel": (of(ALONE, SPLIT), ALONE),
+    "tensor parallel, mathstral, accumulated, selective checkpointing": (
+        of(MATHSTRAL, SPLIT, ACCUMULATED, SELECTIVE),
         MATHSTRAL,
     ),
-    "context parallel": (Run(keys=CONTEXT), Run()),
-    "context parallel, accumulated, full checkpointing": (
-        Run(keys=CONTEXT | ACCUMULATED | {"activation_checkpointing": "full"}),
-        Run(),
-    ),
-    "context parallel, mathstral, selective checkpointing": (
-        replace(MATHSTRAL, keys=CONTEXT | {"activation_checkpointing": "selective"}),
+    "context parallel": (of(ALONE, CONTEXT), ALONE),
+    "context parallel, mathstral, accumulated, full checkpointing": (
+        of(MATHSTRAL, CONTEXT, ACCUMULATED, FULL),
         MATHSTRAL,
     ),
-    "context parallel, selective checkpointing, compiled": (
-        Run(keys=CONTEXT | {"activation_checkpointing": "selective", "compile": "true"}),
-        Run(),
+    "context parallel, documents kept apart": (
+        of(ALONE, CONTEXT, DOCUMENTS),
+        of(ALONE, DOCUMENTS, SHORT),
     ),
-    "context parallel, documents kept apart": (Run(keys=CONTEXT | DOCUMENTS), Run(keys=DOCUMENTS)),
-    "context parallel, mixtral": (replace(MIXTRAL, keys=CONTEXT), MIXTRAL),
-    "context parallel, mixtral, compiled": (
-        replace(MIXTRAL, keys=CONTEXT | {"compile": "true"}),
+    "context parallel, mixtral, selective checkpointing, compiled": (
+        of(MIXTRAL, CONTEXT, SELECTIVE, COMPILED),
         MIXTRAL,
     ),
-    "mixtral, fsdp": (MIXTRAL, MIXTRAL),
-    "mixtral, fsdp, accumulated": (
-        Run(recipe="mixtral-8x7b", keys=ACCUMULATED | SHORT),
-        MIXTRAL,
-    ),
+    "mixtral, fsdp, accumulated": (of(MIXTRAL, ACCUMULATED, SHORT), MIXTRAL),
     "mixtral, experts that do not divide": (THREE_EXPERTS, THREE_EXPERTS),
-    "shared experts": (replace(MIXTRAL, keys=SHARED), MIXTRAL),
-    "sgd, shared experts": (
-        replace(MIXTRAL, keys=SHARED | SGD),
-        replace(MIXTRAL, keys=SHORT | SGD),
-    ),
+    "shared experts": (of(MIXTRAL, SHARED), MIXTRAL),
+    "sgd, shared experts": (of(MIXTRAL, SHARED, SGD), of(MIXTRAL, SHORT, SGD)),
     "shared experts, accumulated, full checkpointing, compiled": (
-        replace(
-            MIXTRAL,
-            keys=SHARED | ACCUMULATED | {"activation_checkpointing": "full", "compile": "true"},
-        ),
+        of(MIXTRAL, SHARED, ACCUMULATED, FULL, COMPILED),
         MIXTRAL,
     ),
-    "shared experts, uneven batch, selective checkpointing, compiled, exchanging every time": (
-        replace(
-            MIXTRAL,
-            keys=SHARED
-            | UNEVEN
-            | ACCUMULATED
-            | {"activation_checkpointing": "selective", "compile": "true"},
-            as_large_model=True,
-        ),
-        replace(MIXTRAL, keys=UNEVEN | SHORT),
+    "shared experts, uneven batch, selective checkpointing, exchanging every time": (
+        of(MIXTRAL, SHARED, UNEVEN, ACCUMULATED, SELECTIVE, **LARGE),
+        of(MIXTRAL, UNEVEN, SHORT),
     ),
 }
 ON_FOUR_RANKS: Final = {
-    "tensor parallel, fsdp over pairs": Run(keys=SPLIT),
-    "tensor parallel, hybrid, accumulated, exchanging every time": Run(
-        keys=SPLIT | {"parallelism": "hybrid", "micro_batch_size": "1"},
-        local_world_size=2,
-        as_large_model=True,
+    "tensor parallel, fsdp over pairs": of(ALONE, SPLIT),
+    "tensor parallel, hybrid, accumulated, exchanging every time": of(
+        ALONE, SPLIT, HYBRID, EACH, local_world_size=2, **LARGE
     ),
-    "tensor parallel, hybrid, one node": Run(
-        keys=SPLIT | {"parallelism": "hybrid"}, local_world_size=4
+    "context and tensor parallel": of(ALONE, SPLIT, CONTEXT),
+    "context parallel over two nodes, hybrid, exchanging every time": of(
+        ALONE, CONTEXT, {"context_parallel": "4"}, HYBRID, local_world_size=2, **LARGE
     ),
-    "context parallel, fsdp over pairs": Run(keys=CONTEXT),
-    "context and tensor parallel": Run(keys=SPLIT | CONTEXT),
-    "context parallel over two nodes, hybrid, exchanging every time": Run(
-        keys=CONTEXT | {"context_parallel": "4", "parallelism": "hybrid", "micro_batch_size": "4"},
-        local_world_size=2,
-        as_large_model=True,
+    "shared experts, one for each rank, accumulated, exchanging every time": of(
+        MIXTRAL, SHARED, {"expert_parallel": "4"}, EACH, **LARGE
     ),
-    "shared experts, fsdp over pairs": replace(MIXTRAL, keys=SHARED),
-    "shared experts, one for each rank, accumulated, exchanging every time": replace(
-        MIXTRAL,
-        keys=SHARED | {"expert_parallel": "4", "micro_batch_size": "1"},
-        as_large_model=True,
+    "shared experts and sequences, selective checkpointing": of(
+        MIXTRAL, SHARED, CONTEXT, SELECTIVE
     ),
-    "shared experts and sequences, selective checkpointing": replace(
-        MIXTRAL, keys=SHARED | CONTEXT | {"activation_checkpointing": "selective"}
+    "shared experts, hybrid": of(MIXTRAL, SHARED, HYBRID, local_world_size=2),
+    "shared experts, hybrid, fsdp over pairs of a node": of(
+        MIXTRAL, SHARED, HYBRID, local_world_size=4
     ),
-    "shared experts, hybrid": replace(
-        MIXTRAL, keys=SHARED | {"parallelism": "hybrid"}, local_world_size=2
-    ),
-    "shared experts, hybrid, fsdp over pairs of a node": replace(
-        MIXTRAL, keys=SHARED | {"parallelism": "hybrid"}, local_world_size=4
-    ),
-    "hybrid, two nodes of two": Run(keys={"parallelism": "hybrid"}, local_world_size=2),
-    "hybrid, accumulated, exchanging within a node every time": Run(
-        keys={"parallelism": "hybrid", "micro_batch_size": "1"} | SHORT,
-        local_world_size=2,
-        as_large_model=True,
+    "hybrid, accumulated, exchanging within a node every time": of(
+        ALONE, HYBRID, EACH, SHORT, local_world_size=2, **LARGE
     ),
 }
-
-# Costly, and what they combine is also run by itself.
-COMBINED: Final = ("accumulated", "compiled", "exchanging", "selective")
-
-
-def sampled(runs: Iterable[str]) -> list[str]:
-    """All but two thirds of those that combine, which the seed of the sweeps chooses."""
-    combined = [name for name in runs if any(word in name for word in COMBINED)]
-    chosen = some_of(combined, sweep_seed(), one_in=3)
-    return [name for name in runs if name not in combined or name in chosen]
-
-
-TWO_SAMPLED = sampled(ON_TWO_RANKS)
-FOUR_SAMPLED = some_of(sampled(ON_FOUR_RANKS), sweep_seed(), one_in=2)
 
 
 def counted(parallelism: str, *, micro_batch_size: int, as_large_model: bool) -> Run:
@@ -223,14 +174,13 @@ COUNTED: Final = {
 
 @pytest.fixture(scope="module")
 def on_two_ranks(once: Once) -> dict[str, Result]:
-    runs = {name: ON_TWO_RANKS[name][0] for name in TWO_SAMPLED} | COUNTED
+    runs = {name: run for name, (run, _) in ON_TWO_RANKS.items()} | COUNTED
     return results_in(once("two-ranks", partial(train_on_ranks, runs, world_size=2)))
 
 
 @pytest.fixture(scope="module")
 def on_four_ranks(once: Once) -> dict[str, Result]:
-    runs = {name: ON_FOUR_RANKS[name] for name in FOUR_SAMPLED}
-    return results_in(once("four-ranks", partial(train_on_ranks, runs, world_size=4)))
+    return results_in(once("four-ranks", partial(train_on_ranks, ON_FOUR_RANKS, world_size=4)))
 
 
 _known: dict[str, Result] = {}
@@ -291,14 +241,14 @@ def _bare_losses(run: Run) -> list[float]:
 
 @pytest.mark.parametrize(
     "keys",
-    [ACCUMULATED, {"activation_checkpointing": "full"}, {"activation_checkpointing": "selective"}],
+    [ACCUMULATED, FULL, SELECTIVE],
     ids=["accumulated", "full checkpointing", "selective checkpointing"],
 )
 def test_lone_rank_gives_the_same_losses_however_a_step_is_computed(keys: dict[str, str]) -> None:
-    assert_same(alone(Run(keys=keys)), alone(Run()))
+    assert_same(alone(of(ALONE, keys, SHORT)), alone(ALONE))
 
 
-@pytest.mark.parametrize("name", TWO_SAMPLED)
+@pytest.mark.parametrize("name", ON_TWO_RANKS)
 def test_two_ranks_give_a_lone_ranks_losses(on_two_ranks: dict[str, Result], name: str) -> None:
     _, reference = ON_TWO_RANKS[name]
 
@@ -327,7 +277,7 @@ def test_checkpointing_changes_no_bit(on_two_ranks: dict[str, Result]) -> None:
     assert again == on_two_ranks["fsdp"].losses[: len(again)]
 
 
-@pytest.mark.parametrize("name", FOUR_SAMPLED)
+@pytest.mark.parametrize("name", ON_FOUR_RANKS)
 def test_four_ranks_give_a_lone_ranks_losses(on_four_ranks: dict[str, Result], name: str) -> None:
     recipe = ON_FOUR_RANKS[name].recipe
     assert_same(on_four_ranks[name], alone(MIXTRAL if recipe == MIXTRAL.recipe else Run()))
