@@ -95,7 +95,7 @@ def test_weights_are_converted_once(
     line = read_staging_line(end(capsys))
     assert code == 0
     assert isinstance(line, StagedLine)
-    commit, _ = hub.models[MODEL].at(None)
+    commit = hub.models[MODEL].commit
     settings: dict[str, str | int] = dict(convert_weights.SETTINGS)
     name = data_id(f"hub:{MODEL}", commit, Preparation.NONE, settings)
     assert (line.data_id, line.root, line.num_files) == (name, f"{name}/files", 3)

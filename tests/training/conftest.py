@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hub_stand_in import HubStandIn, hub_stand_in
 from trainer_runs import Workspace
 
 # As the trainer has it: transformers imports torchao wherever it is installed, with warnings.
@@ -44,3 +45,25 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def workspace(tmp_path: Path, text_dir: Path, cache_dir: Path) -> Workspace:
     return Workspace(output_dir=tmp_path / "out", cache_dir=cache_dir, text_dir=text_dir)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubStandIn]:
+    """A hub without anything, and nobody's token."""
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "no-token"))
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "no-token" / "token"))
+    with hub_stand_in() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield hub
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Models too small to share out: on a busy machine the threads would wait for each other."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

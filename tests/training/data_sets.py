@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow
 import pyarrow.ipc
 from pyarrow import parquet
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from training.data.shards import PackedData, Packing, PackPlan, Position, ShardWriter
 from training.data.tokenizers import END_OF_TEXT, TokenizerFile, describe_tokenizer
@@ -60,15 +60,27 @@ def write_rows(path: Path, texts: Sequence[str]) -> Path:
     return path
 
 
-def number_tokenizer(directory: Path, *, vocab_size: int = 4096) -> TokenizerFile:
-    """Splits at spaces; the word n is the token n. <|endoftext|> is the last id."""
-    words = {str(n): n for n in range(vocab_size - 1)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="0"))
+def word_tokenizer(
+    directory: Path, words: Sequence[str], *, special: Sequence[str], begin: str = ""
+) -> Path:
+    """Splits at spaces; each word is the token of its place, and the first also what is unknown."""
+    ids = {word: place for place, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token=words[0]))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.add_special_tokens([END_OF_TEXT])
+    tokenizer.add_special_tokens(list(special))
+    if begin:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{begin} $A", special_tokens=[(begin, tokenizer.token_to_id(begin))]
+        )
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(directory / "tokenizer.json"))
-    return describe_tokenizer(directory / "tokenizer.json")
+    return directory / "tokenizer.json"
+
+
+def number_tokenizer(directory: Path, *, vocab_size: int = 4096) -> TokenizerFile:
+    """The word n is the token n; <|endoftext|> is the last id."""
+    words = [str(n) for n in range(vocab_size - 1)]
+    return describe_tokenizer(word_tokenizer(directory, words, special=[END_OF_TEXT]))
 
 
 def numbered(document: int, *, length: int) -> str:

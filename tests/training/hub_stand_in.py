@@ -31,14 +31,22 @@ class Repository:
     fail: Callable[[str], bool] = lambda path: False
     """Whether to break the connection instead of sending a part of a file."""
 
-    def at(self, revision: str | None) -> tuple[str, dict[str, bytes]]:
-        """A commit, the newest if none is named, and its files."""
+    @property
+    def commit(self) -> str:
+        """The newest one."""
         if self.directory is None:
-            commit = revision or next(reversed(self.commits))
-            return commit, self.commits.get(commit, {})
+            return next(reversed(self.commits))
+        return hashlib.sha1(str(self.directory).encode()).hexdigest()
+
+    def commit_of(self, revision: str | None) -> str:
+        """It itself, or the newest one for `main`."""
+        return revision if revision in self.commits else self.commit
+
+    def files(self, commit: str) -> dict[str, bytes]:
+        if self.directory is None:
+            return self.commits.get(commit, {})
         found = sorted(path for path in self.directory.rglob("*") if path.is_file())
-        files = {str(path.relative_to(self.directory)): path.read_bytes() for path in found}
-        return hashlib.sha1(str(self.directory).encode()).hexdigest(), files
+        return {str(path.relative_to(self.directory)): path.read_bytes() for path in found}
 
 
 @dataclass
@@ -103,14 +111,16 @@ def answer(request: BaseHTTPRequestHandler, hub: HubStandIn) -> None:
     elif repository.gated and not authorised:
         refuse(request, 401, "GatedRepo")
     elif asked is not None:
-        commit, files = repository.at(asked[4] if asked[3] == "revision" else None)
+        commit = repository.commit_of(asked[4])
+        files = repository.files(commit)
         if asked[3] == "tree":
             send(request, json.dumps(tree(files)).encode())
         else:
             about = info(match[2], repository, commit, files, sizes="blobs=" in request.path)
             send(request, json.dumps(about).encode())
     else:
-        commit, files = repository.at(match[3])
+        commit = repository.commit_of(match[3])
+        files = repository.files(commit)
         if match[4] in files:
             send_file(request, files[match[4]], commit, breaks=lambda: repository.fail(path))
         else:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from checkpoint_ranks import TinyRun, checkpointer_in, lone_rank, results, run_ranks
+from spoiling import turn_a_bit
 
 from stationmaster.domain.errors import PermanentError
 from training.manifest import complete_steps
@@ -128,14 +129,14 @@ def test_killed_in_the_middle_of_its_file_one_rank_spoils_the_checkpoint_for_all
 
 
 def train_on_a_bad_disk(ranks: Ranks, directory: Path) -> str:
-    """The last byte of the weights of step 6 turns after it was written."""
+    """A bit of the weights of step 6 turns after it was written."""
     run = TinyRun(ranks)
     checkpointer = checkpointer_in(directory, ranks)
     run.train_until(4, checkpointer=checkpointer, every=2)
 
     def hook(happening: str, arguments: tuple[Any, ...]) -> None:
         if happening == "os.rename" and str(arguments[1]).endswith("06/complete.json"):
-            turn_last_byte(directory / "step-00000006/__0_0.distcp")
+            turn_a_bit(directory / "step-00000006/__0_0.distcp")
 
     sys.addaudithook(hook)
     try:
@@ -143,12 +144,6 @@ def train_on_a_bad_disk(ranks: Ranks, directory: Path) -> str:
     except PermanentError as error:
         return str(error)
     return "no error"
-
-
-def turn_last_byte(path: Path) -> None:
-    contents = bytearray(path.read_bytes())
-    contents[-1] ^= 1
-    path.write_bytes(contents)
 
 
 def test_save_that_does_not_read_back_fails_and_removes_nothing(tmp_path: Path) -> None:

@@ -42,12 +42,6 @@ def write_checkpoint(directory: Path, step: int, *, verified: bool = True) -> Pa
     return path
 
 
-def make_unreadable(path: Path) -> None:
-    """Reading it is an error of the device from now on, a real one, for root as well."""
-    path.unlink()
-    path.symlink_to("/proc/self/mem")  # nothing is mapped at address 0
-
-
 Damage = Literal["no marker", "torn marker", "missing file", "short file"]
 
 
@@ -84,16 +78,6 @@ def test_first_damage_finds_other_bytes_of_the_same_size(tmp_path: Path, cached:
     damage = first_damage(path, manifest, names=manifest.files, cached=cached)
     assert whole == ""
     assert damage.startswith(f"{path / '__0_0.distcp'} is not what was written")
-
-
-def test_first_damage_of_a_file_that_cannot_be_read_is_no_damage(tmp_path: Path) -> None:
-    path = write_checkpoint(tmp_path, 5)
-    manifest = read_manifest(path)
-    assert isinstance(manifest, Manifest)
-    make_unreadable(path / "__0_0.distcp")
-
-    with pytest.raises(OSError, match=r"Input/output error: .*__0_0\.distcp"):
-        first_damage(path, manifest, names=manifest.files, cached=True, waits_s=(0.0, 0.0))
 
 
 def test_again_asks_storage_until_it_answers() -> None:

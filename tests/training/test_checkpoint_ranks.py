@@ -47,31 +47,28 @@ def global_losses(ranks: list[dict[str, Any]]) -> list[float]:
     return [sum(shares) for shares in zip(*(rank["losses"] for rank in ranks), strict=True)]
 
 
-def test_checkpoint_of_two_ranks_goes_on_with_one_and_then_three(tmp_path: Path) -> None:
+def test_checkpoint_of_two_ranks_goes_on_with_three_and_then_one(tmp_path: Path) -> None:
     uninterrupted = global_losses(
-        results(run_ranks(train_on, tmp_path / "whole", 12, {}, world_size=2))
+        results(run_ranks(train_on, tmp_path / "whole", 12, {}, world_size=1))
     )
 
     parts = [
         results(run_ranks(train_on, tmp_path / "parts", until, {}, world_size=world_size))
-        for until, world_size in ((4, 2), (8, 1), (12, 3))
+        for until, world_size in ((4, 2), (8, 3), (12, 1))
     ]
 
     losses = [loss for part in parts for loss in global_losses(part)]
     assert [part[0]["began"] for part in parts] == [0, 4, 8]
     assert losses == pytest.approx(uninterrupted, abs=1e-5)
-
-
-def test_checkpoint_data_entries_of_all_ranks_reach_every_rank(tmp_path: Path) -> None:
-    run_ranks(train_on, tmp_path, 4, {}, world_size=2)
-
-    more = results(run_ranks(train_on, tmp_path, 5, {}, world_size=3))
-
-    for rank in more:
+    for rank in parts[1]:  # entries of all ranks reach every rank
         assert set(rank["data"]) == {"stream", "lane-0", "lane-1", "shard-0", "shard-1"}
         assert rank["data"]["lane-1"].tolist() == [1, 4]
         assert rank["data"]["shard-1"] == {"file": "1.txt", "rows": [1, 2]}
-    assert [rank["rng"] for rank in more] == [["rank-0"], ["rank-1"], []]
+    assert [rank["rng"] for rank in parts[1]] == [["rank-0"], ["rank-1"], []]
+    manifest = json.loads((tmp_path / "parts/step-00000004/complete.json").read_text())
+    writers = {name: file["rank"] for name, file in manifest["files"].items()}
+    assert writers == {"__0_0.distcp": 0, "__1_0.distcp": 1, ".metadata": 0, "ranks.pt": 0}
+    assert manifest["verified"] is True
 
 
 def test_checkpoint_resumed_by_as_many_ranks_goes_on_bit_by_bit(tmp_path: Path) -> None:
@@ -108,14 +105,3 @@ def test_rank_0_alone_writes_where_ranks_are_bound_to_gpus(tmp_path: Path) -> No
     more = results(run_ranks(train_bound_to_gpus, tmp_path, 4, options, world_size=2))
 
     assert [rank["began"] for rank in more] == [2, 2]
-
-
-def test_checkpoint_files_are_hashed_by_the_rank_that_wrote_them(tmp_path: Path) -> None:
-    run_ranks(train_on, tmp_path, 2, {}, world_size=2)
-
-    manifest = json.loads((tmp_path / "step-00000002/complete.json").read_text())
-
-    writers = {name: file["rank"] for name, file in manifest["files"].items()}
-    assert writers == {"__0_0.distcp": 0, "__1_0.distcp": 1, ".metadata": 0, "ranks.pt": 0}
-    assert manifest["verified"] is True
-    assert torch.load(tmp_path / "step-00000002/ranks.pt")["data"]["lane-0"].tolist() == [0, 2]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from data_sets import number_tokenizer, numbered, write_rows
-from hub_stand_in import HubStandIn, Repository, hub_stand_in
+from hub_stand_in import HubStandIn, Repository
 
 from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.errors import BadParameter, PermanentError
@@ -35,18 +34,8 @@ CONFIGS = [
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubStandIn]:
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    with hub_stand_in() as hub:
-        hub.datasets["allenai/c4"] = Repository()
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        yield hub
-
-
-@pytest.fixture
 def c4(hub: HubStandIn) -> Repository:
-    return hub.datasets["allenai/c4"]
+    return hub.datasets.setdefault("allenai/c4", Repository())
 
 
 def files(directory: Path, *, first: int) -> dict[str, bytes]:

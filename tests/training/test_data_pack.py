@@ -9,14 +9,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 from data_sets import number_tokenizer, numbered, write_rows
+from spoiling import contents_of
+from trainer_runs import wait_until
 
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from training.data.corpus_lookup import find_corpus
@@ -33,12 +33,6 @@ class PackedOnce:
     directory: Path
     arguments: list[str]
     environ: dict[str, str]
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    """Every file a reader may see."""
-    files = (path for path in directory.iterdir() if not path.name.startswith("."))
-    return {path.name: path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")
@@ -80,18 +74,18 @@ def test_pack_killed_and_started_again_ends_with_the_same_bytes(
         env=packed_once.environ,
         stderr=subprocess.DEVNULL,
     )
-    wait_until(lambda: whole_files(tmp_path) > 0)
+    wait_until(lambda: whole_files(tmp_path) > 0, what="a file")
     workers = children(process.pid)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert unfinished_packing(tmp_path) is not None, "it ended before it was killed"
     assert workers
-    wait_until(lambda: not any(map(alive, workers)))
+    wait_until(lambda: not any(map(alive, workers)), what="the end of its workers")
 
     code = main([*arguments, "--workers", "1"], packed_once.environ)
 
     assert code == 0
-    assert contents(tmp_path) == contents(packed_once.directory)
+    assert contents_of(tmp_path) == contents_of(packed_once.directory)
 
 
 def test_pack_again_is_done_at_once_and_changes_nothing(
@@ -114,7 +108,7 @@ def test_pack_with_other_arguments_into_the_same_directory_is_refused(
     packed_once: PackedOnce, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = packed_once.directory
-    before = contents(directory)
+    before = contents_of(directory)
 
     arguments = [*packed_once.arguments[:-1], "60000", "--output-dir", str(directory)]
     code = main(arguments, packed_once.environ)
@@ -122,7 +116,7 @@ def test_pack_with_other_arguments_into_the_same_directory_is_refused(
     assert code == 1
     message = capsys.readouterr().err
     assert "holds another packing: shard_tokens 30000, asked for is 60000" in message
-    assert contents(directory) == before
+    assert contents_of(directory) == before
 
 
 def tiny(tmp_path: Path, *, directory: Path, documents: int = 7, workers: int = 1) -> PackedData:
@@ -156,7 +150,7 @@ def test_pack_into_a_directory_with_other_files_is_refused(tmp_path: Path) -> No
 
     with pytest.raises(BadParameter, match=r"holds thesis\.txt and no packed data set"):
         tiny(tmp_path, directory=tmp_path / "out")
-    assert contents(tmp_path / "out") == {"thesis.txt": b"mine"}
+    assert contents_of(tmp_path / "out") == {"thesis.txt": b"mine"}
 
 
 def test_pack_while_another_packs_there_is_refused(tmp_path: Path) -> None:
@@ -182,10 +176,3 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
-
-
-def wait_until(true: Callable[[], bool], *, limit_s: float = 1800.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from data_sets import pack_ids
+from spoiling import turn_a_bit
 
 from stationmaster.domain.errors import BadParameter
 from training.data.packed import PackedSource
@@ -157,12 +158,6 @@ def verify(
         world_size=world_size,
         stamps=data.directory / "stamps",
     )
-
-
-def turn_a_bit(path: Path) -> None:
-    spoiled = bytearray(path.read_bytes())
-    spoiled[7] ^= 1
-    path.write_bytes(spoiled)
 
 
 def test_verify_share_ranks_read_every_file_once(counting: PackedData) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_sets import number_tokenizer
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from data_sets import number_tokenizer, word_tokenizer
+from tokenizers import Tokenizer
 
 from stationmaster.domain.errors import BadParameter
 from training.data.tokenizers import TextTokenizer, describe_tokenizer, prepare_tokenizer
@@ -51,31 +51,26 @@ def test_prepare_tokenizer_larger_than_the_model_is_refused(tmp_path: Path) -> N
 
 
 def test_describe_tokenizer_takes_begin_and_end_from_its_own_files(tmp_path: Path) -> None:
-    words = {"<s>": 0, "<stop>": 1, "<|endoftext|>": 2, "a": 3}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="a"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.add_special_tokens(["<s>", "<stop>", "<|endoftext|>"])
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", 0)]
-    )
+    words = ["a", "<s>", "<stop>", "<|endoftext|>"]
+    path = word_tokenizer(tmp_path, words, special=words[1:], begin="<s>")
+    tokenizer = Tokenizer.from_file(str(path))
     tokenizer.enable_truncation(2)
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    tokenizer.save(str(path))
     config = {"eos_token": {"content": "<stop>", "special": True}}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
 
     file = describe_tokenizer(tmp_path / "tokenizer.json")
 
     (ids,) = TextTokenizer(file).encode_documents(["a a a"])
-    assert ids.tolist() == [0, 3, 3, 3, 1]
-    assert TextTokenizer(file).encode(["a a"])[0].tolist() == [3, 3]
+    assert ids.tolist() == [1, 0, 0, 0, 2]
+    assert TextTokenizer(file).encode(["a a"])[0].tolist() == [0, 0]
 
 
 def test_describe_tokenizer_without_an_end_token_says_where_to_name_one(tmp_path: Path) -> None:
-    tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    path = word_tokenizer(tmp_path, ["a"], special=[])
 
     with pytest.raises(BadParameter, match=r"name one as eos_token in tokenizer_config\.json"):
-        describe_tokenizer(tmp_path / "tokenizer.json")
+        describe_tokenizer(path)
 
 
 def test_describe_tokenizer_reads_all_files_that_name_its_end(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ import os
 import pickle
 import resource
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from data_sets import word_tokenizer
 from framework_checkpoints import (
-    PADDED,
     SHAPE,
     MegatronSave,
     save_as_torchtitan,
@@ -22,7 +22,6 @@ from framework_checkpoints import (
     trained_llama,
 )
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from torch.distributed.checkpoint.metadata import Metadata
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -50,13 +49,9 @@ def llama() -> Any:
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("tokenizer")
-    vocabulary = {"<|end_of_text|>": 0, "all": 1, "aboard": 2, "[UNK]": 3}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.add_special_tokens(["<|end_of_text|>"])
-    tokenizer.save(str(directory / "tokenizer.json"))
-    return directory
+    words = ["<|end_of_text|>", "all", "aboard"]
+    made = word_tokenizer(tmp_path_factory.mktemp("tokenizer"), words, special=words[:1])
+    return made.parent
 
 
 @pytest.fixture(name="export")
@@ -99,7 +94,7 @@ def test_model_of_megatrons_checkpoint_answers_as_trained_bit_by_bit(
 ) -> None:
     MegatronSave(llama.state_dict(), together=together).write(checkpoints_of(tmp_path))
 
-    made = export()
+    made = export(MEGATRON, **PACKED, weights="meta-llama/Llama-3.1-8B", steps="20")
 
     loaded, report = AutoModelForCausalLM.from_pretrained(
         made, dtype="auto", output_loading_info=True
@@ -108,6 +103,17 @@ def test_model_of_megatrons_checkpoint_answers_as_trained_bit_by_bit(
     assert loaded.dtype == torch.float32
     assert torch.equal(logits_of(loaded), logits_of(llama))
     assert AutoTokenizer.from_pretrained(made)("all aboard").input_ids == [1, 2]
+    config = json.loads((made / "config.json").read_text())
+    theirs = language_model_from_config(SHAPE.repository, config)
+    assert differing(theirs, SHAPE) == {"family", "own_head_dim"}
+    assert (made / "generation_config.json").is_file()
+    card = (made / "README.md").read_text()
+    assert "Trained by Stationmaster and Megatron-LM with the recipe `megatron-llama3-8b`" in card
+    assert "from the weights of `meta-llama/Llama-3.1-8B`" in card
+    assert "- made of the checkpoint of step 20\n" in card
+    assert "- data: `packed:c4`\n" in card
+    assert "2.2500 nats" in card
+    assert "Weights are float32, as the framework has saved them." in card
 
 
 def test_model_of_torchtitans_last_save_answers_as_its_numbers_do(
@@ -129,38 +135,6 @@ def test_model_of_torchtitans_last_save_answers_as_its_numbers_do(
     assert loaded.dtype == torch.bfloat16
     assert torch.equal(logits_of(loaded.float()), logits_of(rounded))
     assert AutoTokenizer.from_pretrained(made)("all aboard").input_ids == [1, 2]
-
-
-def test_model_has_the_shape_of_the_recipe_and_says_how_it_was_made(
-    llama: Any, export: Callable[..., Path], tmp_path: Path
-) -> None:
-    MegatronSave(llama.state_dict()).write(checkpoints_of(tmp_path))
-
-    made = export(MEGATRON, **PACKED, weights="meta-llama/Llama-3.1-8B", steps="20")
-
-    config = json.loads((made / "config.json").read_text())
-    theirs = language_model_from_config(SHAPE.repository, config)
-    assert differing(theirs, SHAPE) == {"family", "own_head_dim"}
-    assert (made / "generation_config.json").is_file()
-    card = (made / "README.md").read_text()
-    assert "Trained by Stationmaster and Megatron-LM with the recipe `megatron-llama3-8b`" in card
-    assert "from the weights of `meta-llama/Llama-3.1-8B`" in card
-    assert "- made of the checkpoint of step 20\n" in card
-    assert "- data: `packed:c4`\n" in card
-    assert "2.2500 nats" in card
-    assert "Weights are float32, as the framework has saved them." in card
-
-
-def test_model_of_random_tokens_comes_without_a_tokenizer(
-    llama: Any, export: Callable[..., Path], tmp_path: Path
-) -> None:
-    MegatronSave(llama.state_dict()).write(checkpoints_of(tmp_path))
-
-    made = export(MEGATRON, dataset="mock")
-
-    assert not (made / "tokenizer.json").exists()
-    assert "comes without a tokenizer" in (made / "README.md").read_text()
-    assert "AutoTokenizer" not in (made / "README.md").read_text()
 
 
 def test_model_is_divided_into_files_that_transformers_puts_together(
@@ -233,82 +207,74 @@ def test_file_system_that_is_full_is_named_and_keeps_nothing_of_the_model(
 def test_model_is_of_the_newest_checkpoint_that_is_whole(
     llama: Any, export: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """A run that was restarted has left a save that its end cut off."""
-    whole = MegatronSave(llama.state_dict()).write(checkpoints_of(tmp_path))
+    """A run that was restarted has left a save that its end cut off; its tokens are random ones."""
+    newest = MegatronSave(llama.state_dict()).write(checkpoints_of(tmp_path))
     newer = {name: tensor * 2 for name, tensor in llama.state_dict().items()}
     cut_off = MegatronSave(newer).write(checkpoints_of(tmp_path), iteration=40)
     (cut_off / ".metadata").unlink()  # written last, as the tracker's number is
     (checkpoints_of(tmp_path) / TRACKER).write_text("20")
 
-    made = export()
+    made = export(MEGATRON, dataset="mock")
 
     norm = load_file(made / "model.safetensors")["model.norm.weight"]
     assert torch.equal(norm, llama.state_dict()["model.norm.weight"])
-    assert whole.name in (made / NOTE).read_text()
+    assert newest.name in (made / NOTE).read_text()
+    assert not (made / "tokenizer.json").exists()
+    assert "comes without a tokenizer" in (made / "README.md").read_text()
+    assert "AutoTokenizer" not in (made / "README.md").read_text()
 
 
-def without_a_norm(saved: Path, weights: Mapping[str, Tensor]) -> None:
-    shutil.rmtree(saved)
-    MegatronSave(weights, norm=None).write(saved.parent)
+def whole(_saved: Path) -> None:
+    """Nothing is wrong with the files."""
 
 
-def of_another_width(saved: Path, weights: Mapping[str, Tensor]) -> None:
-    shutil.rmtree(saved)
-    MegatronSave(weights, norm=torch.ones(64)).write(saved.parent)
-
-
-def not_a_number(saved: Path, weights: Mapping[str, Tensor]) -> None:
-    diverged = {name: tensor.clone() for name, tensor in weights.items()}
-    diverged["model.layers.1.mlp.down_proj.weight"][3, 3] = float("nan")
-    shutil.rmtree(saved)
-    MegatronSave(diverged).write(saved.parent)
-
-
-def file_gone(saved: Path, _weights: Mapping[str, Tensor]) -> None:
-    sorted(saved.glob("*.distcp"))[-1].unlink()
-
-
-def files_cut(saved: Path, _weights: Mapping[str, Tensor]) -> None:
+def cut_files(saved: Path) -> None:
     for path in saved.glob("*.distcp"):
         os.truncate(path, path.stat().st_size // 2)
 
 
-def index_gone(saved: Path, _weights: Mapping[str, Tensor]) -> None:
-    (saved / ".metadata").unlink()
-
-
-def index_cut(saved: Path, _weights: Mapping[str, Tensor]) -> None:
-    os.truncate(saved / ".metadata", 200)
-
-
-def tracker_gone(saved: Path, _weights: Mapping[str, Tensor]) -> None:
-    (saved.parent / TRACKER).unlink()
-
-
-def tracker_of_a_release(saved: Path, _weights: Mapping[str, Tensor]) -> None:
-    (saved.parent / TRACKER).write_text("release")
-
-
 @pytest.mark.parametrize(
-    ("damage", "words"),
+    ("own", "damage", "words"),
     [
-        (without_a_norm, r"another model: expected a tensor decoder\.final_layernorm.*has none"),
-        (of_another_width, r"another model: .* of shape \(32,\), it has one of shape \(64,\)"),
-        (not_a_number, r"model\.layers\.1\.mlp\.down_proj\.weight has numbers that are not finite"),
-        (file_gone, r"iter_0000020 has no __0_\d+\.distcp, which its index names"),
-        (files_cut, "the file is damaged or cut off"),
-        (index_gone, r"has no \.metadata: it is no checkpoint"),
-        (index_cut, "is not an index of a checkpoint"),
-        (tracker_gone, "no checkpoint was saved"),
-        (tracker_of_a_release, 'says "release", expected the number of an iteration'),
+        ({"norm": None}, whole, r"expected a tensor decoder\.final_layernorm.*has none"),
+        ({"norm": torch.ones(64)}, whole, r"of shape \(32,\), it has one of shape \(64,\)"),
+        (
+            {"norm": torch.full((32,), torch.nan)},
+            whole,
+            "model.norm.weight has numbers that are no",
+        ),
+        (
+            {},
+            lambda saved: max(saved.glob("*.distcp")).unlink(),
+            r"iter_0000020 has no __0_\d+\.distcp, which its index names",
+        ),
+        ({}, cut_files, "the file is damaged or cut off"),
+        ({}, lambda saved: (saved / ".metadata").unlink(), "has no .metadata: it is no checkpoint"),
+        (
+            {},
+            lambda saved: os.truncate(saved / ".metadata", 200),
+            "is not an index of a checkpoint",
+        ),
+        (
+            {},
+            lambda saved: (saved.parent / TRACKER).write_text("release"),
+            'says "release", expected the number of an iteration',
+        ),
     ],
-    ids=lambda value: getattr(value, "__name__", ""),
+    ids=[
+        *("no norm", "another width", "not finite", "file gone", "files cut", "index gone"),
+        *("index cut", "tracker of a release"),
+    ],
 )
 def test_checkpoint_of_megatron_that_is_not_whole_leaves_no_model(
-    llama: Any, export: Callable[..., Path], tmp_path: Path, damage: Callable[..., None], words: str
+    llama: Any,
+    export: Callable[..., Path],
+    tmp_path: Path,
+    own: dict[str, Any],
+    damage: Callable[[Path], object],
+    words: str,
 ) -> None:
-    weights = llama.state_dict()
-    damage(MegatronSave(weights).write(checkpoints_of(tmp_path)), weights)
+    damage(MegatronSave(llama.state_dict(), **own).write(checkpoints_of(tmp_path)))
 
     with pytest.raises(BadParameter, match=words):
         export()
@@ -316,29 +282,40 @@ def test_checkpoint_of_megatron_that_is_not_whole_leaves_no_model(
     assert [path.name for path in tmp_path.iterdir() if path.name != "cache"] == ["output"]
 
 
-@pytest.mark.parametrize("harm", ["weight", "file", "cut", "index"])
-def test_last_save_of_torchtitan_that_is_not_whole_leaves_no_model(
-    llama: Any, export: Callable[..., Path], tmp_path: Path, harm: str
-) -> None:
-    saved = save_as_torchtitan(llama.state_dict(), checkpoints_of(tmp_path))
-    (path,) = saved.glob("model*.safetensors")
+def without_a_weight(saved: Path) -> None:
     index = saved / "model.safetensors.index.json"
     listed = json.loads(index.read_text())
-    if harm == "weight":
-        del listed["weight_map"]["model.norm.weight"]
-        index.write_text(json.dumps(listed))
-    elif harm == "file":
-        path.unlink()
-    elif harm == "cut":
-        os.truncate(path, path.stat().st_size - 10)
-    else:
-        index.unlink()
-    words = {
-        "weight": "another model: it has no model.norm.weight",
-        "file": f"has no {path.name}, which its index names",
-        "cut": "it is damaged or cut off",
-        "index": "torchtitan writes it with its last step",
-    }[harm]
+    del listed["weight_map"]["model.norm.weight"]
+    index.write_text(json.dumps(listed))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (without_a_weight, "another model: it has no model.norm.weight"),
+        (
+            lambda saved: next(saved.glob("model*.safetensors")).unlink(),
+            r"has no model.*\.safetensors, which its index names",
+        ),
+        (
+            lambda saved: os.truncate(next(saved.glob("model*.safetensors")), 1000),
+            "it is damaged or cut off",
+        ),
+        (
+            lambda saved: (saved / "model.safetensors.index.json").unlink(),
+            "torchtitan writes it with its last step",
+        ),
+    ],
+    ids=["no weight", "file gone", "file cut", "index gone"],
+)
+def test_last_save_of_torchtitan_that_is_not_whole_leaves_no_model(
+    llama: Any,
+    export: Callable[..., Path],
+    tmp_path: Path,
+    damage: Callable[[Path], object],
+    words: str,
+) -> None:
+    damage(save_as_torchtitan(llama.state_dict(), checkpoints_of(tmp_path)))
 
     with pytest.raises(BadParameter, match=words):
         export(TITAN)
@@ -409,25 +386,12 @@ def test_classes_of_megatron_in_an_index_are_not_needed(tmp_path: Path) -> None:
     assert TorchDistCheckpoint(tmp_path).shape("decoder.final_layernorm.weight") is None
 
 
-def test_padding_of_the_vocabulary_is_left_out(
-    llama: Any, export: Callable[..., Path], tmp_path: Path
-) -> None:
-    saved = MegatronSave(llama.state_dict()).write(checkpoints_of(tmp_path))
-    stored = TorchDistCheckpoint(saved).shape("embedding.word_embeddings.weight")
-    assert stored == (PADDED, SHAPE.hidden_size)
-
-    weights = load_file(export() / "model.safetensors")
-
-    assert weights["model.embed_tokens.weight"].shape == (SHAPE.vocab_size, SHAPE.hidden_size)
-
-
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
         ([MEGATRON], 3, "has no latest_checkpointed_iteration.txt: no checkpoint was saved"),
         ([TITAN], 3, "has no step-N/model.safetensors.index.json"),
         (["tiny-llama"], 2, "python -m training.export"),
-        (["megatron-llama"], 2, "is not in the catalogue"),
         ([MEGATRON, "steps"], 2, '"steps" is not a key=value pair'),
         ([MEGATRON, "steps=none"], 2, "steps"),
     ],

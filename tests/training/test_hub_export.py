@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from data_sets import word_tokenizer
 from hub_lone import build_lone, lone_ranks, smoke_recipe
 from safetensors import safe_open
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.checkpoint.state_dict_saver import save
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -29,13 +30,8 @@ FAMILIES = {"llama": "llama2-7b", "tied": "llama3.2-1b", "mixtral": "mixtral-8x7
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    vocabulary = {"<|endoftext|>": 0, "all": 1, "aboard": 2, "[UNK]": 3}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.add_special_tokens(["<|endoftext|>"])
-    tokenizer.save(str(path))
-    return path
+    words = ["<|endoftext|>", "all", "aboard"]
+    return word_tokenizer(tmp_path_factory.mktemp("tokenizer"), words, special=words[:1])
 
 
 def save_checkpoint(
@@ -85,18 +81,6 @@ def test_an_exported_model_answers_as_the_trained_one_bit_by_bit(
     assert torch.equal(ours, theirs)
 
 
-def test_an_exported_mixtral_has_the_published_names(tokenizer: Path, tmp_path: Path) -> None:
-    trained = build_lone(smoke_recipe("mixtral-8x7b"), tmp_path)
-    save_checkpoint(tmp_path / "out", model=trained, step=1, tokenizer=tokenizer)
-
-    written = export(tmp_path / "out", output_dir=tmp_path / "hf", step=None, dtype="fp32")
-
-    with safe_open(written / "model.safetensors", "pt") as tensors:
-        names = set(tensors.keys())
-    assert "model.layers.1.block_sparse_moe.experts.3.w2.weight" in names
-    assert "model.layers.0.block_sparse_moe.gate.weight" in names
-
-
 def test_an_exported_model_is_first_weights_again(tokenizer: Path, tmp_path: Path) -> None:
     recipe = smoke_recipe("mixtral-8x7b")
     trained = build_lone(recipe, tmp_path)
@@ -106,6 +90,9 @@ def test_an_exported_model_is_first_weights_again(tokenizer: Path, tmp_path: Pat
     save_checkpoint(tmp_path / "out", model=trained, step=1, tokenizer=tokenizer)
     written = export(tmp_path / "out", output_dir=tmp_path / "hf", step=None, dtype="fp32")
 
+    with safe_open(written / "model.safetensors", "pt") as tensors:
+        names = set(tensors.keys())
+    assert "model.layers.1.block_sparse_moe.experts.3.w2.weight" in names  # as published
     again = recipe.with_overrides({"weights": str(written)})
     prepare_weights(again, cache_dir=tmp_path)
     model = build_lone(recipe, tmp_path)
@@ -113,24 +100,6 @@ def test_an_exported_model_is_first_weights_again(tokenizer: Path, tmp_path: Pat
 
     expected = trained.state_dict()
     assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
-
-
-def test_an_exported_model_generates_text_with_its_tokenizer(
-    tokenizer: Path, tmp_path: Path
-) -> None:
-    trained = build_lone(smoke_recipe("llama2-7b"), tmp_path)
-    save_checkpoint(tmp_path / "out", model=trained, step=1, tokenizer=tokenizer)
-    written = export(tmp_path / "out", output_dir=tmp_path / "hf", step=None, dtype="bf16")
-
-    reread = AutoModelForCausalLM.from_pretrained(written, dtype="auto")
-    text = AutoTokenizer.from_pretrained(written)
-    prompt = text("all aboard", return_tensors="pt")
-    answer = reread.generate(prompt["input_ids"], max_new_tokens=4, do_sample=False)
-
-    assert reread.dtype == torch.bfloat16
-    assert prompt["input_ids"].tolist() == [[1, 2]]
-    assert 3 <= answer.shape[1] <= 6
-    assert reread.generation_config.eos_token_id == text.eos_token_id == 0
 
 
 def test_an_exported_model_has_all_special_tokens_of_its_tokenizer(
@@ -152,6 +121,7 @@ def test_an_exported_model_has_all_special_tokens_of_its_tokenizer(
     written = export(tmp_path / "out", output_dir=tmp_path / "hf", step=None, dtype="fp32")
 
     text = AutoTokenizer.from_pretrained(written)
+    assert text("all aboard").input_ids == [1, 2]
     assert (text.eos_token, text.pad_token, text.bos_token) == ("<|im_end|>", "<|endoftext|>", None)
     assert text.chat_template == "{{ messages }}"
     config = AutoModelForCausalLM.from_pretrained(written).config
@@ -194,9 +164,10 @@ def test_the_newest_undamaged_step_is_taken(tokenizer: Path, tmp_path: Path) -> 
     data = next((run / "step-00000002").glob("*.distcp"))
     data.write_bytes(data.read_bytes()[:-1] + b"?")
 
-    written = export(run, output_dir=tmp_path / "hf", step=None, dtype="fp32")
+    written = export(run, output_dir=tmp_path / "hf", step=None, dtype="bf16")
 
     reread = AutoModelForCausalLM.from_pretrained(written, dtype="auto")
+    assert reread.dtype == torch.bfloat16
     assert reread.model.norm.weight.unique().tolist() == [1.0]
     with pytest.raises(BadParameter, match=r"step-00000002.* is not what was written"):
         export(run, output_dir=tmp_path / "second", step=2, dtype="fp32")
@@ -224,14 +195,3 @@ def test_nothing_is_overwritten_and_nothing_is_guessed(
         assert code == 1
         assert sentence in error
         assert "Traceback" not in error
-
-
-def test_the_description_names_the_published_class(tmp_path: Path) -> None:
-    model = build_lone(smoke_recipe("mixtral-8x7b"), tmp_path)
-
-    describe_model(tmp_path / "run", model=model, tokenizer=None, ranks=lone_ranks())
-
-    config = json.loads((tmp_path / "run" / "huggingface" / "config.json").read_text())
-    assert config["architectures"] == ["MixtralForCausalLM"]
-    assert (config["num_local_experts"], config["num_hidden_layers"]) == (4, 2)
-    assert "stationmaster" not in json.dumps(config)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_stand_in import HubStandIn, Repository, hub_stand_in
+from hub_stand_in import HubStandIn, Repository
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -21,11 +20,9 @@ from training.export import export
 HUB_MODEL = "hf:stand-in/gpt2"
 
 
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubStandIn]:
-    """A hub with stand-in/gpt2, an architecture that the catalogue does not have."""
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "no-token"))
+@pytest.fixture(autouse=True)
+def _gpt2(tmp_path: Path, hub: HubStandIn) -> None:
+    """The hub has stand-in/gpt2, an architecture that the catalogue does not have."""
     source = tmp_path / "gpt2"
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -45,10 +42,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubStandIn]
     )  # fmt: skip
     GPT2LMHeadModel(config).save_pretrained(source)
     tokenizer.save(str(source / "tokenizer.json"))
-    with hub_stand_in() as hub:
-        hub.models["stand-in/gpt2"] = Repository(source)
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        yield hub
+    hub.models["stand-in/gpt2"] = Repository(source)
 
 
 def train(tmp_path: Path, name: str, *words: str) -> list[dict[str, Any]]:
@@ -78,7 +72,7 @@ def instructions(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", [HUB_MODEL, "llama2-7b-finetune"])
 def test_training_goes_on_from_an_export_where_it_ended(
-    name: str, hub: HubStandIn, tmp_path: Path, text_dir: Path, instructions: Path
+    name: str, tmp_path: Path, text_dir: Path, instructions: Path
 ) -> None:
     data = f"dataset={text_dir if name == HUB_MODEL else instructions}"
     keys = [data, "sequence_length=32", "eval_every=2", "learning_rate=0.01"]

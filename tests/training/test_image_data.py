@@ -19,7 +19,7 @@ from PIL import Image
 from stationmaster.domain.errors import BadParameter, PermanentError
 from training.config import TrainerConfig, parse_config
 from training.data.image_source import ImageSource, central_box, decode, open_images, training_box
-from training.data.images import PreparedImages, list_images, prepare_images
+from training.data.images import list_images, prepare_images
 from training.task import IGNORED_LABEL, Batch
 
 CLASSES = ("buffer", "platform", "signal", "track")
@@ -202,26 +202,18 @@ def test_prepare_images_needs_no_validation_folder_for_a_run_without_evaluation(
 
 
 def test_shapes_are_four_equal_classes_and_the_same_everywhere(tmp_path: Path) -> None:
-    prepared = [
+    first, second = (
         prepare_images(_config("shapes", tmp_path / name, "image_size=32")) for name in "ab"
-    ]
-
-    assert [_count(p) for p in prepared] == [
-        ({0: 64, 1: 64, 2: 64, 3: 64}, {0: 16, 1: 16, 2: 16, 3: 16})
-    ] * 2
-    assert prepared[0].train.classes == ("circle", "cross", "square", "triangle")
-    first, second = ([p.train.path(i).read_bytes() for i in (0, 100, 255)] for p in prepared)
-    assert first == second
-    assert len(set(first)) == 3
-
-
-def _count(prepared: PreparedImages) -> tuple[Counter[int], Counter[int]]:
-    assert prepared.validation is not None
-    train, validation = (
-        Counter(images.label(i) for i in range(len(images)))
-        for images in (prepared.train, prepared.validation)
     )
-    return train, validation
+
+    assert first.train.classes == ("circle", "cross", "square", "triangle")
+    for images, each in ((first.train, 64), (first.validation, 16)):
+        assert images is not None
+        labels = Counter(images.label(i) for i in range(len(images)))
+        assert labels == dict.fromkeys(range(4), each)
+    drawn = [[p.train.path(i).read_bytes() for i in (0, 100, 255)] for p in (first, second)]
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0])) == 3
 
 
 def test_micro_batches_changing_number_of_ranks_sees_each_image_of_an_epoch_once(

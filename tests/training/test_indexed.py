@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from data_sets import numbered, word_tokenizer, write_rows
 from transformers import AutoTokenizer
 
 from stationmaster.domain.datasets import (
@@ -23,7 +23,6 @@ from stationmaster.domain.datasets import (
     read_staging_line,
 )
 from stationmaster.domain.errors import BadParameter, PermanentError
-from tests.training.data_sets import numbered, write_rows
 from training.data.indexed_work import IndexedWork
 from training.data.preparing import prepare
 from training.data.shares import Shares
@@ -37,17 +36,8 @@ LENGTHS = [[3, 1, 9], [2], [5, 4, 1, 1], [7, 2]]
 
 def tokenizer(directory: Path, *, vocab_size: int, begin: str = "", end: str = "</s>") -> str:
     """The word n is the token n; the last ids are </s> and <s>."""
-    words = {str(n): n for n in range(vocab_size - 2)}
-    made = Tokenizer(models.WordLevel(words, unk_token="0"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made.add_special_tokens(["</s>", "<s>"])
-    if begin:
-        template = processors.TemplateProcessing(
-            single=f"{begin} $A", special_tokens=[(begin, made.token_to_id(begin))]
-        )
-        made.post_processor = template
-    directory.mkdir(parents=True)
-    made.save(str(directory / "tokenizer.json"))
+    words = [str(n) for n in range(vocab_size - 2)]
+    word_tokenizer(directory, words, special=["</s>", "<s>"], begin=begin)
     (directory / "tokenizer_config.json").write_text(
         json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end})
     )
@@ -227,30 +217,21 @@ def made_elsewhere(tmp_path: Path) -> Path:
     return files
 
 
-def test_files_of_megatron_are_taken_as_they_are(tmp_path: Path, made_elsewhere: Path) -> None:
+def test_files_of_megatron_are_taken_as_they_are_if_they_are_whole(
+    tmp_path: Path, made_elsewhere: Path
+) -> None:
+    data = made_elsewhere / "corpus_text_document.bin"
     staged = prepare(
         work(tmp_path, "ORG/NONE", vocab_size=100), processes=1, progress=lambda done, total: None
     )
 
     assert documents(tmp_path / staged.root / "text_document")[1] == expected([], 98)
     assert staged.counts["documents"] == 10
-    assert (made_elsewhere / "corpus_text_document.bin").exists()
-
-
-def test_files_of_megatron_that_are_cut_off_are_refused(
-    tmp_path: Path, made_elsewhere: Path
-) -> None:
-    path = made_elsewhere / "corpus_text_document.bin"
-    path.write_bytes(path.read_bytes()[:-2])
-
+    data.write_bytes(data.read_bytes()[:-2])
     with pytest.raises(BadParameter, match=r"\.bin has 88 bytes, its index says 90"):
         do_all(work(tmp_path, "ORG/NONE", vocab_size=100))
-
-
-def test_two_data_sets_of_megatron_are_refused(tmp_path: Path, made_elsewhere: Path) -> None:
     for ending in (".bin", ".idx"):
         (made_elsewhere / f"second{ending}").write_bytes(b"")
-
     with pytest.raises(BadParameter, match=r"holds 2 indexed data sets .*, corpus_.*, second;"):
         work(tmp_path, "ORG/NONE", vocab_size=100).passes()
 

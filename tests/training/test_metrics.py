@@ -55,55 +55,46 @@ def test_lines_are_kept_as_they_are_printed(
     assert read_line(path.read_text().splitlines()[1]) is not None
 
 
-def test_resume_cuts_the_lines_of_steps_that_are_repeated(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("first", "then", "kept"),
+    [
+        (
+            (
+                *(STARTED, progress(1), progress(2), CheckpointSavedLine(step=2)),
+                *(EvaluatedLine(step=2, loss_nats=1.0), progress(3)),
+                *(EvaluatedLine(step=3, loss_nats=1.0), progress(4)),
+                FailedLine(reason="a node was lost", step=4),
+            ),
+            (STARTED, ResumedLine(step=2), progress(3), FinishedLine(step=3)),
+            [
+                "started",
+                "progress 1",
+                "progress 2",
+                "checkpoint_saved 2",
+                "evaluated 2",
+                "failed 4",
+            ],
+        ),
+        ((STARTED, progress(1), progress(2)), (STARTED, progress(1)), ["started"]),
+        (
+            (STARTED, progress(4)),
+            (STARTED, ResumedLine(step=5), progress(6)),
+            ["started", "progress 4"],
+        ),
+    ],
+    ids=["resumed", "begun anew", "resumed after the last line"],
+)
+def test_start_cuts_the_lines_of_steps_that_are_repeated(
+    tmp_path: Path, first: tuple[Line, ...], then: tuple[Line, ...], kept: list[str]
+) -> None:
     path = tmp_path / "metrics.jsonl"
-    append(
-        path,
-        STARTED,
-        progress(1),
-        progress(2),
-        CheckpointSavedLine(step=2),
-        EvaluatedLine(step=2, loss_nats=1.0),
-        progress(3),
-        EvaluatedLine(step=3, loss_nats=1.0),
-        progress(4),
-        FailedLine(reason="a node was lost", step=4),
-    )
-
-    found = append(path, STARTED, ResumedLine(step=2), progress(3), FinishedLine(step=3))
-
-    assert found == [
-        "started",
-        "progress 1",
-        "progress 2",
-        "checkpoint_saved 2",
-        "evaluated 2",
-        "failed 4",
-        "started",
-        "resumed 2",
-        "progress 3",
-        "finished 3",
-    ]
-
-
-def test_start_without_a_checkpoint_begins_the_steps_anew(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    append(path, STARTED, progress(1), progress(2))
-
-    found = append(path, STARTED, progress(1))
-
-    assert found == ["started", "started", "progress 1"]
-
-
-def test_resume_after_the_last_line_cuts_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    append(path, STARTED, progress(4))
+    append(path, *first)
     inode = path.stat().st_ino
 
-    found = append(path, STARTED, ResumedLine(step=5), progress(6))
+    found = append(path, *then)
 
-    assert found == ["started", "progress 4", "started", "resumed 5", "progress 6"]
-    assert path.stat().st_ino == inode
+    assert found == kept + append(tmp_path / "alone.jsonl", *then)
+    assert len(kept) < len(first) or path.stat().st_ino == inode, "nothing was to be cut"
 
 
 def test_line_that_a_kill_cut_off_is_dropped(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training.config import Launch
 from training.optimizer import build_optimizer
-from training.parallel import Ranks, check_same_data, joined_ranks
+from training.parallel import Ranks, joined_ranks
 from training.sharding import ParallelModel, parallelise
 
 # The compiler looks at every tensor it meets; torch hides the warning, which pytest undoes.
@@ -100,7 +100,7 @@ def gradients(parallel: ParallelModel) -> list[torch.Tensor]:
     return [g.to_local() if isinstance(g, DTensor) else g for g in found if g is not None]
 
 
-@pytest.mark.parametrize("parallelism", ["full", "hybrid", "ddp"])
+@pytest.mark.parametrize("parallelism", ["full", "ddp"])
 def test_lone_rank_in_fp32_pays_for_no_wrapper(ranks: Ranks, parallelism: str) -> None:
     parallel = spread(ranks, parallelism=parallelism)
 
@@ -143,7 +143,7 @@ def test_full_checkpointing_computes_products_again_and_selective_does_not(ranks
     assert counts["selective"]["aten::tanh"] == 2 * counts["off"]["aten::tanh"]
 
 
-@pytest.mark.parametrize("mode", ["off", "full", "selective"])
+@pytest.mark.parametrize("mode", ["full", "selective"])
 def test_compile_makes_one_graph_for_all_blocks(ranks: Ranks, mode: str) -> None:
     torch._dynamo.reset()
     statistics = torch._dynamo.utils.counters
@@ -218,18 +218,13 @@ def test_clip_gradients_scales_to_the_limit_and_returns_the_norm_before(ranks: R
     assert parallel.clip_gradients(0.5) == pytest.approx(norm, rel=1e-6)
     assert parallel.clip_gradients(2.0) == pytest.approx(0.5, rel=1e-6)
     assert parallel.clip_gradients(0.0) == pytest.approx(0.5, rel=1e-6)
-
-
-@pytest.mark.parametrize("value", [math.inf, math.nan])
-def test_clip_gradients_not_finite_is_reported(ranks: Ranks, value: float) -> None:
-    parallel = spread(ranks)
-    gradients(parallel)[0][0, 0] = value
-
+    next(parallel.module.parameters()).grad[0, 0] = math.inf  # type: ignore[index]
     assert not math.isfinite(parallel.clip_gradients(1.0))
 
 
-def test_optimizer_decays_matrices_only_and_takes_tied_weights_once() -> None:
+def test_optimizer_decays_matrices_only_and_takes_tied_weights_once_and_frozen_ones_never() -> None:
     model = Model()
+    model.blocks[0].requires_grad_(False)
 
     decayed, kept = build_optimizer(model, keys(weight_decay=0.3)).param_groups
 
@@ -237,16 +232,8 @@ def test_optimizer_decays_matrices_only_and_takes_tied_weights_once() -> None:
     assert {p.ndim for p in kept["params"]} == {1}
     assert (decayed["weight_decay"], kept["weight_decay"]) == (0.3, 0.0)
     assert sum(p is model.head.weight for p in decayed["params"]) == 1
-    assert len(decayed["params"]) + len(kept["params"]) == len(list(model.parameters()))
-
-
-def test_optimizer_frozen_weights_stay_out() -> None:
-    model = Model()
-    model.embedding.requires_grad_(False)
-
-    groups = build_optimizer(model, keys()).param_groups
-
-    assert not any(p is model.embedding.weight for group in groups for p in group["params"])
+    taken = {id(p) for p in (*decayed["params"], *kept["params"])}
+    assert taken == {id(p) for p in model.parameters() if p.requires_grad}
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd"])
@@ -287,10 +274,6 @@ def test_optimizer_nothing_to_train_is_refused() -> None:
 
     with pytest.raises(BadParameter, match="no parameter to train"):
         build_optimizer(model, keys())
-
-
-def test_check_same_data_accepts_what_all_ranks_share(ranks: Ranks) -> None:
-    check_same_data("any name at all, not a hash", ranks)
 
 
 def assert_close(actual: list[torch.Tensor], expected: list[torch.Tensor], *, atol: float) -> None:

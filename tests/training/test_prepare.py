@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from spoiling import contents_of
 
 from stationmaster.domain.datasets import (
     FILES,
@@ -35,7 +36,6 @@ from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from stationmaster.domain.exit_codes import EXIT_REFUSED
 from training.data.corpus_lookup import find_corpus
 from training.data.imagenet import Size, check_size
-from training.data.images import list_images
 from training.data.mat_file import read_structs
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
 from training.data.packed_parts import split_into_parts
@@ -136,19 +136,10 @@ def published(mapping: str = "labels") -> dict[str, bytes]:
     return files
 
 
-def images(
-    data: Path, *, expected: Size = TINY, num_classes: int = 2, more: Settings | None = None
-) -> ImageWork:
+def images(data: Path, *, num_classes: int = 2, more: Settings | None = None) -> ImageWork:
     settings: Settings = {"num_classes": num_classes, **(more or {})}
     target = find_target(data, COPIED, preparation=Preparation.IMAGES, settings=settings)
-    return ImageWork(target, expected)
-
-
-def contents(data: Path, staged: StagedLine) -> dict[str, bytes]:
-    root = data / staged.root
-    return {
-        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
-    }
+    return ImageWork(target, TINY)
 
 
 def ignore(done: int, total: int) -> None:
@@ -174,28 +165,6 @@ def unsorted(mapping: str, *, place: str = "ILSVRC/Data/CLS-LOC/") -> dict[str, 
     val = {f"{place}val/{p[2]}": SORTED[name] for name, p in parts.items() if p[0] == "val"}
     others = {n: content for n, content in published(mapping).items() if "_img_" not in n}
     return {**train, **val, f"{place}test/x.JPEG": b"t", **others}
-
-
-def test_unsorted_validation_images_become_class_folders(tmp_path: Path) -> None:
-    copy_in(tmp_path, unsorted("solution"))
-
-    staged = prepare(images(tmp_path), processes=2, progress=ignore)
-
-    root = tmp_path / staged.root
-    train = list_images(root / "train", listings=tmp_path, dataset="d")
-    val = list_images(root / "val", listings=tmp_path, dataset="d")
-    found = {**{train.path(i): 0 for i in range(5)}, **{val.path(i): 0 for i in range(3)}}
-    assert {str(path.relative_to(root)): path.read_bytes() for path in found} == SORTED
-    assert staged.counts == {"classes": 2, "train_images": 5, "validation_images": 3}
-    assert prepare(images(tmp_path), processes=1, progress=ignore).was_there
-
-
-def test_archive_of_folders_is_unpacked_and_sorted(tmp_path: Path) -> None:
-    copy_in(tmp_path, {"ILSVRC.tar.gz": tar_of(unsorted("solution"), "w:gz")})
-
-    staged = prepare(images(tmp_path), processes=1, progress=ignore)
-
-    assert contents(tmp_path, staged) == SORTED
 
 
 def test_training_images_alone_are_no_data_for_a_run_that_evaluates(tmp_path: Path) -> None:
@@ -247,16 +216,25 @@ def test_data_that_cannot_be_sorted_is_refused(
         prepare(images(tmp_path), processes=1, progress=ignore)
 
 
-@pytest.mark.parametrize("mapping", ["labels", "solution", "kit"])
-def test_published_archives_become_class_folders(tmp_path: Path, mapping: str) -> None:
-    copy_in(tmp_path, published(mapping))
-    heard: list[tuple[int, int]] = []
+@pytest.mark.parametrize(
+    "files",
+    [
+        published("labels"),
+        published("solution"),
+        published("kit"),
+        unsorted("solution"),
+        {"ILSVRC.tar.gz": tar_of(unsorted("solution"), "w:gz")},
+    ],
+    ids=["labels", "solution", "kit", "folders", "an archive of folders"],
+)
+def test_images_as_they_are_published_become_class_folders(
+    tmp_path: Path, files: dict[str, bytes]
+) -> None:
+    copy_in(tmp_path, files)
 
-    staged = prepare(
-        images(tmp_path), processes=2, progress=lambda done, total: heard.append((done, total))
-    )
+    staged = prepare(images(tmp_path), processes=2, progress=ignore)
 
-    assert contents(tmp_path, staged) == SORTED
+    assert contents_of(tmp_path / staged.root) == SORTED
     assert staged.counts == {"classes": 2, "train_images": 5, "validation_images": 3}
     assert staged.preparation is Preparation.NONE
     path = tmp_path / staged.data_id / MANIFEST_FILE
@@ -280,32 +258,16 @@ def test_archive_that_was_begun_is_unpacked_anew(tmp_path: Path) -> None:
 
     staged = prepare(images(tmp_path), processes=1, progress=ignore)
 
-    assert sorted(contents(tmp_path, staged))[:5] == [
-        "train/n00000001/n00000001_0.JPEG",
-        "train/n00000001/n00000001_1.JPEG",
-        "train/n00000002/n00000002_0.JPEG",
-        "train/n00000002/n00000002_1.JPEG",
-        "train/n00000002/n00000002_2.JPEG",
-    ]
+    assert contents_of(tmp_path / staged.root) == SORTED
 
 
 def test_class_folders_are_counted_and_stay_where_they_are(tmp_path: Path) -> None:
-    folders = {
-        f"ILSVRC/Data/CLS-LOC/{split}/{name}/{number}.JPEG": b"x"
-        for split, name, number in [
-            ("train", CLASSES[0], 1),
-            ("train", CLASSES[1], 1),
-            ("train", CLASSES[1], 2),
-            ("val", CLASSES[0], 1),
-            ("val", CLASSES[1], 1),
-        ]
-    }
-    copy_in(tmp_path, folders)
+    copy_in(tmp_path, {f"ILSVRC/Data/CLS-LOC/{name}": data for name, data in SORTED.items()})
 
-    staged = prepare(images(tmp_path, expected=Size(2, 3, 2)), processes=1, progress=ignore)
+    staged = prepare(images(tmp_path), processes=1, progress=ignore)
 
     assert staged.root == f"{COPIED}/{FILES}/ILSVRC/Data/CLS-LOC"
-    assert staged.counts == {"classes": 2, "train_images": 3, "validation_images": 2}
+    assert staged.counts == {"classes": 2, "train_images": 5, "validation_images": 3}
 
 
 def test_classes_that_are_not_the_models_are_refused_and_leave_no_manifest(tmp_path: Path) -> None:
@@ -403,7 +365,7 @@ def test_packing_is_the_same_whoever_did_which_part(tmp_path: Path) -> None:
     first = prepare(tokens(one), processes=1, progress=ignore)
     second = prepare(work, processes=3, progress=ignore)
 
-    assert contents(one, first) == contents(other, second)
+    assert contents_of(one / first.root) == contents_of(other / second.root)
     assert first.data_id == second.data_id
 
 

@@ -1,11 +1,10 @@
 """A run that continues from another one's result equals a run that was never interrupted."""
 
-# fixtures are imported by name
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -13,11 +12,12 @@ import boto3
 import pytest
 import torch
 from forked_ranks import train_on_ranks
+from spoiling import contents_of, turn_a_bit
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from trainer_runs import Lines, Workspace, gradient_norms, losses, of_kind, train_here
 
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.restoring import RestoringOrder, ResumePoint, model_directory
+from stationmaster.domain.restoring import RestoringOrder, ResumePoint
 from stationmaster.domain.results import RunFacts, manifest_sha256, results_prefix
 from stationmaster.local.aws import BucketSpec, DeploymentSpec, InProcessRuntime, LocalAws
 from stationmaster.relay.saving.bucket import ResultsBucket
@@ -25,7 +25,7 @@ from stationmaster.relay.saving.result import save_result
 from stationmaster.relay.saving.sources import RunDirectory
 from stationmaster.relay.staging.config import RestoringConfig
 from stationmaster.relay.staging.restoring import restore
-from stationmaster.relay.staging.source import SourceBucket, StagingRefused
+from stationmaster.relay.staging.source import SourceBucket
 from training.__main__ import main
 
 BUCKET = "stationmaster-artifacts"
@@ -81,11 +81,11 @@ def save(run_id: RunId, output_dir: Path) -> None:
     )
 
 
-def bring_back(output_dir: Path, **wanted: object) -> None:
+def bring_back(output_dir: Path) -> None:
     """What the stager's Job does before the next run trains."""
     text = boto3.client("s3").get_object(Bucket=BUCKET, Key=f"{results_prefix(FIRST)}manifest.json")
     manifests = {FIRST: manifest_sha256(text["Body"].read())}
-    order = RestoringOrder.model_validate({"run_id": NEXT, "manifests": manifests, **wanted})
+    order = RestoringOrder(run_id=NEXT, manifests=manifests, checkpoint=POINT)
     config = RestoringConfig(order=order, bucket=BUCKET, region=REGION, directory=output_dir)
     connect = partial(SourceBucket.connect, region=REGION, connections=8)
     restore(config, connect, report=NoReport())
@@ -124,13 +124,6 @@ def resumed_run(place: Workspace, name: str) -> Resumed:
     return Resumed(place.output_dir.with_name(name), place.cache_dir, place.text_dir)
 
 
-def fail_here(run: Workspace, *overrides: str) -> int:
-    """The exit code of a trainer in this process, which leaves its group as it is."""
-    code = main(run.arguments(*overrides), run.environ())
-    torch.distributed.destroy_process_group()
-    return code
-
-
 def state_of(run: Workspace, step: int, scratch: Path) -> Mapping[str, object]:
     """Parameters, optimizer state and position in a checkpoint, and what belongs to ranks."""
     path = run.checkpoints()[step]
@@ -166,7 +159,7 @@ def test_resumed_run_equals_an_uninterrupted_one_bit_by_bit(
     whole = next_run(place, "whole")
     uninterrupted = train_on_ranks(whole, *KEYS, total, num_ranks=2)
     resumed = resumed_run(place, "resumed")
-    bring_back(resumed.output_dir, checkpoint=POINT)
+    bring_back(resumed.output_dir)
 
     lines = train_on_ranks(resumed, *KEYS, total, num_ranks=2)
 
@@ -186,19 +179,19 @@ def test_restart_of_a_resumed_run_goes_on_from_its_own_checkpoint(
     saved: Lines, place: Workspace
 ) -> None:
     run = resumed_run(place, "restarted")
-    bring_back(run.output_dir, checkpoint=POINT)
-    train_on_ranks(run, *KEYS, f"steps={STEPS + 2}", num_ranks=2)
+    bring_back(run.output_dir)
+    train_here(run, *KEYS, f"steps={STEPS + 1}")
 
-    lines = train_on_ranks(run, *KEYS, f"steps={STEPS + 3}", num_ranks=2)
+    lines = train_here(run, *KEYS, f"steps={STEPS + 2}")
 
-    assert of_kind(lines, "resumed")[0]["step"] == STEPS + 2
+    assert of_kind(lines, "resumed")[0]["step"] == STEPS + 1
 
 
 def test_checkpoint_of_two_ranks_is_resumed_by_one_under_another_rate(
     saved: Lines, place: Workspace
 ) -> None:
     run = resumed_run(place, "other-size")
-    bring_back(run.output_dir, checkpoint=POINT)
+    bring_back(run.output_dir)
     keys = ("schedule=linear", "learning_rate=8e-5", "min_learning_rate=0", "warmup_steps=0")
 
     lines = train_here(run, *keys, f"steps={STEPS + 2}", "checkpoint_every=100")
@@ -212,87 +205,41 @@ def test_checkpoint_of_two_ranks_is_resumed_by_one_under_another_rate(
     assert configuration["schedule"] == "linear"
 
 
-def test_checkpoint_of_another_configuration_is_refused(
-    saved: Lines, place: Workspace, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = resumed_run(place, "other-data")
-    bring_back(run.output_dir, checkpoint=POINT)
-
-    code = fail_here(run, *KEYS, f"steps={STEPS + 2}", "beta2=0.9")
-
-    assert code == 1
-    assert "beta2 is 0.95 there and 0.9 here; give its values" in capsys.readouterr().err
-    assert not run.checkpoints()
-    assert (run.output_dir / POINT.directory).is_dir()
-
-
-def test_damaged_checkpoint_is_refused_and_stays_where_it_is(
-    saved: Lines, place: Workspace, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = resumed_run(place, "damaged")
-    bring_back(run.output_dir, checkpoint=POINT)
-    file = run.output_dir / POINT.directory / "__1_0.distcp"
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-
-    code = fail_here(run, *KEYS, f"steps={STEPS + 2}")
-
-    assert code == 1
-    said = capsys.readouterr().err
-    assert f"{POINT.directory} cannot be resumed from: {file} is not what was written" in said
-    assert not run.checkpoints()
-    assert file.read_bytes() == data
-
-
-def test_checkpoint_that_was_not_brought_back_stops_the_run(
-    place: Workspace, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = resumed_run(place, "nothing")
-
-    code = fail_here(run, *KEYS, f"steps={STEPS + 2}")
-
-    assert code == 1
-    assert "cannot be resumed from: it is not there" in capsys.readouterr().err
-    assert not run.checkpoints()
-
-
-def test_weights_of_a_result_are_the_first_ones(saved: Lines, place: Workspace) -> None:
-    run = next_run(place, "finetuned")
-    bring_back(run.output_dir, model_of=FIRST)
-    weights = run.output_dir / model_directory()
-
-    lines = train_here(run, *KEYS, "steps=2", f"weights={weights}")
-
-    assert losses(lines)[1] < losses(saved)[1] - 0.5
-
-
-def flip_a_byte(path: str) -> bytes:
-    """Change one byte of an object of the result; the bytes that were there."""
-    place = {"Bucket": BUCKET, "Key": results_prefix(FIRST) + path}
-    data = boto3.client("s3").get_object(**place)["Body"].read()
-    changed = bytearray(data)
-    changed[len(changed) // 2] ^= 1
-    boto3.client("s3").put_object(**place, Body=bytes(changed))
-    return data
-
-
 @pytest.mark.parametrize(
-    ("path", "wanted"),
+    ("spoil", "key", "sentence"),
     [
-        (f"checkpoint/step-{STEPS:08d}/__1_0.distcp", {"checkpoint": POINT}),
-        ("model/model.safetensors", {"model_of": FIRST}),
+        (lambda run: None, "beta2=0.9", "beta2 is 0.95 there and 0.9 here; give its values"),
+        (
+            lambda run: turn_a_bit(run.output_dir / POINT.directory / "__1_0.distcp"),
+            "beta2=0.95",
+            "__1_0.distcp is not what was written",
+        ),
+        (
+            lambda run: shutil.rmtree(run.output_dir / POINT.directory),
+            "beta2=0.95",
+            "cannot be resumed from: it is not there",
+        ),
     ],
+    ids=["another configuration", "damaged", "not brought back"],
 )
-def test_damaged_byte_in_the_bucket_is_refused(
-    saved: Lines, place: Workspace, tmp_path: Path, path: str, wanted: Mapping[str, object]
+def test_checkpoint_that_cannot_be_resumed_from_stops_the_run_and_stays_as_it_is(
+    saved: Lines,
+    place: Workspace,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    spoil: Callable[[Resumed], None],
+    key: str,
+    sentence: str,
 ) -> None:
-    before = flip_a_byte(path)
-    try:
-        with pytest.raises(StagingRefused, match=rf"{path} is damaged: its SHA-256 begins"):
-            bring_back(tmp_path / "damaged", **wanted)
-    finally:
-        boto3.client("s3").put_object(Bucket=BUCKET, Key=results_prefix(FIRST) + path, Body=before)
+    run = Resumed(tmp_path, place.cache_dir, place.text_dir)
+    bring_back(run.output_dir)
+    spoil(run)
+    before = contents_of(run.output_dir / POINT.directory)
 
-    assert not (tmp_path / "damaged/restored/restored.json").exists()
-    assert not (tmp_path / "damaged/restored" / path).exists()
+    code = main(run.arguments(*KEYS, f"steps={STEPS + 2}", key), run.environ())
+    torch.distributed.destroy_process_group()  # which a trainer that fails leaves
+
+    assert code == 1
+    assert sentence in capsys.readouterr().err
+    assert not run.checkpoints()
+    assert contents_of(run.output_dir / POINT.directory) == before

@@ -22,16 +22,17 @@ def batch(*rows: list[int], ignored: tuple[int, ...]) -> Batch:
     return Batch(inputs=torch.tensor(rows), targets=targets)
 
 
-def test_prompt_is_a_few_tokens_where_all_are_learned() -> None:
+@pytest.mark.parametrize(
+    ("ignored", "length"),
+    [
+        pytest.param(0, PROMPT_TOKENS, id="a few tokens where all are learned"),
+        pytest.param(17, 18, id="up to the response"),
+    ],
+)
+def test_prompt_ends_where_what_is_learned_begins(ignored: int, length: int) -> None:
     row = list(range(40))
 
-    assert prompts_of([batch(row, ignored=(0,))], number=3) == [row[:PROMPT_TOKENS]]
-
-
-def test_prompt_ends_where_the_response_begins() -> None:
-    row = list(range(40))
-
-    assert prompts_of([batch(row, ignored=(17,))], number=3) == [row[:18]]
+    assert prompts_of([batch(row, ignored=(ignored,))], number=3) == [row[:length]]
 
 
 def test_rows_that_fill_a_gap_are_no_prompts_and_no_more_are_taken_than_asked_for() -> None:

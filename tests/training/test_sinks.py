@@ -19,7 +19,7 @@ from stationmaster.domain.progress_lines import (
     ProgressLine,
 )
 from training.progress import Field, ProgressWriter
-from training.sinks import TensorBoardSink, WandbSink, charted, open_sinks, require_packages
+from training.sinks import TensorBoardSink, WandbSink, charted, require_packages
 
 PROGRESS: dict[str, Field] = {"step": 3, "total_steps": 9, "loss_nats": 2.5, "mfu": None}
 
@@ -45,12 +45,13 @@ class Recorded:
             raise TimeoutError("still uploading")
 
 
-def test_progress_writer_sinks_get_the_fields_of_each_line(
+def test_progress_writer_of_rank_0_alone_prints_lines_and_gives_sinks_their_fields(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     sink = Recorded()
     writer = ProgressWriter(run_id="r", rank=0, sinks=[sink])
 
+    ProgressWriter(run_id="r", rank=1, sinks=[sink]).emit(FinishedLine(step=1))
     writer.emit(ProgressLine(step=1, total_steps=9, loss_nats=float("inf")))
     writer.emit(EvaluatedLine(step=1, loss_nats=2.5, perplexity=12.5))
     writer.close()
@@ -64,46 +65,30 @@ def test_progress_writer_sinks_get_the_fields_of_each_line(
     assert sink.closed == 1
 
 
-def test_progress_writer_failing_sink_is_dropped_with_one_warning(
+def test_progress_writer_sink_that_fails_or_cannot_close_is_one_warning(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    broken, sound = Recorded(fails_at="progress"), Recorded()
-    writer = ProgressWriter(run_id="r", rank=0, sinks=[broken, sound])
+    broken, sound, closing = (
+        Recorded(fails_at="progress"),
+        Recorded(),
+        Recorded(fails_at="finished"),
+    )
+    writer = ProgressWriter(run_id="r", rank=0, sinks=[broken, sound, closing])
 
     with caplog.at_level(logging.WARNING):
         for step in range(3):
             writer.emit(ProgressLine(step=step, total_steps=9, loss_nats=2.5))
         writer.close()
+        writer.close()
 
-    assert caplog.messages == [
+    first, second = caplog.messages
+    assert first == (
         "recorded failed and gets no more of this run: ConnectionError: the tracker is away"
-    ]
+    )
+    assert "still uploading" in second
     assert len(capsys.readouterr().out.splitlines()) == 3
     assert [fields["step"] for _, fields in sound.taken] == [0, 1, 2]
-    assert (broken.closed, sound.closed) == (0, 1)
-
-
-def test_progress_writer_sink_that_cannot_close_is_a_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    sink = Recorded(fails_at="finished")
-    writer = ProgressWriter(run_id="r", rank=0, sinks=[sink])
-
-    with caplog.at_level(logging.WARNING):
-        writer.close()
-        writer.close()
-
-    assert sink.closed == 1
-    assert "still uploading" in caplog.text
-
-
-def test_progress_writer_other_ranks_feed_no_sink(capsys: pytest.CaptureFixture[str]) -> None:
-    sink = Recorded()
-
-    ProgressWriter(run_id="r", rank=1, sinks=[sink]).emit(FinishedLine(step=1))
-
-    assert sink.taken == []
-    assert capsys.readouterr().out == ""
+    assert (broken.closed, sound.closed, closing.closed) == (0, 1, 1)
 
 
 def test_charted_takes_numbers_and_nothing_else() -> None:
@@ -143,15 +128,6 @@ def test_require_packages_directory_named_like_a_package_does_not_count(
 
     with pytest.raises(BadParameter, match="pip install wandb"):
         require_packages(tensorboard=None, wandb_project="station")
-
-
-def test_open_sinks_nothing_asked_opens_nothing(tmp_path: Path) -> None:
-    require_packages(tensorboard=None, wandb_project=None)
-
-    sinks = open_sinks(tensorboard=None, wandb_project=None, output_dir=tmp_path, run_id="r")
-
-    assert sinks == []
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_tensorboard_a_resumed_run_shows_each_step_once(tmp_path: Path) -> None:

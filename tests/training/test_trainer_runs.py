@@ -15,6 +15,7 @@ import pytest
 import torch
 from data_sets import pack_ids
 from forked_ranks import train_on_ranks
+from spoiling import turn_a_bit
 from trainer_runs import (
     Lines,
     Workspace,
@@ -121,9 +122,7 @@ def test_resume_from_two_ranks_on_three_continues(
 
 def test_training_on_packed_files_with_a_turned_bit_is_refused(workspace: Workspace) -> None:
     data = pack_ids(workspace.output_dir / "packed", range(1000), shard_tokens=400, vocab_size=4096)
-    spoiled = bytearray(data.paths[1].read_bytes())
-    spoiled[7] ^= 1
-    data.paths[1].write_bytes(spoiled)
+    turn_a_bit(data.paths[1])
     config = parse_config(workspace.arguments(f"dataset={data.directory}"), workspace.environ())
 
     prepared = prepare_data(config)

@@ -160,10 +160,7 @@ def test_restarts_left_counts_the_agents_own(environ: dict[str, str], left: int)
     assert restarts_left(environ) == left
 
 
-@pytest.mark.parametrize("hanging", [False, True])
-def test_watchdog_hung_process_shows_its_stacks_says_why_and_ends(
-    tmp_path: Path, hanging: bool
-) -> None:
+def test_watchdog_hung_process_shows_its_stacks_says_why_and_ends(tmp_path: Path) -> None:
     program = """
 import sys, threading
 from pathlib import Path
@@ -173,10 +170,9 @@ from training.watchdog import Watchdog, WatchdogLimits, report_and_exit
 
 def record(step):
     Path(sys.argv[1]).write_text(str(step))
-    if sys.argv[2] == "True":
-        threading.Event().wait(60)
+    threading.Event().wait(60)  # a record that hangs as well
 
-training.watchdog._REPORT_LIMIT_S = 5
+training.watchdog._REPORT_LIMIT_S = 1
 end = report_and_exit(ProgressWriter(run_id="r", rank=0), rank=0, restarting=True, record=record)
 watchdog = Watchdog(WatchdogLimits(factor=2, floor_s=0.2, slow_s=30), on_stall=end)
 watchdog.start()
@@ -190,7 +186,7 @@ wait_for_a_lost_peer()
 """
     record = tmp_path / "record"
     finished = subprocess.run(
-        [sys.executable, "-c", program, str(record), str(hanging)],
+        [sys.executable, "-c", program, str(record)],
         capture_output=True,
         text=True,
         timeout=1800,
