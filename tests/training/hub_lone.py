@@ -35,9 +35,13 @@ def lone_ranks() -> Ranks:
     )
 
 
-def build_lone(recipe: Recipe, cache_dir: Path) -> PreTrainedModel:
-    """The recipe's model with drawn weights, in this process."""
-    drawn = recipe.with_overrides({"weights": "random"})
-    task = LanguageTask(drawn, NoData(), ranks=lone_ranks(), cache_dir=cache_dir)
+def lone_task(recipe: Recipe, cache_dir: Path) -> LanguageTask:
+    """The recipe's task with its first weights, in this process."""
+    task = LanguageTask(recipe, NoData(), ranks=lone_ranks(), cache_dir=cache_dir)
     task.initialise(device=torch.device("cpu"))
-    return task.model
+    return task
+
+
+def build_lone(recipe: Recipe, cache_dir: Path) -> PreTrainedModel:
+    """The recipe's model with drawn weights."""
+    return lone_task(recipe.with_overrides({"weights": "random"}), cache_dir).model

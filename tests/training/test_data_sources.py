@@ -34,16 +34,6 @@ def packed(prepared_config: TrainerConfig) -> PackedData:
     return data
 
 
-def test_prepare_source_second_call_reads_the_cache(text_dir: Path, tmp_path: Path) -> None:
-    first = packed(config(tmp_path, str(text_dir)))
-    written = first.paths[0].stat().st_mtime_ns
-
-    second = packed(config(tmp_path, str(text_dir)))
-
-    assert second == first
-    assert second.paths[0].stat().st_mtime_ns == written
-
-
 def test_prepare_source_changed_text_gives_other_tokens(tmp_path: Path) -> None:
     text = tmp_path / "text" / "a.txt"
     text.parent.mkdir()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from data_sets import pack_ids
+from hub_lone import lone_task
 from transformers import GPT2Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
@@ -16,11 +17,9 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training.data.documents import apart
 from training.data.packed import PackedSource
 from training.models.language import LanguageTask
-from training.parallel import Ranks
 from training.task import IGNORED_LABEL, Batch
 
 END = 63
-CPU = torch.device("cpu")
 SHAPE: dict[str, Any] = {
     "layers": 2,
     "hidden_size": 32,
@@ -41,12 +40,7 @@ def task_of(family: str, tmp_path: Path) -> LanguageTask:
     tiny = get_recipe("tiny-llama").with_overrides({"document_mask": "true"})
     own = family if family != "gpt2" else "llama"
     shape = LanguageModel(family=own, **SHAPE, **(EXPERTS if family == "mixtral" else {}))
-    no_group: Any = None
-    ranks = Ranks(rank=0, world_size=1, local_world_size=1, device=CPU, checkpoint_group=no_group)
-    source: Any = None
-    recipe = tiny.model_copy(update={"model": shape})
-    task = LanguageTask(recipe, source, ranks=ranks, cache_dir=tmp_path)
-    task.initialise(device=CPU)
+    task = lone_task(tiny.model_copy(update={"model": shape}), tmp_path)
     if family == "gpt2":  # one that transformers builds by itself
         torch.manual_seed(1)
         task.model = AutoModelForCausalLM.from_config(GPT2)

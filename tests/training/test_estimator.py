@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 import torch.distributed as dist
+from hub_lone import lone_ranks
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
@@ -71,13 +72,8 @@ def lay(
 
 
 def ranks_of(layout: Layout) -> Ranks:
-    return Ranks(
-        rank=0,
-        world_size=layout.processes,
-        local_world_size=layout.processes_per_node,
-        device=torch.device("cpu"),
-        checkpoint_group=None,  # type: ignore[arg-type]  # nothing is saved
-    )
+    per_node = layout.processes_per_node
+    return replace(lone_ranks(), world_size=layout.processes, local_world_size=per_node)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,10 @@ import time
 import pytest
 import torch
 from checkpoint_ranks import results, run_ranks
+from hub_lone import lone_ranks
 
 from training.gpu_use import GpuUse, watch_gpu
-from training.parallel import Ranks, least_over_ranks
-
-CPU = torch.device("cpu")
-ALONE = Ranks(rank=0, world_size=1, local_world_size=1, device=CPU, checkpoint_group=None)
+from training.parallel import least_over_ranks
 
 
 def test_use_is_the_mean_of_what_was_printed_since_the_last_look(tmp_path):
@@ -37,8 +35,8 @@ def test_use_is_unknown_where_nothing_measures_it(command):
 
 
 def test_cpu_is_not_measured():
-    assert watch_gpu(CPU).take_least(ALONE) is None
-    assert least_over_ranks(0.4, ALONE) == 0.4
+    assert watch_gpu(torch.device("cpu")).take_least(lone_ranks()) is None
+    assert least_over_ranks(0.4, lone_ranks()) == 0.4
 
 
 def least(ranks, figures):

@@ -98,24 +98,17 @@ def test_sum_cross_entropy_without_any_target_is_zero() -> None:
     assert torch.equal(gradient, torch.zeros_like(gradient))
 
 
-def test_sum_cross_entropy_overwrite_takes_the_memory_of_the_logits() -> None:
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_sum_cross_entropy_takes_the_memory_of_the_logits_only_where_it_may(
+    overwrite: bool,
+) -> None:
     logits, targets = sample()
     logits.requires_grad_()
     product = logits * 1.0
 
-    sum_cross_entropy(product, targets, overwrite=True).backward()
+    sum_cross_entropy(product, targets, overwrite=overwrite).backward()
 
-    assert torch.equal(product.detach(), logits.grad)
-
-
-def test_sum_cross_entropy_without_overwrite_leaves_the_logits() -> None:
-    logits, targets = sample()
-    logits.requires_grad_()
-    product = logits * 1.0
-
-    sum_cross_entropy(product, targets, overwrite=False).backward()
-
-    assert torch.equal(product.detach(), logits.detach())
+    assert torch.equal(product.detach(), logits.grad if overwrite else logits.detach())
 
 
 def test_sum_cross_entropy_overwriting_what_autograd_needs_is_refused() -> None:

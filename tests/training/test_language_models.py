@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from hub_lone import lone_task
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -25,13 +26,11 @@ from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training.models.architectures import build_model
 from training.models.initialisation import initialise
-from training.models.language import LanguageTask, find_blocks
+from training.models.language import find_blocks
 from training.models.mixtral import balancing_loss
-from training.parallel import Ranks
 from training.task import IGNORED_LABEL, Batch
 
 CPU = torch.device("cpu")
-NO_GROUP: Any = None
 
 # The sums over the published checkpoints' tensors.
 PUBLISHED_PARAMETERS = {
@@ -97,16 +96,6 @@ def initialised(shape: LanguageModel, *, seed: int = 1) -> PreTrainedModel:
 def tokens(shape: LanguageModel, *, sequences: int, length: int, seed: int = 3) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, shape.vocab_size, (sequences, length), generator=generator)
-
-
-def task_of(shape: LanguageModel, tmp_path: Path) -> LanguageTask:
-    recipe = get_recipe("tiny-llama").model_copy(update={"model": shape})
-    # No collective is called by what these tests use.
-    ranks = Ranks(rank=0, world_size=1, local_world_size=1, device=CPU, checkpoint_group=NO_GROUP)
-    source: Any = None
-    task = LanguageTask(recipe, source, ranks=ranks, cache_dir=tmp_path)
-    task.initialise(device=CPU)
-    return task
 
 
 @pytest.mark.parametrize("name", list(LANGUAGE_RECIPES))
@@ -307,20 +296,24 @@ def routed(shape: LanguageModel, *, sequences: int) -> tuple[torch.Tensor, ...]:
     return tuple(40.0 * one for one in logits)  # far from even
 
 
-def test_balancing_loss_one_sequence_equals_transformers_formula() -> None:
+def test_balancing_loss_one_sequence_equals_transformers_formula_and_its_gradient() -> None:
     from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
-    logits = routed(small_mixtral(), sequences=1)
+    logits = tuple(one.detach().requires_grad_() for one in routed(small_mixtral(), sequences=1))
 
     ours = balancing_loss(logits, num_sequences=1, experts_per_token=2)
 
     theirs = load_balancing_loss_func(logits, num_experts=4, top_k=2)
     torch.testing.assert_close(ours, theirs.unsqueeze(0))
     assert ours.item() > 2.05
+    torch.testing.assert_close(
+        torch.autograd.grad(ours.sum(), logits), torch.autograd.grad(theirs, logits)
+    )
 
 
 def test_forward_mixtral_does_not_depend_on_how_the_batch_is_split(tmp_path: Path) -> None:
-    task = task_of(small_mixtral(), tmp_path)
+    recipe = get_recipe("tiny-llama").model_copy(update={"model": small_mixtral()})
+    task = lone_task(recipe, tmp_path)
     inputs = tokens(small_mixtral(), sequences=4, length=17)
     targets = inputs[:, 1:].clone()
     targets[0, :9] = IGNORED_LABEL

@@ -35,6 +35,16 @@ def watchdog(clock: Clock) -> Watchdog:
     return Watchdog(LIMITS, on_stall=lambda stall: None, clock=clock)
 
 
+def late_after(watchdog: Watchdog, clock: Clock, limit_s: float) -> Stall:
+    """Nothing is said until a limit; what is said a second later."""
+    clock.now += limit_s
+    assert watchdog.check() is None
+    clock.now += 1
+    late = watchdog.check()
+    assert late is not None
+    return late
+
+
 def take_steps(watchdog: Watchdog, clock: Clock, *, number: int, seconds: float) -> None:
     for step in range(1, number + 1):
         clock.now += seconds
@@ -42,51 +52,34 @@ def take_steps(watchdog: Watchdog, clock: Clock, *, number: int, seconds: float)
 
 
 def test_watchdog_first_step_may_take_its_own_limit(watchdog: Watchdog, clock: Clock) -> None:
-    clock.now += 600
-    in_time = watchdog.check()
-    clock.now += 1
-    late = watchdog.check()
+    late = late_after(watchdog, clock, 600)
 
-    assert in_time is None
     assert late == Stall(waited_s=601, limit_s=600, last_step=None, doing="a step")
 
 
 def test_watchdog_short_steps_are_allowed_the_floor(watchdog: Watchdog, clock: Clock) -> None:
     take_steps(watchdog, clock, number=9, seconds=0.2)
-    clock.now += 60
-    in_time = watchdog.check()
-    clock.now += 1
-    late = watchdog.check()
 
-    assert in_time is None
+    late = late_after(watchdog, clock, 60)
+
     assert late == Stall(waited_s=61, limit_s=60, last_step=9, doing="a step")
 
 
+@pytest.mark.parametrize(
+    ("steps", "limit_s"),
+    [
+        # The first one compiled for minutes and one was slow; the median does not see either.
+        (((1, 500), (2, 20), (1, 190)), 200),
+        (((10, 20), (60, 7)), 70),  # the latest steps count
+    ],
+)
 def test_watchdog_long_steps_are_allowed_a_multiple_of_their_median(
-    watchdog: Watchdog, clock: Clock
+    watchdog: Watchdog, clock: Clock, steps: tuple[tuple[int, float], ...], limit_s: float
 ) -> None:
-    # The first one compiled for minutes and one was slow; the median does not see either.
-    take_steps(watchdog, clock, number=1, seconds=500)
-    take_steps(watchdog, clock, number=2, seconds=20)
-    take_steps(watchdog, clock, number=1, seconds=190)
-    clock.now += 200
-    in_time = watchdog.check()
-    clock.now += 1
-    late = watchdog.check()
+    for number, seconds in steps:
+        take_steps(watchdog, clock, number=number, seconds=seconds)
 
-    assert in_time is None
-    assert late is not None
-    assert late.limit_s == pytest.approx(200)
-
-
-def test_watchdog_median_follows_the_latest_steps(watchdog: Watchdog, clock: Clock) -> None:
-    take_steps(watchdog, clock, number=10, seconds=20)
-    take_steps(watchdog, clock, number=60, seconds=7)
-    clock.now += 71
-    late = watchdog.check()
-
-    assert late is not None
-    assert late.limit_s == pytest.approx(70)
+    assert late_after(watchdog, clock, limit_s).limit_s == pytest.approx(limit_s)
 
 
 def test_watchdog_pause_has_the_generous_limit_and_is_not_part_of_the_step(
@@ -95,18 +88,10 @@ def test_watchdog_pause_has_the_generous_limit_and_is_not_part_of_the_step(
     take_steps(watchdog, clock, number=3, seconds=1)
     clock.now += 50
     with watchdog.paused("a checkpoint"):
-        clock.now += 600
-        in_time = watchdog.check()
-        clock.now += 1
-        late = watchdog.check()
-    clock.now += 10
-    after = watchdog.check()
-    clock.now += 1
-    too_long_in_all = watchdog.check()
+        late = late_after(watchdog, clock, 600)
+    too_long_in_all = late_after(watchdog, clock, 10)
 
-    assert in_time is None
     assert late == Stall(waited_s=601, limit_s=600, last_step=3, doing="a checkpoint")
-    assert after is None
     assert too_long_in_all == Stall(waited_s=61, limit_s=60, last_step=3, doing="a step")
 
 
@@ -128,13 +113,8 @@ def test_watchdog_sign_of_life_starts_the_clock_again_and_leaves_the_median(
     for _ in range(60):
         clock.now += 0.5
         watchdog.step_done()
-    clock.now += 200
-    in_time = watchdog.check()
-    clock.now += 1
-    late = watchdog.check()
+    late = late_after(watchdog, clock, 200)
 
-    assert in_time is None
-    assert late is not None
     assert (late.limit_s, late.last_step) == (pytest.approx(200), 5)
 
 
