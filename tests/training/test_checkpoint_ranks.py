@@ -1,17 +1,160 @@
-"""Checkpoints written by some ranks and read by others, more or fewer."""
+"""Checkpoints of ranks: read by more or fewer of them, and of processes killed in a save.
+
+A process kills itself from an audit hook, which the interpreter calls before it opens, renames or
+removes a file.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from checkpoint_ranks import TinyRun, checkpointer_in, results, run_ranks
+from checkpoint_ranks import TinyRun, checkpointer_in, lone_rank, results, run_ranks
+from spoiling import turn_a_bit
 
+from stationmaster.domain.errors import PermanentError
+from training.manifest import complete_steps
 from training.parallel import Ranks
+
+Rule = Callable[[tuple[Any, ...]], object]
+
+# At the save of step 6, with checkpoints of 2 and 4 there and two kept: the audit event, what its
+# arguments look like, and the step to resume from.
+MOMENTS: dict[str, tuple[str, Rule, int]] = {
+    "a file is opened": ("open", lambda a: is_weights(a[0]) and a[2] & os.O_WRONLY, 4),
+    "metadata are renamed": ("os.rename", lambda a: str(a[1]).endswith("06/.metadata"), 4),
+    "manifest is renamed": ("os.rename", lambda a: str(a[1]).endswith("06/complete.json"), 4),
+    "files are read back": ("open", lambda a: is_weights(a[0]) and not a[2] & os.O_WRONLY, 6),
+    "old manifest goes": ("os.remove", lambda a: str(a[0]).endswith("02/complete.json"), 6),
+    "old directory goes": ("shutil.rmtree", lambda a: str(a[0]).endswith("02"), 6),
+    "old metadata go": ("os.remove", lambda a: str(a[0]) == ".metadata", 6),
+}
+
+
+def is_weights(path: object) -> bool:
+    return str(path).endswith("06/__0_0.distcp")
+
+
+def train_and_die(ranks: Ranks, directory: Path, moment: str) -> None:
+    event, matches, _ = MOMENTS[moment]
+    run = TinyRun(ranks)
+    checkpointer = checkpointer_in(directory, ranks)
+    run.train_until(4, checkpointer=checkpointer, every=2)
+
+    def hook(happening: str, arguments: tuple[Any, ...]) -> None:
+        if happening == event and matches(arguments):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+    run.train_until(6, checkpointer=checkpointer, every=2)
+
+
+def train_and_die_copying(ranks: Ranks, directory: Path) -> None:
+    run = TinyRun(ranks)
+    checkpointer = checkpointer_in(directory, ranks)
+    run.train_until(4, checkpointer=checkpointer, every=2)
+    run.train_until(6)
+    ballast = torch.zeros(2**27)  # 512 MiB: the copy has only just begun
+    checkpointer.start_save(6, {**run.state(), "ballast": ballast}, changing=())
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train_and_die_writing(ranks: Ranks, directory: Path) -> None:
+    run = TinyRun(ranks)
+    checkpointer = checkpointer_in(directory, ranks)
+    run.train_until(4, checkpointer=checkpointer, every=2)
+    if ranks.rank == ranks.world_size - 1:
+        # The kernel ends the process when a file grows beyond this: after half of the weights.
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+    run.train_until(6, checkpointer=checkpointer, every=2)
+
+
+def assert_resumes_from(
+    directory: Path, step: int, *, tolerance: float = 0.0, damaged: int = 0
+) -> None:
+    """The weights are those of that step, and training and saving go on."""
+    with lone_rank() as ranks:
+        straight, resumed = TinyRun(ranks), TinyRun(ranks)
+        straight.train_until(step)
+        checkpointer = checkpointer_in(directory, ranks)
+        assert resumed.resume(checkpointer) is not None
+
+        assert resumed.steps == step
+        for name, tensor in straight.state()["model"].items():
+            found = resumed.state()["model"][name].to_local()
+            torch.testing.assert_close(found, tensor.to_local(), rtol=0.0, atol=tolerance)
+        assert {int(p.name[-8:]) for p in directory.iterdir()} == complete_steps(directory)
+
+        resumed.train_until(8, checkpointer=checkpointer, every=2)
+        aside = [path.name for path in directory.iterdir() if path.suffix]
+        assert aside == ([f"step-{damaged:08d}.damaged"] if damaged else [])
+        assert max(complete_steps(directory)) == 8
+        assert len(complete_steps(directory)) == 2
+
+
+@pytest.mark.parametrize("moment", list(MOMENTS))
+def test_killed_process_leaves_the_newest_complete_checkpoint(tmp_path: Path, moment: str) -> None:
+    (end,) = run_ranks(train_and_die, tmp_path, moment, world_size=1)
+
+    assert end.exit_code == -signal.SIGKILL
+    assert_resumes_from(tmp_path, MOMENTS[moment][2])
+
+
+def test_killed_while_the_state_is_copied_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    (end,) = run_ranks(train_and_die_copying, tmp_path, world_size=1)
+
+    assert end.exit_code == -signal.SIGKILL
+    assert_resumes_from(tmp_path, 4)
+
+
+def test_killed_in_the_middle_of_its_file_one_rank_spoils_the_checkpoint_for_all(
+    tmp_path: Path,
+) -> None:
+    ends = run_ranks(train_and_die_writing, tmp_path, world_size=2)
+
+    torn = tmp_path / "step-00000006/__1_0.distcp"
+    assert ends[1].exit_code == -signal.SIGXFSZ
+    assert ends[0].exit_code != 0
+    assert torn.stat().st_size == 8192
+    assert_resumes_from(tmp_path, 4, tolerance=1e-6)  # two ranks trained, one compares
+
+
+def train_on_a_bad_disk(ranks: Ranks, directory: Path) -> str:
+    """A bit of the weights of step 6 turns after it was written."""
+    run = TinyRun(ranks)
+    checkpointer = checkpointer_in(directory, ranks)
+    run.train_until(4, checkpointer=checkpointer, every=2)
+
+    def hook(happening: str, arguments: tuple[Any, ...]) -> None:
+        if happening == "os.rename" and str(arguments[1]).endswith("06/complete.json"):
+            turn_a_bit(directory / "step-00000006/__0_0.distcp")
+
+    sys.addaudithook(hook)
+    try:
+        run.train_until(6, checkpointer=checkpointer, every=2)
+    except PermanentError as error:
+        return str(error)
+    return "no error"
+
+
+def test_save_that_does_not_read_back_fails_and_removes_nothing(tmp_path: Path) -> None:
+    (sentence,) = results(run_ranks(train_on_a_bad_disk, tmp_path, world_size=1))
+
+    assert sentence.startswith("checkpoint step-00000006 did not survive being written")
+    assert "__0_0.distcp is not what was written" in sentence
+    assert complete_steps(tmp_path) == {2, 4, 6}
+    assert_resumes_from(tmp_path, 4, damaged=6)
 
 
 def train_bound_to_gpus(

@@ -139,27 +139,19 @@ def test_pack_leaves_empty_documents_out_and_counts_the_others(tmp_path: Path) -
     assert [shard.num_tokens for shard in packed.manifest.shards] == [4, 4, 4, 4]
 
 
-def test_pack_a_data_set_without_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadParameter, match="holds no text"):
-        tiny(tmp_path, directory=tmp_path / "out", documents=1)
-
-
-def test_pack_into_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
+def test_pack_of_nothing_or_into_a_directory_that_another_has_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")
 
+    with pytest.raises(BadParameter, match="holds no text"):
+        tiny(tmp_path, directory=tmp_path / "empty", documents=1)
     with pytest.raises(BadParameter, match=r"holds thesis\.txt and no packed data set"):
         tiny(tmp_path, directory=tmp_path / "out")
-    assert contents_of(tmp_path / "out") == {"thesis.txt": b"mine"}
-
-
-def test_pack_while_another_packs_there_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
     with (tmp_path / "out" / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-
         with pytest.raises(NotPossibleNow, match="another process is packing into"):
             tiny(tmp_path, directory=tmp_path / "out")
+    assert contents_of(tmp_path / "out") == {"thesis.txt": b"mine"}
 
 
 def whole_files(directory: Path) -> int:

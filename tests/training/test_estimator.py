@@ -215,13 +215,8 @@ def ranks_that_are_not_there(request: pytest.FixtureRequest) -> Iterator[None]:
 def test_gathered_keys_are_what_a_trace_finds(monkeypatch):
     # With a mask: without one, the kernel that GPUs have keeps less than that of CPUs.
     monkeypatch.setattr(cross_entropy, "_CPU_VALUES", PIECE_VALUES)
-    layout = lay(
-        {},
-        processes_per_node=2,
-        precision="bf16",
-        context_parallel=2,
-        document_mask=True,
-    )
+    split = {"context_parallel": 2, "document_mask": True}
+    layout = lay({}, processes_per_node=2, precision="bf16", **split)
 
     assert reckoned_working(layout) == pytest.approx(trace(layout).working, rel=0.08)
 
@@ -229,13 +224,12 @@ def test_gathered_keys_are_what_a_trace_finds(monkeypatch):
 # Torch warns of what its own compiler does.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
-@pytest.mark.parametrize("precision", ["bf16", "fp32"])
-def test_a_compiled_block_keeps_what_the_partitioner_saves(precision):
+def test_a_compiled_block_keeps_what_the_partitioner_saves():
     # The partitioner of inductor without its code generation, which takes a C++ compiler.
     layout = lay(
         {"hidden_size": 256, "ffn_size": 704, "heads": 4, "kv_heads": 1, "layers": 2},
         parallelism="ddp",
-        precision=precision,
+        precision="bf16",
         compile=True,
         global_batch_size=1,
         micro_batch_size=1,
@@ -262,14 +256,14 @@ def test_a_compiled_block_keeps_what_the_partitioner_saves(precision):
 
     hidden = torch.zeros(1, 512, 256, requires_grad=True)
     rotary = (torch.zeros(1, 512, 64), torch.zeros(1, 512, 64))
-    autocast = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16")
-    with autocast, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+    ):
         blocks[0](hidden * 1.0, position_embeddings=rotary)
 
-    stream = 4
-    reckoned = memory._kept_by_compiled_block(
-        layout.recipe.model, e=layout.compute_bytes, stream=stream
-    )
+    e = layout.compute_bytes
+    reckoned = memory._kept_by_compiled_block(layout.recipe.model, e=e, stream=4)
     assert reckoned * 512 == pytest.approx(sum(kept.values()), rel=0.1)
 
 

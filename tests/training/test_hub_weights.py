@@ -1,6 +1,6 @@
 """Published weights into our models: bit by bit, sharded or not, or one sentence why not.
 
-The repositories are written by transformers' own save_pretrained. One start of two gloo ranks
+The repositories are written by transformers' save_pretrained. One start of two gloo ranks
 checks every architecture at once, because a start costs seconds.
 """
 
@@ -24,10 +24,6 @@ from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MixtralConfig,
-    MixtralForCausalLM,
 )
 
 from stationmaster.domain.catalogue.hub import language_model_from_config
@@ -52,43 +48,20 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directories `llama`, `tied`, `mixtral` of the smoke shapes, and `gpt2`."""
     root = tmp_path_factory.mktemp("published")
     torch.manual_seed(20)
-    shape = {
-        "num_hidden_layers": 2,
-        "hidden_size": 64,
-        "num_attention_heads": 4,
-        "vocab_size": 2048,
-        "intermediate_size": 160,
-        "max_position_embeddings": 128,
-    }
-    llama = LlamaForCausalLM(LlamaConfig(**shape, num_key_value_heads=4, rms_norm_eps=1e-5))
-    # Two files and an index, as large models have.
-    llama.save_pretrained(root / "llama", max_shard_size="800KB")
-    scaling = smoke_recipe("llama3.2-1b").model.rope_scaling
-    tied = LlamaConfig(
-        **shape,
-        num_key_value_heads=2,
-        rms_norm_eps=1e-5,
-        tie_word_embeddings=True,
-        rope_parameters={
-            "rope_type": "llama3",
-            "rope_theta": 500_000.0,
-            "factor": scaling.factor,
-            "low_freq_factor": scaling.low_freq_factor,
-            "high_freq_factor": scaling.high_freq_factor,
-            "original_max_position_embeddings": scaling.original_context_length,
-        },
-    )
-    LlamaForCausalLM(tied).to(torch.bfloat16).save_pretrained(root / "tied")
-    MixtralForCausalLM(
-        MixtralConfig(
-            **shape,
-            num_key_value_heads=2,
-            rms_norm_eps=1e-5,
-            num_local_experts=4,
-            num_experts_per_tok=2,
-            rope_parameters={"rope_type": "default", "rope_theta": 1e6},
-        )
-    ).save_pretrained(root / "mixtral")
+    for name, recipe in (
+        ("llama", "llama2-7b"),
+        ("tied", "llama3.2-1b"),
+        ("mixtral", "mixtral-8x7b"),
+    ):
+        model = build_lone(smoke_recipe(recipe), root)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter))  # not as a run draws them
+        if name == "tied":
+            model.to(torch.bfloat16)
+        # Two files and an index, as large models have.
+        size = "800KB" if name == "llama" else "1GB"
+        model.save_pretrained(root / name, max_shard_size=size)
     GPT2LMHeadModel(
         GPT2Config(n_layer=2, n_embd=64, n_head=4, vocab_size=512, n_positions=64)
     ).save_pretrained(root / "gpt2")

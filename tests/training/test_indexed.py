@@ -194,9 +194,7 @@ def test_tokenizer_is_loaded_from_the_data(tmp_path: Path) -> None:
 
 def test_text_without_any_is_refused(tmp_path: Path) -> None:
     spec = tokenizer(tmp_path / "tokenizer", vocab_size=100)
-    (tmp_path / COPIED / FILES).mkdir(parents=True)
-    (tmp_path / COPIED / FILES / "a.txt").write_text("")
-    write_copied(tmp_path)
+    copy_in(tmp_path, [[]])
 
     with pytest.raises(BadParameter, match="s3://b/x/ holds no text"):
         do_all(work(tmp_path, spec, vocab_size=100))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from training.data.instructions import PreparedInstructions, prepare_instruction
 from training.task import IGNORED_LABEL
 
 LENGTH = 64
+Hundred = tuple[PreparedInstructions, TrainerConfig]
 
 
 def config_for(dataset: Path | str, cache_dir: Path, **overrides: str) -> TrainerConfig:
@@ -56,7 +56,7 @@ def numbered(count: int) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def hundred(tmp_path_factory: pytest.TempPathFactory) -> tuple[PreparedInstructions, TrainerConfig]:
+def hundred(tmp_path_factory: pytest.TempPathFactory) -> Hundred:
     root = tmp_path_factory.mktemp("hundred")
     config = config_for(write_rows(root / "rows.jsonl", numbered(100)), root)
     return prepare_instructions(config), config
@@ -91,8 +91,8 @@ def responses_in(prepared: PreparedInstructions, source_batches: Iterator[Any]) 
     return found
 
 
-def test_only_responses_and_their_end_are_learned(
-    hundred: tuple[PreparedInstructions, TrainerConfig],
+def test_only_responses_and_their_end_are_learned_and_the_last_ones_held_out(
+    hundred: Hundred,
 ) -> None:
     prepared, config = hundred
     number = prepared.manifest.num_sequences
@@ -104,14 +104,18 @@ def test_only_responses_and_their_end_are_learned(
     )
 
     learned = responses_in(prepared, source.micro_batches(0))
+    held_out = [
+        list(open_instructions(prepared, config, rank=rank, world_size=2).evaluation_batches())
+        for rank in range(2)
+    ]
 
-    expected = Counter(row["response"] for row in numbered(100)[:96])
-    assert Counter(learned) == expected
+    assert Counter(learned) == Counter(row["response"] for row in numbered(100)[:96])
+    assert len(held_out[0]) == len(held_out[1]) >= 1
+    evaluated = [text for part in held_out for text in responses_in(prepared, iter(part))]
+    assert Counter(evaluated) == Counter(row["response"] for row in numbered(100)[96:])
 
 
-def test_a_sequence_of_several_examples_says_where_each_begins_when_asked(
-    hundred: tuple[PreparedInstructions, TrainerConfig],
-) -> None:
+def test_a_sequence_of_several_examples_says_where_each_begins_when_asked(hundred: Hundred) -> None:
     prepared, config = hundred
     end = Tokenizer.from_file(str(prepared.tokenizer)).token_to_id("<|endoftext|>")
     asked = replace(config, recipe=config.recipe.with_overrides({"document_mask": "true"}))
@@ -131,20 +135,7 @@ def test_a_sequence_of_several_examples_says_where_each_begins_when_asked(
     assert torch.equal(batch.targets, plain.targets)
 
 
-def test_the_last_records_are_held_out(hundred: tuple[PreparedInstructions, TrainerConfig]) -> None:
-    prepared, config = hundred
-    ranks = [open_instructions(prepared, config, rank=rank, world_size=2) for rank in range(2)]
-
-    batches = [list(source.evaluation_batches()) for source in ranks]
-    learned = [text for part in batches for text in responses_in(prepared, iter(part))]
-
-    assert len(batches[0]) == len(batches[1]) >= 1
-    assert Counter(learned) == Counter(row["response"] for row in numbered(100)[96:])
-
-
-def test_any_number_of_ranks_reads_every_sequence_once_an_epoch(
-    hundred: tuple[PreparedInstructions, TrainerConfig],
-) -> None:
+def test_any_number_of_ranks_reads_every_sequence_once_an_epoch(hundred: Hundred) -> None:
     prepared, config = hundred
     number, batch = prepared.manifest.num_sequences, config.recipe.training.global_batch_size
 
@@ -231,24 +222,14 @@ def test_every_turn_of_the_assistant_is_learned(tmp_path: Path) -> None:
     )
 
 
-def test_all_file_formats_hold_the_same_examples(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow", reason="parquet needs pyarrow")
-    from pyarrow import parquet
-
+def test_an_array_holds_the_same_examples_as_lines(tmp_path: Path) -> None:
     rows = [*numbered(5), {"prompt": 'Say,\n"it".', "response": "it, and\nmore"}]
-    write_rows(tmp_path / "rows.jsonl", rows)
     (tmp_path / "array.json").write_text(json.dumps(rows, indent=1))
-    with (tmp_path / "rows.csv").open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, ["prompt", "response"])
-        writer.writeheader()
-        writer.writerows(rows)
-    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
 
-    found = {file.name: list(read_examples(str(file))) for file in tmp_path.iterdir()}
+    found = list(read_examples(str(tmp_path / "array.json")))
 
-    assert len(found) == 4
-    assert all(examples == found["rows.jsonl"] for examples in found.values())
-    assert len(found["rows.jsonl"]) == 6
+    assert found == list(read_examples(str(write_rows(tmp_path / "rows.jsonl", rows))))
+    assert len(found) == 6
 
 
 @pytest.mark.parametrize(

@@ -145,12 +145,21 @@ def test_build_model_follows_the_published_configuration(name: str) -> None:
         assert rope == _LLAMA3_ROPE | stretched
 
 
-def transformers_own(family: str, **more: Any) -> PreTrainedModel:
+def transformers_own(kind: str, device: torch.device = CPU, **more: Any) -> PreTrainedModel:
     """The model as a user of transformers writes it, with default attention."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.for_model(family, **_COMMON, num_key_value_heads=2, **more)
-    return AutoModelForCausalLM.from_config(config)
+    sizes: dict[str, Any] = {**_COMMON, "num_key_value_heads": 2}
+    if kind == "gpt2":
+        sizes = {"n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 64, "n_positions": 128}
+    if kind == "qwen3_moe":
+        sizes |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+    ends = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": None}
+    with device:
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(
+            AutoConfig.for_model(kind, **sizes, **ends, **more)
+        )
+    return model
 
 
 LARGE_THETA = {"rope_type": "default", "rope_theta": 1e6}
@@ -346,7 +355,7 @@ def test_forward_mixtral_does_not_depend_on_how_the_batch_is_split(tmp_path: Pat
 @pytest.mark.parametrize("kind", ["gpt2", "gemma", "qwen3_moe"])
 @pytest.mark.usefixtures("poisoned_memory")
 def test_initialise_follows_the_rules_of_other_architectures(kind: str) -> None:
-    theirs, ours = hub_model(kind, device=CPU), hub_model(kind, device=torch.device("meta"))
+    theirs, ours = transformers_own(kind), transformers_own(kind, torch.device("meta"))
 
     initialise(ours, seed=1, device=CPU)
 
@@ -361,23 +370,8 @@ def test_initialise_follows_the_rules_of_other_architectures(kind: str) -> None:
             assert torch.equal(parameters[name], parameter), name
 
 
-def hub_model(kind: str, *, device: torch.device) -> PreTrainedModel:
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    sizes: dict[str, Any] = {**_COMMON, "num_key_value_heads": 2}
-    if kind == "gpt2":
-        sizes = {"n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 64, "n_positions": 128}
-    if kind == "qwen3_moe":
-        sizes |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
-    ends = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": None}
-    config = AutoConfig.for_model(kind, **sizes, **ends)
-    with device:
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
-    return model
-
-
 def test_find_blocks_model_without_a_list_of_blocks_is_refused() -> None:
-    model = hub_model("gpt2", device=torch.device("meta"))
+    model = transformers_own("gpt2", torch.device("meta"))
     model.transformer.h = model.transformer.h[:1]
 
     with pytest.raises(PermanentError, match="recipe hf:a/b: GPT2LMHeadModel has no list of 2"):

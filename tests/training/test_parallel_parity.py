@@ -144,30 +144,15 @@ ON_FOUR_RANKS: Final = {
 }
 
 
-def counted(parallelism: str, *, micro_batch_size: int, as_large_model: bool) -> Run:
-    """Two steps; each rank has four samples a step."""
-    return Run(
-        keys={
-            "parallelism": parallelism,
-            "steps": "2",
-            "micro_batch_size": str(micro_batch_size),
-        },
-        as_large_model=as_large_model,
+# Two steps; each rank has four samples a step, in one micro-batch or in four.
+COUNTED: Final = {
+    f"{parallelism} {size} {large}": Run(
+        keys={"parallelism": parallelism, "steps": "2", "micro_batch_size": str(size)},
+        as_large_model=large,
         count_operations=True,
     )
-
-
-COUNTED: Final = {
-    f"{parallelism} {size} {large}": counted(
-        parallelism, micro_batch_size=size, as_large_model=large
-    )
-    for parallelism, large in (
-        ("full", False),
-        ("full", True),
-        ("hybrid", False),
-        ("hybrid", True),
-        ("ddp", False),
-    )
+    for parallelism in ("full", "hybrid", "ddp")
+    for large in (False, True)
     for size in (4, 1)
 }
 
@@ -283,18 +268,17 @@ def test_four_ranks_give_a_lone_ranks_losses(on_four_ranks: dict[str, Result], n
     assert_same(on_four_ranks[name], alone(MIXTRAL if recipe == MIXTRAL.recipe else Run()))
 
 
-def exchanges(
-    results: dict[str, Result], parallelism: str, *, size: int, large: bool
-) -> Counter[str]:
-    return Counter(results[f"{parallelism} {size} {large}"].collectives)
+def exchanges(results: dict[str, Result], parallelism: str, *, large: bool) -> list[Counter[str]]:
+    """Of one micro-batch, and of four."""
+    names = (f"{parallelism} {size} {large}" for size in (4, 1))
+    return [Counter(results[name].collectives) for name in names]
 
 
 @pytest.mark.parametrize("parallelism", ["full", "ddp", "hybrid"])
 def test_four_micro_batches_exchange_gradients_as_often_as_one(
     on_two_ranks: dict[str, Result], parallelism: str
 ) -> None:
-    one = exchanges(on_two_ranks, parallelism, size=4, large=False)
-    four = exchanges(on_two_ranks, parallelism, size=1, large=False)
+    one, four = exchanges(on_two_ranks, parallelism, large=False)
 
     assert one["allreduce_"] or one["_reduce_scatter_base_"]
     assert four == one
@@ -304,8 +288,7 @@ def test_large_model_exchanges_within_the_shards_each_time(
     on_two_ranks: dict[str, Result],
 ) -> None:
     # Two steps, three blocks and the root; gathered again in backward but for the last block.
-    one = exchanges(on_two_ranks, "full", size=4, large=True)
-    four = exchanges(on_two_ranks, "full", size=1, large=True)
+    one, four = exchanges(on_two_ranks, "full", large=True)
 
     assert (one["_reduce_scatter_base_"], four["_reduce_scatter_base_"]) == (8, 32)
     assert (one["_allgather_base_"], four["_allgather_base_"]) == (12, 48)
@@ -314,7 +297,6 @@ def test_large_model_exchanges_within_the_shards_each_time(
 def test_large_hybrid_model_exchanges_over_the_copies_once_a_step(
     on_two_ranks: dict[str, Result],
 ) -> None:
-    one = exchanges(on_two_ranks, "hybrid", size=4, large=True)
-    four = exchanges(on_two_ranks, "hybrid", size=1, large=True)
+    one, four = exchanges(on_two_ranks, "hybrid", large=True)
 
     assert four["allreduce_"] == one["allreduce_"]

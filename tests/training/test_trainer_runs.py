@@ -36,27 +36,24 @@ from training.progress import ProgressWriter
 from training.watchdog import Watchdog
 
 KEYS = ("steps=10", "checkpoint_every=5")
+Run = tuple[Workspace, Lines]
 
 
 @pytest.fixture(scope="module")
-def alone(
-    tmp_path_factory: pytest.TempPathFactory, text_dir: Path, cache_dir: Path
-) -> tuple[Workspace, Lines]:
+def alone(tmp_path_factory: pytest.TempPathFactory, text_dir: Path, cache_dir: Path) -> Run:
     """An uninterrupted run of ten steps on one rank."""
     workspace = Workspace(tmp_path_factory.mktemp("alone") / "out", cache_dir, text_dir)
     return workspace, train_here(workspace, *KEYS)
 
 
 @pytest.fixture(scope="module")
-def paired(
-    tmp_path_factory: pytest.TempPathFactory, text_dir: Path, cache_dir: Path
-) -> tuple[Workspace, Lines]:
+def paired(tmp_path_factory: pytest.TempPathFactory, text_dir: Path, cache_dir: Path) -> Run:
     """The same run on two ranks: unequal shares of five sequences, accumulated over two passes."""
     workspace = Workspace(tmp_path_factory.mktemp("paired") / "out", cache_dir, text_dir)
     return workspace, train_on_ranks(workspace, *KEYS, "micro_batch_size=2", num_ranks=2)
 
 
-def test_training_one_rank_learns_and_reports(alone: tuple[Workspace, Lines]) -> None:
+def test_training_one_rank_learns_and_reports(alone: Run) -> None:
     _, lines = alone
 
     by_step = losses(lines)
@@ -75,9 +72,7 @@ def test_training_one_rank_learns_and_reports(alone: tuple[Workspace, Lines]) ->
     assert lines[-1]["samples_seen"] == 50
 
 
-def test_training_two_accumulating_ranks_equal_one(
-    alone: tuple[Workspace, Lines], paired: tuple[Workspace, Lines]
-) -> None:
+def test_training_two_accumulating_ranks_equal_one(alone: Run, paired: Run) -> None:
     one, two = losses(alone[1]), losses(paired[1])
 
     started = of_kind(paired[1], "started")[0]
@@ -87,7 +82,7 @@ def test_training_two_accumulating_ranks_equal_one(
 
 
 def test_resume_passes_over_a_damaged_checkpoint_and_equals_the_uninterrupted_run_bit_by_bit(
-    alone: tuple[Workspace, Lines], tmp_path: Path
+    alone: Run, tmp_path: Path
 ) -> None:
     interrupted = alone[0].copy(tmp_path / "out")
     damaged = interrupted.checkpoints()[10] / "ranks.pt"
@@ -106,9 +101,7 @@ def test_resume_passes_over_a_damaged_checkpoint_and_equals_the_uninterrupted_ru
     assert list(losses(written)) == list(range(1, 11))
 
 
-def test_resume_from_two_ranks_on_three_continues(
-    paired: tuple[Workspace, Lines], tmp_path: Path
-) -> None:
+def test_resume_from_two_ranks_on_three_continues(paired: Run, tmp_path: Path) -> None:
     interrupted = paired[0].copy(tmp_path / "out")
     shutil.rmtree(interrupted.checkpoints()[10])
 
@@ -134,7 +127,7 @@ def test_training_on_packed_files_with_a_turned_bit_is_refused(workspace: Worksp
 
 
 def test_start_names_what_the_first_step_waits_for(
-    alone: tuple[Workspace, Lines], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    alone: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finished = alone[0].copy(tmp_path / "out")
 
