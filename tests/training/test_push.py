@@ -63,7 +63,9 @@ class Push:
         return self.process.returncode, (said.splitlines() or [""])[-1]
 
 
-def test_model_is_pushed_in_one_commit_to_a_private_repository_and_verified_again(hub: UploadHub, model: Path):
+def test_model_is_pushed_in_one_commit_to_a_private_repository_and_verified_again(
+    hub: UploadHub, model: Path
+):
     code, line = Push(hub, model).end()
 
     made, said = hub.repositories[REPOSITORY], PushedLine.model_validate_json(line)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-import boto3
 import pytest
 import torch
 from forked_ranks import train_on_ranks
@@ -17,78 +16,14 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from trainer_runs import Lines, Workspace, gradient_norms, losses, of_kind, train_here
 
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.restoring import RestoringOrder, ResumePoint
-from stationmaster.domain.results import RunFacts, manifest_sha256, results_prefix
-from stationmaster.local.aws import BucketSpec, DeploymentSpec, InProcessRuntime, LocalAws
-from stationmaster.relay.saving.bucket import ResultsBucket
-from stationmaster.relay.saving.result import save_result
-from stationmaster.relay.saving.sources import RunDirectory
-from stationmaster.relay.staging.config import RestoringConfig
-from stationmaster.relay.staging.restoring import restore
-from stationmaster.relay.staging.source import SourceBucket
+from stationmaster.domain.restoring import ResumePoint
 from training.__main__ import main
 
-BUCKET = "stationmaster-artifacts"
-REGION = "us-west-2"
 FIRST = RunId("tiny-llama-0000aaaa")
-NEXT = RunId("tiny-llama-0000bbbb")
 # Two sharded ranks with unequal shares of five sequences, and a rate that knows no end.
 KEYS = ("schedule=constant", "warmup_steps=2", "checkpoint_every=100", "parallelism=full")
 STEPS, MORE = 6, 5
 POINT = ResumePoint(run_id=FIRST, step=STEPS)
-
-
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
-    """An account with the artifacts bucket."""
-    endpoint = LocalAws(
-        state_dir=tmp_path_factory.mktemp("aws"), invoker=InProcessRuntime(), handlers=[]
-    )
-    with endpoint, pytest.MonkeyPatch.context() as environ:
-        endpoint.deploy(DeploymentSpec(buckets=[BucketSpec(name=BUCKET)]))
-        for name, value in endpoint.environment().items():
-            environ.setenv(name, value)
-        yield endpoint
-
-
-class NoLogs:
-    def read(self) -> list[None]:
-        return []
-
-
-class NoReport:
-    def expect(self, num_bytes: int) -> None: ...
-
-    def saved(self, num_bytes: int) -> None: ...
-
-    def copied(self, num_bytes: int) -> None: ...
-
-
-def save(run_id: RunId, output_dir: Path) -> None:
-    """What the saver's Job does at the end of the run."""
-    save_result(
-        RunFacts(
-            run_id=run_id,
-            recipe="tiny-llama",
-            nodes=2,
-            instance_type="c5.2xlarge",
-            outcome="succeeded",
-        ),
-        directory=RunDirectory(output_dir),
-        logs=NoLogs(),  # type: ignore[arg-type]
-        bucket=ResultsBucket.connect(bucket=BUCKET, run_id=run_id, region=REGION, connections=8),
-        report=NoReport(),
-    )
-
-
-def bring_back(output_dir: Path) -> None:
-    """What the stager's Job does before the next run trains."""
-    text = boto3.client("s3").get_object(Bucket=BUCKET, Key=f"{results_prefix(FIRST)}manifest.json")
-    manifests = {FIRST: manifest_sha256(text["Body"].read())}
-    order = RestoringOrder(run_id=NEXT, manifests=manifests, checkpoint=POINT)
-    config = RestoringConfig(order=order, bucket=BUCKET, region=REGION, directory=output_dir)
-    connect = partial(SourceBucket.connect, region=REGION, connections=8)
-    restore(config, connect, report=NoReport())
 
 
 @pytest.fixture(scope="module")
@@ -97,16 +32,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, text_dir: Path, cache_dir: P
 
 
 @pytest.fixture(scope="module")
-def saved(aws: LocalAws, place: Workspace) -> Lines:
-    """The lines of a run that ended, whose result is in the bucket and nowhere else."""
-    lines = train_on_ranks(place, *KEYS, f"steps={STEPS}", num_ranks=2)
-    save(FIRST, place.output_dir)
-    shutil.rmtree(place.output_dir)
-    return lines
-
-
-def next_run(place: Workspace, name: str) -> Workspace:
-    return Workspace(place.output_dir.with_name(name), place.cache_dir, place.text_dir)
+def saved(place: Workspace) -> Lines:
+    """The lines of a run that ended, of whose checkpoint a result is made."""
+    return train_on_ranks(place, *KEYS, f"steps={STEPS}", num_ranks=2)
 
 
 class Resumed(Workspace):
@@ -120,8 +48,11 @@ class Resumed(Workspace):
         ]
 
 
-def resumed_run(place: Workspace, name: str) -> Resumed:
-    return Resumed(place.output_dir.with_name(name), place.cache_dir, place.text_dir)
+def brought_back(place: Workspace, name: str) -> Resumed:
+    """The next run, once the saver's and the stager's Jobs have carried the checkpoint to it."""
+    run = Resumed(place.output_dir.with_name(name), place.cache_dir, place.text_dir)
+    shutil.copytree(place.checkpoints()[STEPS], run.output_dir / POINT.directory)
+    return run
 
 
 def state_of(run: Workspace, step: int, scratch: Path) -> Mapping[str, object]:
@@ -156,10 +87,9 @@ def test_resumed_run_equals_an_uninterrupted_one_bit_by_bit(
     saved: Lines, place: Workspace, tmp_path: Path
 ) -> None:
     total = f"steps={STEPS + MORE}"
-    whole = next_run(place, "whole")
+    whole = replace(place, output_dir=place.output_dir.with_name("whole"))
     uninterrupted = train_on_ranks(whole, *KEYS, total, num_ranks=2)
-    resumed = resumed_run(place, "resumed")
-    bring_back(resumed.output_dir)
+    resumed = brought_back(place, "resumed")
 
     lines = train_on_ranks(resumed, *KEYS, total, num_ranks=2)
 
@@ -178,8 +108,7 @@ def test_resumed_run_equals_an_uninterrupted_one_bit_by_bit(
 def test_restart_of_a_resumed_run_goes_on_from_its_own_checkpoint(
     saved: Lines, place: Workspace
 ) -> None:
-    run = resumed_run(place, "restarted")
-    bring_back(run.output_dir)
+    run = brought_back(place, "restarted")
     train_here(run, *KEYS, f"steps={STEPS + 1}")
 
     lines = train_here(run, *KEYS, f"steps={STEPS + 2}")
@@ -190,8 +119,7 @@ def test_restart_of_a_resumed_run_goes_on_from_its_own_checkpoint(
 def test_checkpoint_of_two_ranks_is_resumed_by_one_under_another_rate(
     saved: Lines, place: Workspace
 ) -> None:
-    run = resumed_run(place, "other-size")
-    bring_back(run.output_dir)
+    run = brought_back(place, "other-size")
     keys = ("schedule=linear", "learning_rate=8e-5", "min_learning_rate=0", "warmup_steps=0")
 
     lines = train_here(run, *keys, f"steps={STEPS + 2}", "checkpoint_every=100")
@@ -231,8 +159,7 @@ def test_checkpoint_that_cannot_be_resumed_from_stops_the_run_and_stays_as_it_is
     key: str,
     sentence: str,
 ) -> None:
-    run = Resumed(tmp_path, place.cache_dir, place.text_dir)
-    bring_back(run.output_dir)
+    run = brought_back(place, tmp_path.name)
     spoil(run)
     before = contents_of(run.output_dir / POINT.directory)
 
