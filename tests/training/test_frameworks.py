@@ -323,25 +323,6 @@ def test_last_save_of_torchtitan_that_is_not_whole_leaves_no_model(
     assert not (tmp_path / "model").exists()
 
 
-class Harmful:
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return os.mkdir, ("harm-was-done",)
-
-
-def test_index_that_would_run_something_is_refused_and_runs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / ".metadata").write_bytes(
-        pickle.dumps(Metadata({}, planner_data=Harmful(), storage_data={}))
-    )
-
-    with pytest.raises(BadParameter, match=r"names posix\.mkdir, which no index has"):
-        TorchDistCheckpoint(tmp_path)
-
-    assert not Path("harm-was-done").exists()
-
-
 _OF_METADATA = b"\x80\x02ctorch.distributed.checkpoint.metadata\nMetadata\n"
 
 

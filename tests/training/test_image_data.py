@@ -19,7 +19,7 @@ from PIL import Image
 from stationmaster.domain.errors import BadParameter, PermanentError
 from training.config import TrainerConfig, parse_config
 from training.data.image_source import ImageSource, central_box, decode, open_images, training_box
-from training.data.images import list_images, prepare_images
+from training.data.images import ImageList, list_images, prepare_images
 from training.task import IGNORED_LABEL, Batch
 
 CLASSES = ("buffer", "platform", "signal", "track")
@@ -103,33 +103,25 @@ def test_list_images_numbers_classes_by_sorted_names_and_skips_other_files(
     assert [images.label(i) for i in range(len(images))] == [0, 1, 1]
 
 
-def test_list_images_again_reads_the_folders_only_when_one_changed(tmp_path: Path) -> None:
+def test_list_images_by_many_at_once_is_written_once_and_anew_when_a_folder_changed(
+    tmp_path: Path,
+) -> None:
     _write_images(tmp_path)
     listings = tmp_path / "listings"
     listings.mkdir()
 
-    first = list_images(tmp_path / "train", listings=listings, dataset="test")
-    again = list_images(tmp_path / "train", listings=listings, dataset="test")
-    num_listings = len(list(listings.glob("images-*/manifest.json")))
-    Image.new("RGB", (8, 8)).save(tmp_path / "train" / "track" / "new.png")
-    changed = list_images(tmp_path / "train", listings=listings, dataset="test")
+    def listed(_number: int = 0) -> ImageList:
+        return list_images(tmp_path / "train", listings=listings, dataset="test")
 
-    assert num_listings == 1
-    assert (len(first), len(again), len(changed)) == (20, 20, 21)
-    assert first.sha256 == again.sha256 != changed.sha256
-
-
-def test_list_images_by_many_at_once_is_written_once(folder: Path, tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
-        listed = list(
-            pool.map(
-                lambda _: list_images(folder / "train", listings=tmp_path, dataset="test"), range(8)
-            )
-        )
+        first, *others = pool.map(listed, range(8))
+    written = [path.name.partition("-")[0] for path in listings.iterdir() if path.is_dir()]
+    Image.new("RGB", (8, 8)).save(tmp_path / "train" / "track" / "new.png")
+    changed = listed()
 
-    assert {len(images) for images in listed} == {TRAIN_IMAGES}
-    assert len(list(tmp_path.glob("images-*/manifest.json"))) == 1
-    assert list(tmp_path.glob(".building-*")) == []
+    assert written == ["images"]
+    assert (len(first), len(changed)) == (TRAIN_IMAGES, TRAIN_IMAGES + 1)
+    assert {each.sha256 for each in others} == {first.sha256} != {changed.sha256}
 
 
 def test_prepare_images_finds_the_layout_of_the_imagenet_archive(
@@ -304,9 +296,21 @@ def test_micro_batches_all_gap_repeats_the_images_before(folder: Path, cache: Pa
     assert torch.equal(batches[2].inputs, batches[1].inputs)
 
 
-def test_open_images_batch_below_the_number_of_ranks_is_refused(folder: Path, cache: Path) -> None:
-    with pytest.raises(BadParameter, match="global_batch_size=2 leaves ranks without an image"):
-        _source(folder, cache, "global_batch_size=2", world_size=3)
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        (("global_batch_size=2",), "global_batch_size=2 leaves ranks without an image"),
+        (
+            ("global_batch_size=6", "norm_batch_size=3"),
+            "a step has 2, and there are 3; use fewer nodes",
+        ),
+    ],
+)
+def test_open_images_refuses_more_ranks_than_have_something_to_do(
+    folder: Path, cache: Path, keys: tuple[str, ...], sentence: str
+) -> None:
+    with pytest.raises(BadParameter, match=sentence):
+        _source(folder, cache, *keys, world_size=3)
 
 
 @pytest.mark.parametrize("world_size", [3, 5])
@@ -436,9 +440,3 @@ def test_micro_batches_of_a_norm_batch_size_are_the_same_on_any_number_of_ranks(
     for one, other in zip(alone, (shared[0][0], shared[1][0], shared[0][1]), strict=True):
         assert torch.equal(one.inputs, other.inputs)
         assert torch.equal(one.targets, other.targets)
-
-
-def test_open_images_fewer_passes_than_ranks_are_refused(folder: Path, cache: Path) -> None:
-    keys = ("global_batch_size=6", "norm_batch_size=3")
-    with pytest.raises(BadParameter, match="a step has 2, and there are 3; use fewer nodes"):
-        _source(folder, cache, *keys, world_size=3)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from hub_lone import NoData
 from torch import nn
 from torch.nn import functional
 
@@ -27,19 +28,6 @@ from training.task import Batch, BatchSource
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
-
-
-class NoSource:
-    """A source that is never asked."""
-
-    identity = "none"
-    micro_batch_size = 1
-    num_micro_batches = 1
-
-    def micro_batches(self, samples_seen: int):
-        raise AssertionError("no data in this test")
-
-    evaluation_batches = facts = state = restore = micro_batches
 
 
 class Answers(nn.Module):
@@ -64,7 +52,7 @@ def _shape(recipe: Recipe) -> ImageModel:
 
 
 def _task(name: str, **overrides: str) -> ImageTask:
-    return ImageTask(_recipe(name, **overrides), NoSource(), device=CPU)
+    return ImageTask(_recipe(name, **overrides), NoData(), device=CPU)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +202,7 @@ def test_drop_path_leaves_out_whole_images_and_keeps_the_mean() -> None:
 
 def test_forward_sums_the_loss_and_counts_right_guesses_of_rows_with_a_target() -> None:
     recipe = get_recipe("resnet50").with_overrides({"image_size": "64"})
-    task = ImageTask(recipe, NoSource(), device=CPU)
+    task = ImageTask(recipe, NoData(), device=CPU)
     # The first row's target is guessed first, the next one's fifth, then sixth, and one has none.
     logits_BK = -torch.arange(1000.0).repeat(4, 1)
     batch = Batch(

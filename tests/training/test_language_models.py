@@ -233,21 +233,6 @@ def test_initialise_leaves_no_parameter_or_buffer_without_values(family: str) ->
     assert model(input_ids=tokens(shape, sequences=1, length=8)).logits.isfinite().all()
 
 
-def test_initialise_fills_rotary_tables_by_the_formula() -> None:
-    plain = initialised(small("llama")).model.rotary_emb
-    scaling = RopeScaling(factor=8, original_context_length=32)
-    stretched = initialised(small("llama", rope_scaling=scaling)).model.rotary_emb
-
-    wavelengths = 1.0 / 10_000.0 ** (torch.arange(0, 8, 2) / 8)
-    torch.testing.assert_close(plain.inv_freq, wavelengths)
-    # Waves shorter than 32 / 4 positions stay, longer than 32 are stretched 8 times, and in between
-    # the two are blended: 2 pi = 6.3 and 63, 628, 6283 positions.
-    torch.testing.assert_close(
-        stretched.inv_freq, wavelengths * torch.tensor([1.0, 0.125, 0.125, 0.125])
-    )
-    torch.testing.assert_close(stretched.original_inv_freq, stretched.inv_freq)
-
-
 def test_initialise_draws_matrices_and_leaves_norms_at_one() -> None:
     model = initialised(small_mixtral().model_copy(update={"hidden_size": 128, "vocab_size": 512}))
 

@@ -84,10 +84,6 @@ ON_TWO_RANKS: Final = {
         ALONE,
     ),
     "hybrid, two nodes": (of(ALONE, HYBRID), ALONE),
-    "hybrid, two nodes, accumulated, exchanging every time": (
-        of(ALONE, HYBRID, ACCUMULATED, SHORT, **LARGE),
-        ALONE,
-    ),
     "tensor parallel": (of(ALONE, SPLIT), ALONE),
     "tensor parallel, mathstral, accumulated, selective checkpointing": (
         of(MATHSTRAL, SPLIT, ACCUMULATED, SELECTIVE),
@@ -120,7 +116,6 @@ ON_TWO_RANKS: Final = {
     ),
 }
 ON_FOUR_RANKS: Final = {
-    "tensor parallel, fsdp over pairs": of(ALONE, SPLIT),
     "tensor parallel, hybrid, accumulated, exchanging every time": of(
         ALONE, SPLIT, HYBRID, EACH, local_world_size=2, **LARGE
     ),
@@ -134,7 +129,6 @@ ON_FOUR_RANKS: Final = {
     "shared experts and sequences, selective checkpointing": of(
         MIXTRAL, SHARED, CONTEXT, SELECTIVE
     ),
-    "shared experts, hybrid": of(MIXTRAL, SHARED, HYBRID, local_world_size=2),
     "shared experts, hybrid, fsdp over pairs of a node": of(
         MIXTRAL, SHARED, HYBRID, local_world_size=4
     ),
