@@ -75,16 +75,6 @@ def test_sample_order_ranges_agree_with_single_counters(start: int, length: int,
         assert samples[index] == SampleOrder(num_samples=5000, seed=3).index(counters[index])
 
 
-def test_sample_order_epochs_and_seeds_differ() -> None:
-    order = SampleOrder(num_samples=100, seed=1)
-    other = SampleOrder(num_samples=100, seed=2)
-
-    epochs = [order.indices(range(100 * epoch, 100 * epoch + 100)).tolist() for epoch in range(2)]
-
-    assert epochs[0] != epochs[1]
-    assert epochs[0] != other.indices(range(100)).tolist()
-
-
 def test_sample_order_is_shuffled_evenly() -> None:
     samples = SampleOrder(num_samples=100_000, seed=5).indices(range(100_000))
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hub_stand_in import HubStandIn, Repository
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from trainer_runs import parse_lines
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from training.__main__ import main
@@ -46,13 +47,13 @@ def _gpt2(tmp_path: Path, hub: HubStandIn) -> None:
 
 
 def train(tmp_path: Path, name: str, *words: str) -> list[dict[str, Any]]:
-    """Train in this process and return the progress lines, or those of a failure."""
+    """Train in this process and return the progress lines, or that of a failure."""
     arguments = [name, "preset=smoke", *words]
     before = signal.getsignal(signal.SIGTERM)
     with redirect_stdout(StringIO()) as out:
         main(arguments, {"STATIONMASTER_CACHE_DIR": str(tmp_path / "cache")})
     signal.signal(signal.SIGTERM, before)
-    return [json.loads(line) for line in out.getvalue().splitlines()]
+    return parse_lines(out.getvalue())
 
 
 def last_evaluation(lines: list[dict[str, Any]]) -> float:
