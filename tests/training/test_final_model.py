@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from forked_ranks import train_on_ranks
-from trainer_runs import Workspace, of_kind, train_here
+from trainer_runs import Workspace, of_kind, parse_lines, train_here
 from transformers import (
     AutoModelForImageClassification,
 )
@@ -84,7 +84,7 @@ def test_sharded_model_is_the_checkpoints_own(workspace: Workspace, tmp_path: Pa
 def ended(tmp_path_factory: pytest.TempPathFactory, text_dir: Path, cache_dir: Path) -> Workspace:
     """A run at its end."""
     workspace = Workspace(tmp_path_factory.mktemp("ended") / "out", cache_dir, text_dir)
-    train_here(workspace, *KEYS)
+    train_here(workspace, *KEYS, "--samples=3")
     return workspace
 
 
@@ -200,33 +200,31 @@ def test_rows_that_fill_a_gap_are_no_prompts_and_no_more_are_taken_than_asked_fo
     assert len(prompts) == 3
 
 
-def test_trained_model_continues_texts_of_its_data(workspace: Workspace) -> None:
-    lines = train_here(workspace, "steps=4", "checkpoint_every=4", "--samples=3")
-
-    (finished,) = of_kind(lines, "finished")
+def test_trained_model_continues_texts_of_its_data(ended: Workspace) -> None:
+    (finished,) = of_kind(parse_lines((ended.output_dir / "metrics.jsonl").read_text()), "finished")
     samples = [Sample.model_validate(each) for each in finished["samples"]]
-    written = (workspace.output_dir / "samples.jsonl").read_text().splitlines()
+    written = (ended.output_dir / "samples.jsonl").read_text().splitlines()
     assert [Sample.model_validate_json(line) for line in written] == samples
-    texts = " ".join(path.read_text() for path in workspace.text_dir.glob("*.txt"))
+    texts = " ".join(path.read_text() for path in ended.text_dir.glob("*.txt"))
     assert len(samples) == 3
     assert all(each.prompt.strip() and each.prompt.strip() in texts for each in samples)
     assert all(each.text for each in samples)
 
-    model = workspace.output_dir / "model"
+    model = ended.output_dir / "model"
     assert generate(model, [[5, 6, 7], [8]]) == generate(model, [[5, 6, 7], [8]])
 
 
 def test_model_whose_samples_fail_is_finished_without_them(
-    workspace: Workspace, caplog: pytest.LogCaptureFixture
+    ended: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (workspace.output_dir / "samples.jsonl").mkdir(parents=True)
+    run = ended.copy(tmp_path / "out")
+    (run.output_dir / "samples.jsonl").unlink()
+    (run.output_dir / "samples.jsonl").mkdir()
 
     with caplog.at_level(logging.WARNING):
-        lines = train_here(
-            workspace, "steps=2", "checkpoint_every=2", "warmup_steps=1", "--samples=3"
-        )
+        lines = train_here(run, *KEYS, "steps=3", "--samples=3")
 
     (finished,) = of_kind(lines, "finished")
     assert finished["samples"] == []
     assert any("no samples were generated" in one.getMessage() for one in caplog.records)
-    assert json.loads((workspace.output_dir / "model/stationmaster.json").read_text())["step"] == 2
+    assert json.loads((run.output_dir / "model/stationmaster.json").read_text())["step"] == 3
