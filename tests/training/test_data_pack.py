@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from data_sets import number_tokenizer, numbered, write_rows
 from spoiling import contents_of
-from trainer_runs import wait_until
+from trainer_runs import is_alive, wait_until
 
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from training.data.corpus_lookup import find_corpus
@@ -80,7 +80,7 @@ def test_pack_killed_and_started_again_ends_with_the_same_bytes(
     process.wait()
     assert unfinished_packing(tmp_path) is not None, "it ended before it was killed"
     assert workers
-    wait_until(lambda: not any(map(alive, workers)), what="the end of its workers")
+    wait_until(lambda: not any(map(is_alive, workers)), what="the end of its workers")
 
     code = main([*arguments, "--workers", "1"], packed_once.environ)
 
@@ -161,10 +161,3 @@ def whole_files(directory: Path) -> int:
 
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False

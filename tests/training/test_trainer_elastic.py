@@ -7,7 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
-from trainer_runs import TORCHRUN, Workspace, parse_lines, wait_until
+from trainer_runs import TORCHRUN, Workspace, is_alive, parse_lines, wait_until
 
 from training.elastic import wait_for_own_sigterm
 
@@ -69,14 +69,6 @@ def test_elastic_end_agent_spares_a_parent_that_is_not_torchrun() -> None:
     )
 
     assert (finished.returncode, finished.stdout) == (0, "False\n"), finished.stderr
-
-
-def is_alive(pid: int) -> bool:
-    """Tell whether a process runs; one that is dead and not yet reaped does not."""
-    state = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    return state != "" and not state.startswith("Z")
 
 
 def test_elastic_worker_that_stops_with_others_waits_for_its_own_signal() -> None:
