@@ -5,6 +5,7 @@ The fixtures are in tests/local/cluster/conftest.py.
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import shutil
@@ -192,9 +193,9 @@ def start_cluster(state_dir: Path, **changes: Any) -> Cluster:
 
 
 def of_operator(kind: str) -> dict[str, Any]:
-    """The only object of a kind among those that the product installs for PyTorchJobs."""
+    """A copy of the only object of a kind that the product installs for PyTorchJobs."""
     (found,) = (each for each in load_manifests("training-operator") if each["kind"] == kind)
-    return found
+    return copy.deepcopy(found)
 
 
 def operator_deployment() -> dict[str, Any]:
