@@ -12,7 +12,6 @@ import logging
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -199,26 +198,6 @@ class Identities:
     def of_role(self, role_arn: str) -> Principal | None:
         """Return the principal of a role, None when none has it."""
         return next((each for each in self._all() if each.role_arn == role_arn), None)
-
-    @contextmanager
-    def without(self, name: str, action: str) -> Iterator[None]:
-        """Take an action out of the policies of one role for as long as the context lasts.
-
-        Raises:
-            ValueError: there is no such role, or its policies do not have the action.
-        """
-        principal = self.named(name)
-        left = tuple(each.without(action) for each in principal.statements)
-        if left == principal.statements:
-            held = sorted({each for one in left for each in one.actions})
-            raise ValueError(f'role "{name}" is not granted {action}; it has {", ".join(held)}')
-        with self._guard:
-            self._by_name[name] = replace(principal, statements=left)
-        try:
-            yield
-        finally:
-            with self._guard:
-                self._by_name[name] = principal
 
     def asked(self) -> Iterator[tuple[str, Check]]:
         """Yield each different check so far, with the name of the principal that asked."""

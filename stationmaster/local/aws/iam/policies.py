@@ -102,11 +102,6 @@ class Statement:
             and all(condition.holds(check) for condition in self.conditions)
         )
 
-    def without(self, action: str) -> Statement:
-        """Return the same without one of its actions."""
-        left = tuple(each for each in self.actions if each.lower() != action.lower())
-        return Statement(self.effect, left, self.resources, self.conditions)
-
 
 def decide(statements: Iterable[Statement], check: Check) -> Decision:
     """Return what the statements say; an explicit Deny outweighs every Allow."""

@@ -84,20 +84,27 @@ def network(aws: LocalAws) -> Deployment:
     return aws.deploy(DeploymentSpec(network=NetworkSpec(), roles=["cluster", "nodes"]))
 
 
-@pytest.fixture
-def client(aws: LocalAws) -> Client:
-    """Clients of the principal "worker", who has all of GRANTS anew."""
+def client_of(aws: LocalAws, *, without: str = "") -> Client:
+    """Clients of the principal "worker", who has all of GRANTS anew, or all but one action."""
     eks = {**TRUST, "Principal": {"Service": "eks.amazonaws.com"}}
     for name, trust in (("cluster", eks), ("nodes", TRUST)):
         role = {"trust": [trust], "statements": []}
         aws.identities.add(name, role_arn=ARN.format(name), role=role, values={})
-    worker = aws.identities.add(
-        "worker", role_arn=ROLE, role={"trust": [TRUST], "statements": GRANTS}, values={}
-    )
+    left = [
+        {**each, "Action": [action for action in each["Action"] if action != without]}
+        for each in GRANTS
+    ]
+    role = {"trust": [TRUST], "statements": [each for each in left if each["Action"]]}
+    worker = aws.identities.add("worker", role_arn=ROLE, role=role, values={})
     session = boto3.Session(worker.key.key_id, worker.key.secret, region_name="us-west-2")
     # Without a version, boto3 signs addresses of S3 in the way of long ago.
     config = Config(retries={"total_max_attempts": 1}, signature_version="v4")
     return lambda service: session.client(service, endpoint_url=aws.url, config=config)  # type: ignore[call-overload]  # the stubs list literal names
+
+
+@pytest.fixture
+def client(aws: LocalAws) -> Client:
+    return client_of(aws)
 
 
 def refused(call: Callable[..., Any], **arguments: Any) -> tuple[str, str]:
@@ -241,7 +248,7 @@ def cluster(network: Deployment, name: str, **changes: Any) -> dict[str, Any]:
     ],
 )
 def test_node_group_needs_what_eks_checks_in_the_callers_name(
-    aws: LocalAws, network: Deployment, client: Client, action: str, code: str, words: str
+    aws: LocalAws, network: Deployment, action: str, code: str, words: str
 ) -> None:
     owner = aws.client("eks")
     if "ours-groups" not in owner.list_clusters()["clusters"]:
@@ -250,16 +257,15 @@ def test_node_group_needs_what_eks_checks_in_the_callers_name(
             LaunchTemplateName="ours", LaunchTemplateData={"ImageId": "ami-1"}
         )
     aws.identities.account.linked.clear()
-    with aws.identities.without("worker", action):
-        found, message = refused(
-            client("eks").create_nodegroup,
-            clusterName="ours-groups",
-            nodegroupName="n",
-            nodeRole=NODE_ROLE,
-            subnets=network.subnet_ids[:1],
-            launchTemplate={"name": "ours"},
-            tags={"team": "a"},
-        )
+    found, message = refused(
+        client_of(aws, without=action)("eks").create_nodegroup,
+        clusterName="ours-groups",
+        nodegroupName="n",
+        nodeRole=NODE_ROLE,
+        subnets=network.subnet_ids[:1],
+        launchTemplate={"name": "ours"},
+        tags={"team": "a"},
+    )
 
     assert found == code
     assert action in message
