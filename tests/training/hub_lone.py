@@ -1,12 +1,14 @@
-"""A recipe's model on one rank in this process, for the tests of weights and export."""
+"""Small language models, and a recipe's model on one rank in this process."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers.modeling_utils import PreTrainedModel
 
+from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training.models.language import LanguageTask
@@ -23,6 +25,24 @@ class NoData:
 
 def smoke_recipe(name: str, **overrides: str) -> Recipe:
     return get_recipe(name).with_overrides({"preset": "smoke"} | overrides)
+
+
+def small(family: str, **changes: Any) -> LanguageModel:
+    shape: dict[str, Any] = {
+        "family": family,
+        "layers": 2,
+        "hidden_size": 32,
+        "heads": 4,
+        "kv_heads": 2,
+        "ffn_size": 48,
+        "vocab_size": 64,
+        "context_length": 128,
+    }
+    return LanguageModel(**shape | changes)
+
+
+def small_mixtral() -> LanguageModel:
+    return small("mixtral", experts=4, experts_per_token=2, router_aux_loss=0.02)
 
 
 def lone_ranks() -> Ranks:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from data_sets import pack_ids
-from hub_lone import lone_task
+from hub_lone import lone_task, small
 from transformers import GPT2Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training.data.documents import apart
 from training.data.packed import PackedSource
@@ -20,16 +18,6 @@ from training.models.language import LanguageTask
 from training.task import IGNORED_LABEL, Batch
 
 END = 63
-SHAPE: dict[str, Any] = {
-    "layers": 2,
-    "hidden_size": 32,
-    "heads": 4,
-    "kv_heads": 2,
-    "ffn_size": 48,
-    "vocab_size": 64,
-    "context_length": 128,
-}
-EXPERTS = {"experts": 4, "experts_per_token": 2}
 GPT2 = GPT2Config(
     n_layer=2, n_embd=32, n_head=4, n_positions=128, vocab_size=64,
     resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
@@ -38,8 +26,8 @@ GPT2 = GPT2Config(
 
 def task_of(family: str, tmp_path: Path) -> LanguageTask:
     tiny = get_recipe("tiny-llama").with_overrides({"document_mask": "true"})
-    own = family if family != "gpt2" else "llama"
-    shape = LanguageModel(family=own, **SHAPE, **(EXPERTS if family == "mixtral" else {}))
+    experts = {"experts": 4, "experts_per_token": 2} if family == "mixtral" else {}
+    shape = small("mixtral" if experts else "llama", **experts)
     task = lone_task(tiny.model_copy(update={"model": shape}), tmp_path)
     if family == "gpt2":  # one that transformers builds by itself
         torch.manual_seed(1)

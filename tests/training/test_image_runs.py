@@ -19,17 +19,12 @@ from training.elastic import exit_now
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("image-cache")
-
-
-def _train(output_dir: Path, cache: Path, *overrides: str) -> Lines:
+def _train(output_dir: Path, cache_dir: Path, *overrides: str) -> Lines:
     """Train the small resnet50 as the only rank; its progress lines."""
     arguments = ["resnet50", "preset=smoke", *overrides, "--output-dir", str(output_dir)]
     before = signal.getsignal(signal.SIGTERM)
     with redirect_stdout(StringIO()) as out:
-        code = main(arguments, {"STATIONMASTER_CACHE_DIR": str(cache)})
+        code = main(arguments, {"STATIONMASTER_CACHE_DIR": str(cache_dir)})
     signal.signal(signal.SIGTERM, before)
     assert code == 0
     return parse_lines(out.getvalue())
@@ -45,14 +40,14 @@ def _measured(lines: Lines, *, after: int) -> list[tuple[Any, ...]]:
 
 
 def test_run_resumed_twice_is_equal_to_the_uninterrupted_one_and_reports_its_accuracy(
-    tmp_path: Path, cache: Path
+    tmp_path: Path, cache_dir: Path
 ) -> None:
     keys = ("checkpoint_every=2", "eval_every=3", "eval_samples=0")
-    whole = _train(tmp_path / "whole", cache, *keys, "steps=6")
+    whole = _train(tmp_path / "whole", cache_dir, *keys, "steps=6")
 
-    _train(tmp_path / "parts", cache, *keys, "steps=2")
-    second = _train(tmp_path / "parts", cache, *keys, "steps=4", "data_workers=2")
-    third = _train(tmp_path / "parts", cache, *keys, "steps=6")
+    _train(tmp_path / "parts", cache_dir, *keys, "steps=2")
+    second = _train(tmp_path / "parts", cache_dir, *keys, "steps=4", "data_workers=2")
+    third = _train(tmp_path / "parts", cache_dir, *keys, "steps=6")
 
     resumed = [line["samples_seen"] for line in (*second, *third) if line["kind"] == "resumed"]
     assert resumed == [2 * 16, 4 * 16]
@@ -68,19 +63,19 @@ def test_run_resumed_twice_is_equal_to_the_uninterrupted_one_and_reports_its_acc
     assert {line["perplexity"] for line in evaluated} == {None}
 
 
-def _train_as_rank(_rank: int, output_dir: Path, cache: Path, keys: tuple[str, ...]) -> None:
+def _train_as_rank(_rank: int, output_dir: Path, cache_dir: Path, keys: tuple[str, ...]) -> None:
     arguments = ["resnet50", "preset=smoke", *keys, "--output-dir", str(output_dir)]
-    exit_now(main(arguments, {"STATIONMASTER_CACHE_DIR": str(cache), **os.environ}))
+    exit_now(main(arguments, {"STATIONMASTER_CACHE_DIR": str(cache_dir), **os.environ}))
 
 
 def test_run_on_three_ranks_is_that_of_one_where_the_passes_are_the_same(
-    tmp_path: Path, cache: Path
+    tmp_path: Path, cache_dir: Path
 ) -> None:
     # Four passes of four images: on three ranks two each, and two of the six count for nothing.
     keys = ("norm_batch_size=4", "steps=3", "eval_every=0")
-    alone = _train(tmp_path / "alone", cache, *keys)
+    alone = _train(tmp_path / "alone", cache_dir, *keys)
 
-    start_ranks(_train_as_rank, tmp_path / "three", cache, keys, world_size=3)
+    start_ranks(_train_as_rank, tmp_path / "three", cache_dir, keys, world_size=3)
 
     shared = parse_lines((tmp_path / "three" / "metrics.jsonl").read_text())
     for name in ("loss_nats", "grad_norm"):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from hub_lone import lone_task
+from hub_lone import lone_task, small, small_mixtral
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -67,24 +67,6 @@ _LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
-
-
-def small(family: str, **changes: Any) -> LanguageModel:
-    shape: dict[str, Any] = {
-        "family": family,
-        "layers": 2,
-        "hidden_size": 32,
-        "heads": 4,
-        "kv_heads": 2,
-        "ffn_size": 48,
-        "vocab_size": 64,
-        "context_length": 128,
-    }
-    return LanguageModel(**shape | changes)
-
-
-def small_mixtral() -> LanguageModel:
-    return small("mixtral", experts=4, experts_per_token=2, router_aux_loss=0.02)
 
 
 def initialised(shape: LanguageModel, *, seed: int = 1) -> PreTrainedModel:

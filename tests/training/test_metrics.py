@@ -1,18 +1,23 @@
-"""The metrics file: each step once, in order, however often a run was started."""
+"""What becomes of a run's lines: the metrics file, TensorBoard, W&B, and sinks that break."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.progress_lines import (
     CheckpointSavedLine,
     EvaluatedLine,
     FailedLine,
     FinishedLine,
+    Kind,
     Line,
     ProgressLine,
     ResumedLine,
@@ -20,7 +25,160 @@ from stationmaster.domain.progress_lines import (
     read_line,
 )
 from training.metrics import MetricsFile
-from training.progress import ProgressWriter
+from training.progress import Field, ProgressWriter
+from training.sinks import TensorBoardSink, WandbSink, charted, require_packages
+
+PROGRESS: dict[str, Field] = {"step": 3, "total_steps": 9, "loss_nats": 2.5, "mfu": None}
+
+
+class Recorded:
+    """A sink that keeps what it is given, and fails at one kind of line."""
+
+    name = "recorded"
+
+    def __init__(self, *, fails_at: Kind | None = None) -> None:
+        self.fails_at = fails_at
+        self.taken: list[tuple[Kind, dict[str, Field]]] = []
+        self.closed = 0
+
+    def write(self, kind: Kind, fields: Mapping[str, Field]) -> None:
+        if kind == self.fails_at:
+            raise ConnectionError("the tracker is away")
+        self.taken.append((kind, dict(fields)))
+
+    def close(self) -> None:
+        self.closed += 1
+        if self.fails_at == "finished":
+            raise TimeoutError("still uploading")
+
+
+def test_progress_writer_of_rank_0_alone_prints_lines_and_gives_sinks_their_fields(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sink = Recorded()
+    writer = ProgressWriter(run_id="r", rank=0, sinks=[sink])
+
+    ProgressWriter(run_id="r", rank=1, sinks=[sink]).emit(FinishedLine(step=1))
+    writer.emit(ProgressLine(step=1, total_steps=9, loss_nats=float("inf")))
+    writer.emit(EvaluatedLine(step=1, loss_nats=2.5, perplexity=12.5))
+    writer.close()
+
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sink.taken == [
+        ("progress", {"step": 1, "total_steps": 9, "loss_nats": None}),
+        ("evaluated", {"step": 1, "loss_nats": 2.5, "perplexity": 12.5}),
+    ]
+    assert [line["kind"] for line in lines] == ["progress", "evaluated"]
+    assert sink.closed == 1
+
+
+def test_progress_writer_sink_that_fails_or_cannot_close_is_one_warning(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, sound, closing = (
+        Recorded(fails_at="progress"),
+        Recorded(),
+        Recorded(fails_at="finished"),
+    )
+    writer = ProgressWriter(run_id="r", rank=0, sinks=[broken, sound, closing])
+
+    with caplog.at_level(logging.WARNING):
+        for step in range(3):
+            writer.emit(ProgressLine(step=step, total_steps=9, loss_nats=2.5))
+        writer.close()
+        writer.close()
+
+    first, second = caplog.messages
+    assert first == (
+        "recorded failed and gets no more of this run: ConnectionError: the tracker is away"
+    )
+    assert "still uploading" in second
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert [fields["step"] for _, fields in sound.taken] == [0, 1, 2]
+    assert (broken.closed, sound.closed, closing.closed) == (0, 1, 1)
+
+
+def test_charted_takes_numbers_and_nothing_else() -> None:
+    fields: dict[str, Field] = {
+        **PROGRESS,
+        "samples_per_s": 4,
+        "device": "cpu",
+        "converged": True,
+    }
+
+    assert charted("progress", fields) == {"train/loss_nats": 2.5, "train/samples_per_s": 4.0}
+    assert charted("checkpoint_saved", {"step": 3, "stall_s": 0.5, "path": "/x"}) == {
+        "checkpoint/stall_s": 0.5
+    }
+    assert charted("started", fields) == {}
+
+
+@pytest.mark.parametrize(
+    ("tensorboard", "project", "package"),
+    [(Path("/runs"), None, "tensorboard"), (None, "station", "wandb")],
+)
+def test_require_packages_missing_package_names_the_install(
+    monkeypatch: pytest.MonkeyPatch, tensorboard: Path | None, project: str | None, package: str
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(BadParameter, match=f"pip install {package}"):
+        require_packages(tensorboard=tensorboard, wandb_project=project)
+
+
+def test_require_packages_directory_named_like_a_package_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wandb").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+
+    with pytest.raises(BadParameter, match="pip install wandb"):
+        require_packages(tensorboard=None, wandb_project="station")
+
+
+def test_tensorboard_a_resumed_run_shows_each_step_once(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for first_step, resumed_at in ((1, None), (3, 2)):
+        sink = TensorBoardSink(tmp_path)
+        sink.write("started", {"recipe": "tiny-llama", "world_size": 2})
+        if resumed_at is not None:
+            sink.write("resumed", {"step": resumed_at, "path": "/x"})
+        for step in range(first_step, first_step + 4):
+            sink.write("progress", {**PROGRESS, "step": step, "loss_nats": 8.0 / step})
+        sink.write("evaluated", {"step": first_step + 3, "perplexity": 20.5})
+        sink.close()
+
+    events = EventAccumulator(str(tmp_path)).Reload()
+    loss = [(event.step, event.value) for event in events.Scalars("train/loss_nats")]
+    assert loss == [(step, pytest.approx(8.0 / step)) for step in range(1, 7)]
+    assert set(events.Tags()["scalars"]) == {"train/loss_nats", "evaluation/perplexity"}
+    assert events.Scalars("evaluation/perplexity")[-1].step == 6
+
+
+def test_wandb_offline_run_holds_the_lines_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    wandb = pytest.importorskip("wandb", reason="wandb is not installed")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    sink = WandbSink("station", directory=tmp_path, run_id="run-17")
+
+    sink.write("started", {"recipe": "tiny-llama", "world_size": 2})
+    for step in (1, 2):
+        sink.write("progress", {**PROGRESS, "step": step, "loss_nats": 8.0 / step})
+    summary = dict(sink._run.summary) if sink._run else {}
+    sink.close()
+    wandb.teardown()
+
+    (stored,) = (tmp_path / "wandb").glob("offline-run-*-run-17")
+    data = (stored / "run-run-17.wandb").read_bytes()
+    assert summary["train/loss_nats"] == 4.0
+    assert b"train/loss_nats" in data
+    assert b"tiny-llama" in data
+    assert capfd.readouterr().out == ""
+
 
 STARTED = StartedLine(total_steps=9)
 
