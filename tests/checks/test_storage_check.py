@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from stationmaster.checks.storage import SCRIPT, job_name, render_jobs
 from stationmaster.domain.ids import ClusterId
 
@@ -61,35 +63,32 @@ def test_storage_check_name_of_a_long_node_name_leaves_room_for_the_pod_suffix()
     assert name != job_name(run_id, nodes[1], nodes=nodes)
 
 
-def test_storage_checks_of_other_nodes_write_to_another_directory():
-    directories = [
-        {
-            job["spec"]["template"]["spec"]["containers"][0]["command"][3]
-            for job in render_jobs(RUN_ID, hostnames=nodes, image="training:1")
-        }
-        for nodes in (["a", "b"], ["b", "a"], ["a", "c"])
-    ]
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"hostnames": ["a", "c"]},
+        {"hostnames": ["a"]},
+        {"pass_number": 2},
+        {"cluster_id": ClusterId("other")},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_storage_checks_of_other_nodes_passes_or_clusters_do_not_meet(other):
+    def jobs_of(**values) -> tuple[set[str], set[str]]:
+        usual = {"cluster_id": RUN_ID, "hostnames": ["b", "a"], "image": "training:1"}
+        made = usual | values
+        jobs = render_jobs(made.pop("cluster_id"), **made)
+        pods = [job["spec"]["template"]["spec"]["containers"][0] for job in jobs]
+        names = {job["metadata"]["name"] for job in jobs}
+        return names, {pod["command"][3] for pod in pods}
 
-    assert [len(found) for found in directories] == [1, 1, 1]
-    assert directories[0] == directories[1] != directories[2]
+    names, directories = jobs_of()
+    other_names, other_directories = jobs_of(**other)
 
-
-def test_storage_checks_of_another_pass_write_to_another_directory():
-    first, second = (
-        render_jobs(RUN_ID, hostnames=["a"], image="training:1", pass_number=number)[0]
-        for number in (1, 2)
-    )
-
-    names = {job["metadata"]["name"] for job in (first, second)}
-    containers = [job["spec"]["template"]["spec"]["containers"][0] for job in (first, second)]
-    assert len(names) == 2
-    assert len({container["command"][3] for container in containers}) == 2
-
-
-def test_storage_check_name_changes_with_the_nodes_that_its_template_lists():
-    names = {job_name(RUN_ID, "a", nodes=nodes) for nodes in (["a"], ["a", "b"])}
-
-    assert len(names) == 2
+    assert jobs_of(hostnames=["a", "b"]) == (names, directories)
+    assert len(directories) == len(other_directories) == 1
+    assert directories != other_directories
+    assert not names & other_names
 
 
 def run_script(
@@ -154,16 +153,3 @@ def test_storage_check_script_where_nothing_can_be_written_says_why(tmp_path: Pa
 
     assert process.returncode == 1
     assert "Not a directory" in output
-
-
-def test_clusters_that_check_the_same_nodes_at_once_do_not_meet_in_a_directory() -> None:
-    first, second = (
-        render_jobs(ClusterId(name), hostnames=["n-1", "n-2"], image="i") for name in ("a", "b")
-    )
-
-    directories = {
-        job["spec"]["template"]["spec"]["containers"][0]["command"][3]
-        for jobs in (first, second)
-        for job in jobs
-    }
-    assert len(directories) == 2

@@ -24,11 +24,9 @@ from stationmaster.domain.commands.table import SUBCOMMANDS
 from stationmaster.domain.durations import LONGEST_S
 from stationmaster.domain.errors import (
     BadCommand,
-    BadParameter,
     UserError,
 )
 from stationmaster.domain.keys.questions import FoundReservation
-from tests.support.factories import make_cluster
 from tests.support.typed import parse, refused
 
 HOUR = 3_600
@@ -38,7 +36,6 @@ HOUR = 3_600
     ("text", "command"),
     [
         ("cluster list", ListClusters()),
-        ("Cluster LIST", ListClusters()),
         ("cluster show team-a", ShowCluster("team-a")),
         ("cluster extend team-a", ExtendCluster("team-a", 2 * HOUR)),
         ("cluster extend team-a 30m", ExtendCluster("team-a", 1800)),
@@ -132,33 +129,24 @@ def test_new_cluster_refuses_a_reservation_that_does_not_fit(words, said, sugges
     [
         ("cluster", "needs one more word: create, list", "/train cluster list"),
         ("cluster foo", 'has no "foo"', "/train cluster list"),
-        ("cluster shwo team-a", "did you mean /train cluster show", "/train cluster show team-a"),
         ("cluster rm team-a", "did you mean /train cluster delete", "/train cluster delete team-a"),
         ("cluster list all", "takes nothing more", "/train cluster list"),
         ("cluster show", "needs the name of a cluster", "/train cluster list"),
         ("cluster show a b", "takes one cluster", "/train cluster show a"),
-        ("cluster delete a b", "takes one cluster", "/train cluster show a"),
         ("cluster extend a 2hours", "from 1s to 7d", "/train cluster extend a 2h"),
-        ("cluster extend a 9d", "from 1s to 7d", "/train cluster extend a 7d"),
         ("cluster extend a soon", "from 1s to 7d", "/train cluster show a"),
         ("cluster extend a 1h 2h", "takes one duration", "/train cluster show a"),
         ("cluster resize a", "takes nodes=N", "/train cluster show a"),
         ("cluster resize a nodes=0", "from 1 to 64", "/train cluster show a"),
-        ("cluster resize a ttl=2h", "takes nodes=N", "/train cluster show a"),
         ("cluster resize a 4", "expected key=value", "/train cluster show a"),
         ("cluster scale a nodes=4", "/train cluster resize", "/train cluster resize a nodes=4"),
         ("validate", "needs the name of a cluster", "/train cluster list"),
         ("cluster create", "needs a name first", "/train cluster list"),
-        ("cluster create nodes=2", "needs a name first", None),
         ("cluster create Team_A nodes=4", "lower-case", "/train cluster create team-a nodes=4"),
-        ("cluster create 9lives", "a letter first", None),
         ("cluster create last", "means the newest one", None),
         ("cluster create " + "a" * 25, "1 to 24", None),
-        ("cluster create a nodes=0", "from 1 to 64", None),
         ("cluster create a nodes=99", "from 1 to 64", "/train cluster create a nodes=64"),
-        ("cluster create a ttl=30d", "from 1s to 7d", "/train cluster create a ttl=7d"),
         ("cluster create a ttl=4hours", "ttl=4hours", "/train cluster create a ttl=4h"),
-        ("cluster create a tll=4h", "did you mean ttl", "/train cluster create a ttl=4h"),
         ("cluster create a keep=4h", "did you mean ttl", "/train cluster create a ttl=4h"),
         ("cluster create a budget=5", 'no key "budget"', None),
         ("cluster create a ttl=4h ttl=5h", "given twice", None),
@@ -167,8 +155,6 @@ def test_new_cluster_refuses_a_reservation_that_does_not_fit(words, said, sugges
             "multiple of 2400",
             "/train cluster create a file_system_gib=2400",
         ),
-        ("cluster create a file_system_gib=1000", "multiple of 2400", None),
-        ("cluster create a instance=q9.large", "q9.large", None),
         ("cluster create a instance=trn1.32xlarge", "Trainium", None),
         ("clusters", '"clusters" is not a command', "/train cluster list"),
     ],
@@ -210,15 +196,3 @@ def test_corrected_creation_is_accepted_and_never_more_than_typed(words, name):
             typed = dict(word.partition("=")[::2] for word in words if "=" in word)
             assert made.spec.nodes <= int(typed.get("nodes", 2))
             assert made.ttl_s <= max(8 * HOUR, LONGEST_S if "ttl" in typed else 0)
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [(BadCommand, "tiny-llama keep=x"), (BadParameter, "cluster create a foo=1")],
-)
-def test_refusals_are_errors_that_a_person_can_correct(error, text):
-    assert type(refused(text)) is error
-
-
-def test_own_cluster_of_a_run_is_not_kept():
-    assert not make_cluster().is_kept

@@ -25,25 +25,15 @@ from stationmaster.domain.reactions.cluster import (
     RunWaits,
     TimeReached,
     WarnKeep,
-    consequences,
     decide,
 )
 from stationmaster.domain.reactions.workflow import Caught, EndWait, WorkflowEnds
-from tests.support.factories import RUN_ID, START, make_cluster
+from tests.support.factories import RUN_ID, START, make_cluster, walk
 from tests.support.factories import make_cluster_event as event
 
 A, B, C = (RunId(f"run-{name}") for name in "abc")
 HOUR = timedelta(hours=1)
 GOING_AWAY = (ClusterPhase.DRAINING, ClusterPhase.RELEASING, ClusterPhase.RELEASED)
-
-
-def walk(cluster: Cluster, *events: ClusterEvent) -> Cluster:
-    """Apply events with what follows from them, as the store does."""
-    queue = list(events)
-    while queue:
-        cluster = apply(cluster, queue[0])
-        queue = [*consequences(cluster, queue[0]), *queue[1:]]
-    return cluster
 
 
 def wants(
@@ -94,12 +84,6 @@ def test_nobody_overtakes_the_first_of_the_queue_however_small():
 
     assert (held(first), queued(first)) == ({B: 4}, [C])
     assert held(walk(first, leaves(B))) == {C: 1}
-
-
-def test_one_release_makes_room_for_all_that_fit():
-    crowded = walk(ready(), wants(A, 4), wants(B, 2), wants(C, 2))
-
-    assert held(walk(crowded, leaves(A))) == {B: 2, C: 2}
 
 
 def test_run_that_gives_up_in_the_queue_lets_the_next_one_pass():

@@ -9,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stationmaster.domain.cluster import events as ev
-from stationmaster.domain.cluster.aggregate import Cluster, apply
-from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, Requester
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterPhase, Requester
 from stationmaster.domain.cluster.leases import Lease
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.reactions.cluster import consequences
 from stationmaster.domain.resources import ResourceKind
-from tests.support.factories import RUN_ID, START, make_cluster
+from tests.support.factories import RUN_ID, START, make_cluster, walk
 from tests.support.factories import make_cluster_event as event
 
 OTHER = RunId("other")
@@ -155,15 +154,6 @@ def test_shares_are_the_bill_whatever_happened(
     assert split.total == pytest.approx(any_cluster.cost_usd(hours(now)))
     assert split.own >= -1e-9
     assert all(part >= 0 for part in split.runs.values())
-
-
-def walk(cluster: Cluster, *events: ClusterEvent) -> Cluster:
-    """Apply events with what follows from them, as the store does."""
-    queue = list(events)
-    while queue:
-        cluster = apply(cluster, queue[0])
-        queue = [*consequences(cluster, queue[0]), *queue[1:]]
-    return cluster
 
 
 range_events = st.lists(

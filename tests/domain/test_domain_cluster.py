@@ -16,28 +16,18 @@ from stationmaster.domain.cluster.replacing import (
     why_not_replaced,
 )
 from stationmaster.domain.cluster.resources import ResourceStatus
-from stationmaster.domain.cluster.spec import Reservation, spec_for
+from stationmaster.domain.cluster.spec import Reservation
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.job_kinds import JobKind
-from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.reactions.cluster import consequences
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import run_event_id
-from tests.support.factories import RUN_ID, START, make_cluster
+from tests.support.factories import RUN_ID, START, make_cluster, walk
 from tests.support.factories import make_cluster_event as event
 
 OTHER_RUN = "tiny-llama-ffffffff"
 GOING_AWAY = (ClusterPhase.DRAINING, ClusterPhase.RELEASING, ClusterPhase.RELEASED)
-
-
-def walk(cluster, *events):
-    """Apply events with what follows from them, as the store does."""
-    queue = list(events)
-    while queue:
-        cluster = apply(cluster, queue[0])
-        queue = [*consequences(cluster, queue[0]), *queue[1:]]
-    return cluster
 
 
 ANY_EVENT = st.sampled_from(
@@ -77,14 +67,8 @@ def test_apply_along_the_happy_path_ends_released_with_its_cost():
         event(ev.TeardownCompleted, cost_usd=1.5),
     )
 
-    assert [phase.value for phase, _ in cluster.phases] == [
-        "requested",
-        "provisioning",
-        "validating",
-        "ready",
-        "draining",
-        "releasing",
-        "released",
+    assert [phase for phase, _ in cluster.phases] == [
+        each for each in ClusterPhase if each is not ClusterPhase.FAILED
     ]
     assert (cluster.teardown, cluster.cost_usd(START)) == (TeardownStatus.COMPLETED, 1.5)
     assert not cluster.is_open
@@ -128,49 +112,9 @@ def test_resource_that_lands_late_is_taken_in_all_the_same():
     assert cluster.billable_left == ["file system fs"]
 
 
-def test_release_of_one_of_two_leases_keeps_the_cluster_and_of_the_last_drains_it():
-    cluster = make_cluster(ClusterPhase.READY, leased=False)
-    cluster = walk(
-        cluster,
-        event(ev.LeaseGranted, run_id=RUN_ID, nodes=1),
-        event(ev.LeaseGranted, run_id=OTHER_RUN, nodes=1),
-        event(ev.LeaseReleased, run_id=RUN_ID),
-    )
-    assert cluster.phase is ClusterPhase.READY
-    assert [lease.run_id for lease in cluster.open_leases] == [OTHER_RUN]
-
-    cluster = walk(cluster, event(ev.LeaseReleased, run_id=OTHER_RUN))
-
-    assert cluster.phase is ClusterPhase.DRAINING
-
-
 def test_lease_of_more_nodes_than_are_free_is_refused_with_the_figures():
     with pytest.raises(IllegalTransition, match=f"0 of 2 nodes free, run {OTHER_RUN} wants 1"):
         apply(make_cluster(), event(ev.LeaseGranted, run_id=OTHER_RUN, nodes=1))
-
-
-def test_failed_cluster_keeps_its_reason_while_it_goes_away():
-    failed = event(ev.ClusterPhaseChanged, phase=ClusterPhase.FAILED, reason="no capacity")
-
-    cluster = walk(
-        make_cluster(ClusterPhase.PROVISIONING), failed, event(ev.LeaseReleased, run_id=RUN_ID)
-    )
-
-    assert (cluster.phase, cluster.reason) == (ClusterPhase.DRAINING, "no capacity")
-
-
-def test_failed_cluster_goes_away_once_the_last_run_of_its_queue_has_left():
-    cluster = walk(
-        make_cluster(ClusterPhase.PROVISIONING),
-        event(ev.LeaseRequested, run_id=OTHER_RUN, nodes=1),
-        event(ev.ClusterPhaseChanged, phase=ClusterPhase.FAILED),
-        event(ev.LeaseReleased, run_id=RUN_ID),
-    )
-    assert cluster.phase is ClusterPhase.FAILED
-
-    cluster = walk(cluster, event(ev.LeaseReleased, run_id=OTHER_RUN))
-
-    assert cluster.phase is ClusterPhase.DRAINING
 
 
 def test_resources_are_billed_from_request_until_seen_gone():
@@ -339,20 +283,6 @@ def test_teardown_of_a_cluster_that_somebody_leases_is_refused():
 def test_event_of_another_cluster_is_refused():
     with pytest.raises(IllegalTransition, match="is not of"):
         apply(make_cluster(), event(ev.TeardownStarted, cluster_id="other-12345678"))
-
-
-def test_every_event_survives_json():
-    original = event(ev.CheckFinished, check="nodes", passed=True, detail="2 of 2")
-
-    assert CLUSTER.event.validate_json(original.model_dump_json()) == original
-
-
-def test_spec_for_a_recipe_says_what_each_node_must_offer():
-    small = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="p4d.24xlarge")
-    large = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
-
-    assert (small.num_gpus, small.num_efa) == (0, 0)
-    assert (large.num_gpus, large.num_efa) == (8, 4)
 
 
 def test_cluster_named_after_its_run_shares_no_event_id_with_it() -> None:

@@ -69,7 +69,6 @@ def test_split_products_are_not_shared_as_well_unless_that_was_typed() -> None:
 def test_small_preset_runs_in_a_lone_process() -> None:
     smoke = CATALOGUE["llama3.1-70b"].smoke
 
-    assert smoke is not None
     assert smoke.training.context_parallel == 1  # type: ignore[union-attr]
 
 

@@ -6,16 +6,13 @@ import pytest
 
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.planning.cost import (
-    CLUSTER_USD_PER_HOUR,
     estimate,
     file_system_bytes_per_s,
     file_system_price,
-    hourly_price,
     stop_deadline_s,
 )
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import checkpoint_bytes
-from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.speed import step_time
 
@@ -35,31 +32,6 @@ def written_in_s(of):
 def test_file_system_of_1200_gib_costs_aws_price_of_its_tier(mbps_per_tib, usd_a_month):
     # AWS prices FSx by the GiB-month, of 730 hours: 0.145, 0.210, 0.340 and 0.600 USD.
     assert file_system_price(1200, mbps_per_tib) * 730 == pytest.approx(usd_a_month)
-
-
-def test_control_plane_costs_73_usd_a_month():
-    assert pytest.approx(73.0) == CLUSTER_USD_PER_HOUR * 730
-
-
-def test_hourly_price_is_the_sum_of_everything_that_lives():
-    recipe = get_recipe("tiny-llama")
-
-    price = hourly_price(recipe, get_instance("m5.2xlarge"), nodes=3)
-
-    # Control plane; one c6in.2xlarge; three m5.2xlarge; 1,200 GiB at the recipe's tier.
-    storage = file_system_price(recipe.file_system_gib, recipe.file_system_mbps_per_tib)
-    assert price == pytest.approx(0.10 + 0.4536 + 3 * 0.384 + storage)
-
-
-def test_first_step_is_expected_after_23_minutes():
-    # Control plane 10, nodes and file system 8, plugins 2, checks 1, images and rendezvous 2.
-    plan = plan_recipe(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
-
-    assert plan.time_to_first_step_s == 23 * 60
-
-
-def test_trainer_that_must_stop_has_at_least_100_seconds():
-    assert stop_deadline_s(layout("tiny-llama", "m5.2xlarge")) == 100
 
 
 def test_trainer_of_a_large_model_has_time_for_its_step_and_three_writes():

@@ -133,7 +133,6 @@ def test_busiest_rank_decides_how_fast_experts_compute() -> None:
     mfu, slower = assumed_mfu(shared(1)), assumed_mfu(shared(8))
 
     # Two experts of eight are 53 % of a token's FLOPs at this length.
-    assert mfu is not None
     assert slower == pytest.approx(mfu / (1 + 0.53 * 0.25), rel=1e-2)
     # Four experts on each of two ranks even out to half of that.
     assert assumed_mfu(shared(2)) == pytest.approx(mfu / (1 + 0.53 * 0.125), rel=1e-2)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.hub import language_model_from_config, repository_of
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.grammar import parse_command
@@ -353,7 +352,3 @@ def test_a_stored_request_renders_its_job_without_any_hub() -> None:
     worker = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     command = worker["containers"][0]["command"]
     assert command[:5] == ["torchrun", "-m", "training", "hf:Qwen/Qwen2.5-7B", "steps=50"]
-
-
-def test_no_recipe_of_the_catalogue_looks_like_one_of_the_hub() -> None:
-    assert not [name for name in CATALOGUE if name.startswith("hf:")]

@@ -15,17 +15,6 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from tests.support.plans import make_plan
 
 OWN = [name for name, recipe in CATALOGUE.items() if recipe.uses_own_trainer]
-NINE = (
-    "llama3.2-1b",
-    "llama3.2-3b",
-    "llama2-7b",
-    "mathstral-7b",
-    "llama3.1-8b",
-    "llama2-13b",
-    "mixtral-8x7b",
-    "llama2-70b",
-    "llama3.1-70b",
-)
 FULL = {"activation_checkpointing": "full"}
 
 
@@ -71,13 +60,8 @@ def test_flops_per_token_agree_with_a_trace_and_with_torchtitan(name, sequence_l
     ("name", "total_gb", "gb_of_16"),
     [
         ("llama3.2-1b", 20, 1.2),
-        ("llama3.2-3b", 51, 3.2),
-        ("llama2-7b", 108, 6.7),
-        ("llama3.1-8b", 128, 8.0),
-        ("llama2-13b", 208, 13.0),
         ("mixtral-8x7b", 747, 46.7),
         ("llama2-70b", 1104, 69.0),
-        ("llama3.1-70b", 1129, 70.6),
     ],
 )
 def test_states_take_16_bytes_a_parameter_over_all_ranks(name, total_gb, gb_of_16):
@@ -101,35 +85,14 @@ def test_plan_of_llama2_7b_on_two_p4d_adds_up():
     assert all(value > 0 for value in parts.values())
 
 
-@pytest.mark.parametrize("name", ["llama2-70b", "llama3.1-70b", "mixtral-8x7b"])
-def test_the_largest_models_do_not_fit_on_two_p4d(name):
-    plan = make_plan(name, nodes=2, instance_type="p4d.24xlarge")
-
-    assert not plan.fits
-    # The states alone are more than the 40 GB of these GPUs.
-    memory = plan.memory_per_gpu_gib
-    assert memory.weights + memory.gradients + memory.optimizer > 40
-
-
-@pytest.mark.parametrize("name", NINE)
-@pytest.mark.parametrize("instance", ["p4de.24xlarge", "p5.48xlarge", "p5en.48xlarge"])
-def test_80_gb_machines_train_all_nine_on_eight_nodes_or_fewer(name, instance):
-    assert any(make_plan(name, nodes=nodes, instance_type=instance).fits for nodes in (1, 2, 4, 8))
-
-
 @pytest.mark.parametrize(
     ("name", "nodes", "instance", "overrides", "fits"),
     [
         ("llama3.2-1b", 1, "g5.12xlarge", FULL, True),
-        ("llama3.2-3b", 1, "g5.12xlarge", FULL, True),
         ("llama2-7b", 1, "g5.12xlarge", FULL, False),
         # 16 bytes a parameter of 192 GiB, and 12 more that a checkpoint is written from.
         ("llama2-7b", 1, "g5.12xlarge", FULL | {"cpu_offload": "true"}, False),
         ("llama2-7b", 1, "g5.24xlarge", FULL | {"cpu_offload": "true"}, True),
-        ("llama2-13b", 1, "g5.12xlarge", FULL, False),
-        ("llama3.2-1b", 1, "g6e.12xlarge", FULL, True),
-        ("llama3.2-3b", 1, "g6e.12xlarge", FULL, True),
-        ("llama2-7b", 1, "g6e.12xlarge", FULL, True),
         ("llama3.1-8b", 2, "g6e.12xlarge", FULL, True),
         ("llama2-13b", 1, "g6e.12xlarge", FULL, False),
         ("llama2-13b", 2, "g6e.12xlarge", FULL, True),
@@ -208,15 +171,12 @@ def test_a_rank_never_computes_more_rows_than_it_has():
         ("llama2-7b", 1, "g5.12xlarge"),
         ("llama2-70b", 2, "p4d.24xlarge"),
         ("mixtral-8x7b", 2, "p4d.24xlarge"),
-        ("efficientnet-b7", 4, "g5.12xlarge"),
     ],
 )
 def test_plan_that_does_not_fit_names_a_change_that_does(name, nodes, instance):
-    overrides = {"micro_batch_size": "24"} if name == "efficientnet-b7" else {}
-    plan = make_plan(name, nodes=nodes, instance_type=instance, overrides=overrides)
+    plan = make_plan(name, nodes=nodes, instance_type=instance)
 
     assert not plan.fits
-    assert plan.suggestion is not None
     assert plan.misfits == plan.warnings[: len(plan.misfits)]
     assert plan.misfits[0].startswith("does not fit: ")
     assert plan.suggestion in plan.misfits[0]
@@ -225,7 +185,7 @@ def test_plan_that_does_not_fit_names_a_change_that_does(name, nodes, instance):
         name,
         nodes=int(words.pop("nodes", nodes)),
         instance_type=words.pop("instance", instance),
-        overrides=overrides | words,
+        overrides=words,
     )
     assert changed.fits
 
@@ -330,7 +290,6 @@ def test_plan_of_images_counts_images():
     ("instance", "reason"),
     [
         ("p3.8xlarge", "has V100 GPUs, which the training image's CUDA 13 does not support"),
-        ("p3dn.24xlarge", "CUDA 13"),
         ("p5e.48xlarge", "has no on-demand price in the catalogue"),
         ("trn2.48xlarge", "has Trainium accelerators"),
     ],
@@ -371,12 +330,9 @@ def test_no_plan_has_the_price_of_its_control_plane_alone():
         node_group_price(get_instance("p5e.48xlarge"), nodes=2)
 
 
-@pytest.mark.parametrize("instance", ["g4dn.8xlarge"])
-def test_gpus_without_bfloat16_are_refused_unless_fp32_is_asked_for(instance):
-    with pytest.raises(BadParameter, match="lack bfloat16; add precision=fp32"):
-        make_plan("llama3.2-1b", instance_type=instance)
+def test_gpus_without_bfloat16_are_planned_where_fp32_is_asked_for():
+    plan = make_plan("llama3.2-1b", instance_type="g4dn.8xlarge", overrides={"precision": "fp32"})
 
-    plan = make_plan("llama3.2-1b", instance_type=instance, overrides={"precision": "fp32"})
     assert any("half as fast as bf16" in warning for warning in plan.warnings)
 
 
@@ -507,11 +463,6 @@ def test_parallelism_is_described_in_words():
     assert one.parallelism == "one process"
 
 
-def test_batch_that_does_not_divide_names_the_nearest_that_does():
-    with pytest.raises(BadParameter, match="does not divide over 24 processes; use 72"):
-        make_plan("llama2-7b", nodes=3)
-
-
 def test_sequence_longer_than_the_models_context_is_warned_about():
     plan = make_plan("llama2-7b", overrides={"sequence_length": "8192"})
 
@@ -524,11 +475,6 @@ def test_every_instance_type_is_found_by_name_and_has_consistent_figures(name):
 
     assert (instance.gpu is None) == (instance.num_gpus == 0) == (instance.gpu_memory_gib == 0)
     assert len(instance.efa_cards) == instance.num_efa
-
-
-def test_get_instance_with_a_typo_names_the_nearest():
-    with pytest.raises(UnknownInstance, match=r"did you mean p5\.48xlarge"):
-        get_instance("p5.48xlrge")
 
 
 def test_defaults_follow_what_was_typed():

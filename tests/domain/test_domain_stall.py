@@ -3,11 +3,8 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from stationmaster.domain.reactions.ending import outcome_of
-from stationmaster.domain.reactions.run import POLICY, ClusterTaken, WaitOpen, decide, phase_changes
+from stationmaster.domain.reactions.run import POLICY, WaitOpen, decide, phase_changes
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import apply
 from stationmaster.domain.run.events import RunPhase
@@ -60,15 +57,6 @@ def running():
     return History().pod("w-0", "Running", node="n-0").pod("w-1", "Running", node="n-1").step(1, 1)
 
 
-def test_lost_node_under_a_running_run_is_a_recovery():
-    run = running().take(ev.NodeLost, 5, node="n-1", reason="the node was deleted").run
-
-    assert (run.phase, run.reason) == (
-        RunPhase.RECOVERING,
-        "node n-1 is lost: the node was deleted",
-    )
-
-
 @pytest.mark.parametrize(
     ("phase", "fields", "reason"),
     [
@@ -98,13 +86,6 @@ def test_pod_that_goes_once_another_has_done_its_work_is_no_setback(end):
 
     assert run.phase is RunPhase.RUNNING
     assert why_stalled(run, MUCH_LATER) is None
-
-
-def test_step_that_was_under_way_at_the_loss_is_no_recovery_and_a_later_one_is():
-    history = running().take(ev.NodeLost, 10, node="n-1", reason="NotReady").step(2, 11)
-
-    assert history.run.phase is RunPhase.RECOVERING
-    assert history.step(3, 60).run.phase is RunPhase.RUNNING
 
 
 def test_step_after_the_pod_runs_again_is_a_recovery_at_once():
@@ -232,40 +213,3 @@ def test_failures_that_training_recovered_from_are_forgotten():
     history.take(ev.TrainingResumed, 20, step=1)
 
     assert history.run.failures == []
-
-
-@pytest.mark.parametrize(("stopped", "phase"), [(False, RunPhase.FAILED), (True, RunPhase.STOPPED)])
-def test_teardown_of_the_cluster_of_a_run_that_has_not_ended_ends_it(stopped, phase):
-    history = running()
-    if stopped:
-        history.take(ev.StopRequested, 5, user_id="U1")
-
-    (end,) = decide(history.run, ClusterTaken(), POLICY)
-    history.take(ev.PhaseChanged, 6, phase=end.phase, reason=end.reason)
-    history.pod("w-1", "Deleted", 7).take(ev.NodeLost, 8, node="n-0", reason="r").step(9, 9)
-
-    # It has trained, so what it leaves is saved before it ends.
-    assert history.run.phase is RunPhase.SAVING
-    assert outcome_of(history.run) is phase
-    assert history.run.saving_since == at(6)
-
-
-@given(
-    phase=st.sampled_from([phase for phase in RunPhase if phase.is_terminal]),
-    facts=st.lists(st.sampled_from(["pod", "node", "restart", "step", "job", "stop"])),
-)
-def test_nothing_that_is_reported_late_reopens_a_run(phase, facts):
-    history = History(phase)
-    late = {
-        "pod": lambda n: history.pod("w-0", "Deleted", n),
-        "node": lambda n: history.take(ev.NodeLost, n, node="n-0", reason="r"),
-        "restart": lambda n: history.take(ev.WorkersRestarting, n, pod="w-0", reason="r"),
-        "step": lambda n: history.step(n + 1, n),
-        "job": lambda n: history.take(ev.JobDisappeared, n, job=RUN_ID),
-        "stop": lambda n: history.take(ev.StopRequested, n, user_id="U1"),
-    }
-
-    for second, fact in enumerate(facts):
-        late[fact](second)
-
-    assert history.run.phase is phase

@@ -194,26 +194,6 @@ def test_checkpoint_has_weights_twice_and_two_moments() -> None:
     assert checkpoint_bytes(lay()) == 14 * 8_030_261_248
 
 
-def test_recipe_that_does_not_fit_is_refused_with_what_does() -> None:
-    plan = make_plan(MEGATRON, overrides={"tensor_parallel": "1", "distributed_optimizer": "false"})
-
-    assert not plan.fits
-    assert plan.suggestion is not None
-    words = dict(word.split("=") for word in plan.suggestion.split())
-    machines = {"nodes": words.pop("nodes", "2"), "instance": words.pop("instance", "p5.48xlarge")}
-    fitting = make_plan(
-        MEGATRON,
-        nodes=int(machines["nodes"]),
-        instance_type=machines["instance"],
-        overrides={"tensor_parallel": "1", "distributed_optimizer": "false"} | words,
-    )
-    assert fitting.fits
-
-
-def test_key_about_own_checkpoints_is_refused() -> None:
-    assert "backup_every= has no effect" in str(refusal(f"{MEGATRON} backup_every=1h"))
-
-
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_model_of_a_framework_may_be_pushed(name: str) -> None:
     found = start(f"{name} push_to=lab/model")

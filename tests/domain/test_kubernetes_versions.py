@@ -12,9 +12,7 @@ from stationmaster.domain.catalogue.kubernetes_versions import (
     CHECKED,
     OfferedVersion,
     Support,
-    checked_range,
     choose_version,
-    is_checked,
     unfit,
 )
 from stationmaster.domain.errors import PermanentError
@@ -73,19 +71,6 @@ def test_extended_support_costs_six_times_as_much_and_is_said():
 def test_version_that_is_set_and_was_not_checked_is_said():
     assert "checked with 1.31 to 1.36" in unfit(offer("1.37"), wanted="1.37")
     assert unfit(offer("1.36"), wanted="1.36") == ""
-
-
-def test_range_is_what_every_part_was_checked_with():
-    oldest, newest = checked_range()
-
-    assert (oldest, newest) == ("1.31", "1.36")
-    assert [is_checked(each) for each in ("1.9", "1.30", "1.31", "1.36", "1.37")] == [
-        False,
-        False,
-        True,
-        True,
-        False,
-    ]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,6 @@ def plan(found: Listing, recipe: str = "resnet50", steps: int = 200, **more: Any
 
 
 def data_of(found: Plan) -> DataPlan:
-    assert found.data is not None
     return found.data
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.commands.grammar import parse_command
-from stationmaster.domain.datasets import FOR_MEGATRON, S3Source
+from stationmaster.domain.datasets import FOR_MEGATRON
 from stationmaster.domain.errors import NotPossibleNow
-from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.requirements import check_data, repositories_of
 from tests.support.factories import make_request
 
@@ -51,14 +47,6 @@ def test_weights_of_the_hub_are_converted_first(name: str) -> None:
     assert repositories_of(recipe) == ("meta-llama/Llama-3.1-8B",)
 
 
-def test_plan_says_what_it_does_not_count_of_a_conversion() -> None:
-    recipe = CATALOGUE[MEGATRON[0]].with_overrides({"weights": "meta-llama/Llama-3.1-8B"})
-
-    plan = plan_recipe(recipe, nodes=2)
-
-    assert any("about 16 GB are downloaded and converted" in line for line in plan.warnings)
-
-
 def test_gated_configuration_that_megatron_bridge_reads_is_asked_for() -> None:
     assert repositories_of(CATALOGUE[MEGATRON[0]]) == ()
     assert repositories_of(CATALOGUE[MEGATRON[1]]) == ("meta-llama/Llama-3.1-8B",)
@@ -78,14 +66,3 @@ def test_weights_of_the_own_trainer_and_of_a_command_are_not_converted() -> None
     assert make_request(recipe="llama2-7b", overrides=keys).weights_to_convert == ""
     program = make_request(recipe=MEGATRON[0], overrides=keys, program=("sh",))
     assert program.weights_to_convert == ""
-
-
-def test_s3_is_asked_for_data_that_is_prepared_for_megatron() -> None:
-    asked: list[Any] = []
-
-    def measure(source: Any, task: str) -> None:
-        asked.append((source, task))
-
-    parse_command(f"{MEGATRON[0]} dataset=s3://bucket/text", measure=measure)
-
-    assert asked == [(S3Source("bucket", "text/"), FOR_MEGATRON)]

@@ -58,17 +58,6 @@ def test_every_line_is_read_as_it_was_written(line):
     assert read.text() == line.text()
 
 
-@given(LINES)
-def test_every_line_is_strict_json_in_one_line(line):
-    def refuse(word):
-        raise AssertionError(f"{word} is not JSON")
-
-    text = line.text()
-
-    assert "\n" not in text
-    assert list(json.loads(text, parse_constant=refuse))[:2] == ["stationmaster", "kind"]
-
-
 def test_head_stands_first_and_fields_that_were_not_given_are_absent():
     line = ProgressLine(
         step=1, total_steps=2, loss_nats=8.5, mfu=None, at=AT, seq=7, run_id="tiny-1"

@@ -105,13 +105,6 @@ def test_static_rendezvous_has_a_fixed_number_of_nodes():
         make_plan("tiny-llama", nodes=2, min_nodes=1, overrides={"rendezvous": "static"})
 
 
-def test_images_train_where_every_number_of_nodes_gives_the_same_forward_passes():
-    notes = "\n".join(make_plan("resnet50", nodes=2, min_nodes=1).warnings)
-
-    assert "1,024 images at any number of nodes: 2 x 128 in each process on 1 node" in notes
-    assert "dropout" not in notes
-
-
 def on_cluster(text, *, nodes=4, used=0):
     cluster = make_cluster(ClusterPhase.READY, nodes=nodes, leased=False).model_copy(
         update={

@@ -253,17 +253,6 @@ def test_pod_that_the_run_does_not_know_is_no_setback():
     assert decide(make_run(), event(ev.PodChanged, pod="w-9", phase="Deleted"), POLICY) == ()
 
 
-def test_step_while_recovering_is_running_again():
-    run = make_run(RunPhase.RECOVERING)
-
-    assert decide(run, progress(9), POLICY) == (
-        ChangePhase(RunPhase.RUNNING, "it goes on with step 9"),
-    )
-    assert decide(make_run(RunPhase.RUNNING), progress(9), POLICY) == ()
-    resumed = event(ev.TrainingResumed, step=40)
-    assert decide(run, resumed, POLICY) == (ChangePhase(RunPhase.RUNNING, "resumed from step 40"),)
-
-
 @pytest.mark.parametrize(
     ("goes_on", "words"),
     [
@@ -551,12 +540,6 @@ def test_capacity_that_is_lost_ends_the_wait():
 
     assert decide(run, CapacityLost("the training node group was deleted"), POLICY) == (
         EndWait(TrainingFailed, "the training node group was deleted"),
-    )
-
-
-def test_workflow_that_was_ended_from_outside_fails_its_run():
-    assert decide(make_run(RunPhase.VALIDATING), WorkflowFailed("ran out of time"), POLICY) == (
-        ChangePhase(RunPhase.FAILED, "ran out of time"),
     )
 
 

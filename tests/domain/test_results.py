@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from itertools import pairwise
 
@@ -22,14 +21,10 @@ from stationmaster.domain.results import (
     ResultManifest,
     SavedLine,
     SavingLine,
-    checkpoint_directory,
-    log_file,
     manifest_sha256,
     part_bytes,
     part_sizes,
     read_manifest,
-    results_prefix,
-    results_uri,
     s3_checksum,
 )
 
@@ -54,13 +49,6 @@ def manifest(**fields: object) -> ResultManifest:
         "files": (FILE,),
     }
     return ResultManifest.model_validate(known | fields)
-
-
-def test_names_of_a_result() -> None:
-    assert results_prefix(RUN) == f"runs/{RUN}/"
-    assert results_uri("bucket", RUN) == f"s3://bucket/runs/{RUN}/"
-    assert checkpoint_directory(60) == "checkpoint/step-00000060"
-    assert log_file("run-worker-0") == "logs/run-worker-0.log"
 
 
 @pytest.mark.parametrize(
@@ -88,10 +76,6 @@ def test_parts_keep_the_limits_of_s3(num_bytes: int) -> None:
     assert all(size == each for size, _ in pairwise(sizes))
     assert 5 * MIB <= each <= 5 * 2**30
     assert 0 <= sizes[-1] <= each
-
-
-def test_checksum_of_one_part_is_its_own_digest() -> None:
-    assert s3_checksum([DIGEST]) == base64.b64encode(DIGEST).decode()
 
 
 def test_checksum_of_several_parts_hashes_their_digests() -> None:

@@ -10,7 +10,7 @@ import pytest
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.commands.grammar import parse_command
-from stationmaster.domain.errors import NotPossibleNow, UserError
+from stationmaster.domain.errors import UserError
 from stationmaster.domain.planning.cost import estimate
 from stationmaster.domain.planning.estimators import (
     assumed_mfu,
@@ -19,10 +19,8 @@ from stationmaster.domain.planning.estimators import (
     step_time,
 )
 from stationmaster.domain.planning.layout import Layout
-from stationmaster.domain.planning.memory import GIB
 from stationmaster.domain.planning.requirements import check_data, repositories_of
 from tests.support.plans import make_plan
-from tests.support.typed import RUN, channel, saved
 
 TITAN = "torchtitan-llama3.1-8b"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -72,13 +70,6 @@ def test_keys_that_torchtitan_would_fail_with_are_refused(words: str, said: str)
         parse_command(f"{TITAN} {words}")
 
     assert re.search(said, str(error.value)), error.value
-
-
-def test_result_of_torchtitan_is_resumed_by_no_run() -> None:
-    theirs = saved(recipe=TITAN, instance_type="p5.48xlarge")
-
-    with pytest.raises(NotPossibleNow, match="torchtitan trained that run"):
-        parse_command(f"resume {RUN}", find_saved=channel(theirs))
 
 
 def test_pods_read_the_repository_of_the_tokenizer_and_no_weights() -> None:
@@ -142,8 +133,6 @@ def test_plan_offers_training_without_cuda_graphs_where_these_do_not_fit() -> No
 def test_compiling_is_planned_as_what_torchtitan_has_published() -> None:
     plain, compiled = assumed_mfu(lay()), assumed_mfu(lay(compile=True))
 
-    assert plain is not None
-    assert compiled is not None
     assert plain / compiled == pytest.approx(5762 / 6667, abs=0.005)
 
 
@@ -163,10 +152,3 @@ def test_machines_that_are_too_small_are_refused_with_keys_that_it_has() -> None
     (note,) = [note for note in plan.warnings if "does not fit" in note]
     assert "tensor_parallel=2 activation_checkpointing=full" in note
     assert "pipeline_parallel" not in note
-
-
-def test_default_fits_its_machines_with_room() -> None:
-    memory = memory_of(lay())
-
-    assert 35 < memory.total / GIB < 50
-    assert make_plan(TITAN).fits

@@ -187,28 +187,6 @@ def test_kernels_are_ordered_where_megatron_asks_for_it(
     assert variables.get("CUDA_DEVICE_MAX_CONNECTIONS") == connections
 
 
-def test_static_rendezvous_has_a_master_and_runs_the_same_in_each_pod() -> None:
-    roles = render(rendezvous="static")["spec"]["pytorchReplicaSpecs"]
-
-    assert {role: replica["replicas"] for role, replica in roles.items()} == {
-        "Master": 1,
-        "Worker": 1,
-    }
-    pods = [replica["template"]["spec"]["containers"] for replica in roles.values()]
-    assert pods[0] == pods[1]
-
-
-def test_c10d_rendezvous_has_as_many_agents_as_nodes() -> None:
-    spec = render()["spec"]
-
-    policy = spec["elasticPolicy"]
-    assert (policy["rdzvBackend"], policy["minReplicas"], policy["maxReplicas"]) == ("c10d", 2, 2)
-    assert {role: each["replicas"] for role, each in spec["pytorchReplicaSpecs"].items()} == {
-        "Worker": 2
-    }
-    assert spec["nprocPerNode"] == "8"
-
-
 def test_command_that_was_typed_replaces_the_framework() -> None:
     request = make_request(
         recipe="megatron-llama3-8b", instance_type="p5.48xlarge", program=("python", "x.py")

@@ -65,7 +65,7 @@ def test_relay_may_only_read_but_for_its_lease():
     assert [rule["resources"] for rule in cluster_wide] == [["nodes"]]
 
 
-def relay_deployment(**changes: Any) -> dict[str, Any]:
+def relay_objects(**changes: Any) -> dict[str, Any]:
     relay = render_relay(
         RUN_ID,
         job="job-1",
@@ -76,7 +76,7 @@ def relay_deployment(**changes: Any) -> dict[str, Any]:
         backend=pytorch_job,
         **changes,
     )
-    return by_kind(relay)["Deployment"]
+    return by_kind(relay)
 
 
 VARIABLES = {
@@ -90,7 +90,7 @@ VARIABLES = {
 
 
 def test_relay_that_is_alone_has_its_variables_and_no_toleration_for_training_nodes():
-    deployment = relay_deployment(replicas=1)
+    deployment = relay_objects(replicas=1)["Deployment"]
 
     pod = deployment["spec"]["template"]["spec"]
     *values, _own_name, key = pod["containers"][0]["env"]
@@ -106,7 +106,7 @@ def test_relay_that_is_alone_has_its_variables_and_no_toleration_for_training_no
 
 
 def test_two_relays_are_on_two_nodes_of_which_one_may_be_for_training():
-    deployment = relay_deployment()
+    deployment = relay_objects()["Deployment"]
 
     pod = deployment["spec"]["template"]["spec"]
     affinity = pod["affinity"]
@@ -122,16 +122,8 @@ def test_two_relays_are_on_two_nodes_of_which_one_may_be_for_training():
 
 
 def test_two_relays_have_a_lease_of_their_run_that_nobody_holds_yet():
-    relay = render_relay(
-        RUN_ID,
-        job="job-1",
-        image="i",
-        bus_name="bus",
-        bucket="results",
-        region="us-west-2",
-        backend=pytorch_job,
-    )
-    lease, deployment = by_kind(relay)["Lease"], by_kind(relay)["Deployment"]
+    relay = relay_objects()
+    lease, deployment = relay["Lease"], relay["Deployment"]
 
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     variables = {item["name"]: item.get("value") for item in container["env"]}
@@ -174,7 +166,7 @@ def test_manifests_of_an_unknown_plugin_are_refused_with_the_folder():
 
 
 def test_relay_understands_the_variables_that_its_deployment_sets():
-    deployment = relay_deployment()
+    deployment = relay_objects()["Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
 
     own_name = {"fieldRef": {"fieldPath": "metadata.name"}}

@@ -14,10 +14,11 @@ from stationmaster.domain.bus import relay_key, signature
 from stationmaster.domain.cluster import aggregate as clusters
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.reactions.cluster import consequences
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, start_run
 from stationmaster.domain.run.request import TrainingRequest
@@ -116,3 +117,12 @@ def make_cluster(
         granted = make_cluster_event(cluster_events.LeaseGranted, run_id=RUN_ID, nodes=nodes)
         cluster = clusters.apply(cluster, granted)
     return cluster.model_copy(update={"phase": phase})
+
+
+def walk(cluster: Cluster, *events: ClusterEvent) -> Cluster:
+    """Apply events with what follows from them, as the store does."""
+    queue = list(events)
+    while queue:
+        cluster = clusters.apply(cluster, queue[0])
+        queue = [*consequences(cluster, queue[0]), *queue[1:]]
+    return cluster

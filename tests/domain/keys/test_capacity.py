@@ -65,7 +65,6 @@ def test_reserved_machines_take_nothing_of_the_quota_of_their_family():
 
     machines = of_start(start).machines
 
-    assert machines is not None
     assert machines.reservation_id == ID
     assert [quota.code for quota in needed_vcpus(machines) if quota] == ["L-1216C47A"]
 
@@ -118,7 +117,6 @@ def test_reservation_is_refused_in_another_zone_than_the_file_system():
 def test_correction_spends_nothing_else_than_what_was_typed(typed, suggestion):
     found = refused(f"llama2-7b {typed} nodes=2").suggestion
 
-    assert found is not None
     assert sorted(found.split()) == sorted(suggestion.split())
 
 
@@ -163,11 +161,7 @@ def test_run_leaves_its_block_in_time_to_write_a_last_checkpoint():
     small = start_of(f"llama2-7b nodes=2 capacity=block:{ID}", Ec2(BLOCK)).options.reservation
     large = start_of(f"llama2-70b nodes=4 capacity=block:{ID}", Ec2(BLOCK)).options.reservation
 
-    assert small is not None
-    assert small.window is not None
     assert small.window.taken_back_at - small.window.leave_at >= timedelta(minutes=10)
-    assert large is not None
-    assert large.window is not None
     assert large.window.leave_at < small.window.leave_at
 
 
@@ -199,7 +193,6 @@ def test_spot_nodes_are_not_asked_of_a_cluster_that_has_its_own():
 def test_spot_nodes_count_towards_the_quota_of_spot_instances():
     machines = of_start(start_of("llama2-7b nodes=2 instance=p5.48xlarge capacity=spot")).machines
 
-    assert machines is not None
     assert [quota.code for quota in needed_vcpus(machines) if quota] == ["L-1216C47A", "L-C4BD4855"]
 
 
@@ -252,5 +245,4 @@ def test_range_of_nodes_is_of_a_reservation_or_block_at_both_ends():
 
     assert reserved.min_nodes == 2
     assert "it ends at 2026-12-01 11:30 UTC" in " ".join(reserved.warnings)
-    assert block.fewest is not None
     assert block.fewest.price_per_hour_usd == block.price_per_hour_usd

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from stationmaster.domain.commands.grammar import parse_command, parse_request
+from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.requests import ShowPlan
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import AS_IT_IS, Listing, Preparation
@@ -42,13 +42,6 @@ def test_nothing_of_a_command_is_expanded():
     assert list(command.options.program) == words
 
 
-def test_quotes_of_chat_clients_are_quotes():
-    assert start("ddp-cpu command=\u201ctorchrun \u2018a b\u2019\u201d").options.program == (
-        "torchrun",
-        "a b",
-    )
-
-
 @pytest.mark.parametrize(
     ("rules", "said"),
     [
@@ -70,11 +63,6 @@ def test_both_are_off_until_they_are_allowed_for_the_channel(
     assert str(error).startswith(words.partition("=")[0])
 
 
-def test_command_line_does_not_know_what_is_allowed():
-    with pytest.raises(NotPossibleNow, match="type the command in the channel"):
-        parse_request(["ddp-cpu", f"image={IMAGE}"])
-
-
 def test_refused_image_and_command_are_not_suggested_again():
     for words in ("image=evil.example.com/x:1", "command=' '"):
         suggestion = refused(f"ddp-cpu nodes=2 {words}").suggestion
@@ -84,7 +72,6 @@ def test_refused_image_and_command_are_not_suggested_again():
 def test_allowed_command_stays_in_the_suggestion_as_it_was_typed():
     error = refused("ddp-cpu nodes=two command='torchrun A.py \"b c\"'")
 
-    assert error.suggestion is not None
     text = error.suggestion.removeprefix("/train ")
     planned = parse_command(text, own_code=RULES)
     assert isinstance(planned, ShowPlan)
@@ -154,9 +141,7 @@ def test_data_of_a_command_is_never_linked():
 
     assert isinstance(read, StartRun)
     assert isinstance(told, StartRun)
-    assert read.plan.data is not None
     assert read.plan.data.linked  # of which it reads little
-    assert told.plan.data is not None
     assert not told.plan.data.linked
 
 
@@ -179,7 +164,6 @@ def test_command_takes_a_range_of_nodes_where_its_rendezvous_does():
     plan = start("resnet50 nodes=1:3 instance=p4d.24xlarge command=true").plan
 
     assert (plan.min_nodes, plan.nodes) == (1, 3)
-    assert plan.fewest is not None
     assert (plan.fewest.fits, plan.fewest.estimated_cost_usd) == (True, 0)
     notes = "\n".join(plan.warnings)
     assert "what it trains on another number of them" in notes
@@ -243,7 +227,3 @@ def test_resumed_run_keeps_its_image():
 )
 def test_what_cannot_be_run_is_refused_with_the_reason(words: str, said: str):
     assert said in str(refused(f"ddp-cpu {words}"))
-
-
-def test_command_may_wait_for_etcd():
-    assert start("ddp-cpu command=true rendezvous=etcd").options.program
