@@ -17,7 +17,6 @@ from stationmaster.local.aws.specs import (
     RuleSpec,
     StateMachineSpec,
     StreamSpec,
-    SubnetSpec,
     TableSpec,
 )
 
@@ -37,6 +36,5 @@ __all__ = [
     "Schedule",
     "StateMachineSpec",
     "StreamSpec",
-    "SubnetSpec",
     "TableSpec",
 ]

@@ -35,7 +35,6 @@ class Deployment:
     function_arns: dict[str, str] = field(default_factory=dict)
     state_machine_arns: dict[str, str] = field(default_factory=dict)
     stream_arns: dict[str, str] = field(default_factory=dict)
-    bus_arns: dict[str, str] = field(default_factory=dict)
     secret_arns: dict[str, str] = field(default_factory=dict)
     role_arns: dict[str, str] = field(default_factory=dict)
     vpc_id: str = ""
@@ -67,7 +66,7 @@ def create(spec: DeploymentSpec, *, client: Client, region: str) -> Deployment:
     for machine in spec.state_machines:
         made.state_machine_arns[machine.name] = _create_state_machine(machine, made, client)
     for bus in spec.buses:
-        made.bus_arns[bus] = client("events").create_event_bus(Name=bus)["EventBusArn"]
+        client("events").create_event_bus(Name=bus)
     for group in spec.schedule_groups:
         client("scheduler").create_schedule_group(Name=group)
     for rule in spec.rules:
@@ -125,7 +124,7 @@ def _create_network(spec: NetworkSpec, made: Deployment, client: Client, region:
         return [{"ResourceType": kind, "Tags": [{"Key": k, "Value": v} for k, v in values.items()]}]
 
     made.vpc_id = ec2.create_vpc(
-        CidrBlock=spec.cidr, TagSpecifications=tags("vpc", {"Name": spec.name, **spec.tags})
+        CidrBlock="10.42.0.0/16", TagSpecifications=tags("vpc", {"Name": spec.name})
     )["Vpc"]["VpcId"]
     # On AWS the group that a network comes with lets its members in; moto's has no rules.
     (group,) = ec2.describe_security_groups(
@@ -136,12 +135,13 @@ def _create_network(spec: NetworkSpec, made: Deployment, client: Client, region:
     )["SecurityGroups"]
     members = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group["GroupId"]}]}]
     ec2.authorize_security_group_ingress(GroupId=group["GroupId"], IpPermissions=members)
-    for subnet in spec.all_subnets():
+    for index, zone in enumerate("abc"):
+        named = {"Name": f"{spec.name}-private-{zone}", "kubernetes.io/role/internal-elb": "1"}
         answer = ec2.create_subnet(
             VpcId=made.vpc_id,
-            CidrBlock=subnet.cidr,
-            AvailabilityZone=f"{region}{subnet.zone}",
-            TagSpecifications=tags("subnet", subnet.tags),
+            CidrBlock=f"10.42.{index * 32}.0/19",
+            AvailabilityZone=f"{region}{zone}",
+            TagSpecifications=tags("subnet", named),
         )
         made.subnet_ids.append(answer["Subnet"]["SubnetId"])
 
@@ -224,10 +224,9 @@ def _code() -> bytes:
 
 
 def _create_state_machine(spec: StateMachineSpec, made: Deployment, client: Client) -> str:
-    values = {**made.function_arns, **spec.substitutions}
     answer = client("stepfunctions").create_state_machine(
         name=spec.name,
-        definition=substitute(spec.definition, values, name=spec.name),
+        definition=substitute(spec.definition, made.function_arns, name=spec.name),
         roleArn=made.role_arns["local-execution"],
     )
     return str(answer["stateMachineArn"])

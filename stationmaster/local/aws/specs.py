@@ -60,12 +60,10 @@ class StreamSpec:
 
 @dataclass(frozen=True)
 class StateMachineSpec:
-    """A state machine; `${Name}` in its definition becomes a function's ARN or a given
-    substitution."""
+    """A state machine; `${Name}` in its definition becomes a function's ARN."""
 
     name: str
     definition: str
-    substitutions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,39 +79,10 @@ class RuleSpec:
 
 
 @dataclass(frozen=True)
-class SubnetSpec:
-    """A subnet of a network; `zone` is a letter behind the region's name."""
-
-    cidr: str
-    zone: str
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class NetworkSpec:
-    """A VPC, without `subnets` with one private subnet in each zone."""
+    """A VPC with one private subnet in each zone."""
 
     name: str = "stationmaster"
-    cidr: str = "10.42.0.0/16"
-    zone_letters: str = "abc"
-    tags: Mapping[str, str] = field(default_factory=dict)
-    subnets: Sequence[SubnetSpec] = ()
-
-    def all_subnets(self) -> Sequence[SubnetSpec]:
-        """Return those that are made."""
-        start = ".".join(self.cidr.split(".")[:2])
-        return self.subnets or [
-            SubnetSpec(
-                f"{start}.{index * 32}.0/19",
-                zone,
-                {
-                    "Name": f"{self.name}-private-{zone}",
-                    "kubernetes.io/role/internal-elb": "1",
-                    **self.tags,
-                },
-            )
-            for index, zone in enumerate(self.zone_letters)
-        ]
 
 
 @dataclass(frozen=True)
