@@ -46,7 +46,6 @@ LONG_FILES = (
     "e2e/test_e2e_page.py",
     "e2e/test_e2e_faults.py",
     "e2e/test_e2e_data.py",
-    "e2e/test_e2e_foreign_pages.py",
     "training/test_estimator.py",
     "training/test_image_runs.py",
     "training/test_trainer_runs.py",

@@ -10,7 +10,6 @@ import pytest
 from bot_world import (
     CHANNEL,
     REGION,
-    SIGNING_SECRET,
     TEAM,
     USER,
     started_clusters,
@@ -33,13 +32,6 @@ STARTS = 12
 
 def seen(answer: dict) -> str:
     return json.dumps(answer["answer"].get("blocks", []), ensure_ascii=False)
-
-
-def rotate(token: str) -> None:
-    boto3.client("secretsmanager", REGION).put_secret_value(
-        SecretId="slack",
-        SecretString=json.dumps({"bot_token": token, "signing_secret": SIGNING_SECRET}),
-    )
 
 
 def assert_nothing_started(services, settings) -> None:
@@ -132,19 +124,6 @@ def test_card_of_the_slower_of_two_deliveries_is_deleted(person, services, setti
     assert started_workflows(settings) == [run.run_id]
 
 
-def test_one_request_delivered_twice_at_once_keeps_one_card(person, services, slack):
-    def type_again(_call: object) -> None:
-        slack.when_posted = lambda call: None
-        person.type("tiny-llama", trigger_id="same")
-
-    slack.when_posted = type_again
-    answer = person.type("tiny-llama", trigger_id="same")
-
-    (run,) = services.runs.list_recent()
-    assert run.run_id in seen(answer)
-    assert [card.ts for card in slack.cards] == [services.deliveries.load(run.run_id).card_ts]
-
-
 @pytest.mark.parametrize(
     "refusal",
     [
@@ -218,17 +197,6 @@ def test_cluster_whose_card_has_no_room_is_refused_in_a_sentence(person, setting
 
     assert "type the command again in a few seconds" in seen(answer)
     assert started_clusters(settings) == []
-
-
-def test_rotated_token_is_read_anew_and_the_run_starts(person, services, slack):
-    person.type("list")  # the function is warm
-    rotate("xoxb-rotated")
-    slack.refuse("chat.postMessage", Refusal(error="invalid_auth"))
-
-    person.type("tiny-llama")
-
-    assert len(services.runs.list_recent()) == 1
-    assert slack.cards[0].token == "xoxb-rotated"
 
 
 class FullStore(RunStore):

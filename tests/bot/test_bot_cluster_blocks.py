@@ -152,31 +152,6 @@ def test_list_and_card_mark_emulated_costs():
     assert "nothing is billed" in seen(cluster_receipt(view, now=NOW))
 
 
-def test_own_part_and_shares_of_a_receipt_sum_up():
-    machines = Resource(
-        kind=ResourceKind.NODE_GROUP,
-        name="training",
-        status=ResourceStatus.DELETED,
-        price_per_hour_usd=10.0,
-        requested_at=START,
-        deleted_at=NOW,
-    )
-    half = lease(nodes=2, released_at=NOW)
-    cluster = make_cluster(
-        ClusterPhase.RELEASED,
-        phases=[(ClusterPhase.READY, START), (ClusterPhase.RELEASED, NOW)],
-        leases={RUN_ID: half},
-        resources={"n": machines},
-        final_cost_usd=10.0,
-    )
-
-    shown = seen(cluster_receipt(ClusterView(cluster), now=NOW))
-
-    assert f"`{RUN_ID}`  $5.00" in shown
-    assert "for nodes that were free  $5.00" in shown
-    assert "together  $10.00" in shown
-
-
 # Any text, much of it hostile: control characters of mrkdwn, back quotes, very long, no spaces.
 TEXT = st.one_of(
     st.text(max_size=40),

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
-from bot_world import CHANNEL, Killed, new_notifier
-from recording_slack import Refusal
+from bot_world import CHANNEL
 
 from bot.stream import read_batch
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.errors import TransientError
 from stationmaster.domain.resources import ResourceKind
 
 FIRST, SECOND, THIRD = (f"tiny-llama-{letter * 8}" for letter in "abc")
@@ -229,48 +226,6 @@ def test_failed_cluster_says_why(notifier, stream, cluster, slack):
 
     assert "no capacity for m5.2xlarge" in card_of(slack, "Cluster team-a").seen
     assert "the cluster failed*: no capacity" in thread_of(slack, "Cluster team-a")
-
-
-@pytest.mark.parametrize("kill", ["between claim and post", "between post and confirmation"])
-def test_news_of_a_cluster_is_posted_once_after_a_kill(
-    notifier, stream, services, cluster, slack, clock, dying, kill
-):
-    cluster.begin()
-    tell(new_notifier(services, slack, clock), stream)
-    cluster.become_ready()
-    clock.advance(60)
-    end(cluster)
-    batch = read_batch(stream.next_batch())
-    if kill == "between claim and post":
-        slack.refuse("chat.postMessage", Refusal(status=503))
-    else:
-        dying.dies_at = "confirm"
-    with pytest.raises((TransientError, Killed)):
-        new_notifier(services, slack, clock).notify(batch)
-    dying.dies_at = ""
-
-    new_notifier(services, slack, clock).notify(batch)
-
-    thread = thread_of(slack, "Cluster team-a")
-    assert thread.count("the cluster is ready") == 1
-    assert thread.count("Who caused the cost") == 1
-
-
-def test_card_of_a_cluster_whose_place_was_not_kept_goes_on_living(
-    stream, services, cluster, slack, clock, dying
-):
-    cluster.begin()
-    batch = read_batch(stream.next_batch())
-    dying.dies_at = "card"
-    with pytest.raises(Killed):
-        new_notifier(services, slack, clock).notify(batch)
-    dying.dies_at = ""
-    cluster.become_ready()
-
-    new_notifier(services, slack, clock).notify(batch)
-
-    assert len(slack.cards) == 1
-    assert "ready, 0 of 4 nodes in use" in slack.card.seen
 
 
 def test_run_and_its_kept_cluster_of_the_same_id_have_each_a_card(

@@ -9,7 +9,6 @@ import pytest
 from bot_world import CHANNEL, USER, ClusterStory, started_clusters, started_workflows
 
 from stationmaster.aws.delivery_store import of_cluster
-from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.local.slack.blocks import check_blocks
@@ -313,13 +312,6 @@ def test_button_of_a_cluster_with_a_foreign_value_is_explained(person, slack, se
     person.press("delete_cluster", value)
 
     assert "older version" in slack.responses[0].seen
-
-
-def test_cluster_of_gpus_offers_them(person, services):
-    person.type("cluster create big instance=p4d.24xlarge")
-
-    (made,) = services.cluster_states.list_open()
-    assert (made.spec.num_gpus, made.spec.num_efa) == (8, get_instance("p4d.24xlarge").num_efa)
 
 
 def test_resize_goes_over_the_cluster_once_more(person, services, settings, cluster):

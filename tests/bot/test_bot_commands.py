@@ -8,7 +8,7 @@ import sys
 
 import boto3
 import pytest
-from bot_world import CHANNEL, REGION, USER, Person, Story, started_workflows
+from bot_world import CHANNEL, REGION, USER, Story, started_workflows
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import EC2Backend
 
@@ -146,13 +146,6 @@ def test_train_delivered_twice_starts_one_run(person, services, settings):
     assert "nothing new was started" in seen(second)
 
 
-def test_train_retyped_under_another_trigger_starts_one_run(person, services):
-    person.type("tiny-llama", trigger_id="one")
-    person.type("tiny-llama", trigger_id="two")
-
-    assert len(services.runs.list_recent()) == 1
-
-
 @pytest.mark.parametrize(
     ("text", "named", "suggestion"),
     [
@@ -182,23 +175,6 @@ def test_bad_command_gets_one_helpful_answer_and_starts_nothing(
     assert services.runs.list_recent() == []
     assert started_workflows(settings) == []
     assert slack.calls == []
-
-
-@pytest.mark.parametrize(
-    "forger",
-    [
-        {"secret": "another-secret"},
-        {"age_s": 301},
-        # Time goes by between signing and checking; test_bot_verification.py has the exact limit.
-        {"age_s": -3600},
-    ],
-    ids=["wrong secret", "five minutes old", "from the future"],
-)
-def test_forged_or_stale_signature_is_refused(slack, settings, services, forger):
-    answer = Person(slack, **forger).type("tiny-llama")
-
-    assert answer["statusCode"] == 401
-    assert services.runs.list_recent() == []
 
 
 @pytest.mark.parametrize(
@@ -235,12 +211,6 @@ def test_start_that_does_not_fit_names_what_would_and_creates_nothing(person, se
     assert "```/train plan llama2-7b nodes=" in seen(answer)
     assert "steps=10" in seen(answer)
     assert services.runs.list_recent() == []
-
-
-def test_plan_that_does_not_fit_ends_with_the_command_that_plans_what_would(person):
-    answer = person.type("plan llama2-7b nodes=1 instance=g5.12xlarge")
-
-    assert "```/train plan llama2-7b nodes=1 " in seen(answer)
 
 
 def test_status_without_run_id_shows_the_newest_run(person, story):

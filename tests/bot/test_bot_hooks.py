@@ -128,15 +128,6 @@ def test_signed_click_with_a_foreign_address_counts_and_calls_nobody(
     assert "response_url not called" in caplog.messages
 
 
-def test_refused_click_with_a_foreign_address_calls_nobody(person, slack, monkeypatch):
-    monkeypatch.setenv("STATIONMASTER_SLACK_API_URL", "https://slack.com/api/")
-
-    answer = person.press("stop_run", "not a value")
-
-    assert answer["statusCode"] == 200
-    assert (slack.responses, slack.visits) == ([], [])
-
-
 @pytest.mark.parametrize("url", [None, "http://127.0.0.1:1/response/1"])
 def test_click_without_an_address_that_answers_still_counts(person, story, services, url):
     story.begin()

@@ -103,20 +103,6 @@ def test_requester_who_cannot_be_reached_either_holds_up_nobody(
     assert services.runs.load(story.run_id).phase is ev.RunPhase.VALIDATING
 
 
-def test_app_without_the_scope_for_direct_conversations_reaches_nobody(
-    notifier, stream, story, slack, caplog
-):
-    story.begin()
-    tell(notifier, stream)
-    slack.lost[CHANNEL] = "is_archived"
-    slack.refuse("conversations.open", Refusal(error="missing_scope"))
-    story.phases(ev.RunPhase.PROVISIONING)
-
-    tell(notifier, stream)
-
-    assert "nobody can be reached" in [record.message for record in caplog.records]
-
-
 @pytest.mark.parametrize("code", ["invalid_auth", "token_revoked", "account_inactive"])
 def test_refused_token_keeps_the_batch_until_the_secret_has_a_new_one(
     notifier, stream, story, slack, code
@@ -170,26 +156,6 @@ def test_end_is_not_posted_again_after_a_kill_between_post_and_confirmation(
     new_notifier(services, slack, clock).notify(batch)
 
     assert texts(slack.thread).count("*run failed*") == 1
-
-
-def test_receipt_is_not_posted_again_after_a_kill(
-    notifier, stream, story, services, slack, clock, dying
-):
-    story.begin()
-    story.phases(ev.RunPhase.FAILED, reason="no capacity")
-    tell(notifier, stream)
-    story.tear_down()
-    tell(notifier, stream)
-    story.happen(cl.TeardownCompleted, cost_usd=0.42)
-    batch = read_batch(stream.next_batch())
-    dying.dies_at = "confirm"
-    with pytest.raises(Killed):
-        new_notifier(services, slack, clock).notify(batch)
-    dying.dies_at = ""
-
-    new_notifier(services, slack, clock).notify(batch)
-
-    assert texts(slack.thread).count("Nothing billable is left") == 1
 
 
 def test_card_whose_place_was_not_kept_is_found_and_goes_on_living(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from bot_world import CHANNEL, Story, TableStream
 from recording_slack import Refusal
 
-from bot import notifier_handler
 from bot.notifier import Notifier
 from bot.stream import StreamBatch, read_batch
 from stationmaster.domain.cluster import events as cl
@@ -27,16 +24,6 @@ def end(story: Story, phase: ev.RunPhase = ev.RunPhase.SUCCEEDED) -> None:
     story.phases(phase)
     story.tear_down()
     story.happen(cl.TeardownCompleted, cost_usd=0.42)
-
-
-def test_new_run_gets_one_card_in_its_channel(notifier, stream, story, slack):
-    story.begin()
-
-    tell(notifier, stream)
-
-    assert [call.method for call in slack.calls] == ["chat.postMessage"]
-    assert slack.calls[0].arguments["channel"] == CHANNEL
-    assert story.run_id in slack.card.seen
 
 
 def test_card_is_edited_and_never_posted_again(notifier, stream, story, slack, clock):
@@ -85,20 +72,6 @@ def test_skipped_card_is_drawn_with_the_next_batch_of_any_run(
     tell(notifier, stream)
 
     assert "step 7 of 60" in slack.of("chat.update")[-1].seen
-
-
-def test_details_of_provisioning_are_waited_for_and_not_skipped(
-    notifier, stream, story, slack, clock
-):
-    story.begin()
-    story.phases(ev.RunPhase.PROVISIONING)
-    tell(notifier, stream)
-
-    story.happen(cl.PluginReady, plugin="fsx-csi")
-    tell(notifier, stream)
-
-    assert "plugins: fsx-csi" in slack.card.seen
-    assert sum(clock.slept) == pytest.approx(1.5)
 
 
 def test_change_of_phase_is_delivered_at_once(notifier, stream, story, slack, clock):
@@ -426,26 +399,6 @@ def test_own_memory_in_the_stream_is_no_news(notifier, stream, story, slack):
     assert batch["Records"] != []
     assert read_batch(batch) == StreamBatch()
     assert len(slack.calls) == calls
-
-
-def test_unreadable_event_does_not_stop_the_card(notifier, stream, story, slack):
-    story.begin()
-    batch = stream.next_batch()
-    for record in batch["Records"]:
-        if record["dynamodb"]["Keys"]["SK"]["S"].startswith("EVENT#"):
-            record["dynamodb"]["NewImage"]["body"]["S"] = json.dumps({"type": "run.teleported"})
-
-    notifier.notify(read_batch(batch))
-
-    assert story.run_id in slack.card.seen
-
-
-def test_shipped_handler_tells_a_batch(settings, stream, story, slack):
-    story.begin()
-
-    notifier_handler.handler(stream.next_batch(), None)
-
-    assert story.run_id in slack.card.seen
 
 
 def test_checkpoints_that_had_to_wait_are_one_line_of_the_newest(

@@ -209,20 +209,6 @@ def test_delete_without_saving_button_gives_the_results_up(person, story, servic
     assert "ends without its results" in slack.responses[0].seen
 
 
-def test_second_press_of_a_button_is_answered_and_changes_nothing(person, story, services, slack):
-    value = leave_unsaved(story)
-
-    person.press("give_up_results", value, user="U0OTHER")
-    person.press("give_up_results", value, user="U0THIRD")
-    person.press("save_again", value, user="U0THIRD")
-
-    run = services.runs.load(story.run_id)
-    assert (run.results_given_up_by, run.passes) == ("U0OTHER", 2)
-    assert services.workflows.train_status(story.run_id, 3) is None
-    for answer in slack.responses[1:]:
-        assert "are not waiting to be saved" in answer.seen
-
-
 def test_results_cannot_be_deleted_while_they_are_saved_again_or_once_they_are(
     person, story, services, slack
 ):

@@ -115,28 +115,6 @@ def test_click_that_is_not_signed_is_refused_and_answered_nowhere(refused):
     refused(lambda event: event.pop("headers"))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"body": "payload=null", "isBase64Encoded": False},
-        {"body": "payload=%7B", "isBase64Encoded": False},
-        {"body": "ssl_check=1", "isBase64Encoded": False},
-        {"body": base64.b64encode(b"\xff\xfe").decode()},
-        {"body": "no base64!"},
-        {"body": "YQ"},
-        {"body": "\u00e9"},
-        {"body": "\ud800", "isBase64Encoded": False},
-        {"body": ""},
-        {"body": None},
-        {"body": {"command": "/train"}},
-        {"isBase64Encoded": False},
-    ],
-    ids=str,
-)
-def test_other_body_than_the_signed_one_is_refused(refused, change):
-    refused(lambda event: event.update(change))
-
-
 def test_error_before_bolt_has_verified_is_answered_nowhere(services, slack):
     app = create_app(services)
 

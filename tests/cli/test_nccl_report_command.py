@@ -111,14 +111,6 @@ def test_bad_input_is_one_sentence(typed, log, instance, words):
     assert errors.count("\n") == 1
 
 
-def test_file_that_cannot_be_read_is_named(tmp_path, capsys):
-    for path, why in ((tmp_path / "none", "no such file"), (tmp_path, "is a directory")):
-        code = main(["nccl-report", str(path), "--instance", "p5.48xlarge", "--nodes", "2"])
-
-        assert code == 2
-        assert f'"{path}" cannot be read: {why}' in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("nodes", ["0", "-1", "two", "2.5", "999999", "\u0662"])
 def test_number_of_nodes_is_a_number(capsys, nodes):
     with pytest.raises(SystemExit) as stopped:

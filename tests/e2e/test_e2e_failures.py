@@ -98,12 +98,3 @@ def test_run_when_the_training_command_exits_1_fails_with_its_sentence(running):
     assert "typed as `/train tiny-llama nodes=1 eval_every=9 eval_samples=900000 seed=2`" in card
     assert running.left(run_id) == []
     assert torchruns(run_id) == set()
-
-
-def test_command_of_ones_own_is_refused_where_the_flag_was_not_typed(running):
-    known = len(running.of_type("run.requested"))
-
-    answer = running.type("/train ddp-cpu preset=smoke command='touch /tmp/x'")
-
-    assert "start it with --allow-commands" in answer.text
-    assert len(running.of_type("run.requested")) == known

@@ -94,32 +94,3 @@ def test_static_job_of_others_runs_on_a_master_and_a_worker(
     logs = [file.path for file in manifest_of(local, run, tmp_path).files if "logs" in file.path]
 
     assert logs == [f"logs/{run.run_id}-{pod}.log" for pod in ("master-0", "worker-0")]
-
-
-def test_command_that_fails_has_its_logs_saved(
-    local: World, ended: dict[str, Run], tmp_path: Path
-) -> None:
-    run = ended["broken"]
-
-    manifest = manifest_of(local, run, tmp_path)
-
-    assert run.phase is RunPhase.FAILED
-    assert "exited with code 1" in run.reason
-    assert [file.path for file in manifest.files] == [f"logs/{run.run_id}-{run_pod(run)}.log"]
-
-
-def run_pod(run: Run) -> str:
-    (pod,) = run.pods
-    return pod.removeprefix(f"{run.run_id}-")
-
-
-def test_result_of_a_command_is_not_continued(local: World, ended: dict[str, Run]) -> None:
-    answer = local.type(f"/train resume {ended['elastic'].run_id}")
-
-    assert "ran a command of its own" in answer.text
-
-
-def test_image_that_this_machine_cannot_run_is_refused(local: World) -> None:
-    for image in ("docker.io/library/alpine:3.10", "localhost/stationmaster-evil/training:local"):
-        answer = local.type(f"/train ddp-cpu image={image}")
-        assert "runs no images, only the programs of localhost/stationmaster" in answer.text

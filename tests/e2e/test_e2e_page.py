@@ -7,7 +7,7 @@ import pytest
 from e2e_world import LAUNCH_FLAGS, world
 from playwright.sync_api import expect, sync_playwright
 
-from stationmaster.local.slack import PRIVATE_CHANNEL_ID, TRAINING_CHANNEL_ID
+from stationmaster.local.slack import TRAINING_CHANNEL_ID
 
 PATIENCE_MS = 1_800_000
 
@@ -153,24 +153,3 @@ def _left(running, run_id):
 def _steps(running):
     reported = running.of_type("progress.reported")
     return reported[-1].step if reported else 0
-
-
-def test_page_in_a_channel_without_the_app_starts_nothing_and_says_invite(stage):
-    running, page = stage
-    known = len(running.of_type("run.requested"))
-    page.locator(f"[data-testid=channel][data-channel='{PRIVATE_CHANNEL_ID}']").click()
-
-    type_command(page, "/train tiny-llama nodes=2 steps=60")
-
-    messages = page.get_by_test_id("messages")
-    expect(messages).to_contain_text("/invite @Stationmaster", timeout=PATIENCE_MS)
-    assert len(running.of_type("run.requested")) == known
-    assert running.mode.slack.messages(PRIVATE_CHANNEL_ID) == []
-
-
-def test_notifier_answers_its_schedule_as_well_as_the_stream(stage):
-    running, _ = stage
-
-    answer = running.mode.aws.client("lambda").invoke(FunctionName="notifier", Payload=b"{}")
-
-    assert "FunctionError" not in answer

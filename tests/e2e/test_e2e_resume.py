@@ -11,7 +11,6 @@ from stationmaster.domain.restoring import ResumePoint
 from stationmaster.domain.results import results_prefix
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.local.slack import TRAINING_CHANNEL_ID
 
 KEYS = "nodes=2 schedule=constant warmup_steps=2"
 
@@ -62,21 +61,6 @@ def test_resumed_run_leaves_the_model_of_an_uninterrupted_one_bit_by_bit(
     assert weights_of(local, resumed) != weights_of(local, first)
 
 
-def test_channel_sees_where_a_resumed_run_goes_on(
-    local: World, first: Run, ended: dict[str, Run]
-) -> None:
-    run = ended["resumed"]
-
-    names = run.phase_names
-    assert names[names.index("staging") :][:3] == ["staging", "submitting", "running"]
-    thread = local.thread_text(run.run_id)
-    assert "brought back in" in thread
-    assert "training resumed from step 6" in thread
-    origin = f"resumes from `{first.run_id}` at step 6"
-    cards = [str(message.blocks) for message in local.mode.slack.messages(TRAINING_CHANNEL_ID)]
-    assert sum(origin in card for card in cards) == 1
-
-
 def test_weights_of_a_run_are_trained_on(local: World, first: Run, ended: dict[str, Run]) -> None:
     run = ended["weights"]
 
@@ -85,23 +69,3 @@ def test_weights_of_a_run_are_trained_on(local: World, first: Run, ended: dict[s
     assert run.first_loss_nats is not None
     assert first.first_loss_nats is not None
     assert run.first_loss_nats < first.first_loss_nats - 0.5
-
-
-def test_result_that_was_damaged_in_the_bucket_ends_the_run_before_training(
-    local: World, first: Run, ended: dict[str, Run]
-) -> None:
-    bucket = local.services.settings.artifacts_bucket
-    key = f"{results_prefix(first.run_id)}checkpoint/step-00000006/__0_0.distcp"
-    assert local.mode.aws is not None
-    s3 = local.mode.aws.client("s3")
-    data = bytearray(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
-    data[len(data) // 2] ^= 1
-    s3.put_object(Bucket=bucket, Key=key, Body=bytes(data))
-
-    run = local.wait_for_receipt(local.start(f"/train resume {first.run_id} steps=+4"))
-
-    assert run.phase is RunPhase.FAILED
-    assert "the saved result could not be brought back" in run.reason
-    assert "__0_0.distcp is damaged: its SHA-256 begins" in run.reason
-    assert run.training_started_at is None
-    assert local.left(run.run_id) == []

@@ -370,40 +370,6 @@ def test_relays_of_a_deployment_lose_nothing_with_the_leader_s_process_nor_with_
         started.close()
 
 
-def test_relay_killed_and_started_again_loses_and_doubles_nothing(cluster, bus, start_relay, gate):
-    relay = start_relay(cluster, "run-b")
-    submit(cluster, job("run-b", gate, "1", "40"))
-    open_gate(gate, range(1, 11))
-    bus.wait_for(lambda: 10 in bus.steps(), "step 10")
-
-    relay.kill()
-    open_gate(gate, range(11, 21))  # printed while no relay is there
-    second = start_relay(cluster, "run-b")
-    bus.wait_for(lambda: 20 in bus.steps(), "step 20")
-    second.kill()
-    third = start_relay(cluster, "run-b")
-    open_gate(gate, range(21, 41))
-    bus.wait_for(
-        lambda: "Succeeded" in [e.condition for e in bus.events("job.condition_changed")],
-        "the end of the job",
-    )
-    bus.wait_for(lambda: bus.events("training.finished"), "the last line")
-    assert third.terminate() == 0
-
-    progress = bus.events("progress.reported")
-    ids = {event.event_id: event.step for event in progress}
-    assert sorted(ids.values()) == list(range(1, 41))
-    for kind, expected in [("training.started", 1), ("training.finished", 1)]:
-        assert len({event.event_id for event in bus.events(kind)}) == expected
-    conditions = {event.event_id: event.condition for event in bus.events("job.condition_changed")}
-    assert sorted(conditions.values()) == ["Created", "Running", "Succeeded"]
-    # The same id is the same fact, reported word for word.
-    reported = {}
-    for event in bus.events():
-        if event.type not in ("pod.changed", "cluster.warning"):
-            assert reported.setdefault(event.event_id, event) == event
-
-
 def test_relay_container_restarted_in_place_reads_both_runs(cluster, bus, start_relay, gate):
     relay = start_relay(cluster, "run-c")
     once = gate.parent / "once"
@@ -429,82 +395,6 @@ def test_relay_container_restarted_in_place_reads_both_runs(cluster, bus, start_
     assert reported == [("run-c-worker-0", 0, "config.yaml is missing")]
     assert_nothing_doubled(bus.events())
     assert relay.terminate() == 0
-
-
-def test_relay_throttled_bus_gets_everything_at_last(cluster, bus, start_relay, gate):
-    relay = start_relay(cluster, "run-d")
-    bus.wait_for(lambda: bus.batches, "the first heartbeat")
-    with bus.arrived:
-        bus.failures = 3
-
-    submit(cluster, job("run-d", gate, "1", "20"))
-    open_gate(gate, range(1, 21))
-
-    bus.wait_for(lambda: bus.events("training.finished"), "the last line")
-    assert bus.steps() == list(range(1, 21))
-    assert relay.terminate() == 0
-
-
-def test_relay_terminated_sends_what_it_has_within_5_s(cluster, bus, start_relay, gate):
-    relay = start_relay(cluster, "run-e")
-    submit(cluster, job("run-e", gate, "1", "30"))
-    open_gate(gate, range(1, 2))
-    bus.wait_for(lambda: 1 in bus.steps(), "step 1")
-
-    code = relay.terminate()
-
-    assert code == 0
-    assert "everything_sent=True" in relay.log_path.read_text()
-    cluster.custom.delete_namespaced_custom_object(
-        "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", "run-e"
-    )
-
-
-def test_relay_job_deleted_tells_it_and_its_pods_gone_and_no_lost_node(
-    cluster, bus, start_relay, gate
-):
-    cluster.add_nodes(node_group="brief", labels={"pool": "brief"})
-    body = job("run-f", gate, "1", "30")
-    for replica in body["spec"]["pytorchReplicaSpecs"].values():
-        replica["template"]["spec"]["nodeSelector"] = {"pool": "brief"}
-    start_relay(cluster, "run-f")
-    submit(cluster, body)
-    open_gate(gate, [1])
-    bus.wait_for(lambda: 1 in bus.steps(), "step 1")
-
-    cluster.custom.delete_namespaced_custom_object(
-        "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", "run-f"
-    )
-    pods = {"run-f-master-0", "run-f-worker-0"}
-    bus.wait_for(
-        lambda: {e.pod for e in bus.events("pod.changed") if e.phase == "Deleted"} == pods,
-        "both pods deleted",
-    )
-    bus.wait_for(lambda: bus.events("job.disappeared"), "the job deleted")
-    cluster.local.remove_nodes(node_group="brief")
-    eventually(lambda: not cluster.core.list_node(label_selector="pool=brief").items, "nodes gone")
-
-    assert bus.events("node.lost") == []
-    assert [event.job for event in bus.events("job.disappeared")] == ["run-f"]
-
-
-def test_relay_node_taken_from_a_running_job_is_reported(cluster, bus, start_relay, gate):
-    cluster.add_nodes(node_group="spot", labels={"pool": "spot"})
-    body = job("run-g", gate, "1", "30")
-    for replica in body["spec"]["pytorchReplicaSpecs"].values():
-        replica["template"]["spec"]["nodeSelector"] = {"pool": "spot"}
-    start_relay(cluster, "run-g")
-    submit(cluster, body)
-    open_gate(gate, [1])
-    bus.wait_for(lambda: 1 in bus.steps(), "step 1")
-
-    cluster.local.remove_nodes(node_group="spot")
-
-    bus.wait_for(lambda: bus.events("node.lost"), "the lost node")
-    assert len(bus.events("node.lost")) == 1
-    cluster.custom.delete_namespaced_custom_object(
-        "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", "run-g"
-    )
 
 
 @pytest.mark.parametrize(

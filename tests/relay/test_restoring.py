@@ -8,7 +8,7 @@ from typing import Any
 
 import boto3
 import pytest
-from saving_world import BUCKET, WEIGHTS, Report, SavedRun
+from saving_world import BUCKET, Report, SavedRun
 
 from stationmaster.domain.datasets import StagedLine, read_staging_line
 from stationmaster.domain.errors import PermanentError
@@ -19,7 +19,7 @@ from stationmaster.domain.results import MANIFEST_FILE, manifest_sha256, results
 from stationmaster.relay.restore import main
 from stationmaster.relay.staging.config import RestoringConfig
 from stationmaster.relay.staging.restoring import restore
-from stationmaster.relay.staging.source import OF_RESULTS, NotStaged, SourceBucket, StagingRefused
+from stationmaster.relay.staging.source import OF_RESULTS, SourceBucket, StagingRefused
 
 NEXT = RunId("tiny-llama-00000002")
 
@@ -109,23 +109,6 @@ def test_what_is_there_is_found_and_not_read_again(large: SavedRun, tmp_path: Pa
 
     assert again.was_there
     assert large.calls("GetObject") == 2  # the manifest, for each of the two
-
-
-def test_parts_that_arrived_are_not_read_again(large: SavedRun, tmp_path: Path) -> None:
-    large.save()
-    wanted = order(large, step=None, model=True)
-    # The manifest and one part arrive.
-    large.aws.inject("s3", "GetObject", "InternalError", times=99, after=2)
-    with pytest.raises(NotStaged, match="InternalError"):
-        bring_back(wanted, tmp_path / "next")
-    large.aws.clear_injected()
-    large.aws.forget_calls()
-
-    bring_back(wanted, tmp_path / "next")
-
-    assert contents(tmp_path / "next")["model/model.safetensors"] == WEIGHTS
-    # The manifest, two parts of the weights, the model's configuration.
-    assert large.calls("GetObject") == 4
 
 
 def test_another_order_is_not_taken_for_the_one_that_is_there(

@@ -120,14 +120,6 @@ def test_result_of_a_framework_has_its_model_beside_its_checkpoints(run: SavedRu
     }
 
 
-def test_command_without_output_has_its_logs_saved(run: SavedRun) -> None:
-    run.facts = run.facts.model_copy(update={"program": ("true",)})
-
-    saved = run.save(logs=TwoLogs())
-
-    assert [file.path for file in saved.manifest.files] == ["logs/pod-0.log", "logs/pod-1.log"]
-
-
 def test_links_and_odd_names_in_the_output_are_left_out_and_named(
     run: SavedRun, tmp_path: Path
 ) -> None:
@@ -414,19 +406,6 @@ def test_save_that_breaks_off_anywhere_is_continued(
     # The weights are three parts, every other file and the manifest one.
     assert large.calls(*SENDING) == 3 + len(PATHS) - held
     assert sum(large.report.taken) == saved.manifest.num_bytes
-
-
-def test_part_that_s3_holds_of_an_unfinished_upload_is_not_sent_again(large: SavedRun) -> None:
-    large.aws.inject("s3", "CompleteMultipartUpload", CONNECTION_CLOSED)
-    with pytest.raises(NotSaved):
-        large.save()
-    large.aws.forget_calls()
-
-    large.save()
-
-    assert large.calls("UploadPart", "CreateMultipartUpload") == 0
-    assert large.calls("CompleteMultipartUpload") == 1
-    assert large.stored()["model/model.safetensors"] == WEIGHTS
 
 
 def test_part_with_other_bytes_is_sent_anew(large: SavedRun) -> None:
