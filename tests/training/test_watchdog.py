@@ -70,7 +70,7 @@ def test_watchdog_short_steps_are_allowed_the_floor(watchdog: Watchdog, clock: C
     [
         # The first one compiled for minutes and one was slow; the median does not see either.
         (((1, 500), (2, 20), (1, 190)), 200),
-        (((10, 20), (60, 7)), 70),  # the latest steps count
+        (((200, 20), (60, 7)), 70),  # the latest steps count
     ],
 )
 def test_watchdog_long_steps_are_allowed_a_multiple_of_their_median(
