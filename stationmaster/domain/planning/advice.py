@@ -292,29 +292,17 @@ def _split_notes(figures: Figures) -> Iterator[str]:
     size = layout.tensor_parallel
     if size == 1 or not layout.recipe.uses_own_trainer:
         return
-    whole = layout.recipe.with_overrides({"tensor_parallel": "1"})
-    alone = estimate(replace(layout, recipe=whole))
-    batch = layout.recipe.training.global_batch_size
-    share = f"tensor_parallel={size}: {size} neighbouring {holders(layout)} share each sample"
-    gives = (
-        f"{(figures.memory.activations + figures.memory.logits) / GIB:.1f} GiB of activations and "
-        f"logits on each, not {(alone.memory.activations + alone.memory.logits) / GIB:.1f}"
+    alone = _without("tensor_parallel", layout)
+    yield (
+        f"tensor_parallel={size}: {size} neighbouring {holders(layout)} share each sample: "
+        f"{_spared(figures, alone)}; each receives {split_bytes(layout) / 1e9:,.1f} GB of the "
+        "others a step, over the node's own links, while nothing else is computed, and blocks are "
+        "not compiled"
     )
-    takes = (
-        f"each receives {split_bytes(layout) / 1e9:,.1f} GB of the others a step, over the node's "
-        "own links, while nothing else is computed, and blocks are not compiled"
-    )
-    yield f"{share}: {gives}; {takes}"
-    if batch < layout.processes:
-        yield (
-            f"without tensor_parallel, global_batch_size={batch} would leave "
-            f"{layout.processes - batch} of {layout.processes} {holders(layout)} without a sample"
-        )
+    if idle := max(0, layout.processes - layout.recipe.training.global_batch_size):
+        yield _idle("tensor_parallel", layout, idle)
     elif alone.fits and alone.step.total < figures.step.total:
-        yield (
-            f"without tensor_parallel it fits as well, and a step takes {alone.step.total:.3g} s, "
-            f"not {figures.step.total:.3g}"
-        )
+        yield _faster("tensor_parallel", figures, alone)
 
 
 def _share_notes(figures: Figures) -> Iterator[str]:
@@ -323,31 +311,46 @@ def _share_notes(figures: Figures) -> Iterator[str]:
     parts = layout.context_parallel
     if parts == 1 or not layout.recipe.uses_own_trainer:
         return
-    whole = layout.recipe.with_overrides({"context_parallel": "1"})
-    alone = estimate(replace(layout, recipe=whole))
-    sharing = holders(layout)
+    alone = _without("context_parallel", layout)
     over = "the network" if shares_over_nodes(layout) else "the node's own links"
     yield (
-        f"context_parallel={parts}: {parts} {sharing} share each sequence: "
-        f"{(figures.memory.activations + figures.memory.logits) / GIB:.1f} GiB of activations and "
-        f"logits on each, not {(alone.memory.activations + alone.memory.logits) / GIB:.1f}; each "
-        f"receives {shared_bytes(layout) / 1e9:,.1f} GB of keys and values a step, over {over}"
+        f"context_parallel={parts}: {parts} {holders(layout)} share each sequence: "
+        f"{_spared(figures, alone)}; each receives {shared_bytes(layout) / 1e9:,.1f} GB of keys "
+        f"and values a step, over {over}"
     )
     batch, idle = layout.recipe.training.global_batch_size, 0
     if batch < alone.layout.data_ranks:
         idle = layout.processes - batch * alone.layout.processes_per_sample
     if idle:
-        yield (
-            f"without context_parallel, global_batch_size={batch} would leave {idle} of "
-            f"{layout.processes} {sharing} without a sample"
-        )
+        yield _idle("context_parallel", layout, idle)
     elif not alone.fits:
         yield _alternative(figures, alone)
     elif alone.step.total < figures.step.total:
-        yield (
-            f"without context_parallel it fits as well, and a step takes {alone.step.total:.3g} s, "
-            f"not {figures.step.total:.3g}"
-        )
+        yield _faster("context_parallel", figures, alone)
+
+
+def _without(key: str, layout: Layout) -> Figures:
+    """Estimate the same machines where each GPU has whole samples."""
+    return estimate(replace(layout, recipe=layout.recipe.with_overrides({key: "1"})))
+
+
+def _spared(figures: Figures, alone: Figures) -> str:
+    has, had = ((each.memory.activations + each.memory.logits) / GIB for each in (figures, alone))
+    return f"{has:.1f} GiB of activations and logits on each, not {had:.1f}"
+
+
+def _idle(key: str, layout: Layout, idle: int) -> str:
+    return (
+        f"without {key}, global_batch_size={layout.recipe.training.global_batch_size} would leave "
+        f"{idle} of {layout.processes} {holders(layout)} without a sample"
+    )
+
+
+def _faster(key: str, figures: Figures, alone: Figures) -> str:
+    return (
+        f"without {key} it fits as well, and a step takes {alone.step.total:.3g} s, not "
+        f"{figures.step.total:.3g}"
+    )
 
 
 def _alternative(figures: Figures, alone: Figures) -> str:

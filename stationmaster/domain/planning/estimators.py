@@ -2,56 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final, TypeVar
+
 from stationmaster.domain.catalogue.framework_training import MegatronTraining, TitanTraining
 from stationmaster.domain.planning import memory, speed
 from stationmaster.domain.planning.frameworks import megatron, torchtitan
 from stationmaster.domain.planning.layout import BF16_BYTES, Layout
-from stationmaster.domain.planning.memory import Memory
-from stationmaster.domain.planning.speed import StepTime
+
+Value = TypeVar("Value")
 
 
-def memory_of(layout: Layout) -> Memory:
-    """Return what training holds on each GPU, or in each CPU process."""
-    match layout.recipe.training:
-        case MegatronTraining():
-            return megatron.memory_of(layout)
-        case TitanTraining():
-            return torchtitan.memory_of(layout)
-        case _:
-            return memory.memory_of(layout)
+def _by_trainer(
+    own: Callable[[Layout], Value],
+    by_megatron: Callable[[Layout], Value],
+    by_torchtitan: Callable[[Layout], Value],
+) -> Callable[[Layout], Value]:
+    def estimated(layout: Layout) -> Value:
+        match layout.recipe.training:
+            case MegatronTraining():
+                return by_megatron(layout)
+            case TitanTraining():
+                return by_torchtitan(layout)
+            case _:
+                return own(layout)
+
+    return estimated
 
 
-def step_time(layout: Layout) -> StepTime:
-    """Return how long an optimizer step takes."""
-    match layout.recipe.training:
-        case MegatronTraining():
-            return megatron.step_time(layout)
-        case TitanTraining():
-            return torchtitan.step_time(layout)
-        case _:
-            return speed.step_time(layout)
-
-
-def assumed_mfu(layout: Layout) -> float | None:
-    """Part of the GPUs' peak that the estimate counts on; None where it estimates otherwise."""
-    match layout.recipe.training:
-        case MegatronTraining():
-            return megatron.assumed_mfu(layout)
-        case TitanTraining():
-            return torchtitan.assumed_mfu(layout)
-        case _:
-            return speed.assumed_mfu(layout)
-
-
-def checkpoint_bytes(layout: Layout) -> float:
-    """Size of one checkpoint on the file system."""
-    match layout.recipe.training:
-        case MegatronTraining():
-            return megatron.checkpoint_bytes(layout)
-        case TitanTraining():
-            return torchtitan.checkpoint_bytes(layout)
-        case _:
-            return memory.checkpoint_bytes(layout)
+memory_of: Final = _by_trainer(memory.memory_of, megatron.memory_of, torchtitan.memory_of)
+"""What training holds on each GPU, or in each CPU process."""
+step_time: Final = _by_trainer(speed.step_time, megatron.step_time, torchtitan.step_time)
+"""How long an optimizer step takes."""
+assumed_mfu: Final = _by_trainer(speed.assumed_mfu, megatron.assumed_mfu, torchtitan.assumed_mfu)
+"""The part of the GPUs' peak that the estimate counts on; None where it estimates otherwise."""
+checkpoint_bytes: Final = _by_trainer(
+    memory.checkpoint_bytes, megatron.checkpoint_bytes, torchtitan.checkpoint_bytes
+)
+"""The size of one checkpoint on the file system."""
 
 
 def export_bytes(layout: Layout) -> int:

@@ -288,6 +288,11 @@ def apply(run: Run, event: RunEvent) -> Run:
 
 
 def _changes(run: Run, event: RunEvent) -> dict[str, object]:
+    if isinstance(event, _JobEvent):
+        return _job_changes(run, event)
+    if isinstance(event, _TrainingEvent):
+        seen = max(event.at, run.trainer_seen_at or event.at)
+        return _training_changes(run, event) | {"trainer_seen_at": seen}
     match event:
         case ev.RunRequested():
             raise IllegalTransition(f"run {run.run_id} was requested twice")
@@ -322,27 +327,6 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             return push_after(event)
         case ev.BackupStarted() | ev.BackupLookedAt() | ev.BackupSaved() | ev.BackupFailed():
             return {"backups": backups_after(run.backups, event)}
-        case (
-            ev.JobConditionChanged()
-            | ev.JobDisappeared()
-            | ev.JobRestarted()
-            | ev.PodChanged()
-            | ev.ProcessFailed()
-            | ev.NodeLost()
-            | ev.NodeTakenBack()
-            | ev.NodeRecovered()
-            | ev.WorkersRestarting()
-        ):
-            return _job_changes(run, event)
-        case (
-            ev.TrainingStarted()
-            | ev.ProgressReported()
-            | ev.TrainingEvaluated()
-            | ev.CheckpointSaved()
-            | ev.TrainingResumed()
-        ):
-            seen = max(event.at, run.trainer_seen_at or event.at)
-            return _training_changes(run, event) | {"trainer_seen_at": seen}
         case ev.TrainingPreparing():
             is_newest = run.preparing is None or run.preparing.at <= event.at
             return {"preparing": event} if is_newest else {}
