@@ -12,7 +12,7 @@ from stationmaster.domain.reactions.workflow import EndWait
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, apply
 from stationmaster.domain.run.events import RunPhase
-from tests.support.factories import RUN_ID, START, make_request
+from tests.support.factories import START, make_event, make_request
 from tests.support.factories import make_run as make_run_in
 
 HOUR = timedelta(hours=1)
@@ -20,8 +20,7 @@ SAVED = {"num_bytes": 9, "uri": "s3://b/runs/r/", "manifest_sha256": "0" * 64}
 
 
 def take(run: Run, kind: type, *, at: timedelta, **fields: object) -> Run:
-    event_id = f"{kind.__name__}-{at}"
-    return apply(run, kind(event_id=event_id, run_id=RUN_ID, at=START + at, **fields))
+    return apply(run, make_event(kind, at=START + at, **fields))
 
 
 def trains(phase: RunPhase = RunPhase.RUNNING, **values: object) -> Run:

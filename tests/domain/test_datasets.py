@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from stationmaster.domain.datasets import (
     FOR_MEGATRON,
     DataFile,
-    DataManifest,
     Dataset,
     NamedData,
     PackedSource,
@@ -123,18 +122,6 @@ def test_room_for_what_is_made_depends_on_the_kind_of_file() -> None:
     assert prepared_bytes(Preparation.MEGATRON, "a.txt", 8) == 10
     assert prepared_bytes(Preparation.MEGATRON, "a.json.gz", 8) == 30
     assert prepared_bytes(Preparation.MEGATRON, "a.bin", 8) == 0
-
-
-def test_manifest_reads_back_equal() -> None:
-    manifest = DataManifest(
-        source="s3://bucket/x/",
-        source_version="v",
-        root="id/files",
-        files=(DataFile(path="a/b", num_bytes=1),),
-        counts={"files": 1},
-    )
-
-    assert read_data_manifest(manifest.to_json(), path="p") == manifest
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b'{"version": 2}'])

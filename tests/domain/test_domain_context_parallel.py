@@ -6,7 +6,6 @@ import pytest
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.instances import get_instance
-from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.cost import estimate
 from stationmaster.domain.planning.layout import Layout
@@ -46,14 +45,6 @@ def test_parts_that_cannot_work_are_refused(name: str, keys: dict[str, str], sen
         CATALOGUE[name].with_overrides(keys)
 
 
-def test_sequences_of_hub_models_are_not_shared() -> None:
-    model = CATALOGUE["llama2-7b"].model.model_copy(update={"family": "hub"})
-    recipe: Recipe = CATALOGUE["llama2-7b"].model_copy(update={"model": model})
-
-    with pytest.raises(BadParameter, match="not of models of the hub; leave it out"):
-        recipe.with_overrides(parts(2))
-
-
 def test_shared_sequences_go_with_compiled_blocks() -> None:
     assert CATALOGUE["llama2-7b"].with_overrides(parts(2)).training.compile
 
@@ -64,12 +55,6 @@ def test_split_products_are_not_shared_as_well_unless_that_was_typed() -> None:
     assert recipe.with_overrides({"tensor_parallel": "2"}).training.context_parallel == 1  # type: ignore[union-attr]
     both = recipe.with_overrides(parts(4, tensor_parallel="2")).training
     assert both.context_parallel == 4  # type: ignore[union-attr]
-
-
-def test_small_preset_runs_in_a_lone_process() -> None:
-    smoke = CATALOGUE["llama3.1-70b"].smoke
-
-    assert smoke.training.context_parallel == 1  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.planning.cost import (
     estimate,
     file_system_bytes_per_s,
-    file_system_price,
     stop_deadline_s,
 )
 from stationmaster.domain.planning.layout import Layout
@@ -24,14 +23,6 @@ def layout(recipe="llama2-7b", instance="p4d.24xlarge", *, nodes=2, **overrides)
 
 def written_in_s(of):
     return checkpoint_bytes(of) / file_system_bytes_per_s(of.recipe)
-
-
-@pytest.mark.parametrize(
-    ("mbps_per_tib", "usd_a_month"), [(125, 174.0), (250, 252.0), (500, 408.0), (1000, 720.0)]
-)
-def test_file_system_of_1200_gib_costs_aws_price_of_its_tier(mbps_per_tib, usd_a_month):
-    # AWS prices FSx by the GiB-month, of 730 hours: 0.145, 0.210, 0.340 and 0.600 USD.
-    assert file_system_price(1200, mbps_per_tib) * 730 == pytest.approx(usd_a_month)
 
 
 def test_trainer_of_a_large_model_has_time_for_its_step_and_three_writes():

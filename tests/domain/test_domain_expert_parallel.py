@@ -6,7 +6,6 @@ import pytest
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.instances import get_instance
-from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import memory_of
@@ -74,14 +73,6 @@ def test_single_gpus_name_what_they_can_share() -> None:
 def test_range_with_a_number_of_nodes_that_does_not_do_is_refused() -> None:
     with pytest.raises(BadParameter, match="is not possible: on 3 nodes expert_parallel=8 leaves"):
         make_plan(NAME, nodes=4, min_nodes=2, overrides={"expert_parallel": "8"})
-
-
-def test_models_of_the_hub_do_not_share_experts() -> None:
-    model = CATALOGUE[NAME].model.model_copy(update={"family": "hub"})
-    recipe: Recipe = CATALOGUE[NAME].model_copy(update={"model": model})
-
-    with pytest.raises(BadParameter, match="not of models of the hub; leave it out"):
-        recipe.with_overrides({"expert_parallel": "2"})
 
 
 def test_ranks_gather_their_own_experts_only() -> None:

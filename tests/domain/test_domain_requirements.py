@@ -22,23 +22,6 @@ def test_image_recipe_on_an_empty_file_system_is_refused_with_a_small_plan(name)
 
 
 @pytest.mark.parametrize(
-    ("name", "dataset"),
-    [
-        ("tiny-llama", "s3://bucket/text"),
-        ("llama2-7b-finetune", "s3://bucket/rows/"),
-        ("resnet50", "s3://bucket"),
-    ],
-)
-def test_data_of_a_bucket_can_be_read_by_every_recipe(name, dataset):
-    check_data(get_recipe(name).with_overrides({"dataset": dataset}))
-
-
-@pytest.mark.parametrize("dataset", ["packed:c4", "packed:hub:allenai/c4/en"])
-def test_data_of_the_hub_can_be_packed_before_training(dataset):
-    check_data(get_recipe("llama2-7b").with_overrides({"dataset": dataset}))
-
-
-@pytest.mark.parametrize(
     ("name", "dataset", "reason"),
     [
         ("llama2-7b", "packed:python-code", "is not known"),
@@ -103,16 +86,20 @@ def test_data_that_pods_cannot_read_is_refused_naming_what_they_can(name, overri
 
 
 @pytest.mark.parametrize(
-    "overrides",
+    ("name", "overrides"),
     [
-        {"dataset": "c4"},
-        {"dataset": "hub:org/name"},
-        {"dataset": "hub:org/name/config"},
-        {"tokenizer": "org/model", "weights": "org/model"},
+        ("tiny-llama", {"dataset": "s3://bucket/text"}),
+        ("llama2-7b-finetune", {"dataset": "s3://bucket/rows/"}),
+        ("resnet50", {"dataset": "s3://bucket"}),
+        ("llama2-7b", {"dataset": "packed:c4"}),
+        ("llama2-7b", {"dataset": "packed:hub:allenai/c4/en"}),
+        ("tiny-llama", {"dataset": "c4"}),
+        ("tiny-llama", {"dataset": "hub:org/name/config"}),
+        ("tiny-llama", {"tokenizer": "org/model", "weights": "org/model"}),
     ],
 )
-def test_data_that_pods_fetch_themselves_is_accepted(overrides):
-    check_data(get_recipe("tiny-llama").with_overrides(overrides))
+def test_data_that_is_brought_packed_or_fetched_by_pods_is_accepted(name, overrides):
+    check_data(get_recipe(name).with_overrides(overrides))
 
 
 @pytest.mark.parametrize("name", sorted(set(CATALOGUE) - {"resnet50", "efficientnet-b7"}))

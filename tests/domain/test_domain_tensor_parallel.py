@@ -43,12 +43,13 @@ def test_split_that_cannot_work_is_refused(name: str, keys: dict[str, str], sent
         make_plan(name, overrides=keys)
 
 
-def test_models_of_the_hub_are_not_split() -> None:
+@pytest.mark.parametrize("key", ["tensor_parallel", "context_parallel", "expert_parallel"])
+def test_models_of_the_hub_are_computed_by_each_gpu_alone(key: str) -> None:
     model = CATALOGUE["llama2-7b"].model.model_copy(update={"family": "hub"})
     recipe: Recipe = CATALOGUE["llama2-7b"].model_copy(update={"model": model})
 
-    with pytest.raises(BadParameter, match="not models of the hub; leave it out"):
-        recipe.with_overrides({"tensor_parallel": "2"})
+    with pytest.raises(BadParameter, match="models of the hub; leave it out"):
+        recipe.with_overrides({key: "2"})
 
 
 def test_blocks_are_not_compiled_unless_that_was_typed() -> None:

@@ -8,24 +8,17 @@ from hypothesis import strategies as st
 
 from stationmaster.domain.durations import LONGEST_S, read_duration, respelled, typed_duration
 
-HOUR = 3_600
-
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("90s", 90),
         ("10m", 600),
-        ("2h", 2 * HOUR),
-        ("1d", 24 * HOUR),
         ("7d", LONGEST_S),
         ("1s", 1),
         ("0s", None),
         ("8d", None),
-        ("604801s", None),
         ("2", None),
         ("2H", None),
-        ("-2h", None),
         ("1.5h", None),
         ("2h30m", None),
         ("", None),

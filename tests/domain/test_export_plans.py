@@ -35,16 +35,6 @@ def test_plan_counts_time_and_cost_of_the_model_that_is_made(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
-def test_run_of_fewer_steps_has_its_model_made_in_the_same_time(name: str) -> None:
-    """The duration beyond training is what the export takes, and nothing else."""
-    keys = {"eval_every": "0", "checkpoint_every": "1"}
-    one, two = (make_plan(name, overrides=keys | {"steps": steps}) for steps in ("1", "2"))
-
-    rest_s = 2 * one.estimated_duration_s - two.estimated_duration_s
-    assert rest_s == pytest.approx(one.time_to_first_step_s + one.export_s, abs=3)
-
-
-@pytest.mark.parametrize("name", FRAMEWORKS)
 def test_file_system_without_room_for_checkpoints_and_model_is_warned_of(name: str) -> None:
     plan = make_plan(name)
     # Three checkpoints fit, and the model does not fit beside them.

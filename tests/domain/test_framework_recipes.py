@@ -157,14 +157,6 @@ def test_bubble_makes_a_step_longer() -> None:
     )
 
 
-def test_step_of_one_micro_batch_is_said_in_the_singular() -> None:
-    keys = {"pipeline_parallel": "2", "global_batch_size": "4"}
-
-    notes = " ".join(make_plan(MEGATRON, overrides=keys).warnings)
-
-    assert "50% of a step, which has 1 micro-batch; a larger global_batch_size" in notes
-
-
 def test_gradients_of_a_stage_within_a_node_do_not_cross_its_border() -> None:
     spread, within = lay(), lay(pipeline_parallel=2)
 
@@ -265,19 +257,10 @@ def test_run_of_a_framework_has_run_once_its_job_has_ended(condition: str) -> No
     own = make_run(RunPhase.SUBMITTING, job_condition=condition)
     assert own.has_trained is (condition == "Succeeded")
     assert not make_run(RunPhase.SUBMITTING, request=framework).has_trained
-
-
-def test_run_of_a_framework_is_no_run_of_the_own_trainer() -> None:
-    request = make_request(recipe=MEGATRON, instance_type="p5.48xlarge")
-    running = [(RunPhase.RUNNING, START)]
-    run = make_run(RunPhase.RUNNING, request=request, phases=running)
-
-    assert not request.uses_own_trainer
     # Whatever it prints: what it has written is to be saved.
-    assert run.has_trained
-    assert not make_run(RunPhase.RUNNING, phases=running).has_trained
-    assert make_request(recipe="llama3.1-8b").uses_own_trainer
-    assert not make_request(recipe="llama3.1-8b", program=("true",)).uses_own_trainer
+    running = {"phases": [(RunPhase.RUNNING, START)]}
+    assert make_run(RunPhase.RUNNING, request=framework, **running).has_trained
+    assert not make_run(RunPhase.RUNNING, **running).has_trained
 
 
 def test_deployment_without_the_image_says_what_to_set() -> None:

@@ -51,14 +51,6 @@ def test_plan_of_a_range_is_that_of_its_most_nodes_and_has_the_figures_of_its_fe
     assert "rendezvous=etcd lets them go on without it" in notes
 
 
-def test_plan_of_a_fixed_number_says_nothing_of_ranges():
-    plan = make_plan("llama2-7b", nodes=8)
-
-    assert (plan.min_nodes, plan.node_words) == (None, "8")
-    assert plan.longest_duration_s == plan.estimated_duration_s
-    assert not any("any number of nodes" in note for note in plan.warnings)
-
-
 def test_range_that_does_not_fit_on_its_fewest_nodes_is_offered_with_more():
     request = parse_command("plan mixtral-8x7b nodes=2:8").request
 

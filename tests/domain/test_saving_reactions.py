@@ -39,7 +39,7 @@ from stationmaster.domain.reactions.workflow import (
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, apply
 from stationmaster.domain.run.events import RunPhase
-from tests.support.factories import RUN_ID, START
+from tests.support.factories import RUN_ID, START, make_event
 from tests.support.factories import make_run as make_run_in
 
 STOP = Caught("RunStopped", "stopped by U7")
@@ -48,8 +48,7 @@ SAVED = {"uri": "s3://b/runs/r/", "num_files": 3, "num_bytes": 9, "manifest_sha2
 
 
 def take(run: Run, kind: type, *, at: float = 0, **fields: object) -> Run:
-    moment = START + timedelta(seconds=at)
-    return apply(run, kind(event_id=f"{kind.__name__}-{at}", run_id=RUN_ID, at=moment, **fields))
+    return apply(run, make_event(kind, at=START + timedelta(seconds=at), **fields))
 
 
 def make_run(phase: RunPhase = RunPhase.RUNNING, **values: object) -> Run:

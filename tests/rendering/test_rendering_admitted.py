@@ -27,10 +27,7 @@ from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.jobs import export, look_over, prepare, push, restore, stage
 from stationmaster.kubernetes.manifests import load_manifests
-from stationmaster.local.cluster.api import decoding, typed
 from stationmaster.local.cluster.api.objects import Objects
-from stationmaster.local.cluster.api.resources import NAMESPACES, PODS, Catalog
-from stationmaster.local.cluster.api.store import Store
 from stationmaster.local.cluster.controllers import replicas
 from stationmaster.local.cluster.controllers.children import pod_from
 from stationmaster.rendering import pytorch_job
@@ -38,7 +35,6 @@ from stationmaster.rendering.collectives_job import render_collectives_job
 from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.examples import example, saving_example, to_yaml
 from stationmaster.rendering.job_spec import job_spec
-from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.people import render_people_rights
 from stationmaster.rendering.placing import placed
 from stationmaster.rendering.pytorch_job import render_pytorch_job
@@ -46,6 +42,7 @@ from stationmaster.rendering.relay import render_relay, render_relay_rights
 from stationmaster.rendering.run_objects import render_all
 from stationmaster.rendering.smoke_job import render_smoke_job
 from stationmaster.rendering.storage import SharedStorage, render_storage
+from tests.support.admitting import admit_pod, api_server, store
 from tests.support.factories import make_request
 from tests.support.live_runs import live_run
 
@@ -134,32 +131,11 @@ SETS: dict[str, list[dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def objects() -> Objects:
-    """A cluster with the product's namespace, and the operator's custom type and webhook."""
-    objects = Objects(
-        Store(), Catalog(), webhook_answers={"pytorchjobs.kubeflow.org": lambda: True}
+    return api_server(
+        item
+        for item in load_manifests("training-operator")
+        if item["kind"] in ("CustomResourceDefinition", "ValidatingWebhookConfiguration")
     )
-    for name in ("kube-system", "default"):
-        objects.create(NAMESPACES, {"metadata": {"name": name}})
-    store(objects, namespace())
-    for item in load_manifests("training-operator"):
-        if item["kind"] in ("CustomResourceDefinition", "ValidatingWebhookConfiguration"):
-            store(objects, item)
-    return objects
-
-
-def store(objects: Objects, item: dict[str, Any]) -> dict[str, Any]:
-    """Apply an object as the gateway does; what a server of API version 1.35 stores."""
-    resource = objects.catalog.by_kind(item["apiVersion"], item["kind"])
-    assert resource is not None, item["kind"]
-    about = item["metadata"]
-    where = about.get("namespace", "default") if resource.namespaced else ""
-    typed.check_applied(resource, item, namespace=where)
-    decoded, warnings = decoding.decode(resource, item, "Strict", [])
-    assert not warnings
-    found = objects.find(resource, where, about["name"])
-    if found is None:
-        return objects.create(resource, decoded, namespace=where)
-    return found
 
 
 def pods_of(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -180,20 +156,20 @@ def test_everything_that_is_applied_is_admitted_and_so_are_its_pods(
     for item in (*rights, *SETS[name]):
         stored = store(objects, placed(item, NAMESPACE))
         for pod in pods_of(stored):
-            decoding.decode(PODS, pod, "Strict", [])
-            objects.create(PODS, pod, namespace=stored["metadata"]["namespace"], dry_run=True)
+            admit_pod(objects, pod, namespace=stored["metadata"]["namespace"])
 
 
 def plans_that_fit(recipe: str) -> Iterator[Plan]:
-    """On every instance type, for one node, for two, and for as many as the recipe's own."""
+    """On every instance type, with the first that fits of one node, two and the recipe's own."""
     for instance in INSTANCES:
-        for nodes in {1, 2, CATALOGUE[recipe].default_nodes}:
+        for nodes in sorted({1, 2, CATALOGUE[recipe].default_nodes}):
             try:
                 plan = parse_request([recipe, f"instance={instance}", f"nodes={nodes}"]).plan
             except UserError:
                 continue  # an instance that cannot run the recipe, whatever its size
             if plan.fits:
                 yield plan
+                break
 
 
 @pytest.mark.parametrize("recipe", CATALOGUE)
@@ -202,7 +178,7 @@ def test_recipe_on_every_instance_that_fits_is_linted_clean_and_admitted(
 ) -> None:
     plans = list(plans_that_fit(recipe))
 
-    assert len(plans) >= 8
+    assert len(plans) >= 4
     for number, plan in enumerate(plans):
         request = make_request(recipe=recipe, nodes=plan.nodes, instance_type=plan.instance_type)
         rendered = render_all(request, run_id=RunId(f"{recipe.replace('.', '-')}-{number:08x}"))
@@ -213,5 +189,4 @@ def test_recipe_on_every_instance_that_fits_is_linted_clean_and_admitted(
         for item in looked_at:
             stored = store(objects, item)
             for pod in pods_of(stored):
-                decoding.decode(PODS, pod, "Strict", [])
-                objects.create(PODS, pod, namespace=NAMESPACE, dry_run=True)
+                admit_pod(objects, pod, namespace=NAMESPACE)

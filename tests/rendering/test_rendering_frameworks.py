@@ -49,39 +49,6 @@ def environment(job: Any) -> dict[str, str]:
     return {each["name"]: each["value"] for each in container(job)["env"] if "value" in each}
 
 
-def test_pods_run_megatrons_own_program_in_its_image() -> None:
-    job = render()
-
-    assert container(job)["command"][:2] == ["torchrun", "/opt/Megatron-LM/pretrain_gpt.py"]
-    assert container(job)["image"] == "theirs:1"
-
-
-def test_flags_build_the_published_llama_and_not_gpt_2() -> None:
-    shape = {
-        "--num-layers": "32",
-        "--hidden-size": "4096",
-        "--ffn-hidden-size": "14336",
-        "--num-attention-heads": "32",
-        "--group-query-attention": "",
-        "--num-query-groups": "8",
-        "--kv-channels": "128",
-        "--position-embedding-type": "rope",
-        "--rotary-base": "500000",
-        "--use-rope-scaling": "",
-        "--rope-scaling-factor": "8",
-        "--normalization": "RMSNorm",
-        "--norm-epsilon": "1e-05",
-        "--swiglu": "",
-        "--untie-embeddings-and-output-weights": "",
-        "--disable-bias-linear": "",
-        "--attention-dropout": "0",
-        "--hidden-dropout": "0",
-        "--bf16": "",
-    }
-
-    assert shape.items() <= flags(render()).items()
-
-
 def test_keys_become_the_flags_that_they_stand_for() -> None:
     job = render(
         steps=500,

@@ -15,14 +15,11 @@ from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.kubernetes.manifests import load_manifests
-from stationmaster.local.cluster.api import decoding, typed
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.objects import Objects
-from stationmaster.local.cluster.api.resources import NAMESPACES, PODS, Catalog
-from stationmaster.local.cluster.api.store import Store
 from stationmaster.rendering.examples import to_yaml
-from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.nccl_tests import render_nccl_tests, script
+from tests.support.admitting import admit_pod, api_server, store
 
 LONG = ClusterId("c" * 32)
 PLACES = [
@@ -41,25 +38,7 @@ def rendered(instance: str, nodes: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def objects() -> Objects:
-    """A cluster with the operator: each of its objects is applied, strictly looked at."""
-    objects = Objects(
-        Store(), Catalog(), webhook_answers={"pytorchjobs.kubeflow.org": lambda: True}
-    )
-    for name in ("kube-system", "default"):
-        objects.create(NAMESPACES, {"metadata": {"name": name}})
-    for item in (namespace(), *load_manifests("mpi-operator")):
-        store(objects, item)
-    return objects
-
-
-def store(objects: Objects, item: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
-    resource = objects.catalog.by_kind(item["apiVersion"], item["kind"])
-    assert resource is not None, item["kind"]
-    where = item["metadata"].get("namespace", "default") if resource.namespaced else ""
-    typed.check_applied(resource, item, namespace=where)
-    decoded, warnings = decoding.decode(resource, item, "Strict", [])
-    assert not warnings
-    return objects.create(resource, decoded, namespace=where, dry_run=dry_run)
+    return api_server(load_manifests("mpi-operator"))
 
 
 @pytest.mark.parametrize(("instance", "nodes"), PLACES)
@@ -78,8 +57,7 @@ def test_job_is_admitted_with_its_pods_and_linted_clean(objects, instance, nodes
             # The operator gives it to the pods.
             "spec": {**template["spec"], "restartPolicy": replica["restartPolicy"]},
         }
-        decoding.decode(PODS, pod, "Strict", [])
-        objects.create(PODS, pod, namespace=NAMESPACE, dry_run=True)
+        admit_pod(objects, pod, namespace=NAMESPACE)
     # That NCCL_DEBUG=INFO writes much is right, and wanted for minutes.
     found = lint([(instance, to_yaml([job]))]).findings
     assert [finding for finding in found if finding.severity != "info"] == []

@@ -2,8 +2,10 @@
 
 import copy
 import json
+from functools import cache
 
 import pytest
+import yaml
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.ids import ClusterId
@@ -19,9 +21,8 @@ OTHER = "stationmaster-tiny-llama-0123abcd"
 STORAGE = SharedStorage("fs-1", dns_name="fs-1.fsx", mount_name="m", storage_gib=1200)
 
 
+@cache
 def every_object() -> list[dict]:
-    import yaml
-
     examples = [example(recipe) for recipe in CATALOGUE.values()] + [saving_example()]
     objects = [item for text in examples for item in yaml.safe_load_all(text)]
     return [*objects, *render_relay_rights(pytorch_job), *render_storage(ClusterId("c-1"), STORAGE)]
