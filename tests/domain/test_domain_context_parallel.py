@@ -11,16 +11,11 @@ from stationmaster.domain.planning.cost import estimate
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import memory_of
 from stationmaster.domain.planning.speed import shared_bytes, step_time
-from tests.support.plans import make_plan
+from tests.support.plans import lay, make_plan
 
 
 def parts(size: int, **keys: str) -> dict[str, str]:
     return keys | {"context_parallel": str(size)}
-
-
-def shared(name: str, size: int, *, nodes: int, instance: str, **keys: str) -> Layout:
-    recipe = CATALOGUE[name].with_overrides(parts(size, **keys))
-    return Layout(recipe=recipe, instance=get_instance(instance), nodes=nodes)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +100,9 @@ def test_nodes_of_one_process_share_sequences_between_them() -> None:
 def test_each_gpu_has_a_part_of_activations_and_logits_and_all_keys() -> None:
     place = {"nodes": 4, "instance": "p5.48xlarge", "compile": "false"}
     keys = {"activation_checkpointing": "off"}
-    whole, halves = (memory_of(shared("llama3.1-70b", n, **place, **keys)) for n in (1, 2))  # type: ignore[arg-type]
+    whole, halves = (
+        memory_of(lay("llama3.1-70b", context_parallel=n, **place, **keys)) for n in (1, 2)
+    )
 
     assert (halves.weights, halves.gathered) == (whole.weights, whole.gathered)
     assert whole.logits - halves.logits == 2 * 8192 * 128256 / 2
@@ -118,7 +115,7 @@ def test_each_gpu_has_a_part_of_activations_and_logits_and_all_keys() -> None:
 def test_compiled_blocks_keep_gathered_keys_whatever_is_computed_again() -> None:
     def activations(size: int, **keys: str) -> float:
         place = {"nodes": 4, "instance": "p5.48xlarge", "activation_checkpointing": "full"}
-        return memory_of(shared("llama3.1-70b", size, **place, **keys)).activations  # type: ignore[arg-type]
+        return memory_of(lay("llama3.1-70b", context_parallel=size, **place, **keys)).activations
 
     gathered = 2 * 2 * 8 * 128 * 8192
     compiled, eager = (
@@ -132,7 +129,9 @@ def test_compiled_blocks_keep_gathered_keys_whatever_is_computed_again() -> None
 def test_masks_make_gathered_keys_as_many_as_heads() -> None:
     def added(**keys: str) -> float:
         place = {"nodes": 4, "instance": "p5.48xlarge", "compile": "false"}
-        alone, halves = (memory_of(shared("llama3.1-70b", n, **place, **keys)) for n in (1, 2))  # type: ignore[arg-type]
+        alone, halves = (
+            memory_of(lay("llama3.1-70b", context_parallel=n, **place, **keys)) for n in (1, 2)
+        )
         return halves.activations - alone.activations / 2
 
     gathered = 2 * 2 * 8 * 128 * 8192
@@ -143,7 +142,7 @@ def test_masks_make_gathered_keys_as_many_as_heads() -> None:
 def test_parts_of_a_sequence_exchange_keys_and_values_alone() -> None:
     place = {"nodes": 2, "instance": "p5.48xlarge", "activation_checkpointing": "full"}
     whole, eager, compiled = (
-        shared("llama3.1-8b", size, compile=compiled, **place)  # type: ignore[arg-type]
+        lay("llama3.1-8b", context_parallel=size, compile=compiled, **place)
         for size, compiled in ((1, "false"), (4, "false"), (4, "true"))
     )
 
@@ -159,8 +158,8 @@ def test_parts_of_a_sequence_exchange_keys_and_values_alone() -> None:
 
 def test_parts_on_several_nodes_exchange_over_the_network() -> None:
     place = {"nodes": 2, "instance": "p5.48xlarge"}
-    over_nodes = shared("llama3.1-8b", 16, **place)  # type: ignore[arg-type]
-    with_split = shared("llama3.1-8b", 2, tensor_parallel="8", **place)  # type: ignore[arg-type]
+    over_nodes = lay("llama3.1-8b", context_parallel=16, **place)
+    with_split = lay("llama3.1-8b", context_parallel=2, tensor_parallel="8", **place)
 
     # 3,200 Gbit/s of which collectives sustain 0.7: all keys and values enter each node once.
     assert step_time(over_nodes).sharing == pytest.approx(shared_bytes(over_nodes) / 280e9)
@@ -222,9 +221,9 @@ def test_batch_smaller_than_the_gpus_is_offered_parts_where_products_are_not_spl
 def test_default_of_the_largest_llama_is_nearly_the_fastest_that_fits() -> None:
     recipe = CATALOGUE["llama3.1-70b"]
     place = {"instance": get_instance(recipe.default_instance), "nodes": recipe.default_nodes}
-    chosen = estimate(Layout(recipe=recipe, **place))  # type: ignore[arg-type]
+    chosen = estimate(Layout(recipe=recipe, **place))
     others = [
-        estimate(Layout(recipe=recipe.with_overrides(keys), **place))  # type: ignore[arg-type]
+        estimate(Layout(recipe=recipe.with_overrides(keys), **place))
         for checkpointing in ("off", "selective", "full")
         for rows in ("1", "2", "4")
         for split, parts_ in (

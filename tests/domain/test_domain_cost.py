@@ -4,21 +4,18 @@ import math
 
 import pytest
 
-from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.planning.cost import (
     estimate,
     file_system_bytes_per_s,
     stop_deadline_s,
 )
-from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import checkpoint_bytes
-from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.speed import step_time
+from tests.support.plans import lay
 
 
-def layout(recipe="llama2-7b", instance="p4d.24xlarge", *, nodes=2, **overrides):
-    changed = get_recipe(recipe).with_overrides({key: str(v) for key, v in overrides.items()})
-    return Layout(recipe=changed, instance=get_instance(instance), nodes=nodes)
+def layout(recipe="llama2-7b", instance="p4d.24xlarge", **about):
+    return lay(recipe, instance=instance, **about)
 
 
 def written_in_s(of):

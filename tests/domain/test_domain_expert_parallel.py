@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import memory_of
@@ -15,7 +14,7 @@ from stationmaster.domain.planning.speed import (
     travelling_between_nodes,
     travelling_bytes,
 )
-from tests.support.plans import make_plan
+from tests.support.plans import lay, make_plan
 
 NAME = "mixtral-8x7b"
 # Of 46.7 billion parameters: 32 blocks of 8 experts with three matrices of 4,096 x 14,336.
@@ -24,10 +23,8 @@ LAST = "use 2, 4 or 8"
 WHOLE_SEQUENCES = {"context_parallel": "1", "activation_checkpointing": "full"}
 
 
-def shared(size: int, *, nodes: int = 4, instance: str = "p5.48xlarge", **keys: str) -> Layout:
-    typed = WHOLE_SEQUENCES | keys | {"expert_parallel": str(size)}
-    recipe = CATALOGUE[NAME].with_overrides(typed)
-    return Layout(recipe=recipe, instance=get_instance(instance), nodes=nodes)
+def shared(size: int, *, nodes: int = 4, **keys: str) -> Layout:
+    return lay(NAME, nodes=nodes, expert_parallel=size, **(WHOLE_SEQUENCES | keys))
 
 
 @pytest.mark.parametrize(

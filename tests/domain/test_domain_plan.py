@@ -12,18 +12,10 @@ from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB, memory_of
 from stationmaster.domain.planning.offer import Offer, offer_warnings
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from tests.support.plans import make_plan
+from tests.support.plans import lay, make_plan
 
 OWN = [name for name, recipe in CATALOGUE.items() if recipe.uses_own_trainer]
 FULL = {"activation_checkpointing": "full"}
-
-
-def lay(name: str, *, nodes: int, instance: str, **overrides: str) -> Layout:
-    return Layout(
-        recipe=get_recipe(name).with_overrides(overrides),
-        instance=get_instance(instance),
-        nodes=nodes,
-    )
 
 
 def state_gb(layout: Layout) -> float:

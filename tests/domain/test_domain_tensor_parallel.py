@@ -5,18 +5,11 @@ from __future__ import annotations
 import pytest
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import memory_of
 from stationmaster.domain.planning.speed import split_bytes, step_time
-from tests.support.plans import make_plan
-
-
-def split(name: str, size: int, *, nodes: int, instance: str, **keys: str) -> Layout:
-    recipe = CATALOGUE[name].with_overrides(keys | {"tensor_parallel": str(size)})
-    return Layout(recipe=recipe, instance=get_instance(instance), nodes=nodes)
+from tests.support.plans import lay, make_plan
 
 
 @pytest.mark.parametrize(
@@ -63,7 +56,9 @@ def test_blocks_are_not_compiled_unless_that_was_typed() -> None:
 def test_split_leaves_each_gpu_a_part_of_activations_and_logits() -> None:
     place = {"nodes": 4, "instance": "p5.48xlarge", "compile": "false"}
     keys = {"context_parallel": "1", "activation_checkpointing": "full"}
-    whole, halves = (memory_of(split("llama3.1-70b", size, **place, **keys)) for size in (1, 2))  # type: ignore[arg-type]
+    whole, halves = (
+        memory_of(lay("llama3.1-70b", tensor_parallel=size, **place, **keys)) for size in (1, 2)
+    )
 
     assert halves.weights == whole.weights  # FSDP shards what is split over the rest
     assert halves.gathered == whole.gathered / 2
@@ -75,7 +70,7 @@ def test_split_leaves_each_gpu_a_part_of_activations_and_logits() -> None:
 
 def test_split_shares_samples_and_exchanges_within_the_node() -> None:
     place = {"nodes": 2, "instance": "p5.48xlarge", "micro_batch_size": "2", "compile": "false"}
-    whole, pairs = (split("llama3.1-8b", size, **place) for size in (1, 2))  # type: ignore[arg-type]
+    whole, pairs = (lay("llama3.1-8b", tensor_parallel=size, **place) for size in (1, 2))
 
     assert (whole.data_ranks, pairs.data_ranks) == (16, 8)
     assert (whole.rows_per_step, pairs.rows_per_step) == (4, 8)
@@ -88,9 +83,9 @@ def test_split_shares_samples_and_exchanges_within_the_node() -> None:
 
 def test_split_speed_agrees_with_torchtitan() -> None:
     # Llama 3.1 8B in bf16 on 64 H100, 8 x 8, compiled: 4,378 tokens/s a GPU; we do not compile.
-    layout = split(
+    layout = lay(
         "llama3.1-8b",
-        8,
+        tensor_parallel=8,
         nodes=8,
         instance="p5.48xlarge",
         micro_batch_size="12",

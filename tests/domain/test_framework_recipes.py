@@ -1,12 +1,12 @@
 """Recipes that another framework trains: their keys, the machines they divide, what is refused."""
 
 import re
+from functools import partial
 from typing import Any
 
 import pytest
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.commands.frameworks import why_no_image
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.start import StartRun
@@ -14,22 +14,17 @@ from stationmaster.domain.datasets import FOR_MEGATRON
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, UserError
 from stationmaster.domain.planning.estimators import checkpoint_bytes, memory_of, step_time
 from stationmaster.domain.planning.frameworks.megatron import bubble, padded_vocabulary
-from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB
 from stationmaster.domain.planning.requirements import check_data, repositories_of
 from stationmaster.domain.run.events import RunPhase
+from tests.support import plans
 from tests.support.factories import START, make_request, make_run
 from tests.support.plans import make_plan
 from tests.support.typed import RUN, channel, saved
 
 MEGATRON = "megatron-llama3-8b"
+lay = partial(plans.lay, MEGATRON)
 FRAMEWORKS = [name for name, recipe in CATALOGUE.items() if not recipe.uses_own_trainer]
-
-
-def lay(*, nodes: int = 2, instance: str = "p5.48xlarge", **overrides: Any) -> Layout:
-    keys = {key: str(value) for key, value in overrides.items()}
-    recipe = CATALOGUE[MEGATRON].with_overrides(keys)
-    return Layout(recipe=recipe, instance=get_instance(instance), nodes=nodes)
 
 
 def start(text: str, **asked: Any) -> StartRun:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from functools import partial
 
 import pytest
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.planning.cost import estimate
@@ -18,21 +17,13 @@ from stationmaster.domain.planning.estimators import (
     memory_of,
     step_time,
 )
-from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.requirements import check_data, repositories_of
+from tests.support import plans
 from tests.support.plans import make_plan
 
 TITAN = "torchtitan-llama3.1-8b"
+lay = partial(plans.lay, TITAN)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-def lay(*, recipe: str = TITAN, nodes: int = 2, **overrides: Any) -> Layout:
-    keys = {key: str(value).lower() for key, value in overrides.items()}
-    return Layout(
-        recipe=CATALOGUE[recipe].with_overrides(keys),
-        instance=get_instance("p5.48xlarge"),
-        nodes=nodes,
-    )
 
 
 @pytest.mark.parametrize(
@@ -84,7 +75,7 @@ def test_pods_read_the_repository_of_the_tokenizer_and_no_weights() -> None:
 def test_it_takes_what_the_own_trainer_takes_but_for_logits_and_a_copy() -> None:
     keys = {"tensor_parallel": 2, "activation_checkpointing": "full", "compile": False}
     theirs = lay(cuda_graphs=False, **keys)
-    ours = lay(recipe="llama3.1-8b", global_batch_size=128, micro_batch_size=1, **keys)
+    ours = plans.lay("llama3.1-8b", global_batch_size=128, micro_batch_size=1, **keys)
 
     found, known = memory_of(theirs), memory_of(ours)
     for part in ("weights", "gradients", "optimizer", "gathered", "activations"):

@@ -102,6 +102,7 @@ def test_relay_that_is_alone_has_its_variables_and_no_toleration_for_training_no
     assert deployment["spec"]["replicas"] == 1
     assert deployment["spec"]["strategy"] == {"type": "Recreate"}
     selector = deployment["spec"]["selector"]["matchLabels"]
+    assert RUN_ID in selector.values(), "relays of other runs are not taken for its own"
     assert selector.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
 
 
