@@ -57,6 +57,8 @@ _PLUGIN_VERSION: Final = re.compile(rb"aws-ofi-nccl (\d+\.\d+\.\d+)")
 # A driver in trouble can keep nvidia-smi waiting for ever.
 _COMMAND_S: Final = 60
 _MAX_OUTPUT: Final = 8000
+# The list of fields is read here and not passed on. Driver 580 prints 32,472 characters.
+_MAX_HELP: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Answer:
     output: str
 
 
-def ask(command: Sequence[str]) -> Answer:
+def ask(command: Sequence[str], *, most: int = _MAX_OUTPUT) -> Answer:
     """Run a command and keep the beginning of what it prints, its complaints behind the rest."""
     if shutil.which(command[0]) is None:
         return Answer(None, f"{command[0]} is not in the container")
@@ -82,7 +84,7 @@ def ask(command: Sequence[str]) -> Answer:
         )
     except subprocess.TimeoutExpired:
         return Answer(None, f"{command[0]} did not end within {_COMMAND_S} s")
-    return Answer(ended.returncode, (ended.stdout + ended.stderr)[:_MAX_OUTPUT])
+    return Answer(ended.returncode, (ended.stdout + ended.stderr)[:most])
 
 
 def known_fields(help_text: str) -> list[str]:
@@ -125,7 +127,7 @@ def nccl_version(distributions: Iterable[metadata.Distribution]) -> str:
 
 def _nvidia_smi() -> dict[str, object]:
     """Return the table of this container's GPUs, and which fields its columns are."""
-    fields = known_fields(ask(["nvidia-smi", "--help-query-gpu"]).output)
+    fields = known_fields(ask(["nvidia-smi", "--help-query-gpu"], most=_MAX_HELP).output)
     command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     if visible := os.environ.get("CUDA_VISIBLE_DEVICES", ""):
         command.append(f"--id={visible}")
