@@ -7,15 +7,16 @@ Takes what `python -m training` takes and is made of the same parts. Half way it
 checkpoint, as a run that is stopped, and starts anew from what is on the file system. Each rank
 prints one JSON line with its losses, so that the ranks are compared outside of the network that may
 have changed what they exchanged; rank 0 also prints the usual progress lines. DIR is the program's
-own, and is deleted at the end, also after a failure or SIGTERM. What killed processes have left
-beside DIR is deleted by the next program whose name differs only in its last part, and by any other
-after hours.
+own, and is deleted at the end, also after a failure or SIGTERM. Where DIR is named as jobs name
+theirs, CLUSTER-tr-LETTERS, others of such names beside it are what killed processes have left:
+deleted if they are of the same cluster, or some hours old.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import signal
 import socket
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 KIND: Final = "smoke"
 EXIT_FAILED: Final = 1
 _PARENT_POLL_S: Final = 0.5
+# Directories of the job of a check; whatever else lies beside one belongs to somebody else.
+_NAME: Final = re.compile(r"(?P<cluster>.+-tr-)[a-z0-9]+")
 # No such training lasts so long: what is older was left by one that was killed.
 _STALE_S: Final = 6 * 3600
 
@@ -100,19 +103,22 @@ class Leftovers:
 
     def delete_earlier(self) -> None:
         """Delete what processes that were killed have left: of the same name, and old ones."""
-        name, dash, _ = self._directory.name.rpartition("-")
+        own = _NAME.fullmatch(self._directory.name)
+        if own is None:
+            return  # named by hand, somewhere
         try:
             beside = list(self._directory.parent.iterdir())
         except OSError:
             return  # it is the first
         for path in beside:
-            if path == self._directory:
+            other = _NAME.fullmatch(path.name)
+            if path == self._directory or other is None:
                 continue
             try:
                 is_stale = time.time() - path.stat().st_mtime > _STALE_S
             except OSError:
                 continue  # another rank was faster
-            if is_stale or path.name.startswith(f"{name}{dash}"):
+            if is_stale or other["cluster"] == own["cluster"]:
                 shutil.rmtree(path, ignore_errors=True)
 
     def delete_at_sigterm(self) -> None:

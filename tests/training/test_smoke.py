@@ -70,6 +70,17 @@ def test_failure_is_reported_and_leaves_nothing(tmp_path: Path):
     assert list(runs.iterdir()) == []
 
 
+@pytest.mark.parametrize(("own", "other"), [("try", "data"), ("c-1-tr-0a1b2c", "my-data")])
+def test_what_is_not_of_a_check_stays_whatever_its_age(tmp_path: Path, own: str, other: str):
+    directory = tmp_path / other
+    directory.mkdir()
+    os.utime(directory, (0, 0))
+
+    smoke.Leftovers(tmp_path / own).delete_earlier()
+
+    assert directory.exists()
+
+
 @pytest.mark.parametrize("ending", ["told", "orphaned"])
 def test_process_that_is_ended_inside_native_code_deletes_what_it_wrote(
     tmp_path: Path, ending: str
