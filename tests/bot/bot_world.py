@@ -19,6 +19,7 @@ from slack_sdk import WebClient
 from bot import lambda_handler
 from bot.notifier import Notifier
 from bot.outbox import Outbox
+from bot.stream import read_batch
 from stationmaster.aws.delivery_store import Delivery, DeliveryStore
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster import events as cl
@@ -30,6 +31,7 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import attempt_id, first_assignment
 from stationmaster.domain.run.request import Placement
+from stationmaster.local.slack.blocks import check_blocks
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.factories import make_request, make_requested
@@ -89,6 +91,18 @@ def _executions(state_machine_arn: str) -> list[str]:
     client = boto3.client("stepfunctions", REGION)
     found = client.list_executions(stateMachineArn=state_machine_arn)
     return [execution["name"] for execution in found["executions"]]
+
+
+def seen(answer: dict[str, Any]) -> str:
+    """The blocks of an answer to a command."""
+    blocks = answer["answer"].get("blocks", [])
+    assert not check_blocks(blocks)
+    return json.dumps(blocks, ensure_ascii=False)
+
+
+def tell(notifier: Notifier, stream: TableStream) -> None:
+    """Hand the notifier what was written since the last time."""
+    notifier.notify(read_batch(stream.next_batch()))
 
 
 class Killed(BaseException):

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 
 import boto3
 import pytest
-from bot_world import (
-    CHANNEL,
-    REGION,
-    TEAM,
-    USER,
-    started_clusters,
-    started_workflows,
-)
+from bot_world import CHANNEL, REGION, TEAM, USER, seen, started_clusters, started_workflows
 from recording_slack import Refusal
 
 from bot.stream import read_batch
@@ -28,10 +20,6 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.reap import reap
 
 STARTS = 12
-
-
-def seen(answer: dict) -> str:
-    return json.dumps(answer["answer"].get("blocks", []), ensure_ascii=False)
 
 
 def assert_nothing_started(services, settings) -> None:

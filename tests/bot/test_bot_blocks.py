@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from any_blocks import AMOUNT, CHECKS, MOMENT, RESOURCES, SLOW, TEXT, assert_slack_takes
+from hypothesis import given
 from hypothesis import strategies as st
 from run_blocks import (
     NOW,
@@ -33,7 +34,7 @@ from bot.blocks.thread import thread_message
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.cluster import events as cl
-from stationmaster.domain.cluster.aggregate import Check, TeardownStatus
+from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.leases import Lease
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.resources import ResourceKind
@@ -47,7 +48,7 @@ from stationmaster.domain.run.speeds import Speeds
 from stationmaster.domain.run.staging import Staging
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted
-from stationmaster.local.slack.blocks import check_blocks, total_text
+from stationmaster.local.slack.blocks import check_blocks
 from tests.support.factories import make_event, make_request
 from tests.support.plans import make_plan
 
@@ -58,41 +59,13 @@ def apply(view: RunView, event: ev.RunEvent) -> RunView:
     return replace(view, run=aggregate.apply(view.run, event))
 
 
-def assert_slack_takes(content) -> None:
-    assert check_blocks(content.blocks) == []
-    assert total_text(content.blocks) <= 13_200
-    assert 0 < len(content.text) <= 3_000
-
-
-# Any text, much of it hostile: control characters of mrkdwn, back quotes, very long, no spaces.
-TEXT = st.one_of(
-    st.text(max_size=40),
-    st.sampled_from(["<!channel>", "`" * 30, "&" * 900, "a" * 5_000, "", " \n\t ", "x\n" * 400]),
-)
 LOSS = st.floats(-1e12, 1e12)
 COUNT = st.integers(0, 2**53 - 1)
-AMOUNT = st.floats(min_value=0, max_value=1e12, allow_nan=False)
-MOMENT = st.integers(0, 10**7).map(lambda seconds: START + timedelta(seconds=seconds))
 
 
 @st.composite
 def any_run(draw) -> RunView:
     phase = draw(st.sampled_from(list(ev.RunPhase)))
-    resources = draw(
-        st.lists(
-            st.builds(
-                Resource,
-                kind=st.sampled_from(list(ResourceKind)),
-                name=TEXT,
-                status=st.sampled_from(list(ResourceStatus)),
-                price_per_hour_usd=AMOUNT,
-                requested_at=MOMENT,
-                active_at=st.none() | MOMENT,
-                deleted_at=st.none() | MOMENT,
-            ),
-            max_size=40,
-        )
-    )
     pods = draw(
         st.lists(st.builds(Pod, name=TEXT, phase=TEXT, reason=TEXT, message=TEXT), max_size=5)
     )
@@ -113,11 +86,9 @@ def any_run(draw) -> RunView:
         estimated_cost_usd=draw(AMOUNT),
         final_cost_usd=draw(st.none() | AMOUNT),
         ended_at=draw(st.none() | MOMENT),
-        resources={f"{index}": resource for index, resource in enumerate(resources)},
+        resources=draw(RESOURCES),
         plugins=draw(st.lists(TEXT, max_size=40)),
-        checks=draw(
-            st.lists(st.builds(Check, name=TEXT, passed=st.booleans(), detail=TEXT), max_size=40)
-        ),
+        checks=draw(CHECKS),
         pods={f"{index}": pod for index, pod in enumerate(pods)},
         training_started_at=draw(st.none() | MOMENT),
         progress=draw(
@@ -140,11 +111,6 @@ def any_run(draw) -> RunView:
         num_restarts=draw(st.integers(0, 100)),
         trainer_failure=draw(TEXT),
     )
-
-
-SLOW = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
 
 
 @SLOW

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from any_blocks import CHECKS, MOMENT, RESOURCES, SLOW, TEXT, assert_slack_takes
 from cluster_blocks import START, make_cluster, seen
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.blocks import cluster_answers as answers
@@ -14,14 +15,12 @@ from bot.blocks.cluster_card import cluster_card, cluster_milestone, goes
 from bot.blocks.cluster_receipt import cluster_receipt
 from bot.blocks.cluster_thread import cluster_message
 from stationmaster.domain.cluster import events as cl
-from stationmaster.domain.cluster.aggregate import Check
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.leases import Lease, Waiting
-from stationmaster.domain.cluster.resources import Resource, ResourceStatus
+from stationmaster.domain.cluster.resources import Resource
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import ClusterView
-from stationmaster.local.slack.blocks import check_blocks, total_text
 from tests.support.factories import make_run
 
 NOW = START + timedelta(hours=1)
@@ -35,12 +34,6 @@ def lease(run_id: str = RUN_ID, nodes: int = 2, **values: object) -> Lease:
 def delete_button(content) -> dict:
     elements = [each for block in content.blocks for each in block.get("elements", [])]
     return next(each for each in elements if each.get("action_id") == "delete_cluster")
-
-
-def assert_slack_takes(content) -> None:
-    assert check_blocks(content.blocks) == []
-    assert total_text(content.blocks) <= 13_200
-    assert 0 < len(content.text) <= 3_000
 
 
 def event(kind: type, /, **values: object):
@@ -152,34 +145,12 @@ def test_list_and_card_mark_emulated_costs():
     assert "nothing is billed" in seen(cluster_receipt(view, now=NOW))
 
 
-# Any text, much of it hostile: control characters of mrkdwn, back quotes, very long, no spaces.
-TEXT = st.one_of(
-    st.text(max_size=40),
-    st.sampled_from(["<!channel>", "`" * 30, "&" * 900, "a" * 5_000, "", " \n\t ", "x\n" * 400]),
-)
-AMOUNT = st.floats(min_value=0, max_value=1e12, allow_nan=False)
-MOMENT = st.integers(0, 10**6).map(lambda seconds: START + timedelta(seconds=seconds))
 RUN_IDS = st.text("abcdefgh-0123456789", min_size=1, max_size=45)
 
 
 @st.composite
 def any_cluster(draw) -> ClusterView:
     phase = draw(st.sampled_from(list(ClusterPhase)))
-    resources = draw(
-        st.lists(
-            st.builds(
-                Resource,
-                kind=st.sampled_from(list(ResourceKind)),
-                name=TEXT,
-                status=st.sampled_from(list(ResourceStatus)),
-                price_per_hour_usd=AMOUNT,
-                requested_at=MOMENT,
-                active_at=st.none() | MOMENT,
-                deleted_at=st.none() | MOMENT,
-            ),
-            max_size=20,
-        )
-    )
     leases = draw(
         st.lists(
             st.builds(
@@ -205,21 +176,14 @@ def any_cluster(draw) -> ClusterView:
         queue=queue,
         keep_until=draw(st.none() | MOMENT),
         deleted_by=draw(TEXT),
-        resources={f"{index}": resource for index, resource in enumerate(resources)},
+        resources=draw(RESOURCES),
         plugins=draw(st.lists(TEXT, max_size=20)),
-        checks=draw(
-            st.lists(st.builds(Check, name=TEXT, passed=st.booleans(), detail=TEXT), max_size=20)
-        ),
+        checks=draw(CHECKS),
         teardown_reason=draw(TEXT),
         left_behind=draw(st.lists(TEXT, max_size=60)),
     )
     runs = {run_id: make_run() for run_id in cluster.waiting_runs}
     return ClusterView(cluster, runs=runs, emulated_speed=draw(st.sampled_from([None, 720.0])))
-
-
-SLOW = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
 
 
 @SLOW

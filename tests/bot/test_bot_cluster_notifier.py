@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from bot_world import CHANNEL
+from bot_world import CHANNEL, tell
 
 from bot.stream import read_batch
 from stationmaster.domain.cluster import events as cl
@@ -12,10 +12,6 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.resources import ResourceKind
 
 FIRST, SECOND, THIRD = (f"tiny-llama-{letter * 8}" for letter in "abc")
-
-
-def tell(notifier, stream) -> None:
-    notifier.notify(read_batch(stream.next_batch()))
 
 
 def card_of(slack, title: str):

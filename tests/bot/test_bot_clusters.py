@@ -6,18 +6,11 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from bot_world import CHANNEL, USER, ClusterStory, started_clusters, started_workflows
+from bot_world import CHANNEL, USER, ClusterStory, seen, started_clusters, started_workflows
 
 from stationmaster.aws.delivery_store import of_cluster
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.local.slack.blocks import check_blocks
-
-
-def seen(answer: dict) -> str:
-    blocks = answer["answer"].get("blocks", [])
-    assert not check_blocks(blocks)
-    return json.dumps(blocks, ensure_ascii=False)
 
 
 def drained(monkeypatch) -> list[str]:

@@ -8,7 +8,7 @@ import sys
 
 import boto3
 import pytest
-from bot_world import CHANNEL, REGION, USER, Story, started_workflows
+from bot_world import CHANNEL, REGION, USER, Story, seen, started_workflows
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import EC2Backend
 
@@ -25,10 +25,6 @@ P4D_WITHOUT_GPUS = {"InstanceType": "p4d.24xlarge"}
 
 def out_of_order(*_: object, **__: object) -> None:
     raise EC2ClientError("RequestLimitExceeded", "later")
-
-
-def seen(answer: dict) -> str:
-    return json.dumps(answer["answer"].get("blocks", []), ensure_ascii=False)
 
 
 def test_train_starts_one_run_and_answers_only_the_person(person, services, settings):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from bot_world import seen
 from run_blocks import NOW
 from run_blocks import seen as seen_in
 from saved_cards import saved
@@ -56,10 +55,6 @@ def test_end_of_an_export_that_failed_changes_the_card_at_once():
     views = [of_framework(None), of_framework(Export(ended_at=NOW, reason=REASON))]
 
     assert len({card_milestone(view) for view in views}) == 2
-
-
-def seen(answer: dict) -> str:
-    return json.dumps(answer["answer"].get("blocks", []), ensure_ascii=False)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 
 import boto3
 import pytest
-from bot_world import CHANNEL, REGION, SIGNING_SECRET, Killed, Story, new_notifier
+from bot_world import CHANNEL, REGION, SIGNING_SECRET, Killed, Story, new_notifier, tell
 from recording_slack import Refusal
 
 from bot.stream import read_batch
@@ -15,10 +15,6 @@ from stationmaster.domain.errors import TransientError
 from stationmaster.domain.run import events as ev
 
 DIRECT = "D0OPERATOR"
-
-
-def tell(notifier, stream) -> None:
-    notifier.notify(read_batch(stream.next_batch()))
 
 
 def end(story: Story) -> None:

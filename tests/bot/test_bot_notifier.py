@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from bot_world import CHANNEL, Story, TableStream
+from bot_world import CHANNEL, Story, tell
 from recording_slack import Refusal
 
-from bot.notifier import Notifier
 from bot.stream import StreamBatch, read_batch
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.errors import TransientError
@@ -14,10 +13,6 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 
 RATE_LIMITED = {"status": 429, "error": "ratelimited"}
-
-
-def tell(notifier: Notifier, stream: TableStream) -> None:
-    notifier.notify(read_batch(stream.next_batch()))
 
 
 def end(story: Story, phase: ev.RunPhase = ev.RunPhase.SUCCEEDED) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from bot_world import CHANNEL
+from bot_world import CHANNEL, seen
 
 from bot.blocks.card import run_card
 from stationmaster.domain.run.view import RunView
@@ -20,10 +20,6 @@ def allowed(settings, monkeypatch):
     """A deployment that lets this channel bring code."""
     monkeypatch.setenv("STATIONMASTER_IMAGE_REGISTRIES", f"other.example.org,{REGISTRY}/")
     monkeypatch.setenv("STATIONMASTER_IMAGE_CHANNELS", f"C0OTHER,{CHANNEL}")
-
-
-def seen(answer: dict) -> str:
-    return json.dumps(answer["answer"].get("blocks", []), ensure_ascii=False)
 
 
 def test_image_and_command_are_in_the_request_of_the_run(person, services, allowed):

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import boto3
 import pytest
-from bot_world import REGION, Story
+from bot_world import REGION, Story, tell
 from recording_slack import RecordingSlack
 
 from bot import notifier_handler
-from bot.stream import read_batch
 from stationmaster.aws.cluster_store import ClusterStore
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
-
-
-def tell(notifier, stream) -> None:
-    notifier.notify(read_batch(stream.next_batch()))
 
 
 class CountedClusters(ClusterStore):

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import pytest
-from bot_world import Person, Story
+from bot_world import Person, Story, seen
 from recording_slack import RecordingSlack
 
 from bot.blocks import words
@@ -27,10 +27,6 @@ FILES = {
     "checkpoint/step-00000060/complete.json": b"{}",
     "model/model.safetensors": b"weights",
 }
-
-
-def seen(answer: dict[str, Any]) -> str:
-    return json.dumps(answer["answer"]["blocks"], ensure_ascii=False)
 
 
 @pytest.fixture

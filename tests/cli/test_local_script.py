@@ -41,7 +41,10 @@ class PlayedMode:
     def __init__(self, settings: Settings, services: Services) -> None:
         self.settings = settings
         self.services = services
-        self.answers: dict[str, Callable[[], None]] = {}
+        self.answers: dict[str, Callable[[], None]] = {
+            "cluster create team-a": self.create,
+            "cluster delete team-a": self.delete,
+        }
         self.typed: list[str] = []
         self.slack = self.aws = self
         self.watch: Watch | None = None
@@ -150,16 +153,13 @@ def play(mode: PlayedMode, tmp_path: Path) -> Callable[..., tuple[int, list[dict
 
 
 def test_commands_are_typed_one_after_the_others_end(mode, play):
-    mode.answers = {
-        "cluster create team-a": mode.create,
-        "tiny-llama on=team-a": lambda: mode.train("tiny-llama-aaaaaaaa"),
-        "cluster delete team-a": mode.delete,
-    }
+    mode.answers["tiny-llama on=team-a"] = lambda: mode.train("tiny-llama-aaaaaaaa")
 
-    code, lines = play(*mode.answers)
+    texts = ("cluster create team-a", "tiny-llama on=team-a", "cluster delete team-a")
+    code, lines = play(*texts)
 
     assert code == 0
-    assert mode.typed == list(mode.answers)
+    assert mode.typed == list(texts)
     result, summary = lines
     assert (result["status"], result["cluster_id"]) == ("succeeded", CLUSTER_ID)
     assert result["time_to_first_step_s"] >= 0
@@ -170,11 +170,7 @@ def test_commands_are_typed_one_after_the_others_end(mode, play):
 
 
 def test_what_is_kept_is_deleted_at_the_end(mode, play):
-    mode.answers = {
-        "cluster create team-a": mode.create,
-        "tiny-llama on=team-a": lambda: mode.train("tiny-llama-aaaaaaaa"),
-        "cluster delete team-a": mode.delete,
-    }
+    mode.answers["tiny-llama on=team-a"] = lambda: mode.train("tiny-llama-aaaaaaaa")
 
     code, _ = play("cluster create team-a", "tiny-llama on=team-a")
 
@@ -191,9 +187,9 @@ def test_cluster_that_was_ready_and_fails_its_validation_is_the_verdict(mode, pl
         mode.cluster(cl.TeardownStarted)
         mode.cluster(cl.TeardownCompleted, cost_usd=2.0)
 
-    mode.answers = {"cluster create team-a": mode.create, "validate team-a": validate}
+    mode.answers["validate team-a"] = validate
 
-    code, (summary,) = play(*mode.answers)
+    code, (summary,) = play("cluster create team-a", "validate team-a")
 
     assert code == 1
     assert (summary["commands"], summary["succeeded"]) == (2, 1)
@@ -201,11 +197,9 @@ def test_cluster_that_was_ready_and_fails_its_validation_is_the_verdict(mode, pl
 
 def test_run_that_fails_is_the_verdict(mode, play):
     failed = ev.RunPhase.FAILED
-    mode.answers = {
-        "cluster create team-a": mode.create,
+    mode.answers |= {
         "one": lambda: mode.train("tiny-llama-aaaaaaaa", failed),
         "two": lambda: mode.train("tiny-llama-bbbbbbbb"),
-        "cluster delete team-a": mode.delete,
     }
 
     code, lines = play("cluster create team-a", "one", "two")
@@ -216,11 +210,6 @@ def test_run_that_fails_is_the_verdict(mode, play):
 
 
 def test_refused_command_ends_the_script(mode, play):
-    mode.answers = {
-        "cluster create team-a": mode.create,
-        "cluster delete team-a": mode.delete,
-    }
-
     code, lines = play("cluster create team-a", "tiny-lama on=team-a", "tiny-llama on=team-a")
 
     assert code == 2
@@ -244,11 +233,9 @@ def test_together_types_all_before_it_waits(mode, play):
         mode.end("tiny-llama-aaaaaaaa")
         mode.end("tiny-llama-bbbbbbbb")
 
-    mode.answers = {
-        "cluster create team-a": mode.create,
+    mode.answers |= {
         "one": lambda: mode.request("tiny-llama-aaaaaaaa"),
         "two": end_both,
-        "cluster delete team-a": mode.delete,
     }
 
     code, lines = play("cluster create team-a", "one", "two", together=True)
@@ -262,11 +249,9 @@ def test_run_that_takes_too_long_is_stopped_and_the_rest_goes_on(mode, play):
         mode.run(ev.StopRequested, "tiny-llama-aaaaaaaa", user_id="U1")
         mode.end("tiny-llama-aaaaaaaa", ev.RunPhase.STOPPED)
 
-    mode.answers = {
-        "cluster create team-a": mode.create,
+    mode.answers |= {
         "slow": lambda: mode.request("tiny-llama-aaaaaaaa"),
         "stop tiny-llama-aaaaaaaa": stop,
-        "cluster delete team-a": mode.delete,
     }
 
     code, lines = play("cluster create team-a", "slow", timeout_s=0.05)
@@ -281,11 +266,9 @@ def test_run_that_a_later_command_stops_has_one_result(mode, play):
         mode.run(ev.StopRequested, "tiny-llama-aaaaaaaa", user_id="U1")
         mode.end("tiny-llama-aaaaaaaa", ev.RunPhase.STOPPED)
 
-    mode.answers = {
-        "cluster create team-a": mode.create,
+    mode.answers |= {
         "slow": lambda: mode.request("tiny-llama-aaaaaaaa"),
         "stop": stop,
-        "cluster delete team-a": mode.delete,
     }
 
     code, lines = play("cluster create team-a", "slow", "stop", together=True)
@@ -303,11 +286,7 @@ def test_same_words_are_typed_again_when_they_mean_another_run(mode, play):
         times.append(time.monotonic())
         mode.train(next(runs))
 
-    mode.answers = {
-        "cluster create team-a": mode.create,
-        "tiny-llama on=team-a": train,
-        "cluster delete team-a": mode.delete,
-    }
+    mode.answers["tiny-llama on=team-a"] = train
     again = "tiny-llama on=team-a"
 
     code, lines = play("cluster create team-a", again, again, same_words_s=1.0)
@@ -328,11 +307,7 @@ def test_wait_in_the_queue_is_reported_in_seconds(mode, play):
         )
         mode.end("tiny-llama-aaaaaaaa")
 
-    mode.answers = {
-        "cluster create team-a": mode.create,
-        "waits": train,
-        "cluster delete team-a": mode.delete,
-    }
+    mode.answers["waits"] = train
 
     _, lines = play("cluster create team-a", "waits")
 
@@ -353,7 +328,7 @@ def test_cluster_that_fails_is_no_success(mode, play):
         mode.cluster(cl.TeardownStarted)
         mode.cluster(cl.TeardownCompleted, cost_usd=0.1)
 
-    mode.answers = {"cluster create team-a": fail}
+    mode.answers["cluster create team-a"] = fail
 
     assert play("cluster create team-a")[0] == 1
 

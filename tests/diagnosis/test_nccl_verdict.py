@@ -11,7 +11,7 @@ from stationmaster.diagnosis.nccl.report import NcclReport
 from stationmaster.diagnosis.nccl.verdict import judge
 from stationmaster.domain.catalogue.instances import CATALOGUE, get_instance
 from stationmaster.domain.catalogue.nccl_floors import floor_for
-from tests.support.nccl_logs import GIB, Figures, efa, head, info, ramp, sockets, table, tail, whole
+from tests.support.nccl_logs import GIB, efa, head, info, ramp, sockets, table, tail, whole
 
 
 def report(lines, instance="p4d.24xlarge", nodes=2) -> NcclReport:
@@ -69,14 +69,6 @@ PUBLISHED = {
         "efa",
         ["1 of 4 EFA interfaces were found", "on a current stack"],
     ),
-    "4 x p4d of 2022": (
-        whole(ramp(29.61, ranks=32), efa(4, hosts=tuple("abcd")), ranks=32, hosts=tuple("abcd")),
-        "p4d.24xlarge",
-        4,
-        "warn",
-        "efa",
-        ["29.61 GB/s at 1.00 GiB, below the limit of 30"],
-    ),
     "1 x p4d": (
         whole(ramp(230.77, latency=20, ranks=8), [], ranks=8, hosts=("node-a",)),
         "p4d.24xlarge",
@@ -84,14 +76,6 @@ PUBLISHED = {
         "pass",
         "unknown",
         ["230.77 GB/s at 1.00 GiB, above the limit of 200"],
-    ),
-    "2 x p5, NCCL 2.18, up to 1 GiB": (
-        p5(whole(ramp(313.29), efa(32))),
-        "p5.48xlarge",
-        2,
-        "pass",
-        "efa",
-        ["313.29 GB/s at 1.00 GiB, above the limit of 300"],
     ),
     "2 x p5, NCCL 2.18, up to 2 GiB": (
         p5(whole(ramp(437.79, largest=2 * GIB), efa(32))),
@@ -101,14 +85,6 @@ PUBLISHED = {
         "efa",
         ["437.79 GB/s at 2.00 GiB, above the limit of 380", "all of its 32 interfaces"],
     ),
-    "2 x p5, current, up to 16 GiB": (
-        p5(whole([*ramp(443.72, largest=2 * GIB), Figures(16 * GIB, 66132, 487.09)], efa(32))),
-        "p5.48xlarge",
-        2,
-        "pass",
-        "efa",
-        ["443.72 GB/s at 2.00 GiB"],
-    ),
     "2 x p5 with half of the interfaces": (
         p5(whole(ramp(218, largest=2 * GIB), efa(None, devices=4))),
         "p5.48xlarge",
@@ -116,14 +92,6 @@ PUBLISHED = {
         "fail",
         "efa",
         ["typical of half the EFA interfaces"],
-    ),
-    "2 x p6-b200": (
-        whole(ramp(523.8, largest=8 * GIB), efa(8), gpu="B200"),
-        "p6-b200.48xlarge",
-        2,
-        "pass",
-        "efa",
-        ["523.8 GB/s at 8.00 GiB, above the limit of 450"],
     ),
     "no line about the network": (
         p5(whole(ramp(437.79, largest=2 * GIB), [])),

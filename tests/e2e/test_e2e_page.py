@@ -100,9 +100,8 @@ def test_page_when_stop_is_clicked_stops_tears_down_and_tells(stage):
     assert any("stop" in reply.text.lower() for reply in pods)
 
 
-def test_page_shows_a_kept_cluster_its_queue_and_its_end(stage, tmp_path):
+def test_page_shows_a_kept_cluster_its_queue_and_its_end(stage):
     running, page = stage
-    pictures = Path(os.environ.get("STATIONMASTER_SCREENSHOTS", tmp_path))
 
     type_command(page, "/train cluster create team-a nodes=2 ttl=2h")
     cluster = page.locator(
@@ -115,20 +114,13 @@ def test_page_shows_a_kept_cluster_its_queue_and_its_end(stage, tmp_path):
     expect(waiting).to_contain_text("place 1 of 1: 0 of 2 nodes free, 1 wanted")
     expect(cluster).to_contain_text("2 of 2 nodes in use")
     expect(card_of(page, running.card(first).ts)).to_contain_text("tokens/s")
-    waiting.scroll_into_view_if_needed()
-    page.screenshot(path=str(pictures / "queued.png"))
-    cluster.scroll_into_view_if_needed()
-    page.screenshot(path=str(pictures / "cluster.png"))
     running.wait(lambda: _left(running, second), "the second run leaves the cluster")
     expect(waiting).to_contain_text("cluster team-a was kept after it")
-    waiting.scroll_into_view_if_needed()
-    page.screenshot(path=str(pictures / "kept.png"))
 
     cluster.get_by_role("button", name="Extend by 2h").click()
     expect(page.get_by_test_id("messages")).to_contain_text("cluster team-a stays: it goes")
     cluster.get_by_role("button", name="Delete").click()
     expect(page.get_by_test_id("confirm-yes")).to_be_visible()
-    page.screenshot(path=str(pictures / "delete.png"))
     page.get_by_test_id("confirm-yes").click()
     expect(cluster).to_contain_text("Cluster team-a: gone")
     cluster.get_by_test_id("reply-bar").click()
@@ -139,8 +131,6 @@ def test_page_shows_a_kept_cluster_its_queue_and_its_end(stage, tmp_path):
         run = running.services.runs.load(run_id)
         assert run.phase.value == "succeeded"
         assert not {"provisioning", "validating"} & set(run.phase_names)
-    thread.get_by_text("Who caused the cost").scroll_into_view_if_needed()
-    page.screenshot(path=str(pictures / "cluster-receipt.png"))
     page.get_by_test_id("thread-close").click()
     (made,) = [each for each in running.of_type("cluster.requested") if each.name == "team-a"]
     assert running.left(made.cluster_id) == []

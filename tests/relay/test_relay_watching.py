@@ -306,16 +306,6 @@ def test_follower_container_restarted_while_opening_reads_the_run_between(follow
     assert api.asked == ["follow", "previous", "follow", "read"]
 
 
-def test_follower_earlier_log_thrown_away_goes_on_with_this_one(follow):
-    restarted = pod(restarts=3, last=ENDED)
-    api = ScriptedLogs(
-        statuses=[restarted, restarted, pod(restarts=3, state=ENDED)],
-        streams=[RequestRefused("previous terminated container not found"), [line(5)], [line(5)]],
-    )
-
-    follow(api, restarted).wait_for_steps(5)
-
-
 def test_follower_kubelet_that_does_not_know_the_pod_yet_is_asked_again(follow, caplog):
     caplog.set_level("INFO")
     not_synced = ObjectMissing("the server could not find the requested resource ( pods/log p)")
@@ -331,11 +321,15 @@ def test_follower_kubelet_that_does_not_know_the_pod_yet_is_asked_again(follow, 
     assert [r.getMessage() for r in caplog.records].count("pod's log is not there yet") == 2
 
 
-def test_follower_earlier_log_that_the_kubelet_forgot_goes_on_with_this_one(follow):
+@pytest.mark.parametrize(
+    "answer",
+    [ObjectMissing("pods/log p"), RequestRefused("previous terminated container not found")],
+)
+def test_follower_earlier_log_that_is_not_there_goes_on_with_this_one(follow, answer):
     restarted = pod(restarts=1, last=ENDED)
     api = ScriptedLogs(
         statuses=[restarted] * 5 + [pod(restarts=1, state=ENDED)],
-        streams=[ObjectMissing("pods/log p"), [line(4)], [line(5)], [line(5)]],
+        streams=[answer, [line(4)], [line(5)], [line(5)]],
     )
 
     follow(api, restarted).wait_for_steps(4, 5)
