@@ -177,6 +177,10 @@ def test_pods_of_the_cluster_itself_do_not_count_as_others():
             ["it has no m5.2xlarge nodes, 2 are needed; type aws eks update-nodegroup-config"],
         ),
         (
+            {"listed": [node("n-1")]},
+            ["1 of its 1 m5.2xlarge nodes have room for a training pod, 2 are needed; type aws"],
+        ),
+        (
             {"listed": [node("n-1"), node("n-2", ready=False)]},
             ["1 of its 2 m5.2xlarge nodes have room", "2 are needed: node n-2 is not ready"],
         ),

@@ -155,6 +155,7 @@ def test_new_cluster_refuses_a_reservation_that_does_not_fit(words, said, sugges
             "multiple of 2400",
             "/train cluster create a file_system_gib=2400",
         ),
+        ("cluster create a file_system_gib=1000", "multiple of 2400", None),
         ("cluster create a instance=trn1.32xlarge", "Trainium", None),
         ("clusters", '"clusters" is not a command', "/train cluster list"),
     ],

@@ -139,6 +139,7 @@ def test_parse_command_with_typographic_characters_undoes_them(text):
             "does not divide over 3",
             "/train plan tiny-llama nodes=2",
         ),
+        ("tiny-llama learning_rate=nan", BadParameter, "expected a number", None),
         ("tiny-llama instance=q9.large", UnknownInstance, "q9.large", None),
         ("llama2-7b instance=m5.2xlarge", BadParameter, "has no GPU", None),
         ("llama2-7b instance=trn1.32xlarge", BadParameter, "Trainium", None),

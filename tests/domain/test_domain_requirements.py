@@ -56,6 +56,11 @@ def test_shared_paths_begin_where_pods_mount_the_file_system():
     assert corpus.STREAM_PREFIX == STREAM_PREFIX
 
 
+def test_address_that_is_none_is_refused_like_any_bad_value():
+    with pytest.raises(BadParameter, match="expected s3://BUCKET/PREFIX"):
+        get_recipe("tiny-llama").with_overrides({"dataset": "s3://Bucket!/x"})
+
+
 @pytest.mark.parametrize(
     ("name", "overrides", "reason"),
     [

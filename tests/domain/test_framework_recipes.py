@@ -152,6 +152,15 @@ def test_bubble_makes_a_step_longer() -> None:
     )
 
 
+def test_plan_says_what_few_micro_batches_and_whole_optimizers_cost() -> None:
+    keys = {"pipeline_parallel": "2", "global_batch_size": "4", "distributed_optimizer": "false"}
+
+    notes = " ".join(make_plan(MEGATRON, overrides=keys).warnings)
+
+    assert "50% of a step, which has 1 micro-batch; a larger global_batch_size" in notes
+    assert "distributed_optimizer=false: each GPU keeps the optimizer's state" in notes
+
+
 def test_gradients_of_a_stage_within_a_node_do_not_cross_its_border() -> None:
     spread, within = lay(), lay(pipeline_parallel=2)
 
