@@ -288,6 +288,19 @@ def test_plugin_that_was_tried_under_other_names_is_no_reason():
     assert report(lines).verdict == "pass"
 
 
+def test_interfaces_that_nobody_counts_are_a_warning_where_it_is_slow():
+    slow, fast, four = (
+        report([*head(), *efa(None, devices=devices), *table(ramp(peak)), *tail()])
+        for devices, peak in ((1, 50), (1, 78), (4, 50))
+    )
+
+    verdicts = [
+        next(finding.verdict for finding in one.findings if "interfaces were found" in finding.text)
+        for one in (slow, fast, four)
+    ]
+    assert verdicts == ["warn", "pass", "pass"]
+
+
 def test_instance_without_efa_is_not_blamed_for_sockets():
     lines = [*head(ranks=2, gpu="A10G"), *sockets(), *table(ramp(1.2, ranks=2)), *tail()]
 

@@ -283,6 +283,7 @@ def test_relay_before_type_and_job_exist_tells_the_whole_run(bare_cluster, bus, 
     )
     assert_nothing_doubled(bus.events())
     assert relay.terminate() == 0
+    assert "everything_sent=True" in relay.log_path.read_text()
 
 
 def leader_of(cluster, run_id):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import ssl
 import urllib.error
 import urllib.request
 from typing import Any
 
 import pytest
+import yaml
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
@@ -32,18 +34,38 @@ def body_of(error: ApiException) -> dict[str, Any]:
     return json.loads(error.body)
 
 
-def test_request_without_token_is_unauthorized(cluster: Cluster) -> None:
-    context = cluster.api.rest_client.pool_manager.connection_pool_kw["ca_certs"]
-    import ssl
-
-    trusted = ssl.create_default_context(cafile=context)
-
+def refusal(cluster: Cluster, **headers: str) -> tuple[int, str]:
+    """What a request for the pods with these headers is answered."""
+    authority = cluster.api.rest_client.pool_manager.connection_pool_kw["ca_certs"]
+    request = urllib.request.Request(f"{cluster.local.url}/api/v1/pods", headers=headers)
     with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(f"{cluster.local.url}/api/v1/pods", context=trusted)
-
+        urllib.request.urlopen(request, context=ssl.create_default_context(cafile=authority))
     with caught.value as answer:
-        assert answer.code == 401
-        assert json.loads(answer.read())["reason"] == "Unauthorized"
+        return answer.code, answer.read().decode()
+
+
+def test_request_without_token_is_unauthorized(cluster: Cluster) -> None:
+    code, body = refusal(cluster)
+
+    assert (code, json.loads(body)["reason"]) == (401, "Unauthorized")
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "words"),
+    [
+        ("Origin", "https://evil.test", "web pages may not use this"),
+        ("Host", "evil.test", "is not this machine"),
+    ],
+)
+def test_page_with_the_token_is_refused(
+    cluster: Cluster, header: str, value: str, words: str
+) -> None:
+    user = yaml.safe_load(cluster.local.kubeconfig.read_text())["users"][0]["user"]
+
+    code, body = refusal(cluster, Authorization=f"Bearer {user['token']}", **{header: value})
+
+    assert code == 403
+    assert words in body
 
 
 def test_replace_with_stale_version_is_conflict(cluster: Cluster) -> None:
