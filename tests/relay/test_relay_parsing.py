@@ -275,23 +275,6 @@ FOREIGN = {
             "learning_rate": 9.9e-06,
         },
     ),
-    # megatron/bridge/training/utils/train_utils.py, training_log, of Megatron-Bridge 0.5.0.
-    "megatron bridge": (
-        " [2026-06-16 14:26:31] iteration       20/    1000 | consumed samples:         2560 | "
-        "elapsed time per iteration (ms): 4000.0 | throughput per GPU (TFLOP/s/GPU): 410.2 | "
-        "learning rate: 2.000000E-06 | global batch size:   128 | lm loss: 1.925000E+00 | "
-        "loss scale: 1.0 | grad norm: 0.812 | number of skipped iterations:   0 | "
-        "number of nan iterations:   0 |",
-        {
-            "step": 20,
-            "total_steps": 1000,
-            "loss_nats": 1.925,
-            "grad_norm": 0.812,
-            "samples_per_s": 32.0,
-            "step_time_s": 4.0,
-            "learning_rate": 2e-6,
-        },
-    ),
     "cookbook": (
         "Training Epoch: 2/3, step 31/64 completed (loss: 1.0512): : 50%|=====     | 32/64",
         {"step": 96, "total_steps": 192, "loss_nats": 1.0512},
