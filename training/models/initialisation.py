@@ -60,10 +60,12 @@ def initialise(model: PreTrainedModel, *, seed: int, device: torch.device) -> No
         delattr(parameter, _ALREADY_INITIALISED)
 
 
+@torch.no_grad()
 def unfilled(model: nn.Module) -> list[str]:
     """List parameters and buffers with the mark of `initialise` still in them, on this rank."""
     named = [*model.named_parameters(), *model.named_buffers()]
-    return [name for name, tensor in named if _is_marked(_local(tensor.detach()))]
+    # Not detached: shards that will be offloaded cannot be on the device, where they are still.
+    return [name for name, tensor in named if _is_marked(_local(tensor))]
 
 
 def _children_first(
