@@ -8,7 +8,7 @@ from lambdas.registry import FUNCTIONS
 from stacks.bot import BotStack
 from stacks.config import StageConfig
 from stacks.data import DataStack
-from stacks.images import ImagesStack
+from stacks.image_builds import ImagesStack
 from stacks.network import network_of
 from stacks.observability import ObservabilityStack
 from stacks.workflow import WorkflowStack

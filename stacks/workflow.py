@@ -31,7 +31,7 @@ from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_qu
 from stacks.constructs.machines import MACHINES, Machine
 from stacks.constructs.permissions import Granted
 from stacks.data import DataStack
-from stacks.images import ImagesStack
+from stacks.image_builds import ImagesStack
 from stacks.network import Network, functions_group
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_IMAGES
 from stationmaster.settings import Settings

@@ -9,7 +9,7 @@ made of: it stores the state it is given, at the top level a dict of
     everything else   nested dicts of tensors, DTensors and plain values for
                       torch.distributed.checkpoint, which reshards them on load.
 
-A save runs in a thread of every rank while training runs: copy (`training.staging`), write and
+A save runs in a thread of every rank while training runs: copy (`training.host_copies`), write and
 hash in one pass, manifest (`training.manifest`), read back from storage, remove old checkpoints.
 Hashing and reading back are each rank's own work, for the files that it wrote. Nothing is removed
 before the new checkpoint was read back.
@@ -42,6 +42,7 @@ from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.full_disk import is_disk_full
 from training.agreement import damage_of, from_rank_0, on_every_rank
 from training.hashed_files import HashedFiles, HashingWriter
+from training.host_copies import Stager, Staging
 from training.manifest import (
     READ_AGAIN_AFTER_S,
     again,
@@ -51,7 +52,6 @@ from training.manifest import (
 )
 from training.parallel import Ranks
 from training.resume import ResumeSearch
-from training.staging import Stager, Staging
 from training.stored_index import PlainPlanner, StoredReader, read_plain
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import TAG_CLUSTER_ID, tags
 from stationmaster.domain.planning.cost import deployment_type
 from stationmaster.domain.resources import Left, ResourceKind
-from stationmaster.rendering.storage import SharedStorage
+from stationmaster.rendering.shared_volume import SharedStorage
 from stationmaster.settings import Settings
 
 if TYPE_CHECKING:

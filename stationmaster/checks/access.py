@@ -26,7 +26,7 @@ from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.placing import placed
 from stationmaster.rendering.relay import render_relay_rights
-from stationmaster.rendering.saving import render_saving_rights
+from stationmaster.rendering.saver_job import render_saving_rights
 
 NAME: Final = "access"
 

@@ -19,7 +19,7 @@ from stationmaster.kubernetes.room import amounts_of, free_amounts, why_not
 from stationmaster.kubernetes.views import NodeView
 from stationmaster.rendering import pytorch_job, train_job
 from stationmaster.rendering.job_backends import backend_of
-from stationmaster.rendering.storage import CSI_DRIVER
+from stationmaster.rendering.shared_volume import CSI_DRIVER
 
 NAME: Final = "existing cluster"
 _OPERATOR: Final = "training-operator"

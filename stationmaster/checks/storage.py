@@ -13,6 +13,7 @@ from typing import Final
 
 from stationmaster.checks import storage_speed
 from stationmaster.checks.node_jobs import digest, look_at_jobs, render_node_job
+from stationmaster.cluster_file_system import shared_storage
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import SHARED_MOUNT
@@ -23,8 +24,7 @@ from stationmaster.rendering.metadata import (
     container_security,
     namespace,
 )
-from stationmaster.rendering.storage import render_storage, shared_mount, shared_volume
-from stationmaster.storage import shared_storage
+from stationmaster.rendering.shared_volume import render_storage, shared_mount, shared_volume
 
 NAME: Final = "storage"
 FILE_BYTES: Final = 1 << 20

@@ -16,7 +16,7 @@ from stationmaster.domain.planning.cost import SCRATCH_MBPS_PER_TIB
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import container_security
-from stationmaster.rendering.storage import shared_mount, shared_volume
+from stationmaster.rendering.shared_volume import shared_mount, shared_volume
 
 # Of each node, where the file system has room: more than a small one's servers have memory for.
 _MAX_NODE_BYTES: Final = 10 << 30

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from stationmaster.checks.node_jobs import digest
+from stationmaster.cluster_file_system import shared_storage
 from stationmaster.domain.names import LABEL_CLUSTER_ID
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import LABEL_CHECK, namespace
-from stationmaster.rendering.storage import render_storage
-from stationmaster.storage import shared_storage
+from stationmaster.rendering.shared_volume import render_storage
 
 # 63 letters less those, two hyphens, two letters for the check and six of the digest.
 _PREFIX: Final = 63 - 17 - 10

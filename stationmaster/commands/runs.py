@@ -14,8 +14,8 @@ from stationmaster.aws.delivery_store import of_run
 from stationmaster.commands.guarding import check_limits, write_guarded
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
-from stationmaster.domain.commands.frameworks import why_no_converter, why_no_image
 from stationmaster.domain.commands.guards import Spending
+from stationmaster.domain.commands.missing_images import why_no_converter, why_no_image
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import (
     SharedPath,
@@ -42,7 +42,7 @@ from stationmaster.domain.run.events import (
     run_event_id,
 )
 from stationmaster.domain.run.view import RunView
-from stationmaster.saving import save_once_more
+from stationmaster.saving_reactions import save_once_more
 from stationmaster.services import Services
 from stationmaster.waiting import settle_wait
 

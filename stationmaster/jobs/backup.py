@@ -17,7 +17,7 @@ from stationmaster.jobs.result_facts import render_result
 from stationmaster.jobs.run_jobs import look_at_jobs
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import RunRole, run_labels
-from stationmaster.rendering.saving import BACKUP
+from stationmaster.rendering.saver_job import BACKUP
 
 NAME: Final = BACKUP
 ROLE: Final[RunRole] = "backup"

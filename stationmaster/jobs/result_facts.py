@@ -14,7 +14,7 @@ from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.frameworks import framework_program
 from stationmaster.rendering.job_spec import KubernetesObject, framework_paths
 from stationmaster.rendering.metadata import run_labels
-from stationmaster.rendering.saving import render_saving
+from stationmaster.rendering.saver_job import render_saving
 
 
 def result_facts(live: LiveRun, *, outcome: RunPhase) -> RunFacts:

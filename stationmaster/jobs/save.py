@@ -16,7 +16,7 @@ from stationmaster.jobs.result_facts import render_result
 from stationmaster.jobs.run_jobs import look_at_jobs
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import RunRole, run_labels
-from stationmaster.rendering.saving import SAVE
+from stationmaster.rendering.saver_job import SAVE
 
 NAME: Final = SAVE
 ROLE: Final[RunRole] = "saving"

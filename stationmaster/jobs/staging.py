@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NoReturn
 
+from stationmaster.cluster_file_system import shared_storage
 from stationmaster.domain.catalogue.framework_training import MegatronTraining
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
@@ -23,8 +24,8 @@ from stationmaster.domain.datasets import (
 from stationmaster.domain.errors import DataNotStaged
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import STAGER
+from stationmaster.domain.planning.arrival import checkpoint_room_bytes
 from stationmaster.domain.planning.layout import Layout
-from stationmaster.domain.planning.staging import checkpoint_room_bytes
 from stationmaster.domain.progress_lines import PrintedLine
 from stationmaster.domain.run.events import DataReported, DataStaged, RunPhase, StagingWork
 from stationmaster.inspection import Verdict
@@ -41,9 +42,8 @@ from stationmaster.rendering.metadata import (
     run_labels,
 )
 from stationmaster.rendering.run_job import ON_ANY_NODE, Program, one_cpu, run_job
-from stationmaster.rendering.storage import render_storage
+from stationmaster.rendering.shared_volume import render_storage
 from stationmaster.rendering.training_pod import pod_resources, training_node_selector
-from stationmaster.storage import shared_storage
 
 ROLE: Final[RunRole] = "staging"
 LABEL_STAGING: Final = "stationmaster/staging"

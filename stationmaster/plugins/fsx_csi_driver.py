@@ -8,7 +8,7 @@ from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.names import FSX_CSI_ADDON, POD_IDENTITY_AGENT
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.job_spec import KubernetesObject
-from stationmaster.rendering.storage import CSI_DRIVER
+from stationmaster.rendering.shared_volume import CSI_DRIVER
 
 NAME: Final = "fsx-csi-driver"
 # The driver's controller gets its AWS role through the first.

@@ -1,6 +1,6 @@
 """python -m stationmaster.relay.save
 
-Saves the result of a run: a Job of the run's cluster (`stationmaster.rendering.saving`), with the
+Saves the result of a run: a Job of the run's cluster (`rendering.saver_job`), with the
 file system mounted. Credentials come from Pod Identity, Kubernetes access from the service account,
 or from $KUBECONFIG where that is set. Standard output carries JSON lines of the kinds `saving` and,
 at the end, `saved`; where it fails, the last line is one sentence. It may be killed and started

@@ -28,7 +28,7 @@ from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.nccl_tests import render_nccl_tests
 from stationmaster.rendering.placing import placed
 from stationmaster.rendering.run_objects import EXAMPLE, render_all
-from stationmaster.rendering.saving import render_saving
+from stationmaster.rendering.saver_job import render_saving
 
 DIRECTORY: Final = Path(__file__).resolve().parents[2] / "manifests" / "examples"
 SAVED: Final = "tiny-llama"

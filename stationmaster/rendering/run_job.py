@@ -20,7 +20,7 @@ from stationmaster.rendering.metadata import (
     container_security,
     metadata,
 )
-from stationmaster.rendering.storage import shared_mount, shared_volume
+from stationmaster.rendering.shared_volume import shared_mount, shared_volume
 
 # Pods that fail are started again this many times: a node may be lost, S3 may be away for minutes.
 _RETRIES: Final = 3

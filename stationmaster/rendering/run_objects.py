@@ -20,7 +20,7 @@ from stationmaster.rendering.job_backends import backend_of
 from stationmaster.rendering.job_spec import KubernetesObject, job_spec
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.relay import render_relay, render_relay_rights
-from stationmaster.rendering.storage import SharedStorage, render_storage
+from stationmaster.rendering.shared_volume import SharedStorage, render_storage
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from stationmaster.rendering.metadata import (
     container_security,
     run_labels,
 )
-from stationmaster.rendering.storage import shared_mount, shared_volume
+from stationmaster.rendering.shared_volume import shared_mount, shared_volume
 
 NUM_SAMPLES: Final = 3
 # Kueue keeps a job with this label suspended until it admits it. Source: Kueue, "Run a PyTorchJob".

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stationmaster.aws.addons import addons_that_watch
 from stationmaster.aws.security_groups import SecurityGroup
+from stationmaster.cluster_file_system import existing_of
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import ResourceFailed
@@ -25,7 +26,6 @@ from stationmaster.steps.parts.records import (
     resource_seen,
 )
 from stationmaster.steps.parts.stops import raise_if_unwanted
-from stationmaster.storage import existing_of
 
 
 def ensure_cluster(services: Services, cluster_id: ClusterId) -> StepResult:

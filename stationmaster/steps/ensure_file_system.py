@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from stationmaster.cluster_file_system import existing_of
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.resources import Resource
 from stationmaster.domain.errors import ResourceFailed, TransientError
@@ -27,7 +28,6 @@ from stationmaster.steps.parts.zones import (
     subnet_of,
     try_next_zone_for_file_system,
 )
-from stationmaster.storage import existing_of
 
 if TYPE_CHECKING:
     from stationmaster.aws.file_systems import FileSystem

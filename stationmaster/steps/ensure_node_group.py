@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from stationmaster.cluster_file_system import existing_of
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.replacing import open_replacements
@@ -47,7 +48,6 @@ from stationmaster.steps.parts.zones import (
     subnet_of,
     try_next_zone,
 )
-from stationmaster.storage import existing_of
 
 if TYPE_CHECKING:
     from stationmaster.aws.node_groups import NodeGroup

@@ -13,7 +13,7 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.jobs import save
 from stationmaster.jobs.live_run import LiveRun
-from stationmaster.saving import results_unsaved
+from stationmaster.saving_reactions import results_unsaved
 from stationmaster.services import Services
 from stationmaster.steps.parts.caught_errors import parse_caught
 from stationmaster.steps.parts.job_driver import remove

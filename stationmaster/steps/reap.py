@@ -28,7 +28,7 @@ from stationmaster.domain.reactions.workflow import RecordCrash, StartWorkflow, 
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.log_keys import bound
-from stationmaster.saving import settle_saving
+from stationmaster.saving_reactions import settle_saving
 from stationmaster.services import Services
 from stationmaster.setting_aside import set_aside
 from stationmaster.steps.keep_clock import look_at_clock

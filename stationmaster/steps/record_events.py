@@ -26,7 +26,7 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.jobs.push import give_up_push
 from stationmaster.log_keys import learn
-from stationmaster.saving import settle_saving
+from stationmaster.saving_reactions import settle_saving
 from stationmaster.services import Services
 from stationmaster.steps.conclude_cluster import fail_cluster
 from stationmaster.steps.conclude_teardown import fail_teardown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stationmaster.cluster_file_system import shared_storage
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.attempts import job_submitted
 from stationmaster.domain.run.events import RunPhase
@@ -11,7 +12,7 @@ from stationmaster.rendering.etcd import render_rendezvous
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.placing import from_copies
 from stationmaster.rendering.relay import render_relay, render_relay_key
-from stationmaster.rendering.storage import render_storage
+from stationmaster.rendering.shared_volume import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
 from stationmaster.steps.parts.admission import refuse_missing, render_queue
@@ -21,7 +22,6 @@ from stationmaster.steps.parts.records import enter_phase
 from stationmaster.steps.parts.removal import remove_attendants, remove_jobs
 from stationmaster.steps.parts.results_access import ensure_access
 from stationmaster.steps.parts.stops import raise_if_stopped
-from stationmaster.storage import shared_storage
 
 
 def submit_job(services: Services, run_id: RunId) -> StepResult:

@@ -18,7 +18,7 @@ from stationmaster.rendering.examples import example, saving_example
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.placing import placed
 from stationmaster.rendering.relay import render_relay_rights
-from stationmaster.rendering.storage import SharedStorage, render_storage
+from stationmaster.rendering.shared_volume import SharedStorage, render_storage
 
 SPACE = "stationmaster-c-1"
 RIGHTS = {*needed_rights(SPACE, pytorch_job)}

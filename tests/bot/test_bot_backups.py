@@ -14,7 +14,7 @@ from bot.blocks.thread import is_noteworthy
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.backups import Backup, Backups
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.domain.run.saving import Results
+from stationmaster.domain.run.saved_results import Results
 from tests.support.artifacts_world import save_run
 
 URI = "s3://a-bucket/runs/tiny-llama-0123abcd/"

@@ -20,10 +20,10 @@ from stationmaster.domain.datasets import (
 )
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.planning.arrival import LARGEST_GIB, legal_size_gib
 from stationmaster.domain.planning.cost import Shared
 from stationmaster.domain.planning.plan import Plan, plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.planning.staging import LARGEST_GIB, legal_size_gib
 from stationmaster.domain.run.events import DataReported, DataStaged, DataUnlinked
 from stationmaster.domain.run.staging import Staging, staging_after
 from tests.support.plans import make_plan

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.commands.frameworks import why_no_image
 from stationmaster.domain.commands.grammar import parse_command
+from stationmaster.domain.commands.missing_images import why_no_image
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import FOR_MEGATRON
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, UserError

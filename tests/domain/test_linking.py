@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from stationmaster.domain.datasets import Listing, Preparation
+from stationmaster.domain.planning.arrival import DataPlan
 from stationmaster.domain.planning.cost import Shared
 from stationmaster.domain.planning.linking import samples_read
 from stationmaster.domain.planning.plan import Plan, plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.planning.staging import DataPlan
 
 GB = 10**9
 GIB = 2**30

@@ -22,8 +22,8 @@ from stationmaster.domain.results import SavedLine, results_uri
 from stationmaster.local.aws import LocalAws
 from stationmaster.relay.save import main
 from stationmaster.rendering.metadata import run_labels
-from stationmaster.rendering.saving import render_saving
-from stationmaster.rendering.storage import SharedStorage, render_storage
+from stationmaster.rendering.saver_job import render_saving
+from stationmaster.rendering.shared_volume import SharedStorage, render_storage
 from tests.support.cluster_fixtures import Cluster, eventually, start_cluster
 
 REPOSITORY = Path(__file__).parents[2]

@@ -40,8 +40,8 @@ from stationmaster.rendering.placing import placed
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.relay import render_relay, render_relay_rights
 from stationmaster.rendering.run_objects import render_all
+from stationmaster.rendering.shared_volume import SharedStorage, render_storage
 from stationmaster.rendering.smoke_job import render_smoke_job
-from stationmaster.rendering.storage import SharedStorage, render_storage
 from tests.support.admitting import admit_pod, api_server, store
 from tests.support.factories import make_request
 from tests.support.live_runs import live_run

@@ -10,7 +10,7 @@ from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.relay.config import RelayConfig
 from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.relay import render_relay, render_relay_key, render_relay_rights
-from stationmaster.rendering.storage import SharedStorage, render_storage
+from stationmaster.rendering.shared_volume import SharedStorage, render_storage
 
 RUN_ID = "tiny-llama-0123abcd"
 STORAGE = SharedStorage("fs-1", "fs-1.fsx.us-west-2.amazonaws.com", "abcdefgh", 1200)

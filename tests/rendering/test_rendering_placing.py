@@ -15,7 +15,7 @@ from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.examples import example, saving_example
 from stationmaster.rendering.placing import placed
 from stationmaster.rendering.relay import render_relay_rights
-from stationmaster.rendering.storage import SharedStorage, render_storage
+from stationmaster.rendering.shared_volume import SharedStorage, render_storage
 
 OTHER = "stationmaster-tiny-llama-0123abcd"
 STORAGE = SharedStorage("fs-1", dns_name="fs-1.fsx", mount_name="m", storage_gib=1200)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from stationmaster.domain.results import RunFacts
-from stationmaster.rendering.saving import render_saving
+from stationmaster.rendering.saver_job import render_saving
 
 RUN_ID = "tiny-llama-0123abcd"
 

@@ -18,7 +18,7 @@ from stationmaster.domain.polling import first_turn, next_turn
 from stationmaster.domain.run.events import StagingWork
 from stationmaster.jobs import export, push, staging
 from stationmaster.plugins import PLUGINS
-from stationmaster.rendering import saving
+from stationmaster.rendering import saver_job
 from stationmaster.settings import Settings
 from stationmaster.steps.parts.node_replacements import WAIT_S
 from tests.support.state_loops import scopes, without_beginnings
@@ -33,7 +33,7 @@ ZONES = 6
 
 # How long each step may keep its loop, at most, in seconds.
 _STARTS_S = LIMITS.release_job_timeout_s + LIMITS.job_start_timeout_s
-_SAVES_S = 2 * _STARTS_S + export.DEADLINE_S + saving.DEADLINE_S
+_SAVES_S = 2 * _STARTS_S + export.DEADLINE_S + saver_job.DEADLINE_S
 _PUSHES_S = LIMITS.job_start_timeout_s + push.DEADLINE_S
 _STAGES_S = _STARTS_S + LIMITS.provision_timeout_s + len(get_args(StagingWork)) * staging.DEADLINE_S
 DEADLINES_S = {

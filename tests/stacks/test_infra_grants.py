@@ -115,8 +115,8 @@ def origins(module: str) -> dict[str, str]:
                     "stationmaster.jobs.",
                     "stationmaster.waiting",
                     "stationmaster.cluster_",
-                    "stationmaster.saving",
-                    "stationmaster.storage",
+                    "stationmaster.saving_reactions",
+                    "stationmaster.cluster_file_system",
                     "stationmaster.aws.",
                 )
             ):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from infra_templates import ROOT, Resource, Template, as_list, of_type, reference, text_of
 
-from stacks.images import BUILT_FROM
+from stacks.image_builds import BUILT_FROM
 
 
 def copied(dockerfile: Path) -> set[str]:

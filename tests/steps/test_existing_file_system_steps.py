@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from their_file_system import Theirs, begin
 
+from stationmaster.cluster_file_system import shared_storage
 from stationmaster.domain.errors import ResourceFailed
 from stationmaster.domain.names import cluster_name, launch_template_name
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_node_group import ensure_node_group
-from stationmaster.storage import shared_storage
 from tests.support.aws_steps import Account
 
 

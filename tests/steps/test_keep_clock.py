@@ -12,7 +12,7 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.keeping import WARN_BEFORE
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Wait
-from stationmaster.saving import results_unsaved
+from stationmaster.saving_reactions import results_unsaved
 from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.keep_clock import keep_clock

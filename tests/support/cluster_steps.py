@@ -28,7 +28,7 @@ from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.job_backends import JobBackend
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.relay import render_relay, render_relay_rights
-from stationmaster.rendering.storage import render_storage
+from stationmaster.rendering.shared_volume import render_storage
 from stationmaster.steps.parts.live_clusters import live_cluster
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import Account

@@ -12,7 +12,7 @@ from stationmaster.domain.run.aggregate import start_run
 from stationmaster.domain.run.attempts import Attempt, first_assignment
 from stationmaster.domain.run.staging import Staging
 from stationmaster.jobs.live_run import LiveRun
-from stationmaster.rendering.storage import SharedStorage
+from stationmaster.rendering.shared_volume import SharedStorage
 from stationmaster.settings import Settings
 from tests.support.factories import START, make_request, make_requested
 

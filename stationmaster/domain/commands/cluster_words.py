@@ -28,7 +28,7 @@ from stationmaster.domain.keys.names import CLUSTER_KEYS, FILE_SYSTEM_GIB, MAX_N
 from stationmaster.domain.keys.options import placed, read_options
 from stationmaster.domain.keys.questions import Questions
 from stationmaster.domain.keys.registry import Options
-from stationmaster.domain.planning.staging import SMALLEST_GIB
+from stationmaster.domain.planning.arrival import SMALLEST_GIB
 
 NEWEST: Final = "last"
 """Stands for the newest kept cluster of the channel, so no cluster is called so."""

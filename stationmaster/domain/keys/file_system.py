@@ -12,10 +12,10 @@ from stationmaster.domain.errors import BadCommand, BadParameter
 from stationmaster.domain.keys import eks_cluster, kept_cluster
 from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
 from stationmaster.domain.keys.questions import FoundFileSystem
+from stationmaster.domain.planning.arrival import CHECKPOINTS_ON_DISK, SMALLEST_GIB, STEP_GIB
 from stationmaster.domain.planning.cost import SCRATCH_MBPS_PER_TIB
 from stationmaster.domain.planning.memory import GIB
 from stationmaster.domain.planning.plan import Plan
-from stationmaster.domain.planning.staging import CHECKPOINTS_ON_DISK, SMALLEST_GIB, STEP_GIB
 
 # What a new one can be, with MB/s a TiB; the throughput decides the type of FSx.
 _TYPES: Final[Mapping[str, int]] = {

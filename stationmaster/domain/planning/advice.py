@@ -13,6 +13,11 @@ from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.errors import UserError
+from stationmaster.domain.planning.arrival import (
+    CHECKPOINTS_ON_DISK,
+    checkpoint_room_bytes,
+    smallest_file_system_gib,
+)
 from stationmaster.domain.planning.cost import Figures, Shared, estimate
 from stationmaster.domain.planning.estimators import checkpoint_bytes
 from stationmaster.domain.planning.expert_notes import expert_notes, holders
@@ -35,11 +40,6 @@ from stationmaster.domain.planning.speed import (
     shared_bytes,
     shares_over_nodes,
     split_bytes,
-)
-from stationmaster.domain.planning.staging import (
-    CHECKPOINTS_ON_DISK,
-    checkpoint_room_bytes,
-    smallest_file_system_gib,
 )
 
 # Above this part of what is usable, a longer batch or another version of a library may not fit.

@@ -12,9 +12,9 @@ from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
+from stationmaster.domain.planning.arrival import smallest_file_system_gib
 from stationmaster.domain.planning.cost import estimate
 from stationmaster.domain.planning.layout import Layout
-from stationmaster.domain.planning.staging import smallest_file_system_gib
 
 _GLOBAL_BATCH: Final = 64
 # Longer contexts are a choice: attention and activations grow with them.

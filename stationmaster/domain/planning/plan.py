@@ -23,6 +23,7 @@ from stationmaster.domain.planning.advice import (
     misfits_of,
     warnings_of,
 )
+from stationmaster.domain.planning.arrival import DataPlan
 from stationmaster.domain.planning.conversion import Conversion
 from stationmaster.domain.planning.cost import (
     ON_DEMAND,
@@ -53,7 +54,6 @@ from stationmaster.domain.planning.ranges import (
     words_of,
 )
 from stationmaster.domain.planning.room import find_room, room_notes
-from stationmaster.domain.planning.staging import DataPlan
 
 
 class MemoryPerGpu(BaseModel):

@@ -12,10 +12,7 @@ from stationmaster.domain.datasets import (
     SharedPath,
 )
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.planning.conversion import Conversion, plan_conversion
-from stationmaster.domain.planning.cost import Shared
-from stationmaster.domain.planning.layout import Layout
-from stationmaster.domain.planning.staging import (
+from stationmaster.domain.planning.arrival import (
     LARGEST_GIB,
     DataPlan,
     legal_size_gib,
@@ -23,6 +20,9 @@ from stationmaster.domain.planning.staging import (
     plan_data,
     restore_s,
 )
+from stationmaster.domain.planning.conversion import Conversion, plan_conversion
+from stationmaster.domain.planning.cost import Shared
+from stationmaster.domain.planning.layout import Layout
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

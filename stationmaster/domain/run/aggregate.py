@@ -37,7 +37,7 @@ from stationmaster.domain.run.failures import (
 from stationmaster.domain.run.pods import MAX_PODS, Pod, deleted_first, pod_after
 from stationmaster.domain.run.pushing import Pushed, push_after
 from stationmaster.domain.run.request import Placement, TrainingRequest
-from stationmaster.domain.run.saving import Results, results_after
+from stationmaster.domain.run.saved_results import Results, results_after
 from stationmaster.domain.run.speeds import Speeds, speeds_after
 from stationmaster.domain.run.staging import Staging, staging_after
 from stationmaster.domain.run.transitions import TRANSITIONS

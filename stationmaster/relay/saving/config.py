@@ -1,4 +1,4 @@
-"""The saver's settings: the variables that its Job sets (`stationmaster.rendering.saving`)."""
+"""The saver's settings: the variables that its Job sets (`stationmaster.rendering.saver_job`)."""
 
 from __future__ import annotations
 

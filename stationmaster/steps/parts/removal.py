@@ -23,7 +23,7 @@ from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.etcd import etcd_name
 from stationmaster.rendering.metadata import RunRole
-from stationmaster.rendering.saving import SAVE
+from stationmaster.rendering.saver_job import SAVE
 from stationmaster.services import Services
 
 

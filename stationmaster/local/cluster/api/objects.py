@@ -17,7 +17,7 @@ from stationmaster.local.cluster.api import (
     admission,
     defaults,
     errors,
-    images,
+    image_admission,
     resources,
     schema,
     trainer_admission,
@@ -57,7 +57,7 @@ class Objects:
         catalog: Catalog,
         *,
         webhook_answers: Mapping[str, Callable[[], bool]],
-        refused_images: images.RefusedImages = lambda _: [],
+        refused_images: image_admission.RefusedImages = lambda _: [],
     ) -> None:
         self.store = store
         self.catalog = catalog
@@ -262,7 +262,7 @@ class Objects:
         return conformed
 
     def _admit(self, resource: Resource, new: Object, *, is_new: bool) -> None:
-        images.admit(resource, new, self._refused_images)
+        image_admission.admit(resource, new, self._refused_images)
         if is_new and resource is resources.PODS:
             namespace = new["metadata"]["namespace"]
             accounts.admit(

@@ -11,7 +11,7 @@ from stationmaster.services import Services
 if TYPE_CHECKING:
     from stationmaster.aws.existing_file_systems import ExistingFileSystem
     from stationmaster.domain.cluster.aggregate import Cluster
-    from stationmaster.rendering.storage import SharedStorage
+    from stationmaster.rendering.shared_volume import SharedStorage
 
 
 def shared_storage(services: Services, cluster_id: ClusterId) -> SharedStorage:
