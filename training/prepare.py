@@ -28,10 +28,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from stationmaster.domain.datasets import NO_VALIDATION, Preparation, StagedLine, StagingLine
+from stationmaster.domain.datasets import NO_VALIDATION, Preparation
 from stationmaster.domain.errors import StationmasterError, UserError
 from stationmaster.domain.exit_codes import EXIT_NOT_DONE, EXIT_REFUSED
 from stationmaster.domain.full_disk import full_disk
+from stationmaster.domain.staged_data import StagedLine, StagingLine
 from training.config import positive
 from training.data.indexed_work import IndexedWork
 from training.data.preparing import ImageWork, TokenWork, Work, prepare

@@ -17,10 +17,7 @@ from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.commands.guards import Spending
 from stationmaster.domain.commands.missing_images import why_no_converter, why_no_image
 from stationmaster.domain.commands.start import StartRun
-from stationmaster.domain.datasets import (
-    SharedPath,
-    read_shared_path,
-)
+from stationmaster.domain.datasets import SharedPath, read_shared_path
 from stationmaster.domain.errors import (
     NotPossibleNow,
     RunNotFound,

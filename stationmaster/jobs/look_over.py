@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Final
 
 from stationmaster.domain.catalogue.models import ImageModel
-from stationmaster.domain.datasets import LookingOrder, SharedPath
+from stationmaster.domain.datasets import SharedPath
 from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import StagingWork
 from stationmaster.domain.run.staging import Staging
+from stationmaster.domain.staged_data import LookingOrder
 from stationmaster.jobs.live_run import LiveRun
 from stationmaster.jobs.staging import (
     fail_with,

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from stationmaster.domain.datasets import S3Source, StagingOrder
+from stationmaster.domain.datasets import S3Source
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import StagingWork
 from stationmaster.domain.run.staging import Staging
+from stationmaster.domain.staged_data import StagingOrder
 from stationmaster.jobs.live_run import LiveRun
 from stationmaster.jobs.staging import (
     fail_with,

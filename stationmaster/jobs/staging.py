@@ -15,12 +15,7 @@ from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
-from stationmaster.domain.datasets import (
-    NO_VALIDATION,
-    StagedLine,
-    StagingLine,
-    read_staging_line,
-)
+from stationmaster.domain.datasets import NO_VALIDATION
 from stationmaster.domain.errors import DataNotStaged
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import STAGER
@@ -28,6 +23,7 @@ from stationmaster.domain.planning.arrival import checkpoint_room_bytes
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.progress_lines import PrintedLine
 from stationmaster.domain.run.events import DataReported, DataStaged, RunPhase, StagingWork
+from stationmaster.domain.staged_data import StagedLine, StagingLine, read_staging_line
 from stationmaster.inspection import Verdict
 from stationmaster.jobs.hub_token import render_token
 from stationmaster.jobs.live_run import LiveRun, Outcome

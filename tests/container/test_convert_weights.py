@@ -14,16 +14,14 @@ from typing import Any
 
 import pytest
 
-from stationmaster.domain.datasets import (
-    MANIFEST_FILE,
-    Preparation,
+from stationmaster.domain.datasets import MANIFEST_FILE, Preparation, data_id
+from stationmaster.domain.exit_codes import EXIT_NOT_DONE, EXIT_REFUSED
+from stationmaster.domain.staged_data import (
     StagedLine,
     StagingLine,
-    data_id,
     read_data_manifest,
     read_staging_line,
 )
-from stationmaster.domain.exit_codes import EXIT_NOT_DONE, EXIT_REFUSED
 from tests.training.hub_stand_in import HubStandIn, Repository, hub_stand_in
 
 SCRIPT = Path(__file__).parents[2] / "container" / "nemo" / "convert_weights.py"

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from stationmaster.domain.datasets import (
     FOR_MEGATRON,
-    DataFile,
     Dataset,
     NamedData,
     PackedSource,
@@ -16,17 +15,20 @@ from stationmaster.domain.datasets import (
     S3Source,
     SharedPath,
     SourceObject,
-    StagedLine,
-    StagingLine,
     data_id,
     preparation_of,
     prepared_bytes,
-    read_data_manifest,
     read_dataset,
-    read_staging_line,
     version_of,
 )
 from stationmaster.domain.errors import BadParameter, PermanentError
+from stationmaster.domain.staged_data import (
+    DataFile,
+    StagedLine,
+    StagingLine,
+    read_data_manifest,
+    read_staging_line,
+)
 
 A = SourceObject("a", 1, "e1")
 B = SourceObject("b", 2, "e2")

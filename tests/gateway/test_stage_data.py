@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stationmaster.domain.datasets import Preparation, StagedLine, StagingLine
+from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.errors import DataNotStaged, PermanentError, RunStopped
 from stationmaster.domain.exit_codes import EXIT_REFUSED
 from stationmaster.domain.ids import RunId
@@ -17,6 +17,7 @@ from stationmaster.domain.names import cluster_name
 from stationmaster.domain.restoring import ResumePoint
 from stationmaster.domain.run.events import DataStaged, RunPhase, StopRequested
 from stationmaster.domain.run.request import TrainingRequest
+from stationmaster.domain.staged_data import StagedLine, StagingLine
 from stationmaster.jobs.staging import staging_labels
 from stationmaster.local.cluster import LocalCluster
 from stationmaster.steps.release_job import release_job

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.datasets import LookingOrder, Preparation, StagingOrder
+from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.exit_codes import EXIT_REFUSED
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
 from stationmaster.domain.run.attempts import first_assignment
+from stationmaster.domain.staged_data import LookingOrder, StagingOrder
 from stationmaster.jobs import convert, look_over, next_staging, prepare, restore, stage
 from stationmaster.jobs.staging import staging_settings
 from stationmaster.rendering.job_spec import job_spec

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import boto3
 
-from stationmaster.domain.datasets import S3Source, StagedLine, StagingOrder
+from stationmaster.domain.datasets import S3Source
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.staged_data import StagedLine, StagingOrder
 from stationmaster.local.aws import LocalAws
 from stationmaster.relay.staging.config import StagingConfig
 from stationmaster.relay.staging.data import stage

@@ -7,13 +7,8 @@ from pathlib import Path
 import pytest
 from staging_world import Data, Report
 
-from stationmaster.domain.datasets import (
-    MANIFEST_FILE,
-    CheckedBy,
-    Preparation,
-    SourceObject,
-    read_data_manifest,
-)
+from stationmaster.domain.datasets import MANIFEST_FILE, Preparation, SourceObject
+from stationmaster.domain.staged_data import CheckedBy, read_data_manifest
 from stationmaster.relay.staging.linked import STALLED_S, wait_for_files
 from stationmaster.relay.staging.source import StagingRefused
 

@@ -13,15 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from stationmaster.domain.datasets import (
-    AS_IT_IS,
-    FOR_MEGATRON,
-    LookingOrder,
-    StagedLine,
-    read_staging_line,
-)
+from stationmaster.domain.datasets import AS_IT_IS, FOR_MEGATRON
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_REFUSED
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.staged_data import LookingOrder, StagedLine, read_staging_line
 from stationmaster.relay.look import main
 from stationmaster.relay.staging import looking
 from stationmaster.relay.staging.config import LookingConfig

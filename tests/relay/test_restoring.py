@@ -10,12 +10,12 @@ import boto3
 import pytest
 from saving_world import BUCKET, Report, SavedRun
 
-from stationmaster.domain.datasets import StagedLine, read_staging_line
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_REFUSED
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
 from stationmaster.domain.results import MANIFEST_FILE, manifest_sha256, results_prefix
+from stationmaster.domain.staged_data import StagedLine, read_staging_line
 from stationmaster.relay.restore import main
 from stationmaster.relay.staging.config import RestoringConfig
 from stationmaster.relay.staging.restoring import restore

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from staging_world import LARGE, PART, Data
 
-from stationmaster.domain.datasets import StagedLine, StagingLine, read_staging_line
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_REFUSED
+from stationmaster.domain.staged_data import StagedLine, StagingLine, read_staging_line
 from stationmaster.relay.stage import main
 from tests.support.cluster_fixtures import eventually
 

@@ -10,16 +10,8 @@ import boto3
 import pytest
 from staging_world import BUCKET, LARGE, PART, Data
 
-from stationmaster.domain.datasets import (
-    MANIFEST_FILE,
-    CheckedBy,
-    DataManifest,
-    Preparation,
-    SourceObject,
-    StagedLine,
-    data_id,
-    read_data_manifest,
-)
+from stationmaster.domain.datasets import MANIFEST_FILE, Preparation, SourceObject, data_id
+from stationmaster.domain.staged_data import CheckedBy, DataManifest, StagedLine, read_data_manifest
 from stationmaster.local.aws.faults import CONNECTION_CLOSED
 from stationmaster.relay.staging.copying import Copier
 from stationmaster.relay.staging.source import Body, NotStaged, SourceBucket, StagingRefused

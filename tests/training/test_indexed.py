@@ -14,15 +14,9 @@ import pytest
 from data_sets import numbered, word_tokenizer, write_rows
 from transformers import AutoTokenizer
 
-from stationmaster.domain.datasets import (
-    FILES,
-    MANIFEST_FILE,
-    DataManifest,
-    Preparation,
-    StagedLine,
-    read_staging_line,
-)
+from stationmaster.domain.datasets import FILES, MANIFEST_FILE, Preparation
 from stationmaster.domain.errors import BadParameter, PermanentError
+from stationmaster.domain.staged_data import DataManifest, StagedLine, read_staging_line
 from training.data.indexed_work import IndexedWork
 from training.data.preparing import prepare
 from training.data.shares import Shares

@@ -20,20 +20,17 @@ import numpy as np
 import pytest
 from spoiling import contents_of
 
-from stationmaster.domain.datasets import (
-    FILES,
-    MANIFEST_FILE,
-    NO_VALIDATION,
+from stationmaster.domain.datasets import FILES, MANIFEST_FILE, NO_VALIDATION, Preparation
+from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.exit_codes import EXIT_REFUSED
+from stationmaster.domain.staged_data import (
     DataFile,
     DataFolder,
     DataManifest,
-    Preparation,
     StagedLine,
     read_data_manifest,
     read_staging_line,
 )
-from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.exit_codes import EXIT_REFUSED
 from training.data.corpus_lookup import find_corpus
 from training.data.imagenet import Size, check_size
 from training.data.mat_file import read_structs

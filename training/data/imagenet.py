@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from stationmaster.domain.datasets import DataFolder
 from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.staged_data import DataFolder
 from training.data.images import IMAGE_SUFFIXES
 from training.data.mat_file import read_structs
 

@@ -11,9 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from stationmaster.domain.datasets import FILES, DataFile, DataManifest
+from stationmaster.domain.datasets import FILES
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.indexed import BIN, DATA_NAME, IDX, IndexHead, check_indexed
+from stationmaster.domain.staged_data import DataFile, DataManifest
 from training.data.indexed_parts import IndexedParts
 from training.data.packed_parts import PART_BYTES
 from training.data.preparing import SHARES, Pass, TokenWork

@@ -21,14 +21,11 @@ from stationmaster.domain.datasets import (
     FILES,
     MANIFEST_FILE,
     NO_VALIDATION,
-    DataFile,
-    DataManifest,
     Preparation,
-    StagedLine,
     prepared_bytes,
-    read_data_manifest,
 )
 from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.staged_data import DataFile, DataManifest, StagedLine, read_data_manifest
 from training.data.imagenet import EXPECTED, IMAGENET, Size, check_size, count_folders
 from training.data.imagenet_source import ImageSource, find_source
 from training.data.packed_parts import PART_BYTES, PackedParts, file_sizes

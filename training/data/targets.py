@@ -10,16 +10,9 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from stationmaster.domain.datasets import (
-    MANIFEST_FILE,
-    DataFile,
-    DataFolder,
-    DataManifest,
-    Preparation,
-    data_id,
-    read_data_manifest,
-)
+from stationmaster.domain.datasets import MANIFEST_FILE, Preparation, data_id
 from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.staged_data import DataFile, DataFolder, DataManifest, read_data_manifest
 from training.data.corpus import SHORT_NAMES
 from training.data.corpus_lookup import find_corpus
 from training.data.images import locked

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from stationmaster.domain.datasets import (
-    Listing,
-    PackedSource,
-    S3Source,
-    SharedPath,
-)
+from stationmaster.domain.datasets import Listing, PackedSource, S3Source, SharedPath
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.arrival import (
     LARGEST_GIB,

@@ -8,14 +8,10 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from stationmaster.domain.datasets import (
-    LookingOrder,
-    S3Source,
-    StagingOrder,
-    read_dataset,
-)
+from stationmaster.domain.datasets import S3Source, read_dataset
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.restoring import RestoringOrder
+from stationmaster.domain.staged_data import LookingOrder, StagingOrder
 from stationmaster.relay.variables import not_understood, region, required
 
 _STAGING: Final = "STATIONMASTER_STAGING_ORDER"

@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from stationmaster.domain.datasets import CheckedBy, DataFile, SourceObject
+from stationmaster.domain.datasets import SourceObject
+from stationmaster.domain.staged_data import CheckedBy, DataFile
 from stationmaster.relay.staging.source import Check, NotStaged, SourceBucket
 
 SMALL_BYTES: Final = 8 * 2**20

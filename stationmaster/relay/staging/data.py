@@ -16,17 +16,14 @@ from typing import Final, Protocol
 from stationmaster.domain.datasets import (
     FILES,
     MANIFEST_FILE,
-    DataFile,
-    DataManifest,
     Preparation,
     SourceObject,
-    StagedLine,
     data_id,
     preparation_of,
     prepared_bytes,
-    read_data_manifest,
     version_of,
 )
+from stationmaster.domain.staged_data import DataFile, DataManifest, StagedLine, read_data_manifest
 from stationmaster.relay.staging.config import StagingConfig
 from stationmaster.relay.staging.copying import Copier
 from stationmaster.relay.staging.linked import point_to, wait_for_files

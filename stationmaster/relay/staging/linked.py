@@ -16,7 +16,8 @@ from itertools import compress
 from pathlib import Path
 from typing import Final, Protocol
 
-from stationmaster.domain.datasets import CheckedBy, DataFile, SourceObject
+from stationmaster.domain.datasets import SourceObject
+from stationmaster.domain.staged_data import CheckedBy, DataFile
 from stationmaster.relay.staging.source import StagingRefused
 
 # How long FSx may import nothing further before it is given up.

@@ -33,10 +33,10 @@ from stationmaster.domain.datasets import (
     SHARED_PREFIX,
     STREAM_PREFIX,
     Preparation,
-    StagedLine,
 )
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.indexed import BIN, IDX, check_indexed
+from stationmaster.domain.staged_data import StagedLine
 from stationmaster.relay.staging.config import LookingConfig
 from stationmaster.relay.staging.source import StagingRefused
 

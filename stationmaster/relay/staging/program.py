@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from stationmaster.domain.datasets import StagedLine, StagingLine
 from stationmaster.domain.errors import PermanentError, StationmasterError
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_NOT_DONE, EXIT_REFUSED
 from stationmaster.domain.full_disk import full_disk
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.staged_data import StagedLine, StagingLine
 from stationmaster.relay.job_output import ByteProgress, fail, print_line
 from stationmaster.relay.staging.data import Report
 from stationmaster.relay.staging.source import StagingRefused

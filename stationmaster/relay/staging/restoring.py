@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from stationmaster.domain.datasets import Preparation, S3Source, SourceObject, StagedLine
+from stationmaster.domain.datasets import Preparation, S3Source, SourceObject
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.restoring import (
     DIRECTORY,
@@ -33,6 +33,7 @@ from stationmaster.domain.results import (
     results_prefix,
     unlike_recorded,
 )
+from stationmaster.domain.staged_data import StagedLine
 from stationmaster.relay.staging.config import RestoringConfig
 from stationmaster.relay.staging.copying import Copier
 from stationmaster.relay.staging.data import Report

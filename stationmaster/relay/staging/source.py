@@ -18,8 +18,9 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from stationmaster.domain.datasets import CheckedBy, S3Source, SourceObject, is_plain
+from stationmaster.domain.datasets import S3Source, SourceObject, is_plain
 from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.domain.staged_data import CheckedBy
 
 _REFUSALS: Final = frozenset(
     {"AccessDenied", "403", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
