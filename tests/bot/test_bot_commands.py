@@ -11,7 +11,10 @@ import pytest
 from bot_world import CHANNEL, REGION, USER, Story, seen, started_workflows
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import EC2Backend
+from run_blocks import buttons
 
+from bot.blocks.card import run_card
+from stationmaster.commands.runs import view_run
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.planning.plan import plan_recipe
@@ -21,6 +24,16 @@ from stationmaster.domain.run import events as ev
 from stationmaster.local.slack.blocks import check_blocks
 
 P4D_WITHOUT_GPUS = {"InstanceType": "p4d.24xlarge"}
+
+GOES_WELL = (
+    ev.RunPhase.PROVISIONING,
+    ev.RunPhase.VALIDATING,
+    ev.RunPhase.STAGING,
+    ev.RunPhase.SUBMITTING,
+    ev.RunPhase.RUNNING,
+    ev.RunPhase.SAVING,
+    ev.RunPhase.SUCCEEDED,
+)
 
 
 def out_of_order(*_: object, **__: object) -> None:
@@ -293,6 +306,35 @@ def test_stop_button_of_an_ended_run_is_explained(person, story, services, slack
     assert answer["statusCode"] == 200
     assert "has ended already" in slack.responses[0].seen
     assert services.runs.load(story.run_id).stop_requested_by is None
+
+
+@pytest.mark.parametrize(
+    "phases",
+    [
+        *([*GOES_WELL[:number]] for number in range(len(GOES_WELL) + 1)),
+        [*GOES_WELL[:-2], ev.RunPhase.RECOVERING],
+        [ev.RunPhase.QUEUED],
+    ],
+    ids=lambda phases: phases[-1].value if phases else "requested",
+)
+@pytest.mark.parametrize("from_card", [True, False], ids=["card", "command"])
+def test_card_offers_stop_in_just_the_phases_in_which_it_stops(
+    person, story, services, phases, from_card
+):
+    story.begin()
+    for phase in phases:
+        story.phases(phase)
+    run = services.runs.load(story.run_id)
+
+    card = run_card(view_run(services, run), now=services.now())
+    if from_card:
+        person.press("stop_run", json.dumps({"run_id": story.run_id}))
+    else:
+        person.type(f"stop {story.run_id}")
+
+    stopped = services.runs.load(story.run_id).stop_requested_by is not None
+    ended = run.phase in (ev.RunPhase.SAVING, ev.RunPhase.SUCCEEDED)
+    assert ("stop_run" in buttons(card), stopped) == (not ended, not ended)
 
 
 def test_stop_of_a_run_that_is_saved_says_what_has_ended_already(person, story, services):
