@@ -18,10 +18,7 @@ from stationmaster.jobs.live_run import LiveRun, Outcome
 from stationmaster.jobs.run_jobs import look_at_jobs, render_model_job
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import RunRole, run_labels
-from stationmaster.rendering.run_job import (
-    one_cpu,
-    unexpanded,
-)
+from stationmaster.rendering.run_job import one_cpu, unexpanded
 
 NAME: Final = "export"
 ROLE: Final[RunRole] = "exporting"

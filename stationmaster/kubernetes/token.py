@@ -17,8 +17,7 @@ from stationmaster.domain.errors import PermanentError
 
 # EKS accepts a token for 15 minutes from its signature.
 # Source: aws-iam-authenticator, README, "API Authorization from Outside a Cluster".
-TOKEN_LIFETIME_S: Final = 900
-# Made anew well before that: a call may take seconds.
+# It is made anew well before that: a call may take seconds.
 _REFRESH_AFTER_S: Final = 600
 _PRESIGNED_FOR_S: Final = 60
 _PREFIX: Final = "k8s-aws-v1."

@@ -256,10 +256,6 @@ class LocalAws:
         """The (signing name, operation) of each API call so far, deployment left out."""
         return self._emulation.injector.calls
 
-    def know_new_things_after(self, calls: int) -> None:
-        """Set how often an operation is asked before it knows what is new."""
-        self._emulation.propagation.unknown_times = calls
-
     def forget_calls(self) -> None:
         """Empty the record of calls."""
         self._emulation.injector.forget_calls()

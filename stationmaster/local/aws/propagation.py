@@ -29,7 +29,6 @@ class Propagation:
         self._new: set[str] = set()
         self._asked: dict[tuple[str, str], int] = {}
         self._is_deploying = False
-        self.unknown_times = UNKNOWN_TIMES
 
     @contextmanager
     def deploying(self) -> Iterator[None]:
@@ -68,4 +67,4 @@ class Propagation:
             if FAULT not in self._faults or identity not in self._new:
                 return False
             asked = self._asked[identity, to] = self._asked.get((identity, to), 0) + 1
-            return asked <= self.unknown_times
+            return asked <= UNKNOWN_TIMES

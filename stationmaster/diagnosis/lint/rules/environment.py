@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Final
@@ -30,7 +29,6 @@ _WITH_MASTER: Final = (
 )
 _ELASTIC: Final = ("PET_RDZV_ENDPOINT", "PET_RDZV_BACKEND")
 _LIBRARY_PATHS: Final = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "PYTHONPATH")
-_KUBERNETES_REFERENCE: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 
 
 def check(manifest: Manifest) -> Iterator[Found]:

@@ -16,17 +16,6 @@ from stationmaster.diagnosis.lint.rules.environment import is_own_reference
 _OTHER_ENGINE: Final = re.compile(r"\{\{[^{}\n]*\}\}")
 # Kinds whose data is scripts and files, in which a dollar sign is their own.
 _DATA_KINDS: Final = ("ConfigMap", "Secret")
-_SHELLS_OWN: Final = (
-    "HOME",
-    "HOSTNAME",
-    "PATH",
-    "PWD",
-    "USER",
-    "IFS",
-    "RANDOM",
-    "SECONDS",
-    "LINENO",
-)
 
 
 @dataclass(frozen=True)
