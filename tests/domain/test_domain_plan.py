@@ -2,7 +2,7 @@
 
 import pytest
 
-from stationmaster.domain.catalogue.entries import CATALOGUE, LLAMA2_7B, TINY_LLAMA
+from stationmaster.domain.catalogue.entries import CATALOGUE, TINY_LLAMA
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.instances import GPUS, get_instance
 from stationmaster.domain.errors import BadParameter, UnknownInstance
@@ -27,7 +27,7 @@ def state_gb(layout: Layout) -> float:
 
 
 def test_llama2_7b_has_the_published_number_of_parameters():
-    assert LLAMA2_7B.model.num_parameters == 6_738_415_616
+    assert CATALOGUE["llama2-7b"].model.num_parameters == 6_738_415_616
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_hybrid_shards_within_a_node_and_ddp_not_at_all():
     assert hybrid.weights == 2 * full.weights
     assert ddp.optimizer == 16 * full.optimizer
     # Instead of gathering blocks, autocast keeps a bf16 copy of every weight.
-    assert ddp.gathered == 2 * LLAMA2_7B.model.num_parameters
+    assert ddp.gathered == 2 * CATALOGUE["llama2-7b"].model.num_parameters
 
 
 def test_offload_moves_the_states_to_host_memory_and_is_held_against_it():

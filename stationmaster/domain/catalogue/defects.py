@@ -12,74 +12,46 @@ from typing import Final
 Version = tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Defect:
     """Versions of one library from `first` on and before `fixed`; without it, all newer ones."""
 
     id: str
     package: str
     """The name in images' tags: ofi (aws-ofi-nccl), efa (the EFA installer), etcd."""
-    first: Version
-    fixed: Version | None
     name: str
     """The name that people use."""
+    first: Version
+    fixed: Version | None
     what: str
     """What is wrong, to follow name and version in a sentence."""
     remedy: str
     source: str
-    as_of: str
+    as_of: str = "2026-08-27"
 
 
+_PLUGIN: Final = "aws-ofi-nccl"
 _BROADCASTS: Final = "hangs in large broadcasts between nodes, which all-reduce alone does not show"
-_NEWER_PLUGIN: Final = "use aws-ofi-nccl 1.20.0 (EFA installer 1.49.0) or newer in the image"
+_NEWER: Final = "use aws-ofi-nccl 1.20.0 (EFA installer 1.49.0) or newer in the image"
+_NOTES: Final = "aws/aws-ofi-nccl, release notes"
 _REPORTS: Final = "aws/deep-learning-containers pull requests 6551 and 6668"
 
 DEFECTS: Final = (
     Defect(
-        id="ofi-deadlock",
-        package="ofi",
-        first=(1, 14, 0),
-        fixed=(1, 14, 1),
-        name="aws-ofi-nccl",
-        what="can wait for itself for ever",
-        remedy=_NEWER_PLUGIN,
-        source="aws/aws-ofi-nccl, release notes",
-        as_of="2026-08-27",
+        "ofi-deadlock", "ofi", _PLUGIN, (1, 14, 0), (1, 14, 1),
+        "can wait for itself for ever", _NEWER, _NOTES,
+    ),
+    Defect("ofi-broadcast", "ofi", _PLUGIN, (1, 18), (1, 20), _BROADCASTS, _NEWER, _REPORTS),
+    Defect(
+        "efa-broadcast", "efa", "the EFA installer", (1, 47), (1, 49),
+        f"brings an aws-ofi-nccl that {_BROADCASTS}", _NEWER, _REPORTS,
     ),
     Defect(
-        id="ofi-broadcast",
-        package="ofi",
-        first=(1, 18),
-        fixed=(1, 20),
-        name="aws-ofi-nccl",
-        what=_BROADCASTS,
-        remedy=_NEWER_PLUGIN,
-        source=_REPORTS,
-        as_of="2026-08-27",
+        "etcd-v2", "etcd", "etcd", (3, 6), None,
+        "has no v2 API any more, which torchrun's etcd rendezvous speaks",
+        "use etcd 3.5, or the c10d rendezvous", "etcd, changelog 3.6",
     ),
-    Defect(
-        id="efa-broadcast",
-        package="efa",
-        first=(1, 47),
-        fixed=(1, 49),
-        name="the EFA installer",
-        what=f"brings an aws-ofi-nccl that {_BROADCASTS}",
-        remedy=_NEWER_PLUGIN,
-        source=_REPORTS,
-        as_of="2026-08-27",
-    ),
-    Defect(
-        id="etcd-v2",
-        package="etcd",
-        first=(3, 6),
-        fixed=None,
-        name="etcd",
-        what="has no v2 API any more, which torchrun's etcd rendezvous speaks",
-        remedy="use etcd 3.5, or the c10d rendezvous",
-        source="etcd, changelog 3.6",
-        as_of="2026-08-27",
-    ),
-)
+)  # fmt: skip
 
 
 def parse_version(text: str) -> Version:

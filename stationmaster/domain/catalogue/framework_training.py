@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.tensor_parallel import words_of
 from stationmaster.domain.errors import BadParameter
 
 MOCK: Final = "mock"
@@ -117,11 +118,11 @@ class FrameworkTraining(BaseModel):
             nearest = max(chunks, round(self.sequence_length / chunks) * chunks)
             raise BadParameter(
                 f"sequence_length={self.sequence_length} is no multiple of {chunks}, the parts "
-                f"that GPUs divide it into with {words_of(keys)}; use {nearest}"
+                f"that GPUs divide it into with {typed_keys(keys)}; use {nearest}"
             )
 
 
-def words_of(keys: Mapping[str, int]) -> str:
+def typed_keys(keys: Mapping[str, int]) -> str:
     """Write the keys as a person would type them: a=1, b=2 and c=3."""
     *others, last = (f"{key}={value}" for key, value in keys.items())
     return f"{', '.join(others)} and {last}" if others else last
@@ -140,11 +141,8 @@ def check_divides(
     """
     if total % value:
         whole = common or total
-        fitting = [str(n) for n in range(1, min(whole, 64) + 1) if whole % n == 0]
-        raise BadParameter(
-            f"{key}={value} does not divide the model's {total:,} {what}; use "
-            f"{', '.join(fitting[:-1])} or {fitting[-1]}"
-        )
+        remedy = words_of([n for n in range(1, min(whole, 64) + 1) if whole % n == 0])
+        raise BadParameter(f"{key}={value} does not divide the model's {total:,} {what}; {remedy}")
 
 
 class MegatronTraining(FrameworkTraining):

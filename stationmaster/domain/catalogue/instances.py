@@ -50,52 +50,30 @@ _PCIE_GB_PER_S: Final = 10.0
 # H100: torchtitan 39.0 %, AWS's log of torchtitan on 4 x p5 39.7 %. H200 has the same
 # cores; of B200 and B300 only FP8 figures are public (41 % of the FP8 peak, NVIDIA NeMo). No FSDP
 # figures are public for the rest: slower memory for their peak, and PCIe, so less.
+_COLUMNS: Final = ("memory_gb_per_s", "tflops_fp32", "link_gb_per_s", "assumed_mfu")
+
+
+def _gpu(*figures: float, **lacks: bool) -> Gpu:
+    return Gpu.model_validate(dict(zip(_COLUMNS, figures, strict=True)) | lacks)
+
+
+# fmt: off
 GPUS: Final[dict[str, Gpu]] = {
-    "V100": Gpu(
-        has_bf16=False,
-        has_float8=False,
-        runs_cuda_13=False,
-        memory_gb_per_s=900,
-        tflops_fp32=15.7,
-        link_gb_per_s=120,
-        assumed_mfu=0.35,
-    ),
-    "T4": Gpu(
-        has_bf16=False,
-        has_float8=False,
-        memory_gb_per_s=320,
-        tflops_fp32=8.1,
-        link_gb_per_s=_PCIE_GB_PER_S,
-        assumed_mfu=0.30,
-    ),
-    "A100": Gpu(
-        has_float8=False,
-        memory_gb_per_s=1555,
-        tflops_fp32=156,
-        link_gb_per_s=230,
-        assumed_mfu=0.45,
-    ),
-    "H100": Gpu(memory_gb_per_s=3350, tflops_fp32=494.5, link_gb_per_s=468, assumed_mfu=0.39),
-    "H200": Gpu(memory_gb_per_s=4800, tflops_fp32=494.5, link_gb_per_s=468, assumed_mfu=0.40),
-    "B200": Gpu(memory_gb_per_s=8000, tflops_fp32=1125, link_gb_per_s=800, assumed_mfu=0.38),
-    "B300": Gpu(memory_gb_per_s=8000, tflops_fp32=1125, link_gb_per_s=800, assumed_mfu=0.38),
-    "A10G": Gpu(
-        has_float8=False,
-        memory_gb_per_s=600,
-        tflops_fp32=35,
-        link_gb_per_s=_PCIE_GB_PER_S,
-        assumed_mfu=0.35,
-    ),
-    "L4": Gpu(
-        memory_gb_per_s=300, tflops_fp32=60.5, link_gb_per_s=_PCIE_GB_PER_S, assumed_mfu=0.30
-    ),
-    "L40S": Gpu(
-        memory_gb_per_s=864, tflops_fp32=181, link_gb_per_s=_PCIE_GB_PER_S, assumed_mfu=0.30
-    ),
-    "RTX PRO 6000": Gpu(
-        memory_gb_per_s=1597, tflops_fp32=181, link_gb_per_s=_PCIE_GB_PER_S, assumed_mfu=0.30
-    ),
+    #                    GB/s     TFLOP/s     GB/s       MFU
+    "V100":         _gpu( 900,   15.7,         120,     0.35, has_bf16=False, has_float8=False,
+                         runs_cuda_13=False),
+    "T4":           _gpu( 320,    8.1, _PCIE_GB_PER_S,  0.30, has_bf16=False, has_float8=False),
+    "A100":         _gpu(1555,  156,           230,     0.45, has_float8=False),
+    "H100":         _gpu(3350,  494.5,         468,     0.39),
+    "H200":         _gpu(4800,  494.5,         468,     0.40),
+    "B200":         _gpu(8000, 1125,           800,     0.38),
+    "B300":         _gpu(8000, 1125,           800,     0.38),
+    "A10G":         _gpu( 600,   35,   _PCIE_GB_PER_S,  0.35, has_float8=False),
+    "L4":           _gpu( 300,   60.5, _PCIE_GB_PER_S,  0.30),
+    "L40S":         _gpu( 864,  181,   _PCIE_GB_PER_S,  0.30),
+    "RTX PRO 6000": _gpu(1597,  181,   _PCIE_GB_PER_S,  0.30),
 }
+# fmt: on
 
 
 # Their card 0 takes an ENA interface only, EFA is on the cards after it. Source: AWS, "Maximize
@@ -148,30 +126,8 @@ class InstanceType(BaseModel):
         return self.name.startswith(_EFA_WITHOUT_IP)
 
 
-def _row(
-    name: str,
-    gpu: str | None,
-    num_gpus: int,
-    gpu_memory_gib: float,
-    num_efa: int,
-    network_gbps: float,
-    vcpus: int,
-    memory_gib: int,
-    price: float | None,
-    tflops: float | None,
-) -> InstanceType:
-    return InstanceType(
-        name=name,
-        gpu=gpu,
-        num_gpus=num_gpus,
-        gpu_memory_gib=gpu_memory_gib,
-        num_efa=num_efa,
-        network_gbps=network_gbps,
-        vcpus=vcpus,
-        memory_gib=memory_gib,
-        price_per_hour_usd=price,
-        peak_tflops_bf16=tflops,
-    )
+def _row(*row: str | float | None) -> InstanceType:
+    return InstanceType.model_validate(dict(zip(InstanceType.model_fields, row, strict=True)))
 
 
 # fmt: off

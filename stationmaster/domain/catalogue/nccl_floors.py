@@ -7,9 +7,8 @@ out of place.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
-
-from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.places import WITHOUT_GPUDIRECT
@@ -28,33 +27,29 @@ SLOW_SMALL_MESSAGE_US: Final = 300.0
 SMALL_MESSAGE_MAX_NODES: Final = 4
 
 
-class Limits(BaseModel):
+@dataclass(frozen=True)
+class Limits:
     """The bus bandwidths by which messages of at least `min_size_bytes` are judged."""
-
-    model_config = ConfigDict(frozen=True)
 
     min_size_bytes: int
     fail_below_gbps: float
     warn_below_gbps: float
 
 
-class Signature(BaseModel):
+@dataclass(frozen=True)
+class Signature:
     """What a bus bandwidth in this range is typical of."""
-
-    model_config = ConfigDict(frozen=True)
 
     low_gbps: float
     high_gbps: float
     meaning: str
 
 
-class Floor(BaseModel):
-    """What one operation must reach on so many nodes of these instance types."""
-
-    model_config = ConfigDict(frozen=True)
+@dataclass(frozen=True)
+class Floor:
+    """What all-reduce must reach on so many nodes of these instance types."""
 
     instance_types: tuple[str, ...]
-    operation: str = "all_reduce"
     min_nodes: int
     max_nodes: int | None
     limits: tuple[Limits, ...]
@@ -62,8 +57,8 @@ class Floor(BaseModel):
     reference_gbps: float
     """The bandwidth of a healthy fabric, by the source."""
     reference_size_bytes: int
-    signatures: tuple[Signature, ...] = ()
     source: str
+    signatures: tuple[Signature, ...] = ()
 
     def limits_at(self, size_bytes: int) -> Limits | None:
         """Return the limits for messages of a size; None where it is too small to be judged."""
@@ -73,118 +68,67 @@ class Floor(BaseModel):
 
 _P4: Final = ("p4d.24xlarge", "p4de.24xlarge")
 _P5: Final = ("p5.48xlarge", "p5e.48xlarge", "p5en.48xlarge")
+_B200: Final = ("p6-b200.48xlarge",)
+_B300: Final = ("p6-b300.48xlarge",)
 _AWS_LOGS: Final = "nccl-tests logs of awslabs/awsome-distributed-training, micro-benchmarks"
 _SOCKETS: Final = "sockets in place of EFA"
 
 
 def _limits(*rows: tuple[int, float, float]) -> tuple[Limits, ...]:
-    return tuple(
-        Limits(min_size_bytes=gib * GIB, fail_below_gbps=fail, warn_below_gbps=warn)
-        for gib, fail, warn in rows
-    )
+    return tuple(Limits(gib * GIB, fail, warn) for gib, fail, warn in rows)
 
 
 _MEASURED: Final = (
     # Within one node: NVLink. The limits are about 0.65 and 0.87 of what was measured.
     Floor(
-        instance_types=_P4,
-        min_nodes=1,
-        max_nodes=1,
-        limits=_limits((1, 150, 200)),
-        reference_gbps=230,
-        reference_size_bytes=GIB,
-        source="NVIDIA/nccl issue 527: 230.8 on one p4d, 2022",
+        _P4, 1, 1, _limits((1, 150, 200)), 230, GIB,
+        "NVIDIA/nccl issue 527: 230.8 on one p4d, 2022",
     ),
     Floor(
-        instance_types=_P5,
-        min_nodes=1,
-        max_nodes=1,
-        limits=_limits((1, 300, 400)),
-        reference_gbps=468,
-        reference_size_bytes=2 * GIB,
-        source=f"{_AWS_LOGS}: 468 on one p5; H200 has the same NVLink",
+        _P5, 1, 1, _limits((1, 300, 400)), 468, 2 * GIB,
+        f"{_AWS_LOGS}: 468 on one p5; H200 has the same NVLink",
     ),
     # Two nodes of p4d exceed their 50 GB/s a node: a tree counts traffic over NVLink too.
     Floor(
-        instance_types=_P4,
-        min_nodes=2,
-        max_nodes=2,
-        limits=_limits((1, 35, 65)),
-        reference_gbps=77,
-        reference_size_bytes=GIB,
-        signatures=(
-            Signature(low_gbps=1.5, high_gbps=3.5, meaning=_SOCKETS),
+        _P4, 2, 2, _limits((1, 35, 65)), 77, GIB,
+        f"{_AWS_LOGS}: 76.8 at 1 GiB, 78.3 at 2 GiB on 2 x p4de; an AWS blog of 2022: 42.0, "
+        "with one EFA interface 5.9, with sockets 2.4; skypilot issue 8391: 20 with one interface",
+        (
+            Signature(1.5, 3.5, _SOCKETS),
+            Signature(4.5, 7.5, "one EFA interface of four on a stack of 2021"),
+            Signature(15, 25, "one EFA interface of four on a current stack"),
             Signature(
-                low_gbps=4.5,
-                high_gbps=7.5,
-                meaning="one EFA interface of four on a stack of 2021",
-            ),
-            Signature(
-                low_gbps=15,
-                high_gbps=25,
-                meaning="one EFA interface of four on a current stack",
-            ),
-            Signature(
-                low_gbps=35,
-                high_gbps=65,
-                meaning="an NCCL or plugin of 2021 or 2022, of NCCL_ALGO=Ring, or of half the "
+                35, 65, "an NCCL or plugin of 2021 or 2022, of NCCL_ALGO=Ring, or of half the "
                 "EFA interfaces",
             ),
         ),
-        source=f"{_AWS_LOGS}: 76.8 at 1 GiB, 78.3 at 2 GiB on 2 x p4de; an AWS blog of 2022: 42.0, "
-        "with one EFA interface 5.9, with sockets 2.4; skypilot issue 8391: 20 with one interface",
     ),
     Floor(
-        instance_types=_P4,
-        min_nodes=3,
-        max_nodes=None,
-        limits=_limits((1, 20, 30)),
-        reference_gbps=40,
-        reference_size_bytes=GIB,
-        signatures=(Signature(low_gbps=0.5, high_gbps=3.5, meaning=_SOCKETS),),
-        source="NVIDIA/nccl issue 527 (2022): 31.8 on 3 and 29.6 on 4 x p4d with channels for "
+        _P4, 3, None, _limits((1, 20, 30)), 40, GIB,
+        "NVIDIA/nccl issue 527 (2022): 31.8 on 3 and 29.6 on 4 x p4d with channels for "
         "three interfaces of four; up to 40 seen by NVIDIA with all four",
+        (Signature(0.5, 3.5, _SOCKETS),),
     ),
     Floor(
-        instance_types=_P5,
-        min_nodes=2,
-        max_nodes=None,
-        limits=_limits((1, 250, 300), (2, 250, 380)),
-        reference_gbps=437,
-        reference_size_bytes=2 * GIB,
-        source=f"{_AWS_LOGS}: 2 x p5 313 at 1 GiB and 438 at 2 GiB with NCCL 2.18, 437 and 444 "
+        _P5, 2, None, _limits((1, 250, 300), (2, 250, 380)), 437, 2 * GIB,
+        f"{_AWS_LOGS}: 2 x p5 313 at 1 GiB and 438 at 2 GiB with NCCL 2.18, 437 and 444 "
         "with a newer one; at least 350 expected of p5en",
     ),
     # At 1 GiB: 0.7 of the limits for large messages; p5's published log has 0.9 there.
     Floor(
-        instance_types=("p6-b200.48xlarge",),
-        min_nodes=2,
-        max_nodes=2,
-        limits=_limits((1, 210, 315), (8, 300, 450)),
-        reference_gbps=523.8,
-        reference_size_bytes=8 * GIB,
-        source="published nccl-tests figures of 2 x p6-b200: 523.8 at 8 GiB",
+        _B200, 2, 2, _limits((1, 210, 315), (8, 300, 450)), 523.8, 8 * GIB,
+        "published nccl-tests figures of 2 x p6-b200: 523.8 at 8 GiB",
     ),
     Floor(
-        instance_types=("p6-b200.48xlarge",),
-        min_nodes=3,
-        max_nodes=None,
-        limits=_limits((1, 175, 225), (8, 250, 320)),
-        reference_gbps=377,
-        reference_size_bytes=16 * GIB,
-        source="published nccl-tests figures of 4 x p6-b200: 377 at 16 GiB",
+        _B200, 3, None, _limits((1, 175, 225), (8, 250, 320)), 377, 16 * GIB,
+        "published nccl-tests figures of 4 x p6-b200: 377 at 16 GiB",
     ),
     # Limits in the ratio of p6-b200's.
     Floor(
-        instance_types=("p6-b300.48xlarge",),
-        min_nodes=2,
-        max_nodes=None,
-        limits=_limits((1, 260, 390), (8, 370, 560)),
-        reference_gbps=654,
-        reference_size_bytes=16 * GIB,
-        source="published nccl-tests figures of 2 x p6-b300: 654 at 16 GiB, 751 at 64 GiB",
+        _B300, 2, None, _limits((1, 260, 390), (8, 370, 560)), 654, 16 * GIB,
+        "published nccl-tests figures of 2 x p6-b300: 654 at 16 GiB, 751 at 64 GiB",
     ),
-)
+)  # fmt: skip
 
 # EFA without GPUDirect: about 0.7 of the line rate is expected, and half of that is the least.
 # Proposed, not measured.
@@ -195,17 +139,14 @@ _GPUDIRECT: Final = ("p4d.", "p4de.", "p5.", "p5e.", "p5en.", "p6-b200.", "p6-b3
 
 def floor_for(instance: InstanceType, *, operation: str, num_nodes: int) -> Floor | None:
     """Return what an operation must reach there; None where nothing is known."""
+    if operation != "all_reduce":
+        return None
     for floor in _MEASURED:
-        if (
-            instance.name in floor.instance_types
-            and operation == floor.operation
-            and floor.min_nodes <= num_nodes <= (floor.max_nodes or num_nodes)
-        ):
+        is_in_range = floor.min_nodes <= num_nodes <= (floor.max_nodes or num_nodes)
+        if is_in_range and instance.name in floor.instance_types:
             return floor
     is_expected = instance.name.startswith(WITHOUT_GPUDIRECT) and instance.num_efa > 0
-    if is_expected and operation == "all_reduce" and num_nodes > 1:
-        return _from_line_rate(instance)
-    return None
+    return _from_line_rate(instance) if is_expected and num_nodes > 1 else None
 
 
 def has_gpudirect(instance: InstanceType) -> bool:
@@ -216,11 +157,11 @@ def has_gpudirect(instance: InstanceType) -> bool:
 def _from_line_rate(instance: InstanceType) -> Floor:
     expected = round(instance.network_gbps / 8 * _EXPECTED_OF_LINE_RATE, 2)
     return Floor(
-        instance_types=(instance.name,),
-        min_nodes=2,
-        max_nodes=None,
-        limits=_limits((1, round(0.5 * expected, 2), round(0.85 * expected, 2))),
-        reference_gbps=expected,
-        reference_size_bytes=GIB,
-        source=f"0.7 of the line rate of {instance.network_gbps:g} Gbps; proposed, not measured",
+        (instance.name,),
+        2,
+        None,
+        _limits((1, round(0.5 * expected, 2), round(0.85 * expected, 2))),
+        expected,
+        GIB,
+        f"0.7 of the line rate of {instance.network_gbps:g} Gbps; proposed, not measured",
     )

@@ -7,25 +7,23 @@ of Service Quotas, service code `ec2`. New accounts have 0 for P, G and Trn.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
-
-from pydantic import BaseModel, ConfigDict
 
 SERVICE_CODE: Final = "ec2"
 
 
-class VcpuQuota(BaseModel):
+@dataclass(frozen=True)
+class VcpuQuota:
     """One quota: its code, its name in the console, and the families that share it."""
-
-    model_config = ConfigDict(frozen=True)
 
     code: str
     name: str
     families: tuple[str, ...]
     """The letters before the generation in names of instance types: "p" of p5.48xlarge."""
     is_spot: bool = False
-    generations: tuple[str, ...] = ()
-    """The only generations of the families; empty for all."""
+    generations: str = ""
+    """The only generations of the families; "" for all."""
 
     def counts(self, instance_type: str) -> bool:
         """Say whether instances of a type count towards it."""
@@ -34,52 +32,19 @@ class VcpuQuota(BaseModel):
 
 
 _STANDARD: Final = ("a", "c", "d", "h", "i", "im", "is", "m", "r", "t", "z")
+_LETTERS: Final = "A, C, D, H, I, M, R, T, Z"
+_G: Final = ("g", "gr", "vt")
 
 QUOTAS: Final = (
-    VcpuQuota(
-        code="L-1216C47A",
-        name="Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances",
-        families=_STANDARD,
-    ),
-    VcpuQuota(code="L-417A185B", name="Running On-Demand P instances", families=("p",)),
-    VcpuQuota(
-        code="L-DB2E81BA",
-        name="Running On-Demand G and VT instances",
-        families=("g", "gr", "vt"),
-    ),
-    VcpuQuota(code="L-2C3B7624", name="Running On-Demand Trn instances", families=("trn",)),
-    VcpuQuota(
-        code="L-34B43A08",
-        name="All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests",
-        families=_STANDARD,
-        is_spot=True,
-    ),
-    VcpuQuota(
-        code="L-7212CCBC",
-        name="All P4, P3 and P2 Spot Instance Requests",
-        families=("p",),
-        is_spot=True,
-        generations=("2", "3", "4"),
-    ),
-    VcpuQuota(
-        code="L-C4BD4855",
-        name="All P5 Spot Instance Requests",
-        families=("p",),
-        is_spot=True,
-        generations=("5",),
-    ),
-    VcpuQuota(
-        code="L-3819A6DF",
-        name="All G and VT Spot Instance Requests",
-        families=("g", "gr", "vt"),
-        is_spot=True,
-    ),
-    VcpuQuota(
-        code="L-6B0D517C",
-        name="All Trn Spot Instance Requests",
-        families=("trn",),
-        is_spot=True,
-    ),
+    VcpuQuota("L-1216C47A", f"Running On-Demand Standard ({_LETTERS}) instances", _STANDARD),
+    VcpuQuota("L-417A185B", "Running On-Demand P instances", ("p",)),
+    VcpuQuota("L-DB2E81BA", "Running On-Demand G and VT instances", _G),
+    VcpuQuota("L-2C3B7624", "Running On-Demand Trn instances", ("trn",)),
+    VcpuQuota("L-34B43A08", f"All Standard ({_LETTERS}) Spot Instance Requests", _STANDARD, True),
+    VcpuQuota("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests", ("p",), True, "234"),
+    VcpuQuota("L-C4BD4855", "All P5 Spot Instance Requests", ("p",), True, "5"),
+    VcpuQuota("L-3819A6DF", "All G and VT Spot Instance Requests", _G, True),
+    VcpuQuota("L-6B0D517C", "All Trn Spot Instance Requests", ("trn",), True),
 )
 
 

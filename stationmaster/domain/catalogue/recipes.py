@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from functools import cached_property
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -50,6 +50,17 @@ OwnTraining = LanguageTraining | ImageTraining
 Training = OwnTraining | MegatronTraining | TitanTraining
 Task = Literal["pretraining", "finetuning", "image-classification"]
 
+CPU_MACHINES: Final[dict[str, Any]] = {
+    "default_instance": "m5.2xlarge",
+    "default_nodes": 2,
+    "max_nodes": 8,
+    "needs_gpu": False,
+    "nproc_per_node": 1,
+    "file_system_gib": 1200,
+    "file_system_mbps_per_tib": 125,
+}
+"""The machines of a recipe that is small, on CPUs."""
+
 
 class Recipe(BaseModel):
     """What to train and how, with the machines it was sized for."""
@@ -58,17 +69,23 @@ class Recipe(BaseModel):
 
     name: str
     framework: Framework
-    task: Task
+    task: Task = "pretraining"
     summary: str
     model: LanguageModel | ImageModel
     training: Training
     default_instance: str
-    default_nodes: int
-    max_nodes: int
-    needs_gpu: bool
-    nproc_per_node: int = Field(description="0 means one process for each GPU of the instance")
-    file_system_gib: int = Field(description="FSx for Lustre storage: 1200, 2400 or n x 2400")
-    file_system_mbps_per_tib: int = Field(description="of a new one 125, 200, 250, 500 or 1000")
+    default_nodes: int = 2
+    max_nodes: int = 64
+    needs_gpu: bool = True
+    nproc_per_node: int = Field(
+        default=0, description="0 means one process for each GPU of the instance"
+    )
+    file_system_gib: int = Field(
+        default=2400, description="FSx for Lustre storage: 1200, 2400 or n x 2400"
+    )
+    file_system_mbps_per_tib: int = Field(
+        default=250, description="of a new one 125, 200, 250, 500 or 1000"
+    )
     file_system_id: str = Field(
         default="", description="a file system that exists, in place of a new one"
     )

@@ -145,19 +145,19 @@ class LanguageTraining(TrainingConfig):
     )
 
 
-def tensor_parallel_of(training: TrainingConfig) -> int:
+def tensor_parallel_of(training: BaseModel) -> int:
     """Return how many processes compute a sample together; 1 where each computes its own."""
-    return training.tensor_parallel if isinstance(training, LanguageTraining) else 1
+    return int(getattr(training, "tensor_parallel", 1))
 
 
-def context_parallel_of(training: TrainingConfig) -> int:
+def context_parallel_of(training: BaseModel) -> int:
     """Return how many processes share the tokens of a sequence; 1 where each has whole ones."""
-    return training.context_parallel if isinstance(training, LanguageTraining) else 1
+    return int(getattr(training, "context_parallel", 1))
 
 
-def expert_parallel_of(training: TrainingConfig) -> int:
+def expert_parallel_of(training: BaseModel) -> int:
     """Return how many processes share the experts of a block; 1 where each has all of them."""
-    return training.expert_parallel if isinstance(training, LanguageTraining) else 1
+    return int(getattr(training, "expert_parallel", 1))
 
 
 class ImageTraining(TrainingConfig):
@@ -181,4 +181,4 @@ class ImageTraining(TrainingConfig):
 
 def norm_batch_of(training: BaseModel) -> int:
     """Return the images of a forward pass on any number of nodes; 0 where the ranks decide."""
-    return training.norm_batch_size if isinstance(training, ImageTraining) else 0
+    return int(getattr(training, "norm_batch_size", 0))

@@ -40,29 +40,37 @@ _TUNER: Final = "it overrides NCCL's tuner, which knows the machine"
 _OFI: Final = "aws/aws-ofi-nccl, release notes"
 _LIBFABRIC: Final = "libfabric, fi_efa(7)"
 _PYTORCH: Final = "PyTorch, ProcessGroupNCCL environment variables"
+_UNREAD: Final = "neither NCCL nor PyTorch reads it"
+_TIMEOUT: Final = "pass timeout= to init_process_group"
+_TIMEOUTS: Final = f"{_TIMEOUT}, or --distributed-timeout-minutes to Megatron"
+_SLOW: Final = "it costs speed on Hopper and Blackwell"
+_ON: Final = ("1", "true")
 
 UNWANTED: Final = (
     Unwanted("NCCL_PROTO", On.EFA_WITHOUT_GPUDIRECT, "warning", _TUNER, _NCCL, allowed=("simple",)),
     Unwanted("NCCL_PROTO", On.EFA_WITH_GPUDIRECT, "warning", _TUNER, _NCCL),
     Unwanted("NCCL_PROTO", On.EFA_UNKNOWN, "warning", _TUNER, _NCCL, allowed=("simple",)),
     Unwanted("NCCL_PROTO", On.NO_EFA, "warning", _TUNER, _NCCL),
-    Unwanted("NCCL_ALGO", On.ANY, "warning", _TUNER, _NCCL),
-    Unwanted("NCCL_BUFFSIZE", On.ANY, "warning", _TUNER, _NCCL),
-    Unwanted("NCCL_MIN_NCHANNELS", On.ANY, "warning", _TUNER, _NCCL),
-    Unwanted("NCCL_MAX_NCHANNELS", On.ANY, "warning", _TUNER, _NCCL),
-    Unwanted("NCCL_P2P_NET_CHUNKSIZE", On.ANY, "warning", _TUNER, _NCCL),
-    Unwanted("NCCL_P2P_PCI_CHUNKSIZE", On.ANY, "warning", _TUNER, _NCCL),
-    Unwanted("NCCL_P2P_NVL_CHUNKSIZE", On.ANY, "warning", _TUNER, _NCCL),
-    Unwanted(
-        "NCCL_P2P_DISABLE", On.NVLINK, "error", "GPUs lose NVLink", _NCCL, values=("1", "true")
+    *(
+        Unwanted(name, On.ANY, "warning", _TUNER, _NCCL)
+        for name in (
+            "NCCL_ALGO",
+            "NCCL_BUFFSIZE",
+            "NCCL_MIN_NCHANNELS",
+            "NCCL_MAX_NCHANNELS",
+            "NCCL_P2P_NET_CHUNKSIZE",
+            "NCCL_P2P_PCI_CHUNKSIZE",
+            "NCCL_P2P_NVL_CHUNKSIZE",
+        )
     ),
+    Unwanted("NCCL_P2P_DISABLE", On.NVLINK, "error", "GPUs lose NVLink", _NCCL, values=_ON),
     Unwanted(
         "NCCL_P2P_DISABLE",
         On.NO_NVLINK,
         "warning",
         "GPUs of a node no longer exchange directly",
         _NCCL,
-        values=("1", "true"),
+        values=_ON,
     ),
     Unwanted(
         "NCCL_SHM_DISABLE",
@@ -70,7 +78,7 @@ UNWANTED: Final = (
         "warning",
         "processes of a node then talk over the network",
         _NCCL,
-        values=("1", "true"),
+        values=_ON,
     ),
     Unwanted("NCCL_IB_*", On.ANY, "warning", "EC2 has no InfiniBand: it does nothing", _NCCL),
     Unwanted(
@@ -87,7 +95,7 @@ UNWANTED: Final = (
         "warning",
         "every kernel is waited for; it is for debugging",
         "PyTorch, CUDA environment variables",
-        values=("1", "true"),
+        values=_ON,
     ),
     Unwanted(
         "FI_EFA_USE_DEVICE_RDMA",
@@ -123,7 +131,6 @@ UNWANTED: Final = (
         "the container asks for no EFA interface, so libfabric has nothing to use",
         _LIBFABRIC,
         fix="remove it, or ask for vpc.amazonaws.com/efa",
-        values=(),
     ),
     Unwanted(
         "FI_EFA_FORK_SAFE",
@@ -152,36 +159,14 @@ UNWANTED: Final = (
         package="efa",
         since="1.29.1",
     ),
-    Unwanted(
-        "NCCL_TIMEOUT",
-        On.ANY,
-        "warning",
-        "neither NCCL nor PyTorch reads it",
-        _NCCL,
-        fix="pass timeout= to init_process_group, or --distributed-timeout-minutes to Megatron",
-    ),
-    Unwanted(
-        "TORCH_DISTRIBUTED_TIMEOUT",
-        On.ANY,
-        "warning",
-        "neither NCCL nor PyTorch reads it",
-        _PYTORCH,
-        fix="pass timeout= to init_process_group, or --distributed-timeout-minutes to Megatron",
-    ),
-    Unwanted(
-        "NCCL_SOCKET_TIMEOUT_MS",
-        On.ANY,
-        "warning",
-        "neither NCCL nor PyTorch reads it",
-        _NCCL,
-        fix="pass timeout= to init_process_group",
-    ),
+    Unwanted("NCCL_TIMEOUT", On.ANY, "warning", _UNREAD, _NCCL, _TIMEOUTS),
+    Unwanted("TORCH_DISTRIBUTED_TIMEOUT", On.ANY, "warning", _UNREAD, _PYTORCH, _TIMEOUTS),
+    Unwanted("NCCL_SOCKET_TIMEOUT_MS", On.ANY, "warning", _UNREAD, _NCCL, _TIMEOUT),
     Unwanted(
         "NCCL_NVLS_ENABLE",
         On.NVLINK,
         "warning",
-        "it costs speed on Hopper and Blackwell; only a faulty fabric manager (CUDA error 401) "
-        "calls for it",
+        f"{_SLOW}; only a faulty fabric manager (CUDA error 401) calls for it",
         _NCCL,
         values=("0",),
     ),
@@ -189,7 +174,7 @@ UNWANTED: Final = (
         "NCCL_NVLS_ENABLE",
         On.NO_NVLINK,
         "warning",
-        "it costs speed on Hopper and Blackwell and does nothing elsewhere",
+        f"{_SLOW} and does nothing elsewhere",
         _NCCL,
         values=("0",),
     ),

@@ -5,12 +5,12 @@ The machines are the cheapest of a short list on which, by the plan's own arithm
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from stationmaster.domain.catalogue.hub import HUB_PREFIX
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import LanguageModel
-from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.recipes import CPU_MACHINES, Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.planning.arrival import smallest_file_system_gib
 from stationmaster.domain.planning.cost import estimate
@@ -20,7 +20,6 @@ _GLOBAL_BATCH: Final = 64
 # Longer contexts are a choice: attention and activations grow with them.
 _LONGEST_SEQUENCE: Final = 4096
 _SMOKE_SEQUENCE: Final = 64
-_MAX_NODES: Final = 64
 # One machine of each size of GPU, and as many of the largest as the largest open models need. All
 # divide the batch.
 _MACHINES: Final = (
@@ -34,15 +33,6 @@ _MACHINES: Final = (
     ("p5.48xlarge", 4),
     ("p5.48xlarge", 8),
 )
-_CPU_MACHINES: Final[dict[str, Any]] = {
-    "default_instance": "m5.2xlarge",
-    "default_nodes": 2,
-    "max_nodes": 8,
-    "needs_gpu": False,
-    "nproc_per_node": 1,
-    "file_system_gib": 1200,
-    "file_system_mbps_per_tib": 125,
-}
 
 
 def hub_recipe(model: LanguageModel) -> Recipe:
@@ -50,7 +40,6 @@ def hub_recipe(model: LanguageModel) -> Recipe:
     recipe = Recipe(
         name=f"{HUB_PREFIX}{model.repository}",
         framework="fsdp",
-        task="pretraining",
         summary=f"{model.repository} of the Hugging Face hub, trained on from its weights",
         model=model,
         training=LanguageTraining(
@@ -71,11 +60,7 @@ def hub_recipe(model: LanguageModel) -> Recipe:
         ),
         default_instance=_MACHINES[-1][0],
         default_nodes=_MACHINES[-1][1],
-        max_nodes=_MAX_NODES,
-        needs_gpu=True,
-        nproc_per_node=0,
         file_system_gib=1200,
-        file_system_mbps_per_tib=250,
     )
     chosen = _cheapest_fitting(recipe)
     return recipe.model_copy(
@@ -114,5 +99,5 @@ def _smoke(recipe: Recipe) -> Recipe:
         "dataset": "python-code",
     }
     return recipe.model_copy(
-        update={"training": recipe.training.model_copy(update=small), **_CPU_MACHINES}
+        update={"training": recipe.training.model_copy(update=small), **CPU_MACHINES}
     )

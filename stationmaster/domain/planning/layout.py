@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from stationmaster.domain.catalogue.float8 import FLOAT8
-from stationmaster.domain.catalogue.framework_training import FrameworkTraining, MegatronTraining
+from stationmaster.domain.catalogue.framework_training import FrameworkTraining
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
@@ -53,22 +53,12 @@ class Layout:
     @property
     def tensor_parallel(self) -> int:
         """Processes that split every product; 1 where each computes its own."""
-        match self.recipe.training:
-            case FrameworkTraining() as training:
-                return training.tensor_parallel
-            case training:
-                return tensor_parallel_of(training)
+        return tensor_parallel_of(self.recipe.training)
 
     @property
     def context_parallel(self) -> int:
         """Parts of a sequence; each is computed by a process, or by those that split products."""
-        match self.recipe.training:
-            case MegatronTraining() as training:
-                return training.context_parallel
-            case FrameworkTraining():
-                return 1
-            case training:
-                return context_parallel_of(training)
+        return context_parallel_of(self.recipe.training)
 
     @property
     def processes_per_sample(self) -> int:
@@ -82,11 +72,7 @@ class Layout:
     @property
     def expert_parallel(self) -> int:
         """Processes that share the experts of each block; 1 where each has all of them."""
-        match self.recipe.training:
-            case FrameworkTraining():
-                return 1
-            case training:
-                return expert_parallel_of(training)
+        return expert_parallel_of(self.recipe.training)
 
     @property
     def near_experts(self) -> int:

@@ -9,7 +9,7 @@ from itertools import product
 from stationmaster.domain.catalogue.framework_training import (
     FrameworkTraining,
     TitanTraining,
-    words_of,
+    typed_keys,
 )
 from stationmaster.domain.planning.layout import Layout
 
@@ -33,7 +33,7 @@ def why_not_divided(layout: Layout, training: FrameworkTraining) -> str | None:
         )
     needed = training.processes_per_sample
     return (
-        f"{words_of(training.sharing_keys)} make groups of {needed} GPUs, which "
+        f"{typed_keys(training.sharing_keys)} make groups of {needed} GPUs, which "
         f"{layout.processes} GPUs on nodes={layout.nodes} are no multiple of; {_remedy(layout)}"
     )
 
