@@ -110,7 +110,6 @@ def _saved(aws: LocalAws, directory: Path, kubeconfig: Path) -> float:
         [sys.executable, "-m", "stationmaster.relay.save"],
         env={
             **_environment(aws),
-            "STATIONMASTER_RUN_ID": run_id,
             "STATIONMASTER_ARTIFACTS_BUCKET": BUCKET,
             "STATIONMASTER_RUN_DIRECTORY": str(directory),
             "STATIONMASTER_RUN_FACTS": facts.model_dump_json(),

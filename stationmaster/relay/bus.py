@@ -7,6 +7,7 @@ with the run's key.
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import threading
@@ -89,12 +90,13 @@ class BusSender:
         return True
 
     def _entry(self, batch: RelayBatch) -> PutEventsRequestEntryTypeDef:
-        signed = signature(batch.model_dump(mode="json"), self._key)
+        detail = batch.model_dump(mode="json")
+        detail["signature"] = signature(detail, self._key)
         return {
             "Source": EVENT_SOURCE,
             "DetailType": RELAY_BATCH_DETAIL_TYPE,
             "EventBusName": self._bus_name,
-            "Detail": batch.model_copy(update={"signature": signed}).model_dump_json(),
+            "Detail": json.dumps(detail, separators=(",", ":"), ensure_ascii=False),
         }
 
     def _put(

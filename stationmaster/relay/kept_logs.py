@@ -13,10 +13,11 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.relay.lines import LogLine
+from stationmaster.relay.saving.bucket import ResultsBucket
 
 # Of each pod; a hundred pods then take 1.6 GB of the node's disk at most.
 MAX_KEPT_BYTES: Final = 16 * 2**20
@@ -24,18 +25,12 @@ MAX_KEPT_BYTES: Final = 16 * 2**20
 logger = logging.getLogger(__name__)
 
 
-class Store(Protocol):
-    """The relay's own prefix in the bucket."""
-
-    def put(self, path: str, data: bytes, *, digest: bytes) -> str:
-        """Write a whole object."""
-        ...
-
-
 class KeptLogs:
     """The logs of one run's pods. Threads may share it."""
 
-    def __init__(self, directory: Path, *, store: Store, may_send: Callable[[], bool]) -> None:
+    def __init__(
+        self, directory: Path, *, store: ResultsBucket, may_send: Callable[[], bool]
+    ) -> None:
         """`may_send` says whether this relay is the one that reports."""
         self._directory = directory
         self._store = store

@@ -14,11 +14,12 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final
 
 from stationmaster.domain.errors import TransientError
-from stationmaster.relay.cluster import Conflict, JsonObject, ObjectMissing
-from stationmaster.relay.leases import LEASE_DURATION_S, Lease, Sent, new_lease
+from stationmaster.relay.batching import Batcher
+from stationmaster.relay.cluster import ClusterApi, Conflict, ObjectMissing
+from stationmaster.relay.leases import LEASE_DURATION_S, Lease, new_lease
 
 logger = logging.getLogger(__name__)
 
@@ -30,28 +31,12 @@ REQUEST_TIMEOUT_S: Final = 4.0
 OTHERS_FIRST_S: Final = 3 * RETRY_EVERY_S
 
 
-class LeaseApi(Protocol):
-    """The requests to the Kubernetes API that it makes."""
-
-    def get(self, path: str, *, read_timeout_s: float) -> JsonObject: ...
-    def create(self, path: str, body: JsonObject, *, read_timeout_s: float) -> JsonObject: ...
-    def replace(self, path: str, body: JsonObject, *, read_timeout_s: float) -> JsonObject: ...
-
-
-class Sender(Protocol):
-    """What sends while this relay leads, and keeps what happens while it does not."""
-
-    def lead(self, sent: Sent | None) -> None: ...
-    def learn(self, sent: Sent, *, written_after: float | None) -> None: ...
-    def sent(self) -> Sent: ...
-
-
 class Leadership:
     """Takes, renews and releases the Lease of a run's relays."""
 
     def __init__(
         self,
-        api: LeaseApi,
+        api: ClusterApi,
         *,
         lease: str,
         namespace: str,
@@ -84,7 +69,7 @@ class Leadership:
         until = self._leads_until
         return until is not None and self._clock() < until
 
-    def start(self, sender: Sender, stop: threading.Event) -> None:
+    def start(self, sender: Batcher, stop: threading.Event) -> None:
         """Try for the lease until `stop`, in a thread."""
 
         def run() -> None:
@@ -95,7 +80,7 @@ class Leadership:
         self._thread = threading.Thread(target=run, name="lease", daemon=True)
         self._thread.start()
 
-    def step(self, sender: Sender) -> None:
+    def step(self, sender: Batcher) -> None:
         """Look at the lease once, and take or renew it where that is right."""
         led = self.leads()
         try:
@@ -114,7 +99,7 @@ class Leadership:
         if led and not self.leads():
             self._log("leads no more")
 
-    def give_back(self, sender: Sender) -> None:
+    def give_back(self, sender: Batcher) -> None:
         """Let another relay lead at once; the lease has what this one sent. After `stop`."""
         if self._thread is not None:
             self._thread.join(REQUEST_TIMEOUT_S)
@@ -131,7 +116,7 @@ class Leadership:
         else:
             self._log("gives the lease back")
 
-    def _look(self, sender: Sender) -> None:
+    def _look(self, sender: Batcher) -> None:
         began = self._clock()
         self._began = began if self._began is None else self._began
         try:
@@ -162,7 +147,7 @@ class Leadership:
             self._api.create(self._collection, body, read_timeout_s=REQUEST_TIMEOUT_S)
             self._missing_since = None
 
-    def _write(self, sender: Sender, lease: Lease) -> None:
+    def _write(self, sender: Batcher, lease: Lease) -> None:
         leads_on = self._held is not None
         body = lease.held(
             self._identity,

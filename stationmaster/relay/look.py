@@ -15,22 +15,14 @@ import os
 import sys
 from collections.abc import Mapping
 
-from stationmaster.domain.errors import PermanentError
-from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD
-from stationmaster.relay.job_output import fail, start_logging
-from stationmaster.relay.staging.config import LookingConfig
+from stationmaster.relay.config import LookingConfig
+from stationmaster.relay.job_output import run_program
 from stationmaster.relay.staging.looking import look
-from stationmaster.relay.staging.program import carry_out
 
 
 def main(variables: Mapping[str, str]) -> int:
-    """Look, and turn every ending into a last line and an exit code."""
-    start_logging()
-    try:
-        config = LookingConfig.from_variables(variables)
-    except PermanentError as error:
-        return fail(str(error), EXIT_MISUNDERSTOOD)
-    return carry_out(lambda _: look(config), run_id=config.order.run_id)
+    """Look, and return the exit code."""
+    return run_program(LookingConfig, look, variables)
 
 
 if __name__ == "__main__":

@@ -13,29 +13,24 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 
-from stationmaster.domain.errors import PermanentError
-from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD
-from stationmaster.relay.job_output import fail, start_logging
-from stationmaster.relay.staging.config import RestoringConfig
+from stationmaster.domain.staged_data import StagedLine
+from stationmaster.relay.config import RestoringConfig
+from stationmaster.relay.job_output import StagingProgress, run_program
 from stationmaster.relay.staging.copying import CONNECTIONS
-from stationmaster.relay.staging.program import carry_out
 from stationmaster.relay.staging.restoring import restore
 from stationmaster.relay.staging.source import OF_RESULTS, SourceBucket
 
 
 def main(variables: Mapping[str, str]) -> int:
-    """Restore, and turn every ending into a last line and an exit code."""
-    start_logging()
-    try:
-        config = RestoringConfig.from_variables(variables)
-    except PermanentError as error:
-        return fail(str(error), EXIT_MISUNDERSTOOD)
+    """Restore, and return the exit code."""
+    return run_program(RestoringConfig, _restore, variables)
+
+
+def _restore(config: RestoringConfig) -> StagedLine:
     connect = partial(
         SourceBucket.connect, region=config.region, connections=CONNECTIONS, advice=OF_RESULTS
     )
-    return carry_out(
-        lambda report: restore(config, connect, report=report), run_id=config.order.run_id
-    )
+    return restore(config, connect, report=StagingProgress(config.order.run_id))
 
 
 if __name__ == "__main__":

@@ -15,27 +15,22 @@ import os
 import sys
 from collections.abc import Mapping
 
-from stationmaster.domain.errors import PermanentError
-from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD
-from stationmaster.relay.job_output import fail, start_logging
-from stationmaster.relay.staging.config import StagingConfig
+from stationmaster.domain.staged_data import StagedLine
+from stationmaster.relay.config import StagingConfig
+from stationmaster.relay.job_output import StagingProgress, run_program
 from stationmaster.relay.staging.copying import CONNECTIONS
 from stationmaster.relay.staging.data import stage
-from stationmaster.relay.staging.program import carry_out
 from stationmaster.relay.staging.source import SourceBucket
 
 
 def main(variables: Mapping[str, str]) -> int:
-    """Stage, and turn every ending into a last line and an exit code."""
-    start_logging()
-    try:
-        config = StagingConfig.from_variables(variables)
-    except PermanentError as error:
-        return fail(str(error), EXIT_MISUNDERSTOOD)
+    """Stage, and return the exit code."""
+    return run_program(StagingConfig, _stage, variables)
+
+
+def _stage(config: StagingConfig) -> StagedLine:
     bucket = SourceBucket.connect(config.source, region=config.region, connections=CONNECTIONS)
-    return carry_out(
-        lambda report: stage(config, bucket, report=report), run_id=config.order.run_id
-    )
+    return stage(config, bucket, report=StagingProgress(config.order.run_id))
 
 
 if __name__ == "__main__":

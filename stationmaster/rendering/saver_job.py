@@ -58,7 +58,6 @@ def render_saving(
         image=image,
         command=["python", "-m", "stationmaster.relay.save"],
         variables={
-            "STATIONMASTER_RUN_ID": run_id,
             "STATIONMASTER_ARTIFACTS_BUCKET": bucket,
             "STATIONMASTER_RUN_DIRECTORY": f"{RUNS_DIRECTORY}/{run_id}",
             "STATIONMASTER_RUN_FACTS": unexpanded_json(facts.model_dump_json()),

@@ -41,16 +41,16 @@ class NoLogs:
 
 @dataclass
 class Report:
-    """What the saver says of its progress."""
+    """What the saver or the stager says of its progress."""
 
     expected: int = 0
-    taken: list[int] = field(default_factory=list)
+    arrived: list[int] = field(default_factory=list)
 
     def expect(self, num_bytes: int) -> None:
         self.expected += num_bytes
 
-    def saved(self, num_bytes: int) -> None:
-        self.taken.append(num_bytes)
+    def add(self, num_bytes: int) -> None:
+        self.arrived.append(num_bytes)
 
 
 @dataclass

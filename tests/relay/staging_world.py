@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import boto3
+from saving_world import Report
 
 from stationmaster.domain.datasets import S3Source
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.staged_data import StagedLine, StagingOrder
 from stationmaster.local.aws import LocalAws
-from stationmaster.relay.staging.config import StagingConfig
+from stationmaster.relay.config import StagingConfig
 from stationmaster.relay.staging.data import stage
 from stationmaster.relay.staging.source import SourceBucket
 
@@ -21,20 +22,6 @@ MIB: Final = 2**20
 # Three parts as it is uploaded: read in parts, by several threads.
 LARGE: Final = bytes(range(256)) * (11 * MIB // 256)
 PART: Final = 5 * MIB
-
-
-@dataclass
-class Report:
-    """What the stager says of its progress."""
-
-    expected: int = 0
-    arrived: list[int] = field(default_factory=list)
-
-    def expect(self, num_bytes: int) -> None:
-        self.expected += num_bytes
-
-    def copied(self, num_bytes: int) -> None:
-        self.arrived.append(num_bytes)
 
 
 @dataclass
@@ -74,15 +61,17 @@ class Data:
     def order(self, *, task: str = "finetuning", **more: Any) -> StagingOrder:
         return StagingOrder(run_id=RunId("run-1"), dataset=self.source.uri, task=task, **more)
 
+    def variables(self, **order: Any) -> dict[str, str]:
+        return {
+            "STATIONMASTER_STAGING_ORDER": self.order(**order).model_dump_json(),
+            "STATIONMASTER_DATA_DIRECTORY": str(self.directory),
+            "AWS_REGION": self.aws.region,
+        }
+
     def stage(self, *, free: int | None = None, attempts: int = 1, **order: Any) -> StagedLine:
         """Stage in this process; a call that fails is tried `attempts` times."""
         self.report = Report()
-        config = StagingConfig(
-            order=self.order(**order),
-            source=self.source,
-            region="us-west-2",
-            directory=self.directory,
-        )
+        config = StagingConfig.from_variables(self.variables(**order))
         room = {} if free is None else {"free_bytes": lambda _: free}
         bucket = SourceBucket.connect(
             self.source, region="us-west-2", connections=8, attempts=attempts

@@ -10,7 +10,8 @@ from saving_world import BUCKET, CONFIGURATION, SavedRun
 from stationmaster.aws.artifacts import Artifacts
 from stationmaster.domain.restoring import saved_step
 from stationmaster.domain.results import MANIFEST_FILE, is_backup, read_manifest
-from stationmaster.relay.saving.bucket import AlreadySaved, NotSaved
+from stationmaster.relay.s3 import NotDone
+from stationmaster.relay.saving.bucket import AlreadySaved
 from stationmaster.relay.saving.pod_logs import PodLog
 
 
@@ -81,7 +82,7 @@ def test_backup_that_breaks_off_leaves_the_one_before_as_it_was(trains: SavedRun
     trains.write("metrics.jsonl", b'{"step":80}\n')
     trains.aws.inject("s3", "PutObject", "SlowDown", times=99, after=1)
 
-    with pytest.raises(NotSaved):
+    with pytest.raises(NotDone):
         trains.save()
 
     trains.aws.clear_injected()
@@ -117,7 +118,7 @@ def test_backup_without_a_whole_checkpoint_is_none(trains: SavedRun):
         folder = f"checkpoints/{CONFIGURATION}/step-{step:08}"
         trains.write(f"{folder}/weights.pt", b"wrong")
 
-    with pytest.raises(NotSaved, match="every checkpoint is damaged"):
+    with pytest.raises(NotDone, match="every checkpoint is damaged"):
         trains.save()
 
     assert MANIFEST_FILE not in trains.stored()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stationmaster.domain.results import SavingLine
-from stationmaster.relay.job_output import ByteProgress, fail
+from stationmaster.relay.job_output import ByteProgress
 
 
 def test_progress_is_printed_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,9 +23,3 @@ def test_progress_is_printed_now_and_then(capsys: pytest.CaptureFixture[str]) ->
 
     lines = [SavingLine.model_validate_json(text) for text in capsys.readouterr().out.splitlines()]
     assert [(line.saved_bytes, line.total_bytes) for line in lines] == [(4, 10), (10, 15)]
-
-
-def test_failure_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    code = fail("first\n  second", 3)
-
-    assert (code, capsys.readouterr().out) == (3, "first second\n")

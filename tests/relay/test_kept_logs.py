@@ -9,7 +9,7 @@ import pytest
 from stationmaster.relay import kept_logs
 from stationmaster.relay.kept_logs import KeptLogs
 from stationmaster.relay.lines import LogLine
-from stationmaster.relay.saving.bucket import NotSaved
+from stationmaster.relay.s3 import NotDone
 
 STAMP = "2026-11-20T18:00:0{}.000000000Z"
 
@@ -21,7 +21,7 @@ class Store(dict[str, bytes]):
 
     def put(self, path: str, data: bytes, *, digest: bytes) -> str:
         if self.is_away:
-            raise NotSaved("the bucket is away")
+            raise NotDone("the bucket is away")
         self[path] = data
         return ""
 

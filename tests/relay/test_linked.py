@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from staging_world import Data, Report
+from saving_world import Report
+from staging_world import Data
 
 from stationmaster.domain.datasets import MANIFEST_FILE, Preparation, SourceObject
 from stationmaster.domain.staged_data import CheckedBy, read_data_manifest
+from stationmaster.relay.s3 import Refused
 from stationmaster.relay.staging.linked import STALLED_S, wait_for_files
-from stationmaster.relay.staging.source import StagingRefused
 
 OBJECTS = [SourceObject("a/one", 3, "e1"), SourceObject("two", 5, "e2")]
 URI = "s3://research-data/books/"
@@ -76,7 +77,7 @@ def test_room_is_needed_for_what_is_read_only(data: Data, shown: Path) -> None:
         data.put(f"{number}.jsonl", b"12345")
         show(shown, f"{number}.jsonl", b"12345")
 
-    with pytest.raises(StagingRefused, match="use a larger file system"):
+    with pytest.raises(Refused, match="use a larger file system"):
         data.stage(linked=str(shown), free=49)
     assert data.stage(linked=str(shown), objects_read=2, free=10).num_files == 10
 
@@ -92,7 +93,7 @@ def test_files_are_waited_for_while_fsx_imports_them(shown: Path) -> None:
         path = next(pauses)
         show(shown, path, {"a/one": b"111", "two": b"22222"}[path])
 
-    files = wait_for_files(shown, OBJECTS, uri=URI, progress=report, pause=import_another)
+    files = wait_for_files(shown, OBJECTS, uri=URI, on_shown=report.add, pause=import_another)
 
     assert [(file.path, file.num_bytes) for file in files] == [("a/one", 3), ("two", 5)]
     assert report.arrived == [0, 3, 5]
@@ -102,12 +103,12 @@ def test_import_that_stands_still_is_given_up_with_what_is_missing(shown: Path) 
     show(shown, "a/one", b"111")
     times = (STALLED_S / 2 * number for number in range(9))
 
-    with pytest.raises(StagingRefused, match=r"shows 1 of 2 objects of .*15 min; two is missing"):
+    with pytest.raises(Refused, match=r"shows 1 of 2 objects of .*15 min; two is missing"):
         wait_for_files(
             shown,
             OBJECTS,
             uri=URI,
-            progress=Report(),
+            on_shown=lambda _: None,
             pause=lambda _: None,
             clock=lambda: next(times),
         )
@@ -126,5 +127,5 @@ def test_file_that_is_another_or_may_not_be_read_is_refused(
     show(shown, "a/one", content, mode=mode)
     show(shown, "two", b"22222")
 
-    with pytest.raises(StagingRefused, match=said):
-        wait_for_files(shown, OBJECTS, uri=URI, progress=Report(), pause=waits)
+    with pytest.raises(Refused, match=said):
+        wait_for_files(shown, OBJECTS, uri=URI, on_shown=lambda _: None, pause=waits)

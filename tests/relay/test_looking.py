@@ -17,11 +17,11 @@ from stationmaster.domain.datasets import AS_IT_IS, FOR_MEGATRON
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_REFUSED
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.staged_data import LookingOrder, StagedLine, read_staging_line
+from stationmaster.relay.config import LookingConfig
 from stationmaster.relay.look import main
+from stationmaster.relay.s3 import Refused
 from stationmaster.relay.staging import looking
-from stationmaster.relay.staging.config import LookingConfig
 from stationmaster.relay.staging.looking import look
-from stationmaster.relay.staging.source import StagingRefused
 from training.data import images, shards, sources
 
 NOBODY = 65534
@@ -56,11 +56,19 @@ class FileSystem:
         return LookingOrder(**(about | {"num_classes": 2} | more))
 
     def look(self, path: str, task: str = TEXT, **more: object) -> StagedLine:
-        config = LookingConfig(order=self.order(path, task, **more), mount=self.mount)
-        return look(config, free_bytes=lambda _: 10**12)
+        return look(self.config(self.order(path, task, **more)), free_bytes=lambda _: 10**12)
+
+    def config(self, order: LookingOrder) -> LookingConfig:
+        return LookingConfig.from_variables(self.variables(order))
+
+    def variables(self, order: LookingOrder) -> dict[str, str]:
+        return {
+            "STATIONMASTER_LOOKING_ORDER": order.model_dump_json(),
+            "STATIONMASTER_SHARED_DIRECTORY": str(self.mount),
+        }
 
     def refusal(self, path: str, task: str = TEXT, **more: object) -> str:
-        with pytest.raises(StagingRefused) as caught:
+        with pytest.raises(Refused) as caught:
             self.look(path, task, **more)
         return str(caught.value)
 
@@ -309,8 +317,8 @@ def test_room_for_checkpoints_is_looked_at(fsx: FileSystem) -> None:
     fsx.put("text/a.txt")
     order = fsx.order("text", TEXT, keep_free_bytes=5 * 10**9)
 
-    with pytest.raises(StagingRefused, match=r"has 4\.0 GB free, and checkpoints need 5\.0 GB"):
-        look(LookingConfig(order=order, mount=fsx.mount), free_bytes=lambda _: 4 * 10**9)
+    with pytest.raises(Refused, match=r"has 4\.0 GB free, and checkpoints need 5\.0 GB"):
+        look(fsx.config(order), free_bytes=lambda _: 4 * 10**9)
 
 
 def test_looking_changes_nothing(fsx: FileSystem) -> None:
@@ -330,10 +338,7 @@ def test_program_says_what_it_found_or_why_not(
     fsx: FileSystem, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fsx.put("text/a.txt")
-    variables = {
-        "STATIONMASTER_LOOKING_ORDER": fsx.order("text", TEXT).model_dump_json(),
-        "STATIONMASTER_SHARED_DIRECTORY": str(fsx.mount),
-    }
+    variables = fsx.variables(fsx.order("text", TEXT))
 
     assert main(variables) == 0
     (line,) = capsys.readouterr().out.splitlines()
@@ -347,7 +352,6 @@ def test_program_says_what_it_found_or_why_not(
     for name, value in (
         ("STATIONMASTER_LOOKING_ORDER", "{}"),
         ("STATIONMASTER_SHARED_DIRECTORY", ""),
-        ("STATIONMASTER_SHARED_DIRECTORY", "/elsewhere"),
     ):
         assert main(variables | {name: value}) == EXIT_MISUNDERSTOOD
 

@@ -409,7 +409,7 @@ VARIABLES = {
     "STATIONMASTER_POD": "run-1-relay-0",
     "STATIONMASTER_RELAY_KEY": "secret",
     "STATIONMASTER_ARTIFACTS_BUCKET": "results",
-    "AWS_DEFAULT_REGION": "eu-west-1",
+    "AWS_REGION": "eu-west-1",
 }
 
 

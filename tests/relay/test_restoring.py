@@ -16,19 +16,13 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
 from stationmaster.domain.results import MANIFEST_FILE, manifest_sha256, results_prefix
 from stationmaster.domain.staged_data import StagedLine, read_staging_line
+from stationmaster.relay.config import RestoringConfig
 from stationmaster.relay.restore import main
-from stationmaster.relay.staging.config import RestoringConfig
+from stationmaster.relay.s3 import Refused
 from stationmaster.relay.staging.restoring import restore
-from stationmaster.relay.staging.source import OF_RESULTS, SourceBucket, StagingRefused
+from stationmaster.relay.staging.source import OF_RESULTS, SourceBucket
 
 NEXT = RunId("tiny-llama-00000002")
-
-
-class Copied(Report):
-    """What the stager says of its progress."""
-
-    def copied(self, num_bytes: int) -> None:
-        self.taken.append(num_bytes)
 
 
 def order(run: SavedRun, *, step: int | None = 60, model: bool = False) -> RestoringOrder:
@@ -40,14 +34,23 @@ def order(run: SavedRun, *, step: int | None = 60, model: bool = False) -> Resto
     )
 
 
+def variables(wanted: RestoringOrder, directory: Path) -> dict[str, str]:
+    return {
+        "STATIONMASTER_RESTORING_ORDER": wanted.model_dump_json(),
+        "STATIONMASTER_ARTIFACTS_BUCKET": BUCKET,
+        "STATIONMASTER_RUN_DIRECTORY": str(directory),
+        "AWS_REGION": "us-west-2",
+    }
+
+
 def bring_back(
-    wanted: RestoringOrder, directory: Path, *, report: Copied | None = None, **more: Any
+    wanted: RestoringOrder, directory: Path, *, report: Report | None = None, **more: Any
 ) -> StagedLine:
-    config = RestoringConfig(order=wanted, bucket=BUCKET, region="us-west-2", directory=directory)
+    config = RestoringConfig.from_variables(variables(wanted, directory))
     connect = partial(
         SourceBucket.connect, region="us-west-2", connections=8, attempts=1, advice=OF_RESULTS
     )
-    return restore(config, connect, report=report or Copied(), **more)
+    return restore(config, connect, report=report or Report(), **more)
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -65,7 +68,7 @@ def remove(run: SavedRun, path: str) -> None:
 
 def test_checkpoint_and_model_lie_as_in_the_result(run: SavedRun, tmp_path: Path) -> None:
     run.save()
-    report = Copied()
+    report = Report()
 
     staged = bring_back(order(run, model=True), tmp_path / "next", report=report)
 
@@ -74,7 +77,7 @@ def test_checkpoint_and_model_lie_as_in_the_result(run: SavedRun, tmp_path: Path
     assert contents(tmp_path / "next") == saved
     assert (staged.num_files, staged.num_bytes) == (len(saved), sum(map(len, saved.values())))
     assert (staged.root, staged.was_there) == ("restored", False)
-    assert report.expected == sum(report.taken) == staged.num_bytes
+    assert report.expected == sum(report.arrived) == staged.num_bytes
 
 
 def test_result_with_another_manifest_than_was_recorded_is_not_brought_back(
@@ -85,7 +88,7 @@ def test_result_with_another_manifest_than_was_recorded_is_not_brought_back(
     run.facts = run.facts.model_copy(update={"seed": 6})
     run.save()
 
-    with pytest.raises(StagingRefused, match=r"is not the manifest that was verified.*recorded"):
+    with pytest.raises(Refused, match=r"is not the manifest that was verified.*recorded"):
         bring_back(wanted, tmp_path / "next")
 
     assert contents(tmp_path / "next") == {}
@@ -136,7 +139,7 @@ def test_file_that_was_changed_on_disk_is_refused_and_read_again(
     copied.parent.mkdir()
     copied.write_text('{"path":"checkpoint/step-00000060/weights.pt","num_bytes":5}\n')
 
-    with pytest.raises(StagingRefused, match=r"weights\.pt is damaged"):
+    with pytest.raises(Refused, match=r"weights\.pt is damaged"):
         bring_back(order(run), tmp_path / "next")
     bring_back(order(run), tmp_path / "next")
 
@@ -147,12 +150,12 @@ def test_result_that_is_not_complete_is_refused(run: SavedRun, tmp_path: Path) -
     run.save()
     remove(run, "manifest.json")
 
-    with pytest.raises(StagingRefused, match=rf"the result of run {run.run_id} is not complete"):
+    with pytest.raises(Refused, match=rf"the result of run {run.run_id} is not complete"):
         bring_back(order(run), tmp_path / "next")
 
 
 def test_result_without_objects_is_refused(run: SavedRun, tmp_path: Path) -> None:
-    with pytest.raises(StagingRefused, match="nothing was saved of that run"):
+    with pytest.raises(Refused, match="nothing was saved of that run"):
         bring_back(order(run), tmp_path / "next")
 
 
@@ -171,7 +174,7 @@ def test_object_that_is_gone_is_named(run: SavedRun, tmp_path: Path) -> None:
     run.save()
     remove(run, "checkpoint/step-00000060/weights.pt")
 
-    with pytest.raises(StagingRefused, match=r"step-00000060/weights\.pt is not in the bucket"):
+    with pytest.raises(Refused, match=r"step-00000060/weights\.pt is not in the bucket"):
         bring_back(order(run), tmp_path / "next")
 
 
@@ -180,14 +183,14 @@ def test_missing_right_names_the_bucket_of_results(run: SavedRun, tmp_path: Path
     wanted = order(run)
     run.aws.inject("s3", "GetObject", "AccessDenied", times=99)
 
-    with pytest.raises(StagingRefused, match=r"was refused: AccessDenied: .* may read runs/ of"):
+    with pytest.raises(Refused, match=r"was refused: AccessDenied: .* may read runs/ of"):
         bring_back(wanted, tmp_path / "next")
 
 
 def test_file_system_without_room_is_refused(run: SavedRun, tmp_path: Path) -> None:
     run.save()
 
-    with pytest.raises(StagingRefused, match="use a larger file system"):
+    with pytest.raises(Refused, match="use a larger file system"):
         bring_back(order(run), tmp_path / "next", free_bytes=lambda _: 10)
 
 
@@ -195,18 +198,13 @@ def test_program_says_lines_and_exit_codes(
     run: SavedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run.save()
-    variables = {
-        "STATIONMASTER_RESTORING_ORDER": order(run).model_dump_json(),
-        "STATIONMASTER_ARTIFACTS_BUCKET": BUCKET,
-        "STATIONMASTER_RUN_DIRECTORY": str(tmp_path / "next"),
-        "AWS_REGION": run.aws.region,
-    }
+    given = variables(order(run), tmp_path / "next")
 
     ends = [
-        main(variables),
-        main(variables | {"STATIONMASTER_RESTORING_ORDER": order(run, step=1).model_dump_json()}),
-        main(variables | {"STATIONMASTER_ARTIFACTS_BUCKET": "nobodys"}),
-        main(variables | {"STATIONMASTER_RESTORING_ORDER": f'{{"run_id":"{NEXT}"}}'}),
+        main(given),
+        main(given | {"STATIONMASTER_RESTORING_ORDER": order(run, step=1).model_dump_json()}),
+        main(given | {"STATIONMASTER_ARTIFACTS_BUCKET": "nobodys"}),
+        main(given | {"STATIONMASTER_RESTORING_ORDER": f'{{"run_id":"{NEXT}"}}'}),
     ]
 
     first, last, *sentences = capsys.readouterr().out.splitlines()

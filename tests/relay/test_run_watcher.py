@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 from kept_logs import NothingKept
 
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.progress_lines import ProgressLine
 from stationmaster.relay import watching
 from stationmaster.relay.cluster import ObjectMissing, WatchExpired
@@ -144,14 +145,8 @@ class World:
     def __init__(self):
         self._before = set(threading.enumerate())
         self.api, self.reported, self.stop = Api(), Queue(), Stop()
-        config = RelayConfig(
-            run_id="run-1",
-            job="run-1",
-            bus_name="bus",
-            key="k",
-            bucket="results",
-            pod="run-1-relay-0",
-            region="us-west-2",
+        config = RelayConfig.model_construct(
+            run_id="run-1", job="run-1", job_kind=JobKind.PYTORCH_JOB, namespace="stationmaster"
         )
         self.watcher = RunWatcher(
             api=self.api,

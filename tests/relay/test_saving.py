@@ -25,13 +25,9 @@ from stationmaster.domain.results import (
     results_prefix,
 )
 from stationmaster.local.aws.faults import CONNECTION_CLOSED
+from stationmaster.relay.s3 import NotDone, Refused, WrittenMeanwhile
 from stationmaster.relay.saving import sources
-from stationmaster.relay.saving.bucket import (
-    NotSaved,
-    ResultsBucket,
-    SavingRefused,
-    WrittenMeanwhile,
-)
+from stationmaster.relay.saving.bucket import ResultsBucket
 from stationmaster.relay.saving.pod_logs import PodLog
 from stationmaster.relay.saving.sources import RunDirectory
 from stationmaster.relay.saving.tree import Tree
@@ -71,7 +67,7 @@ def test_result_holds_what_the_run_left_and_the_manifest_lists_it(large: SavedRu
     assert [file.path for file in saved.manifest.files] == sorted(stored)
     assert (saved.manifest.outcome, saved.manifest.step) == ("succeeded", 60)
     assert saved.manifest.checkpoint_source == f"{CONFIGURATION}/step-00000060"
-    assert sum(large.report.taken) == large.report.expected == saved.manifest.num_bytes
+    assert sum(large.report.arrived) == large.report.expected == saved.manifest.num_bytes
 
 
 @pytest.mark.parametrize(
@@ -274,7 +270,7 @@ def test_result_is_verified_from_outside_by_what_s3_computed(large: SavedRun) ->
 def test_manifest_is_the_last_thing_that_is_written(large: SavedRun) -> None:
     large.aws.inject("s3", "CompleteMultipartUpload", "InternalError")
 
-    with pytest.raises(NotSaved, match=r"completing model/model.safetensors .* InternalError"):
+    with pytest.raises(NotDone, match=r"completing model/model.safetensors .* InternalError"):
         large.save()
 
     assert MANIFEST_FILE not in large.stored()
@@ -289,7 +285,7 @@ def test_result_that_is_saved_again_is_not_sent_again(run: SavedRun) -> None:
     assert again == first
     assert run.calls(*SENDING) == 1  # the manifest
     assert run.calls("CreateMultipartUpload") == 0
-    assert sum(run.report.taken) == first.manifest.num_bytes
+    assert sum(run.report.arrived) == first.manifest.num_bytes
 
 
 LINES = [f"2026-01-02T00:00:0{n}.5Z line {n}\n".encode() for n in range(6)]
@@ -391,7 +387,7 @@ def test_save_that_breaks_off_anywhere_is_continued(
     large: SavedRun, operation: str, after: int
 ) -> None:
     large.aws.inject("s3", operation, CONNECTION_CLOSED, after=after)
-    with pytest.raises(NotSaved):
+    with pytest.raises(NotDone):
         large.save()
     held = large.held_parts()
     large.aws.forget_calls()
@@ -405,12 +401,12 @@ def test_save_that_breaks_off_anywhere_is_continued(
     assert large.unfinished() == []
     # The weights are three parts, every other file and the manifest one.
     assert large.calls(*SENDING) == 3 + len(PATHS) - held
-    assert sum(large.report.taken) == saved.manifest.num_bytes
+    assert sum(large.report.arrived) == saved.manifest.num_bytes
 
 
 def test_part_with_other_bytes_is_sent_anew(large: SavedRun) -> None:
     large.aws.inject("s3", "CompleteMultipartUpload", CONNECTION_CLOSED)
-    with pytest.raises(NotSaved):
+    with pytest.raises(NotDone):
         large.save()
     other = WEIGHTS[:-1] + b"!"
     large.write("model/model.safetensors", other)
@@ -457,7 +453,7 @@ def test_throttled_call_is_repeated(large: SavedRun, operation: str) -> None:
 def test_throttling_without_end_is_one_sentence(large: SavedRun) -> None:
     large.aws.inject("s3", "UploadPart", "SlowDown", times=99)
 
-    with pytest.raises(NotSaved, match=r"^uploading part \d of model/model.safetensors in s3://.*"):
+    with pytest.raises(NotDone, match=r"^uploading part \d of model/model.safetensors in s3://.*"):
         large.save()
 
 
@@ -467,19 +463,19 @@ def test_throttling_without_end_is_one_sentence(large: SavedRun) -> None:
 def test_denied_call_is_a_refusal_that_says_what_to_do(large: SavedRun, operation: str) -> None:
     large.aws.inject("s3", operation, "AccessDenied", times=99)
 
-    with pytest.raises(SavingRefused, match="give the saver's role its rights"):
+    with pytest.raises(Refused, match="give the saver's role its rights"):
         large.save()
 
 
 def test_bucket_that_is_gone_is_a_refusal(run: SavedRun) -> None:
-    with pytest.raises(SavingRefused, match="bucket elsewhere-artifacts does not exist"):
+    with pytest.raises(Refused, match="bucket elsewhere-artifacts does not exist"):
         run.save(bucket="elsewhere-artifacts")
 
 
 def test_bytes_that_were_changed_on_their_way_are_refused_by_s3(run: SavedRun) -> None:
     bucket = run.bucket()
 
-    with pytest.raises(NotSaved, match="BadDigest"):
+    with pytest.raises(NotDone, match="BadDigest"):
         bucket.put("model/config.json", b"other", digest=hashlib.sha256(b"{}").digest())
 
 
@@ -501,7 +497,7 @@ def test_store_that_does_not_compute_the_checksum_is_not_trusted(run: SavedRun) 
     bucket = ResultsBucket(Forgetful(), bucket=BUCKET, prefix=results_prefix(run.run_id))
     uploader = Uploader(bucket, on_saved=lambda _: None)
 
-    with pytest.raises(NotSaved, match=r"S3 computed the SHA-256 of nothing of model/config\.json"):
+    with pytest.raises(NotDone, match=r"S3 computed the SHA-256 of nothing of model/config\.json"):
         uploader.upload([local(run, "model/config.json", 2)])
 
 
@@ -518,7 +514,7 @@ class Growing:
 
 
 def test_file_that_changes_while_it_is_saved_is_an_error(run: SavedRun) -> None:
-    with pytest.raises(NotSaved, match=r"metrics.jsonl changed while it was read"):
+    with pytest.raises(NotDone, match=r"metrics.jsonl changed while it was read"):
         run.save(logs=Growing(run.directory / "metrics.jsonl"))
 
 
@@ -529,7 +525,7 @@ def test_file_that_is_written_again_at_the_same_size_is_an_error(large: SavedRun
         large.bucket(), on_saved=lambda _: os.utime(path, (1, 1)), memory_bytes=8 * MIB
     )
 
-    with pytest.raises(NotSaved, match=r"model.safetensors changed while it was read"):
+    with pytest.raises(NotDone, match=r"model.safetensors changed while it was read"):
         uploader.upload([local(large, "model/model.safetensors", len(WEIGHTS))])
 
     assert "model/model.safetensors" not in large.stored()
@@ -602,7 +598,7 @@ def test_run_whose_checkpoints_are_all_damaged_is_not_saved_without_a_model(run:
     for path in (run.directory / "model").iterdir():
         path.unlink()
 
-    with pytest.raises(NotSaved, match="every checkpoint is damaged"):
+    with pytest.raises(NotDone, match="every checkpoint is damaged"):
         run.save()
 
 

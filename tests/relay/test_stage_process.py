@@ -19,19 +19,11 @@ from tests.support.cluster_fixtures import eventually
 REPOSITORY = Path(__file__).parents[2]
 
 
-def variables(data: Data) -> dict[str, str]:
-    return {
-        "STATIONMASTER_STAGING_ORDER": data.order().model_dump_json(),
-        "STATIONMASTER_DATA_DIRECTORY": str(data.directory),
-        "AWS_REGION": data.aws.region,
-    }
-
-
 def start(data: Data) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "stationmaster.relay.stage"],
         cwd=REPOSITORY,
-        env={**data.aws.environment(), **variables(data), "PATH": os.environ["PATH"]},
+        env={**data.aws.environment(), **data.variables(), "PATH": os.environ["PATH"]},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -68,7 +60,7 @@ def test_stager_that_is_killed_continues_where_it_was(data: Data) -> None:
 
 
 def test_refusal_is_the_last_line(data: Data, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(variables(data))
+    code = main(data.variables())
 
     (line,) = capsys.readouterr().out.splitlines()
     assert code == EXIT_REFUSED
@@ -78,13 +70,9 @@ def test_refusal_is_the_last_line(data: Data, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"AWS_REGION": ""}, "variable AWS_DEFAULT_REGION is"),
+        ({"AWS_REGION": ""}, "variable AWS_REGION is"),
         ({"STATIONMASTER_DATA_DIRECTORY": ""}, "STATIONMASTER_DATA_DIRECTORY is empty"),
         ({"STATIONMASTER_STAGING_ORDER": "{}"}, "ORDER is not understood: run_id"),
-        (
-            {"STATIONMASTER_STAGING_ORDER": '{"run_id":"r","dataset":"c4","task":"pretraining"}'},
-            'dataset "c4" is no address of S3',
-        ),
     ],
 )
 def test_bad_setting_is_one_sentence_and_exit_code_2(
@@ -93,7 +81,7 @@ def test_bad_setting_is_one_sentence_and_exit_code_2(
     changed: dict[str, str],
     said: str,
 ) -> None:
-    code = main(variables(data) | changed)
+    code = main(data.variables() | changed)
 
     (line,) = capsys.readouterr().out.splitlines()
     assert code == EXIT_MISUNDERSTOOD

@@ -13,8 +13,9 @@ from staging_world import BUCKET, LARGE, PART, Data
 from stationmaster.domain.datasets import MANIFEST_FILE, Preparation, SourceObject, data_id
 from stationmaster.domain.staged_data import CheckedBy, DataManifest, StagedLine, read_data_manifest
 from stationmaster.local.aws.faults import CONNECTION_CLOSED
+from stationmaster.relay.s3 import NotDone, Refused
 from stationmaster.relay.staging.copying import Copier
-from stationmaster.relay.staging.source import Body, NotStaged, SourceBucket, StagingRefused
+from stationmaster.relay.staging.source import Body, SourceBucket
 
 
 def manifest_of(data: Data, staged: StagedLine) -> DataManifest:
@@ -77,7 +78,7 @@ def test_object_encrypted_with_a_key_is_compared_by_size_and_says_so(data: Data)
 def test_parts_that_arrived_are_not_read_again(data: Data) -> None:
     data.put("large.tar", LARGE, part_bytes=PART)
     data.aws.inject("s3", "GetObject", "InternalError", times=1, after=2)
-    with pytest.raises(NotStaged, match=r"reading large.tar .* InternalError"):
+    with pytest.raises(NotDone, match=r"reading large.tar .* InternalError"):
         data.stage()
     assert not list(data.directory.glob(f"*/{MANIFEST_FILE}"))
     data.aws.forget_calls()
@@ -93,7 +94,7 @@ def test_files_that_arrived_are_not_read_again(data: Data) -> None:
     for number in range(4):
         data.put(f"{number}.jsonl", b"%d" % number)
     data.aws.inject("s3", "GetObject", CONNECTION_CLOSED, times=1, after=3)
-    with pytest.raises(NotStaged, match="reading"):
+    with pytest.raises(NotDone, match="reading"):
         data.stage()
     data.aws.forget_calls()
 
@@ -106,14 +107,14 @@ def test_files_that_arrived_are_not_read_again(data: Data) -> None:
 def test_part_that_was_changed_on_disk_is_found_out(data: Data) -> None:
     data.put("large.tar", LARGE, part_bytes=PART)
     data.aws.inject("s3", "GetObject", "InternalError", times=1, after=2)
-    with pytest.raises(NotStaged):
+    with pytest.raises(NotDone):
         data.stage()
     # A part that says it is there, with the digest of other bytes.
     (journal,) = data.directory.glob("*/partial/*.parts")
     head, *parts = journal.read_text().splitlines()
     journal.write_text("\n".join([head, *(f"{part[:-2]}00" for part in parts), ""]))
 
-    with pytest.raises(NotStaged, match=r"large\.tar came damaged: its md5 is"):
+    with pytest.raises(NotDone, match=r"large\.tar came damaged: its md5 is"):
         data.stage()
 
     assert data.files(data.stage()) == {"large.tar": LARGE}
@@ -186,7 +187,7 @@ def test_packed_data_needs_no_preparation(data: Data) -> None:
 def test_data_without_room_is_refused_before_anything_is_read(data: Data) -> None:
     data.put("imagenet.tar", b"x" * 1000)
 
-    with pytest.raises(StagingRefused, match=r"needs 0.0 GB and .* has 0.0 GB free; use a larger"):
+    with pytest.raises(Refused, match=r"needs 0.0 GB and .* has 0.0 GB free; use a larger"):
         data.stage(task="image-classification", free=2099, keep_free_bytes=100)
 
     assert data.reads() == 0
@@ -194,7 +195,7 @@ def test_data_without_room_is_refused_before_anything_is_read(data: Data) -> Non
 
 
 def test_empty_prefix_is_refused(data: Data) -> None:
-    with pytest.raises(StagingRefused, match=f"s3://{BUCKET}/{data.prefix}/ holds no objects"):
+    with pytest.raises(Refused, match=f"s3://{BUCKET}/{data.prefix}/ holds no objects"):
         data.stage()
 
 
@@ -213,7 +214,7 @@ def test_refusal_of_s3_is_final_and_says_what_to_do(
     data.put("rows.jsonl", b"rows")
     data.aws.inject("s3", call, code)
 
-    with pytest.raises(StagingRefused, match=said):
+    with pytest.raises(Refused, match=said):
         data.stage()
 
 
@@ -252,7 +253,7 @@ def test_small_object_that_comes_other_than_it_is_is_not_taken(
     )
 
     if said:
-        with pytest.raises(NotStaged, match=said):
+        with pytest.raises(NotDone, match=said):
             copier.copy(bucket.objects())
         assert not files.exists()
     else:
@@ -272,12 +273,12 @@ def test_object_that_is_replaced_after_it_was_listed_is_not_taken(data: Data) ->
         on_copied=lambda _: None,
     )
 
-    with pytest.raises(NotStaged, match="the object changed while data was copied"):
+    with pytest.raises(NotDone, match="the object changed while data was copied"):
         copier.copy(listed)
 
 
 def test_object_whose_name_leaves_the_directory_is_refused(data: Data) -> None:
     boto3.client("s3").put_object(Bucket=BUCKET, Key=f"{data.prefix}/../rows", Body=b"x")
 
-    with pytest.raises(StagingRefused, match="cannot be a file"):
+    with pytest.raises(Refused, match="cannot be a file"):
         data.stage()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Protocol
+from typing import Final
 
 from stationmaster.domain.checkpoints import step_of
 from stationmaster.domain.errors import PermanentError, TransientError
@@ -30,8 +30,10 @@ from stationmaster.domain.results import (
     manifest_sha256,
     read_manifest,
 )
-from stationmaster.relay.saving.bucket import AlreadySaved, NotSaved, ResultsBucket
-from stationmaster.relay.saving.pod_logs import PodLog, joined
+from stationmaster.relay.job_output import ByteProgress
+from stationmaster.relay.s3 import NotDone
+from stationmaster.relay.saving.bucket import AlreadySaved, ResultsBucket
+from stationmaster.relay.saving.pod_logs import PodLogs, joined
 from stationmaster.relay.saving.sources import RunDirectory, SavedStep
 from stationmaster.relay.saving.tree import Tree
 from stationmaster.relay.saving.uploads import FileDamaged, LocalFile, Uploader
@@ -39,24 +41,6 @@ from stationmaster.relay.saving.uploads import FileDamaged, LocalFile, Uploader
 logger = logging.getLogger(__name__)
 
 _STEPS: Final = f"{CHECKPOINT}/step-"
-
-
-class LogSource(Protocol):
-    """The source of pods' logs."""
-
-    def read(self) -> Iterable[PodLog]: ...
-
-
-class Report(Protocol):
-    """A listener to how far the saving is."""
-
-    def expect(self, num_bytes: int) -> None:
-        """Expect so many more bytes."""
-        ...
-
-    def saved(self, num_bytes: int) -> None:
-        """Note that S3 holds so many more bytes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +53,9 @@ def save_result(
     facts: RunFacts,
     *,
     directory: RunDirectory,
-    logs: LogSource,
+    logs: PodLogs,
     bucket: ResultsBucket,
-    report: Report,
+    report: ByteProgress,
 ) -> Saved:
     """Save what there is of a run; a run that left nothing gets a manifest with its logs alone.
 
@@ -80,11 +64,11 @@ def save_result(
     What an earlier save has and this one did not find stays in the result.
 
     Raises:
-        SavingRefused: S3 refuses the saver.
+        Refused: S3 refuses the saver.
         AlreadySaved: this is a backup, and the run has left its result.
-        NotSaved, OSError: another start may succeed.
+        NotDone, OSError: another start may succeed.
     """
-    uploader = Uploader(bucket, on_saved=report.saved)
+    uploader = Uploader(bucket, on_saved=report.add)
     version = bucket.version(MANIFEST_FILE)
     trains = is_backup(facts)
     earlier = _earlier(bucket, trains=trains)
@@ -213,7 +197,7 @@ def _saved_logs(
 
 
 def _log_files(
-    logs: LogSource, saved: Mapping[str, Sequence[_SavedLog]], scratch: Path
+    logs: PodLogs, saved: Mapping[str, Sequence[_SavedLog]], scratch: Path
 ) -> list[LocalFile]:
     """Write the logs of pods, joined with what is saved of them, as files."""
     files: dict[str, LocalFile] = {}
@@ -269,7 +253,7 @@ def _newest_whole(
     """Save the newest checkpoint whose bytes are as they were written; None without any.
 
     Raises:
-        NotSaved: there are checkpoints, all are damaged, and there is no model either.
+        NotDone: there are checkpoints, all are damaged, and there is no model either.
     """
     damage = ""
     for checkpoint in directory.checkpoints():
@@ -281,7 +265,7 @@ def _newest_whole(
         else:
             return checkpoint
     if damage and needed:
-        raise NotSaved(
+        raise NotDone(
             f"every checkpoint is damaged, and there is no trained model: {damage}; restore its "
             "files, or give up the result"
         )

@@ -27,7 +27,8 @@ from stationmaster.domain.results import (
     part_sizes,
     s3_checksum,
 )
-from stationmaster.relay.saving.bucket import NotSaved, ResultsBucket, StoredPart
+from stationmaster.relay.s3 import NotDone
+from stationmaster.relay.saving.bucket import ResultsBucket, StoredPart
 from stationmaster.relay.saving.tree import Tree
 
 FILES_AT_ONCE: Final = 4
@@ -91,8 +92,8 @@ class Uploader:
 
         Raises:
             FileDamaged: one is not what was written.
-            NotSaved: one changed while it was read, or S3 did not take it.
-            SavingRefused: S3 refuses the saver.
+            NotDone: one changed while it was read, or S3 did not take it.
+            Refused: S3 refuses the saver.
             OSError: one could not be read.
         """
         cancelled = threading.Event()
@@ -235,7 +236,7 @@ def _opened(file: LocalFile) -> Iterator[FileIO]:
     """Open a file, which must be the same after it has been read as when it was found.
 
     Raises:
-        NotSaved: it is not.
+        NotDone: it is not.
     """
     try:
         with file.tree.opened(file.name) as stream:
@@ -256,8 +257,8 @@ def _version(found: os.stat_result) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def _changed(file: LocalFile) -> NotSaved:
-    return NotSaved(
+def _changed(file: LocalFile) -> NotDone:
+    return NotDone(
         f"{file.source} changed while it was read; save again when nothing writes to it any more"
     )
 
@@ -302,7 +303,7 @@ def _agreed(file: LocalFile, sha256: str, digests: Sequence[bytes], stored: str)
     """Describe a file for a manifest, if S3 computed the same checksum of it."""
     checksum = s3_checksum(digests)
     if stored != checksum:
-        raise NotSaved(
+        raise NotDone(
             f"S3 computed the SHA-256 {stored or 'of nothing'} of {file.path}, expected {checksum}"
         )
     return ResultFile(

@@ -20,8 +20,10 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from stationmaster.domain.datasets import SourceObject
+from stationmaster.domain.results import ResultFile
 from stationmaster.domain.staged_data import CheckedBy, DataFile
-from stationmaster.relay.staging.source import Check, NotStaged, SourceBucket
+from stationmaster.relay.s3 import NotDone
+from stationmaster.relay.staging.source import Check, SourceBucket
 
 SMALL_BYTES: Final = 8 * 2**20
 SMALL_AT_ONCE: Final = 24
@@ -32,6 +34,9 @@ LARGE_AT_ONCE: Final = 3
 CONNECTIONS: Final = max(PARTS_AT_ONCE + LARGE_AT_ONCE, SMALL_AT_ONCE)
 """The most requests at once."""
 _PIECE_BYTES: Final = 2**20
+
+
+_File = SourceObject | DataFile | ResultFile
 
 
 class _Cancelled(Exception):
@@ -79,13 +84,13 @@ class Copier:
         """Copy what is missing; return what a manifest says of each, in order.
 
         Raises:
-            NotStaged: S3 did not give one, or gave something else than it says.
-            StagingRefused: S3 refuses the stager.
+            NotDone: S3 did not give one, or gave something else than it says.
+            Refused: S3 refuses the stager.
             OSError: one could not be written.
         """
         self._partial.mkdir(parents=True, exist_ok=True)
         wanted = list(objects)
-        done = {each.path: each for each in self._copied.read() if _is_there(self._files, each)}
+        done = {each.path: each for each in self._copied.read() if is_there(self._files, each)}
         self._on_copied(sum(each.num_bytes for each in done.values()))
         missing = [each for each in wanted if each.path not in done]
         small = [each for each in missing if each.num_bytes <= SMALL_BYTES]
@@ -190,7 +195,7 @@ class Copier:
         digests = known | {number: future.result() for number, future in pending.items()}
         try:
             self._verify(found, parts.check, partial, [digests[n] for n in range(len(ranges))])
-        except NotStaged:
+        except NotDone:
             journal.remove()
             partial.unlink()
             raise
@@ -321,11 +326,19 @@ def _key(found: SourceObject) -> str:
     return hashlib.sha256(found.path.encode()).hexdigest()[:32]
 
 
-def _is_there(files: Path, file: DataFile) -> bool:
+def is_there(root: Path, file: _File) -> bool:
+    """Say whether a file is on disk with all its bytes."""
     try:
-        return (files / file.path).stat().st_size == file.num_bytes
+        return (root / file.path).stat().st_size == file.num_bytes
     except FileNotFoundError:
         return False
+
+
+def missing_bytes(root: Path, files: Iterable[_File], *, begun: Iterable[Path]) -> int:
+    """Count the bytes of files that are not on disk, nor in what was `begun` of them."""
+    missing = sum(each.num_bytes for each in files if not is_there(root, each))
+    # Of files that were begun the system has given what is on disk, whatever their size says.
+    return missing - sum(path.stat().st_blocks * 512 for path in begun)
 
 
 def _write_all(descriptor: int, data: bytes, at: int) -> int:
@@ -343,11 +356,11 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 def _compare(found: SourceObject, check: Check, digest: str) -> None:
     if check.algorithm is not None and digest != check.expected:
-        raise NotStaged(
+        raise NotDone(
             f"{found.path} came damaged: its {check.algorithm} is {digest[:12]}..., S3 says "
             f"{check.expected[:12]}..."
         )
 
 
-def _short(found: SourceObject, num_bytes: int) -> NotStaged:
-    return NotStaged(f"{found.path} broke off after {num_bytes} of {found.num_bytes} bytes")
+def _short(found: SourceObject, num_bytes: int) -> NotDone:
+    return NotDone(f"{found.path} broke off after {num_bytes} of {found.num_bytes} bytes")

@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from stationmaster.domain.datasets import (
     FILES,
@@ -24,31 +23,23 @@ from stationmaster.domain.datasets import (
     version_of,
 )
 from stationmaster.domain.staged_data import DataFile, DataManifest, StagedLine, read_data_manifest
-from stationmaster.relay.staging.config import StagingConfig
-from stationmaster.relay.staging.copying import Copier
+from stationmaster.relay.config import StagingConfig
+from stationmaster.relay.job_output import ByteProgress
+from stationmaster.relay.s3 import Refused
+from stationmaster.relay.staging.copying import Copier, is_there, missing_bytes
 from stationmaster.relay.staging.linked import point_to, wait_for_files
-from stationmaster.relay.staging.source import SourceBucket, StagingRefused
+from stationmaster.relay.staging.source import SourceBucket
 
 PARTIAL: Final = "partial"
 _LOOKS_AT_ONCE: Final = 16
 _GB: Final = 1e9
 
 
-class Report(Protocol):
-    """A listener to progress, from any thread."""
-
-    def expect(self, num_bytes: int) -> None:
-        """Expect so many bytes to be copied."""
-
-    def copied(self, num_bytes: int) -> None:
-        """Note that so many more of them are there."""
-
-
 def stage(
     config: StagingConfig,
     bucket: SourceBucket,
     *,
-    report: Report,
+    report: ByteProgress,
     free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
 ) -> StagedLine:
     """Copy the source, or look at what FSx shows of it, unless it is there already.
@@ -56,8 +47,8 @@ def stage(
     Prepared data counts as well.
 
     Raises:
-        StagingRefused: a right or the bucket is missing, there is nothing, or no room for it.
-        NotStaged: S3 did not give it; another start continues.
+        Refused: a right or the bucket is missing, there is nothing, or no room for it.
+        NotDone: S3 did not give it; another start continues.
         PermanentError: a manifest that is there cannot be read.
         OSError: the file system does not take it.
     """
@@ -72,78 +63,70 @@ def stage(
     for name, left in ((prepared, Preparation.NONE), (copied, preparation)):
         manifest = _find(config.directory, name)
         if manifest is not None:
-            return _staged(manifest, name, left, was_there=True, began=began)
+            return _staged(config, manifest, name, left, was_there=True, began=began)
     with _alone(config.directory / copied):
         manifest = _find(config.directory, copied)  # somebody else may just have copied it
         if manifest is None:
             more = order.keep_free_bytes + sum(
                 prepared_bytes(preparation, each.path, each.num_bytes) for each in objects
             )
-            bring = _link if order.linked else partial(_copy, bucket=bucket)
             _check_room(config, copied, objects, more=more, free=free_bytes)
-            manifest = bring(config, objects=objects, version=version, report=report)
-    return _staged(manifest, copied, preparation, was_there=False, began=began)
+            report.expect(sum(each.num_bytes for each in objects))
+            directory = config.directory / copied
+            if order.linked:
+                files = _link(config, directory, objects, report.add)
+            else:
+                files = _copy(bucket, directory, objects, report.add)
+            manifest = DataManifest(
+                source=source,
+                source_version=version,
+                root=f"{copied}/{FILES}",
+                files=tuple(files),
+                counts={"files": len(files)},
+                linked=bool(order.linked),
+            )
+            write_whole(directory / MANIFEST_FILE, manifest.to_json())
+            shutil.rmtree(directory / PARTIAL, ignore_errors=True)
+    return _staged(config, manifest, copied, preparation, was_there=False, began=began)
 
 
 def _copy(
-    config: StagingConfig,
-    *,
     bucket: SourceBucket,
+    directory: Path,
     objects: list[SourceObject],
-    version: str,
-    report: Report,
-) -> DataManifest:
-    name = data_id(config.source.uri, version, Preparation.NONE, {})
-    directory = config.directory / name
-    report.expect(sum(each.num_bytes for each in objects))
-    begun = directory / PARTIAL
-    if (directory / FILES).is_symlink():  # what it shows is not to be written to
-        (directory / FILES).unlink()
-    copier = Copier(bucket, files=directory / FILES, partial=begun, on_copied=report.copied)
-    files = copier.copy(objects)
-    manifest = _manifest(config, name, version, files)
+    on_copied: Callable[[int], None],
+) -> list[DataFile]:
+    files = directory / FILES
+    if files.is_symlink():  # what it shows is not to be written to
+        files.unlink()
+    copier = Copier(bucket, files=files, partial=directory / PARTIAL, on_copied=on_copied)
+    copied = copier.copy(objects)
     # Files are on disk before anything says that they are.
     os.sync()
-    write_manifest(directory, manifest)
-    shutil.rmtree(begun, ignore_errors=True)
-    return manifest
+    return copied
 
 
 def _link(
-    config: StagingConfig, *, objects: list[SourceObject], version: str, report: Report
-) -> DataManifest:
+    config: StagingConfig,
+    directory: Path,
+    objects: list[SourceObject],
+    on_shown: Callable[[int], None],
+) -> list[DataFile]:
     """Look at what FSx shows of the objects; the data set points to it."""
-    name = data_id(config.source.uri, version, Preparation.NONE, {})
     shown = Path(config.order.linked)
-    report.expect(sum(each.num_bytes for each in objects))
-    files = wait_for_files(shown, objects, uri=config.source.uri, progress=report)
-    point_to(config.directory / name / FILES, shown)
-    manifest = _manifest(config, name, version, files)
-    write_manifest(config.directory / name, manifest)
-    return manifest
+    files = wait_for_files(shown, objects, uri=config.source.uri, on_shown=on_shown)
+    point_to(directory / FILES, shown)
+    return files
 
 
-def _manifest(
-    config: StagingConfig, name: str, version: str, files: list[DataFile]
-) -> DataManifest:
-    return DataManifest(
-        source=config.source.uri,
-        source_version=version,
-        root=f"{name}/{FILES}",
-        files=tuple(files),
-        counts={"files": len(files)},
-        linked=bool(config.order.linked),
-    )
-
-
-def write_manifest(directory: Path, manifest: DataManifest) -> None:
-    """Write it so that it is there whole or not at all."""
-    begun = directory / f".{MANIFEST_FILE}.tmp"
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all."""
+    begun = path.with_name(f".{path.name}.tmp")
     with begun.open("wb") as out:
-        out.write(manifest.to_json())
+        out.write(data)
         out.flush()
         os.fsync(out.fileno())
-    begun.replace(directory / MANIFEST_FILE)
+    begun.replace(path)
 
 
 def _find(data: Path, name: str) -> DataManifest | None:
@@ -159,24 +142,15 @@ def _find(data: Path, name: str) -> DataManifest | None:
         return None
     root = data / manifest.root
     with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
-        sizes = pool.map(
-            lambda file: _num_bytes(root / file.path) == file.num_bytes, manifest.files
-        )
+        files = pool.map(lambda file: is_there(root, file), manifest.files)
         counts = pool.map(
             lambda folder: _num_files(root / folder.path) == folder.num_files, manifest.folders
         )
-        is_whole = all(sizes) and all(counts)
+        is_whole = all(files) and all(counts)
     if not is_whole:
         path.unlink()  # what is missing is brought again
         return None
     return manifest
-
-
-def _num_bytes(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return -1
 
 
 def _num_files(path: Path) -> int:
@@ -198,16 +172,10 @@ def _check_room(
     if config.order.linked:
         missing = _read_bytes(objects, config.order.objects_read)
     else:
-        missing = sum(
-            each.num_bytes
-            for each in objects
-            if _num_bytes(directory / FILES / each.path) != each.num_bytes
-        )
-        # Of files that were begun the system has given what is on disk, whatever their size says.
-        missing -= sum(path.stat().st_blocks * 512 for path in (directory / PARTIAL).glob("*"))
+        missing = missing_bytes(directory / FILES, objects, begun=(directory / PARTIAL).glob("*"))
     room = free(config.directory)
     if missing + more > room:
-        raise StagingRefused(
+        raise Refused(
             f"{config.source.uri} needs {missing / _GB:,.1f} GB and "
             f"{more / _GB:,.1f} GB for what is made of it and for checkpoints, and the file system "
             f"has {room / _GB:,.1f} GB free; use a larger file system, or less data"
@@ -222,10 +190,17 @@ def _read_bytes(objects: list[SourceObject], objects_read: int | None) -> int:
 
 
 def _staged(
-    manifest: DataManifest, name: str, left: Preparation, *, was_there: bool, began: float
+    config: StagingConfig,
+    manifest: DataManifest,
+    name: str,
+    left: Preparation,
+    *,
+    was_there: bool,
+    began: float,
 ) -> StagedLine:
     num_files = len(manifest.files) + sum(folder.num_files for folder in manifest.folders)
     return StagedLine(
+        run_id=config.order.run_id,
         data_id=name,
         root=manifest.root,
         preparation=left,

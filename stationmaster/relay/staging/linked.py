@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import compress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from stationmaster.domain.datasets import SourceObject
 from stationmaster.domain.staged_data import CheckedBy, DataFile
-from stationmaster.relay.staging.source import StagingRefused
+from stationmaster.relay.s3 import Refused
 
 # How long FSx may import nothing further before it is given up.
 STALLED_S: Final = 900.0
@@ -28,26 +28,21 @@ _LOOKS_AT_ONCE: Final = 16
 _TRAINER: Final = 1000
 
 
-class Progress(Protocol):
-    """A listener to bytes whose files are shown."""
-
-    def copied(self, num_bytes: int) -> None:
-        """Note that so many more bytes are there."""
-
-
 def wait_for_files(
     root: Path,
     objects: Sequence[SourceObject],
     *,
     uri: str,
-    progress: Progress,
+    on_shown: Callable[[int], None],
     pause: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[DataFile]:
     """Wait until each object is a file below `root`; return what a manifest says of each.
 
+    `on_shown` is called with the number of further bytes whose files are shown.
+
     Raises:
-        StagingRefused: one is not what S3 lists, may not be read, or does not come.
+        Refused: one is not what S3 lists, may not be read, or does not come.
         OSError: the file system cannot be read.
     """
     missing, changed_at = list(objects), clock()
@@ -55,7 +50,7 @@ def wait_for_files(
         while True:
             shown = list(pool.map(lambda each: _look(root, each, uri), missing))
             there = list(compress(missing, shown))
-            progress.copied(sum(each.num_bytes for each in there))
+            on_shown(sum(each.num_bytes for each in there))
             missing = [each for each, is_there in zip(missing, shown, strict=True) if not is_there]
             if not missing:
                 return [
@@ -65,7 +60,7 @@ def wait_for_files(
             if there:
                 changed_at = clock()
             if clock() - changed_at > STALLED_S:
-                raise StagingRefused(_not_shown(missing, num_objects=len(objects), uri=uri))
+                raise Refused(_not_shown(missing, num_objects=len(objects), uri=uri))
             pause(_LOOK_EVERY_S)
 
 
@@ -80,20 +75,20 @@ def _look(root: Path, found: SourceObject, uri: str) -> bool:
     """Say whether the object is a file.
 
     Raises:
-        StagingRefused: it is another one than S3 lists, or the trainer may not read it.
+        Refused: it is another one than S3 lists, or the trainer may not read it.
     """
     try:
         seen = (root / found.path).stat()
     except FileNotFoundError:
         return False
     if seen.st_size != found.num_bytes or not stat.S_ISREG(seen.st_mode):
-        raise StagingRefused(
+        raise Refused(
             f"{uri}{found.path} has {found.num_bytes:,} bytes, and the file system shows "
             f"{seen.st_size:,}: it has changed while it was linked"
         )
     is_own = seen.st_uid == _TRAINER and seen.st_mode & stat.S_IRUSR
     if not is_own and not seen.st_mode & stat.S_IROTH:
-        raise StagingRefused(
+        raise Refused(
             f"the trainer may not read {uri}{found.path}: its object's metadata gives the file "
             f"the permissions {stat.S_IMODE(seen.st_mode):o}"
         )

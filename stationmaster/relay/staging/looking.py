@@ -37,8 +37,8 @@ from stationmaster.domain.datasets import (
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.indexed import BIN, IDX, check_indexed
 from stationmaster.domain.staged_data import StagedLine
-from stationmaster.relay.staging.config import LookingConfig
-from stationmaster.relay.staging.source import StagingRefused
+from stationmaster.relay.config import LookingConfig
+from stationmaster.relay.s3 import Refused
 
 IMAGE_ENDINGS: Final = (".jpg", ".jpeg", ".png")
 IMAGE_PLACES: Final = ("", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
@@ -59,7 +59,7 @@ def look(
     """Look at the data, and count it.
 
     Raises:
-        StagingRefused: it cannot be trained on; says why, and what is near a name that is missing.
+        Refused: it cannot be trained on; says why, and what is near a name that is missing.
         OSError: the file system does not answer.
     """
     began = time.monotonic()
@@ -68,7 +68,7 @@ def look(
         found.check_there()
     room, needed = free_bytes(config.mount), config.order.keep_free_bytes
     if needed > room:
-        raise StagingRefused(
+        raise Refused(
             f"the file system has {room / _GB:,.1f} GB free, and checkpoints need "
             f"{needed / _GB:,.1f} GB; free some"
         )
@@ -84,6 +84,7 @@ def look(
         case _:
             counts = _look_at_text(found)
     return StagedLine(
+        run_id=config.order.run_id,
         data_id="",
         root="",
         preparation=Preparation.NONE,
@@ -100,7 +101,7 @@ class _Data:
 
     def __init__(self, config: LookingConfig) -> None:
         self.order = config.order
-        self.root = config.path
+        self.root = Path(config.order.path)
         self.num_files = self.num_bytes = 0
         self._mount = config.mount
         self._real_mount = config.mount.resolve()
@@ -117,7 +118,7 @@ class _Data:
                 raise self._missing()
         self.check_inside(self.root)
         if not self.root.exists():
-            raise StagingRefused(f"{self.shown(self.root)} is a link to nothing")
+            raise Refused(f"{self.shown(self.root)} is a link to nothing")
         if self.root.is_dir():
             self.entries(self.root)
 
@@ -133,7 +134,7 @@ class _Data:
             return
         near = get_close_matches(self.shown(self.root), prefixes, n=3, cutoff=0.5) or prefixes[:3]
         there = f"there are {', '.join(near)}" if near else f"there is none in {self.shown(parent)}"
-        raise StagingRefused(
+        raise Refused(
             f"{self.shown(self.root)} is no indexed data set of Megatron: expected the prefix of "
             f"PREFIX{BIN} and PREFIX{IDX}; {there}"
         )
@@ -142,7 +143,7 @@ class _Data:
         """Refuse a path that links lead outside of the file system."""
         real = Path(os.path.realpath(path))
         if not real.is_relative_to(self._real_mount):
-            raise StagingRefused(
+            raise Refused(
                 f"{self.shown(path)} leads outside of the file system, to {real}, which pods do "
                 "not see; copy what it links to"
             )
@@ -170,7 +171,7 @@ class _Data:
         """Count files and their bytes; return how many there are.
 
         Raises:
-            StagingRefused: one cannot be read.
+            Refused: one cannot be read.
         """
         with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
             sizes = list(pool.map(self.size, paths, chunksize=64))
@@ -182,25 +183,25 @@ class _Data:
         """Return the size of a file that can be read.
 
         Raises:
-            StagingRefused: it cannot.
+            Refused: it cannot.
         """
         with self._reading(path):
             if not os.access(path, os.R_OK, effective_ids=True):
                 raise PermissionError
             return os.stat(path).st_size
 
-    def _missing(self) -> StagingRefused:
+    def _missing(self) -> Refused:
         missing = self.root
         while not os.path.lexists(missing.parent):
             missing = missing.parent
         parent = missing.parent
         told = f"{self.shown(self.root)} does not exist: "
         if not parent.is_dir():
-            return StagingRefused(f"{told}{self.shown(parent)} is a file")
+            return Refused(f"{told}{self.shown(parent)} is a file")
         names = [entry.name for entry in self.entries(parent) if entry.name[0] != "."]
         near = get_close_matches(missing.name, names, n=3, cutoff=0.5) or names[:5]
         has = f"the nearest names there are {', '.join(near)}" if near else "nothing is there"
-        return StagingRefused(f'{told}{self.shown(parent)} has no "{missing.name}"; {has}')
+        return Refused(f'{told}{self.shown(parent)} has no "{missing.name}"; {has}')
 
     @contextmanager
     def _reading(self, path: Path | str) -> Iterator[None]:
@@ -208,7 +209,7 @@ class _Data:
         try:
             yield
         except PermissionError as exc:
-            raise StagingRefused(
+            raise Refused(
                 f"{self.shown(path)} cannot be read by the user of the pods, {os.geteuid()}; let "
                 "everybody read it (chmod -R o+rX)"
             ) from exc
@@ -229,7 +230,7 @@ def _look_at_images(data: _Data) -> dict[str, int]:
         names = [entry.name for entry in data.entries(data.root)] if data.root.is_dir() else []
         archives = [name for name in names if name.endswith(_ARCHIVES)]
         has = f"; it has the archive {archives[0]}, unpack it" if archives else ""
-        raise StagingRefused(
+        raise Refused(
             f"{data.shown(data.root)} has no folder train; expected train/CLASS/*.jpg and "
             f"val/CLASS/*.jpg{has}"
         )
@@ -242,7 +243,7 @@ def _look_at_images(data: _Data) -> dict[str, int]:
             classes = names
             _check_number(data, root / split, classes)
         elif strays := sorted(set(classes) ^ set(names)):
-            raise StagingRefused(
+            raise Refused(
                 f'{data.shown(root)} has the class "{strays[0]}" in one of train and val only; '
                 "give both the same class folders"
             )
@@ -252,7 +253,7 @@ def _look_at_images(data: _Data) -> dict[str, int]:
 
 def _check_number(data: _Data, train: Path, classes: list[str]) -> None:
     if len(classes) != data.order.num_classes:
-        raise StagingRefused(
+        raise Refused(
             f"{data.shown(train)} has {len(classes):,} class folders, and the recipe's model has "
             f"{data.order.num_classes:,} classes"
         )
@@ -260,14 +261,14 @@ def _check_number(data: _Data, train: Path, classes: list[str]) -> None:
 
 def _class_folders(data: _Data, split: Path) -> list[os.DirEntry[str]]:
     if not split.is_dir():
-        raise StagingRefused(
+        raise Refused(
             f"{data.shown(split)} does not exist; add {split.name}/CLASS/*.jpg, or use "
             "eval_every=0 to train without evaluation"
         )
     data.check_inside(split)
     found = [entry for entry in data.entries(split) if entry.is_dir() and entry.name[0] != "."]
     if not found:
-        raise StagingRefused(
+        raise Refused(
             f"{data.shown(split)} has no class folders; move each image into a folder that is "
             "named for its class"
         )
@@ -282,7 +283,7 @@ def _images_of(data: _Data, folders: list[os.DirEntry[str]]) -> list[str]:
             if entry.name.lower().endswith(IMAGE_ENDINGS) and entry.name[0] != "."
         ]
         if not found:
-            raise StagingRefused(
+            raise Refused(
                 f"{data.shown(folder.path)} holds no images; expected files that end in "
                 f"{', '.join(IMAGE_ENDINGS)}"
             )
@@ -296,7 +297,7 @@ def _look_at_rows(data: _Data) -> dict[str, int]:
     files = [str(data.root)] if data.root.is_file() else _files(data)
     strange = next((file for file in files if not is_table(file)), None)
     if strange is not None:
-        raise StagingRefused(
+        raise Refused(
             f"{data.shown(strange)} is no file of rows; expected files that end in {ROW_FILES}"
         )
     _check_text(data, files)
@@ -305,21 +306,21 @@ def _look_at_rows(data: _Data) -> dict[str, int]:
 
 def _look_at_text(data: _Data) -> dict[str, int]:
     if not data.root.is_dir():
-        raise StagingRefused(f"{data.shown(data.root)} is a file; name the directory that it is in")
+        raise Refused(f"{data.shown(data.root)} is a file; name the directory that it is in")
     files = _files(data)
     there = {os.path.basename(file) for file in files if Path(file).parent == data.root}
     is_streamed = data.order.dataset.startswith(STREAM_PREFIX)
     if there >= PACKED and not is_streamed:
         return {"packed_files": data.count(files)}
     if PACKING_FILE in there and MANIFEST_FILE not in there:
-        raise StagingRefused(
+        raise Refused(
             f"{data.shown(data.root)} is not packed to its end; run the same python -m "
             "training.pack again, which continues where it stopped"
         )
     kinds = Counter(is_table(file) for file in files)
     data.count(files)
     if is_streamed and not kinds[True]:
-        raise StagingRefused(
+        raise Refused(
             f"{data.shown(data.root)} has no files of rows to stream; expected files that end in "
             f"{ROW_FILES}"
         )
@@ -328,7 +329,7 @@ def _look_at_text(data: _Data) -> dict[str, int]:
         advice = "pack it once with python -m training.pack"
         if not kinds[False]:
             advice += f", or use dataset={STREAM_PREFIX}{data.shown(data.root)}"
-        raise StagingRefused(
+        raise Refused(
             f"{data.shown(data.root)} has {data.num_bytes / 2**30:,.1f} GiB of text, too much to "
             f"tokenise at every start; {advice}"
         )
@@ -351,7 +352,7 @@ def _look_at_indexed(data: _Data) -> dict[str, int]:
     try:
         head, num_tokens = check_indexed(name, bin_bytes=sizes[0], idx_bytes=sizes[1], read=read)
     except BadParameter as error:
-        raise StagingRefused(str(error)) from error
+        raise Refused(str(error)) from error
     data.count([str(file) for file in files])
     return {"tokens": num_tokens, "documents": head.num_documents}
 
@@ -359,7 +360,7 @@ def _look_at_indexed(data: _Data) -> dict[str, int]:
 def _files(data: _Data) -> list[str]:
     files = list(data.files(data.root))
     if not files:
-        raise StagingRefused(f"{data.shown(data.root)} holds no files")
+        raise Refused(f"{data.shown(data.root)} holds no files")
     return files
 
 
@@ -373,4 +374,4 @@ def _check_text(data: _Data, files: list[str]) -> None:
     with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
         said = refusal(data.shown(data.root), list(by_name), partial(pool.map, look), most=_READ)
     if said:
-        raise StagingRefused(said)
+        raise Refused(said)

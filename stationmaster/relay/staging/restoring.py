@@ -34,10 +34,12 @@ from stationmaster.domain.results import (
     unlike_recorded,
 )
 from stationmaster.domain.staged_data import StagedLine
-from stationmaster.relay.staging.config import RestoringConfig
-from stationmaster.relay.staging.copying import Copier
-from stationmaster.relay.staging.data import Report
-from stationmaster.relay.staging.source import SourceBucket, StagingRefused
+from stationmaster.relay.config import RestoringConfig
+from stationmaster.relay.job_output import ByteProgress
+from stationmaster.relay.s3 import Refused
+from stationmaster.relay.staging.copying import Copier, is_there, missing_bytes
+from stationmaster.relay.staging.data import write_whole
+from stationmaster.relay.staging.source import SourceBucket
 
 Connect = Callable[[S3Source], SourceBucket]
 """Opens the objects below a prefix."""
@@ -61,15 +63,15 @@ def restore(
     config: RestoringConfig,
     connect: Connect,
     *,
-    report: Report,
+    report: ByteProgress,
     free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
 ) -> StagedLine:
     """Copy what the order names, unless it is there already.
 
     Raises:
-        StagingRefused: S3 refuses the stager, a result or a part of it is missing, a file is not
+        Refused: S3 refuses the stager, a result or a part of it is missing, a file is not
             what was saved, or there is no room.
-        NotStaged: S3 did not give it; another start continues.
+        NotDone: S3 did not give it; another start continues.
         PermanentError: a manifest cannot be read.
         OSError: the file system does not take it.
     """
@@ -87,15 +89,16 @@ def restore(
         report.expect(sum(file.num_bytes for file in files))
         for each in wanted:
             copier = Copier(
-                each.bucket, files=directory, partial=each.partial, on_copied=report.copied
+                each.bucket, files=directory, partial=each.partial, on_copied=report.add
             )
             copier.copy(each.objects)
             _verify(each, directory)
         os.sync()
-        _mark(directory, order)
+        write_whole(directory / MARKER, order.model_dump_json().encode())
         for each in wanted:
             shutil.rmtree(each.partial, ignore_errors=True)
     return StagedLine(
+        run_id=order.run_id,
         data_id=str(order.checkpoint.run_id if order.checkpoint else order.model_of),
         root=DIRECTORY,
         preparation=Preparation.NONE,
@@ -131,21 +134,21 @@ def _look(
     objects = {each.path: each for each in bucket.objects()}
     found = objects.get(MANIFEST_FILE)
     if found is None:
-        raise StagingRefused(
+        raise Refused(
             f"{source.uri}{MANIFEST_FILE} is not there: the result of run {run_id} is not complete"
         )
     uri = f"{source.uri}{MANIFEST_FILE}"
     with bucket.opened(found) as body:
         text = b"".join(body.pieces)
     if why := unlike_recorded(text, config.order.manifests.get(run_id, ""), uri=uri):
-        raise StagingRefused(f"{why}; use another run's")
+        raise Refused(f"{why}; use another run's")
     manifest = read_manifest(text, uri=uri)
     files = pick(manifest)
     for file in files:
         there = objects.get(file.path)
         if there is None or there.num_bytes != file.num_bytes:
             has = "is not in the bucket" if there is None else f"has {there.num_bytes:,} bytes"
-            raise StagingRefused(
+            raise Refused(
                 f"{source.uri}{file.path} {has}, and the manifest says {file.num_bytes:,} bytes: "
                 f"the result of run {run_id} is damaged; use another run's"
             )
@@ -162,7 +165,7 @@ def _verify(wanted: _Wanted, directory: Path) -> None:
         for file, digest in zip(wanted.files, digests, strict=True):
             if digest != file.sha256:
                 (directory / file.path).unlink()
-                raise StagingRefused(
+                raise Refused(
                     f"{wanted.uri}{file.path} is damaged: its SHA-256 begins {digest[:12]}, and "
                     f"{file.sha256[:12]} was saved; nothing is trained from it, use another run's"
                 )
@@ -173,41 +176,19 @@ def _is_complete(directory: Path, order: RestoringOrder, files: Iterable[ResultF
         marked = (directory / MARKER).read_text(encoding="utf-8")
     except FileNotFoundError:
         return False
-    return marked == order.model_dump_json() and all(
-        _num_bytes(directory / file.path) == file.num_bytes for file in files
-    )
-
-
-def _mark(directory: Path, order: RestoringOrder) -> None:
-    partial = directory / f".{MARKER}.tmp"
-    with partial.open("w", encoding="utf-8") as out:
-        out.write(order.model_dump_json())
-        out.flush()
-        os.fsync(out.fileno())
-    partial.replace(directory / MARKER)
+    return marked == order.model_dump_json() and all(is_there(directory, file) for file in files)
 
 
 def _check_room(
     directory: Path, files: Iterable[ResultFile], *, uri: str, free: Callable[[Path], int]
 ) -> None:
-    missing = sum(
-        file.num_bytes for file in files if _num_bytes(directory / file.path) != file.num_bytes
-    )
-    # Of files that were begun the system has given what is on disk, whatever their size says.
-    missing -= sum(path.stat().st_blocks * 512 for path in directory.glob(".partial-*/*"))
+    missing = missing_bytes(directory, files, begun=directory.glob(".partial-*/*"))
     room = free(directory)
     if missing > room:
-        raise StagingRefused(
+        raise Refused(
             f"what is brought back from {uri} needs {missing / _GB:,.1f} GB, and the file system "
             f"has {room / _GB:,.1f} GB free; use a larger file system"
         )
-
-
-def _num_bytes(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return -1
 
 
 def _sha256(path: Path) -> str:

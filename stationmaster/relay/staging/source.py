@@ -1,8 +1,4 @@
-"""A bucket as the stager reads it: what is below a prefix, in pieces, of one version only.
-
-Threads may share it. botocore retries throttling, 5xx and lost connections; the rest is one of two
-errors.
-"""
+"""A bucket as the stager reads it: what is below a prefix, in pieces, of one version only."""
 
 from __future__ import annotations
 
@@ -14,51 +10,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
-
 from stationmaster.domain.datasets import S3Source, SourceObject, is_plain
-from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.staged_data import CheckedBy
+from stationmaster.relay.s3 import ATTEMPTS, Advice, Prefix, Refused, connect
 
-_REFUSALS: Final = frozenset(
-    {"AccessDenied", "403", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
-)
-# With backoff of up to 20 s each, about two minutes of throttling are sat out.
-ATTEMPTS: Final = 10
 _MD5: Final = re.compile(r"[0-9a-f]{32}")
 _MD5_OF_PARTS: Final = re.compile(r"[0-9a-f]{32}-[0-9]+")
 _PIECE_BYTES: Final = 2**20
 
 
-class StagingRefused(PermanentError):
-    """S3 refuses the stager, or what it asks for is not there."""
-
-
-class NotStaged(TransientError):
-    """S3 did not give something; another start may succeed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """What to do where nothing can be read; ends sentences."""
-
-    if_empty: str
-    if_no_bucket: str
-    if_refused: str
-
-
+_IF_CHANGED: Final = (
+    "the object changed while data was copied; another start copies what is there then"
+)
 OF_DATA: Final = Advice(
     if_empty="give another dataset=",
     if_no_bucket="check dataset=",
     if_refused="the stager's role may read the buckets and keys that the deployment names in "
     "dataset_buckets and dataset_key_arns, see docs/deploy.md",
+    if_changed=_IF_CHANGED,
 )
 OF_RESULTS: Final = Advice(
     if_empty="nothing was saved of that run, use another one's result",
     if_no_bucket="it is the artifacts bucket of the deployment: deploy the data stack",
     if_refused="the stager's role may read runs/ of the artifacts bucket: deploy the stacks again",
+    if_changed=_IF_CHANGED,
 )
 
 
@@ -85,13 +60,8 @@ class Body:
     pieces: Iterator[bytes]
 
 
-class SourceBucket:
-    """The objects below one prefix; paths are below it."""
-
-    def __init__(self, client: Any, source: S3Source, *, advice: Advice) -> None:
-        self._client = client
-        self._source = source
-        self._advice = advice
+class SourceBucket(Prefix):
+    """The objects below one prefix."""
 
     @classmethod
     def connect(
@@ -104,45 +74,38 @@ class SourceBucket:
         advice: Advice = OF_DATA,
     ) -> SourceBucket:
         """Make the client, for as many requests at once as there are `connections`."""
-        config = Config(
-            connect_timeout=10,
-            read_timeout=60,
-            max_pool_connections=connections,
-            retries={"total_max_attempts": attempts, "mode": "standard"},
-            # Parts are compared by the stager; botocore would warn of composite checksums.
+        # Parts are compared by the stager; botocore would warn of composite checksums.
+        client = connect(
+            region=region,
+            connections=connections,
+            attempts=attempts,
             response_checksum_validation="when_required",
         )
-        client: Any = boto3.client("s3", region_name=region, config=config)
-        return cls(client, source, advice=advice)
+        return cls(client, bucket=source.bucket, prefix=source.prefix, advice=advice)
 
     def objects(self) -> list[SourceObject]:
         """List everything below the prefix, ordered by path; markers of folders are left out.
 
         Raises:
-            StagingRefused: there is nothing.
+            Refused: there is nothing.
         """
-        found: list[SourceObject] = []
-        with self._call("listing objects"):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._source.bucket, Prefix=self._source.prefix
-            )
-            for page in pages:
-                for item in page.get("Contents", []):
-                    path = item["Key"].removeprefix(self._source.prefix)
-                    if not path.endswith("/"):
-                        found.append(SourceObject(path, item["Size"], item["ETag"].strip('"')))
+        found = [
+            SourceObject(path, item["Size"], item["ETag"].strip('"'))
+            for path, item in self._listed("list_objects_v2", "Contents", "listing objects")
+            if not path.endswith("/")
+        ]
         if not found:
-            raise StagingRefused(f"{self._source.uri} holds no objects; {self._advice.if_empty}")
+            raise Refused(f"{self.uri} holds no objects; {self._advice.if_empty}")
         strange = next((each.path for each in found if not is_plain(each.path)), None)
         if strange is not None:
-            raise StagingRefused(
-                f"{self._source.uri} holds the object {strange!r}, which cannot be a file; copy "
+            raise Refused(
+                f"{self.uri} holds the object {strange!r}, which cannot be a file; copy "
                 "the data to a prefix without it"
             )
         return sorted(found, key=lambda each: each.path)
 
     def check(self, found: SourceObject) -> Check:
-        with self._call(f"looking at {found.path}"):
+        with self.call(f"looking at {found.path}"):
             answer = self._client.head_object(**self._version_of(found), ChecksumMode="ENABLED")
         return _check(found, answer)
 
@@ -151,8 +114,8 @@ class SourceBucket:
 
         Whether it is still the same object shows when it is read.
         """
-        place = self._place_of(found)
-        with self._call(f"looking at a part of {found.path}"):
+        place = self._at(found.path)
+        with self.call(f"looking at a part of {found.path}"):
             first, last = (
                 self._client.head_object(**place, PartNumber=number) for number in (1, num_parts)
             )
@@ -166,7 +129,7 @@ class SourceBucket:
     ) -> Iterator[Body]:
         """Read the bytes [start, end) of an object, all of them without an end."""
         wanted = {} if end is None else {"Range": f"bytes={start}-{end - 1}"}
-        with self._call(f"reading {found.path}"):
+        with self.call(f"reading {found.path}"):
             answer = self._client.get_object(
                 **self._version_of(found), ChecksumMode="ENABLED", **wanted
             )
@@ -176,38 +139,8 @@ class SourceBucket:
             finally:
                 body.close()
 
-    def _place_of(self, found: SourceObject) -> dict[str, str]:
-        return {"Bucket": self._source.bucket, "Key": self._source.prefix + found.path}
-
     def _version_of(self, found: SourceObject) -> dict[str, str]:
-        return {**self._place_of(found), "IfMatch": f'"{found.etag}"'}
-
-    @contextmanager
-    def _call(self, doing: str) -> Iterator[None]:
-        """Turn what S3 answers into our errors."""
-        try:
-            yield
-        except ClientError as exc:
-            error = exc.response["Error"]
-            code, said = error.get("Code", ""), error.get("Message", "")
-            uri = self._source.uri
-            if code == "NoSuchBucket":
-                raise StagingRefused(
-                    f"{doing} in {uri}: bucket {self._source.bucket} does not exist; "
-                    f"{self._advice.if_no_bucket}"
-                ) from exc
-            if code in _REFUSALS or code.startswith("KMS."):
-                raise StagingRefused(
-                    f"{doing} in {uri} was refused: {code}: {said}; {self._advice.if_refused}"
-                ) from exc
-            if code in ("PreconditionFailed", "412", "NoSuchKey", "404"):
-                raise NotStaged(
-                    f"{doing} in {uri}: the object changed while data was copied; another start "
-                    "copies what is there then"
-                ) from exc
-            raise NotStaged(f"{doing} in {uri} failed: {code}: {said}") from exc
-        except BotoCoreError as exc:
-            raise NotStaged(f"{doing} in {self._source.uri} failed: {exc}") from exc
+        return {**self._at(found.path), "IfMatch": f'"{found.etag}"'}
 
 
 def _check(found: SourceObject, answer: dict[str, Any]) -> Check:
