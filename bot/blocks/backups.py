@@ -13,7 +13,7 @@ from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.reactions.backups import TRAINING
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.backups import Backup, BackupEvent
+from stationmaster.domain.run.kept import Backup, BackupEvent
 from stationmaster.domain.sizes import size_text
 
 _DISK: Final = "\U0001f4be"

@@ -21,8 +21,7 @@ from stationmaster.domain.results import MANIFEST_FILE, OUTPUT
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.domain.run.pushing import PushEvent
-from stationmaster.domain.run.saved_results import Results, ResultsEvent
+from stationmaster.domain.run.kept import PushEvent, Results, ResultsEvent
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted, size_text
 

@@ -1,44 +1,10 @@
 """Every error that Stationmaster raises on purpose.
 
-    StationmasterError
-    |-- UserError                 a person can correct it by typing something else; shown verbatim
-    |   |-- BadCommand            the text of a slash command or of the command line
-    |   |-- UnknownRecipe
-    |   |-- UnknownInstance
-    |   |-- BadParameter          a key=value that the recipe does not take, or a value out of range
-    |   |-- RunNotFound
-    |   |-- ClusterNotFound
-    |   |-- NotPossibleNow        e.g. stopping a run that has ended
-    |   `-- NotAvailable          a command that this version does not have
-    |-- TransientError            worth retrying; Step Functions retries it by this very name
-    |   |-- WriteConflict         another writer was faster; reload and apply again
-    |   `-- SlackBusy             Slack takes nothing now, or did not answer
-    |       `-- NoRoom            our own budget of edits or posts is used up for this moment
-    `-- PermanentError            retrying will not help; the run fails with its sentence
-        |-- ChannelLost           the app cannot post in a channel
-        |-- ResultMissing         a run has left nothing, or not all of its result is there
-        |-- SavingFailed          what a run leaves could not be saved
-        |-- ResultsHeld           what a teardown would delete is the only copy of a run's results
-        |-- ResultDamaged         a file of a result is not what its manifest says
-        |-- StepTimedOut          a resource did not become ready in time
-        |-- ResourceFailed        AWS says that a creation failed
-        |-- ZoneChanged           nodes have to be made in another zone; the workflow does that
-        |-- NodesToReplace        nodes failed a check; the workflow replaces them, checks again
-        |-- CheckFailed           validation said no
-        |-- ClusterFailed         the cluster that a run waited for cannot be used
-        |-- ClusterDrained        nobody leases the cluster any more; ends its workflow
-        |-- DataNotStaged         a run's data could not be brought to its file system
-        |-- JobNotStarted         the job's pods never ran
-        |-- TrainingFailed        the job ran and failed
-        |-- PreflightFailed       the account lacks what a start needs; nothing was made
-        |-- RunStopped            a person asked to stop; ends the workflow, is no failure
-        |-- Unreadable            what the table has of a run or a cluster cannot be read
-        |-- IllegalTransition     an event that cannot happen in the phase of a run or cluster
-        |-- NotStorable           an event or a state is too large, or could not be read again
-        `-- LeftBehind            teardown finished and something billable is still there
+Of the branches below StationmasterError, a UserError is shown verbatim to who can type something
+else, a TransientError is worth retrying, and a PermanentError fails the run with its sentence.
 
 Step Functions matches errors by the bare class name, so names here are part of the state machines:
-a test compares every ErrorEquals of the committed machines with this tree.
+a test compares every ErrorEquals of the committed machines with them.
 """
 
 from __future__ import annotations

@@ -36,6 +36,11 @@ class Event(BaseModel):
         return sound(value)
 
 
+def shared(event: Event, kind: type[BaseModel]) -> dict[str, Any]:
+    """Return the fields of an event that a part of a state has under the same names."""
+    return {name: getattr(event, name) for name in kind.model_fields if hasattr(event, name)}
+
+
 def make_event_id(owner: str, *parts: object) -> EventId:
     """Hash what identifies a fact to a short id, the same whenever the fact is reported.
 

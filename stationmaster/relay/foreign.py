@@ -7,7 +7,8 @@ CPU DDP toy, the ImageNet elastic example and torchtitan. Any other line is None
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from stationmaster.domain.outside import MAX_COUNT, plausible
@@ -24,13 +25,8 @@ class Progress:
     loss_nats: float | None
     has_loss: bool = True
     total_steps: int | None = None
-    tokens_per_s: float | None = None
-    samples_per_s: float | None = None
-    learning_rate: float | None = None
-    grad_norm: float | None = None
-    mfu: float | None = None
-    step_time_s: float | None = None
-    memory_gib: float | None = None
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+    """The further figures that are in the line, by the names that an event has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,17 +245,7 @@ def _titan(text: str) -> Finding | None:
 
 
 def _progress(
-    *,
-    step: int,
-    loss: str | None,
-    total_steps: int | None = None,
-    tokens_per_s: float | None = None,
-    samples_per_s: float | None = None,
-    learning_rate: float | None = None,
-    grad_norm: float | None = None,
-    mfu: float | None = None,
-    step_time_s: float | None = None,
-    memory_gib: float | None = None,
+    *, step: int, loss: str | None, total_steps: int | None = None, **figures: float | None
 ) -> Progress | None:
     if _parsed(loss) is None or not 0 <= step < MAX_COUNT:
         return None
@@ -267,13 +253,7 @@ def _progress(
         step=step,
         loss_nats=number(loss),
         total_steps=total_steps if total_steps is not None and total_steps < MAX_COUNT else None,
-        tokens_per_s=plausible(tokens_per_s),
-        samples_per_s=plausible(samples_per_s),
-        learning_rate=plausible(learning_rate),
-        grad_norm=plausible(grad_norm),
-        mfu=plausible(mfu),
-        step_time_s=plausible(step_time_s),
-        memory_gib=plausible(memory_gib),
+        figures={name: plausible(figure) for name, figure in figures.items()},
     )
 
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from stationmaster.domain.progress_lines import read_line
 from stationmaster.domain.run.events import (
-    PROGRESS_FIGURES,
     CheckpointSaved,
     ProcessFailed,
     ProgressReported,
@@ -159,6 +158,7 @@ class LineInterpreter:
         if progress.step <= self._last_foreign_step:
             return []
         self._last_foreign_step = progress.step
+        figures: dict[str, Any] = {**progress.figures}
         return [
             ProgressReported(
                 event_id=self._id(line, "foreign progress"),
@@ -170,6 +170,6 @@ class LineInterpreter:
                 total_steps=progress.total_steps or self._total_steps or 0,
                 loss_nats=progress.loss_nats,
                 has_loss=progress.has_loss,
-                **{name: getattr(progress, name, None) for name in PROGRESS_FIGURES},
+                **figures,
             )
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from run_blocks import NOW, in_phase, progress
 
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.domain.run.saved_results import Results
+from stationmaster.domain.run.kept import Results
 
 URI = "s3://a-bucket/runs/tiny-llama-0123abcd/"
 

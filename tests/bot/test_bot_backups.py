@@ -12,9 +12,8 @@ from bot.blocks.receipt import run_receipt
 from bot.blocks.results import results_line
 from bot.blocks.thread import is_noteworthy
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.backups import Backup, Backups
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.domain.run.saved_results import Results
+from stationmaster.domain.run.kept import Backup, Backups, Results
 from tests.support.artifacts_world import save_run
 
 URI = "s3://a-bucket/runs/tiny-llama-0123abcd/"

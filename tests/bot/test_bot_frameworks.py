@@ -11,7 +11,7 @@ from saved_cards import saved
 from bot.blocks.card import card_milestone, run_card
 from bot.blocks.results import export_line
 from stationmaster.domain.run.events import ExportEnded, RunPhase
-from stationmaster.domain.run.exporting import Export
+from stationmaster.domain.run.kept import Export
 from tests.support.factories import make_request
 
 REASON = "meta-llama/Llama-3.1-8B is gated: <accept> its licence"

@@ -15,7 +15,7 @@ from bot.blocks.receipt import run_receipt
 from bot.blocks.results import push_line
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.domain.run.pushing import Pushed
+from stationmaster.domain.run.kept import Pushed
 from stationmaster.services import Services
 from tests.support.factories import make_request
 

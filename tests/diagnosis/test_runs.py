@@ -11,8 +11,8 @@ from stationmaster.diagnosis.explaining import Context
 from stationmaster.diagnosis.runs import explain_run
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.failures import Failure
+from stationmaster.domain.run.kept import Results
 from stationmaster.domain.run.pods import Pod
-from stationmaster.domain.run.saved_results import Results
 from tests.support.factories import RUN_ID, START, make_event, make_run
 
 CONTEXT = Context(run=RUN_ID, recipe="tiny-llama")

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from stationmaster.domain.reactions.backups import BackupPolicy, LookAtBackup, StartBackup
+from stationmaster.domain.reactions.backups import PAUSE, LookAtBackup, StartBackup
 from stationmaster.domain.reactions.run import POLICY, ProlongWait, RelayHeard, decide
 from stationmaster.domain.reactions.workflow import EndWait
 from stationmaster.domain.run import events as ev
@@ -121,17 +121,8 @@ def test_next_backup_waits_for_its_time_and_a_new_checkpoint():
 def test_failed_backup_is_tried_again_after_a_pause():
     run = failed(trains())
 
-    assert heard(run, HOUR + POLICY.backups.pause - timedelta(seconds=1)) == ()
-    assert heard(run, HOUR + POLICY.backups.pause) == (StartBackup(number=2, step=40),)
-
-
-def test_policy_says_how_often_a_backup_is_looked_at():
-    policy = BackupPolicy(look_every=timedelta(seconds=2))
-    seen = RelayHeard(START + HOUR + timedelta(seconds=2), heartbeat=True)
-
-    reactions = decide(begun(trains()), seen, type(POLICY)(backups=policy))
-
-    assert LookAtBackup(1) in reactions
+    assert heard(run, HOUR + PAUSE - timedelta(seconds=1)) == ()
+    assert heard(run, HOUR + PAUSE) == (StartBackup(number=2, step=40),)
 
 
 def test_newest_backup_stays_known_when_a_later_one_fails():

@@ -520,12 +520,10 @@ def test_lease_that_outlives_its_run_by_a_minute_is_released(waited_s, releases)
 def test_heartbeat_prolongs_the_wait_and_asks_for_the_nodes_of_a_recovering_run():
     beat, silent = RelayHeard(START, heartbeat=True), RelayHeard(START, heartbeat=False)
     running, recovering = make_run(), make_run(RunPhase.RECOVERING)
-    frugal = replace(POLICY, asks_capacity=False)
 
     assert decide(running, beat, POLICY) == (ProlongWait(),)
     assert decide(running, silent, POLICY) == ()
     assert decide(recovering, beat, POLICY) == (AskCapacity(), ProlongWait())
-    assert decide(recovering, beat, frugal) == (ProlongWait(),)
     assert decide(recovering, silent, POLICY) == ()
 
 

@@ -17,7 +17,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.aggregate import Bound, State, bounded, repeated
 from stationmaster.domain.cluster import events as ev
-from stationmaster.domain.cluster.changes import Size, gone_back, gone_over, settled, torn_down
+from stationmaster.domain.cluster.changes import (
+    LeftZone,
+    Size,
+    gone_back,
+    gone_over,
+    settled,
+    torn_down,
+    zone_changed,
+)
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, Requester
 from stationmaster.domain.cluster.leases import (
     MAX_WAITING,
@@ -44,8 +52,8 @@ from stationmaster.domain.cluster.resources import (
 )
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.cluster.standing import Standing
-from stationmaster.domain.cluster.zones import LeftZone, zone_changed
 from stationmaster.domain.errors import IllegalTransition
+from stationmaster.domain.event import shared
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.resources import ResourceKind
@@ -270,13 +278,7 @@ def new_cluster_id(name: str, *, dedup_key: str) -> ClusterId:
 def start(event: ev.ClusterRequested) -> Cluster:
     """Return the cluster that a request begins."""
     return Cluster(
-        cluster_id=event.cluster_id,
-        spec=event.spec,
-        run_id=event.run_id,
-        name=event.name,
-        requester=event.requester,
-        is_full=event.is_full,
-        keep_until=event.keep_until,
+        **shared(event, Cluster),
         keep_set_at=event.at if event.keep_until is not None else None,
         phases=[(ClusterPhase.REQUESTED, event.at)],
         requested_at=event.at,
@@ -323,8 +325,7 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
             return {"plugins": list(dict.fromkeys([*cluster.plugins, event.plugin]))}
         case ev.CheckFinished():
             others = [check for check in cluster.checks if check.name != event.check]
-            fields = event.model_dump(include={"passed", "detail", "figures", "at"})
-            return {"checks": [*others, Check(name=event.check, **fields)]}
+            return {"checks": [*others, Check(**shared(event, Check), name=event.check)]}
         case ev.NodeReplacementBegan():
             known = replacement_began(standing, event, cluster.replacements, pass_number=passes)
             return {"replacements": known, "checks": []}  # those looked at other nodes

@@ -1,4 +1,4 @@
-"""What events of reconciliations and of the teardown change in a cluster. Pure.
+"""What events of reconciliations, of zones without room and of the teardown change. Pure.
 
 Called by `aggregate.apply`, with the values that they are about.
 """
@@ -10,12 +10,27 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
+from pydantic import BaseModel, ConfigDict
+
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.cluster.standing import Standing
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.outside import MAX_KEPT_BYTES, clipped
+from stationmaster.domain.resources import ResourceKind
+
+
+class LeftZone(BaseModel):
+    """A zone that was given up, its subnet, and since when."""
+
+    model_config = ConfigDict(frozen=True)
+
+    zone: str
+    subnet_id: str
+    at: datetime
+    lacking: ResourceKind = ResourceKind.NODE_GROUP
+    """What there was no room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +124,16 @@ def torn_down(
             return began | {"teardown_reason": event.reason, "left_behind": left}
         case _:
             assert_never(event)
+
+
+def zone_changed(
+    standing: Standing, event: ev.ZoneGivenUp, given_up: Sequence[LeftZone], *, passes: int
+) -> dict[str, object]:
+    """Return the changes with which nodes and file system move to another zone."""
+    standing.refuse_going(f"go to zone {event.next_zone}")
+    if passes > 1:
+        raise standing.cannot(f"go to zone {event.next_zone}, because it has been used")
+    left = LeftZone(
+        zone=event.zone, subnet_id=event.left_subnet_id, at=event.at, lacking=event.lacking
+    )
+    return {"given_up_zones": [*given_up, left], "subnet_id": event.subnet_id}

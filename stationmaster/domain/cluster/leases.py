@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from stationmaster.domain.cluster.events import LeaseGranted, LeaseReleased, LeaseRequested
 from stationmaster.domain.cluster.standing import Standing
 from stationmaster.domain.errors import IllegalTransition
+from stationmaster.domain.event import shared
 from stationmaster.domain.ids import RunId
 
 MAX_WAITING: Final = 100
@@ -80,14 +81,7 @@ def joined(queue: Sequence[Waiting], event: LeaseRequested) -> list[Waiting]:
     """Return the queue with the run of `event` at its end; a run in it keeps its place."""
     if any(waiting.run_id == event.run_id for waiting in queue):
         return list(queue)
-    last = Waiting(
-        run_id=event.run_id,
-        nodes=event.nodes,
-        min_nodes=event.min_nodes,
-        keep_s=event.keep_s,
-        since=event.at,
-    )
-    return [*queue, last]
+    return [*queue, Waiting(**shared(event, Waiting), since=event.at)]
 
 
 def left(queue: Sequence[Waiting], run_id: RunId) -> list[Waiting]:
@@ -97,8 +91,7 @@ def left(queue: Sequence[Waiting], run_id: RunId) -> list[Waiting]:
 
 def granted(known: Mapping[RunId, Lease], event: LeaseGranted) -> dict[RunId, Lease]:
     """Return the leases with a new one."""
-    lease = Lease(run_id=event.run_id, nodes=event.nodes, keep_s=event.keep_s, granted_at=event.at)
-    return {**known, event.run_id: lease}
+    return {**known, event.run_id: Lease(**shared(event, Lease), granted_at=event.at)}
 
 
 def limited(known: Mapping[RunId, Lease], run_id: RunId | None, nodes: int) -> dict[RunId, Lease]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.cluster.events import ClusterPhase, NodeReplaced, NodeReplacementBegan
 from stationmaster.domain.cluster.standing import Standing
+from stationmaster.domain.event import shared
 from stationmaster.domain.outside import MAX_KEPT_BYTES, clipped
 
 # In one pass. All nodes are paid for while one is replaced, which takes 5 to 15 minutes. Machines
@@ -60,12 +61,6 @@ def replacement_began(
         raise standing.cannot(f"get another node for {event.node}")
     if len(of_pass(known, pass_number)) >= MAX_REPLACED:
         raise standing.cannot(f"get another node for {event.node}: {MAX_REPLACED} were replaced")
-    begun = Replacement(
-        node=event.node,
-        instance_id=event.instance_id,
-        check=event.check,
-        reason=clipped(event.reason, MAX_KEPT_BYTES),
-        pass_number=pass_number,
-        began_at=event.at,
-    )
-    return [*known, begun]
+    kept = event.model_copy(update={"reason": clipped(event.reason, MAX_KEPT_BYTES)})
+    begun = shared(kept, Replacement)
+    return [*known, Replacement(**begun, pass_number=pass_number, began_at=event.at)]

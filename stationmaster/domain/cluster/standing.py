@@ -15,26 +15,17 @@ from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId
 
 # Releasing and released are not among the targets: the teardown's own events lead there.
-_TRANSITIONS: Final[dict[ClusterPhase, frozenset[ClusterPhase]]] = {
-    ClusterPhase.REQUESTED: frozenset(
-        {ClusterPhase.PROVISIONING, ClusterPhase.FAILED, ClusterPhase.DRAINING}
+_TRANSITIONS: Final = {
+    ClusterPhase.REQUESTED: (ClusterPhase.PROVISIONING, ClusterPhase.FAILED, ClusterPhase.DRAINING),
+    ClusterPhase.PROVISIONING: (
+        ClusterPhase.VALIDATING,
+        ClusterPhase.READY,
+        ClusterPhase.FAILED,
+        ClusterPhase.DRAINING,
     ),
-    ClusterPhase.PROVISIONING: frozenset(
-        {
-            ClusterPhase.VALIDATING,
-            ClusterPhase.READY,
-            ClusterPhase.FAILED,
-            ClusterPhase.DRAINING,
-        }
-    ),
-    ClusterPhase.VALIDATING: frozenset(
-        {ClusterPhase.READY, ClusterPhase.FAILED, ClusterPhase.DRAINING}
-    ),
-    ClusterPhase.READY: frozenset({ClusterPhase.FAILED, ClusterPhase.DRAINING}),
-    ClusterPhase.FAILED: frozenset({ClusterPhase.DRAINING}),
-    ClusterPhase.DRAINING: frozenset(),
-    ClusterPhase.RELEASING: frozenset(),
-    ClusterPhase.RELEASED: frozenset(),
+    ClusterPhase.VALIDATING: (ClusterPhase.READY, ClusterPhase.FAILED, ClusterPhase.DRAINING),
+    ClusterPhase.READY: (ClusterPhase.FAILED, ClusterPhase.DRAINING),
+    ClusterPhase.FAILED: (ClusterPhase.DRAINING,),
 }
 _GOING_AWAY: Final = frozenset(
     {ClusterPhase.DRAINING, ClusterPhase.RELEASING, ClusterPhase.RELEASED}
@@ -65,7 +56,7 @@ class Standing:
         Raises:
             IllegalTransition: it cannot.
         """
-        if phase not in _TRANSITIONS[self.phase]:
+        if phase not in _TRANSITIONS.get(self.phase, ()):
             raise self.cannot(f"become {phase.value}")
         return self.entered(phase, at)
 

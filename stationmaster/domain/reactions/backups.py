@@ -15,16 +15,10 @@ from stationmaster.domain.run.events import RunPhase
 
 TRAINING: Final = (RunPhase.RUNNING, RunPhase.RECOVERING)
 """The phases in which a run is backed up."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackupPolicy:
-    """How often a backup is looked at and tried again."""
-
-    # A look is a few requests to the cluster; the relay's heartbeats come several times a minute.
-    look_every: timedelta = timedelta(minutes=1)
-    # What failed may need a person; each try is a pod on the system nodes.
-    pause: timedelta = timedelta(minutes=30)
+# A look is a few requests to the cluster; the relay's heartbeats come several times a minute.
+LOOK_EVERY: Final = timedelta(minutes=1)
+# What failed may need a person; each try is a pod on the system nodes.
+PAUSE: Final = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +40,14 @@ class LookAtBackup:
 BackupReactions = tuple[StartBackup | LookAtBackup, ...]
 
 
-def backup_due(run: Run, now: datetime, policy: BackupPolicy) -> BackupReactions:
+def backup_due(run: Run, now: datetime) -> BackupReactions:
     """Return the next thing to do for the run's backups at `now`; mostly nothing."""
     if run.phase not in TRAINING or run.stop_requested_by is not None:
         return ()
     backups = run.backups
     if backups.is_running:
         looked_at = backups.looked_at or now
-        is_due = now - looked_at >= policy.look_every
+        is_due = now - looked_at >= LOOK_EVERY
         return (LookAtBackup(backups.number),) if is_due else ()
     step = _step_to_back_up(run)
     since = backups.newest.saved_at if backups.newest is not None else run.training_started_at
@@ -63,7 +57,7 @@ def backup_due(run: Run, now: datetime, policy: BackupPolicy) -> BackupReactions
         return ()  # what others have written is not known to be whole before they end
     due_at = since + timedelta(seconds=run.request.backup_every_s)
     if backups.failed and backups.ended_at is not None:
-        due_at = max(due_at, backups.ended_at + policy.pause)
+        due_at = max(due_at, backups.ended_at + PAUSE)
     return (StartBackup(backups.number + 1, step),) if now >= due_at else ()
 
 

@@ -10,18 +10,13 @@ a workflow may begin to wait after the job has ended. Carrying out twice changes
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import RunStopped, TrainingFailed
-from stationmaster.domain.reactions.backups import (
-    BackupPolicy,
-    LookAtBackup,
-    StartBackup,
-    backup_due,
-)
+from stationmaster.domain.reactions.backups import LookAtBackup, StartBackup, backup_due
 from stationmaster.domain.reactions.ending import (
     ChangePhase,
     ExplainSilence,
@@ -80,7 +75,7 @@ _WAITING: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The limits within which a run is left alone."""
+    """The limit within which a run is left alone."""
 
     # What a job may need from the loss of a node to its next step, one after the other:
     # 40 s until Kubernetes calls the node not ready, 300 s until it evicts the node's pods (the
@@ -88,9 +83,6 @@ class Policy:
     # to pull the image and meet (`job_start_timeout_s`: the first start gets as much).
     # Source: Kubernetes, "Node monitor grace period" and "Taint based evictions".
     restart_limit: timedelta = timedelta(seconds=40 + 300 + 600 + 1200)
-    asks_capacity: bool = True
-    """Whether AWS is asked for the nodes of a recovering run."""
-    backups: BackupPolicy = field(default_factory=BackupPolicy)
 
 
 POLICY: Final = Policy()
@@ -237,7 +229,7 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
         case WaitOpen(at=now):
             return _end_of_wait(run, now, policy)
         case RelayHeard(at=now):
-            return _end_of_wait(run, now, policy) or _watched(run, seen, policy)
+            return _end_of_wait(run, now, policy) or _watched(run, seen)
         case CapacityLost(sentence):
             return (EndWait(TrainingFailed, sentence),)
         case SilenceExplained(sentence, succeeded):
@@ -263,7 +255,7 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             moved = after_condition(run, seen) or _runs_again(run, seen) or _setback(run, seen)
             return moved + _end_of_job(run)
         case ev.NodeLost():
-            return _setback(run, seen) + _ask_capacity(run, policy)
+            return _setback(run, seen) + _ask_capacity(run)
         case ev.JobRestarted(reason=why) if run.phase is RunPhase.RUNNING:
             return (ChangePhase(RunPhase.RECOVERING, why),)
         case ev.PodChanged() | ev.ProcessFailed() | ev.WorkersRestarting():
@@ -392,16 +384,14 @@ def _end_of_job(run: Run, now: datetime | None = None) -> Reactions:
     return after_failures(run, now)
 
 
-def _watched(run: Run, heard: RelayHeard, policy: Policy) -> Reactions:
+def _watched(run: Run, heard: RelayHeard) -> Reactions:
     if not heard.heartbeat:
         return ()
-    backup = backup_due(run, heard.at, policy.backups)
-    return (*_ask_capacity(run, policy), ProlongWait(), *backup)
+    return (*_ask_capacity(run), ProlongWait(), *backup_due(run, heard.at))
 
 
-def _ask_capacity(run: Run, policy: Policy) -> Reactions:
-    recovering = run.phase is RunPhase.RECOVERING
-    return (AskCapacity(),) if recovering and policy.asks_capacity else ()
+def _ask_capacity(run: Run) -> Reactions:
+    return (AskCapacity(),) if run.phase is RunPhase.RECOVERING else ()
 
 
 def _mirrored(run: Run, cluster_phase: ClusterPhase) -> Reactions:

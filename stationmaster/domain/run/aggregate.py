@@ -17,15 +17,14 @@ from pydantic import Field
 
 from stationmaster.domain.aggregate import Bound, State, bounded, repeated
 from stationmaster.domain.errors import IllegalTransition
+from stationmaster.domain.event import shared
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import job_name
 from stationmaster.domain.outside import MAX_KEPT_BYTES, clipped
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.attempts import Attempt, begun, ended, placed, submitted
-from stationmaster.domain.run.backups import Backups, backups_after
 from stationmaster.domain.run.events import RunEvent, RunPhase
-from stationmaster.domain.run.exporting import Export
 from stationmaster.domain.run.failure_lines import says_lost_peer
 from stationmaster.domain.run.failures import (
     MAX_FAILURES,
@@ -34,13 +33,19 @@ from stationmaster.domain.run.failures import (
     first_cause,
     still_open,
 )
+from stationmaster.domain.run.kept import (
+    Backups,
+    Export,
+    Pushed,
+    Results,
+    backups_after,
+    results_after,
+)
 from stationmaster.domain.run.pods import MAX_PODS, Pod, deleted_first, pod_after
-from stationmaster.domain.run.pushing import Pushed, push_after
 from stationmaster.domain.run.request import Placement, TrainingRequest
-from stationmaster.domain.run.saved_results import Results, results_after
 from stationmaster.domain.run.speeds import Speeds, speeds_after
 from stationmaster.domain.run.staging import Staging, staging_after
-from stationmaster.domain.run.transitions import TRANSITIONS
+from stationmaster.domain.run.transitions import may_follow
 
 # Loss points kept on the run for the card's sparkline; the full curve is in the run's events.
 MAX_LOSS_POINTS: Final = 96
@@ -262,16 +267,8 @@ def new_run_id(recipe: str, *, dedup_key: str) -> RunId:
 
 def start_run(event: ev.RunRequested) -> Run:
     """Return the run that a request begins."""
-    return Run(
-        run_id=event.run_id,
-        request=event.request,
-        phases=[(RunPhase.REQUESTED, event.at)],
-        requested_at=event.at,
-        price_per_hour_usd=event.price_per_hour_usd,
-        estimated_cost_usd=event.estimated_cost_usd,
-        emulated_speed=event.emulated_speed,
-        awaits_card=event.awaits_card,
-    )
+    phases = [(RunPhase.REQUESTED, event.at)]
+    return Run(**shared(event, Run), phases=phases, requested_at=event.at)
 
 
 def apply(run: Run, event: RunEvent) -> Run:
@@ -319,12 +316,11 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             | ev.SavingRequested()
             | ev.ResultsLost()
             | ev.ResultsGivenUp()
+            | ev.ExportEnded()
+            | ev.ResultsPushed()
+            | ev.ResultsNotPushed()
         ):
             return results_after(event, passes=run.passes)
-        case ev.ExportEnded():
-            return {"export": Export(ended_at=event.at, reason=event.reason)}
-        case ev.ResultsPushed() | ev.ResultsNotPushed():
-            return push_after(event)
         case ev.BackupStarted() | ev.BackupLookedAt() | ev.BackupSaved() | ev.BackupFailed():
             return {"backups": backups_after(run.backups, event)}
         case ev.TrainingPreparing():
@@ -477,7 +473,7 @@ def _set_back(event: _JobEvent) -> dict[str, object]:
 
 
 def _phase(run: Run, event: ev.PhaseChanged) -> dict[str, object]:
-    if event.phase not in TRANSITIONS[run.phase]:
+    if not may_follow(run.phase, event.phase):
         raise IllegalTransition(
             f"run {run.run_id} is {run.phase.value} and cannot become {event.phase.value}"
         )

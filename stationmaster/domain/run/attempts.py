@@ -11,6 +11,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
+from stationmaster.domain.event import shared
 from stationmaster.domain.ids import AttemptId, ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import job_name
@@ -91,14 +92,7 @@ def submitted(known: Sequence[Attempt], event: JobSubmitted) -> list[Attempt]:
 
 def begun(known: Sequence[Attempt], event: AttemptStarted) -> list[Attempt]:
     """Return the attempts with a new one, which ends the one before it."""
-    attempt = Attempt(
-        attempt_id=event.attempt_id,
-        cluster_id=event.cluster_id,
-        placement=event.placement,
-        job=event.job,
-        rendezvous_id=event.rendezvous_id,
-        started_at=event.at,
-    )
+    attempt = Attempt(**shared(event, Attempt), started_at=event.at)
     return [*ended(known, at=event.at, why="another attempt began"), attempt]
 
 

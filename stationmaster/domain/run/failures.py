@@ -13,6 +13,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
+from stationmaster.domain.event import shared
 from stationmaster.domain.outside import clipped
 from stationmaster.domain.run.events import PodChanged, ProcessFailed
 from stationmaster.domain.run.failure_lines import MAX_LINE, says_passing
@@ -106,28 +107,15 @@ def failures_after(
     known: Sequence[Failure], event: PodChanged | ProcessFailed
 ) -> list[Failure] | None:
     """Return the failures with what `event` adds to them, or None when it adds nothing."""
-    if isinstance(event, PodChanged):
-        is_bad = event.exit_code not in (None, 0) or event.phase == "Failed"
-        if not is_bad:
-            return None
+    if isinstance(event, PodChanged) and event.exit_code in (None, 0) and event.phase != "Failed":
+        return None
     old = next((f for f in known if (f.pod, f.restarts) == (event.pod, event.restarts)), None)
     failure = old or Failure(pod=event.pod, restarts=event.restarts, at=event.at)
+    news = shared(event, Failure)
     if isinstance(event, PodChanged):
-        news: dict[str, object] = {
-            "exit_code": event.exit_code,
-            "reason": event.reason,
-            "message": event.message,
-        }
-    elif old is not None and old.process and event.lost_peer and not old.lost_peer:
+        news["at"] = failure.at  # a process's is that of the newest attempt in the same container
+    elif failure.process and event.lost_peer and not failure.lost_peer:
         return None  # the agent has lost its peers since, because of what is known already
-    else:
-        news = {
-            "process": event.process,
-            "line": event.line,
-            "evidence": event.evidence,
-            "lost_peer": event.lost_peer,
-        }
-        news["at"] = event.at  # a newer attempt in the same container
     others = [f for f in known if f is not old]
     news = {
         key: clipped(said, MAX_LINE) if isinstance(said, str) else said

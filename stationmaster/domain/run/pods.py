@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from stationmaster.domain.event import shared
 from stationmaster.domain.outside import MAX_KEPT_BYTES, Name, clipped
 from stationmaster.domain.run.events import PodChanged
 
@@ -64,15 +65,7 @@ def deleted_first(pods: Mapping[str, Pod]) -> list[str]:
 
 def pod_after(known: Pod | None, event: PodChanged) -> Pod:
     """Return the pod after `event`; `known` is its state before, or None."""
-    pod = Pod(
-        name=event.pod,
-        phase=event.phase,
-        node=event.node,
-        reason=event.reason,
-        message=event.message,
-        exit_code=event.exit_code,
-        restarts=event.restarts,
-    )
+    pod = Pod(**shared(event, Pod), name=event.pod)
     if pod.is_up:
         return pod.model_copy(update={"was_up": True})
     since = known.down_since if known is not None and known.down_since else event.at

@@ -6,79 +6,24 @@ from typing import Final
 
 from stationmaster.domain.run.events import RunPhase
 
-TRANSITIONS: Final[dict[RunPhase, frozenset[RunPhase]]] = {
-    phase: frozenset(following)
-    for phase, following in {
-        RunPhase.REQUESTED: {
-            RunPhase.AWAITING_APPROVAL,
-            RunPhase.QUEUED,
-            RunPhase.PROVISIONING,
-            RunPhase.VALIDATING,
-            RunPhase.STAGING,
-            RunPhase.SUBMITTING,
-            RunPhase.FAILED,
-            RunPhase.STOPPED,
-        },
-        RunPhase.AWAITING_APPROVAL: {
-            RunPhase.QUEUED,
-            RunPhase.PROVISIONING,
-            RunPhase.VALIDATING,
-            RunPhase.STAGING,
-            RunPhase.SUBMITTING,
-            RunPhase.FAILED,
-            RunPhase.STOPPED,
-        },
-        RunPhase.QUEUED: {
-            RunPhase.PROVISIONING,
-            RunPhase.VALIDATING,
-            RunPhase.STAGING,
-            RunPhase.SUBMITTING,
-            RunPhase.RUNNING,  # the others only where Kueue held its job
-            RunPhase.SAVING,
-            RunPhase.SUCCEEDED,
-            RunPhase.FAILED,
-            RunPhase.STOPPED,
-        },
-        RunPhase.PROVISIONING: {
-            RunPhase.VALIDATING,
-            RunPhase.STAGING,
-            RunPhase.SUBMITTING,
-            RunPhase.FAILED,
-            RunPhase.STOPPED,
-        },
-        RunPhase.VALIDATING: {
-            RunPhase.STAGING,
-            RunPhase.SUBMITTING,
-            RunPhase.FAILED,
-            RunPhase.STOPPED,
-        },
-        RunPhase.STAGING: {RunPhase.SUBMITTING, RunPhase.FAILED, RunPhase.STOPPED},
-        RunPhase.SUBMITTING: {
-            RunPhase.QUEUED,
-            RunPhase.RUNNING,
-            RunPhase.SAVING,
-            RunPhase.FAILED,
-            RunPhase.STOPPED,
-        },
-        RunPhase.RUNNING: {
-            RunPhase.QUEUED,
-            RunPhase.RECOVERING,
-            RunPhase.SAVING,
-            RunPhase.SUCCEEDED,
-            RunPhase.FAILED,
-            RunPhase.STOPPED,
-        },
-        RunPhase.RECOVERING: {
-            RunPhase.QUEUED,
-            RunPhase.RUNNING,
-            RunPhase.SAVING,
-            RunPhase.SUCCEEDED,
-            RunPhase.FAILED,
-            RunPhase.STOPPED,
-        },
-        RunPhase.SAVING: {RunPhase.SUCCEEDED, RunPhase.FAILED, RunPhase.STOPPED},
-        RunPhase.SUCCEEDED: set(),
-        RunPhase.FAILED: set(),
-        RunPhase.STOPPED: set(),
-    }.items()
+# Before training: phases that are not needed are skipped.
+_IN_ORDER: Final = tuple(RunPhase)[: tuple(RunPhase).index(RunPhase.RUNNING)]
+_TRAINED: Final = (RunPhase.SAVING, RunPhase.SUCCEEDED)
+_MORE: Final[dict[RunPhase, tuple[RunPhase, ...]]] = {
+    RunPhase.QUEUED: (RunPhase.RUNNING, *_TRAINED),  # only where Kueue held its job
+    RunPhase.SUBMITTING: (RunPhase.QUEUED, RunPhase.RUNNING, RunPhase.SAVING),
+    RunPhase.RUNNING: (RunPhase.QUEUED, RunPhase.RECOVERING, *_TRAINED),
+    RunPhase.RECOVERING: (RunPhase.QUEUED, RunPhase.RUNNING, *_TRAINED),
+    RunPhase.SAVING: (RunPhase.SUCCEEDED,),
 }
+
+
+def may_follow(phase: RunPhase, following: RunPhase) -> bool:
+    """Say whether a run in `phase` may enter `following` next."""
+    if phase.is_terminal:
+        return False
+    if following in (RunPhase.FAILED, RunPhase.STOPPED) or following in _MORE.get(phase, ()):
+        return True
+    if phase not in _IN_ORDER or following not in _IN_ORDER:
+        return False
+    return _IN_ORDER.index(phase) < _IN_ORDER.index(following)
