@@ -88,6 +88,6 @@ def _key_hints() -> list[ArgumentHint]:
         keys.setdefault(key.name, key)
         after.setdefault(key.name, []).extend(_groups())
     return [
-        ArgumentHint(name, hint=key.help, choices=key.choices, after=after[name])
+        ArgumentHint(name, hint=key.help, choices=[*map(Choice, key.choices)], after=after[name])
         for name, key in keys.items()
     ]

@@ -13,6 +13,13 @@ from stationmaster.local.slack.config import (
 )
 from stationmaster.local.slack.errors import SlackRefusal
 from stationmaster.local.slack.records import (
+    APPROVER_ID,
+    BOT_USER_ID,
+    GENERAL_CHANNEL_ID,
+    OPERATOR_ID,
+    PRIVATE_CHANNEL_ID,
+    TEAM_ID,
+    TRAINING_CHANNEL_ID,
     ApiCall,
     CommandResult,
     DeliveryResult,
@@ -21,15 +28,6 @@ from stationmaster.local.slack.records import (
     TrafficEntry,
 )
 from stationmaster.local.slack.server import LocalSlack
-from stationmaster.local.slack.workspace import (
-    APPROVER_ID,
-    BOT_USER_ID,
-    GENERAL_CHANNEL_ID,
-    OPERATOR_ID,
-    PRIVATE_CHANNEL_ID,
-    TEAM_ID,
-    TRAINING_CHANNEL_ID,
-)
 
 __all__ = [
     "APPROVER_ID",

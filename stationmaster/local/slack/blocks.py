@@ -1,220 +1,305 @@
 """Block Kit validation: the findings that Slack would answer `invalid_blocks` with.
 
-The Web API methods, the response hooks and the views call `check_blocks`. Pure: JSON in, messages
-out, each ending in the JSON pointer of what is wrong. The figures live in `limits.py`.
+The Web API methods, the response hooks and the views call it. Pure: JSON in, messages out, worded
+as those that Slack returns in `response_metadata.messages`, each with the JSON pointer of what is
+wrong. `_BLOCKS` and what it is made of say what each kind of object may have, and how much of it.
+
+Sources: https://docs.slack.dev/reference/block-kit, the page of each block, element and composition
+object; of a modal, https://docs.slack.dev/reference/views/modal-views.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
-from stationmaster.local.slack import limits
-from stationmaster.local.slack.elements import (
-    Findings,
-    check_element,
-    check_image_source,
-    check_text,
-)
-from stationmaster.local.slack.limits import Limit
 from stationmaster.local.slack.records import Json
 
-_COMMON_KEYS = {"type", "block_id"}
-_ACTION_ELEMENTS = frozenset(
-    {
-        "button",
-        "overflow",
-        "static_select",
-        "users_select",
-        "channels_select",
-        "conversations_select",
-        "checkboxes",
-        "radio_buttons",
-        "datepicker",
-    }
-)
-_INPUT_ELEMENTS = frozenset(
-    {
-        "plain_text_input",
-        "number_input",
-        "static_select",
-        "users_select",
-        "channels_select",
-        "conversations_select",
-        "checkboxes",
-        "radio_buttons",
-        "datepicker",
-    }
-)
+BLOCKS_PER_MESSAGE: Final = 50
+_BLOCKS_PER_VIEW: Final = 100
 
 
-def check_blocks(blocks: object, *, limit: Limit = limits.BLOCKS_PER_MESSAGE) -> list[str]:
+class Findings:
+    """Collects what is wrong, each with its JSON pointer."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def add(self, message: str, pointer: str) -> None:
+        self.messages.append(f"{message} [json-pointer:{pointer}]")
+
+
+Check = Callable[[Findings, Any, str], None]
+"""Looks at a value, and says what is wrong with it and where."""
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What an object may have, and which of it must be there: "this or that" asks for one."""
+
+    keys: Mapping[str, Check]
+    needs: tuple[str, ...] = ()
+    is_open: bool = False
+    """Whether it may have other keys too."""
+
+    def __call__(self, findings: Findings, value: Any, pointer: str) -> None:
+        """Check an object."""
+        if not isinstance(value, dict):
+            findings.add("must be an object", pointer)
+            return
+        for key in value.keys() - self.keys.keys() if not self.is_open else ():
+            findings.add(f"invalid additional property: {key}", pointer)
+        for need in self.needs:
+            if not value.keys() & set(need.split(" or ")):
+                findings.add(f"missing required field: {need}", pointer)
+        for key, check in self.keys.items():
+            if key in value:
+                check(findings, value[key], f"{pointer}/{key}")
+
+
+def _anything(findings: Findings, value: Any, pointer: str) -> None:
+    """Find nothing wrong."""
+
+
+def _string(most: int, *, least: int = 1) -> Check:
+    def check(findings: Findings, value: Any, pointer: str) -> None:
+        if not isinstance(value, str):
+            findings.add("must be a string", pointer)
+        elif len(value) < least:
+            findings.add(f"must be more than {least - 1} characters", pointer)
+        elif len(value) > most:
+            findings.add(f"must be less than {most + 1} characters", pointer)
+
+    return check
+
+
+def _one_of(*known: str) -> Check:
+    def check(findings: Findings, value: Any, pointer: str) -> None:
+        if value not in known:
+            expected = " or ".join(known)
+            findings.add(f"must be a valid enum value: {value}; expected {expected}", pointer)
+
+    return check
+
+
+def _array(item: Check, *, most: int, least: int = 1) -> Check:
+    def check(findings: Findings, value: Any, pointer: str) -> None:
+        if not isinstance(value, list):
+            findings.add("must be an array", pointer)
+            return
+        if len(value) < least:
+            findings.add(f"no fewer than {least} items allowed", pointer)
+        if len(value) > most:
+            findings.add(f"no more than {most} items allowed", pointer)
+        for index, each in enumerate(value):
+            item(findings, each, f"{pointer}/{index}")
+
+    return check
+
+
+def _typed(kinds: Mapping[str, _Shape]) -> Check:
+    """Return a check of an object whose "type" says which shape it has."""
+
+    def check(findings: Findings, value: Any, pointer: str) -> None:
+        if not isinstance(value, dict):
+            findings.add("must be an object", pointer)
+            return
+        kind = value.get("type")
+        shape = kinds.get(kind) if isinstance(kind, str) else None
+        if shape is None:
+            expected = f"; expected {' or '.join(kinds)}" if kinds.keys() <= _TEXTS.keys() else ""
+            findings.add(f"unsupported type: {kind}{expected}", f"{pointer}/type")
+            return
+        shape(findings, {key: each for key, each in value.items() if key != "type"}, pointer)
+
+    return check
+
+
+_TEXTS: Final = {"plain_text": "emoji", "mrkdwn": "verbatim"}
+
+
+def _texts(most: int, *kinds: str) -> dict[str, _Shape]:
+    return {
+        kind: _Shape({"text": _string(most), _TEXTS[kind]: _anything}, ("text",)) for kind in kinds
+    }
+
+
+def _plain(most: int) -> Check:
+    return _typed(_texts(most, "plain_text"))
+
+
+def _text(most: int) -> Check:
+    return _typed(_texts(most, *_TEXTS))
+
+
+_STYLE: Final = _one_of("primary", "danger")
+_CONFIRM: Final = _Shape(
+    {
+        "title": _plain(100),
+        "text": _text(300),
+        "confirm": _plain(30),
+        "deny": _plain(30),
+        "style": _STYLE,
+    },
+    ("title", "text"),
+)
+_OPTION: Final = _Shape(
+    {"text": _text(75), "value": _string(150), "description": _text(75), "url": _string(3000)},
+    ("text", "value"),
+)
+_PICTURE: Final[Mapping[str, Check]] = {
+    "alt_text": _string(2000),
+    "image_url": _string(3000),
+    "slack_file": _anything,
+}
+_OF_PICTURE: Final = ("alt_text", "image_url or slack_file")
+
+
+def _element(*needs: str, **keys: Check) -> _Shape:
+    common: dict[str, Check] = {"action_id": _string(255), "focus_on_load": _anything}
+    return _Shape({**common, "confirm": _CONFIRM, **keys}, needs)
+
+
+def _input(*needs: str, **keys: Check) -> _Shape:
+    return _element(*needs, placeholder=_plain(150), initial_value=_anything, **keys)
+
+
+_CHOICES: Final[Mapping[str, _Shape]] = {
+    "static_select": _element(
+        "options or option_groups",
+        options=_array(_OPTION, most=100),
+        option_groups=_anything,
+        initial_option=_anything,
+        placeholder=_plain(150),
+    ),
+    "checkboxes": _element("options", options=_array(_OPTION, most=10), initial_options=_anything),
+    "radio_buttons": _element(
+        "options", options=_array(_OPTION, most=10), initial_option=_anything
+    ),
+}
+_ACTIONS: Final[Mapping[str, _Shape]] = {
+    **_CHOICES,
+    "button": _element(
+        "text",
+        text=_plain(75),
+        value=_string(2000, least=0),
+        url=_string(3000, least=0),
+        accessibility_label=_string(75, least=0),
+        style=_STYLE,
+    ),
+    "overflow": _element("options", options=_array(_OPTION, most=5)),
+}
+_INPUTS: Final[Mapping[str, _Shape]] = {
+    **_CHOICES,
+    "plain_text_input": _input(multiline=_anything, min_length=_anything, max_length=_anything),
+    "number_input": _input(is_decimal_allowed=_anything, min_value=_anything, max_value=_anything),
+}
+_IMAGE: Final = {"image": _Shape(_PICTURE, _OF_PICTURE)}
+_RICH: Final = ("rich_text_section", "rich_text_list", "rich_text_preformatted", "rich_text_quote")
+
+
+def _block(*needs: str, **keys: Check) -> _Shape:
+    return _Shape({"block_id": _string(255, least=0), **keys}, needs)
+
+
+_BLOCKS: Final[Mapping[str, _Shape]] = {
+    "section": _block(
+        "text or fields",
+        text=_text(3000),
+        fields=_array(_text(2000), most=10),
+        accessory=_typed({**_ACTIONS, **_IMAGE}),
+        expand=_anything,
+    ),
+    "header": _block("text", text=_plain(150)),
+    "context": _block(
+        "elements", elements=_array(_typed({**_texts(3000, *_TEXTS), **_IMAGE}), most=10)
+    ),
+    "actions": _block("elements", elements=_array(_typed(_ACTIONS), most=25)),
+    "divider": _block(),
+    "image": _block(*_OF_PICTURE, **_PICTURE, title=_plain(2000)),
+    "input": _block(
+        "label",
+        "element",
+        label=_plain(2000),
+        hint=_plain(2000),
+        element=_typed(_INPUTS),
+        optional=_anything,
+        dispatch_action=_anything,
+    ),
+    "rich_text": _block(
+        "elements",
+        elements=_array(_typed(dict.fromkeys(_RICH, _Shape({}, is_open=True))), most=100, least=0),
+    ),
+}
+
+
+def check_blocks(blocks: object, *, most: int = BLOCKS_PER_MESSAGE) -> list[str]:
     """Return what is wrong with a block list, nothing when Slack would take it."""
     findings = Findings()
-    if not isinstance(blocks, list):
-        findings.add("must be an array", "/blocks")
-        return findings.messages
-    if len(blocks) > limit.maximum:
-        findings.add(f"no more than {limit.maximum} items allowed", "/blocks")
-    seen_ids: set[str] = set()
-    for index, block in enumerate(blocks):
-        pointer = f"/blocks/{index}"
-        if not isinstance(block, dict):
-            findings.add("must be an object", pointer)
+    _array(_typed(_BLOCKS), most=most, least=0)(findings, blocks, "/blocks")
+    listed = blocks if isinstance(blocks, list) else []
+    _check_unique(findings, listed, "block_id", "already in use", "/blocks")
+    for index, block in enumerate(listed):
+        elements = block.get("elements") if isinstance(block, dict) else None
+        if isinstance(elements, list):
+            where = f"/blocks/{index}/elements"
+            _check_unique(findings, elements, "action_id", "already in use in this block", where)
+    return findings.messages
+
+
+def _check_unique(
+    findings: Findings, holders: list[Any], key: str, twice: str, pointer: str
+) -> None:
+    seen: set[str] = set()
+    for index, holder in enumerate(holders):
+        name = holder.get(key) if isinstance(holder, dict) else None
+        if not isinstance(name, str) or not name:
             continue
-        _check_block(findings, block, pointer, seen_ids)
+        if name in seen:
+            findings.add(f"{key} {twice}: {name}", f"{pointer}/{index}/{key}")
+        seen.add(name)
+
+
+_MODAL: Final = _Shape(
+    {
+        "title": _plain(24),
+        "submit": _plain(24),
+        "close": _plain(24),
+        "callback_id": _string(255, least=0),
+        "private_metadata": _string(3000, least=0),
+    },
+    ("title",),
+    is_open=True,
+)
+
+
+def check_view(view: Json) -> list[str]:
+    """Return what is wrong with a modal."""
+    findings = Findings()
+    _typed({"modal": _MODAL})(findings, view, "/view")
+    blocks = view.get("blocks")
+    findings.messages += check_blocks(blocks, most=_BLOCKS_PER_VIEW)
+    has_input = isinstance(blocks, list) and any(
+        isinstance(block, dict) and block.get("type") == "input" for block in blocks
+    )
+    if has_input and "submit" not in view:
+        findings.add("missing required field: submit, needed by an input block", "/view")
     return findings.messages
 
 
 def total_text(value: object) -> int:
     """Return how many characters of text a block list shows, nested ones included."""
-    return sum(len(text) for text in _texts(value))
+    return sum(len(text) for text in _shown(value))
 
 
-def _texts(value: object) -> Iterator[str]:
+def _shown(value: object) -> Iterator[str]:
     if isinstance(value, dict):
         for key, inner in value.items():
             if key in {"text", "alt_text"} and isinstance(inner, str):
                 yield inner
             else:
-                yield from _texts(inner)
+                yield from _shown(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _texts(inner)
-
-
-def _check_block(findings: Findings, block: Json, pointer: str, seen_ids: set[str]) -> None:
-    kind = block.get("type")
-    checker = _CHECKERS.get(kind) if isinstance(kind, str) else None
-    if checker is None:
-        findings.add(f"unsupported type: {kind}", f"{pointer}/type")
-        return
-    allowed, check = checker
-    for key in block:
-        if key not in allowed and key not in _COMMON_KEYS:
-            findings.add(f"invalid additional property: {key}", pointer)
-    block_id = block.get("block_id")
-    if block_id is not None:
-        findings.length(block_id, limits.BLOCK_ID, f"{pointer}/block_id", minimum=0)
-        if block_id in seen_ids:
-            findings.add(f"block_id already in use: {block_id}", f"{pointer}/block_id")
-        if isinstance(block_id, str) and block_id:
-            seen_ids.add(block_id)
-    check(findings, block, pointer)
-    _check_action_ids(findings, block, pointer)
-
-
-def _check_action_ids(findings: Findings, block: Json, pointer: str) -> None:
-    seen: set[str] = set()
-    elements = block.get("elements")
-    for index, element in enumerate(elements if isinstance(elements, list) else []):
-        action_id = element.get("action_id") if isinstance(element, dict) else None
-        if not isinstance(action_id, str):
-            continue
-        if action_id in seen:
-            findings.add(
-                f"action_id already in use in this block: {action_id}",
-                f"{pointer}/elements/{index}/action_id",
-            )
-        seen.add(action_id)
-
-
-def _check_section(findings: Findings, block: Json, pointer: str) -> None:
-    text, fields = block.get("text"), block.get("fields")
-    if text is None and fields is None:
-        findings.add("missing required field: text or fields", pointer)
-    if text is not None:
-        check_text(findings, text, f"{pointer}/text", limit=limits.SECTION_TEXT)
-    if fields is not None:
-        items = findings.array(fields, limits.SECTION_FIELDS, f"{pointer}/fields")
-        for index, item in enumerate(items):
-            check_text(findings, item, f"{pointer}/fields/{index}", limit=limits.SECTION_FIELD_TEXT)
-    if "accessory" in block:
-        allowed = _ACTION_ELEMENTS | {"image"}
-        check_element(findings, block["accessory"], f"{pointer}/accessory", allowed=allowed)
-
-
-def _check_header(findings: Findings, block: Json, pointer: str) -> None:
-    check_text(
-        findings,
-        block.get("text"),
-        f"{pointer}/text",
-        limit=limits.HEADER_TEXT,
-        kinds=("plain_text",),
-    )
-
-
-def _check_context(findings: Findings, block: Json, pointer: str) -> None:
-    elements = findings.array(block.get("elements"), limits.CONTEXT_ELEMENTS, f"{pointer}/elements")
-    for index, element in enumerate(elements):
-        where = f"{pointer}/elements/{index}"
-        if isinstance(element, dict) and element.get("type") == "image":
-            check_element(findings, element, where, allowed=frozenset({"image"}))
-        else:
-            check_text(findings, element, where, limit=limits.CONTEXT_TEXT)
-
-
-def _check_actions(findings: Findings, block: Json, pointer: str) -> None:
-    elements = findings.array(block.get("elements"), limits.ACTIONS_ELEMENTS, f"{pointer}/elements")
-    for index, element in enumerate(elements):
-        check_element(findings, element, f"{pointer}/elements/{index}", allowed=_ACTION_ELEMENTS)
-
-
-def _check_divider(findings: Findings, block: Json, pointer: str) -> None:
-    """Check nothing: a divider has only type and id, which every block's check covers."""
-
-
-def _check_image(findings: Findings, block: Json, pointer: str) -> None:
-    check_image_source(findings, block, pointer)
-    if "title" in block:
-        check_text(
-            findings,
-            block["title"],
-            f"{pointer}/title",
-            limit=limits.IMAGE_TITLE,
-            kinds=("plain_text",),
-        )
-
-
-def _check_input(findings: Findings, block: Json, pointer: str) -> None:
-    for key, limit in (("label", limits.INPUT_LABEL), ("hint", limits.INPUT_HINT)):
-        if key in block or key == "label":
-            check_text(
-                findings, block.get(key), f"{pointer}/{key}", limit=limit, kinds=("plain_text",)
-            )
-    check_element(findings, block.get("element"), f"{pointer}/element", allowed=_INPUT_ELEMENTS)
-
-
-def _check_markdown(findings: Findings, block: Json, pointer: str) -> None:
-    findings.required(block, "text", pointer)
-    if "text" in block:
-        findings.length(block["text"], limits.MARKDOWN_TEXT, f"{pointer}/text")
-
-
-def _check_rich_text(findings: Findings, block: Json, pointer: str) -> None:
-    known = {"rich_text_section", "rich_text_list", "rich_text_preformatted", "rich_text_quote"}
-    elements = block.get("elements")
-    if not isinstance(elements, list):
-        findings.add("missing required field: elements", pointer)
-        return
-    for index, element in enumerate(elements):
-        kind = element.get("type") if isinstance(element, dict) else None
-        if kind not in known:
-            findings.add(f"unsupported type: {kind}", f"{pointer}/elements/{index}/type")
-
-
-_Check = Callable[[Findings, dict[str, Any], str], None]
-_CHECKERS: dict[str, tuple[set[str], _Check]] = {
-    "section": ({"text", "fields", "accessory", "expand"}, _check_section),
-    "header": ({"text"}, _check_header),
-    "context": ({"elements"}, _check_context),
-    "actions": ({"elements"}, _check_actions),
-    "divider": (set(), _check_divider),
-    "image": ({"image_url", "slack_file", "alt_text", "title"}, _check_image),
-    "input": (
-        {"label", "hint", "element", "optional", "dispatch_action"},
-        _check_input,
-    ),
-    "markdown": ({"text"}, _check_markdown),
-    "rich_text": ({"elements"}, _check_rich_text),
-}
+            yield from _shown(inner)

@@ -13,8 +13,14 @@ from typing import TypeVar
 from stationmaster.local.slack.arguments import Arguments
 from stationmaster.local.slack.endpoint import Endpoint, checked_content
 from stationmaster.local.slack.errors import SlackRefusal
-from stationmaster.local.slack.records import Channel, Json, Message
-from stationmaster.local.slack.workspace import APP_ID, BOT_ID, BOT_USER_ID, TEAM_ID
+from stationmaster.local.slack.records import (
+    APP_ID,
+    BOT_ID,
+    BOT_USER_ID,
+    Channel,
+    Json,
+    Message,
+)
 
 _DEFAULT_PAGE = 100
 _MAX_PAGE = 999
@@ -48,7 +54,7 @@ def post_message(endpoint: Endpoint, arguments: Arguments) -> Json:
     message.metadata = _metadata(arguments)
     endpoint.workspace.post(message)
     endpoint.notify("chat.postMessage", message)
-    described = message.to_json(team_id=TEAM_ID, include_metadata=True)
+    described = message.to_json(include_metadata=True)
     return {"channel": channel.id, "ts": message.ts, "message": described}
 
 
@@ -65,7 +71,7 @@ def update(endpoint: Endpoint, arguments: Arguments) -> Json:
         message.channel, message.ts, text=text, blocks=None if blocks is None else checked
     )
     endpoint.notify("chat.update", edited)
-    described = edited.to_json(team_id=TEAM_ID, include_metadata=True)
+    described = edited.to_json(include_metadata=True)
     return {"channel": edited.channel, "ts": edited.ts, "text": text, "message": described}
 
 
@@ -95,7 +101,7 @@ def post_ephemeral(endpoint: Endpoint, arguments: Arguments) -> Json:
 
 def conversation_info(endpoint: Endpoint, arguments: Arguments) -> Json:
     channel = _visible_channel(endpoint, arguments.required("channel"))
-    return {"channel": channel.to_json(bot_user_id=BOT_USER_ID)}
+    return {"channel": channel.to_json()}
 
 
 def history(endpoint: Endpoint, arguments: Arguments) -> Json:
@@ -180,9 +186,7 @@ def _metadata(arguments: Arguments) -> Json | None:
 
 def _described(messages: list[Message], arguments: Arguments) -> list[Json]:
     with_metadata = arguments.flag("include_all_metadata")
-    return [
-        message.to_json(team_id=TEAM_ID, include_metadata=with_metadata) for message in messages
-    ]
+    return [message.to_json(include_metadata=with_metadata) for message in messages]
 
 
 def _in_range(messages: list[Message], arguments: Arguments) -> list[Message]:

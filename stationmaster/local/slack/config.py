@@ -7,7 +7,7 @@ and the page read it. It must not know the product: recipes and keys arrive here
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 
@@ -31,7 +31,7 @@ class ArgumentHint:
     name: str
     kind: Literal["word", "key"] = "key"
     hint: str = ""
-    choices: Sequence[str | Choice] = ()
+    choices: Sequence[Choice] = ()
     after: Sequence[str] = ()
 
 
@@ -72,35 +72,4 @@ class SlackAppConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that the page reads."""
-        return {
-            "bot_name": self.bot_name,
-            "tagline": self.tagline,
-            "commands": [
-                {
-                    "command": command.command,
-                    "description": command.description,
-                    "usage_hint": command.usage_hint,
-                    "arguments": [_argument_json(hint) for hint in command.arguments],
-                }
-                for command in self.commands
-            ],
-            "sample_commands": [
-                {"text": sample.text, "description": sample.description}
-                for sample in self.sample_commands
-            ],
-        }
-
-
-def _argument_json(argument: ArgumentHint) -> dict[str, Any]:
-    choices = [
-        Choice(value=choice) if isinstance(choice, str) else choice for choice in argument.choices
-    ]
-    return {
-        "name": argument.name,
-        "kind": argument.kind,
-        "hint": argument.hint,
-        "after": list(argument.after),
-        "choices": [
-            {"value": choice.value, "description": choice.description} for choice in choices
-        ],
-    }
+        return asdict(self)

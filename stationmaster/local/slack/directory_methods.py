@@ -10,16 +10,9 @@ from stationmaster.local.slack.api import Method
 from stationmaster.local.slack.arguments import Arguments
 from stationmaster.local.slack.endpoint import Endpoint
 from stationmaster.local.slack.errors import SlackRefusal
-from stationmaster.local.slack.records import Json
+from stationmaster.local.slack.records import APP_ID, BOT_ID, BOT_USER_ID, TEAM_ID, TEAM_NAME, Json
 from stationmaster.local.slack.views import OpenView, checked_view
-from stationmaster.local.slack.workspace import (
-    APP_ID,
-    BOT_ID,
-    BOT_USER_ID,
-    TEAM_ID,
-    TEAM_NAME,
-    Change,
-)
+from stationmaster.local.slack.workspace import Change
 
 
 def auth_test(endpoint: Endpoint, arguments: Arguments) -> Json:
@@ -40,7 +33,7 @@ def user_info(endpoint: Endpoint, arguments: Arguments) -> Json:
     user = endpoint.workspace.users.get(arguments.required("user"))
     if user is None:
         raise SlackRefusal("user_not_found")
-    return {"user": user.to_json(team_id=TEAM_ID)}
+    return {"user": user.to_json()}
 
 
 def list_usergroup_users(endpoint: Endpoint, arguments: Arguments) -> Json:
@@ -63,7 +56,7 @@ def update_view(endpoint: Endpoint, arguments: Arguments) -> Json:
 
 def show_view(endpoint: Endpoint, opened: OpenView) -> Json:
     """Put an open modal on its user's page; return it as Slack describes it."""
-    described = opened.to_json(team_id=TEAM_ID, app_id=APP_ID, bot_id=BOT_ID)
+    described = opened.to_json()
     endpoint.workspace.announce(Change("view", described, audience=opened.user))
     return described
 

@@ -89,7 +89,7 @@ def checked_content(*, text: str, blocks: object) -> tuple[str, list[Json]]:
     """
     if not text.strip() and not blocks:
         raise SlackRefusal("no_text")
-    if len(text) > limits.MESSAGE_TEXT.maximum:
+    if len(text) > limits.MESSAGE_TEXT:
         raise SlackRefusal("msg_too_long")
     if blocks is None or blocks == []:
         return text, []
@@ -98,6 +98,6 @@ def checked_content(*, text: str, blocks: object) -> tuple[str, list[Json]]:
     messages = check_blocks(blocks)
     if messages:
         raise invalid_blocks(messages)
-    if total_text(blocks) > limits.BLOCKS_TOTAL_TEXT.maximum:
+    if total_text(blocks) > limits.BLOCKS_TOTAL_TEXT:
         raise SlackRefusal("msg_blocks_too_long")
     return text, blocks

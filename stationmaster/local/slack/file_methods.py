@@ -14,8 +14,7 @@ from stationmaster.local.slack.arguments import Arguments
 from stationmaster.local.slack.chat_methods import new_bot_message, postable_channel
 from stationmaster.local.slack.endpoint import Endpoint, checked_content
 from stationmaster.local.slack.errors import SlackRefusal
-from stationmaster.local.slack.records import Json, SlackFile
-from stationmaster.local.slack.workspace import BOT_USER_ID
+from stationmaster.local.slack.records import BOT_USER_ID, Json, SlackFile
 
 # Types that a browser may show in place; anything else is handed out as a download.
 IMAGE_TYPES = {
@@ -41,7 +40,7 @@ def get_upload_url(endpoint: Endpoint, arguments: Arguments) -> Json:
         raise SlackRefusal(
             "missing_argument" if not arguments.has("length") else "invalid_arguments"
         )
-    if size > limits.UPLOAD_BYTES.maximum:
+    if size > limits.UPLOAD_BYTES:
         raise SlackRefusal("file_upload_size_restricted")
     extension = name.rpartition(".")[2].lower()
     file = SlackFile(

@@ -12,20 +12,23 @@ from collections.abc import Iterator
 from urllib.parse import urlencode
 
 from stationmaster.local.slack.app_requests import AppRequests
-from stationmaster.local.slack.channel_commands import CHANNEL_COMMANDS
+from stationmaster.local.slack.channel_commands import CHANNEL_COMMANDS, act_on_channel
+from stationmaster.local.slack.directory_methods import show_view
 from stationmaster.local.slack.endpoint import Endpoint
 from stationmaster.local.slack.errors import SlackRefusal
 from stationmaster.local.slack.hooks import Answer, parse_ack, parse_answer, show_answer
-from stationmaster.local.slack.records import CommandResult, DeliveryResult, Json, Message
-from stationmaster.local.slack.tickets import ResponseTarget
-from stationmaster.local.slack.views import checked_view
-from stationmaster.local.slack.workspace import (
+from stationmaster.local.slack.records import (
     APP_ID,
-    BOT_ID,
     TEAM_DOMAIN,
     TEAM_ID,
-    Change,
+    CommandResult,
+    DeliveryResult,
+    Json,
+    Message,
 )
+from stationmaster.local.slack.tickets import ResponseTarget
+from stationmaster.local.slack.views import checked_view
+from stationmaster.local.slack.workspace import Change
 
 # Slack still sends the token that signatures replaced; no app may rely on it.
 _VERIFICATION_TOKEN = "local-verification-token"
@@ -60,9 +63,7 @@ class Interactions:
                 "is_archived", "This channel has been archived.", channel=channel, user=user
             )
         if name in CHANNEL_COMMANDS:
-            answer = CHANNEL_COMMANDS[name](
-                self._endpoint.workspace, arguments.strip(), channel=channel
-            )
+            answer = act_on_channel(self._endpoint.workspace, name, arguments, channel=channel)
             return self._explain(None, answer, channel=channel, user=user)
         if self._endpoint.app.command(name) is None:
             return self._explain(
@@ -196,13 +197,13 @@ class Interactions:
         }
         if message.ephemeral_to is None:
             # Slack leaves the message out for ephemeral ones.
-            payload["message"] = message.to_json(team_id=TEAM_ID)
+            payload["message"] = message.to_json()
         return payload
 
     def submit_view(self, view_id: str, *, values: Json, user: str) -> Json:
         """Submit a modal; return what the page must do: `{error}`, `{errors}` or `{}`."""
         opened = self._endpoint.views.get(view_id)
-        described = opened.to_json(team_id=TEAM_ID, app_id=APP_ID, bot_id=BOT_ID)
+        described = opened.to_json()
         payload = {
             **self._view_payload("view_submission", user),
             "trigger_id": self._endpoint.triggers.issue(user),
@@ -222,9 +223,7 @@ class Interactions:
                     view = checked_view(answer.get("view"))
                 except SlackRefusal as refusal:
                     return {"error": refusal.error}
-                opened = self._endpoint.views.replace(view_id, view)
-                shown = opened.to_json(team_id=TEAM_ID, app_id=APP_ID, bot_id=BOT_ID)
-                self._endpoint.workspace.announce(Change("view", shown, audience=user))
+                show_view(self._endpoint, self._endpoint.views.replace(view_id, view))
                 return {}
             case "push":
                 return {"error": "response_action push is not supported by the local workspace"}
@@ -300,11 +299,7 @@ def _chosen(element: Json, value: str | None) -> Json:
                 if option["value"] == value:
                     return {"selected_option": option}
             raise SlackRefusal("option_not_found")
-        case "checkboxes":
+        case _:  # checkboxes
             wanted = (value or "").split(",")
             picked = [option for option in element["options"] if option["value"] in wanted]
             return {"selected_options": picked}
-        case "datepicker":
-            return {"selected_date": value}
-        case kind:
-            return {f"selected_{str(kind).removesuffix('_select').removesuffix('s')}": value}

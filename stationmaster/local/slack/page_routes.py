@@ -21,16 +21,14 @@ from stationmaster.local.slack import limits
 from stationmaster.local.slack.endpoint import Endpoint
 from stationmaster.local.slack.errors import SlackRefusal
 from stationmaster.local.slack.interactions import Interactions
-from stationmaster.local.slack.records import Json, Message
-from stationmaster.local.slack.workspace import (
-    APP_ID,
-    BOT_ID,
+from stationmaster.local.slack.records import (
     BOT_USER_ID,
     OPERATOR_ID,
-    TEAM_ID,
     TEAM_NAME,
-    Change,
+    Json,
+    Message,
 )
+from stationmaster.local.slack.workspace import Change
 
 # A page that does not read this many changes is disconnected; it comes back with a new snapshot.
 _MAX_UNREAD = 5000
@@ -99,19 +97,16 @@ class PageRoutes:
             "bot_user_id": BOT_USER_ID,
             "team_name": TEAM_NAME,
             "app": self._endpoint.app.to_json(),
-            "shown_text": limits.MESSAGE_TEXT_SHOWN.maximum,
+            "shown_text": limits.MESSAGE_TEXT_SHOWN,
             "traffic": [entry.to_json() for entry in self._endpoint.traffic],
-            "views": [
-                opened.to_json(team_id=TEAM_ID, app_id=APP_ID, bot_id=BOT_ID)
-                for opened in self._endpoint.views.of_user(user)
-            ],
+            "views": [opened.to_json() for opened in self._endpoint.views.of_user(user)],
         }
 
     def _send(self, act: _Act) -> Json:
         text = act.text.strip()
         if not text:
             raise SlackRefusal("no_text")
-        if len(text) > limits.MESSAGE_TEXT.maximum:
+        if len(text) > limits.MESSAGE_TEXT:
             raise SlackRefusal("msg_too_long")
         channel = self._endpoint.workspace.find_channel(act.channel, user=act.user)
         if act.user not in channel.members:

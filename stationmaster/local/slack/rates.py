@@ -65,13 +65,12 @@ class RateLimiter:
         now = self._clock()
         with self._lock:
             if method == "chat.postMessage":
-                burst = limits.POST_MESSAGE_BURST.maximum
+                burst = limits.POST_MESSAGE_BURST
                 bucket = self._posts.setdefault(
-                    channel, _Bucket(burst, limits.POST_MESSAGE_PER_S.maximum, burst, now)
+                    channel, _Bucket(burst, limits.POST_MESSAGE_PER_S, burst, now)
                 )
                 return bucket.retry_after_s(now)
-            tier = limits.METHOD_TIER.get(method)
-            if tier is None:
+            most = limits.CALLS_PER_MINUTE.get(method)
+            if most is None:
                 return 0
-            window = self._windows.setdefault(method, _Window(limits.TIER_PER_MINUTE[tier].maximum))
-            return window.retry_after_s(now)
+            return self._windows.setdefault(method, _Window(most)).retry_after_s(now)

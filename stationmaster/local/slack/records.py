@@ -10,6 +10,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+TEAM_ID = "T000LOCAL"
+TEAM_DOMAIN = "local"
+TEAM_NAME = "Local workspace"
+APP_ID = "A000LOCAL"
+BOT_ID = "B000LOCAL"
+BOT_USER_ID = "U000BOT"
+OPERATOR_ID = "U000OPERATOR"
+APPROVER_ID = "U000APPROVER"
+TRAINING_CHANNEL_ID = "C000TRAINING"
+GENERAL_CHANNEL_ID = "C000GENERAL"
+PRIVATE_CHANNEL_ID = "C000RESEARCH"
+
 Json = dict[str, Any]
 """A JSON object on the wire."""
 
@@ -24,10 +36,10 @@ class User:
     hue: int
     is_bot: bool = False
 
-    def to_json(self, *, team_id: str) -> Json:
+    def to_json(self) -> Json:
         return {
             "id": self.id,
-            "team_id": team_id,
+            "team_id": TEAM_ID,
             "name": self.name,
             "real_name": self.real_name,
             "deleted": False,
@@ -56,7 +68,7 @@ class Channel:
     is_private: bool = False
     is_archived: bool = False
 
-    def to_json(self, *, bot_user_id: str) -> Json:
+    def to_json(self) -> Json:
         if self.with_user is not None:
             return {
                 "id": self.id,
@@ -77,7 +89,7 @@ class Channel:
             "is_private": self.is_private,
             "is_archived": self.is_archived,
             "is_general": False,
-            "is_member": bot_user_id in self.members,
+            "is_member": BOT_USER_ID in self.members,
             "num_members": len(self.members),
             "topic": {"value": self.topic, "creator": "", "last_set": 0},
             "purpose": {"value": "", "creator": "", "last_set": 0},
@@ -153,13 +165,13 @@ class Message:
         """Whether the message lives in a thread below another message."""
         return self.thread_ts is not None and self.thread_ts != self.ts
 
-    def to_json(self, *, team_id: str, include_metadata: bool = False) -> Json:
+    def to_json(self, *, include_metadata: bool = False) -> Json:
         described: Json = {
             "type": "message",
             "user": self.user,
             "text": self.text,
             "ts": self.ts,
-            "team": team_id,
+            "team": TEAM_ID,
         }
         if self.bot_id is not None:
             described |= {"bot_id": self.bot_id, "app_id": self.app_id}

@@ -24,6 +24,8 @@ from stationmaster.local.slack.interactions import Interactions
 from stationmaster.local.slack.page_key import new_key
 from stationmaster.local.slack.rates import RateLimiter
 from stationmaster.local.slack.records import (
+    OPERATOR_ID,
+    TRAINING_CHANNEL_ID,
     ApiCall,
     CommandResult,
     DeliveryResult,
@@ -33,7 +35,6 @@ from stationmaster.local.slack.records import (
 )
 from stationmaster.local.slack.tickets import Triggers
 from stationmaster.local.slack.web import build_application
-from stationmaster.local.slack.workspace import OPERATOR_ID, TRAINING_CHANNEL_ID
 
 _START_TIMEOUT_S = 600  # ends a hang
 _STOP_TIMEOUT_S = 15
@@ -63,7 +64,7 @@ class LocalSlack:
         bot_token: str,
         delivery_url: Callable[[], str] | str,
         enforce_rate_limits: bool = True,
-        answer_within_s: float = limits.ACK_S.maximum,
+        answer_within_s: float = limits.ACK_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._host_port = host_port

@@ -27,9 +27,7 @@ class _Trigger:
 class Triggers:
     """Trigger ids: good for one view, for 3 s in Slack."""
 
-    def __init__(
-        self, *, clock: Callable[[], float], live_s: float = limits.TRIGGER_S.maximum
-    ) -> None:
+    def __init__(self, *, clock: Callable[[], float], live_s: float = limits.TRIGGER_S) -> None:
         self._clock = clock
         self._live_s = live_s
         self._lock = threading.Lock()
@@ -100,9 +98,9 @@ class ResponseUrls:
             target = self._issued.get(hook_id)
             if target is None:
                 raise SlackRefusal("invalid_response_url")
-            if self._clock() - target.issued_at > limits.RESPONSE_URL_S.maximum:
+            if self._clock() - target.issued_at > limits.RESPONSE_URL_S:
                 raise SlackRefusal("expired_url")
-            if target.num_uses >= limits.RESPONSE_URL_USES.maximum:
+            if target.num_uses >= limits.RESPONSE_URL_USES:
                 raise SlackRefusal("used_url")
             target.num_uses += 1
             return target

@@ -1,7 +1,7 @@
 """Modal views: their validation and the ones that are open.
 
 `views.open` and `views.update` put them up, the page shows them, interactions submit and close
-them. Figures are in `limits.py`.
+them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ import secrets
 import threading
 from dataclasses import dataclass
 
-from stationmaster.local.slack import limits
-from stationmaster.local.slack.blocks import check_blocks
-from stationmaster.local.slack.elements import Findings, check_text
+from stationmaster.local.slack.blocks import check_view
 from stationmaster.local.slack.errors import SlackRefusal, invalid_blocks
-from stationmaster.local.slack.records import Json
+from stationmaster.local.slack.records import APP_ID, BOT_ID, TEAM_ID, Json
 
 
 @dataclass(slots=True)
@@ -26,13 +24,13 @@ class OpenView:
     view: Json
     hash: str
 
-    def to_json(self, *, team_id: str, app_id: str, bot_id: str) -> Json:
+    def to_json(self) -> Json:
         return {
             **self.view,
             "id": self.id,
-            "team_id": team_id,
-            "app_id": app_id,
-            "bot_id": bot_id,
+            "team_id": TEAM_ID,
+            "app_id": APP_ID,
+            "bot_id": BOT_ID,
             "hash": self.hash,
             "root_view_id": self.id,
             "previous_view_id": None,
@@ -50,31 +48,9 @@ def checked_view(view: object) -> Json:
     """
     if not isinstance(view, dict):
         raise invalid_blocks(["missing required field: view"], error="invalid_arguments")
-    findings = Findings()
-    if view.get("type") != "modal":
-        findings.add(f"unsupported type: {view.get('type')}; expected modal", "/view/type")
-    for key, limit in (
-        ("title", limits.VIEW_TITLE),
-        ("submit", limits.VIEW_BUTTON),
-        ("close", limits.VIEW_BUTTON),
-    ):
-        if key in view or key == "title":
-            check_text(findings, view.get(key), f"/view/{key}", limit=limit, kinds=("plain_text",))
-    for key, limit in (
-        ("callback_id", limits.VIEW_CALLBACK_ID),
-        ("private_metadata", limits.VIEW_PRIVATE_METADATA),
-    ):
-        if key in view:
-            findings.length(view[key], limit, f"/view/{key}", minimum=0)
-    blocks = view.get("blocks")
-    findings.messages += check_blocks(blocks, limit=limits.BLOCKS_PER_VIEW)
-    has_input = isinstance(blocks, list) and any(
-        isinstance(block, dict) and block.get("type") == "input" for block in blocks
-    )
-    if has_input and "submit" not in view:
-        findings.add("missing required field: submit, needed by an input block", "/view")
-    if findings.messages:
-        raise invalid_blocks(findings.messages, error="invalid_arguments")
+    messages = check_view(view)
+    if messages:
+        raise invalid_blocks(messages, error="invalid_arguments")
     for block in view["blocks"]:
         block.setdefault("block_id", secrets.token_urlsafe(4))
         element = block.get("element")

@@ -12,19 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stationmaster.local.slack.errors import SlackRefusal
-from stationmaster.local.slack.records import Channel, Json, Message, SlackFile, User
-
-TEAM_ID = "T000LOCAL"
-TEAM_DOMAIN = "local"
-TEAM_NAME = "Local workspace"
-APP_ID = "A000LOCAL"
-BOT_ID = "B000LOCAL"
-BOT_USER_ID = "U000BOT"
-OPERATOR_ID = "U000OPERATOR"
-APPROVER_ID = "U000APPROVER"
-TRAINING_CHANNEL_ID = "C000TRAINING"
-GENERAL_CHANNEL_ID = "C000GENERAL"
-PRIVATE_CHANNEL_ID = "C000RESEARCH"
+from stationmaster.local.slack.records import (
+    APPROVER_ID,
+    BOT_USER_ID,
+    GENERAL_CHANNEL_ID,
+    OPERATOR_ID,
+    PRIVATE_CHANNEL_ID,
+    TRAINING_CHANNEL_ID,
+    Channel,
+    Json,
+    Message,
+    SlackFile,
+    User,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ class Workspace:
 
     def message_json(self, message: Message) -> Json:
         """Return a message as the page reads it."""
-        described = message.to_json(team_id=TEAM_ID)
+        described = message.to_json()
         described |= {
             "channel": message.channel,
             "is_ephemeral": message.ephemeral_to is not None,

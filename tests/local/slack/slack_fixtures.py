@@ -17,6 +17,7 @@ from websockets.sync.client import ClientConnection, connect
 from stationmaster.local.slack import (
     OPERATOR_ID,
     ArgumentHint,
+    Choice,
     LocalSlack,
     SampleCommand,
     SlackAppConfig,
@@ -38,8 +39,10 @@ APP_CONFIG = SlackAppConfig(
             description="Start, watch and stop training runs",
             usage_hint="RECIPE [nodes=N] | help",
             arguments=[
-                ArgumentHint(name="recipe", kind="word", choices=[*_RECIPES, "help"]),
-                ArgumentHint(name="nodes", choices=["1", "2", "4"], after=_RECIPES),
+                ArgumentHint(
+                    name="recipe", kind="word", choices=[*map(Choice, (*_RECIPES, "help"))]
+                ),
+                ArgumentHint(name="nodes", choices=[*map(Choice, "124")], after=_RECIPES),
             ],
         )
     ],

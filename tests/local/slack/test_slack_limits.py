@@ -47,109 +47,127 @@ def confirm(**fields: Any) -> Json:
     return {"title": plain("Sure?"), "text": mrkdwn("Really"), **fields}
 
 
-def of_button(place: str = "", **fields: Any) -> tuple[list[Json], str]:
-    return [actions(button(**fields))], f"/elements/0/{place}"
+def of_button(**fields: Any) -> list[Json]:
+    return [actions(button(**fields))]
 
 
-Build = Callable[[int], tuple[list[Json], str]]
+def of_section(**fields: Any) -> list[Json]:
+    return [{"type": "section", **fields}]
+
+
+def image(alt_text: str) -> Json:
+    return {"type": "image", "image_url": "http://x/y", "alt_text": alt_text}
+
+
 # At the limit a list of blocks passes, one above it is refused, with a finding that points at the
 # place in the first block; an independent library has the same limit where it has one.
-AT_LIMIT: dict[str, tuple[Build, limits.Limit, Callable[[int], Any] | None]] = {
-    "block_id": (
-        lambda n: ([{"type": "divider", "block_id": "x" * n}], "/block_id"),
-        limits.BLOCK_ID,
+AT_LIMIT: list[tuple[int, Callable[[int], list[Any]], str, Callable[[int], Any] | None]] = [
+    (
+        255,
+        lambda n: [{"type": "divider", "block_id": "x" * n}],
+        "/block_id",
         lambda n: slackblocks.DividerBlock(block_id="x" * n),
     ),
-    "section": (
-        lambda n: ([section("x" * n)], "/text/text"),
-        limits.SECTION_TEXT,
+    (
+        3000,
+        lambda n: [section("x" * n)],
+        "/text/text",
         lambda n: slackblocks.SectionBlock("x" * n),
     ),
-    "fields": (
-        lambda n: ([{"type": "section", "fields": [mrkdwn("x")] * n}], "/fields"),
-        limits.SECTION_FIELDS,
+    (
+        10,
+        lambda n: of_section(fields=[mrkdwn("x")] * n),
+        "/fields",
         lambda n: slackblocks.SectionBlock(fields=["x"] * n),
     ),
-    "field": (
-        lambda n: ([{"type": "section", "fields": [mrkdwn("x" * n)]}], "/fields/0/text"),
-        limits.SECTION_FIELD_TEXT,
+    (
+        2000,
+        lambda n: of_section(fields=[mrkdwn("x" * n)]),
+        "/fields/0/text",
         lambda n: slackblocks.SectionBlock(fields=["x" * n]),
     ),
-    "header": (
-        lambda n: ([{"type": "header", "text": plain("x" * n)}], "/text/text"),
-        limits.HEADER_TEXT,
+    (
+        150,
+        lambda n: [{"type": "header", "text": plain("x" * n)}],
+        "/text/text",
         lambda n: slackblocks.HeaderBlock("x" * n),
     ),
-    "context": (
-        lambda n: ([{"type": "context", "elements": [mrkdwn("x")] * n}], "/elements"),
-        limits.CONTEXT_ELEMENTS,
+    (
+        10,
+        lambda n: [{"type": "context", "elements": [mrkdwn("x")] * n}],
+        "/elements",
         lambda n: slackblocks.ContextBlock([slackblocks.Text("x") for _ in range(n)]),
     ),
-    "actions": (
-        lambda n: ([actions(*map(button, range(n)))], "/elements"),
-        limits.ACTIONS_ELEMENTS,
+    (
+        25,
+        lambda n: [actions(*map(button, range(n)))],
+        "/elements",
         lambda n: slackblocks.ActionsBlock(
             [slackblocks.Button("Go", action_id=f"a{number}") for number in range(n)]
         ),
     ),
-    "button text": (
-        lambda n: of_button("text/text", text=plain("x" * n)),
-        limits.BUTTON_TEXT,
+    (
+        75,
+        lambda n: of_button(text=plain("x" * n)),
+        "/elements/0/text/text",
         lambda n: slackblocks.Button("x" * n, action_id="a"),
     ),
-    "button value": (
-        lambda n: of_button("value", value="x" * n),
-        limits.BUTTON_VALUE,
+    (
+        2000,
+        lambda n: of_button(value="x" * n),
+        "/elements/0/value",
         lambda n: slackblocks.Button("Go", action_id="a", value="x" * n),
     ),
-    "action_id": (
-        lambda n: of_button("action_id", action_id="x" * n),
-        limits.ACTION_ID,
+    (
+        255,
+        lambda n: of_button(action_id="x" * n),
+        "/elements/0/action_id",
         lambda n: slackblocks.Button("Go", action_id="x" * n),
     ),
-    "image alt_text": (
-        lambda n: (
-            [{"type": "image", "image_url": "http://x/y", "alt_text": "x" * n}],
-            "/alt_text",
-        ),
-        limits.IMAGE_ALT_TEXT,
+    (
+        2000,
+        lambda n: [image("x" * n)],
+        "/alt_text",
         lambda n: slackblocks.ImageBlock(image_url="http://x/y.png", alt_text="x" * n),
     ),
-    "confirm title": (
-        lambda n: of_button("confirm/title/text", confirm=confirm(title=plain("x" * n))),
-        limits.CONFIRM_TITLE,
+    (
+        100,
+        lambda n: of_button(confirm=confirm(title=plain("x" * n))),
+        "/elements/0/confirm/title/text",
         None,
     ),
-    "confirm text": (
-        lambda n: of_button("confirm/text/text", confirm=confirm(text=mrkdwn("x" * n))),
-        limits.CONFIRM_TEXT,
+    (
+        300,
+        lambda n: of_button(confirm=confirm(text=mrkdwn("x" * n))),
+        "/elements/0/confirm/text/text",
         None,
     ),
-    "confirm button": (
-        lambda n: of_button("confirm/confirm/text", confirm=confirm(confirm=plain("x" * n))),
-        limits.CONFIRM_BUTTON,
+    (
+        30,
+        lambda n: of_button(confirm=confirm(confirm=plain("x" * n))),
+        "/elements/0/confirm/confirm/text",
         None,
     ),
-}
+]
 
 
-@pytest.mark.parametrize("name", AT_LIMIT)
-def test_block_one_above_the_limit_is_refused(name: str) -> None:
-    build, limit, other = AT_LIMIT[name]
-    assert check_blocks(build(limit.maximum)[0]) == []
-    blocks, place = build(limit.maximum + 1)
+@pytest.mark.parametrize(("most", "build", "place", "other"), AT_LIMIT)
+def test_block_one_above_the_limit_is_refused(
+    most: int, build: Any, place: str, other: Any
+) -> None:
+    assert check_blocks(build(most)) == []
 
-    [finding] = check_blocks(blocks)
+    [finding] = check_blocks(build(most + 1))
 
     assert finding.endswith(f"[json-pointer:/blocks/0{place}]")
     if other is not None:
-        other(limit.maximum)
+        other(most)
         with pytest.raises(slackblocks.InvalidUsageError):
-            other(limit.maximum + 1)
+            other(most + 1)
 
 
 def test_more_blocks_than_a_message_may_have_are_refused() -> None:
-    most = [{"type": "divider"}] * limits.BLOCKS_PER_MESSAGE.maximum
+    most = [{"type": "divider"}] * 50
 
     assert check_blocks(most) == []
     assert check_blocks([*most, {"type": "divider"}])[0].endswith("[json-pointer:/blocks]")
@@ -159,10 +177,6 @@ def test_more_blocks_than_a_message_may_have_are_refused() -> None:
     ("blocks", "finding"),
     [
         ([{"type": "chart"}], "unsupported type: chart [json-pointer:/blocks/0/type]"),
-        (
-            [{"type": "alert", "text": mrkdwn("x")}],
-            "unsupported type: alert [json-pointer:/blocks/0/type]",
-        ),
         ([section("")], "must be more than 0 characters [json-pointer:/blocks/0/text/text]"),
         (
             [{"type": "section"}],
@@ -259,7 +273,7 @@ def limited(clock: Clock) -> Iterator[LocalSlack]:
 
 def test_post_message_burst_is_allowed_then_one_a_second(limited: LocalSlack, clock: Clock) -> None:
     client = web_client(limited)
-    for _ in range(limits.POST_MESSAGE_BURST.maximum):
+    for _ in range(limits.POST_MESSAGE_BURST):
         client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="x")
 
     with pytest.raises(SlackApiError) as refused:
@@ -270,7 +284,7 @@ def test_post_message_burst_is_allowed_then_one_a_second(limited: LocalSlack, cl
     assert refused.value.response.headers["Retry-After"] == "1"
     clock.now += 1
     client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="x")
-    assert len(limited.messages()) == limits.POST_MESSAGE_BURST.maximum + 1
+    assert len(limited.messages()) == limits.POST_MESSAGE_BURST + 1
 
 
 def test_chat_update_is_limited_to_fifty_in_any_minute(limited: LocalSlack, clock: Clock) -> None:
