@@ -1,7 +1,7 @@
 """The one access key of a running endpoint, and the check that a request is signed with it.
 
 The endpoint makes a new key at each start and gives it to whoever may use the account, through
-`LocalAws.environment`. The front asks `AccessKey.denial_of` before anything else reads a request.
+`LocalAws.environment`. The front asks `AccessKey.check` before anything else reads a request.
 The signature is computed anew with botocore's own signer. The age of a request is not checked; that
 of a presigned address is, by the clock of this machine.
 """
@@ -22,6 +22,8 @@ from urllib.parse import unquote
 from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth, SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+
+from stationmaster.local.aws.services.wire import ApiError
 
 _AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256 Credential=(\w+)/\d{8}/([^/,\s]+)/([^/,\s]+)/aws4_request,\s*"
@@ -76,12 +78,6 @@ _MESSAGES = {
 }
 
 
-def error_of(denial: Denial, *, protocol: str) -> tuple[str, str]:
-    """Return AWS's code and message for a denial, as services of this protocol word it."""
-    codes = _CODES[denial]
-    return codes.get(protocol, codes[""]), _MESSAGES[denial]
-
-
 @dataclass(frozen=True)
 class AccessKey:
     """A key id and its secret."""
@@ -94,13 +90,22 @@ class AccessKey:
         """Return a key that nobody can guess."""
         return cls(f"LOCAL{secrets.token_hex(8).upper()}", secrets.token_urlsafe(30))
 
-    def denial_of(
-        self, *, method: str, uri: str, headers: Mapping[str, str], body: bytes
-    ) -> Denial | None:
-        """Return why a request is denied, None when it is signed with this key.
+    def check(
+        self, *, method: str, uri: str, headers: Mapping[str, str], body: bytes, protocol: str
+    ) -> None:
+        """Refuse a request that is not signed with this key; `headers` has lower-case names.
 
-        `headers` has lower-case names.
+        Raises:
+            ApiError: as services of this protocol word it.
         """
+        denial = self._denial(method, uri, headers, body)
+        if denial is not None:
+            codes = _CODES[denial]
+            raise ApiError(codes.get(protocol, codes[""]), _MESSAGES[denial])
+
+    def _denial(
+        self, method: str, uri: str, headers: Mapping[str, str], body: bytes
+    ) -> Denial | None:
         stated = headers.get("authorization", "")
         if not stated:
             return self._denial_of_link(method, uri, headers)

@@ -5,58 +5,17 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from stationmaster.local.aws.services.wire import ApiError
+
 # Injected as an error code, it closes the connection instead of answering.
 CONNECTION_CLOSED = "ConnectionClosed"
-
-# The HTTP status that AWS answers with, for the codes that a test is likely to inject; others get
-# 400.
-_STATUS = {
-    "AccessDenied": 403,
-    "AccessDeniedException": 403,
-    "UnauthorizedOperation": 403,
-    "AuthFailure": 401,
-    "InvalidAccessKeyId": 403,
-    "InvalidClientTokenId": 403,
-    "InvalidSignatureException": 403,
-    "MissingAuthenticationToken": 403,
-    "MissingAuthenticationTokenException": 403,
-    "SignatureDoesNotMatch": 403,
-    "UnrecognizedClientException": 403,
-    "InternalError": 500,
-    "InternalFailure": 500,
-    "InternalServerError": 500,
-    "InternalServerException": 500,
-    "ServerException": 500,
-    "ServiceException": 500,
-    "ServiceUnavailable": 503,
-    "ServiceUnavailableException": 503,
-    "RequestLimitExceeded": 503,
-    "SlowDown": 503,
-    "TooManyRequestsException": 429,
-    "ResourceNotFoundException": 404,
-    "NoSuchBucket": 404,
-    "NoSuchKey": 404,
-}
-
-
-@dataclass(frozen=True)
-class InjectedError:
-    """An error that a matching call answers with."""
-
-    code: str
-    message: str
-
-    @property
-    def status(self) -> int:
-        """The HTTP status of this error."""
-        return _STATUS.get(self.code, 400)
 
 
 @dataclass
 class _Rule:
     service: str
     operation: str
-    error: InjectedError
+    error: ApiError
     times: int
     after: int
 
@@ -103,11 +62,11 @@ class FaultInjector:
         """
         if times < 1 or after < 0:
             raise ValueError(f"times={times}, after={after}: expected times >= 1 and after >= 0")
-        error = InjectedError(code=code, message=message)
+        error = ApiError(code, message)
         with self._guard:
             self._rules.append(_Rule(service, operation, error, times, after))
 
-    def check(self, service: str, operation: str) -> InjectedError | None:
+    def check(self, service: str, operation: str) -> ApiError | None:
         """Record a call; return the error that it must fail with, or None."""
         with self._guard:
             self._calls.append((service, operation))

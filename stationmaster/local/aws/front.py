@@ -10,14 +10,15 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import socket
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any, NoReturn
 from xml.sax.saxutils import escape
 
 from botocore.exceptions import UnknownServiceError
+from moto.core.request import Request
 from moto.moto_server import werkzeug_app
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
@@ -28,15 +29,14 @@ from moto.moto_server.werkzeug_app import (
 from stationmaster.local.aws import access
 from stationmaster.local.aws.access import AccessKey
 from stationmaster.local.aws.emulation import Emulation
-from stationmaster.local.aws.faults import CONNECTION_CLOSED, InjectedError
-from stationmaster.local.aws.iam.identities import KEY_ID, Principal
+from stationmaster.local.aws.faults import CONNECTION_CLOSED
+from stationmaster.local.aws.iam.identities import KEY_ID, Principal, unknown_operation
 from stationmaster.local.aws.services.wire import (
-    ApiRequest,
-    ApiResponse,
+    ApiError,
     NativeService,
     identify,
+    parameters_of,
     service_model,
-    signing_name,
 )
 from stationmaster.local.loopback import ProgramsOnlyHandler, signed_links_too
 
@@ -46,12 +46,9 @@ OWN_CLIENT = "stationmaster-local-setup"
 _XML_PROTOCOLS = frozenset({"ec2", "query", "rest-xml"})
 # A handler that is invoked calls AWS itself: locking Lambda would lock the caller out.
 _CONCURRENT = frozenset({"lambda"})
+StartResponse = Callable[..., Any]
 # moto's own pages: its dashboard, reset, seed, recorder, and an instance's credentials.
 _CONTROL_PAGES = frozenset({"moto_api", "instance_metadata"})
-
-
-class _ControlPageError(Exception):
-    """A request is for a page of moto itself."""
 
 
 class QuietHandler(ProgramsOnlyHandler, MotoRequestHandler):
@@ -80,12 +77,12 @@ class Dispatcher(DomainDispatcherApplication):
         """Return the name of the backend that serves a host; None for a host of no service.
 
         Raises:
-            _ControlPageError: it is one that controls moto.
+            ApiError: it is one that controls moto.
         """
         if host not in self._backends:
             self._backends[host] = super().get_backend_for_host(host)
         if self._backends[host] in _CONTROL_PAGES:
-            raise _ControlPageError
+            raise ApiError("ResourceNotFoundException", "no such page")
         return self._backends[host]
 
 
@@ -100,99 +97,92 @@ class Front:
         self._services = services
         self._moto = Dispatcher()
 
-    def __call__(
-        self, environ: dict[str, Any], start_response: Callable[..., Any]
-    ) -> Iterable[bytes]:
+    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        service = ""
         try:
             request = _read(environ)
-        except OSError as exc:
-            error = InjectedError("SerializationException", f"the body cannot be read: {exc}")
-            return _send(_failure("", error), start_response)
-        is_link = f"{access.SIGNATURE}=" in request.query  # S3 has the only presigned addresses
-        service = signing_name(request.headers) or ("s3" if is_link else "")
-        principal = self._principal(environ)
-        denial = (self._key if principal is None else principal.key).denial_of(
-            method=request.method,
-            uri=environ["REQUEST_URI"],
-            headers=_headers(environ),
-            body=request.body,
-        )
-        if denial is not None:
-            code, message = access.error_of(denial, protocol=_protocol(service))
-            return _send(_failure(service, InjectedError(code, message)), start_response)
-        return self._serve(environ, start_response, request, service, principal)
+            service = _service(request)
+            principal = self._principal(request)
+            (self._key if principal is None else principal.key).check(
+                method=request.method,
+                uri=environ["REQUEST_URI"],
+                headers={name.lower(): value for name, value in request.headers.items()},
+                body=request.get_data(),
+                protocol=_protocol(service),
+            )
+            return self._serve(environ, start_response, request, service, principal)
+        except ApiError as error:
+            status, kind, content = _failure(service, error)
+            is_bare = environ["REQUEST_METHOD"] == "HEAD"
+            return _send(start_response, status, kind, b"" if is_bare else content)
 
-    def _principal(self, environ: dict[str, Any]) -> Principal | None:
+    def _principal(self, request: Request) -> Principal | None:
         """Return whose key a request names, None for the owner's and for unknown ones."""
-        stated = environ.get("HTTP_AUTHORIZATION") or environ.get("QUERY_STRING", "")
+        stated = request.headers.get("Authorization") or request.query_string.decode()
         match = KEY_ID.search(stated)
         return self._emulation.identities.of_key(match[1]) if match else None
 
     def _serve(
         self,
         environ: dict[str, Any],
-        start_response: Callable[..., Any],
-        request: ApiRequest,
+        start_response: StartResponse,
+        request: Request,
         service: str,
         principal: Principal | None,
     ) -> Iterable[bytes]:
         """Record the call, fail it if a fault or a policy says so, else let its service answer."""
-        operation = ""
-        if OWN_CLIENT not in request.headers.get("User-Agent", ""):
-            operation = identify(service, request) if service else ""
+        operation, named = identify(service, request) if service else ("", {})
+        is_recorded = OWN_CLIENT not in request.headers.get("User-Agent", "")
+        if is_recorded:
             injected = self._emulation.injector.check(service, operation)
             if injected is not None and injected.code == CONNECTION_CLOSED:
                 _hang_up(environ, "closed by an injected fault")
-            if injected is None and principal is not None:
-                injected = self._refusal(principal, service, operation, request)
             if injected is not None:
-                failure = _failure(service, injected)
-                if request.method == "HEAD":
-                    failure = replace(failure, body=b"")
-                return _send(failure, start_response)
-        answer = self._answer(environ, start_response, request, service)
-        if self._emulation.lost_answers.take(service, operation):
-            _hang_up(environ, "the answer is lost, as a fault says")
-        return answer
-
-    def _answer(
-        self,
-        environ: dict[str, Any],
-        start_response: Callable[..., Any],
-        request: ApiRequest,
-        service: str,
-    ) -> Iterable[bytes]:
-        """Let the request's service answer, and answer for it where it cannot."""
+                raise injected
+            if principal is not None:
+                self._check_rights(principal, service, operation, request, named)
         with self._turn(service):
             try:
                 native = self._services.get(service)
-                if native is not None:
-                    return _send(native.handle(request), start_response)
-                answer: Iterable[bytes] = self._moto(environ, start_response)
-                return answer
-            except _ControlPageError:
-                error = InjectedError("ResourceNotFoundException", "no such page")
-                return _send(_failure(service, error), start_response)
-            except Exception:
+                if native is None:
+                    answer: Iterable[bytes] = self._moto(environ, start_response)
+                else:
+                    asked = parameters_of(service, request, operation, named)
+                    content = native.serve(operation, asked)
+                    answer = _send(start_response, 200, "application/x-amz-json-1.1", content)
+            except ApiError:
+                raise
+            except Exception as exc:
                 # A bug of the emulation must be seen, and must reach the caller as AWS's own would.
                 logger.exception("emulated service failed", extra={"service": service})
-                error = InjectedError(
+                raise ApiError(
                     "InternalFailure", "the local AWS endpoint failed; see its log"
-                )
-                return _send(_failure(service, error), start_response)
+                ) from exc
+        if is_recorded and self._emulation.lost_answers.take(service, operation):
+            _hang_up(environ, "the answer is lost, as a fault says")
+        return answer
 
-    def _refusal(
-        self, principal: Principal, service: str, operation: str, request: ApiRequest
-    ) -> InjectedError | None:
-        """Return what a principal without the rights is answered."""
-        with self._turn(service):
-            refusal = self._emulation.identities.refusal(
-                principal, service, operation, request, _protocol(service)
-            )
-        if refusal is None:
-            return None
-        logger.warning("refused", extra={"principal": principal.name, "error": refusal.message})
-        return InjectedError(refusal.code, refusal.message)
+    def _check_rights(
+        self,
+        principal: Principal,
+        service: str,
+        operation: str,
+        request: Request,
+        named: dict[str, Any],
+    ) -> None:
+        """Refuse what a principal has no rights for."""
+        protocol = _protocol(service)
+        try:
+            if not operation:
+                raise unknown_operation(
+                    principal, f"{service} for {request.method} {request.raw_path}", protocol
+                )
+            with self._turn(service):
+                given = parameters_of(service, request, operation, named)
+                self._emulation.identities.check(principal, service, operation, given, protocol)
+        except ApiError as error:
+            logger.warning("refused", extra={"principal": principal.name, "error": error.message})
+            raise
 
     def _turn(self, service: str) -> AbstractContextManager[Any]:
         if service in _CONCURRENT or not service:
@@ -211,15 +201,6 @@ def _create_app(service: Any) -> Any:
     return app
 
 
-def _headers(environ: dict[str, Any]) -> dict[str, str]:
-    """Return every header, with lower-case names."""
-    return {
-        name.removeprefix("HTTP_").replace("_", "-").lower(): str(value)
-        for name, value in environ.items()
-        if name.startswith("HTTP_") or name in {"CONTENT_TYPE", "CONTENT_LENGTH"}
-    }
-
-
 def _hang_up(environ: dict[str, Any], why: str) -> NoReturn:
     """End a request without an answer; one of this process has no connection to close.
 
@@ -232,67 +213,59 @@ def _hang_up(environ: dict[str, Any], why: str) -> NoReturn:
     raise ConnectionResetError(why)
 
 
-def _read(environ: dict[str, Any]) -> ApiRequest:
-    """Read the request, leaving its body to be read again."""
-    body = b""
+def _read(environ: dict[str, Any]) -> Request:
+    """Read the request, leaving its body to be read again.
+
+    Raises:
+        ApiError: the body cannot be read.
+    """
     length = environ.get("CONTENT_LENGTH", "")
-    if environ.get("wsgi.input_terminated"):
-        body = environ["wsgi.input"].read()
-    elif length.isdecimal():
-        body = environ["wsgi.input"].read(int(length))
+    body = b""
+    try:
+        if environ.get("wsgi.input_terminated"):
+            body = environ["wsgi.input"].read()
+        elif length.isdecimal():
+            body = environ["wsgi.input"].read(int(length))
+    except OSError as exc:
+        message = f"the body cannot be read: {exc}"
+        raise ApiError("SerializationException", message) from exc
     environ["wsgi.input"] = io.BytesIO(body)
-    names = {
-        "Authorization": "HTTP_AUTHORIZATION",
-        "X-Amz-Target": "HTTP_X_AMZ_TARGET",
-        "User-Agent": "HTTP_USER_AGENT",
-        # S3 tells operations of the same path apart by these.
-        "X-Amz-Copy-Source": "HTTP_X_AMZ_COPY_SOURCE",
-        "X-Amz-Object-Attributes": "HTTP_X_AMZ_OBJECT_ATTRIBUTES",
-    }
-    raw_path = environ.get("REQUEST_URI") or environ.get("PATH_INFO", "/")
-    return ApiRequest(
-        method=environ["REQUEST_METHOD"],
-        path=raw_path.split("?")[0],
-        query=environ.get("QUERY_STRING", ""),
-        headers={name: environ[key] for name, key in names.items() if key in environ},
-        body=body,
-    )
+    request = Request(environ, populate_request=False)
+    request.get_data()  # kept by the request, for whatever looks at it
+    environ["wsgi.input"] = io.BytesIO(body)
+    return request
+
+
+def _service(request: Request) -> str:
+    """Return the service that a request is signed for, "" when it is not signed."""
+    stated = request.headers.get("Authorization", "")
+    match = re.search(r"Credential=[^/]+/\d+/[^/]+/([^/]+)/aws4_request", stated)
+    # S3 has the only presigned addresses.
+    return match[1].lower() if match else "s3" if access.SIGNATURE in request.args else ""
 
 
 def _protocol(service: str) -> str:
     """Return the protocol of a service, JSON when there is none of this name."""
     try:
-        return str(service_model(service).metadata["protocol"]) if service else "json"
+        return str(service_model(service).protocol) if service else "json"
     except UnknownServiceError:
         return "json"
 
 
-def _failure(service: str, error: InjectedError) -> ApiResponse:
-    """Word an error in the protocol of the service."""
+def _failure(service: str, error: ApiError) -> tuple[int, str, bytes]:
+    """Word an error in the protocol of the service: status, content type and body."""
     protocol = _protocol(service)
     if protocol not in _XML_PROTOCOLS:
         content = {"__type": error.code, "message": error.message, "Message": error.message}
-        return ApiResponse(
-            status=error.status,
-            headers={
-                "Content-Type": "application/x-amz-json-1.0",
-                "x-amzn-ErrorType": error.code,
-            },
-            body=json.dumps(content).encode(),
-        )
+        return error.status, "application/x-amz-json-1.0", json.dumps(content).encode()
     text = f"<Error><Code>{error.code}</Code><Message>{escape(error.message)}</Message></Error>"
     if protocol == "ec2":
         text = f"<Response><Errors>{text}</Errors><RequestID>local</RequestID></Response>"
     elif protocol == "query":
         text = f"<ErrorResponse>{text}<RequestId>local</RequestId></ErrorResponse>"
-    return ApiResponse(
-        status=error.status, headers={"Content-Type": "text/xml"}, body=text.encode()
-    )
+    return error.status, "text/xml", text.encode()
 
 
-def _send(response: ApiResponse, start_response: Callable[..., Any]) -> Iterable[bytes]:
-    start_response(
-        f"{response.status} -",
-        [*response.headers.items(), ("Content-Length", str(len(response.body)))],
-    )
-    return [response.body]
+def _send(start_response: StartResponse, status: int, kind: str, content: bytes) -> Iterable[bytes]:
+    start_response(f"{status} -", [("Content-Type", kind), ("Content-Length", str(len(content)))])
+    return [content]

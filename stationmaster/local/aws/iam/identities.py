@@ -20,7 +20,6 @@ from stationmaster.local.aws.access import AccessKey
 from stationmaster.local.aws.iam.account import Account
 from stationmaster.local.aws.iam.needs import Parameters, checks_of
 from stationmaster.local.aws.iam.on_behalf import LINKING, ON_BEHALF, PASSED
-from stationmaster.local.aws.iam.parameters import parameters_of
 from stationmaster.local.aws.iam.policies import (
     PRINCIPAL_TAG,
     Check,
@@ -29,7 +28,7 @@ from stationmaster.local.aws.iam.policies import (
     decide,
     read_statement,
 )
-from stationmaster.local.aws.services.wire import ApiRequest
+from stationmaster.local.aws.services.wire import ApiError
 
 logger = logging.getLogger(__name__)
 
@@ -46,14 +45,6 @@ _CODES: Final = {
 MOST_ASKED: Final = 10_000
 # Of roles that pods take on; a run has one of its own.
 _MOST_SESSIONS: Final = 10_000
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why a request is not served, in AWS's words."""
-
-    code: str
-    message: str
 
 
 @dataclass(frozen=True)
@@ -76,14 +67,14 @@ class Principal:
         account, role = self.role_arn.split(":")[4], self.role_arn.rsplit("/", 1)[-1]
         return f"arn:aws:sts::{account}:assumed-role/{role}/{role}"
 
-    def refusal_of(self, check: Check, protocol: str) -> Refusal | None:
-        """Say why the policies do not allow a check, None when they do.
+    def require(self, check: Check, protocol: str) -> None:
+        """Refuse what the policies do not allow.
 
         Source: IAM user guide, "Troubleshooting access denied error messages".
         """
         decision = decide(self.statements, check)
         if decision is Decision.ALLOWED:
-            return None
+            return
         because = (
             "with an explicit deny in an identity-based policy"
             if decision is Decision.DENIED
@@ -96,7 +87,7 @@ class Principal:
         )
         if protocol == "ec2":
             message = f"You are not authorized to perform this operation. {message}"
-        return Refusal(_CODES.get(protocol, _CODES[""]), message)
+        raise ApiError(_CODES.get(protocol, _CODES[""]), message)
 
 
 class Identities:
@@ -215,52 +206,36 @@ class Identities:
         if lines:
             path.write_text("\n".join([*lines, ""]))
 
-    def refusal(
-        self, principal: Principal, service: str, operation: str, request: ApiRequest, protocol: str
-    ) -> Refusal | None:
-        """Say why a request is not allowed, None when it is."""
-        if not operation:
-            return Refusal(
-                _CODES.get(protocol, _CODES[""]),
-                f"User: {principal.session_arn} asks {service} for {request.method} "
-                f"{request.path}, an operation that the local IAM does not know",
-            )
-        given = parameters_of(service, request)
-        for check in checks_of(self.account, service, operation, given):
-            refusal = self._refusal(principal, check, protocol)
-            if refusal is not None:
-                return refusal
-        return self._refusal_on_behalf(principal, f"{service}:{operation}", given, protocol)
+    def check(
+        self, principal: Principal, service: str, operation: str, given: Parameters, protocol: str
+    ) -> None:
+        """Refuse what a principal's policies do not allow.
 
-    def _refusal_on_behalf(
-        self, principal: Principal, operation: str, given: Parameters, protocol: str
-    ) -> Refusal | None:
+        Raises:
+            ApiError: in the words of the service.
+        """
+        for check in checks_of(self.account, service, operation, given):
+            self._require(principal, check, protocol)
+        asked = f"{service}:{operation}"
         for passed in PASSED:
-            if passed.operation != operation:
-                continue
-            for role_arn in passed.role(given):
-                check = Check("iam:PassRole", role_arn, {"iam:PassedToService": passed.service})
-                refusal = self._refusal(principal, check, protocol)
-                if refusal is not None:
-                    return refusal
+            for role_arn in passed.role(given) if passed.operation == asked else ():
+                context = {"iam:PassedToService": passed.service}
+                self._require(principal, Check("iam:PassRole", role_arn, context), protocol)
                 role = self.of_role(role_arn)
                 if role is not None and passed.trusted not in role.trusted:
-                    return Refusal(
-                        "InvalidParameterException", passed.distrust.format(role=role_arn)
-                    )
+                    message = passed.distrust.format(role=role_arn)
+                    raise ApiError("InvalidParameterException", message)
         for row in ON_BEHALF:
-            if row.operation != operation:
-                continue
-            for check in row.checks(self.account, given):
-                refusal = self._refusal(principal, check, protocol)
-                if refusal is not None:
-                    words = row.words.replace("{denied}", refusal.message)
-                    return Refusal(row.code or refusal.code, words)
-        if operation in LINKING:
-            self.account.linked.add(LINKING[operation])
-        return None
+            for check in row.checks(self.account, given) if row.operation == asked else ():
+                try:
+                    self._require(principal, check, protocol)
+                except ApiError as denied:
+                    words = row.words.replace("{denied}", denied.message)
+                    raise ApiError(row.code or denied.code, words) from denied
+        if asked in LINKING:
+            self.account.linked.add(LINKING[asked])
 
-    def _refusal(self, principal: Principal, check: Check, protocol: str) -> Refusal | None:
+    def _require(self, principal: Principal, check: Check, protocol: str) -> None:
         check = replace(check, context={**check.context, **principal.tags})
         context = frozenset(check.context.items())
         with self._guard:
@@ -268,7 +243,7 @@ class Identities:
                 self._asked.add(
                     (principal.name, check.action, check.resource, context, check.is_missing)
                 )
-        return principal.refusal_of(check, protocol)
+        principal.require(check, protocol)
 
     def _all(self) -> list[Principal]:
         with self._guard:
@@ -279,6 +254,15 @@ def _services(trust: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for statement in trust:
         service = statement.get("Principal", {}).get("Service", [])
         yield from service if isinstance(service, list) else [service]
+
+
+def unknown_operation(principal: Principal, asked: str, protocol: str) -> ApiError:
+    """Return the refusal of an operation that nobody can be allowed."""
+    return ApiError(
+        _CODES.get(protocol, _CODES[""]),
+        f"User: {principal.session_arn} asks {asked}, an operation that the local IAM does not "
+        "know",
+    )
 
 
 KEY_ID: Final = re.compile(r"(?:Credential=|X-Amz-Credential=)([A-Za-z0-9]+)(?:/|%2F)")

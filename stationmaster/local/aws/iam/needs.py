@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from stationmaster.local.aws.iam.account import ID_OF_PART, Account
-from stationmaster.local.aws.iam.parameters import request_tags
 from stationmaster.local.aws.iam.policies import Check
 
 Parameters = Mapping[str, Any]
-Rule = Callable[[Account, Parameters], Iterator[Check]]
+Rule = Callable[[Account, Parameters, str], Iterator[Check]]
+"""Yields what is asked about a request; its text is the action of the operation's own name."""
 
 # IAM's prefixes of services whose signing name is another.
 PREFIXES: Final = {"monitoring": "cloudwatch", "tagging": "tag"}
@@ -27,16 +27,26 @@ def checks_of(account: Account, service: str, operation: str, given: Parameters)
     """Return what IAM is asked about a request."""
     own = f"{PREFIXES.get(service, service)}:{operation}"
     rule = _RULES.get(own)
-    return [Check(own)] if rule is None else list(rule(account, given))
+    return [Check(own)] if rule is None else list(rule(account, given, own))
 
 
-def created(account: Account, given: Parameters, action: str, resource: str) -> Check:
+def request_tags(given: Parameters) -> dict[str, str]:
+    """Return the tags that a request puts on what it creates, as conditions know them."""
+    stated = given.get("tags") or given.get("Tags") or []
+    if isinstance(stated, Mapping):
+        stated = [{"Key": key, "Value": value} for key, value in stated.items()]
+    of_parts = [tag for each in given.get("TagSpecifications", []) for tag in each.get("Tags", [])]
+    return {
+        f"aws:RequestTag/{tag['Key']}": str(tag.get("Value", "")) for tag in [*stated, *of_parts]
+    }
+
+
+def _created(account: Account, given: Parameters, action: str, resource: str, **more: str) -> Check:
     """Return a check that knows the tags of the request."""
-    tags = {f"aws:RequestTag/{key}": value for key, value in request_tags(given).items()}
-    return Check(action, account.arn(resource), tags)
+    return Check(action, _arn(account, given, resource), {**request_tags(given), **more})
 
 
-def held(account: Account, action: str, resource: str) -> Check:
+def _held(account: Account, action: str, resource: str) -> Check:
     """Return a check that knows the tags of a resource."""
     arn = account.arn(resource)
     tags = account.tags_of(arn)
@@ -44,7 +54,7 @@ def held(account: Account, action: str, resource: str) -> Check:
     return Check(action, arn, context, is_missing=tags is None)
 
 
-def key_of(account: Account, name: str, service: str, *actions: str) -> Iterator[Check]:
+def _key_of(account: Account, name: str, service: str, *actions: str) -> Iterator[Check]:
     """Yield the use of the key that encrypts a table, bucket or secret, through its service."""
     if name in account.keys:
         via = {"kms:ViaService": f"{service}.{account.region}.amazonaws.com"}
@@ -52,102 +62,109 @@ def key_of(account: Account, name: str, service: str, *actions: str) -> Iterator
             yield Check(action, account.keys[name], via)
 
 
+class _Named(dict[str, Any]):
+    """Parameters for a template; what a request leaves out is every one of its kind."""
+
+    def __missing__(self, name: str) -> str:
+        return "*"
+
+
+def _arn(account: Account, given: Parameters, resource: str) -> str:
+    return account.arn(resource.format_map(_Named(given)))
+
+
 # -- rules ----------------------------------------------------------------------------------------
 
 
-def _plain(action: str, *resources: str) -> Rule:
-    """Return one action on resources that the parameters name."""
+def _plain(resource: str) -> Rule:
+    """Return the action on a resource that the parameters name."""
 
-    def rule(account: Account, given: Parameters) -> Iterator[Check]:
-        for resource in resources:
-            yield Check(action, account.arn(resource.format_map(_Named(given))))
+    def rule(account: Account, given: Parameters, own: str) -> Iterator[Check]:
+        yield Check(own, _arn(account, given, resource))
 
     return rule
 
 
-def _creating(action: str, *resources: str) -> Rule:
-    """Return the same with the request's tags; EKS and FSx ask for the right to tag as well."""
+def _on_held(resource: str) -> Rule:
+    """Return the action on a resource whose tags policies may ask for."""
 
-    def rule(account: Account, given: Parameters) -> Iterator[Check]:
-        for resource in resources:
-            yield created(account, given, action, resource.format_map(_Named(given)))
+    def rule(account: Account, given: Parameters, own: str) -> Iterator[Check]:
+        yield _held(account, own, resource.format_map(_Named(given)))
+
+    return rule
+
+
+def _creating(made: str, *resources: str) -> Rule:
+    """Return the same with the request's tags; EKS and FSx ask for the right to tag as well.
+
+    `made` is where AWS puts what the request creates: the resource of the right to tag.
+    """
+
+    def rule(account: Account, given: Parameters, own: str) -> Iterator[Check]:
+        for resource in resources or (made,):
+            yield _created(account, given, own, resource)
         if request_tags(given):
-            service = action.partition(":")[0]
-            made = _MADE[action].format_map(_Named(given))
-            yield created(account, given, f"{service}:TagResource", made)
+            yield _created(account, given, f"{own.partition(':')[0]}:TagResource", made)
 
     return rule
 
 
-def _letting_in(account: Account, given: Parameters) -> Iterator[Check]:
+def _letting_in(account: Account, given: Parameters, own: str) -> Iterator[Check]:
     """Yield an access entry; EKS also says whom it is for."""
+    entry, *tagging = _creating(_ENTRY, _CLUSTER)(account, given, own)
     whom = {"eks:principalArn": str(given.get("principalArn", ""))}
-    entry, *tagging = _creating("eks:CreateAccessEntry", _CLUSTER)(account, given)
     yield Check(entry.action, entry.resource, {**entry.context, **whom})
     yield from tagging
 
 
-def _giving_policy(account: Account, given: Parameters) -> Iterator[Check]:
+def _giving_policy(account: Account, given: Parameters, own: str) -> Iterator[Check]:
     """Yield one of EKS's access policies: which, to whom, and where in the cluster."""
     context = {
         "eks:accessScope": str(given.get("accessScope", {}).get("type", "")),
         "eks:policyArn": str(given.get("policyArn", "")),
         "eks:principalArn": str(given.get("principalArn", "")),
     }
-    entry = account.arn(_ENTRY.format_map(_Named(given)))
-    yield Check("eks:AssociateAccessPolicy", entry, context)
+    yield Check(own, _arn(account, given, _ENTRY), context)
 
 
-def _creating_in_ec2(action: str, resource: str, *others: str) -> Rule:
+def _creating_in_ec2(resource: str, *others: str) -> Rule:
     """EC2 asks for ec2:CreateTags, which policies limit by the call that tags."""
 
-    def rule(account: Account, given: Parameters) -> Iterator[Check]:
-        yield created(account, given, action, resource.format_map(_Named(given)))
+    def rule(account: Account, given: Parameters, own: str) -> Iterator[Check]:
+        yield _created(account, given, own, resource)
         for other in others:
-            yield Check(action, account.arn(other.format_map(_Named(given))))
+            yield Check(own, _arn(account, given, other))
         if request_tags(given):
-            tagging = created(account, given, "ec2:CreateTags", resource.format_map(_Named(given)))
-            by = {"ec2:CreateAction": action.removeprefix("ec2:")}
-            yield Check(tagging.action, tagging.resource, {**tagging.context, **by})
+            by = {"ec2:CreateAction": own.removeprefix("ec2:")}
+            yield _created(account, given, "ec2:CreateTags", resource, **by)
 
     return rule
 
 
-def _on_held(action: str, resource: str) -> Rule:
-    """Return one action on a resource whose tags policies may ask for."""
-
-    def rule(account: Account, given: Parameters) -> Iterator[Check]:
-        yield held(account, action, resource.format_map(_Named(given)))
-
-    return rule
-
-
-def _launch_template_deletion(account: Account, given: Parameters) -> Iterator[Check]:
+def _launch_template_deletion(account: Account, given: Parameters, own: str) -> Iterator[Check]:
     identity = str(given.get("LaunchTemplateId", ""))
     template = account.launch_template(
         {"id": identity, "name": given.get("LaunchTemplateName", "")}
     )
     named = identity if template is None else template.id
-    yield held(account, "ec2:DeleteLaunchTemplate", f"ec2:launch-template/{named}")
+    yield _held(account, own, f"ec2:launch-template/{named}")
 
 
-def _terminations(account: Account, given: Parameters) -> Iterator[Check]:
-    for key, identity in given.items():
-        if key.startswith("InstanceId."):
-            yield held(account, "ec2:TerminateInstances", f"ec2:instance/{identity}")
+def _terminations(account: Account, given: Parameters, own: str) -> Iterator[Check]:
+    for identity in given.get("InstanceIds", []):
+        yield _held(account, own, f"ec2:instance/{identity}")
 
 
-def _scaling_termination(account: Account, given: Parameters) -> Iterator[Check]:
+def _scaling_termination(account: Account, given: Parameters, own: str) -> Iterator[Check]:
     """Yield the Auto Scaling group of an instance, named and tagged by EKS."""
-    instance = held(account, "", f"ec2:instance/{given.get('InstanceId', '')}")
+    instance = _held(account, "", f"ec2:instance/{given.get('InstanceId', '')}")
     tags = {key: value for key, value in instance.context.items() if "/eks:" in key}
     group = f"eks-{tags.get('aws:ResourceTag/eks:nodegroup-name', '')}-{ID_OF_PART}"
     arn = account.arn(f"autoscaling:autoScalingGroup:{ID_OF_PART}:autoScalingGroupName/{group}")
-    action = "autoscaling:TerminateInstanceInAutoScalingGroup"
-    yield Check(action, arn, tags, is_missing=instance.is_missing)
+    yield Check(own, arn, tags, is_missing=instance.is_missing)
 
 
-def _events(account: Account, given: Parameters) -> Iterator[Check]:
+def _events(account: Account, given: Parameters, own: str) -> Iterator[Check]:
     for entry in given.get("Entries", []):
         bus = str(entry.get("EventBusName", "default"))
         context = {
@@ -155,36 +172,18 @@ def _events(account: Account, given: Parameters) -> Iterator[Check]:
             "events:detail-type": str(entry.get("DetailType", "")),
         }
         arn = bus if bus.startswith("arn:") else account.arn(f"events:event-bus/{bus}")
-        yield Check("events:PutEvents", arn, context)
+        yield Check(own, arn, context)
 
 
-def _token(action: str) -> Rule:
-    def rule(account: Account, given: Parameters) -> Iterator[Check]:
-        machine = account.machine_of(str(given.get("taskToken", "")))
-        if machine is not None:  # Step Functions answers to a token that nobody has by itself
-            yield Check(action, machine)
-
-    return rule
+def _token(account: Account, given: Parameters, own: str) -> Iterator[Check]:
+    machine = account.machine_of(str(given.get("taskToken", "")))
+    if machine is not None:  # Step Functions answers to a token that nobody has by itself
+        yield Check(own, machine)
 
 
-def _secret(account: Account, given: Parameters) -> Iterator[Check]:
-    arn = account.secret_arn(str(given.get("SecretId", "")))
-    yield Check("secretsmanager:GetSecretValue", arn)
-    yield from key_of(account, "secretsmanager", "secretsmanager", "kms:Decrypt")
-
-
-def _on_table(action: str, *key_actions: str) -> Rule:
-    def rule(account: Account, given: Parameters) -> Iterator[Check]:
-        yield from _table(account, action, given, *key_actions)
-
-    return rule
-
-
-def _table(account: Account, action: str, given: Parameters, *key_actions: str) -> Iterator[Check]:
-    table = str(given.get("TableName", ""))
-    index = f"/index/{given['IndexName']}" if given.get("IndexName") else ""
-    yield Check(action, account.arn(f"dynamodb:table/{table}{index}"))
-    yield from key_of(account, table, "dynamodb", *key_actions)
+def _secret(account: Account, given: Parameters, own: str) -> Iterator[Check]:
+    yield Check(own, account.secret_arn(str(given.get("SecretId", ""))))
+    yield from _key_of(account, "secretsmanager", "secretsmanager", "kms:Decrypt")
 
 
 _READ_KEY: Final = ("kms:Decrypt", "kms:DescribeKey")
@@ -196,208 +195,146 @@ _IN_TRANSACTION: Final = {
     "ConditionCheck": "dynamodb:ConditionCheckItem",
     "Get": "dynamodb:GetItem",
 }
+_READING: Final = frozenset(
+    f"dynamodb:{call}" for call in ("GetItem", "BatchGetItem", "Query", "Scan")
+)
 
 
-def _transaction(account: Account, given: Parameters) -> Iterator[Check]:
+def _table(account: Account, given: Parameters, own: str) -> Iterator[Check]:
+    table = str(given.get("TableName", ""))
+    index = f"/index/{given['IndexName']}" if given.get("IndexName") else ""
+    yield Check(own, account.arn(f"dynamodb:table/{table}{index}"))
+    keys = _READ_KEY if own in _READING else _WRITE_KEY
+    yield from _key_of(account, table, "dynamodb", *keys)
+
+
+def _transaction(account: Account, given: Parameters, _own: str) -> Iterator[Check]:
     for item in given.get("TransactItems", []):
         for kind, of in item.items():
-            keys = _READ_KEY if kind == "Get" else _WRITE_KEY
-            yield from _table(account, _IN_TRANSACTION[kind], of, *keys)
+            yield from _table(account, of, _IN_TRANSACTION[kind])
 
 
-def _batch(action: str, *key_actions: str) -> Rule:
-    def rule(account: Account, given: Parameters) -> Iterator[Check]:
-        for table in given.get("RequestItems", {}):
-            yield from _table(account, action, {"TableName": table}, *key_actions)
-
-    return rule
+def _batch(account: Account, given: Parameters, own: str) -> Iterator[Check]:
+    for table in given.get("RequestItems", {}):
+        yield from _table(account, {"TableName": table}, own)
 
 
-def _on_bucket(action: str) -> Rule:
-    def rule(account: Account, given: Parameters) -> Iterator[Check]:
+def _on_bucket(action: str = "") -> Rule:
+    def rule(account: Account, given: Parameters, own: str) -> Iterator[Check]:
         prefix = {"s3:prefix": str(given["Prefix"])} if "Prefix" in given else {}
-        yield Check(action, account.arn(f"s3:{given.get('Bucket', '')}"), prefix)
+        yield Check(action or own, account.arn(f"s3:{given.get('Bucket', '')}"), prefix)
 
     return rule
 
 
 def _on_object(action: str, *key_actions: str) -> Rule:
-    def rule(account: Account, given: Parameters) -> Iterator[Check]:
-        bucket = str(given.get("Bucket", ""))
+    def rule(account: Account, given: Parameters, _own: str) -> Iterator[Check]:
+        bucket, key = str(given.get("Bucket", "")), str(given.get("Key", ""))
         stated = f"{action}Version" if "VersionId" in given else action
-        yield Check(stated, account.arn(f"s3:{bucket}/{given.get('Key', '')}"))
-        if action == "s3:GetObject" and not account.has_object(bucket, str(given.get("Key", ""))):
+        yield Check(stated, account.arn(f"s3:{bucket}/{key}"))
+        if action == "s3:GetObject" and not account.has_object(bucket, key):
             # S3 says that it is missing only to who may list the whole bucket.
             yield Check("s3:ListBucket", account.arn(f"s3:{bucket}"))
-        yield from key_of(account, bucket, "s3", *key_actions)
+        yield from _key_of(account, bucket, "s3", *key_actions)
 
     return rule
 
 
-class _Named(dict[str, Any]):
-    """Parameters for a template; what a request leaves out is every one of its kind."""
-
-    def __missing__(self, name: str) -> str:
-        return "*"
-
-
-# Where AWS puts what a request creates: the resource of eks:TagResource and fsx:TagResource.
-_MADE: Final = {
-    "eks:CreateCluster": "eks:cluster/{name}",
-    "eks:CreateNodegroup": f"eks:nodegroup/{{clusterName}}/{{nodegroupName}}/{ID_OF_PART}",
-    "eks:CreateAddon": f"eks:addon/{{clusterName}}/{{addonName}}/{ID_OF_PART}",
-    "eks:CreateAccessEntry": f"eks:access-entry/{{clusterName}}/role/0/any/{ID_OF_PART}",
-    "eks:CreatePodIdentityAssociation": "eks:podidentityassociation/{clusterName}/a-new",
-    "fsx:CreateFileSystem": "fsx:file-system/fs-new",
-    "fsx:CreateDataRepositoryAssociation": "fsx:association/{FileSystemId}/dra-new",
-}
 _CLUSTER: Final = "eks:cluster/{clusterName}"
 _ASSOCIATION: Final = "eks:podidentityassociation/{clusterName}/{associationId}"
 _ENTRY: Final = f"eks:access-entry/{{clusterName}}/role/0/any/{ID_OF_PART}"
 _ADDON: Final = f"eks:addon/{{clusterName}}/{{addonName}}/{ID_OF_PART}"
 _NODE_GROUP: Final = f"eks:nodegroup/{{clusterName}}/{{nodegroupName}}/{ID_OF_PART}"
-_SCHEDULE: Final = "scheduler:schedule/{GroupName}/{Name}"
-
-_EKS: Final[Mapping[str, Rule]] = {
-    "eks:CreateCluster": _creating("eks:CreateCluster", "eks:cluster/{name}"),
-    "eks:CreateNodegroup": _creating("eks:CreateNodegroup", _CLUSTER),
-    "eks:CreateAddon": _creating("eks:CreateAddon", _CLUSTER),
-    "eks:CreateAccessEntry": _letting_in,
-    "eks:CreatePodIdentityAssociation": _creating("eks:CreatePodIdentityAssociation", _CLUSTER),
-    "eks:AssociateAccessPolicy": _giving_policy,
-    "eks:DescribeCluster": _plain("eks:DescribeCluster", "eks:cluster/{name}"),
-    "eks:DeleteCluster": _on_held("eks:DeleteCluster", "eks:cluster/{name}"),
-    "eks:ListNodegroups": _plain("eks:ListNodegroups", _CLUSTER),
-    "eks:ListAddons": _plain("eks:ListAddons", _CLUSTER),
-    "eks:ListAccessEntries": _plain("eks:ListAccessEntries", _CLUSTER),
-    "eks:ListPodIdentityAssociations": _plain("eks:ListPodIdentityAssociations", _CLUSTER),
-    "eks:DescribeNodegroup": _plain("eks:DescribeNodegroup", _NODE_GROUP),
-    "eks:UpdateNodegroupConfig": _plain("eks:UpdateNodegroupConfig", _NODE_GROUP),
-    "eks:DeleteNodegroup": _on_held("eks:DeleteNodegroup", _NODE_GROUP),
-    "eks:DescribeAddon": _plain("eks:DescribeAddon", _ADDON),
-    "eks:DescribeAccessEntry": _plain("eks:DescribeAccessEntry", _ENTRY),
-    "eks:DescribePodIdentityAssociation": _on_held(
-        "eks:DescribePodIdentityAssociation", _ASSOCIATION
-    ),
-    "eks:DeletePodIdentityAssociation": _on_held("eks:DeletePodIdentityAssociation", _ASSOCIATION),
-}
 
 
-def _association(action: str) -> Rule:
-    def rule(account: Account, given: Parameters) -> Iterator[Check]:
-        identity = str(given.get("AssociationId", ""))
-        for source in account.sources:
-            for resource in source.iter_tagged_resources():
-                if resource.arn.endswith(f"/{identity}"):
-                    yield held(account, action, resource.arn)
-                    return
-        yield held(account, action, f"fsx:association/*/{identity}")
-
-    return rule
+def _data_link(account: Account, given: Parameters, own: str) -> Iterator[Check]:
+    identity = str(given.get("AssociationId", ""))
+    known = [each.arn for source in account.sources for each in source.iter_tagged_resources()]
+    found = [arn for arn in known if arn.endswith(f"/{identity}")]
+    yield _held(account, own, found[0] if found else f"fsx:association/*/{identity}")
 
 
-_FSX: Final[Mapping[str, Rule]] = {
-    "fsx:CreateFileSystem": _creating("fsx:CreateFileSystem", "fsx:file-system/fs-new"),
-    "fsx:DeleteFileSystem": _on_held("fsx:DeleteFileSystem", "fsx:file-system/{FileSystemId}"),
-    "fsx:CreateDataRepositoryAssociation": _creating(
-        "fsx:CreateDataRepositoryAssociation",
-        "fsx:association/{FileSystemId}/dra-new",
-        "fsx:file-system/{FileSystemId}",
-    ),
-    "fsx:DeleteDataRepositoryAssociation": _association("fsx:DeleteDataRepositoryAssociation"),
-}
-_GROUP: Final = "ec2:security-group/{GroupId}"
-_EC2: Final[Mapping[str, Rule]] = {
-    "ec2:CreateSecurityGroup": _creating_in_ec2(
-        "ec2:CreateSecurityGroup", "ec2:security-group/sg-new", "ec2:vpc/{VpcId}"
-    ),
-    "ec2:CreateLaunchTemplate": _creating_in_ec2(
-        "ec2:CreateLaunchTemplate", "ec2:launch-template/lt-new"
-    ),
-    "ec2:CreatePlacementGroup": _creating_in_ec2(
-        "ec2:CreatePlacementGroup", "ec2:placement-group/{GroupName}"
-    ),
-    **{
-        f"ec2:{call}": _on_held(f"ec2:{call}", _GROUP)
-        for call in (
-            "AuthorizeSecurityGroupIngress",
-            "AuthorizeSecurityGroupEgress",
-            "RevokeSecurityGroupIngress",
-            "RevokeSecurityGroupEgress",
-            "DeleteSecurityGroup",
+_BY_SERVICE: Final[Mapping[str, Mapping[str, Rule]]] = {
+    "autoscaling": {"TerminateInstanceInAutoScalingGroup": _scaling_termination},
+    "dynamodb": {
+        "GetItem Query Scan PutItem UpdateItem DeleteItem": _table,
+        "BatchGetItem BatchWriteItem": _batch,
+        "TransactWriteItems TransactGetItems": _transaction,
+    },
+    "ec2": {
+        "CreateSecurityGroup": _creating_in_ec2("ec2:security-group/sg-new", "ec2:vpc/{VpcId}"),
+        "CreateLaunchTemplate": _creating_in_ec2("ec2:launch-template/lt-new"),
+        "CreatePlacementGroup": _creating_in_ec2("ec2:placement-group/{GroupName}"),
+        "AuthorizeSecurityGroupIngress AuthorizeSecurityGroupEgress RevokeSecurityGroupIngress "
+        "RevokeSecurityGroupEgress DeleteSecurityGroup": _on_held("ec2:security-group/{GroupId}"),
+        "DeleteLaunchTemplate": _launch_template_deletion,
+        "DeletePlacementGroup": _on_held("ec2:placement-group/{GroupName}"),
+        "TerminateInstances": _terminations,
+        "DeleteVolume": _on_held("ec2:volume/{VolumeId}"),
+        "DeleteNetworkInterface": _on_held("ec2:network-interface/{NetworkInterfaceId}"),
+    },
+    "eks": {
+        "CreateCluster": _creating("eks:cluster/{name}"),
+        "CreateNodegroup": _creating(_NODE_GROUP, _CLUSTER),
+        "CreateAddon": _creating(_ADDON, _CLUSTER),
+        "CreateAccessEntry": _letting_in,
+        "CreatePodIdentityAssociation": _creating(
+            "eks:podidentityassociation/{clusterName}/a-new", _CLUSTER
+        ),
+        "AssociateAccessPolicy": _giving_policy,
+        "DescribeCluster": _plain("eks:cluster/{name}"),
+        "DeleteCluster": _on_held("eks:cluster/{name}"),
+        "ListNodegroups ListAddons ListAccessEntries ListPodIdentityAssociations": _plain(_CLUSTER),
+        "DescribeNodegroup UpdateNodegroupConfig": _plain(_NODE_GROUP),
+        "DeleteNodegroup": _on_held(_NODE_GROUP),
+        "DescribeAddon": _plain(_ADDON),
+        "DescribeAccessEntry": _plain(_ENTRY),
+        "DescribePodIdentityAssociation DeletePodIdentityAssociation": _on_held(_ASSOCIATION),
+    },
+    "events": {"PutEvents": _events},
+    "fsx": {
+        "CreateFileSystem": _creating("fsx:file-system/fs-new"),
+        "DeleteFileSystem": _on_held("fsx:file-system/{FileSystemId}"),
+        "CreateDataRepositoryAssociation": _creating(
+            "fsx:association/{FileSystemId}/dra-new",
+            "fsx:association/{FileSystemId}/dra-new",
+            "fsx:file-system/{FileSystemId}",
+        ),
+        "DeleteDataRepositoryAssociation": _data_link,
+    },
+    "logs": {"DeleteLogGroup": _on_held("logs:log-group:{logGroupName}")},
+    # Source: Amazon S3 user guide, "Required permissions for Amazon S3 API operations"; of a
+    # missing object: Amazon S3 API reference, GetObject and HeadObject, Permissions; the key's are
+    # in "Using server-side encryption with AWS KMS keys".
+    "s3": {
+        "GetObject HeadObject GetObjectAttributes": _on_object("s3:GetObject", "kms:Decrypt"),
+        "PutObject CreateMultipartUpload": _on_object("s3:PutObject", "kms:GenerateDataKey"),
+        "UploadPart CompleteMultipartUpload": _on_object(
+            "s3:PutObject", "kms:GenerateDataKey", "kms:Decrypt"
+        ),
+        "AbortMultipartUpload": _on_object("s3:AbortMultipartUpload"),
+        "ListParts": _on_object("s3:ListMultipartUploadParts"),
+        "DeleteObject": _on_object("s3:DeleteObject"),
+        "ListMultipartUploads": _on_bucket("s3:ListBucketMultipartUploads"),
+        "ListObjects ListObjectsV2 HeadBucket": _on_bucket("s3:ListBucket"),
+        "GetBucketLocation GetBucketAcl GetBucketPolicy": _on_bucket(),
+    },
+    "scheduler": {
+        "CreateSchedule UpdateSchedule DeleteSchedule GetSchedule": _plain(
+            "scheduler:schedule/{GroupName}/{Name}"
         )
     },
-    "ec2:DeleteLaunchTemplate": _launch_template_deletion,
-    "ec2:DeletePlacementGroup": _on_held(
-        "ec2:DeletePlacementGroup", "ec2:placement-group/{GroupName}"
-    ),
-    "ec2:TerminateInstances": _terminations,
-    "ec2:DeleteVolume": _on_held("ec2:DeleteVolume", "ec2:volume/{VolumeId}"),
-    "ec2:DeleteNetworkInterface": _on_held(
-        "ec2:DeleteNetworkInterface", "ec2:network-interface/{NetworkInterfaceId}"
-    ),
+    "secretsmanager": {"GetSecretValue": _secret},
+    "states": {
+        "StartExecution": _plain("{stateMachineArn}"),
+        "DescribeExecution StopExecution": _plain("{executionArn}"),
+        "SendTaskSuccess SendTaskFailure SendTaskHeartbeat": _token,
+    },
+    "sts": {"GetCallerIdentity": lambda _account, _given, _own: iter(())},  # needs no permission
 }
-_OTHERS: Final[Mapping[str, Rule]] = {
-    "autoscaling:TerminateInstanceInAutoScalingGroup": _scaling_termination,
-    "events:PutEvents": _events,
-    "logs:DeleteLogGroup": _on_held("logs:DeleteLogGroup", "logs:log-group:{logGroupName}"),
-    "scheduler:CreateSchedule": _plain("scheduler:CreateSchedule", _SCHEDULE),
-    "scheduler:UpdateSchedule": _plain("scheduler:UpdateSchedule", _SCHEDULE),
-    "scheduler:DeleteSchedule": _plain(
-        "scheduler:DeleteSchedule", "scheduler:schedule/{GroupName}/{Name}"
-    ),
-    "scheduler:GetSchedule": _plain(
-        "scheduler:GetSchedule", "scheduler:schedule/{GroupName}/{Name}"
-    ),
-    "secretsmanager:GetSecretValue": _secret,
-    "states:StartExecution": _plain("states:StartExecution", "{stateMachineArn}"),
-    "states:DescribeExecution": _plain("states:DescribeExecution", "{executionArn}"),
-    "states:StopExecution": _plain("states:StopExecution", "{executionArn}"),
-    **{
-        f"states:SendTask{end}": _token(f"states:SendTask{end}")
-        for end in ("Success", "Failure", "Heartbeat")
-    },
-    "sts:GetCallerIdentity": lambda _account, _given: iter(()),  # needs no permission
+_RULES: Final = {
+    f"{service}:{operation}": rule
+    for service, rules in _BY_SERVICE.items()
+    for operations, rule in rules.items()
+    for operation in operations.split()
 }
-_DYNAMODB: Final[Mapping[str, Rule]] = {
-    **{
-        f"dynamodb:{call}": _on_table(f"dynamodb:{call}", *_READ_KEY)
-        for call in ("GetItem", "Query", "Scan")
-    },
-    **{
-        f"dynamodb:{call}": _on_table(f"dynamodb:{call}", *_WRITE_KEY)
-        for call in ("PutItem", "UpdateItem", "DeleteItem")
-    },
-    "dynamodb:BatchGetItem": _batch("dynamodb:BatchGetItem", *_READ_KEY),
-    "dynamodb:BatchWriteItem": _batch("dynamodb:BatchWriteItem", *_WRITE_KEY),
-    "dynamodb:TransactWriteItems": _transaction,
-    "dynamodb:TransactGetItems": _transaction,
-}
-# Source: Amazon S3 user guide, "Required permissions for Amazon S3 API operations"; of a missing
-# object: Amazon S3 API reference, GetObject and HeadObject, Permissions; the key's are in "Using
-# server-side encryption with AWS KMS keys".
-_S3: Final[Mapping[str, Rule]] = {
-    **{
-        f"s3:{call}": _on_object("s3:GetObject", "kms:Decrypt")
-        for call in ("GetObject", "HeadObject", "GetObjectAttributes")
-    },
-    "s3:PutObject": _on_object("s3:PutObject", "kms:GenerateDataKey"),
-    "s3:CreateMultipartUpload": _on_object("s3:PutObject", "kms:GenerateDataKey"),
-    **{
-        f"s3:{call}": _on_object("s3:PutObject", "kms:GenerateDataKey", "kms:Decrypt")
-        for call in ("UploadPart", "CompleteMultipartUpload")
-    },
-    "s3:AbortMultipartUpload": _on_object("s3:AbortMultipartUpload"),
-    "s3:ListParts": _on_object("s3:ListMultipartUploadParts"),
-    "s3:DeleteObject": _on_object("s3:DeleteObject"),
-    "s3:ListMultipartUploads": _on_bucket("s3:ListBucketMultipartUploads"),
-    **{
-        f"s3:{call}": _on_bucket("s3:ListBucket")
-        for call in ("ListObjects", "ListObjectsV2", "HeadBucket")
-    },
-    **{
-        f"s3:{call}": _on_bucket(f"s3:{call}")
-        for call in ("GetBucketLocation", "GetBucketAcl", "GetBucketPolicy")
-    },
-}
-_RULES: Final[Mapping[str, Rule]] = {**_EKS, **_FSX, **_EC2, **_DYNAMODB, **_S3, **_OTHERS}

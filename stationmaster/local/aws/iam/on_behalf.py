@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from stationmaster.local.aws.iam.account import Account
-from stationmaster.local.aws.iam.needs import Parameters
-from stationmaster.local.aws.iam.parameters import request_tags
+from stationmaster.local.aws.iam.needs import Parameters, request_tags
 from stationmaster.local.aws.iam.policies import Check
 
 
@@ -155,9 +154,8 @@ def _link_role(account: Account, _given: Parameters) -> Iterator[Check]:
 def _associations_of_addon(account: Account, given: Parameters) -> Iterator[Check]:
     for association in given.get("podIdentityAssociations", []):
         cluster = given.get("clusterName", "")
-        tags = {f"aws:RequestTag/{key}": each for key, each in request_tags(given).items()}
         where = account.arn(f"eks:cluster/{cluster}")
-        yield Check("eks:CreatePodIdentityAssociation", where, tags)
+        yield Check("eks:CreatePodIdentityAssociation", where, request_tags(given))
         yield Check("iam:GetRole", str(association.get("roleArn", "")))
 
 

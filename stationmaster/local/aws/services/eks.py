@@ -56,12 +56,7 @@ class EksService(InsideCluster):
                 "InvalidParameterException", f"The name {name!r} is not a valid cluster name"
             )
         if name in self.clusters:
-            raise ApiError(
-                "ResourceInUseException",
-                f"Cluster already exists with name: {name}",
-                status=409,
-                clusterName=name,
-            )
+            raise ApiError("ResourceInUseException", f"Cluster already exists with name: {name}")
         if not shapes.is_version(params.get("version", shapes.DEFAULT_VERSION)):
             raise ApiError(
                 "InvalidParameterException", f"unsupported Kubernetes version {params['version']}"
@@ -88,20 +83,9 @@ class EksService(InsideCluster):
         name = params["name"]
         cluster = self.cluster(name)
         if cluster.node_groups:
-            raise ApiError(
-                "ResourceInUseException",
-                "Cluster has nodegroups attached",
-                status=409,
-                clusterName=name,
-                nodegroupName=",".join(cluster.node_groups),
-            )
+            raise ApiError("ResourceInUseException", "Cluster has nodegroups attached")
         if cluster.described["status"] == "CREATING":
-            raise ApiError(
-                "ResourceInUseException",
-                f"Cluster has a creation in progress: {name}",
-                status=409,
-                clusterName=name,
-            )
+            raise ApiError("ResourceInUseException", f"Cluster has a creation in progress: {name}")
         if cluster.described["status"] != "DELETING":
             cluster.described["status"] = "DELETING"
             self.emulation.clock.after(CLUSTER_DELETE_S, lambda: self._cluster_gone(name))
@@ -115,7 +99,7 @@ class EksService(InsideCluster):
             version
             for version in shapes.versions(later=later)
             if not wanted or version["clusterVersion"] in wanted
-            if params.get("defaultOnly") != "true" or version["defaultVersion"]
+            if not params.get("defaultOnly") or version["defaultVersion"]
             if params.get("versionStatus") in (None, version["versionStatus"])
         ]
         shown, token = page(found, params, limit="maxResults", token="nextToken")
@@ -132,9 +116,6 @@ class EksService(InsideCluster):
                 "ResourceInUseException",
                 f"NodeGroup already exists with name {name} and cluster name "
                 f"{params['clusterName']}",
-                status=409,
-                clusterName=params["clusterName"],
-                nodegroupName=name,
             )
         launch = self._nodes.plan(cluster, params)
         described = shapes.new_node_group(
@@ -168,9 +149,6 @@ class EksService(InsideCluster):
                 "ResourceInUseException",
                 f"Nodegroup cannot be updated as it is currently not in Active State: "
                 f"{group.described['status']}",
-                status=409,
-                clusterName=params["clusterName"],
-                nodegroupName=params["nodegroupName"],
             )
         if "scalingConfig" not in params:
             raise ApiError("InvalidParameterException", "only scalingConfig is emulated")
@@ -338,22 +316,13 @@ class EksService(InsideCluster):
         """Return a cluster, or raise the service's error."""
         found = self.clusters.get(name)
         if found is None:
-            raise ApiError(
-                "ResourceNotFoundException",
-                f"No cluster found for name: {name}.",
-                status=404,
-                clusterName=name,
-            )
+            raise ApiError("ResourceNotFoundException", f"No cluster found for name: {name}.")
         return found
 
     def _active(self, name: str) -> Cluster:
         cluster = self.cluster(name)
         if cluster.described["status"] != "ACTIVE":
-            raise ApiError(
-                "InvalidRequestException",
-                f"Cluster '{name}' is not in ACTIVE status",
-                clusterName=name,
-            )
+            raise ApiError("InvalidRequestException", f"Cluster '{name}' is not in ACTIVE status")
         return cluster
 
     def _group(self, params: dict[str, Any]) -> NodeGroup:
@@ -362,8 +331,5 @@ class EksService(InsideCluster):
             raise ApiError(
                 "ResourceNotFoundException",
                 f"No node group found for name: {params['nodegroupName']}.",
-                status=404,
-                clusterName=params["clusterName"],
-                nodegroupName=params["nodegroupName"],
             )
         return found

@@ -37,19 +37,9 @@ class InsideCluster(NativeService):
         cluster = self._ready(params["clusterName"])
         name = params["addonName"]
         if not shapes.is_addon(name):
-            raise ApiError(
-                "InvalidParameterException",
-                f"Addon {name} specified is not supported",
-                addonName=name,
-            )
+            raise ApiError("InvalidParameterException", f"Addon {name} specified is not supported")
         if name in cluster.addons:
-            raise ApiError(
-                "ResourceInUseException",
-                "Addon already exists.",
-                status=409,
-                clusterName=params["clusterName"],
-                addonName=name,
-            )
+            raise ApiError("ResourceInUseException", "Addon already exists.")
         addon = cluster.addons[name] = shapes.new_addon(params, emulation=self.emulation)
         self.emulation.clock.after(
             ADDON_S, lambda: self._addon_installed(params["clusterName"], name, addon)
@@ -91,9 +81,6 @@ class InsideCluster(NativeService):
             raise ApiError(
                 "ResourceNotFoundException",
                 f"No addon: {params['addonName']} found in cluster: {params['clusterName']}",
-                status=404,
-                clusterName=params["clusterName"],
-                addonName=params["addonName"],
             )
         return addon
 
@@ -106,7 +93,6 @@ class InsideCluster(NativeService):
             raise ApiError(
                 "ResourceInUseException",
                 "The specified access entry resource is already in use on this cluster.",
-                status=409,
             )
         entry = shapes.new_access_entry(params, emulation=self.emulation)
         cluster.access_entries[params["principalArn"]] = {"entry": entry, "policies": {}}
@@ -158,7 +144,6 @@ class InsideCluster(NativeService):
                 "ResourceNotFoundException",
                 "The specified principalArn could not be found. You can view your available access "
                 "entries with 'ListAccessEntries'.",
-                status=404,
             )
         entry: dict[str, Any] = found
         return entry
@@ -171,10 +156,7 @@ class InsideCluster(NativeService):
         key = (params["namespace"], params["serviceAccount"])
         if any((a["namespace"], a["serviceAccount"]) == key for a in held.values()):
             raise ApiError(
-                "ResourceInUseException",
-                f"Association already exists: {key[0]}/{key[1]}",
-                status=409,
-                clusterName=params["clusterName"],
+                "ResourceInUseException", f"Association already exists: {key[0]}/{key[1]}"
             )
         association = shapes.new_pod_identity(params, emulation=self.emulation)
         held[association["associationId"]] = association
@@ -227,7 +209,6 @@ class InsideCluster(NativeService):
             raise ApiError(
                 "ResourceNotFoundException",
                 f"Association with ID {params['associationId']} not found.",
-                status=404,
             )
         return association
 
@@ -258,9 +239,5 @@ class InsideCluster(NativeService):
         """Return a cluster that accepts changes."""
         cluster = self.cluster(name)
         if cluster.described["status"] not in ("ACTIVE", "UPDATING"):
-            raise ApiError(
-                "InvalidRequestException",
-                f"Cluster '{name}' is not in ACTIVE status",
-                clusterName=name,
-            )
+            raise ApiError("InvalidRequestException", f"Cluster '{name}' is not in ACTIVE status")
         return cluster

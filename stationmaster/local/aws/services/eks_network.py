@@ -36,15 +36,12 @@ class EksNetwork:
         vpcs = {str(subnet.vpc_id) for subnet in subnets}
         if len(vpcs) > 1:
             raise ApiError(
-                "InvalidParameterException",
-                "Subnets specified must belong to the same VPC",
-                clusterName=name,
+                "InvalidParameterException", "Subnets specified must belong to the same VPC"
             )
         if len({subnet.availability_zone for subnet in subnets}) < 2:
             raise ApiError(
                 "InvalidParameterException",
                 "Subnets specified must be in at least two different AZs",
-                clusterName=name,
             )
         (vpc_id,) = vpcs
         self._check_zones(name, [subnet.availability_zone for subnet in subnets])
@@ -58,7 +55,6 @@ class EksNetwork:
                 "InvalidParameterException",
                 f"Security group(s) [{', '.join(foreign)}] are not in the same VPC as the subnets. "
                 f"Please specify a security group that is associated with the VPC: {vpc_id}.",
-                clusterName=name,
             )
         return vpc_id
 
@@ -76,8 +72,6 @@ class EksNetwork:
             f"Cannot create cluster '{name}' because {full}, the targeted availability zone, does "
             "not currently have sufficient capacity to support the cluster. Retry and choose from "
             f"these availability zones: {', '.join(valid)}",
-            clusterName=name,
-            validZones=valid,
         )
 
     def subnets(self, subnet_ids: list[str], *, of_vpc: str = "") -> list[Any]:

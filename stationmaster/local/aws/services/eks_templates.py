@@ -127,7 +127,6 @@ def _check_places(params: dict[str, Any], template_id: str, data: dict[str, Any]
         raise ApiError(
             "InvalidParameterException",
             "Disk size and remote access must be specified within the launch template.",
-            nodegroupName=params["nodegroupName"],
         )
     if params.get("instanceTypes") and data.get("InstanceType"):
         # Source: https://github.com/terraform-aws-modules/terraform-aws-eks/issues/1386

@@ -180,17 +180,11 @@ class FsxService(NativeService):
                 (found[subnet_id] for found in backend.subnets.values() if subnet_id in found), None
             )
             if subnet is None:
-                raise ApiError(
-                    "InvalidNetworkSettings",
-                    f"The subnet {subnet_id} does not exist",
-                    InvalidSubnetId=subnet_id,
-                )
+                raise ApiError("InvalidNetworkSettings", f"The subnet {subnet_id} does not exist")
             for group_id in params.get("SecurityGroupIds", []):
                 if backend.get_security_group_from_id(group_id) is None:
                     raise ApiError(
-                        "InvalidNetworkSettings",
-                        f"The security group {group_id} does not exist",
-                        InvalidSecurityGroupId=group_id,
+                        "InvalidNetworkSettings", f"The security group {group_id} does not exist"
                     )
                 if self.emulation.propagation.is_unknown(group_id, to="CreateFileSystem"):
                     # Source: https://github.com/aws/aws-parallelcluster/issues/6181
@@ -199,7 +193,6 @@ class FsxService(NativeService):
                         "The file system cannot be created because the default security group in "
                         "the subnet provided or the provided security groups do not permit Lustre "
                         "LNET network traffic on port 988",
-                        InvalidSecurityGroupId=group_id,
                     )
             eni = backend.create_network_interface(
                 subnet,
@@ -252,7 +245,7 @@ class FsxService(NativeService):
         for described in self._everything():
             if described["ResourceARN"] == arn:
                 return described
-        raise ApiError("ResourceNotFound", f"Resource '{arn}' does not exist.", ResourceARN=arn)
+        raise ApiError("ResourceNotFound", f"Resource '{arn}' does not exist.")
 
     def _ec2(self) -> Any:
         return ec2_backends[self.emulation.account_id][self.emulation.region]

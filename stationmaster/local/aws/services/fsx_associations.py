@@ -63,7 +63,6 @@ class Request:
             raise ApiError(
                 "IncompatibleParameterError",
                 "The client request token was used with different parameters",
-                Parameter="ClientRequestToken",
             )
         return True
 
