@@ -20,7 +20,7 @@ from stationmaster.local.aws import InProcessRuntime, LocalAws
 from stationmaster.local.aws.iam.account import Account
 from stationmaster.local.aws.iam.needs import PREFIXES, checks_of
 from stationmaster.local.aws.iam.policies import Check, Statement, decide
-from stationmaster.local.aws.services.wire import service_model
+from stationmaster.local.aws.wire import service_model
 from stationmaster.local.mode import ARTIFACTS_BUCKET, DEPLOYMENT, REPOSITORY
 
 # What AWS does with a role by itself.

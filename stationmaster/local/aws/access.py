@@ -23,7 +23,7 @@ from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth, SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from stationmaster.local.aws.services.wire import ApiError
+from stationmaster.local.aws.wire import ApiError
 
 _AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256 Credential=(\w+)/\d{8}/([^/,\s]+)/([^/,\s]+)/aws4_request,\s*"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from stationmaster.local.aws.services.wire import ApiError
+from stationmaster.local.aws.wire import ApiError
 
 # Injected as an error code, it closes the connection instead of answering.
 CONNECTION_CLOSED = "ConnectionClosed"

@@ -31,7 +31,7 @@ from stationmaster.local.aws.access import AccessKey
 from stationmaster.local.aws.emulation import Emulation
 from stationmaster.local.aws.faults import CONNECTION_CLOSED
 from stationmaster.local.aws.iam.identities import KEY_ID, Principal, unknown_operation
-from stationmaster.local.aws.services.wire import (
+from stationmaster.local.aws.wire import (
     ApiError,
     NativeService,
     identify,

@@ -18,7 +18,7 @@ from stationmaster.local.aws import (
     NetworkSpec,
 )
 from stationmaster.local.aws.services.eks_templates import launch_of
-from stationmaster.local.aws.services.wire import ApiError
+from stationmaster.local.aws.wire import ApiError
 from stationmaster.settings import Settings
 from tests.support.aws_fixtures import until
 

@@ -28,7 +28,7 @@ from stationmaster.local.aws.iam.policies import (
     decide,
     read_statement,
 )
-from stationmaster.local.aws.services.wire import ApiError
+from stationmaster.local.aws.wire import ApiError
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from stationmaster.local.aws.services.eks_inside import InsideCluster
 from stationmaster.local.aws.services.eks_network import EksNetwork
 from stationmaster.local.aws.services.eks_nodes import Nodes
 from stationmaster.local.aws.services.eks_records import Cluster, NodeGroup
-from stationmaster.local.aws.services.wire import ApiError, page
+from stationmaster.local.aws.wire import ApiError, page
 
 # Emulated seconds. Real clusters take 8-12 min, node groups 2-4 min; source: AWS samples' measured
 # runs.

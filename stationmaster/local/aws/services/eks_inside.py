@@ -14,7 +14,7 @@ from moto.core.resource_tagging import TaggedResource
 from stationmaster.local.aws.emulation import Emulation
 from stationmaster.local.aws.services import eks_shapes as shapes
 from stationmaster.local.aws.services.eks_records import Cluster
-from stationmaster.local.aws.services.wire import ApiError, NativeService, page
+from stationmaster.local.aws.wire import ApiError, NativeService, page
 
 # Emulated seconds until an add-on is ACTIVE, or gone.
 ADDON_S = 60.0

@@ -16,7 +16,7 @@ from moto.ec2.models import ec2_backends
 
 from stationmaster.local.aws.emulation import Emulation
 from stationmaster.local.aws.services.eks_records import Cluster
-from stationmaster.local.aws.services.wire import ApiError
+from stationmaster.local.aws.wire import ApiError
 
 
 class EksNetwork:

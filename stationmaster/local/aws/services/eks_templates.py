@@ -19,7 +19,7 @@ from moto.ec2.utils import convert_tag_spec
 
 from stationmaster.local.aws.propagation import Propagation
 from stationmaster.local.aws.services.eks_records import Launch
-from stationmaster.local.aws.services.wire import ApiError
+from stationmaster.local.aws.wire import ApiError
 
 DEFAULT_INSTANCE_TYPE: Final = "t3.medium"
 _DEFAULT_INTERFACE: Final = "interface"

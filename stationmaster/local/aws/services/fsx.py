@@ -17,7 +17,7 @@ from moto.ec2.models import ec2_backends
 
 from stationmaster.local.aws.emulation import Emulation
 from stationmaster.local.aws.services.fsx_associations import Associations, Request
-from stationmaster.local.aws.services.wire import ApiError, NativeService, page
+from stationmaster.local.aws.wire import ApiError, NativeService, page
 
 # Emulated seconds. Real file systems take 5-12 min to create and a few minutes to go.
 CREATE_S = 360.0

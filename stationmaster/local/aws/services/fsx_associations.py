@@ -19,7 +19,7 @@ from moto.s3.models import FakeKey, s3_backends
 
 from stationmaster.local.aws.emulation import Emulation
 from stationmaster.local.aws.observer import ImportedFile
-from stationmaster.local.aws.services.wire import ApiError, page
+from stationmaster.local.aws.wire import ApiError, page
 
 # Emulated seconds. The real service takes minutes to link, and its import task runs after that.
 LINK_S = 120.0

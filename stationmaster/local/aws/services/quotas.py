@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from stationmaster.local.aws.emulation import Emulation
-from stationmaster.local.aws.services.wire import ApiError, NativeService
+from stationmaster.local.aws.wire import ApiError, NativeService
 
 NO_QUOTA: Final = "no-vcpu-quota"
 

@@ -23,7 +23,7 @@ from stationmaster.local.aws import (
 )
 from stationmaster.local.aws.iam.account import Account
 from stationmaster.local.aws.iam.identities import Identities
-from stationmaster.local.aws.services.wire import ApiError
+from stationmaster.local.aws.wire import ApiError
 
 ARN = "arn:aws:iam::123456789012:role/{}"
 NODE_ROLE, ROLE = ARN.format("nodes"), ARN.format("worker")
