@@ -23,7 +23,6 @@ from stationmaster.local.aws import (
     DeploymentSpec,
     InProcessRuntime,
     LocalAws,
-    StateMachineSpec,
     TableSpec,
 )
 from stationmaster.settings import Settings
@@ -92,9 +91,7 @@ def main() -> None:
                         {"bot_token": "xoxb-bench", "signing_secret": SIGNING_SECRET}
                     )
                 },
-                state_machines=[
-                    StateMachineSpec(name="train", definition=json.dumps(_ENDS_AT_ONCE))
-                ],
+                state_machines={"train": json.dumps(_ENDS_AT_ONCE)},
             )
         )
         settings = Settings(

@@ -20,7 +20,7 @@ from typing import Final
 from bench.figures import AtLeast, Figure
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.results import MIB, RunFacts, SavedLine
-from stationmaster.local.aws import BucketSpec, DeploymentSpec, InProcessRuntime, LocalAws
+from stationmaster.local.aws import DeploymentSpec, InProcessRuntime, LocalAws
 
 BUCKET: Final = "bench-artifacts"
 ROUNDS: Final = 3
@@ -66,7 +66,7 @@ def measure_saving() -> list[Figure]:
             with LocalAws(
                 state_dir=Path(scratch, f"aws-{number}"), invoker=InProcessRuntime(), handlers=[]
             ) as aws:
-                aws.deploy(DeploymentSpec(buckets=[BucketSpec(name=BUCKET)]))
+                aws.deploy(DeploymentSpec(buckets=[BUCKET]))
                 plain = _plain(aws, directory / "model")
                 saved = _saved(aws, directory, kubeconfig)
             ratios.append(plain / saved)

@@ -33,7 +33,6 @@ from stationmaster.local.aws import (
     InProcessRuntime,
     LambdaRuntime,
     LocalAws,
-    NetworkSpec,
 )
 from stationmaster.local.aws.clock import SHORTEST_WAIT_S
 from stationmaster.local.cluster import LocalCluster, back_off
@@ -238,7 +237,7 @@ class LocalMode:
         base = self.aws.deploy(
             DeploymentSpec(
                 roles=["cluster", "nodes", "relay", "saver", "stager", "fsx-csi", "scheduler"],
-                network=NetworkSpec(name=DEPLOYMENT),
+                network=DEPLOYMENT,
                 secrets={
                     "slack": json.dumps(
                         {"bot_token": self._bot_token, "signing_secret": self._signing_secret}

@@ -8,13 +8,9 @@ from pathlib import Path
 from lambdas import registry
 from stationmaster.aws import table
 from stationmaster.local.aws import (
-    BucketSpec,
     DeploymentSpec,
     FunctionSpec,
-    Route,
     RuleSpec,
-    Schedule,
-    StateMachineSpec,
     StreamSpec,
     TableSpec,
 )
@@ -25,8 +21,16 @@ def product(
 ) -> DeploymentSpec:
     """Return what is deployed, by `lambdas.registry`; functions get their variables."""
     return DeploymentSpec(
-        tables=[_table(deployment)],
-        buckets=[BucketSpec(name=artifacts_bucket)],
+        tables=[
+            TableSpec(
+                name=deployment,
+                partition_key=table.PARTITION_KEY,
+                sort_key=table.SORT_KEY,
+                ttl_attribute=table.EXPIRES_AT,
+                indexes=table.INDEXES,
+            )
+        ],
+        buckets=[artifacts_bucket],
         buses=[deployment],
         schedule_groups=[deployment],
         queues=[f"{deployment}-{queue}" for queue in registry.DEAD_LETTERS.values()],
@@ -43,10 +47,9 @@ def product(
             )
             for function in registry.FUNCTIONS
         ],
-        state_machines=[
-            StateMachineSpec(name=name, definition=(repository / path).read_text())
-            for name, path in registry.MACHINES.items()
-        ],
+        state_machines={
+            name: (repository / path).read_text() for name, path in registry.MACHINES.items()
+        },
         rules=[
             RuleSpec(
                 name=rule.name,
@@ -57,15 +60,7 @@ def product(
             )
             for rule in registry.RULES
         ],
-        schedules=[
-            Schedule(
-                name=schedule.name,
-                rate_s=schedule.rate_s,
-                function=schedule.function,
-                payload="{}",
-            )
-            for schedule in registry.SCHEDULES
-        ],
+        schedules=registry.SCHEDULES,
         streams=[
             StreamSpec(
                 table=deployment,
@@ -77,22 +72,9 @@ def product(
                 on_failure=_dead_letters(deployment, registry.STREAM_CONSUMER),
             )
         ],
-        routes=[
-            Route(method=route.method, path=route.path, function=route.function)
-            for route in registry.ROUTES
-        ],
+        routes=registry.ROUTES,
     )
 
 
 def _dead_letters(deployment: str, function: str) -> str:
     return f"{deployment}-{registry.DEAD_LETTERS[registry.get_function(function).package]}"
-
-
-def _table(name: str) -> TableSpec:
-    return TableSpec(
-        name=name,
-        partition_key=table.PARTITION_KEY,
-        sort_key=table.SORT_KEY,
-        ttl_attribute=table.EXPIRES_AT,
-        indexes=table.INDEXES,
-    )

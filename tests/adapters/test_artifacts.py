@@ -18,7 +18,7 @@ from stationmaster.domain.errors import (
 )
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.results import MANIFEST_FILE, results_prefix
-from stationmaster.local.aws import BucketSpec, DeploymentSpec, LocalAws
+from stationmaster.local.aws import DeploymentSpec, LocalAws
 from tests.support.artifacts_world import BUCKET, LARGE, SavedRun, save_run
 
 RUN_IDS = (RunId(f"tiny-llama-{number:08x}") for number in count())
@@ -27,7 +27,7 @@ FILES = {"model/model.safetensors": LARGE, "model/config.json": b"{}", "metrics.
 
 @pytest.fixture(scope="module", autouse=True)
 def bucket(aws: LocalAws) -> None:
-    aws.deploy(DeploymentSpec(buckets=[BucketSpec(name=BUCKET)]))
+    aws.deploy(DeploymentSpec(buckets=[BUCKET]))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from stationmaster.cli.main import main
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.sizes import size_text
-from stationmaster.local.aws import BucketSpec, DeploymentSpec, LocalAws
+from stationmaster.local.aws import DeploymentSpec, LocalAws
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.artifacts_world import BUCKET, SavedRun, save_run
@@ -26,7 +26,7 @@ FILES = {"model/config.json": b"{}", "metrics.jsonl": b'{"step": 1}\n'}
 
 @pytest.fixture(scope="module", autouse=True)
 def bucket(aws: LocalAws) -> None:
-    aws.deploy(DeploymentSpec(buckets=[BucketSpec(name=BUCKET)]))
+    aws.deploy(DeploymentSpec(buckets=[BUCKET]))
 
 
 @pytest.fixture

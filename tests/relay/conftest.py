@@ -12,7 +12,7 @@ from staging_world import BUCKET as DATA_BUCKET
 from staging_world import Data
 
 from stationmaster.domain.ids import RunId
-from stationmaster.local.aws import BucketSpec, DeploymentSpec, InProcessRuntime, LocalAws
+from stationmaster.local.aws import DeploymentSpec, InProcessRuntime, LocalAws
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +22,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
         state_dir=tmp_path_factory.mktemp("aws"), invoker=InProcessRuntime(), handlers=[]
     )
     with endpoint:
-        endpoint.deploy(
-            DeploymentSpec(buckets=[BucketSpec(name=BUCKET), BucketSpec(name=DATA_BUCKET)])
-        )
+        endpoint.deploy(DeploymentSpec(buckets=[BUCKET, DATA_BUCKET]))
         yield endpoint
 
 

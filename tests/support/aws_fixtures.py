@@ -19,7 +19,6 @@ from stationmaster.local.aws import (
     FunctionSpec,
     InProcessRuntime,
     LocalAws,
-    NetworkSpec,
     RuleSpec,
     StreamSpec,
     TableSpec,
@@ -123,7 +122,7 @@ def deployed(aws: LocalAws) -> Deployment:
                 RuleSpec(name="states", event_pattern={"source": ["aws.states"]}, function="sink"),
             ],
             roles=["eks-cluster"],
-            network=NetworkSpec(),
+            network="stationmaster",
         )
     )
 

@@ -26,12 +26,9 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import attempt_id
 from stationmaster.domain.run.request import Placement
 from stationmaster.local.aws import (
-    BucketSpec,
     Deployment,
     DeploymentSpec,
     LocalAws,
-    NetworkSpec,
-    StateMachineSpec,
 )
 from stationmaster.services import Services
 from stationmaster.settings import Settings
@@ -281,14 +278,12 @@ def deployed(aws: LocalAws) -> Settings:
     made: Deployment = aws.deploy(
         DeploymentSpec(
             buses=["events"],
-            buckets=[BucketSpec(name=BUCKET)],
+            buckets=[BUCKET],
             secrets={"relay": json.dumps({"key": DEPLOYMENT_KEY})},
             roles=["eks-cluster"],
-            network=NetworkSpec(),
+            network="stationmaster",
             schedule_groups=["clocks"],
-            state_machines=[
-                StateMachineSpec(name=name, definition=json.dumps(WAITING)) for name in MACHINES
-            ],
+            state_machines=dict.fromkeys(MACHINES, json.dumps(WAITING)),
         )
     )
     role = made.role_arns["eks-cluster"]

@@ -3,26 +3,20 @@ HTTP.
 """
 
 import stationmaster.local.service_models  # noqa: F401  (before anything imports moto)
-from stationmaster.local.aws.deployment import Deployment
-from stationmaster.local.aws.endpoint import LocalAws
-from stationmaster.local.aws.http_api import Route
-from stationmaster.local.aws.observer import AwsObserver
-from stationmaster.local.aws.runtime import Function, InProcessRuntime, LambdaRuntime
-from stationmaster.local.aws.schedules import Schedule
-from stationmaster.local.aws.specs import (
-    BucketSpec,
+from stationmaster.local.aws.deployment import (
+    Deployment,
     DeploymentSpec,
     FunctionSpec,
-    NetworkSpec,
     RuleSpec,
-    StateMachineSpec,
     StreamSpec,
     TableSpec,
 )
+from stationmaster.local.aws.endpoint import LocalAws
+from stationmaster.local.aws.observer import AwsObserver
+from stationmaster.local.aws.runtime import Function, InProcessRuntime, LambdaRuntime
 
 __all__ = [
     "AwsObserver",
-    "BucketSpec",
     "Deployment",
     "DeploymentSpec",
     "Function",
@@ -30,11 +24,7 @@ __all__ = [
     "InProcessRuntime",
     "LambdaRuntime",
     "LocalAws",
-    "NetworkSpec",
-    "Route",
     "RuleSpec",
-    "Schedule",
-    "StateMachineSpec",
     "StreamSpec",
     "TableSpec",
 ]

@@ -1,6 +1,6 @@
-"""Creates what the product deploys, from the specs of `specs`, through boto3 as a deployment would.
+"""What a deployment creates, as plain data, and its creation through boto3.
 
-The specs carry names only, so that nothing here imports the product.
+`local.product` writes down what the product deploys.
 """
 
 from __future__ import annotations
@@ -9,22 +9,90 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stationmaster.local.aws.specs import (
-    BucketSpec,
-    DeploymentSpec,
-    FunctionSpec,
-    NetworkSpec,
-    RuleSpec,
-    StateMachineSpec,
-    StreamSpec,
-    TableSpec,
-)
+from lambdas import registry
 
 _PLACEHOLDER = re.compile(r"\$\{([A-Za-z0-9_.-]+)\}")
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    """A Lambda function; `handler` is module.attribute, importable from the repository root."""
+
+    name: str
+    handler: str
+    timeout_s: int = 30
+    memory_mib: int = 512
+    environment: Mapping[str, str] = field(default_factory=dict)
+    # The queue for events that it failed with, where they come without a caller who waits.
+    on_failure: str = ""
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A DynamoDB table with string keys and a stream of new and old images."""
+
+    name: str
+    partition_key: str = "pk"
+    sort_key: str = "sk"
+    ttl_attribute: str = ""
+    # Index name -> (partition key, sort key).
+    indexes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """Feeds a table's stream to a function; no retry limit means until the function succeeds."""
+
+    table: str
+    function: str
+    batch_size: int = 100
+    max_retry_attempts: int = -1
+    bisect_batch: bool = False
+    max_record_age_s: int = -1
+    on_failure: str = ""
+
+
+@dataclass(frozen=True)
+class RuleSpec:
+    """Sends matching events of a bus to a function."""
+
+    name: str
+    event_pattern: Mapping[str, Any]
+    function: str
+    bus: str = "default"
+    # The queue for events that do not reach the target.
+    dead_letters: str = ""
+
+
+@dataclass(frozen=True)
+class DeploymentSpec:
+    """Everything that a deployment creates, as names only: nothing here imports the product."""
+
+    # Names of SQS queues for what was tried in vain.
+    queues: Sequence[str] = ()
+    functions: Sequence[FunctionSpec] = ()
+    tables: Sequence[TableSpec] = ()
+    # Names of versioned S3 buckets.
+    buckets: Sequence[str] = ()
+    streams: Sequence[StreamSpec] = ()
+    buses: Sequence[str] = ()
+    rules: Sequence[RuleSpec] = ()
+    schedules: Sequence[registry.Schedule] = ()
+    # Groups of EventBridge Scheduler, for schedules that the product itself makes.
+    schedule_groups: Sequence[str] = ()
+    routes: Sequence[registry.Route] = ()
+    # Name -> definition; `${Name}` in it becomes a function's ARN.
+    state_machines: Mapping[str, str] = field(default_factory=dict)
+    # Secret name -> value; None for none yet.
+    secrets: Mapping[str, str | None] = field(default_factory=dict)
+    # Names of IAM roles, beside the one that functions and state machines run with.
+    roles: Sequence[str] = ()
+    # The name of a VPC with one private subnet in each zone; "" for none.
+    network: str = ""
 
 
 @dataclass
@@ -49,7 +117,7 @@ def create(spec: DeploymentSpec, *, client: Client, region: str) -> Deployment:
     """Create everything in dependency order."""
     made = Deployment()
     _create_roles(spec, made, client)
-    if spec.network is not None:
+    if spec.network:
         _create_network(spec.network, made, client, region)
     for name, value in spec.secrets.items():
         given = {} if value is None else {"SecretString": value}
@@ -57,14 +125,20 @@ def create(spec: DeploymentSpec, *, client: Client, region: str) -> Deployment:
         made.secret_arns[name] = answer["ARN"]
     for table in spec.tables:
         made.stream_arns[table.name] = _create_table(table, client)
+    s3 = client("s3")
     for bucket in spec.buckets:
-        _create_bucket(bucket, client, region)
+        s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": region})
+        s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     for queue in spec.queues:
         made.queue_arns[queue] = _create_queue(queue, client)
     for function in spec.functions:
         made.function_arns[function.name] = _create_function(function, made, client)
-    for machine in spec.state_machines:
-        made.state_machine_arns[machine.name] = _create_state_machine(machine, made, client)
+    for name, definition in spec.state_machines.items():
+        made.state_machine_arns[name] = client("stepfunctions").create_state_machine(
+            name=name,
+            definition=substitute(definition, made.function_arns, name=name),
+            roleArn=made.role_arns["local-execution"],
+        )["stateMachineArn"]
     for bus in spec.buses:
         client("events").create_event_bus(Name=bus)
     for group in spec.schedule_groups:
@@ -117,14 +191,14 @@ def _create_roles(spec: DeploymentSpec, made: Deployment, client: Client) -> Non
         made.role_arns[role] = answer["Role"]["Arn"]
 
 
-def _create_network(spec: NetworkSpec, made: Deployment, client: Client, region: str) -> None:
+def _create_network(name: str, made: Deployment, client: Client, region: str) -> None:
     ec2 = client("ec2")
 
     def tags(kind: str, values: Mapping[str, str]) -> list[dict[str, Any]]:
         return [{"ResourceType": kind, "Tags": [{"Key": k, "Value": v} for k, v in values.items()]}]
 
     made.vpc_id = ec2.create_vpc(
-        CidrBlock="10.42.0.0/16", TagSpecifications=tags("vpc", {"Name": spec.name})
+        CidrBlock="10.42.0.0/16", TagSpecifications=tags("vpc", {"Name": name})
     )["Vpc"]["VpcId"]
     # On AWS the group that a network comes with lets its members in; moto's has no rules.
     (group,) = ec2.describe_security_groups(
@@ -136,7 +210,7 @@ def _create_network(spec: NetworkSpec, made: Deployment, client: Client, region:
     members = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group["GroupId"]}]}]
     ec2.authorize_security_group_ingress(GroupId=group["GroupId"], IpPermissions=members)
     for index, zone in enumerate("abc"):
-        named = {"Name": f"{spec.name}-private-{zone}", "kubernetes.io/role/internal-elb": "1"}
+        named = {"Name": f"{name}-private-{zone}", "kubernetes.io/role/internal-elb": "1"}
         answer = ec2.create_subnet(
             VpcId=made.vpc_id,
             CidrBlock=f"10.42.{index * 32}.0/19",
@@ -183,12 +257,6 @@ def _create_table(spec: TableSpec, client: Client) -> str:
     return str(answer["TableDescription"]["LatestStreamArn"])
 
 
-def _create_bucket(spec: BucketSpec, client: Client, region: str) -> None:
-    s3 = client("s3")
-    s3.create_bucket(Bucket=spec.name, CreateBucketConfiguration={"LocationConstraint": region})
-    s3.put_bucket_versioning(Bucket=spec.name, VersioningConfiguration={"Status": "Enabled"})
-
-
 def _create_queue(name: str, client: Client) -> str:
     """Return the ARN of a queue that keeps messages for two weeks, the most that SQS can."""
     sqs = client("sqs")
@@ -221,15 +289,6 @@ def _code() -> bytes:
     with zipfile.ZipFile(archive, "w") as made:
         made.writestr("README", "Handlers run from the working tree.\n")
     return archive.getvalue()
-
-
-def _create_state_machine(spec: StateMachineSpec, made: Deployment, client: Client) -> str:
-    answer = client("stepfunctions").create_state_machine(
-        name=spec.name,
-        definition=substitute(spec.definition, made.function_arns, name=spec.name),
-        roleArn=made.role_arns["local-execution"],
-    )
-    return str(answer["stateMachineArn"])
 
 
 def _create_rule(spec: RuleSpec, made: Deployment, client: Client) -> None:

@@ -22,16 +22,17 @@ from moto.moto_api._internal.models import moto_api_backend
 from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 from werkzeug.serving import BaseWSGIServer, make_server
 
+from lambdas.registry import Route
 from stationmaster.local.aws import deployment, emulation, moto_patches
 from stationmaster.local.aws.access import AccessKey
 from stationmaster.local.aws.clock import SHORTEST_WAIT_S, LifecycleClock
 from stationmaster.local.aws.dead_letters import DeadLetters
-from stationmaster.local.aws.deployment import Deployment
+from stationmaster.local.aws.deployment import Deployment, DeploymentSpec
 from stationmaster.local.aws.emulation import Emulation
 from stationmaster.local.aws.event_delivery import Delivery, DeliveryError, RuleDelivery
 from stationmaster.local.aws.faults import FaultInjector
 from stationmaster.local.aws.front import OWN_CLIENT, Front, QuietHandler
-from stationmaster.local.aws.http_api import HttpApi, Route
+from stationmaster.local.aws.http_api import HttpApi
 from stationmaster.local.aws.iam.account import Account
 from stationmaster.local.aws.iam.identities import Identities
 from stationmaster.local.aws.invocation import Invoker, UnknownFunctionError
@@ -42,7 +43,6 @@ from stationmaster.local.aws.schedules import Ticker
 from stationmaster.local.aws.services.eks import EksService
 from stationmaster.local.aws.services.fsx import FsxService
 from stationmaster.local.aws.services.quotas import QuotasService
-from stationmaster.local.aws.specs import DeploymentSpec
 from stationmaster.local.aws.streams import StreamPumps
 from stationmaster.local.private import write_private
 

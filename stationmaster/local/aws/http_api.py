@@ -12,12 +12,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from lambdas.registry import Route
 from stationmaster.local.loopback import ProgramsOnlyHandler
 
 logger = logging.getLogger(__name__)
@@ -27,15 +27,6 @@ Invoke = Callable[[str, bytes], tuple[bytes, bool]]
 # API Gateway's limit on a request; source: "Amazon API Gateway quotas", HTTP API payload size.
 _MAX_BODY_BYTES = 10 * 1024 * 1024
 _TEXT_TYPES = ("text/", "application/json", "application/x-www-form-urlencoded", "application/xml")
-
-
-@dataclass(frozen=True)
-class Route:
-    """Requests with this method and path go to this function."""
-
-    method: str
-    path: str
-    function: str
 
 
 class HttpApi:

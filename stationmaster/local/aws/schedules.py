@@ -17,21 +17,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from lambdas.registry import Schedule
 from stationmaster.local.aws.invocation import UnknownFunctionError
 
 logger = logging.getLogger(__name__)
 
 _LEAST_REAL_S = 5.0
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Invoke `function` every `rate_s` emulated seconds."""
-
-    name: str
-    rate_s: float
-    function: str
-    payload: str = "{}"
 
 
 def parse_at(expression: str, *, timezone: str = "UTC") -> datetime:
@@ -156,6 +147,6 @@ class Ticker:
     def _run(self, schedule: Schedule) -> None:
         period_s = max(_LEAST_REAL_S, schedule.rate_s / self._speed)
         while not self._stopped.wait(period_s):
-            _, failed = self._invoke(schedule.function, schedule.payload.encode())
+            _, failed = self._invoke(schedule.function, b"{}")
             if failed:
                 logger.warning("scheduled run failed", extra={"schedule": schedule.name})

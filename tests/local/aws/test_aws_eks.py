@@ -15,7 +15,6 @@ from stationmaster.local.aws import (
     DeploymentSpec,
     InProcessRuntime,
     LocalAws,
-    NetworkSpec,
 )
 from tests.support.aws_fixtures import until
 
@@ -56,7 +55,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory, observer: Observer) -> It
 
 @pytest.fixture(scope="module")
 def made(endpoint: LocalAws) -> Deployment:
-    return endpoint.deploy(DeploymentSpec(roles=["eks"], network=NetworkSpec()))
+    return endpoint.deploy(DeploymentSpec(roles=["eks"], network="stationmaster"))
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from stationmaster.local.aws import Deployment, LocalAws, Schedule
+from lambdas.registry import Schedule
+from stationmaster.local.aws import Deployment, LocalAws
 from stationmaster.local.aws.schedules import Ticker
 from tests.support.aws_fixtures import Script, until
 

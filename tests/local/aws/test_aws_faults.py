@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ConnectionClosedError
 
-from stationmaster.local.aws import DeploymentSpec, InProcessRuntime, LocalAws, NetworkSpec
+from stationmaster.local.aws import DeploymentSpec, InProcessRuntime, LocalAws
 from stationmaster.local.faults import names
 from tests.chaos.direct_calls import without_connection
 
@@ -18,7 +18,7 @@ def test_account_with_every_fault_is_deployed_as_any_other(tmp_path: Path) -> No
         state_dir=tmp_path, invoker=InProcessRuntime(), handlers=(), faults=set(names("aws"))
     )
     with aws:
-        made = aws.deploy(DeploymentSpec(network=NetworkSpec(), roles=["cluster"]))
+        made = aws.deploy(DeploymentSpec(network="stationmaster", roles=["cluster"]))
 
         (group,) = aws.client("ec2").describe_security_groups(
             Filters=[{"Name": "vpc-id", "Values": [made.vpc_id]}]

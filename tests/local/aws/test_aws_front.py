@@ -11,13 +11,13 @@ import httpx
 import pytest
 from botocore.exceptions import ClientError
 
+from lambdas.registry import Route
 from stationmaster.local.aws import (
     Deployment,
     DeploymentSpec,
     FunctionSpec,
     InProcessRuntime,
     LocalAws,
-    Route,
 )
 from stationmaster.local.aws.deployment import substitute
 from stationmaster.local.aws.moto_patches import require_version

@@ -15,7 +15,6 @@ from stationmaster.local.aws import (
     DeploymentSpec,
     InProcessRuntime,
     LocalAws,
-    NetworkSpec,
 )
 from stationmaster.local.aws.services.eks_templates import launch_of
 from stationmaster.local.aws.wire import ApiError
@@ -42,7 +41,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
 
 @pytest.fixture(scope="module")
 def made(aws: LocalAws) -> Deployment:
-    return aws.deploy(DeploymentSpec(roles=["eks"], network=NetworkSpec()))
+    return aws.deploy(DeploymentSpec(roles=["eks"], network="stationmaster"))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from stationmaster.local.aws import BucketSpec, DeploymentSpec, LocalAws
+from stationmaster.local.aws import DeploymentSpec, LocalAws
 
 BUCKET = "test-artifacts"
 # The smallest part that S3 takes, but for the last.
@@ -19,7 +19,7 @@ PART_BYTES = 5 * 1024 * 1024
 
 @pytest.fixture(scope="module")
 def bucket(aws: LocalAws) -> str:
-    aws.deploy(DeploymentSpec(buckets=[BucketSpec(name=BUCKET)]))
+    aws.deploy(DeploymentSpec(buckets=[BUCKET]))
     return BUCKET
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from stationmaster.local.aws import BucketSpec, DeploymentSpec, LocalAws
+from stationmaster.local.aws import DeploymentSpec, LocalAws
 
 BUCKET = "uploads"
 FIRST = bytes(5 * 1024 * 1024)  # the smallest part that S3 takes, but for the last
@@ -22,7 +22,7 @@ def sha256(data: bytes) -> str:
 
 @pytest.fixture(scope="module")
 def s3(aws: LocalAws) -> Any:
-    aws.deploy(DeploymentSpec(buckets=[BucketSpec(name=BUCKET)]))
+    aws.deploy(DeploymentSpec(buckets=[BUCKET]))
     return aws.client("s3")
 
 

@@ -23,13 +23,13 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 from moto.awslambda.models import lambda_backends
 
+from lambdas.registry import Route
 from stationmaster.local.aws import (
     Deployment,
     DeploymentSpec,
     FunctionSpec,
     InProcessRuntime,
     LocalAws,
-    Route,
 )
 from tests.support.aws_fixtures import HANDLER, Script
 

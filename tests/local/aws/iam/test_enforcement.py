@@ -19,7 +19,6 @@ from stationmaster.local.aws import (
     DeploymentSpec,
     InProcessRuntime,
     LocalAws,
-    NetworkSpec,
 )
 from stationmaster.local.aws.iam.account import Account
 from stationmaster.local.aws.iam.identities import Identities
@@ -81,7 +80,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
 
 @pytest.fixture(scope="module")
 def network(aws: LocalAws) -> Deployment:
-    return aws.deploy(DeploymentSpec(network=NetworkSpec(), roles=["cluster", "nodes"]))
+    return aws.deploy(DeploymentSpec(network="stationmaster", roles=["cluster", "nodes"]))
 
 
 def client_of(aws: LocalAws, *, without: str = "") -> Client:
