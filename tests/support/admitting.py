@@ -7,16 +7,13 @@ from typing import Any
 
 from stationmaster.local.cluster.api import decoding, typed
 from stationmaster.local.cluster.api.objects import Objects
-from stationmaster.local.cluster.api.resources import NAMESPACES, PODS, Catalog
-from stationmaster.local.cluster.api.store import Store
+from stationmaster.local.cluster.api.resources import NAMESPACES, PODS
 from stationmaster.rendering.metadata import namespace
 
 
 def api_server(installed: Iterable[dict[str, Any]]) -> Objects:
     """A cluster with the product's namespace, and the custom types and webhooks of an operator."""
-    objects = Objects(
-        Store(), Catalog(), webhook_answers={"pytorchjobs.kubeflow.org": lambda: True}
-    )
+    objects = Objects(webhook_answers={"pytorchjobs.kubeflow.org": lambda: True})
     for name in ("kube-system", "default"):
         objects.create(NAMESPACES, {"metadata": {"name": name}})
     for item in (namespace(), *installed):
@@ -31,7 +28,7 @@ def store(objects: Objects, item: dict[str, Any], *, dry_run: bool = False) -> d
     about = item["metadata"]
     where = about.get("namespace", "default") if resource.namespaced else ""
     typed.check_applied(resource, item, namespace=where)
-    decoded, warnings = decoding.decode(resource, item, "Strict", [])
+    decoded, warnings = decoding.decode(resource, item, "Strict")
     assert not warnings
     found = objects.find(resource, where, about["name"])
     if found is None:
@@ -41,5 +38,5 @@ def store(objects: Objects, item: dict[str, Any], *, dry_run: bool = False) -> d
 
 def admit_pod(objects: Objects, pod: dict[str, Any], *, namespace: str) -> None:
     """Look strictly at a pod that is made of an object, and let the server admit it."""
-    decoding.decode(PODS, pod, "Strict", [])
+    decoding.decode(PODS, pod, "Strict")
     objects.create(PODS, pod, namespace=namespace, dry_run=True)

@@ -25,10 +25,8 @@ from stationmaster.local.cluster.addons import objects_of
 from stationmaster.local.cluster.api import admission, resources
 from stationmaster.local.cluster.api.authorization import Tokens
 from stationmaster.local.cluster.api.objects import Objects
-from stationmaster.local.cluster.api.resources import Catalog
 from stationmaster.local.cluster.api.rest import Api
 from stationmaster.local.cluster.api.server import ApiServer, write_kubeconfig
-from stationmaster.local.cluster.api.store import Store
 from stationmaster.local.cluster.api.trainer_admission import RUNTIMES, TRAIN_JOBS
 from stationmaster.local.cluster.controllers.controller import Controller
 from stationmaster.local.cluster.controllers.housekeeping import GarbageCollector, VolumeBinder
@@ -100,8 +98,6 @@ class LocalCluster:
         self._token = secrets.token_urlsafe(24)
         self._only_images = only_images
         self._objects = Objects(
-            Store(),
-            Catalog(),
             webhook_answers={
                 admission.RESOURCE_KEY: self._operator_available,
                 TRAIN_JOBS: self._trainer_available,
@@ -160,7 +156,7 @@ class LocalCluster:
             self.kubeconfig,
             url=self.url,
             token=self._token,
-            authority=self._server.certificates.authority,
+            authority=self._server.certificate.certificate_pem,
             namespace=self._kubectl_namespace,
         )
 
@@ -248,7 +244,7 @@ class LocalCluster:
             path,
             url=self.url,
             token=self._tokens.issue(namespace, account),
-            authority=self._server.certificates.authority,
+            authority=self._server.certificate.certificate_pem,
             namespace=namespace,
         )
 

@@ -17,8 +17,9 @@ from stationmaster.local.cluster.api import object_patches
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.requests import Versions, page
-from stationmaster.local.cluster.api.resources import NAMESPACES, Catalog
+from stationmaster.local.cluster.api.resources import NAMESPACES
 from stationmaster.local.cluster.api.store import Store
+from stationmaster.local.cluster.api.types import struct
 from tests.support.cluster_fixtures import (
     Cluster,
     pytorchjob,
@@ -102,12 +103,17 @@ def test_list_page_that_the_history_left_behind_is_expired() -> None:
     assert (expired.value.code, malformed.value.code) == (410, 400)
 
 
-def test_strategic_merge_with_delete_directive_removes_the_element() -> None:
-    target = {"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]}
+def test_strategic_merge_tells_elements_apart_by_their_key() -> None:
+    containers = [{"name": "c", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]}]
+    patch = [{"name": "c", "env": [{"name": "A", "$patch": "delete"}]}, {"name": "d"}]
 
-    result = object_patches.strategic_merge(target, {"env": [{"name": "A", "$patch": "delete"}]})
+    result = object_patches.strategic_merge(
+        {"containers": containers}, {"containers": patch}, struct("V1PodSpec")
+    )
 
-    assert result == {"env": [{"name": "B", "value": "2"}]}
+    assert result == {
+        "containers": [{"name": "c", "env": [{"name": "B", "value": "2"}]}, {"name": "d"}]
+    }
 
 
 @pytest.mark.parametrize(
@@ -240,9 +246,7 @@ def test_store_replay_beyond_its_history_is_expired() -> None:
 
 
 def test_second_deletion_is_stored_only_where_it_changes_the_object() -> None:
-    objects = Objects(
-        Store(), Catalog(), webhook_answers={"pytorchjobs.kubeflow.org": lambda: True}
-    )
+    objects = Objects()
     held = config_map("held") | {"kind": "Namespace", "apiVersion": "v1"}
     held["metadata"]["finalizers"] = ["example.com/held"]
     objects.create(NAMESPACES, held)

@@ -15,8 +15,6 @@ from api_probes import (
     APPLY,
     BINDINGS,
     CLAIMS,
-    CONFIG_MAPS,
-    CRDS,
     DEPLOYMENTS,
     JOBS,
     MERGE,
@@ -32,10 +30,9 @@ from api_probes import (
     Asked,
     asking,
 )
-
-from stationmaster.local.cluster.api import decoding, resources
-from stationmaster.local.cluster.api.errors import ApiError
-from tests.support.cluster_fixtures import pytorchjob_crd
+from api_probes import (
+    CONFIG_MAPS as MAPS,
+)
 
 
 @pytest.fixture(scope="module")
@@ -85,301 +82,122 @@ def service(*ports: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "s"}, "spec": {"ports": list(ports), **spec}}
 
 
+def labelled(key: str, value: str) -> dict[str, Any]:
+    return {"metadata": {"name": "m", "labels": {key: value}}}
+
+
 def container(**fields: Any) -> dict[str, Any]:
     return pod(fields)
 
 
-def amounts(**resources: dict[str, str]) -> dict[str, Any]:
-    return container(resources=resources)
+def amounts(requests: dict[str, str], limits: dict[str, str]) -> dict[str, Any]:
+    return container(resources={"requests": requests, "limits": limits})
 
 
 C = "spec.containers[0]"
-REQUIRED, INVALID, UNSUPPORTED = (
-    "FieldValueRequired",
-    "FieldValueInvalid",
-    "FieldValueNotSupported",
+LABEL = "name part must consist of alphanumeric characters"
+NODE_TERM = {"matchExpressions": [{"key": "a", "operator": "In"}]}
+NODES = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [NODE_TERM]}}
+EXIT_0 = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [0]}}
+ROLE = {"metadata": {"name": "r"}, "rules": [{"verbs": ["get"], "resources": ["pods"]}]}
+BINDING = {
+    "metadata": {"name": "b"},
+    "roleRef": {"kind": "Role", "name": "r"},
+    "subjects": [{"kind": "ServiceAccount", "name": "x"}],
+}
+CONTAINER, MOUNT = {"name": "c", "image": "i"}, {"name": "x", "mountPath": "/x"}
+OTHERS = {"matchLabels": {"a": "c"}}
+RECREATE = {"type": "Recreate", "rollingUpdate": {"maxSurge": 1}}
+EXIT_0_PLACE = "spec.podFailurePolicy.rules[0].onExitCodes.values[0]"
+NODE_VALUES = (
+    "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
+    ".matchExpressions[0].values"
 )
-DUPLICATE, FORBIDDEN, NOT_FOUND = (
-    "FieldValueDuplicate",
-    "FieldValueForbidden",
-    "FieldValueNotFound",
-)
-# (path, object, field of a cause, its reason, a part of the sentence)
-REFUSED: list[tuple[str, Any, str, str, str]] = [
-    (CONFIG_MAPS, config_map("Upper_Case"), "metadata.name", INVALID, "a lowercase RFC 1123"),
-    (PODS, pod(containers=[]), "spec.containers", REQUIRED, "Required value"),
-    (PODS, container(image=""), f"{C}.image", REQUIRED, "Required value"),
-    (PODS, container(name="Upper"), f"{C}.name", INVALID, "a lowercase RFC 1123 label must"),
+MORE_THAN_LIMIT = 'Invalid value: "2": must be less than or equal to cpu limit of 1'
+UNSUPPORTED_PULL = 'Unsupported value: "No": supported values: "Always", "IfNotPresent", "Never"'
+NO_PORT = "Invalid value: 70000: must be between 1 and 65535, inclusive"
+ENDS = 'Required value: valid values: "OnFailure", "Never"'
+INVALID = "FieldValueInvalid"
+TWO_SOURCES = {"name": "v", "emptyDir": {}, "secret": {"secretName": "s"}}
+ONE_GPU, TWO_GPUS = {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "2"}
+FIELD_REF = {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.x"}}}
+TWO_VALUES = {"name": "A", "value": "x", "valueFrom": {"secretKeyRef": {"key": "k"}}}
+# (path, object, field of a cause, how its sentence begins)
+REFUSED: list[tuple[str, Any, str, str]] = [
+    (MAPS, config_map("Upper_Case"), "metadata.name", 'Invalid value: "Upper_Case": a lowercase'),
+    (MAPS, labelled("bad key", "v"), "metadata.labels", f'Invalid value: "bad key": {LABEL}'),
+    (MAPS, labelled("a", "x" * 64), "metadata.labels", f'Invalid value: "{"x" * 64}": must be no'),
+    (MAPS, config_map("m", data={"a b": ""}), "data[a b]", 'Invalid value: "a b": a valid config'),
+    (PODS, pod(containers=[]), "spec.containers", "Required value"),
+    (PODS, container(image=""), f"{C}.image", "Required value"),
+    (PODS, container(name="Upper"), f"{C}.name", 'Invalid value: "Upper": a lowercase RFC 1123'),
+    (PODS, pod(containers=[CONTAINER] * 2), "spec.containers[1].name", 'Duplicate value: "c"'),
+    (PODS, container(volumeMounts=[MOUNT]), f"{C}.volumeMounts[0].name", 'Not found: "x"'),
+    (PODS, pod(volumes=[{"emptyDir": {}}]), "spec.volumes[0].name", "Required value"),
+    (PODS, pod(volumes=[TWO_SOURCES]), "spec.volumes[0].secret", "Forbidden: may not specify more"),
+    (PODS, amounts({"cpu": "2"}, {"cpu": "1"}), f"{C}.resources.requests", MORE_THAN_LIMIT),
+    (PODS, amounts(ONE_GPU, {}), f"{C}.resources.limits", "Required value: Limit must be set"),
+    (PODS, amounts(ONE_GPU, TWO_GPUS), f"{C}.resources.requests", 'Invalid value: "1": must be eq'),
     (
         PODS,
-        pod(containers=[{"name": "c", "image": "i"}] * 2),
-        "spec.containers[1].name",
-        DUPLICATE,
-        'Duplicate value: "c"',
-    ),
-    (
-        PODS,
-        container(volumeMounts=[{"name": "x", "mountPath": "/x"}]),
-        f"{C}.volumeMounts[0].name",
-        NOT_FOUND,
-        'Not found: "x"',
-    ),
-    (PODS, pod(volumes=[{"emptyDir": {}}]), "spec.volumes[0].name", REQUIRED, "Required value"),
-    (
-        PODS,
-        pod(volumes=[{"name": "v", "emptyDir": {}, "secret": {"secretName": "s"}}]),
-        "spec.volumes[0].secret",
-        FORBIDDEN,
-        "may not specify more than 1 volume type",
-    ),
-    (
-        PODS,
-        pod(volumes=[{"name": "v", "secret": {}}]),
-        "spec.volumes[0].secret.secretName",
-        REQUIRED,
-        "Required value",
-    ),
-    (
-        PODS,
-        amounts(requests={"cpu": "2"}, limits={"cpu": "1"}),
-        f"{C}.resources.requests",
-        INVALID,
-        'Invalid value: "2": must be less than or equal to cpu limit of 1',
-    ),
-    (
-        PODS,
-        amounts(requests={"nvidia.com/gpu": "1"}),
-        f"{C}.resources.limits",
-        REQUIRED,
-        "Limit must be set for non overcommitable resources",
-    ),
-    (
-        PODS,
-        amounts(requests={"nvidia.com/gpu": "1"}, limits={"nvidia.com/gpu": "2"}),
-        f"{C}.resources.requests",
-        INVALID,
-        "must be equal to nvidia.com/gpu limit of 2",
-    ),
-    (
-        PODS,
-        amounts(limits={"nvidia.com/gpu": "500m"}),
-        f"{C}.resources.limits[nvidia.com/gpu]",
-        INVALID,
-        "must be an integer",
-    ),
-    (
-        PODS,
-        amounts(limits={"gpu": "1"}),
+        amounts({}, {"gpu": "1"}),
         f"{C}.resources.limits[gpu]",
-        INVALID,
-        "must be a standard resource type or fully qualified",
+        'Invalid value: "gpu": must be',
     ),
     (
         PODS,
-        container(imagePullPolicy="Sometimes"),
-        f"{C}.imagePullPolicy",
-        UNSUPPORTED,
-        'supported values: "Always", "IfNotPresent", "Never"',
+        amounts({}, {"a/b": "1m"}),
+        f"{C}.resources.limits[a/b]",
+        'Invalid value: "1m": must be',
     ),
-    (
-        PODS,
-        pod(restartPolicy="Maybe"),
-        "spec.restartPolicy",
-        UNSUPPORTED,
-        'supported values: "Always", "Never", "OnFailure"',
-    ),
-    (
-        PODS,
-        container(ports=[{"containerPort": 70000}]),
-        f"{C}.ports[0].containerPort",
-        INVALID,
-        "must be between 1 and 65535, inclusive",
-    ),
-    (
-        PODS,
-        container(ports=[{"containerPort": 1, "name": "a-very-long-port-name"}]),
-        f"{C}.ports[0].name",
-        INVALID,
-        "must be no more than 15 characters",
-    ),
-    (
-        PODS,
-        container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.x"}}}]),
-        f"{C}.env[0].valueFrom.fieldRef.fieldPath",
-        INVALID,
-        "error converting fieldPath: field label not supported: spec.x",
-    ),
-    (
-        PODS,
-        container(env=[{"name": "A", "value": "x", "valueFrom": {"secretKeyRef": {"key": "k"}}}]),
-        f"{C}.env[0].valueFrom",
-        INVALID,
-        "may not be specified when `value` is not empty",
-    ),
-    (
-        PODS,
-        container(livenessProbe={"periodSeconds": 5}),
-        f"{C}.livenessProbe",
-        REQUIRED,
-        "must specify a handler type",
-    ),
-    (
-        PODS,
-        pod(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]),
-        "spec.tolerations[0].operator",
-        INVALID,
-        "value must be empty when `operator` is 'Exists'",
-    ),
-    (
-        PODS,
-        pod(
-            affinity={
-                "nodeAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": {
-                        "nodeSelectorTerms": [
-                            {"matchExpressions": [{"key": "a", "operator": "In"}]}
-                        ]
-                    }
-                }
-            }
-        ),
-        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-        ".nodeSelectorTerms[0].matchExpressions[0].values",
-        REQUIRED,
-        "must be specified when `operator` is 'In' or 'NotIn'",
-    ),
-    (
-        CONFIG_MAPS,
-        {"metadata": {"name": "m", "labels": {"bad key": "v"}}},
-        "metadata.labels",
-        INVALID,
-        "name part must consist of alphanumeric characters",
-    ),
-    (
-        CONFIG_MAPS,
-        {"metadata": {"name": "m", "labels": {"a": "x" * 64}}},
-        "metadata.labels",
-        INVALID,
-        "must be no more than 63 bytes",
-    ),
-    (
-        CONFIG_MAPS,
-        {"metadata": {"name": "m", "finalizers": ["mine"]}},
-        "metadata.finalizers[0]",
-        INVALID,
-        "name is neither a standard finalizer name nor is it fully qualified",
-    ),
-    (CONFIG_MAPS, config_map("m", data={"a b": ""}), "data[a b]", INVALID, "a valid config key"),
-    (SERVICES, service(), "spec.ports", REQUIRED, "Required value"),
-    (
-        SERVICES,
-        service({"port": 1}, {"port": 2, "name": "b"}),
-        "spec.ports[0].name",
-        REQUIRED,
-        "Required value",
-    ),
-    (SERVICES, service({"port": 0}), "spec.ports[0].port", INVALID, "must be between 1 and 65535"),
-    (
-        SERVICES,
-        service({"port": 1}, clusterIP="none"),
-        "spec.clusterIPs[0]",
-        INVALID,
-        "must be a valid IP address",
-    ),
-    (
-        DEPLOYMENTS,
-        workload(selector={"matchLabels": {"a": "c"}}),
-        "spec.template.metadata.labels",
-        INVALID,
-        "`selector` does not match template `labels`",
-    ),
-    (DEPLOYMENTS, workload(selector=None), "spec.selector", REQUIRED, "Required value"),
-    (DEPLOYMENTS, workload(replicas=-1), "spec.replicas", INVALID, "greater than or equal to 0"),
-    (
-        DEPLOYMENTS,
-        workload(strategy={"type": "Recreate", "rollingUpdate": {"maxSurge": 1}}),
-        "spec.strategy.rollingUpdate",
-        FORBIDDEN,
-        "may not be specified when strategy `type` is 'Recreate'",
-    ),
-    (
-        JOBS,
-        job({"restartPolicy": "Always"}),
-        "spec.template.spec.restartPolicy",
-        REQUIRED,
-        'valid values: "OnFailure", "Never"',
-    ),
-    (
-        JOBS,
-        job(selector={"matchLabels": {"a": "b"}}),
-        "spec.selector",
-        INVALID,
-        "`selector` not auto-generated",
-    ),
-    (
-        JOBS,
-        job(
-            podFailurePolicy={
-                "rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [0]}}]
-            }
-        ),
-        "spec.podFailurePolicy.rules[0].onExitCodes.values[0]",
-        INVALID,
-        "must not be 0 for the In operator",
-    ),
-    (VOLUMES, volume(csi=None), "spec", REQUIRED, "must specify a volume type"),
-    (VOLUMES, volume(csi={"driver": "d"}), "spec.csi.volumeHandle", REQUIRED, "Required value"),
-    (VOLUMES, volume(capacity=None), "spec.capacity", REQUIRED, "Required value"),
-    (
-        VOLUMES,
-        volume(accessModes=["ReadWrite"]),
-        "spec.accessModes",
-        UNSUPPORTED,
-        '"ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"',
-    ),
-    (CLAIMS, claim(resources={}), "spec.resources[storage]", REQUIRED, "Required value"),
-    (
-        ROLES,
-        {"metadata": {"name": "r"}, "rules": [{"verbs": ["get"], "resources": ["pods"]}]},
-        "rules[0].apiGroups",
-        REQUIRED,
-        "resource rules must supply at least one api group",
-    ),
-    (
-        BINDINGS,
-        {
-            "metadata": {"name": "b"},
-            "roleRef": {"kind": "Role", "name": "r"},
-            "subjects": [{"kind": "ServiceAccount", "name": "x"}],
-        },
-        "subjects[0].namespace",
-        REQUIRED,
-        "Required value",
-    ),
-    (
-        CRDS,
-        {**pytorchjob_crd(), "metadata": {"name": "jobs.kubeflow.org"}},
-        "metadata.name",
-        INVALID,
-        'must be spec.names.plural+"."+spec.group',
-    ),
+    (PODS, container(imagePullPolicy="No"), f"{C}.imagePullPolicy", UNSUPPORTED_PULL),
+    (PODS, container(ports=[{"containerPort": 70000}]), f"{C}.ports[0].containerPort", NO_PORT),
+    (PODS, container(env=[FIELD_REF]), f"{C}.env[0].valueFrom.fieldRef.fieldPath", "Invalid value"),
+    (PODS, container(env=[TWO_VALUES]), f"{C}.env[0].valueFrom", 'Invalid value: "": may not be'),
+    (PODS, pod(tolerations=[{"value": "b"}]), "spec.tolerations[0].operator", "Invalid value"),
+    (PODS, pod(affinity={"nodeAffinity": NODES}), NODE_VALUES, "Required value: must be specified"),
+    (SERVICES, service(), "spec.ports", "Required value"),
+    (SERVICES, service({"port": 1}, {"port": 2}), "spec.ports[0].name", "Required value"),
+    (SERVICES, service({"port": 0}), "spec.ports[0].port", "Invalid value: 0: must be between 1"),
+    (SERVICES, service({"port": 1}, clusterIP="none"), "spec.clusterIPs[0]", "Invalid value"),
+    (DEPLOYMENTS, workload(selector=OTHERS), "spec.template.metadata.labels", "Invalid value"),
+    (DEPLOYMENTS, workload(selector=None), "spec.selector", "Required value"),
+    (DEPLOYMENTS, workload(replicas=-1), "spec.replicas", "Invalid value: -1: must be greater"),
+    (DEPLOYMENTS, workload(strategy=RECREATE), "spec.strategy.rollingUpdate", "Forbidden: may not"),
+    (JOBS, job({"restartPolicy": "Always"}), "spec.template.spec.restartPolicy", ENDS),
+    (JOBS, job(selector=OTHERS), "spec.selector", "Invalid value"),
+    (JOBS, job(podFailurePolicy={"rules": [EXIT_0]}), EXIT_0_PLACE, "Invalid value: 0: must not"),
+    (VOLUMES, volume(csi=None), "spec", "Required value: must specify a volume type"),
+    (VOLUMES, volume(csi={"driver": "d"}), "spec.csi.volumeHandle", "Required value"),
+    (VOLUMES, volume(capacity=None), "spec.capacity", "Required value"),
+    (VOLUMES, volume(accessModes=["All"]), "spec.accessModes", 'Unsupported value: "All": supp'),
+    (CLAIMS, claim(resources={}), "spec.resources[storage]", "Required value"),
+    (ROLES, ROLE, "rules[0].apiGroups", "Required value: resource rules must supply at least one"),
+    (BINDINGS, BINDING, "subjects[0].namespace", "Required value"),
 ]
+REASONS = {
+    "Required value": "FieldValueRequired",
+    "Unsupported value": "FieldValueNotSupported",
+    "Duplicate value": "FieldValueDuplicate",
+    "Forbidden": "FieldValueForbidden",
+    "Not found": "FieldValueNotFound",
+    "Invalid value": INVALID,
+}
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "place", "reason", "sentence"),
+    ("path", "body", "place", "sentence"),
     REFUSED,
-    ids=[f"{path.rpartition('/')[2]}-{place}-{reason}" for path, _, place, reason, _ in REFUSED],
+    ids=[f"{path.rpartition('/')[2]}-{place}-{how[:9]}" for path, _, place, how in REFUSED],
 )
 def test_object_that_contradicts_itself_is_invalid(
-    asked: Asked, path: str, body: Any, place: str, reason: str, sentence: str
+    asked: Asked, path: str, body: Any, place: str, sentence: str
 ) -> None:
     answer = asked("POST", path, body, dryRun="All")
 
     assert (answer.status, answer.body["reason"]) == (422, "Invalid")
-    assert (place, reason) in answer.causes
-    assert f"{place}: " in answer.message
-    assert sentence in answer.message
+    assert (place, REASONS[sentence.partition(":")[0]]) in answer.causes
+    assert f"{place}: {sentence}" in answer.message
 
 
 CANNOT = 'Pod in version "v1" cannot be handled as a Pod: '
@@ -409,19 +227,19 @@ MISTYPED: list[tuple[Any, str]] = [
         "json: cannot unmarshal bool into Go struct field ObjectMeta.metadata.labels of type "
         "string",
     ),
-    (amounts(limits={"cpu": "much"}), "quantities must match the regular expression '"),
+    (amounts({}, {"cpu": "much"}), "quantities must match the regular expression '"),
 ]
 
 
-@pytest.mark.parametrize("mode", ["Strict", "Warn", "Ignore"])
 @pytest.mark.parametrize(("body", "sentence"), MISTYPED, ids=[each[1][:60] for each in MISTYPED])
-def test_field_of_a_wrong_type_is_a_bad_request(
-    asked: Asked, body: Any, sentence: str, mode: str
+def test_field_of_a_wrong_type_is_a_bad_request_in_every_mode(
+    asked: Asked, body: Any, sentence: str
 ) -> None:
-    answer = asked("POST", PODS, body, dryRun="All", fieldValidation=mode)
+    for mode in ("Strict", "Ignore"):
+        answer = asked("POST", PODS, body, dryRun="All", fieldValidation=mode)
 
-    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
-    assert answer.message.startswith(CANNOT + sentence)
+        assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
+        assert answer.message.startswith(CANNOT + sentence)
 
 
 def test_secret_with_bad_base64_is_a_bad_request(asked: Asked) -> None:
@@ -455,26 +273,10 @@ def test_unknown_field_is_refused_warned_of_or_dropped_as_the_client_asks(asked:
     assert asked("POST", PODS, TYPO, fieldValidation="Maybe").status == 422
 
 
-def test_doubled_field_is_refused_when_strict() -> None:
-    doubled = decoding.Doubled()
-    text = '{"metadata": {"name": "a", "name": "b"}, "data": {"k": "1"}}'
-    body = json.loads(text, object_pairs_hook=doubled.hook)
-
-    found = doubled.take(body)
-
-    assert body == {"metadata": {"name": "b"}, "data": {"k": "1"}}
-    with pytest.raises(ApiError) as refused:
-        decoding.decode(resources.CONFIG_MAPS, body, "Strict", found)
-    assert refused.value.message == (
-        'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: '
-        'duplicate field "metadata.name"'
-    )
-
-
 @pytest.mark.parametrize("content_type", [MERGE, STRATEGIC])
 def test_patch_to_an_unknown_or_wrong_field_is_invalid(asked: Asked, content_type: str) -> None:
-    asked("POST", CONFIG_MAPS, config_map(f"patched-{len(content_type)}"))
-    path = f"{CONFIG_MAPS}/patched-{len(content_type)}"
+    asked("POST", MAPS, config_map(f"patched-{len(content_type)}"))
+    path = f"{MAPS}/patched-{len(content_type)}"
 
     unknown = asked(
         "PATCH", path, {"date": {}}, content_type=content_type, fieldValidation="Strict"
@@ -550,13 +352,6 @@ FIXED: list[tuple[str, Any, Any, str, str]] = [
         "roleRef",
         "cannot change roleRef",
     ),
-    (
-        SECRETS,
-        {"metadata": {"name": "s"}, "immutable": True},
-        {"data": {"a": "YQ=="}},
-        "data",
-        "field is immutable when `immutable` is set",
-    ),
 ]
 
 
@@ -610,9 +405,9 @@ def test_path_that_is_not_served_is_answered_in_plain_text(asked: Asked) -> None
 
 
 def test_name_that_is_taken_and_namespace_that_is_not_there_are_refused(asked: Asked) -> None:
-    asked("POST", CONFIG_MAPS, config_map("taken"))
+    asked("POST", MAPS, config_map("taken"))
 
-    again = asked("POST", CONFIG_MAPS, config_map("taken"))
+    again = asked("POST", MAPS, config_map("taken"))
     nowhere = asked("POST", "/api/v1/namespaces/nowhere/configmaps", config_map("x"))
 
     assert (again.status, again.body["reason"]) == (409, "AlreadyExists")
@@ -623,24 +418,17 @@ def test_name_that_is_taken_and_namespace_that_is_not_there_are_refused(asked: A
 @pytest.mark.parametrize(
     ("method", "path", "content_type", "code"),
     [
-        ("DELETE", CONFIG_MAPS, "application/json", 405),
+        ("DELETE", MAPS, "application/json", 405),
         ("PUT", f"{DEPLOYMENTS}/d/scale", "application/json", 405),
-        ("PATCH", f"{CONFIG_MAPS}/json-patched", "application/json-patch+json", 415),
+        ("PATCH", f"{MAPS}/json-patched", "application/json-patch+json", 415),
     ],
 )
 def test_what_is_not_emulated_is_refused(
     asked: Asked, method: str, path: str, content_type: str, code: int
 ) -> None:
-    asked("POST", CONFIG_MAPS, config_map("json-patched"))
+    asked("POST", MAPS, config_map("json-patched"))
 
     assert asked(method, path, [], content_type=content_type).status == code
-
-
-def test_version_that_is_not_there_yet_times_out(asked: Asked) -> None:
-    answer = asked("GET", CONFIG_MAPS, resourceVersion="999999999")
-
-    assert (answer.status, answer.body["reason"]) == (504, "Timeout")
-    assert answer.message.startswith("Timeout: Too large resource version: 999999999, current: ")
 
 
 def rights(asked: Asked, name: str, *rules: dict[str, Any], wide: bool = False) -> Asked:
@@ -672,7 +460,7 @@ def test_account_may_do_what_its_role_says_and_nothing_else(asked: Asked) -> Non
     who = 'User "system:serviceaccount:default:reader" cannot'
 
     listed = reader("GET", PODS)
-    named_one, other = reader("GET", f"{CONFIG_MAPS}/one"), reader("GET", f"{CONFIG_MAPS}/two")
+    named_one, other = reader("GET", f"{MAPS}/one"), reader("GET", f"{MAPS}/two")
     deleted = reader("DELETE", f"{PODS}/p")
     log = reader("GET", f"{PODS}/p/log")
     elsewhere = reader("GET", "/api/v1/namespaces/kube-system/pods")
@@ -696,10 +484,10 @@ def test_apply_of_a_new_object_needs_the_right_to_create_it(asked: Asked) -> Non
     rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}
     patcher = rights(asked, "patcher", rule, wide=True)
     body = {"apiVersion": "v1", "kind": "ConfigMap", **config_map("applied-by-account")}
-    path = f"{CONFIG_MAPS}/applied-by-account"
+    path = f"{MAPS}/applied-by-account"
 
     refused = patcher("PATCH", path, body, content_type=APPLY, fieldManager="m")
-    asked("POST", CONFIG_MAPS, config_map("applied-by-account"))
+    asked("POST", MAPS, config_map("applied-by-account"))
     taken = patcher("PATCH", path, body, content_type=APPLY, fieldManager="m")
 
     assert (refused.status, taken.status) == (403, 200)
@@ -720,11 +508,7 @@ def test_access_review_answers_from_the_same_rules(asked: Asked) -> None:
         review = who("POST", REVIEWS, {"spec": {"resourceAttributes": attributes}})
         return dict(review.body["status"])
 
-    assert may(lister, "list") == {
-        "allowed": True,
-        "reason": 'RBAC: allowed by RoleBinding "lister/default" of Role "lister" to '
-        'ServiceAccount "lister/default"',
-    }
+    assert may(lister, "list") == {"allowed": True}
     assert may(lister, "delete") == {"allowed": False}
     assert may(asked, "delete") == {"allowed": True}
 
@@ -745,11 +529,7 @@ def test_access_review_of_somebody_else_is_answered_for_those_who_may_ask(asked:
 
     account = "system:serviceaccount:default:lister-b"
     assert may("list", user=account)["status"]["allowed"]
-    assert may("list", user="alice", groups=["team-a"])["status"] == {
-        "allowed": True,
-        "reason": 'RBAC: allowed by RoleBinding "team-a/default" of Role "lister-b" to '
-        'Group "team-a"',
-    }
+    assert may("list", user="alice", groups=["team-a"])["status"] == {"allowed": True}
     assert may("watch", user=account)["status"] == {"allowed": False}
     assert may("list", user="alice")["status"] == {"allowed": False}
     assert "at least one of user or group must be specified" in may("list")["message"]
@@ -763,12 +543,3 @@ def test_token_of_an_account_that_is_gone_is_unauthorized(asked: Asked) -> None:
     asked("DELETE", "/api/v1/namespaces/default/serviceaccounts/goner")
 
     assert goner("GET", PODS).status == 401
-
-
-def test_binding_to_a_role_that_is_not_there_says_so(asked: Asked) -> None:
-    lost = rights(asked, "lost")
-    asked("DELETE", f"{ROLES}/lost")
-
-    answer = lost("GET", PODS)
-
-    assert answer.message.endswith(': RBAC: role.rbac.authorization.k8s.io "lost" not found')

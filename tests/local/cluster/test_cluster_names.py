@@ -8,8 +8,6 @@ import pytest
 
 from stationmaster.local.cluster.api import resources
 from stationmaster.local.cluster.api.objects import Objects
-from stationmaster.local.cluster.api.resources import Catalog
-from stationmaster.local.cluster.api.store import Store
 from stationmaster.local.cluster.node import names
 
 READY = {"type": "Ready", "status": "True"}
@@ -18,9 +16,7 @@ NOT_READY = {"type": "Ready", "status": "False"}
 
 @pytest.fixture
 def objects() -> Objects:
-    objects = Objects(
-        Store(), Catalog(), webhook_answers={"pytorchjobs.kubeflow.org": lambda: True}
-    )
+    objects = Objects()
     objects.create(resources.NAMESPACES, {"metadata": {"name": "default"}})
     return objects
 

@@ -8,8 +8,7 @@ import pytest
 
 from stationmaster.local.cluster.api import resources
 from stationmaster.local.cluster.api.objects import Objects
-from stationmaster.local.cluster.api.resources import Catalog, Object
-from stationmaster.local.cluster.api.store import Store
+from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.controllers import replicas
 from stationmaster.local.cluster.controllers.operator import PyTorchJobController
 from stationmaster.local.cluster.events import EventRecorder
@@ -20,9 +19,7 @@ class World:
     """A store with an operator that looks when it is told to."""
 
     def __init__(self) -> None:
-        self.objects = Objects(
-            Store(), Catalog(), webhook_answers={"pytorchjobs.kubeflow.org": lambda: True}
-        )
+        self.objects = Objects()
         for name in ("default", "kubeflow"):
             self.objects.create(resources.NAMESPACES, {"metadata": {"name": name}})
         self.objects.create(resources.CRDS, pytorchjob_crd())

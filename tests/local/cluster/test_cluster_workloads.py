@@ -10,8 +10,6 @@ from stationmaster.local.cluster import back_off
 from stationmaster.local.cluster.api import resources
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.objects import Objects
-from stationmaster.local.cluster.api.resources import Catalog
-from stationmaster.local.cluster.api.store import Store
 from stationmaster.local.cluster.controllers.jobs import JobController
 from stationmaster.local.cluster.events import EventRecorder
 from stationmaster.local.cluster_behind_eks import ClusterBehindEks
@@ -249,9 +247,7 @@ def test_pods_that_fill_their_nodes_are_replaced(
 
 
 def test_status_that_another_wrote_since_it_was_looked_at_is_not_overwritten() -> None:
-    objects = Objects(
-        Store(), Catalog(), webhook_answers={"pytorchjobs.kubeflow.org": lambda: True}
-    )
+    objects = Objects()
     objects.create(resources.NAMESPACES, {"metadata": {"name": "default"}})
     objects.create(resources.JOBS, batch_job("one", "true"), namespace="default")
     recorder = EventRecorder(objects, "job-controller")

@@ -1,19 +1,80 @@
-"""Validating admission of PyTorchJobs, as the Training Operator's webhook answers.
+"""Admission: what a cluster refuses although it is well formed. Pure.
 
-Called by `objects.py` when a ValidatingWebhookConfiguration covers the object. Pure; its rules
-are in the product's catalogue (`pytorch_job_rules.py`): the linter reads it too.
+Called by `objects.py`: pods of accounts that are not there, pods whose images no node of the
+cluster can run, and PyTorchJobs as the Training Operator's webhook answers, where a
+ValidatingWebhookConfiguration covers them. The webhook's rules are in the product's catalogue
+(`pytorch_job_rules.py`): the linter reads them too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from stationmaster.domain.catalogue import pytorch_job_rules
 from stationmaster.local.cluster.api import errors
 from stationmaster.local.cluster.api.resources import Object, Resource
+from stationmaster.local.cluster.labels import WAIT_FOR_MASTER
 
 RESOURCE_KEY = "pytorchjobs.kubeflow.org"
-WEBHOOK_NAME = "validator.pytorchjob.training-operator.kubeflow.org"
+DEFAULT_ACCOUNT = "default"
+_WEBHOOK = "validator.pytorchjob.training-operator.kubeflow.org"
+_WITH_TEMPLATE = ("Deployment", "DaemonSet", "ReplicaSet", "Job")
+
+RefusedImages = Callable[[list[str]], list[str]]
+"""Of the images of a pod's containers, in their order, those that no node can run."""
+
+
+def check_account(pod: Object, exists: Callable[[str], bool]) -> None:
+    """Let a pod pass whose account exists.
+
+    Raises:
+        ApiError: 403. Source: kubernetes, plugin/pkg/admission/serviceaccount/admission.go.
+    """
+    metadata = pod["metadata"]
+    account = pod["spec"].get("serviceAccountName") or DEFAULT_ACCOUNT
+    if not exists(account):
+        raise errors.refused(
+            "pods",
+            metadata["name"],
+            f"error looking up service account {metadata['namespace']}/{account}: serviceaccount "
+            f'"{account}" not found',
+        )
+
+
+def check_images(resource: Resource, obj: Object, refused: RefusedImages) -> None:
+    """Let an object pass unless pods are made of it whose images cannot run.
+
+    A cluster that pulls images lets every one pass; one whose pods are processes of a machine has
+    the programs of a few. A worker's wait for its master is done without the image.
+
+    Raises:
+        ApiError: 403 with the images.
+    """
+    for pod in _pod_specs(obj):
+        waits = [
+            each for each in pod.get("initContainers") or [] if each["name"] != WAIT_FOR_MASTER
+        ]
+        containers = [*(pod.get("containers") or []), *waits]
+        images = [container.get("image", "") for container in containers]
+        if found := refused(images):
+            listed = ", ".join(f'"{image}"' for image in dict.fromkeys(found))
+            raise errors.forbidden(
+                f'{resource.key} "{obj["metadata"]["name"]}" is forbidden: this cluster cannot run '
+                f"the image {listed}: its pods are processes of one machine, which has the "
+                "programs of the product's own images only"
+            )
+
+
+def _pod_specs(obj: Object) -> Iterator[Mapping[str, Any]]:
+    spec = obj.get("spec") or {}
+    if obj["kind"] == "Pod":
+        yield spec
+    elif obj["kind"] in _WITH_TEMPLATE:
+        yield (spec.get("template") or {}).get("spec") or {}
+    elif obj["kind"] == "PyTorchJob":
+        for replica in (spec.get("pytorchReplicaSpecs") or {}).values():
+            yield ((replica or {}).get("template") or {}).get("spec") or {}
 
 
 def is_asked(
@@ -28,21 +89,25 @@ def is_asked(
     if hook is None:
         return False
     if not answers():
-        if hook.get("failurePolicy") == "Ignore":
-            return False
         raise _no_answer(hook)
     return True
 
 
-def admit(job: Object) -> None:
+def check_job(job: Object) -> None:
     """Let a PyTorchJob pass, or refuse it, as the operator's webhook does.
 
     Raises:
         ApiError: 403 when the webhook denies it.
     """
-    reasons = denials(job)
+    reasons = [f"{_field(path)}: {why}" for path, why in pytorch_job_rules.denials(job)]
     if reasons:
-        raise errors.forbidden(denial_message(reasons))
+        raise denied(_WEBHOOK, reasons)
+
+
+def denied(webhook: str, reasons: list[str]) -> errors.ApiError:
+    """Return the 403 of a webhook that has reasons to refuse."""
+    listed = reasons[0] if len(reasons) == 1 else f"[{', '.join(reasons)}]"
+    return errors.forbidden(f'admission webhook "{webhook}" denied the request: {listed}')
 
 
 def _webhook_for(resource: Resource, configurations: Sequence[Object]) -> Object | None:
@@ -59,19 +124,11 @@ def _webhook_for(resource: Resource, configurations: Sequence[Object]) -> Object
 def _no_answer(hook: Object) -> errors.ApiError:
     service = (hook.get("clientConfig") or {}).get("service") or {}
     name, namespace = service.get("name", ""), service.get("namespace", "")
-    url = (
-        f"https://{name}.{namespace}.svc:{service.get('port', 443)}{service.get('path', '/')}"
-        "?timeout=10s"
-    )
+    url = f"https://{name}.{namespace}.svc:443{service.get('path', '/')}?timeout=10s"
     return errors.internal_error(
         f'failed calling webhook "{hook["name"]}": failed to call webhook: Post "{url}": no '
         f'endpoints available for service "{name}"'
     )
-
-
-def denials(job: Object) -> list[str]:
-    """List the reasons to refuse a PyTorchJob, as the webhook writes them."""
-    return [f"{_field(path)}: {message}" for path, message in pytorch_job_rules.denials(job)]
 
 
 def _field(path: pytorch_job_rules.Path) -> str:
@@ -81,9 +138,3 @@ def _field(path: pytorch_job_rules.Path) -> str:
         is_key = isinstance(part, int) or before == "pytorchReplicaSpecs"
         written += f"[{part}]" if is_key else f".{part}" if written else str(part)
     return written
-
-
-def denial_message(reasons: list[str]) -> str:
-    """Return the message of the 403 answer."""
-    joined = reasons[0] if len(reasons) == 1 else "[" + ", ".join(reasons) + "]"
-    return f'admission webhook "{WEBHOOK_NAME}" denied the request: {joined}'

@@ -16,15 +16,13 @@ from typing import Any, Final
 
 from stationmaster.local.cluster.api import errors, resources
 from stationmaster.local.cluster.api.objects import Objects
-from stationmaster.local.cluster.api.resources import Object
-from stationmaster.local.cluster.api.validation.rights import GROUP
+from stationmaster.local.cluster.api.resources import RBAC, Object
 
 _MASTERS: Final = "system:masters"
-_ROLES = f"roles.{GROUP}"
-_CLUSTER_ROLES = f"clusterroles.{GROUP}"
-_ROLE_BINDINGS = f"rolebindings.{GROUP}"
-_CLUSTER_ROLE_BINDINGS = f"clusterrolebindings.{GROUP}"
-# What system:discovery and system:public-info-viewer let everybody with a token read.
+_ROLES = f"roles.{RBAC}"
+_CLUSTER_ROLES = f"clusterroles.{RBAC}"
+_ROLE_BINDINGS = f"rolebindings.{RBAC}"
+_CLUSTER_ROLE_BINDINGS = f"clusterrolebindings.{RBAC}"
 
 
 @dataclass(frozen=True)
@@ -87,14 +85,6 @@ class Question:
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Whether it is allowed, and by what."""
-
-    allowed: bool
-    reason: str = ""
-
-
 class Tokens:
     """Bearer tokens of the administrator and of service accounts."""
 
@@ -149,46 +139,27 @@ class Authorizer:
         Raises:
             ApiError: 403 in the server's words.
         """
-        if person.is_master:
-            return
-        verdict = self.judge(person, question)
-        if not verdict.allowed:
-            raise _refusal(person, question, verdict.reason)
+        if not self.allows(person, question):
+            raise _refusal(person, question)
 
-    def judge(self, person: Person, question: Question) -> Verdict:
-        if person.is_master:
-            return Verdict(True)
-        missing: list[str] = []
-        for binding, rules in self._rules_of(person, question.namespace, missing):
-            if any(_covers(rule, question) for rule in rules):
-                return Verdict(True, f"RBAC: allowed by {_named(binding, person)}")
-        if not missing:
-            return Verdict(False)
-        listed = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
-        return Verdict(False, f"RBAC: {listed}")
+    def allows(self, person: Person, question: Question) -> bool:
+        return person.is_master or any(
+            _covers(rule, question) for rule in self._rules_of(person, question.namespace)
+        )
 
-    def _rules_of(
-        self, person: Person, namespace: str, missing: list[str]
-    ) -> Iterator[tuple[Object, list[Object]]]:
-        """Yield somebody's bindings with their rules; missing roles are added to `missing`."""
+    def _rules_of(self, person: Person, namespace: str) -> Iterator[Object]:
+        """Yield the rules of somebody's bindings; one to a role that is not there has none."""
         store = self._objects.store
         bindings = store.list(_CLUSTER_ROLE_BINDINGS)
         if namespace:
             bindings = [*bindings, *store.list(_ROLE_BINDINGS, namespace)]
         for binding in bindings:
             where = binding["metadata"].get("namespace", "")
-            if not any(_is(subject, person, where) for subject in binding.get("subjects") or []):
-                continue
-            reference = binding["roleRef"]
-            wide = reference["kind"] == "ClusterRole"
-            key, place = (_CLUSTER_ROLES, "") if wide else (_ROLES, where)
-            role = store.get(key, place, reference["name"])
-            if role is None:
-                missing.append(
-                    f'{reference["kind"].lower()}.{GROUP} "{reference["name"]}" not found'
-                )
-            else:
-                yield binding, role.get("rules") or []
+            if any(_is(subject, person, where) for subject in binding.get("subjects") or []):
+                reference = binding["roleRef"]
+                wide = reference["kind"] == "ClusterRole"
+                key, place = (_CLUSTER_ROLES, "") if wide else (_ROLES, where)
+                yield from (store.get(key, place, reference["name"]) or {}).get("rules") or []
 
 
 def _is(subject: Mapping[str, Any], person: Person, namespace: str) -> bool:
@@ -216,21 +187,7 @@ def _covers(rule: Mapping[str, Any], question: Question) -> bool:
     return bool(wanted & offered) and (not names or question.name in names)
 
 
-def _named(binding: Object, person: Person) -> str:
-    metadata, role = binding["metadata"], binding["roleRef"]
-    where = f"/{metadata['namespace']}" if metadata.get("namespace") else ""
-    place = metadata.get("namespace", "")
-    subject = next(each for each in binding["subjects"] if _is(each, person, place))
-    name = subject["name"]
-    if subject["kind"] == "ServiceAccount":
-        name += f"/{subject.get('namespace') or place}"
-    return (
-        f'{binding["kind"]} "{metadata["name"]}{where}" of {role["kind"]} "{role["name"]}" to '
-        f'{subject["kind"]} "{name}"'
-    )
-
-
-def _refusal(person: Person, question: Question, reason: str) -> errors.ApiError:
+def _refusal(person: Person, question: Question) -> errors.ApiError:
     where = f'in the namespace "{question.namespace}"'
     if not question.namespace:
         where = "at the cluster scope"
@@ -242,6 +199,6 @@ def _refusal(person: Person, question: Question, reason: str) -> errors.ApiError
     named = f'{kind} "{question.name}"' if question.name else kind
     details = {"name": question.name, "group": question.group, "kind": question.resource}
     return errors.forbidden(
-        f"{named} is forbidden: {what}{f': {reason}' if reason else ''}",
+        f"{named} is forbidden: {what}",
         details={key: value for key, value in details.items() if value},
     )

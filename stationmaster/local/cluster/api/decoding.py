@@ -1,7 +1,7 @@
 """What an API server makes of a submitted object before it looks at its meaning.
 
-Fields of a wrong type are refused always; unknown and doubled fields are refused, warned of or
-ignored as the request's `fieldValidation` says, and dropped. Used by the REST layer for what
+Fields of a wrong type are refused always; unknown ones are refused, warned of or ignored as the
+request's `fieldValidation` says, and dropped. Used by the REST layer for what
 clients send. Pure.
 """
 
@@ -11,7 +11,6 @@ import base64
 import binascii
 import json
 import re
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, cast
 
@@ -49,59 +48,31 @@ def field_validation(named: str | None, options: str) -> FieldValidation:
     return named
 
 
-@dataclass
-class _Walk:
-    """What was found on the way through one object."""
-
-    unknown: list[str] = field(default_factory=list)
-
-
 class WrongTypeError(Exception):
     """A value does not fit its field; the message is the server's."""
 
 
 def decode(
-    resource: Resource, obj: Object, validation: FieldValidation, doubled: list[str]
+    resource: Resource, obj: Object, validation: FieldValidation, *, patched: bool = False
 ) -> tuple[Object, list[str]]:
     """Return the object without what its type does not know, and the warnings for the client.
 
-    `doubled` are the fields that the text named twice.
-
     Raises:
-        ApiError: 400, in the words of the server's decoder.
+        ApiError: 400, in the words of the server's decoder; 422 for what a patch has made of an
+            object. Source: apiserver, pkg/endpoints/handlers/patch.go.
     """
     try:
         decoded, unknown = pruned(resource, obj)
-    except WrongTypeError as exc:
-        raise errors.bad_request(f"{_cannot(resource)}: {exc}") from exc
-    found = [f'duplicate field "{path}"' for path in doubled]
-    found += [f'unknown field "{path}"' for path in unknown]
-    if found and validation == "Strict":
-        raise errors.bad_request(f"{_cannot(resource)}: strict decoding error: {', '.join(found)}")
-    return decoded, found if validation == "Warn" else []
-
-
-def _cannot(resource: Resource) -> str:
-    return f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
-
-
-def decode_patched(
-    resource: Resource, obj: Object, validation: FieldValidation, doubled: list[str]
-) -> tuple[Object, list[str]]:
-    """Decode what a patch has made of an object, as `decode` does.
-
-    Raises:
-        ApiError: 422. Source: apiserver, pkg/endpoints/handlers/patch.go.
-    """
-    try:
-        decoded, unknown = pruned(resource, obj)
-        found = [f'duplicate field "{path}"' for path in doubled]
-        found += [f'unknown field "{path}"' for path in unknown]
+        found = [f'unknown field "{path}"' for path in unknown]
         if found and validation == "Strict":
             raise WrongTypeError(f"strict decoding error: {', '.join(found)}")
     except WrongTypeError as exc:
-        cause = f"Invalid value: {json.dumps(json.dumps(obj))}: {exc}"
-        raise errors.invalid("", "", "", [("patch", cause)]) from exc
+        if patched:
+            cause = f"Invalid value: {json.dumps(json.dumps(obj))}: {exc}"
+            raise errors.invalid("", "", "", [("patch", cause)]) from exc
+        kind = resource.kind
+        what = f'{kind} in version "{resource.version}" cannot be handled as a {kind}'
+        raise errors.bad_request(f"{what}: {exc}") from exc
     return decoded, found if validation == "Warn" else []
 
 
@@ -111,51 +82,54 @@ def pruned(resource: Resource, obj: Object) -> tuple[Object, list[str]]:
     Raises:
         WrongTypeError: a value does not fit its field.
     """
-    walk = _Walk()
+    unknown: list[str] = []
     declared = type_of(resource)
     if declared is not None:
-        return _struct(obj, declared, "", "", walk), walk.unknown
+        return _struct(obj, declared, "", "", unknown), unknown
     kept = dict(obj)
     metadata = obj.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise WrongTypeError(_mismatch(metadata, "metadata", "", struct(_META)))
-    kept["metadata"] = _struct(metadata, struct(_META), "metadata", "metadata", walk)
-    unknown = walk.unknown
+    kept["metadata"] = _struct(metadata, struct(_META), "metadata", "metadata", unknown)
     if resource.schema is not None:
         # Values are judged later, by the schema; here it says what it does not know.
         unknown += schema.conform(obj, resource.schema)[1].unknown
     return kept, unknown
 
 
-def _struct(value: Any, declared: Type, path: str, plain: str, walk: _Walk) -> dict[str, Any]:
+def _struct(
+    value: Any, declared: Type, path: str, plain: str, unknown: list[str]
+) -> dict[str, Any]:
     """`path` has indices, for unknown fields; `plain` has none, as Go's decoder names fields."""
     fields, result = declared.fields, {}
     for name, item in value.items():
         inner = fields.get(name)
         if inner is None:
-            walk.unknown.append(f"{path}.{name}" if path else name)
+            unknown.append(f"{path}.{name}" if path else name)
         elif item is not None:
             where = f"{plain}.{name}" if plain else name
             result[name] = _value(
-                item, inner, f"{path}.{name}" if path else name, where, declared, walk
+                item, inner, f"{path}.{name}" if path else name, where, declared, unknown
             )
         elif inner.form == "time":
             result[name] = None
     return result
 
 
-def _value(value: Any, declared: Type, path: str, plain: str, owner: Type, walk: _Walk) -> Any:
+def _value(
+    value: Any, declared: Type, path: str, plain: str, owner: Type, unknown: list[str]
+) -> Any:
     match declared.form:
         case "struct":
             if not isinstance(value, dict):
                 raise WrongTypeError(_mismatch(value, plain, owner.struct, declared))
-            return _struct(value, declared, path, plain, walk)
+            return _struct(value, declared, path, plain, unknown)
         case "list":
             if not isinstance(value, list):
                 raise WrongTypeError(_mismatch(value, plain, owner.struct, declared))
             element = cast(Type, declared.element)
             return [
-                _element(item, element, f"{path}[{index}]", plain, owner, walk)
+                _element(item, element, f"{path}[{index}]", plain, owner, unknown)
                 for index, item in enumerate(value)
             ]
         case "map":
@@ -163,7 +137,7 @@ def _value(value: Any, declared: Type, path: str, plain: str, owner: Type, walk:
                 raise WrongTypeError(_mismatch(value, plain, owner.struct, declared))
             element = cast(Type, declared.element)
             return {
-                key: _element(item, element, f"{path}.{key}", plain, owner, walk)
+                key: _element(item, element, f"{path}.{key}", plain, owner, unknown)
                 for key, item in value.items()
             }
         case _:
@@ -171,10 +145,12 @@ def _value(value: Any, declared: Type, path: str, plain: str, owner: Type, walk:
             return value
 
 
-def _element(value: Any, declared: Type, path: str, plain: str, owner: Type, walk: _Walk) -> Any:
+def _element(
+    value: Any, declared: Type, path: str, plain: str, owner: Type, unknown: list[str]
+) -> Any:
     if value is None:
         return {"list": [], "map": {}, "struct": {}, "string": ""}.get(declared.form)
-    return _value(value, declared, path, plain, owner, walk)
+    return _value(value, declared, path, plain, owner, unknown)
 
 
 def _check_scalar(value: Any, declared: Type, plain: str, owner: Type) -> None:
@@ -232,38 +208,3 @@ def _check_base64(text: str) -> None:
         wrong = re.search(r"[^A-Za-z0-9+/]", text.rstrip("="))
         place = wrong.start() if wrong else len(text) // 4 * 4
         raise WrongTypeError(f"illegal base64 data at input byte {place}") from exc
-
-
-class Doubled:
-    """Finds the fields that a JSON text names twice: `hook` is for json.loads, `take` for after."""
-
-    _MARK = "\x00doubled"
-
-    def __init__(self) -> None:
-        self._seen = False
-
-    def hook(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        result = dict(pairs)
-        if len(result) != len(pairs):
-            names = [name for name, _ in pairs]
-            result[self._MARK] = sorted({name for name in names if names.count(name) > 1})
-            self._seen = True
-        return result
-
-    def take(self, body: Any) -> list[str]:
-        """Take the marks out of a decoded body; the paths of the fields."""
-        return self._take(body, "") if self._seen else []
-
-    def _take(self, value: Any, path: str) -> list[str]:
-        if isinstance(value, list):
-            return [
-                each
-                for index, item in enumerate(value)
-                for each in self._take(item, f"{path}[{index}]")
-            ]
-        if not isinstance(value, dict):
-            return []
-        found = [f"{path}.{name}" if path else name for name in value.pop(self._MARK, [])]
-        for name, item in value.items():
-            found += self._take(item, f"{path}.{name}" if path else name)
-        return found

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stationmaster.local.cluster.api.resources import Object, Resource
-
-_RBAC = "rbac.authorization.k8s.io"
+from stationmaster.local.cluster.api.resources import RBAC, Object, Resource
 
 
 def fill(resource: Resource, obj: Object, sequence: int) -> None:
@@ -147,10 +145,10 @@ def _fill_claim(obj: Object, _: int) -> None:
 
 
 def _fill_binding(obj: Object, _: int) -> None:
-    obj.setdefault("roleRef", {}).setdefault("apiGroup", _RBAC)
+    obj.setdefault("roleRef", {}).setdefault("apiGroup", RBAC)
     for subject in obj.get("subjects") or []:
         if subject.get("kind") in ("User", "Group"):
-            subject.setdefault("apiGroup", _RBAC)
+            subject.setdefault("apiGroup", RBAC)
 
 
 def _fill_crd(obj: Object, _: int) -> None:
@@ -194,7 +192,7 @@ _FILLERS = {
     "secrets": _fill_secret,
     "persistentvolumes": _fill_volume,
     "persistentvolumeclaims": _fill_claim,
-    f"rolebindings.{_RBAC}": _fill_binding,
-    f"clusterrolebindings.{_RBAC}": _fill_binding,
+    f"rolebindings.{RBAC}": _fill_binding,
+    f"clusterrolebindings.{RBAC}": _fill_binding,
     "customresourcedefinitions.apiextensions.k8s.io": _fill_crd,
 }

@@ -191,12 +191,3 @@ class NoSuchRouteError(ApiError):
 
 def no_such_route() -> ApiError:
     return NoSuchRouteError(404, "NotFound", "the server could not find the requested resource")
-
-
-def future_version(requested: int, present: int) -> ApiError:
-    """Source: apiserver, pkg/storage/errors.go, NewTooLargeResourceVersionError."""
-    message = f"Too large resource version: {requested}, current: {present}"
-    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    return ApiError(
-        504, "Timeout", f"Timeout: {message}", {"causes": [cause], "retryAfterSeconds": 1}
-    )

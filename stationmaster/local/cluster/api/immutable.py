@@ -6,14 +6,14 @@ Source: kubernetes, pkg/apis/core/validation, pkg/apis/batch/validation, pkg/api
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from stationmaster.local.cluster.api import errors
 from stationmaster.local.cluster.api.metadata import clone
-from stationmaster.local.cluster.api.resources import Object, Resource
+from stationmaster.local.cluster.api.resources import RBAC, Object, Resource
+from stationmaster.local.cluster.api.validation.kinds import NO_SOURCE
 from stationmaster.local.cluster.api.validation.problems import Problems
-from stationmaster.local.cluster.api.validation.storage import NO_SOURCE
 
 # Fields of a specification that stay as they were created.
 _IMMUTABLE = {
@@ -21,14 +21,7 @@ _IMMUTABLE = {
     "deployments.apps": ("selector",),
     "daemonsets.apps": ("selector",),
     "replicasets.apps": ("selector",),
-    "csidrivers.storage.k8s.io": ("attachRequired", "volumeLifecycleModes"),
 }
-# Fields of the object itself.
-_IMMUTABLE_ROOT = {
-    "storageclasses.storage.k8s.io": ("provisioner", "parameters", "reclaimPolicy"),
-    "secrets": ("type",),
-}
-_FIXED = "field is immutable"
 
 
 def check_immutable(resource: Resource, current: Object, new: Object) -> None:
@@ -40,11 +33,8 @@ def check_immutable(resource: Resource, current: Object, new: Object) -> None:
     problems = Problems()
     before, after = current.get("spec") or {}, new.get("spec") or {}
     for name in _IMMUTABLE.get(resource.key, ()):
-        if after.get(name) != before.get(name) and not _may_follow(resource, name, before, after):
-            problems.invalid(f"spec.{name}", after.get(name), _FIXED)
-    for name in _IMMUTABLE_ROOT.get(resource.key, ()):
-        if new.get(name) != current.get(name):
-            problems.invalid(name, new.get(name), _FIXED)
+        if after.get(name) != before.get(name) and not _is_elastic(name, after):
+            problems.invalid(f"spec.{name}", after.get(name), "field is immutable")
     check = _CHECKS.get(resource.key)
     if check is not None:
         check(current, new, problems)
@@ -53,12 +43,10 @@ def check_immutable(resource: Resource, current: Object, new: Object) -> None:
         raise errors.invalid(resource.kind, resource.group, name, problems)
 
 
-def _may_follow(
-    resource: Resource, name: str, before: Mapping[str, Any], after: Mapping[str, Any]
-) -> bool:
-    """Let an indexed Job grow or shrink with its parallelism (elastic Jobs)."""
+def _is_elastic(name: str, after: Any) -> bool:
+    """Let an indexed Job grow or shrink with its parallelism."""
     return (
-        (resource.key, name) == ("jobs.batch", "completions")
+        name == "completions"
         and after.get("completionMode") == "Indexed"
         and after.get("completions") == after.get("parallelism")
     )
@@ -78,12 +66,6 @@ def _check_pod(current: Object, new: Object, problems: Problems) -> None:
             "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only "
             "additions to existing tolerations),`spec.terminationGracePeriodSeconds`",
         )
-    kept = new["spec"].get("tolerations") or []
-    if any(each not in kept for each in current["spec"].get("tolerations") or []):
-        problems.forbidden(
-            "spec.tolerations",
-            "existing toleration can not be modified except its tolerationSeconds",
-        )
 
 
 def _check_volume(current: Object, new: Object, problems: Problems) -> None:
@@ -96,8 +78,6 @@ def _check_volume(current: Object, new: Object, problems: Problems) -> None:
             "spec.persistentvolumesource",
             "spec.persistentvolumesource is immutable after creation",
         )
-    if new["spec"].get("volumeMode") != current["spec"].get("volumeMode"):
-        problems.invalid("spec.volumeMode", new["spec"].get("volumeMode"), _FIXED)
 
 
 def _check_claim(current: Object, new: Object, problems: Problems) -> None:
@@ -119,7 +99,7 @@ def _check_claim(current: Object, new: Object, problems: Problems) -> None:
 
 def _check_service(current: Object, new: Object, problems: Problems) -> None:
     before, after = current["spec"].get("clusterIP"), new["spec"].get("clusterIP")
-    if before and before != after and new["spec"].get("type") != "ExternalName":
+    if before and before != after:
         problems.invalid("spec.clusterIPs[0]", after, "may not change once set")
 
 
@@ -128,24 +108,11 @@ def _check_binding(current: Object, new: Object, problems: Problems) -> None:
         problems.invalid("roleRef", new.get("roleRef"), "cannot change roleRef")
 
 
-def _check_data(current: Object, new: Object, problems: Problems) -> None:
-    if not current.get("immutable"):
-        return
-    what = "field is immutable when `immutable` is set"
-    if not new.get("immutable"):
-        problems.forbidden("immutable", what)
-    for field in ("data", "binaryData"):
-        if new.get(field) != current.get(field):
-            problems.forbidden(field, what)
-
-
 _CHECKS: dict[str, Callable[[Object, Object, Problems], None]] = {
     "pods": _check_pod,
     "persistentvolumes": _check_volume,
     "persistentvolumeclaims": _check_claim,
     "services": _check_service,
-    "configmaps": _check_data,
-    "secrets": _check_data,
-    "rolebindings.rbac.authorization.k8s.io": _check_binding,
-    "clusterrolebindings.rbac.authorization.k8s.io": _check_binding,
+    f"rolebindings.{RBAC}": _check_binding,
+    f"clusterrolebindings.{RBAC}": _check_binding,
 }

@@ -5,42 +5,21 @@ Called by the REST layer. Pure: takes JSON, returns new JSON, changes nothing in
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+from stationmaster.local.cluster.api.field_sets import child_type
+from stationmaster.local.cluster.api.types import Type
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
-# Lists that are merged by a key rather than replaced, by field name. Source: the patchMergeKey
-# tags of k8s.io/api. Several keys mean: the first that the elements carry.
-MERGE_KEYS: dict[str, tuple[str, ...]] = {
-    "containers": ("name",),
-    "initContainers": ("name",),
-    "ephemeralContainers": ("name",),
-    "env": ("name",),
-    "ports": ("containerPort", "port"),
-    "volumes": ("name",),
-    "volumeMounts": ("mountPath",),
-    "volumeDevices": ("devicePath",),
-    "imagePullSecrets": ("name",),
-    "secrets": ("name",),
-    "conditions": ("type",),
-    "addresses": ("type",),
-    "ownerReferences": ("uid",),
-    "hostAliases": ("ip",),
-    "topologySpreadConstraints": ("topologyKey",),
-    "webhooks": ("name",),
-    "taints": ("key",),
-}
-_PRIMITIVE_SETS = {"finalizers"}
-
 
 def merge(target: Any, patch: Any) -> Any:
     """RFC 7386 merge patch."""
     if not isinstance(patch, Mapping):
-        return copy.deepcopy(patch)
+        return patch
     result = dict(target) if isinstance(target, Mapping) else {}
     for name, value in patch.items():
         if value is None:
@@ -50,25 +29,18 @@ def merge(target: Any, patch: Any) -> Any:
     return result
 
 
-def _merge_key(name: str, elements: Sequence[Any]) -> str | None:
-    for key in MERGE_KEYS.get(name, ()):
-        if elements and all(isinstance(item, Mapping) and key in item for item in elements):
-            return key
-    return None
-
-
-def strategic_merge(target: Any, patch: Any, name: str = "") -> Any:
+def strategic_merge(target: Any, patch: Any, declared: Type) -> Any:
     """Merge as `kubectl patch` does for built-in types, `$patch` directives included."""
     if isinstance(patch, Mapping):
-        return _strategic_mapping(target if isinstance(target, Mapping) else {}, patch)
+        return _strategic_mapping(target if isinstance(target, Mapping) else {}, patch, declared)
     if isinstance(patch, list):
-        return _strategic_list(target if isinstance(target, list) else [], patch, name)
+        return _strategic_list(target if isinstance(target, list) else [], patch, declared)
     return patch
 
 
-def _strategic_mapping(target: Mapping[str, Any], patch: Mapping[str, Any]) -> Any:
+def _strategic_mapping(target: Mapping[str, Any], patch: Mapping[str, Any], declared: Type) -> Any:
     if patch.get("$patch") == "replace":
-        return {key: copy.deepcopy(value) for key, value in patch.items() if key != "$patch"}
+        return {key: value for key, value in patch.items() if key != "$patch"}
     if patch.get("$patch") == "delete":
         return {}
     result = dict(target)
@@ -83,18 +55,18 @@ def _strategic_mapping(target: Mapping[str, Any], patch: Mapping[str, Any]) -> A
         elif value is None:
             result.pop(key, None)
         else:
-            result[key] = strategic_merge(result.get(key), value, key)
+            result[key] = strategic_merge(result.get(key), value, child_type(declared, key))
     return result
 
 
-def _strategic_list(target: list[Any], patch: list[Any], name: str) -> list[Any]:
-    if name in _PRIMITIVE_SETS:
+def _strategic_list(target: list[Any], patch: list[Any], declared: Type) -> list[Any]:
+    if declared.is_set:
         return [*target, *(item for item in patch if item not in target)]
     if any(isinstance(item, Mapping) and item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if "$patch" not in item]
-    key = _merge_key(name, patch)
-    if key is None:
-        return copy.deepcopy(patch)
+    key, element = declared.patch_key, declared.element or declared
+    if not key:
+        return patch
     result = list(target)
     for item in patch:
         index = next((i for i, old in enumerate(result) if old.get(key) == item[key]), None)
@@ -102,7 +74,7 @@ def _strategic_list(target: list[Any], patch: list[Any], name: str) -> list[Any]
             if index is not None:
                 del result[index]
         elif index is None:
-            result.append(strategic_merge({}, item))
+            result.append(strategic_merge({}, item, element))
         else:
-            result[index] = strategic_merge(result[index], item)
+            result[index] = strategic_merge(result[index], item, element)
     return result

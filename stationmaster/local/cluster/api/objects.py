@@ -13,11 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stationmaster.local.cluster.api import (
-    accounts,
     admission,
     defaults,
     errors,
-    image_admission,
     resources,
     schema,
     trainer_admission,
@@ -41,8 +39,6 @@ from stationmaster.local.cluster.api.metadata import (
 )
 from stationmaster.local.cluster.api.resources import Catalog, Object, Resource
 from stationmaster.local.cluster.api.store import Store
-from stationmaster.local.cluster.api.validation.problems import Problems
-from stationmaster.local.cluster.api.validation.workloads import check_job_selector
 
 Ownership = Callable[[Object | None, Object], list[Object]]
 """(an object before, and after) to its `managedFields` after."""
@@ -53,15 +49,14 @@ class Objects:
 
     def __init__(
         self,
-        store: Store,
-        catalog: Catalog,
         *,
-        webhook_answers: Mapping[str, Callable[[], bool]],
-        refused_images: image_admission.RefusedImages = lambda _: [],
+        webhook_answers: Mapping[str, Callable[[], bool]] | None = None,
+        refused_images: admission.RefusedImages = lambda _: [],
     ) -> None:
-        self.store = store
-        self.catalog = catalog
-        self._webhook_answers = webhook_answers
+        """`webhook_answers` says by resource whether the webhook behind a configuration runs."""
+        self.store = Store()
+        self.catalog = Catalog()
+        self._webhook_answers = webhook_answers or {}
         self._refused_images = refused_images
         self._sequence = 0
 
@@ -112,7 +107,6 @@ class Objects:
         metadata["creationTimestamp"] = timestamp()
         if resource.has_status or resource.custom:
             metadata["generation"] = 1
-        _refuse_selector(resource, new)
         new = self._conform(resource, new)
         metadata = new["metadata"]
         with self.store.lock:
@@ -243,7 +237,7 @@ class Objects:
 
     def _add_account(self, namespace: str) -> None:
         """Do what the controller of service accounts does in a new namespace."""
-        account = {"metadata": {"name": accounts.DEFAULT_ACCOUNT}}
+        account = {"metadata": {"name": admission.DEFAULT_ACCOUNT}}
         self.create(resources.SERVICE_ACCOUNTS, account, namespace=namespace)
 
     def _conform(self, resource: Resource, new: Object) -> Object:
@@ -262,10 +256,10 @@ class Objects:
         return conformed
 
     def _admit(self, resource: Resource, new: Object, *, is_new: bool) -> None:
-        image_admission.admit(resource, new, self._refused_images)
+        admission.check_images(resource, new, self._refused_images)
         if is_new and resource is resources.PODS:
             namespace = new["metadata"]["namespace"]
-            accounts.admit(
+            admission.check_account(
                 new,
                 lambda name: self.find(resources.SERVICE_ACCOUNTS, namespace, name) is not None,
             )
@@ -278,7 +272,7 @@ class Objects:
         if not admission.is_asked(resource, configurations, answers=answers):
             return
         if resource.key == admission.RESOURCE_KEY:
-            admission.admit(new)
+            admission.check_job(new)
         else:
             trainer_admission.admit(resource.key, new, find_runtime=self._find_runtime)
 
@@ -327,16 +321,6 @@ class Objects:
                 kept = [owner for owner in owners if owner["uid"] != uid]
                 freed["metadata"]["ownerReferences"] = kept
                 self.store.put(key, freed)
-
-
-def _refuse_selector(resource: Resource, new: Object) -> None:
-    """Refuse a client's selector of a Job: the server fills in its own."""
-    problems = Problems()
-    if resource is resources.JOBS:
-        check_job_selector(new, problems)
-    if problems:
-        name = new["metadata"]["name"]
-        raise errors.invalid(resource.kind, resource.group, name, problems)
 
 
 def _without_status(obj: Object) -> str:

@@ -35,11 +35,6 @@ def shown(request: Request, target: Target, obj: Object) -> Object:
     return tables.table(target.resource, [obj], metadata, include=include)
 
 
-def _refuse_future(asked: str, present: int) -> None:
-    if asked.isdigit() and int(asked) > present:
-        raise errors.future_version(int(asked), present)
-
-
 class Reader:
     """Answers GET requests; streams end when `closing` is set."""
 
@@ -61,7 +56,6 @@ class Reader:
             items = self._objects.list(resource, target.namespace)
             store = self._objects.store
             versions = requests.Versions(present=store.version, oldest=store.oldest)
-        _refuse_future(query.get("resourceVersion", ""), versions.present)
         selector = requests.selector_of(query)
         if selector is not None:
             items = [item for item in items if selector(item)]
@@ -89,7 +83,6 @@ class Reader:
         since = query.get("resourceVersion", "")
         if since and not since.isdigit():
             raise errors.bad_request(f'resourceVersion="{since}" is not a number')
-        _refuse_future(since, self._objects.store.version)
         timeout = requests.number(query, "timeoutSeconds")
         asked = watch.WatchRequest(
             resource=resource.key,

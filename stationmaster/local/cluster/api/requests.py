@@ -99,31 +99,24 @@ def wants_table(request: Request) -> bool:
 
 async def body_of(request: Request) -> Any:
     """Return the decoded body, None when empty. JSON and YAML are understood, protobuf is not."""
-    return (await read_body(request))[0]
-
-
-async def read_body(request: Request) -> tuple[Any, list[str]]:
-    """Read as `body_of` does; return also the paths of fields that a JSON text names twice."""
     raw = await request.body()
     if not raw:
-        return None, []
+        return None
     content_type = request.headers.get("content-type", "application/json")
     if "protobuf" in content_type:
         raise errors.unsupported_media_type(
             f"the body of the request is {content_type}; this server reads JSON and YAML only"
         )
-    doubled = decoding.Doubled()
     try:
-        body = _read(raw, doubled, is_yaml="yaml" in content_type)
-        return body, doubled.take(body)
+        return _read(raw, is_yaml="yaml" in content_type)
     except (ValueError, yaml.YAMLError) as exc:
         raise errors.bad_request(f"the body of the request is not {content_type}: {exc}") from exc
 
 
-def _read(raw: bytes, doubled: decoding.Doubled, *, is_yaml: bool) -> Any:
+def _read(raw: bytes, *, is_yaml: bool) -> Any:
     """Clients write most YAML as JSON, which is YAML too and is read a hundred times as fast."""
     try:
-        return json.loads(raw, object_pairs_hook=doubled.hook)
+        return json.loads(raw)
     except ValueError:
         if not is_yaml:
             raise
@@ -137,7 +130,7 @@ async def object_of(request: Request, resource: Resource) -> tuple[Object, list[
         ApiError: 400 for a body that is none, or has fields of a wrong type; with Strict field
             validation for unknown ones as well.
     """
-    body, doubled = await read_body(request)
+    body = await body_of(request)
     if not isinstance(body, dict):
         raise errors.bad_request("the body of the request is not an object")
     if body.get("metadata") is None:
@@ -145,7 +138,7 @@ async def object_of(request: Request, resource: Resource) -> tuple[Object, list[
     named = request.query_params.get("fieldValidation")
     options = "CreateOptions" if request.method == "POST" else "UpdateOptions"
     mode = decoding.field_validation(named, options)
-    return decoding.decode(resource, body, mode, doubled)
+    return decoding.decode(resource, body, mode)
 
 
 def dry_run(query: QueryParams) -> bool:

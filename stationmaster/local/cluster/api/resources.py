@@ -54,103 +54,68 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-def _core(plural: str, kind: str, *short: str, namespaced: bool = True, **flags: Any) -> Resource:
-    return Resource("", "v1", plural, kind, namespaced, short, **flags)
+RBAC = "rbac.authorization.k8s.io"
+BUILTIN: list[Resource] = []
+
+
+def _served(group: str, plural: str, kind: str, *short_names: str, **flags: bool) -> Resource:
+    """Serve a type in v1; `flags` are where it differs from a plain one in a namespace."""
+    categories = ("all",) if flags.pop("in_all", False) else ()
+    fields: dict[str, Any] = {"namespaced": True, "categories": categories, **flags}
+    BUILTIN.append(Resource(group, "v1", plural, kind, short_names=short_names, **fields))
+    return BUILTIN[-1]
+
+
+def _core(plural: str, kind: str, *short_names: str, **flags: bool) -> Resource:
+    return _served("", plural, kind, *short_names, **flags)
+
+
+def _workload(group: str, plural: str, kind: str, *short_names: str) -> Resource:
+    return _served(group, plural, kind, *short_names, has_status=True, in_all=True)
 
 
 NAMESPACES = _core("namespaces", "Namespace", "ns", namespaced=False, has_status=True)
 NODES = _core("nodes", "Node", "no", namespaced=False, has_status=True)
-PODS = _core("pods", "Pod", "po", has_status=True, categories=("all",))
+PODS = _workload("", "pods", "Pod", "po")
 EVENTS = _core("events", "Event", "ev")
-SERVICES = _core("services", "Service", "svc", has_status=True, categories=("all",))
+SERVICES = _workload("", "services", "Service", "svc")
 CONFIG_MAPS = _core("configmaps", "ConfigMap", "cm")
 SECRETS = _core("secrets", "Secret")
 SERVICE_ACCOUNTS = _core("serviceaccounts", "ServiceAccount", "sa")
 VOLUMES = _core("persistentvolumes", "PersistentVolume", "pv", namespaced=False, has_status=True)
 CLAIMS = _core("persistentvolumeclaims", "PersistentVolumeClaim", "pvc", has_status=True)
-DEPLOYMENTS = Resource(
-    "apps",
-    "v1",
-    "deployments",
-    "Deployment",
-    True,
-    ("deploy",),
-    has_status=True,
-    categories=("all",),
-)
-REPLICA_SETS = Resource(
-    "apps",
-    "v1",
-    "replicasets",
-    "ReplicaSet",
-    True,
-    ("rs",),
-    has_status=True,
-    categories=("all",),
-)
-DAEMON_SETS = Resource(
-    "apps",
-    "v1",
-    "daemonsets",
-    "DaemonSet",
-    True,
-    ("ds",),
-    has_status=True,
-    categories=("all",),
-)
-JOBS = Resource("batch", "v1", "jobs", "Job", True, has_status=True, categories=("all",))
-CSI_DRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False)
-STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, ("sc",))
-CRDS = Resource(
+_core("endpoints", "Endpoints", "ep")
+_core("resourcequotas", "ResourceQuota", "quota", has_status=True)
+_core("limitranges", "LimitRange", "limits")
+DEPLOYMENTS = _workload("apps", "deployments", "Deployment", "deploy")
+REPLICA_SETS = _workload("apps", "replicasets", "ReplicaSet", "rs")
+DAEMON_SETS = _workload("apps", "daemonsets", "DaemonSet", "ds")
+JOBS = _workload("batch", "jobs", "Job")
+CSI_DRIVERS = _served("storage.k8s.io", "csidrivers", "CSIDriver", namespaced=False)
+_served("storage.k8s.io", "csinodes", "CSINode", namespaced=False)
+_served("storage.k8s.io", "storageclasses", "StorageClass", "sc", namespaced=False)
+CRDS = _served(
     "apiextensions.k8s.io",
-    "v1",
     "customresourcedefinitions",
     "CustomResourceDefinition",
-    False,
-    ("crd", "crds"),
+    "crd",
+    "crds",
+    namespaced=False,
     has_status=True,
 )
-VALIDATING_WEBHOOKS = Resource(
+VALIDATING_WEBHOOKS = _served(
     "admissionregistration.k8s.io",
-    "v1",
     "validatingwebhookconfigurations",
     "ValidatingWebhookConfiguration",
-    False,
+    namespaced=False,
 )
-
-_RBAC = "rbac.authorization.k8s.io"
-
-BUILTIN: tuple[Resource, ...] = (
-    NAMESPACES,
-    NODES,
-    PODS,
-    EVENTS,
-    SERVICES,
-    CONFIG_MAPS,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    VOLUMES,
-    CLAIMS,
-    _core("endpoints", "Endpoints", "ep"),
-    _core("resourcequotas", "ResourceQuota", "quota", has_status=True),
-    _core("limitranges", "LimitRange", "limits"),
-    DEPLOYMENTS,
-    REPLICA_SETS,
-    DAEMON_SETS,
-    JOBS,
-    CSI_DRIVERS,
-    Resource("storage.k8s.io", "v1", "csinodes", "CSINode", False),
-    STORAGE_CLASSES,
-    CRDS,
-    VALIDATING_WEBHOOKS,
-    Resource(_RBAC, "v1", "roles", "Role", True),
-    Resource(_RBAC, "v1", "rolebindings", "RoleBinding", True),
-    Resource(_RBAC, "v1", "clusterroles", "ClusterRole", False),
-    Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False),
-    Resource("coordination.k8s.io", "v1", "leases", "Lease", True),
-    Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",)),
-    Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", True),
-)
+_served(RBAC, "roles", "Role")
+_served(RBAC, "rolebindings", "RoleBinding")
+_served(RBAC, "clusterroles", "ClusterRole", namespaced=False)
+_served(RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+_served("coordination.k8s.io", "leases", "Lease")
+_served("scheduling.k8s.io", "priorityclasses", "PriorityClass", "pc", namespaced=False)
+_served("discovery.k8s.io", "endpointslices", "EndpointSlice")
 
 
 class Catalog:

@@ -27,7 +27,7 @@ class ApiServer:
 
     def __init__(self, api: Api, state_dir: Path) -> None:
         self._api = api
-        self.certificates = certificates.issue(state_dir)
+        self.certificate = certificates.issue(state_dir)
         # The protocol is named, or asyncio does not switch off the delay of small packets: 40 ms
         # a request.
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -41,8 +41,8 @@ class ApiServer:
             proxy_headers=False,
             lifespan="off",
             ws="none",
-            ssl_certfile=self.certificates.certificate,
-            ssl_keyfile=self.certificates.key,
+            ssl_certfile=self.certificate.certificate,
+            ssl_keyfile=self.certificate.key,
             timeout_graceful_shutdown=2,
             timeout_keep_alive=75,
         )
@@ -52,7 +52,7 @@ class ApiServer:
         self._thread = threading.Thread(target=self._run, name="cluster-api", daemon=True)
 
     def start(self) -> None:
-        self.certificates.write()
+        self.certificate.write()
         self._thread.start()
         if not self._started.wait(_START_TIMEOUT_S):
             raise RuntimeError(

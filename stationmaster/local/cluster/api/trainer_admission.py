@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from stationmaster.local.cluster.api import errors, resources
+from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.admission import denied
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.typed import check_applied
 
@@ -52,9 +53,7 @@ def admit(key: str, item: Object, *, find_runtime: FindRuntime) -> None:
     reasons = list(_of_runtime(item) if key == RUNTIMES else _of_job(item, find_runtime))
     if reasons:
         name = key.partition(".")[0].removesuffix("s")
-        listed = reasons[0] if len(reasons) == 1 else f"[{', '.join(reasons)}]"
-        hook = f'admission webhook "validator.{name}.{GROUP}" denied the request'
-        raise errors.forbidden(f"{hook}: {listed}")
+        raise denied(f"validator.{name}.{GROUP}", reasons)
 
 
 def replicated_jobs(runtime: Object) -> list[Mapping[str, Any]]:

@@ -14,7 +14,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, Literal
 
-from stationmaster.local.cluster.api.list_types import ATOMIC, GRANULAR, LIST_KEYS, SETS
+from stationmaster.local.cluster.api.list_types import (
+    ATOMIC,
+    GRANULAR,
+    LIST_KEYS,
+    PATCH_KEYS,
+    SETS,
+)
 from stationmaster.local.cluster.api.resources import Resource
 
 Form = Literal[
@@ -90,7 +96,8 @@ class Type:
     """One type. Of a struct `name` is the model's; of a map or a list `element` is the items'.
 
     Server-side apply tells the elements of a list with `keys` apart by these fields, and those of a
-    set by their values; what `is_atomic` it replaces whole, as all other lists.
+    set by their values; what `is_atomic` it replaces whole, as all other lists. A strategic patch
+    tells them apart by one field, the `patch_key`.
     """
 
     form: Form
@@ -99,6 +106,7 @@ class Type:
     is_long: bool = False
     required: frozenset[str] = field(default=frozenset())
     keys: tuple[str, ...] = ()
+    patch_key: str = ""
     is_set: bool = False
     is_atomic: bool = False
 
@@ -264,11 +272,12 @@ def _field_type(model: Any, python: str, declared: str) -> Type:
 def _parsed(declared: str, *, is_long: bool, place: str = "") -> Type:
     element = _ELEMENT.match(declared)
     if element is not None:
-        inner = _parsed(element[2], is_long=is_long)
+        inner, keys = _parsed(element[2], is_long=is_long), LIST_KEYS.get(place, ())
         return Type(
             "list" if element[1] == "List" else "map",
             element=inner,
-            keys=LIST_KEYS.get(place, ()),
+            keys=keys,
+            patch_key=PATCH_KEYS.get(place, next(iter(keys), "")),
             is_set=place in SETS,
             is_atomic=place in ATOMIC,
         )

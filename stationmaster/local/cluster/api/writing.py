@@ -28,6 +28,7 @@ from stationmaster.local.cluster.api.ownership import Manager
 from stationmaster.local.cluster.api.reading import shown
 from stationmaster.local.cluster.api.requests import Target
 from stationmaster.local.cluster.api.resources import RETURNED_WHEN_DELETED, Object, Resource
+from stationmaster.local.cluster.api.types import declared_type
 
 
 class WriteOptions(TypedDict):
@@ -86,7 +87,7 @@ class Writer:
 
     async def patch(self, request: Request, target: Target) -> Response:
         content_type = request.headers.get("content-type", "").partition(";")[0]
-        patch, doubled = await requests.read_body(request)
+        patch = await requests.body_of(request)
         named = request.query_params.get("fieldValidation")
         mode = decoding.field_validation(named, "PatchOptions")
         _check_patch_options(request, applies=content_type == object_patches.APPLY_PATCH)
@@ -96,7 +97,7 @@ class Writer:
         with objects.store.lock:
             current = objects.get(target.resource, target.namespace, target.name)
             patched = _patched(target, content_type, clone(current), patch)
-            patched, warnings = decoding.decode_patched(target.resource, patched, mode, doubled)
+            patched, warnings = decoding.decode(target.resource, patched, mode, patched=True)
             _keep_version(patched, patch, current)
             updated = objects.update(
                 target.resource,
@@ -245,7 +246,8 @@ def _patched(target: Target, content_type: str, current: Object, patch: Any) -> 
         case object_patches.MERGE_PATCH:
             result: Object = object_patches.merge(current, patch)
         case object_patches.STRATEGIC_PATCH if not target.resource.custom:
-            result = object_patches.strategic_merge(current, patch)
+            declared = declared_type(target.resource)
+            result = object_patches.strategic_merge(current, patch, declared)
         case _:
             raise errors.unsupported_media_type(
                 f'"{content_type}" is not a patch type of {target.resource.key}; use '

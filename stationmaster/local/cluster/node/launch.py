@@ -14,7 +14,7 @@ from typing import Any
 
 from stationmaster.local.cluster import infrastructure
 from stationmaster.local.cluster.api import resources
-from stationmaster.local.cluster.api.accounts import DEFAULT_ACCOUNT
+from stationmaster.local.cluster.api.admission import DEFAULT_ACCOUNT
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.quantities import container_requests
 from stationmaster.local.cluster.api.resources import Object

@@ -144,7 +144,7 @@ def check_labels(labels: Mapping[str, Any] | None, path: str, problems: Problems
 
 
 def check_metadata(metadata: Mapping[str, Any], path: str, problems: Problems) -> None:
-    """Check labels, annotations, owners and finalizers."""
+    """Check labels, annotations and finalizers."""
     check_labels(metadata.get("labels"), f"{path}.labels", problems)
     annotations = metadata.get("annotations") or {}
     for key in annotations:
@@ -152,18 +152,6 @@ def check_metadata(metadata: Mapping[str, Any], path: str, problems: Problems) -
             problems.invalid(f"{path}.annotations", key, message)
     if sum(len(key) + len(str(value)) for key, value in annotations.items()) > _ANNOTATIONS_BYTES:
         problems.too_long(f"{path}.annotations", _ANNOTATIONS_BYTES)
-    owners = metadata.get("ownerReferences") or []
-    for owner in owners:
-        for field in ("apiVersion", "kind", "name", "uid"):
-            if not owner.get(field):
-                where = "version" if field == "apiVersion" else field
-                problems.invalid(f"{path}.ownerReferences.{where}", "", "must not be empty")
-    if sum(1 for owner in owners if owner.get("controller")) > 1:
-        problems.invalid(
-            f"{path}.ownerReferences",
-            owners,
-            "Only one reference can have Controller set to true",
-        )
     for index, finalizer in enumerate(metadata.get("finalizers") or []):
         where = f"{path}.finalizers[{index}]"
         for message in qualified_problems(finalizer):

@@ -1,23 +1,32 @@
-"""Pod specifications, of pods and of templates.
+"""Pod specifications, of pods and of templates: volumes, containers, selectors. Pure.
 
-Called by the walk of this package. Pure.
-Source: kubernetes, pkg/apis/core/validation/validation.go.
+Called by the walk of this package. Source: kubernetes, pkg/apis/core/validation/validation.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from stationmaster.local.cluster.api.quantities import parse_quantity
 from stationmaster.local.cluster.api.validation import names
-from stationmaster.local.cluster.api.validation.containers import (
-    check_container,
-    check_init_container,
-)
 from stationmaster.local.cluster.api.validation.problems import Problems
 
 Spec = Mapping[str, Any]
+
+_STANDARD_RESOURCES = {"cpu", "memory", "ephemeral-storage"}
+_FIELD_PATHS = {
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+}
+_ENV_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
 
 
 def check_pod_spec(spec: Spec, path: str, problems: Problems) -> None:
@@ -31,30 +40,13 @@ def check_pod_spec(spec: Spec, path: str, problems: Problems) -> None:
             if name and name in taken:
                 problems.duplicate(f"{where}.name", name)
             taken.add(name)
-            check_container(container, where, problems, volumes=volumes)
-            if group == "initContainers":
-                check_init_container(container, where, problems)
-    problems.between(
-        f"{path}.activeDeadlineSeconds", spec.get("activeDeadlineSeconds"), 1, 2147483647
-    )
-    if account := spec.get("serviceAccountName"):
-        for message in names.subdomain_problems(account):
-            problems.invalid(f"{path}.serviceAccountName", account, message)
-    for field in ("hostname", "subdomain"):
-        if text := spec.get(field):
-            for message in names.label_problems(text):
-                problems.invalid(f"{path}.{field}", text, message)
+            _check_container(container, where, problems, volumes=volumes)
+    problems.at_least(f"{path}.activeDeadlineSeconds", spec.get("activeDeadlineSeconds"), 1)
+    account = spec.get("serviceAccountName")
+    problems.each(f"{path}.serviceAccountName", account, names.subdomain_problems)
     names.check_labels(spec.get("nodeSelector"), f"{path}.nodeSelector", problems)
     for index, toleration in enumerate(spec.get("tolerations") or []):
         _check_toleration(toleration, f"{path}.tolerations[{index}]", problems)
-    _check_security(spec.get("securityContext") or {}, f"{path}.securityContext", problems)
-
-
-def _check_security(security: Spec, path: str, problems: Problems) -> None:
-    for field in ("runAsUser", "runAsGroup", "fsGroup"):
-        problems.between(f"{path}.{field}", security.get(field), 0, 2147483647)
-    for index, group in enumerate(security.get("supplementalGroups") or []):
-        problems.between(f"{path}.supplementalGroups[{index}]", group, 0, 2147483647)
 
 
 def _check_volumes(volumes: Sequence[Spec], path: str, problems: Problems) -> set[str]:
@@ -62,43 +54,23 @@ def _check_volumes(volumes: Sequence[Spec], path: str, problems: Problems) -> se
     found: set[str] = set()
     for index, volume in enumerate(volumes):
         where, name = f"{path}[{index}]", volume.get("name", "")
-        for message in names.label_problems(name) if name else []:
-            problems.invalid(f"{where}.name", name, message)
+        problems.each(f"{where}.name", name, names.label_problems)
         if name in found:
             problems.duplicate(f"{where}.name", name)
         found.add(name)
         kinds = [kind for kind in volume if kind != "name"]
         for kind in kinds[1:]:
             problems.forbidden(f"{where}.{kind}", "may not specify more than 1 volume type")
-        _check_source(volume, where, problems)
+        for kind, field in (("secret", "secretName"), ("configMap", "name")):
+            if kind in volume and not volume[kind].get(field):
+                problems.required(f"{where}.{kind}.{field}")
     return found
-
-
-def _check_source(volume: Spec, path: str, problems: Problems) -> None:
-    if "secret" in volume and not volume["secret"].get("secretName"):
-        problems.required(f"{path}.secret.secretName")
-    if "configMap" in volume and not volume["configMap"].get("name"):
-        problems.required(f"{path}.configMap.name")
-    size = (volume.get("emptyDir") or {}).get("sizeLimit")
-    if size is not None and parse_quantity(size) < 0:
-        problems.forbidden(
-            f"{path}.emptyDir.sizeLimit", "SizeLimit field must be a valid resource quantity"
-        )
-    for kind in ("secret", "configMap"):
-        for index, item in enumerate((volume.get(kind) or {}).get("items") or []):
-            place = item.get("path", "")
-            if place.startswith("/"):
-                problems.invalid(
-                    f"{path}.{kind}.items[{index}].path", place, "must be a relative path"
-                )
 
 
 def _check_toleration(toleration: Spec, path: str, problems: Problems) -> None:
     key, operator = toleration.get("key", ""), toleration.get("operator", "Equal")
-    if key:
-        for message in names.qualified_problems(key):
-            problems.invalid(f"{path}.key", key, message)
-    elif operator != "Exists":
+    problems.each(f"{path}.key", key, names.qualified_problems)
+    if not key and operator != "Exists":
         problems.invalid(
             f"{path}.operator",
             operator,
@@ -118,29 +90,21 @@ def _check_toleration(toleration: Spec, path: str, problems: Problems) -> None:
 
 
 def check_node_term(term: Spec, path: str, problems: Problems) -> None:
-    """Check the expressions of a node selector term."""
-    for group in ("matchExpressions", "matchFields"):
-        for index, each in enumerate(term.get(group) or []):
-            where = f"{path}.{group}[{index}]"
-            if group == "matchExpressions":
-                check_expression(each, where, problems, numbers=True)
-            elif each.get("key") != "metadata.name":
-                problems.invalid(
-                    f"{where}.key", each.get("key", ""), "not a valid field selector key"
-                )
+    """Check the expressions of a node selector term about labels."""
+    for index, each in enumerate(term.get("matchExpressions") or []):
+        _check_expression(each, f"{path}.matchExpressions[{index}]", problems, numbers=True)
 
 
 def check_selector(selector: Spec, path: str, problems: Problems) -> None:
     """Check a label selector."""
     names.check_labels(selector.get("matchLabels"), f"{path}.matchLabels", problems)
     for index, each in enumerate(selector.get("matchExpressions") or []):
-        check_expression(each, f"{path}.matchExpressions[{index}]", problems)
+        _check_expression(each, f"{path}.matchExpressions[{index}]", problems)
 
 
-def check_expression(term: Spec, path: str, problems: Problems, *, numbers: bool = False) -> None:
+def _check_expression(term: Spec, path: str, problems: Problems, *, numbers: bool = False) -> None:
     """Check one expression about labels; `numbers`: Gt and Lt are allowed too."""
     operator, values = term.get("operator", ""), term.get("values") or []
-    key = term.get("key", "")
     if operator in ("In", "NotIn"):
         if not values:
             problems.required(
@@ -152,16 +116,125 @@ def check_expression(term: Spec, path: str, problems: Problems, *, numbers: bool
                 f"{path}.values",
                 "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
             )
-    elif numbers and operator in ("Gt", "Lt"):
-        if len(values) != 1:
-            problems.required(
-                f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"
-            )
-    elif operator:
+    elif operator and not (numbers and operator in ("Gt", "Lt")):
         problems.invalid(f"{path}.operator", operator, "not a valid selector operator")
-    for message in names.qualified_problems(key) if key else []:
-        problems.invalid(f"{path}.key", key, message)
-    if not numbers:
-        for index, value in enumerate(values):
-            for message in names.value_problems(value):
-                problems.invalid(f"{path}.values[{index}]", value, message)
+    problems.each(f"{path}.key", term.get("key"), names.qualified_problems)
+
+
+def _check_container(
+    container: Spec, path: str, problems: Problems, *, volumes: Collection[str]
+) -> None:
+    """Check a container, or init container, whose pod has these volumes."""
+    problems.each(f"{path}.name", container.get("name"), names.label_problems)
+    image = container.get("image") or ""
+    if not image:
+        problems.required(f"{path}.image")
+    elif image != image.strip():
+        problems.invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
+    _check_ports(container.get("ports") or [], f"{path}.ports", problems)
+    for index, variable in enumerate(container.get("env") or []):
+        _check_variable(variable, f"{path}.env[{index}]", problems)
+    mounts = container.get("volumeMounts") or []
+    _check_mounts(mounts, f"{path}.volumeMounts", problems, volumes)
+    _check_resources(container.get("resources") or {}, f"{path}.resources", problems)
+
+
+def _check_ports(ports: Sequence[Spec], path: str, problems: Problems) -> None:
+    taken: set[str] = set()
+    for index, port in enumerate(ports):
+        where, name = f"{path}[{index}]", port.get("name")
+        problems.each(f"{where}.name", name, names.port_name_problems)
+        if name:
+            if name in taken:
+                problems.duplicate(f"{where}.name", name)
+            taken.add(name)
+        problems.between(f"{where}.containerPort", port.get("containerPort"), 1, 65535)
+
+
+def _check_variable(variable: Spec, path: str, problems: Problems) -> None:
+    name = variable.get("name", "")
+    if "=" in name or not name.isprintable():
+        problems.invalid(
+            f"{path}.name",
+            name,
+            "a valid environment variable name must consist only of printable ASCII characters "
+            "other than '='",
+        )
+    if "valueFrom" not in variable:
+        return
+    source, where = variable["valueFrom"], f"{path}.valueFrom"
+    chosen = [each for each in _ENV_SOURCES if each in source]
+    if variable.get("value"):
+        problems.invalid(where, "", "may not be specified when `value` is not empty")
+    if not chosen:
+        listed = "`, `".join(_ENV_SOURCES[:-1])
+        problems.invalid(where, "", f"must specify one of: `{listed}` or `{_ENV_SOURCES[-1]}`")
+    if len(chosen) > 1:
+        problems.invalid(where, "", "may not have more than one field specified at a time")
+    for reference in ("configMapKeyRef", "secretKeyRef"):
+        if reference in source:
+            if not source[reference].get("name"):
+                problems.required(f"{where}.{reference}.name")
+            key = source[reference].get("key")
+            problems.each(f"{where}.{reference}.key", key, names.key_problems)
+    field = (source.get("fieldRef") or {}).get("fieldPath", "")
+    if field and not _is_field(field):
+        problems.invalid(
+            f"{where}.fieldRef.fieldPath",
+            field,
+            f"error converting fieldPath: field label not supported: {field}",
+        )
+
+
+def _is_field(path: str) -> bool:
+    if path in _FIELD_PATHS:
+        return True
+    return path.endswith("']") and path.startswith(("metadata.labels['", "metadata.annotations['"))
+
+
+def _check_mounts(
+    mounts: Sequence[Spec], path: str, problems: Problems, volumes: Collection[str]
+) -> None:
+    taken: set[str] = set()
+    for index, mount in enumerate(mounts):
+        where = f"{path}[{index}]"
+        name, place = mount.get("name", ""), mount.get("mountPath", "")
+        if name and name not in volumes:
+            problems.not_found(f"{where}.name", name)
+        if place in taken:
+            problems.invalid(f"{where}.mountPath", place, "must be unique")
+        taken.add(place)
+        if mount.get("subPath", "").startswith("/"):
+            problems.invalid(f"{where}.subPath", mount["subPath"], "must be a relative path")
+
+
+def _check_resources(resources: Spec, path: str, problems: Problems) -> None:
+    """Limits and requests: known names, whole devices, no request above its limit."""
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for part, amounts in (("limits", limits), ("requests", requests)):
+        for name, amount in amounts.items():
+            _check_amount(name, amount, f"{path}.{part}[{name}]", problems)
+    for name, amount in requests.items():
+        limit, overcommitted = limits.get(name), name in _STANDARD_RESOURCES
+        if limit is None:
+            if not overcommitted:
+                what = "Limit must be set for non overcommitable resources"
+                problems.required(f"{path}.limits", what)
+        elif overcommitted and parse_quantity(amount) > parse_quantity(limit):
+            what = f"must be less than or equal to {name} limit of {limit}"
+            problems.invalid(f"{path}.requests", str(amount), what)
+        elif not overcommitted and parse_quantity(amount) != parse_quantity(limit):
+            what = f"must be equal to {name} limit of {limit}"
+            problems.invalid(f"{path}.requests", str(amount), what)
+
+
+def _check_amount(name: str, amount: Any, path: str, problems: Problems) -> None:
+    for message in names.qualified_problems(name):
+        problems.invalid(path, name, message)
+    if "/" not in name and name not in _STANDARD_RESOURCES and not name.startswith("hugepages-"):
+        problems.invalid(path, name, "must be a standard resource type or fully qualified")
+    quantity = parse_quantity(amount)
+    if quantity < 0:
+        problems.invalid(path, str(amount), "must be greater than or equal to 0")
+    if "/" in name and quantity.denominator != 1:
+        problems.invalid(path, str(amount), "must be an integer")

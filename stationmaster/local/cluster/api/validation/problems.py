@@ -7,7 +7,7 @@ Filled by the checks of this package. The wording is that of apimachinery's fiel
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from stationmaster.local.cluster.api.errors import Cause
@@ -26,6 +26,11 @@ class Problems(list[Cause]):
 
     def invalid(self, path: str, value: Any, detail: str) -> None:
         self.append((path, f"Invalid value: {shown(value)}: {detail}"))
+
+    def each(self, path: str, text: str | None, check: Callable[[str], list[str]]) -> None:
+        """Say everything that a check finds wrong with a text; an empty one is not looked at."""
+        for message in check(text) if text else []:
+            self.invalid(path, text, message)
 
     def forbidden(self, path: str, detail: str) -> None:
         self.append((path, f"Forbidden: {detail}"))

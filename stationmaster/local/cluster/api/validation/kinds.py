@@ -1,0 +1,223 @@
+"""Whole objects: workloads, Services, volumes and claims, ConfigMaps and Secrets, roles. Pure.
+
+Source: kubernetes, validation.go of pkg/apis/apps, batch, core and rbac.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from stationmaster.local.cluster.api.quantities import parse_quantity
+from stationmaster.local.cluster.api.resources import RBAC, Object
+from stationmaster.local.cluster.api.selectors import match_selector
+from stationmaster.local.cluster.api.validation import names
+from stationmaster.local.cluster.api.validation.problems import Problems
+
+Spec = Mapping[str, Any]
+
+_ACCESS_MODES = {"ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"}
+# What a PersistentVolume may say besides where its bytes are.
+NO_SOURCE = {
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+}
+_MOST_BYTES = 1024 * 1024
+_COUNTS = ("parallelism", "completions", "backoffLimit", "activeDeadlineSeconds")
+
+
+def _check_workload(obj: Object, problems: Problems) -> None:
+    """Check a Deployment, ReplicaSet or DaemonSet: it finds its pods, which run for ever."""
+    spec = obj.get("spec") or {}
+    problems.at_least("spec.replicas", spec.get("replicas"), 0)
+    selector, template = spec.get("selector"), spec.get("template") or {}
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if selector is not None and not any(selector.values()):
+        kind = obj["kind"].lower()
+        problems.invalid("spec.selector", selector, f"empty selector is invalid for {kind}")
+    elif selector is not None and template and not match_selector(labels, selector):
+        problems.invalid(
+            "spec.template.metadata.labels", labels, "`selector` does not match template `labels`"
+        )
+    policy = (template.get("spec") or {}).get("restartPolicy", "Always")
+    if policy != "Always":
+        problems.unsupported("spec.template.spec.restartPolicy", policy, ["Always"])
+    strategy = spec.get("strategy") or {}
+    if strategy.get("type") == "Recreate" and strategy.get("rollingUpdate"):
+        problems.forbidden(
+            "spec.strategy.rollingUpdate",
+            "may not be specified when strategy `type` is 'Recreate'",
+        )
+
+
+def _check_job(obj: Object, problems: Problems) -> None:
+    """Check a Job: pods that end, and a selector that is the server's own."""
+    spec = obj.get("spec") or {}
+    selector = spec.get("selector") or {}
+    own = {"batch.kubernetes.io/controller-uid": obj["metadata"]["uid"]}
+    if not own.items() <= (selector.get("matchLabels") or {}).items():
+        problems.invalid("spec.selector", selector, "`selector` not auto-generated")
+    for field in _COUNTS:
+        problems.at_least(f"spec.{field}", spec.get(field), 0)
+    template = spec.get("template") or {}
+    labels = (template.get("metadata") or {}).get("labels")
+    names.check_labels(labels, "spec.template.labels", problems)
+    pod = template.get("spec") or {}
+    policy, where = pod.get("restartPolicy", "Always"), "spec.template.spec.restartPolicy"
+    if policy not in ("OnFailure", "Never"):
+        problems.required(where, 'valid values: "OnFailure", "Never"')
+    failure = spec.get("podFailurePolicy")
+    if failure is not None and policy != "Never":
+        problems.invalid(
+            where, policy, 'only "Never" is supported when podFailurePolicy is specified'
+        )
+    known = {each.get("name") for each in pod.get("containers") or []}
+    for index, rule in enumerate((failure or {}).get("rules") or []):
+        where = f"spec.podFailurePolicy.rules[{index}].onExitCodes"
+        codes = rule.get("onExitCodes") or {}
+        if codes.get("containerName") is not None and codes["containerName"] not in known:
+            problems.invalid(
+                f"{where}.containerName",
+                codes["containerName"],
+                "must be one of the container or initContainer names in the pod template",
+            )
+        values = codes.get("values") or []
+        if codes.get("operator") == "In" and 0 in values:
+            place = f"{where}.values[{values.index(0)}]"
+            problems.invalid(place, 0, "must not be 0 for the In operator")
+
+
+def _check_service(obj: Object, problems: Problems) -> None:
+    spec = obj.get("spec") or {}
+    ports, address = spec.get("ports") or [], spec.get("clusterIP")
+    if not ports and address != "None":
+        problems.required("spec.ports")
+    taken: set[str] = set()
+    for index, port in enumerate(ports):
+        where, name = f"spec.ports[{index}]", port.get("name", "")
+        if not name and len(ports) > 1:
+            problems.required(f"{where}.name")
+        problems.each(f"{where}.name", name, names.label_problems)
+        if name and name in taken:
+            problems.duplicate(f"{where}.name", name)
+        taken.add(name)
+        problems.between(f"{where}.port", port.get("port"), 1, 65535)
+        target = port.get("targetPort")
+        if isinstance(target, int):
+            problems.between(f"{where}.targetPort", target, 1, 65535)
+        else:
+            problems.each(f"{where}.targetPort", target, names.port_name_problems)
+    names.check_labels(spec.get("selector"), "spec.selector", problems)
+    if address and address != "None" and not _is_address(address):
+        problems.invalid(
+            "spec.clusterIPs[0]",
+            address,
+            "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+        )
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_volume(obj: Object, problems: Problems) -> None:
+    """Check a PersistentVolume: one source, a size, ways to mount it."""
+    spec = obj.get("spec") or {}
+    _check_storage(spec, problems)
+    capacity = spec.get("capacity") or {}
+    if not capacity:
+        problems.required("spec.capacity")
+    for name, amount in capacity.items():
+        if parse_quantity(amount) <= 0:
+            problems.invalid(f"spec.capacity[{name}]", str(amount), "must be greater than zero")
+    sources = [name for name in spec if name not in NO_SOURCE]
+    if not sources:
+        problems.required("spec", "must specify a volume type")
+    for extra in sources[1:]:
+        problems.forbidden(f"spec.{extra}", "may not specify more than 1 volume type")
+
+
+def _check_claim(obj: Object, problems: Problems) -> None:
+    """Check a PersistentVolumeClaim: how it mounts, and how much it wants."""
+    spec = obj.get("spec") or {}
+    _check_storage(spec, problems)
+    size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
+    if size is None:
+        problems.required("spec.resources[storage]")
+    elif parse_quantity(size) <= 0:
+        problems.invalid("spec.resources[storage]", str(size), "must be greater than zero")
+
+
+def _check_storage(spec: Spec, problems: Problems) -> None:
+    if not spec.get("accessModes"):
+        problems.required("spec.accessModes", "at least 1 access mode is required")
+    for mode in spec.get("accessModes") or []:
+        if mode not in _ACCESS_MODES:
+            problems.unsupported("spec.accessModes", mode, _ACCESS_MODES)
+    problems.each("spec.storageClassName", spec.get("storageClassName"), names.subdomain_problems)
+
+
+def _check_data(obj: Object, problems: Problems) -> None:
+    """Check the keys and the size of a ConfigMap or a Secret."""
+    total = 0
+    for field in ("data", "binaryData"):
+        for key, value in (obj.get(field) or {}).items():
+            problems.each(f"{field}[{key}]", key, names.key_problems)
+            total += len(value) if obj["kind"] == "ConfigMap" else len(value) * 3 // 4
+    if total > _MOST_BYTES:
+        problems.too_long("data" if obj["kind"] == "Secret" else "", _MOST_BYTES)
+
+
+def _check_role(obj: Object, problems: Problems) -> None:
+    for index, rule in enumerate(obj.get("rules") or []):
+        where = f"rules[{index}]"
+        if not rule.get("verbs"):
+            problems.required(f"{where}.verbs", "verbs must contain at least one value")
+        for field, what in (("apiGroups", "api group"), ("resources", "resource")):
+            if not rule.get(field) and not rule.get("nonResourceURLs"):
+                problems.required(
+                    f"{where}.{field}", f"resource rules must supply at least one {what}"
+                )
+
+
+def _check_binding(obj: Object, problems: Problems) -> None:
+    """Check what is bound, and to whom."""
+    kind = (obj.get("roleRef") or {}).get("kind")
+    known = ["ClusterRole"] if obj["kind"] == "ClusterRoleBinding" else ["Role", "ClusterRole"]
+    if kind and kind not in known:
+        problems.unsupported("roleRef.kind", kind, known)
+    for index, subject in enumerate(obj.get("subjects") or []):
+        where, kind = f"subjects[{index}]", subject.get("kind")
+        if kind == "ServiceAccount" and not subject.get("namespace"):
+            problems.required(f"{where}.namespace")
+        if kind not in (None, "ServiceAccount", "User", "Group"):
+            problems.unsupported(f"{where}.kind", kind, ["ServiceAccount", "User", "Group"])
+
+
+CHECKS: Final[dict[str, Callable[[Object, Problems], None]]] = {
+    "deployments.apps": _check_workload,
+    "replicasets.apps": _check_workload,
+    "daemonsets.apps": _check_workload,
+    "jobs.batch": _check_job,
+    "services": _check_service,
+    "persistentvolumes": _check_volume,
+    "persistentvolumeclaims": _check_claim,
+    "configmaps": _check_data,
+    "secrets": _check_data,
+    f"roles.{RBAC}": _check_role,
+    f"clusterroles.{RBAC}": _check_role,
+    f"rolebindings.{RBAC}": _check_binding,
+    f"clusterrolebindings.{RBAC}": _check_binding,
+}
