@@ -72,7 +72,6 @@ class ClusterBehindEks(AwsObserver):
             node_group=f"{cluster}-{name}",
             cluster=cluster,
             instance_type=instance_type,
-            count=len(instance_ids),
             instance_ids=instance_ids,
             zone=zone,
             labels=labels,
@@ -89,7 +88,7 @@ class ClusterBehindEks(AwsObserver):
 
     def addon_active(self, *, cluster: str, name: str) -> None:
         """Install an add-on as EKS does."""
-        self._cluster.set_addon(name, active=True)
+        self._cluster.install_addon(name)
 
     def file_system_available(self, *, file_system_id: str) -> None:
         """Make the directory behind an FSx file system."""

@@ -159,7 +159,7 @@ def test_checks_of_a_cpu_cluster_pass_with_real_pods_on_the_file_system(
 ):
     world.begin(RunPhase.PROVISIONING)
     add_nodes(cluster, group="training")
-    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    cluster.install_addon("aws-fsx-csi-driver")
 
     assert run_check(world, RUN_ID, check="access") == {"ready": False}  # it makes the accounts
     for check in ("access", "nodes", "storage"):
@@ -190,7 +190,7 @@ def test_network_check_measures_between_real_pods_and_leaves_no_job(
     world.begin(RunPhase.PROVISIONING)
     for group in ("system", "training"):
         add_nodes(cluster, group=group)
-    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    cluster.install_addon("aws-fsx-csi-driver")
     install_operator(world)
 
     until_ready(run_check, world, check="network")
@@ -229,7 +229,7 @@ def test_storage_check_when_a_node_is_replaced_checks_the_nodes_that_are_there(
 ):
     world.begin(RunPhase.PROVISIONING)
     add_nodes(cluster, group="training")
-    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    cluster.install_addon("aws-fsx-csi-driver")
     run_check(world, RUN_ID, check="storage")
     first = {node.hostname for node in world.gateway.nodes()}
     add_nodes(cluster, group="training", count=1)
@@ -254,7 +254,7 @@ def test_check_of_a_file_system_that_cannot_be_written_fails_at_once_with_the_po
 ):
     world.begin(RunPhase.PROVISIONING)
     add_nodes(cluster, group="training")
-    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    cluster.install_addon("aws-fsx-csi-driver")
     (tmp_path / "fsx/.stationmaster").write_text("in the way")
 
     with pytest.raises(CheckFailed, match=r"check storage failed: pod .* exited with 1: storage"):
@@ -370,7 +370,7 @@ def test_job_is_submitted_started_and_released_to_the_last_object(
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=wish, assignment=assignment)
     add_nodes(cluster, group="system")
     add_nodes(cluster, group="training")
-    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    cluster.install_addon("aws-fsx-csi-driver")
     install_operator(world)
 
     for _ in range(2):
@@ -394,7 +394,7 @@ def test_job_whose_relay_does_not_start_fails_with_what_the_relay_waits_for(
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
     add_nodes(cluster, group="system")
     add_nodes(cluster, group="training")
-    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    cluster.install_addon("aws-fsx-csi-driver")
     install_operator(world)
     cluster.faults.add("plugin-never-ready")
     submit_job(world, RUN_ID)
@@ -473,7 +473,7 @@ def test_job_of_a_range_has_started_once_it_trains_without_the_pods_that_wait(
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=ranged)
     add_nodes(cluster, group="system")
     add_nodes(cluster, group="training", count=1)
-    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    cluster.install_addon("aws-fsx-csi-driver")
     install_operator(world)
     submit_job(world, RUN_ID)
     labels = {"stationmaster/run-id": RUN_ID, "stationmaster/role": "training"}
@@ -494,7 +494,7 @@ def test_job_that_needs_gpus_where_there_are_none_does_not_start_and_says_so_ver
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=GPU_REQUEST)
     add_nodes(cluster, group="system")
     add_nodes(cluster, group="training", cpu="96", memory="1152Gi", **DEVICES)
-    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    cluster.install_addon("aws-fsx-csi-driver")
     for plugin in ("training-operator", "nvidia-device-plugin", "efa-device-plugin"):
         until_ready(install_plugin, world, plugin=plugin)
     submit_job(world, RUN_ID)
@@ -612,7 +612,7 @@ def test_job_for_a_queue_waits_for_kueue_and_starts_when_it_is_admitted(
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=request)
     add_nodes(cluster, group="system")
     add_nodes(cluster, group="training")
-    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    cluster.install_addon("aws-fsx-csi-driver")
     install_operator(world)
     high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 9}
 

@@ -388,7 +388,7 @@ def test_silence_is_explained_from_the_job_over_nodes_and_pods_to_the_relay(
     eventually(lambda: [p for p in world.gateway.pods(labels=labels) if p.unschedulable])
     assert explain() == "0 of 2 training nodes are ready"
 
-    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    cluster.install_addon("aws-fsx-csi-driver")
     add_nodes(cluster, group="training")
     eventually(lambda: [p.phase for p in world.gateway.pods(labels=labels)] == ["Running"] * 2)
     relay = {"stationmaster/role": "relay"}

@@ -108,7 +108,7 @@ def cluster(tmp_path: Path, programs: Programs) -> Iterator[LocalCluster]:
         list_gpus=list,
     )
     cluster.start()
-    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    cluster.install_addon("aws-fsx-csi-driver")
     yield cluster
     cluster.stop(grace_s=0.2)
 

@@ -41,7 +41,7 @@ def cluster(aws: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     started = start_cluster(tmp_path_factory.mktemp("saver"), pod_environment=environment)
     started.add_nodes(node_group="system")
     started.core.create_namespace({"metadata": {"name": NAMESPACE}})
-    started.local.set_addon("aws-fsx-csi-driver", active=True)
+    started.local.install_addon("aws-fsx-csi-driver")
     started.file_systems["fs-1"] = tmp_path_factory.mktemp("fsx")
     for item in render_storage(CLUSTER, SharedStorage("fs-1", "fs-1.fsx", "abcdefgh", 1200)):
         create_from_dict(started.api, item)

@@ -23,8 +23,8 @@ def api_server(installed: Iterable[dict[str, Any]]) -> Objects:
 
 def store(objects: Objects, item: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
     """Apply an object as the gateway does; what a server of API version 1.35 stores."""
-    resource = objects.catalog.by_kind(item["apiVersion"], item["kind"])
-    assert resource is not None, item["kind"]
+    kind = (item["apiVersion"], item["kind"])
+    (resource,) = (each for each in objects.catalog if (each.api_version, each.kind) == kind)
     about = item["metadata"]
     where = about.get("namespace", "default") if resource.namespaced else ""
     typed.check_applied(resource, item, namespace=where)

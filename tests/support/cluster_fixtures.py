@@ -95,7 +95,8 @@ class Cluster:
             "capacity": capacity,
             **changes,
         }
-        self.local.add_nodes(node_group=node_group, count=count, **arguments)
+        arguments.setdefault("instance_ids", instances(count))
+        self.local.add_nodes(node_group=node_group, **arguments)
 
     def install_operator(self) -> None:
         """Install it as the product does, and wait until it is available."""
@@ -164,6 +165,11 @@ class Cluster:
             return found[0] if found else None
 
         return eventually(look, f"event {reason} of {name}")
+
+
+def instances(count: int) -> list[str]:
+    """Ids of so many instances, the same ones each time."""
+    return [f"i-{number}" for number in range(count)]
 
 
 def shell_pod(name: str, script: str, **spec: Any) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from stationmaster.rendering.shared_volume import render_storage
 from stationmaster.steps.parts.live_clusters import live_cluster
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import Account
+from tests.support.cluster_fixtures import instances
 from tests.support.factories import TO_RUNNING
 from tests.support.kill_givens import joined
 
@@ -82,7 +83,7 @@ def cluster_with(
     with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
         gateway = KubernetesGateway(api)
         add_nodes(cluster, "system", {"stationmaster/node-group": "system"}, cpu="8")
-        cluster.set_addon("aws-fsx-csi-driver", active=True)
+        cluster.install_addon("aws-fsx-csi-driver")
         gateway.apply(objects)
         for name, where in deployments.items():
             until(lambda name=name, where=where: gateway.deployment_ready(name, namespace=where))
@@ -107,7 +108,7 @@ def add_nodes(
         node_group=node_group,
         cluster="c",
         instance_type=instance_type,
-        count=count,
+        instance_ids=instances(count),
         zone="us-west-2a",
         labels=labels,
         taints=[],

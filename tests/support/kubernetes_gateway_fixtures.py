@@ -9,6 +9,7 @@ from pathlib import Path
 
 from stationmaster.local.cluster import LocalCluster
 from tests.support.aws_fixtures import until as eventually
+from tests.support.cluster_fixtures import instances
 from tests.support.factories import make_request
 
 __all__ = ["CLUSTER_ID", "NAMESPACE", "REPOSITORY", "REQUEST", "RUN_ID", "add_nodes", "eventually"]
@@ -37,7 +38,7 @@ def add_nodes(
         node_group=nodes_named or group,
         cluster="c",
         instance_type=instance_type or by_device,
-        count=count or (2 if training else 1),
+        instance_ids=instances(count or (2 if training else 1)),
         zone=zone,
         labels={
             "stationmaster/node-group": group,

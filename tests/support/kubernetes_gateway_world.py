@@ -90,7 +90,7 @@ class ClusterAddons:
     def ensure(self, cluster_id: str, name: str, *, run_id: str | None = None) -> None:
         self.asked.append(name)
         if self.status == "ACTIVE" and self.cluster is not None:
-            self.cluster.set_addon(name, active=True)
+            self.cluster.install_addon(name)
 
 
 class Fsx(FileSystems):

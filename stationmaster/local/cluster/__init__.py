@@ -132,6 +132,9 @@ class LocalCluster:
             faults=self.faults,
             lose=self._kubelet.lose,
         )
+        self.add_nodes = self._nodes.add
+        self.remove_nodes = self._nodes.remove_group
+        self.lose_node = self._nodes.remove
         self._controllers = [
             self._nodes,
             SpotInterruptions(
@@ -185,54 +188,12 @@ class LocalCluster:
             self._nodes.forget_all()
             self._create_namespaces()
 
-    def add_nodes(
-        self,
-        *,
-        node_group: str,
-        cluster: str,
-        instance_type: str,
-        count: int,
-        zone: str,
-        labels: Mapping[str, str],
-        taints: Sequence[Mapping[str, str]],
-        capacity: Mapping[str, str],
-        instance_ids: Sequence[str] = (),
-    ) -> None:
-        """Bring a node group to `count` nodes; calling again with the same count changes nothing.
-
-        With `instance_ids` its nodes are on these instances, and those on others go.
-        `capacity` holds quantities by resource name, devices included; devices show on a node only
-        while their device plugin is ready on it.
-        """
-        self._nodes.add(
-            node_group=node_group,
-            cluster=cluster,
-            instance_type=instance_type,
-            count=count,
-            zone=zone,
-            labels=labels,
-            taints=taints,
-            capacity=capacity,
-            instance_ids=instance_ids,
-        )
-
-    def remove_nodes(self, *, node_group: str) -> None:
-        """Take a node group's nodes away; their pods are killed and go too."""
-        self._nodes.remove_group(node_group)
-
-    def lose_node(self, name: str) -> None:
-        """Take one node away as if its machine had died; its pods are killed and go too."""
-        self._nodes.remove(name)
-
-    def set_addon(self, name: str, *, active: bool) -> None:
-        """Install or remove what an EKS add-on brings; idempotent."""
+    def install_addon(self, name: str) -> None:
+        """Install what an EKS add-on brings; idempotent."""
         for resource, obj in objects_of(name):
             namespace = obj["metadata"].get("namespace", "")
-            found = self._objects.find(resource, namespace, obj["metadata"]["name"])
-            if active and found is None:
+            if self._objects.find(resource, namespace, obj["metadata"]["name"]) is None:
                 self._objects.create(resource, obj, namespace=namespace)
-            elif not active and found is not None:
-                self._objects.delete(resource, namespace, obj["metadata"]["name"])
 
     def _create_namespaces(self) -> None:
         for name in _NAMESPACES:

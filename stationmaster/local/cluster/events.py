@@ -21,10 +21,9 @@ Level = Literal["Normal", "Warning"]
 class EventRecorder:
     """Writes events of one component."""
 
-    def __init__(self, objects: Objects, component: str, *, host: str = "") -> None:
+    def __init__(self, objects: Objects, component: str) -> None:
         self._objects = objects
         self._component = component
-        self._host = host
         self._lock = threading.Lock()
         self._names: dict[tuple[str, ...], str] = {}
 
@@ -70,23 +69,20 @@ class EventRecorder:
             involved["namespace"] = metadata["namespace"]
         if field_path:
             involved["fieldPath"] = field_path
-        source = {"component": self._component}
-        if self._host:
-            source["host"] = self._host
         now = timestamp()
         event = {
             "metadata": {"name": name, "namespace": namespace},
             "involvedObject": involved,
             "reason": reason,
             "message": message,
-            "source": source,
+            "source": {"component": self._component},
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
             "type": level,
             "eventTime": None,
             "reportingComponent": self._component,
-            "reportingInstance": self._host,
+            "reportingInstance": "",
         }
         try:
             self._objects.create(resources.EVENTS, event, namespace=namespace)

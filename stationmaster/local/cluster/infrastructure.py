@@ -67,7 +67,7 @@ def _is_relay(container: Mapping[str, Any]) -> bool:
 
 def is_ready(pod: Object) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or []
-    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    ready = any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
     return ready and "deletionTimestamp" not in pod["metadata"]
 
 

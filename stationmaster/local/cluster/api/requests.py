@@ -163,8 +163,6 @@ async def delete_options(request: Request) -> dict[str, Any]:
         options["gracePeriodSeconds"] = grace
     if query.get("propagationPolicy"):
         options["propagationPolicy"] = query["propagationPolicy"]
-    if flag(query, "orphanDependents"):
-        options["propagationPolicy"] = "Orphan"
     body = await body_of(request)
     if isinstance(body, dict):
         options.update({name: value for name, value in body.items() if value is not None})

@@ -139,12 +139,6 @@ class Catalog:
         """Return the type with this qualified name, in its preferred version."""
         return self._served.get(key)
 
-    def by_kind(self, api_version: str, kind: str) -> Resource | None:
-        for resource in self:
-            if resource.kind == kind and resource.api_version == api_version:
-                return resource
-        return None
-
     def __iter__(self) -> Iterator[Resource]:
         return iter(list(self._by_route.values()))
 

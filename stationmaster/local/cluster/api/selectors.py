@@ -17,26 +17,17 @@ Predicate = Callable[[Object], bool]
 _SET_TERM = re.compile(r"^\s*(\S+)\s+(in|notin)\s+\(([^)]*)\)\s*$")
 _SPLIT = re.compile(r",(?![^(]*\))")
 
-FIELD_NAMES = {
+_FIELDS = {
     "metadata.name",
     "metadata.namespace",
     "spec.nodeName",
-    "spec.restartPolicy",
-    "spec.serviceAccountName",
-    "spec.unschedulable",
-    "spec.schedulerName",
     "status.phase",
-    "status.podIP",
     "involvedObject.kind",
     "involvedObject.namespace",
     "involvedObject.name",
     "involvedObject.uid",
-    "involvedObject.apiVersion",
-    "involvedObject.resourceVersion",
     "involvedObject.fieldPath",
     "reason",
-    "reportingComponent",
-    "source",
     "type",
 }
 
@@ -74,10 +65,6 @@ def match_expression(labels: Mapping[str, str], term: Mapping[str, Any]) -> bool
             return value is not None
         case "DoesNotExist":
             return value is None
-        case "Gt":
-            return value is not None and int(value) > int(values[0])
-        case "Lt":
-            return value is not None and int(value) < int(values[0])
         case operator:
             raise errors.bad_request(f'"{operator}" is not a valid label selector operator')
 
@@ -129,25 +116,17 @@ def parse_field_selector(text: str) -> Predicate:
         negated = "!=" in term
         path, _, value = term.partition("!=" if negated else "=")
         path, value = path.strip(), value.lstrip("=").strip()
-        if path not in FIELD_NAMES:
+        if path not in _FIELDS:
             raise errors.bad_request(f'field label not supported: "{path}"')
         terms.append((path, value, negated))
 
     def matches(obj: Object) -> bool:
         return all(
-            (_field_text(obj, path) == value) is not negated for path, value, negated in terms
+            (str(value_at(obj, path) or "") == value) is not negated
+            for path, value, negated in terms
         )
 
     return matches
-
-
-def _field_text(obj: Object, path: str) -> str:
-    value = value_at(obj, path)
-    if path == "source":
-        value = value_at(obj, "source.component")
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None else str(value)
 
 
 def both(first: Predicate | None, second: Predicate | None) -> Predicate | None:

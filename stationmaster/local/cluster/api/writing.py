@@ -5,9 +5,8 @@ Used by `rest.py`, which routes. Decodes the request, calls `objects.py`, encode
 
 from __future__ import annotations
 
-import functools
 import json
-from typing import Any, TypedDict
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -23,19 +22,12 @@ from stationmaster.local.cluster.api import (
 )
 from stationmaster.local.cluster.api.deletion import Propagation
 from stationmaster.local.cluster.api.metadata import clone
-from stationmaster.local.cluster.api.objects import Objects, Ownership
+from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.ownership import Manager
 from stationmaster.local.cluster.api.reading import shown
 from stationmaster.local.cluster.api.requests import Target
 from stationmaster.local.cluster.api.resources import RETURNED_WHEN_DELETED, Object, Resource
 from stationmaster.local.cluster.api.types import declared_type
-
-
-class WriteOptions(TypedDict):
-    """How to write, as the query says."""
-
-    dry_run: bool
-
 
 # Types whose objects are replaced only by who names the version that is replaced; custom types are
 # among them. Source: AllowUnconditionalUpdate of the types' strategies, pkg/registry.
@@ -56,13 +48,8 @@ class Writer:
 
     async def create(self, request: Request, target: Target) -> Response:
         body, warnings = await requests.object_of(request, target.resource)
-        created = self._objects.create(
-            target.resource,
-            body,
-            namespace=target.namespace,
-            ownership=_ownership(request, target),
-            **_write_options(request),
-        )
+        options = _write_options(request, target)
+        created = self._objects.create(target.resource, body, namespace=target.namespace, **options)
         return _answer(shown(request, target, created), warnings, code=201)
 
     async def update(self, request: Request, target: Target) -> Response:
@@ -76,12 +63,9 @@ class Writer:
         metadata["namespace"] = target.namespace
         if not metadata.get("resourceVersion"):
             _refuse_unconditional(target)
+        options = _write_options(request, target)
         updated = self._objects.update(
-            target.resource,
-            body,
-            subresource=target.subresource,
-            ownership=_ownership(request, target),
-            **_write_options(request),
+            target.resource, body, subresource=target.subresource, **options
         )
         return _answer(shown(request, target, updated), warnings)
 
@@ -99,12 +83,9 @@ class Writer:
             patched = _patched(target, content_type, clone(current), patch)
             patched, warnings = decoding.decode(target.resource, patched, mode, patched=True)
             _keep_version(patched, patch, current)
+            options = _write_options(request, target)
             updated = objects.update(
-                target.resource,
-                patched,
-                subresource=target.subresource,
-                ownership=_ownership(request, target),
-                **_write_options(request),
+                target.resource, patched, subresource=target.subresource, **options
             )
         return _answer(shown(request, target, updated), warnings)
 
@@ -116,7 +97,7 @@ class Writer:
         metadata = applied.setdefault("metadata", {})
         metadata["name"] = target.name
         typed.check_applied(resource, applied, namespace=metadata.get("namespace", ""))
-        query, options = request.query_params, _write_options(request)
+        query = request.query_params
         manager = Manager(query["fieldManager"], "Apply", subresource=target.subresource)
         force = requests.flag(query, "force")
         with objects.store.lock:
@@ -124,22 +105,12 @@ class Writer:
             if current is None and target.subresource:
                 raise errors.not_found(resource.key, target.name)
             merged, owned = ownership.apply(resource, current, applied, manager, force=force)
+            options = _write_options(request, target, owned)
             if current is None:
-                result = objects.create(
-                    resource,
-                    merged,
-                    namespace=target.namespace,
-                    ownership=lambda _before, _after: owned,
-                    **options,
-                )
+                result = objects.create(resource, merged, namespace=target.namespace, **options)
             else:
-                result = objects.update(
-                    resource,
-                    merged,
-                    subresource=target.subresource,
-                    ownership=lambda _before, _after: owned,
-                    **options,
-                )
+                part = target.subresource
+                result = objects.update(resource, merged, subresource=part, **options)
         code = 201 if current is None else 200
         return JSONResponse(shown(request, target, result), status_code=code)
 
@@ -165,24 +136,23 @@ class Writer:
         return _answer({**status, "details": details}, warnings)
 
 
-def _write_options(request: Request) -> WriteOptions:
-    return {"dry_run": requests.dry_run(request.query_params)}
+def _write_options(
+    request: Request, target: Target, owned: list[Object] | None = None
+) -> dict[str, Any]:
+    """How to write, as the query says: the fields that the request changes become its sender's.
 
+    `owned` are the `managedFields` after the write, where they are known.
+    """
+    query = request.query_params
+    agent = request.headers.get("user-agent", "")
+    manager = Manager.of_request(query.get("fieldManager", ""), agent, target.subresource)
 
-def _ownership(request: Request, target: Target) -> Ownership:
-    """The fields that this request changes become its sender's."""
-    manager = Manager.of_request(
-        request.query_params.get("fieldManager", ""),
-        request.headers.get("user-agent", ""),
-        target.subresource,
-    )
-    return functools.partial(_after_update, target.resource, manager)
+    def after(before: Object | None, new: Object) -> list[Object]:
+        if owned is not None:
+            return owned
+        return ownership.after_update(target.resource, before, new, manager)
 
-
-def _after_update(
-    resource: Resource, manager: Manager, before: Object | None, after: Object
-) -> list[Object]:
-    return ownership.after_update(resource, before, after, manager)
+    return {"dry_run": requests.dry_run(query), "ownership": after}
 
 
 def _check_patch_options(request: Request, *, applies: bool) -> None:

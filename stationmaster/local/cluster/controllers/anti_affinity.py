@@ -11,8 +11,7 @@ from typing import Any
 
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.selectors import match_selector
-
-_ENDED = ("Succeeded", "Failed")
+from stationmaster.local.cluster.controllers.children import has_ended
 
 
 def reason_against(
@@ -21,7 +20,7 @@ def reason_against(
     """Say why the pod may not be on the node beside `pods`; empty where it may. `nodes` by name."""
     for other in pods:
         there = nodes.get(other["spec"].get("nodeName", ""))
-        if there is None or (other.get("status") or {}).get("phase") in _ENDED:
+        if there is None or has_ended(other):
             continue
         if any(_avoids(term, pod, other, node, there) for term in _terms(pod)):
             return "node(s) didn't match pod anti-affinity rules"

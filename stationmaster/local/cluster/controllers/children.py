@@ -1,7 +1,4 @@
-"""What controllers of owners share: their status, owner references, their pods.
-
-Used by the workload controllers and the PyTorchJob operator.
-"""
+"""What controllers of owners share: owner references, conditions, their pods."""
 
 from __future__ import annotations
 
@@ -11,19 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from stationmaster.local.cluster.api import resources
-from stationmaster.local.cluster.api.metadata import clone
+from stationmaster.local.cluster.api.metadata import clone, timestamp
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import Object, Resource
-
-
-def write_status(objects: Objects, resource: Resource, owner: Object, status: Object) -> None:
-    """Write the status of an object that is still there; only its controller writes it."""
-    metadata = owner["metadata"]
-
-    def change(stored: Object) -> None:
-        stored["status"] = status
-
-    objects.modify(resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"])
 
 
 def owner_reference(owner: Object) -> Object:
@@ -47,7 +34,7 @@ def controller_of(obj: Object) -> Mapping[str, Any] | None:
     return None
 
 
-def owned(objects: Objects, resource: resources.Resource, owner: Object) -> list[Object]:
+def owned(objects: Objects, resource: Resource, owner: Object) -> list[Object]:
     """Return the objects that `owner` controls, in its namespace."""
     uid = owner["metadata"]["uid"]
     return [
@@ -88,8 +75,33 @@ def delete_pod(objects: Objects, pod: Object) -> None:
             objects.delete(resources.PODS, metadata["namespace"], metadata["name"])
 
 
+def condition_of(status: Object | None, kind: str) -> Object | None:
+    """Return the condition of a type if it is true."""
+    listed = (status or {}).get("conditions") or []
+    found = (each for each in listed if each["type"] == kind and each["status"] == "True")
+    return next(found, None)
+
+
+def set_condition(
+    status: Object, kind: str, reason: str, message: str, *, value: str = "True"
+) -> None:
+    """Set a condition in its place; its time is that of its last change of status."""
+    listed: list[Object] = status.setdefault("conditions", [])
+    now = {"type": kind, "status": value, "reason": reason, "message": message}
+    for index, each in enumerate(listed):
+        if each["type"] == kind:
+            since = each["lastTransitionTime"] if each["status"] == value else timestamp()
+            listed[index] = now | {"lastTransitionTime": since}
+            return
+    listed.append(now | {"lastTransitionTime": timestamp()})
+
+
 def phase(pod: Object) -> str:
     return str((pod.get("status") or {}).get("phase", "Pending"))
+
+
+def has_ended(pod: Object) -> bool:
+    return phase(pod) in ("Succeeded", "Failed")
 
 
 def is_going(pod: Object) -> bool:

@@ -6,6 +6,8 @@ and exit is recorded in the operator's own words.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stationmaster.local.cluster.api import resources
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.objects import Objects
@@ -13,16 +15,16 @@ from stationmaster.local.cluster.api.resources import Object, Resource
 from stationmaster.local.cluster.controllers import jobstatus, replicas
 from stationmaster.local.cluster.controllers.children import delete_pod, is_going, owned, phase
 from stationmaster.local.cluster.controllers.replicas import CONTAINER
-from stationmaster.local.cluster.events import EventRecorder, Level
+from stationmaster.local.cluster.events import Level
 from stationmaster.local.cluster.labels import TRAINING_LABEL
 
 
 class JobReplicas:
     """Acts on the pods and services that a job owns."""
 
-    def __init__(self, objects: Objects, recorder: EventRecorder) -> None:
+    def __init__(self, objects: Objects, say: Callable[[Object, Level, str, str], None]) -> None:
         self._objects = objects
-        self._recorder = recorder
+        self._say = say
 
     def reconcile_pods(self, job: Object, role: str, spec: Object, status: Object) -> None:
         held = self._of_role(resources.PODS, job, role)
@@ -30,8 +32,7 @@ class JobReplicas:
         kept = []
         for index, pod in held.items():
             if index >= spec["replicas"]:
-                if not is_going(pod):
-                    self._delete_pod(job, pod)
+                self._delete_pod(job, pod)
                 continue
             self._look_at_exit(job, role, spec, status, pod)
             kept.append(pod)
@@ -47,7 +48,7 @@ class JobReplicas:
         if exit_code is not None:
             where = f"{metadata['namespace']}.{metadata['name']}"
             message = f"Pod: {where} exited with code {exit_code}"
-            self._event(job, "Normal", "ExitedWithCode", message)
+            self._say(job, "Normal", "ExitedWithCode", message)
         if phase(pod) != "Failed":
             return
         name = job["metadata"]["name"]
@@ -56,28 +57,27 @@ class JobReplicas:
         ended_for_good = exit_code is not None and exit_code < replicas.RETRYABLE_EXIT_CODE
         if policy == "ExitCode" and ended_for_good:
             message = f'job "{name}" is failing because "{role}" replica(s) failed.'
-            self._event(job, "Warning", jobstatus.reason("Failed"), message)
+            self._say(job, "Warning", jobstatus.reason("Failed"), message)
             jobstatus.set_condition(status, "Failed", message)
         elif policy != "Never":
             # Said again at every look, as long as the pod is still going.
-            if not is_going(pod):
-                self._delete_pod(job, pod)
+            self._delete_pod(job, pod)
             message = f"job {name} is restarting because {role} replica(s) failed."
-            self._event(job, "Warning", jobstatus.reason("Restarting"), message)
+            self._say(job, "Warning", jobstatus.reason("Restarting"), message)
             jobstatus.set_condition(status, "Restarting", message)
 
     def _create_pod(self, job: Object, role: str, index: int, spec: Object) -> None:
         if spec["template"]["spec"].get("restartPolicy"):
             message = "Restart policy in pod template overridden by restart policy in replica spec"
-            self._event(job, "Warning", "SetPodTemplateRestartPolicy", message)
+            self._say(job, "Warning", "SetPodTemplateRestartPolicy", message)
         pod = replicas.pod(job, role, index)
         name = pod["metadata"]["name"]
         try:
             self._objects.create(resources.PODS, pod, namespace=job["metadata"]["namespace"])
         except ApiError as exc:
-            self._event(job, "Warning", "FailedCreatePod", f"Error creating: {exc}")
+            self._say(job, "Warning", "FailedCreatePod", f"Error creating: {exc}")
             raise
-        self._event(job, "Normal", "SuccessfulCreatePod", f"Created pod: {name}")
+        self._say(job, "Normal", "SuccessfulCreatePod", f"Created pod: {name}")
 
     def reconcile_services(self, job: Object, role: str, spec: Object) -> None:
         held = self._of_role(resources.SERVICES, job, role)
@@ -90,7 +90,7 @@ class JobReplicas:
                 name = service["metadata"]["name"]
                 namespace = job["metadata"]["namespace"]
                 self._objects.create(resources.SERVICES, service, namespace=namespace)
-                self._event(job, "Normal", "SuccessfulCreateService", f"Created service: {name}")
+                self._say(job, "Normal", "SuccessfulCreateService", f"Created service: {name}")
 
     def _of_role(self, resource: Resource, job: Object, role: str) -> dict[int, Object]:
         """Return the job's children of one replica type, by index."""
@@ -101,9 +101,12 @@ class JobReplicas:
         }
 
     def _delete_pod(self, job: Object, pod: Object) -> None:
+        """Begin a pod's deletion, once."""
+        if is_going(pod):
+            return
         delete_pod(self._objects, pod)
         message = f"Deleted pod: {pod['metadata']['name']}"
-        self._event(job, "Normal", "SuccessfulDeletePod", message)
+        self._say(job, "Normal", "SuccessfulDeletePod", message)
 
     def _delete_service(self, job: Object, service: Object) -> None:
         metadata = service["metadata"]
@@ -111,7 +114,7 @@ class JobReplicas:
             resources.SERVICES, metadata["namespace"], metadata["name"], metadata["uid"]
         )
         message = f"Deleted service: {metadata['name']}"
-        self._event(job, "Normal", "SuccessfulDeleteService", message)
+        self._say(job, "Normal", "SuccessfulDeleteService", message)
 
     def delete(self, job: Object, pods: list[Object], *, only_theirs: bool = False) -> None:
         """Delete pods and services; with `only_theirs`, just the services of these pods.
@@ -122,46 +125,11 @@ class JobReplicas:
         if not pods:
             return
         for pod in pods:
-            if not is_going(pod):
-                self._delete_pod(job, pod)
+            self._delete_pod(job, pod)
         names = {pod["metadata"]["name"] for pod in pods}
         for service in owned(self._objects, resources.SERVICES, job):
             if not only_theirs or service["metadata"]["name"] in names:
                 self._delete_service(job, service)
-
-    # Events
-
-    def record_abnormal(self, job: Object, pods: list[Object]) -> None:
-        """Source: core/pod.go, RecordAbnormalPods."""
-        for pod in pods:
-            if phase(pod) in ("Succeeded", "Failed") or is_going(pod):
-                continue
-            name, status = pod["metadata"]["name"], pod.get("status") or {}
-            listed = status.get("containerStatuses") or status.get("initContainerStatuses") or []
-            for container in listed:
-                self._record_abnormal_container(job, name, container)
-            conditions = status.get("conditions") or []
-            newest = max(
-                conditions, key=lambda each: each.get("lastTransitionTime") or "", default=None
-            )
-            if not listed and newest is not None and newest["status"] != "True":
-                message = f"Error pod {name} condition message: {newest.get('message', '')}"
-                self._event(job, "Warning", newest.get("reason", ""), message)
-
-    def _record_abnormal_container(self, job: Object, pod: str, container: Object) -> None:
-        where = f"Error pod {pod} container {container['name']}"
-        ended = container["state"].get("terminated")
-        if ended and ended["exitCode"] != 0:
-            text = ended.get("message", "")
-            message = f"{where} exitCode: {ended['exitCode']} terminated message: {text}"
-            self._event(job, "Warning", ended["reason"], message)
-        held = container["state"].get("waiting")
-        if held and held.get("message"):
-            message = f"{where} waiting message: {held['message']}"
-            self._event(job, "Warning", held["reason"], message)
-
-    def _event(self, job: Object, level: Level, reason: str, message: str) -> None:
-        self._recorder.record(job, level, reason, message)
 
 
 def role_of(child: Object) -> str:

@@ -17,22 +17,26 @@ from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.store import Change
 from stationmaster.local.cluster.back_off import BackOff
 from stationmaster.local.cluster.controllers.children import (
+    condition_of,
     controller_of,
+    has_ended,
     is_going,
     owned,
     phase,
     pod_from,
+    set_condition,
 )
 from stationmaster.local.cluster.controllers.controller import Key
-from stationmaster.local.cluster.controllers.workloads import WorkloadController
+from stationmaster.local.cluster.controllers.owners import OwnerController
 from stationmaster.local.cluster.events import EventRecorder
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def _ended(obj: Object) -> bool:
-    conditions = (obj.get("status") or {}).get("conditions") or []
-    return any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions)
+def job_end(job: Object) -> str:
+    """Return Complete or Failed, as the Job has ended; "" of one that has not."""
+    kinds = ("Complete", "Failed")
+    return next((kind for kind in kinds if condition_of(job.get("status"), kind)), "")
 
 
 def _seconds_since(moment: str) -> float:
@@ -70,11 +74,11 @@ def _forbidden_end(spec: Object, failed: list[Object]) -> tuple[str, str] | None
     return None
 
 
-class JobController(WorkloadController):
+class JobController(OwnerController):
     """Runs Jobs."""
 
     name = "jobs"
-    resource = resources.JOBS
+    resource_key, kind = resources.JOBS.key, resources.JOBS.kind
 
     def __init__(self, objects: Objects, recorder: EventRecorder, back_off: BackOff) -> None:
         super().__init__(objects, recorder)
@@ -88,21 +92,19 @@ class JobController(WorkloadController):
     def keys_of(self, change: Change) -> Iterable[Key]:
         if change.resource == resources.PODS.key and change.type == "DELETED":
             owner, uid = controller_of(change.object), change.object["metadata"]["uid"]
-            has_ended = phase(change.object) in ("Succeeded", "Failed")
-            if owner is not None and not has_ended and uid not in self._own:
+            if owner is not None and not has_ended(change.object) and uid not in self._own:
                 self._gone.setdefault(owner["uid"], set()).add(uid)
         return super().keys_of(change)
 
     def bring_in_order(self, obj: Object) -> float | None:
-        if _ended(obj):
+        if job_end(obj):
             return None
         spec = obj["spec"]
         pods = owned(self.objects, resources.PODS, obj)
         status = clone(obj.get("status") or {})
         if spec.get("suspend"):
             for pod in pods:
-                if not is_going(pod):
-                    self.remove_pod(obj, pod)
+                self.remove_pod(obj, pod)
             self.set_status(obj, {**status, "active": 0})
             return None
         status.setdefault("startTime", timestamp())
@@ -146,7 +148,8 @@ class JobController(WorkloadController):
         return [pod for pod in active if is_going(pod) and pod["metadata"]["uid"] not in self._own]
 
     def remove_pod(self, owner: Object, pod: Object) -> None:
-        self._own.add(pod["metadata"]["uid"])
+        if not is_going(pod):
+            self._own.add(pod["metadata"]["uid"])
         super().remove_pod(owner, pod)
 
     def _pause_s(self, obj: Object, succeeded: list[Object], failed: list[Object]) -> float:
@@ -193,28 +196,14 @@ class JobController(WorkloadController):
     ) -> None:
         self._failures.pop(obj["metadata"]["uid"], None)
         for pod in active:
-            if not is_going(pod):
-                self.remove_pod(obj, pod)
-        now = timestamp()
-        kind, reason, message = (
-            "Complete",
-            "CompletionsReached",
-            "Reached expected number of succeeded pods",
-        )
+            self.remove_pod(obj, pod)
         if failure is not None:
-            kind, (reason, message) = "Failed", failure
-            self.recorder.record(obj, "Warning", reason, message)
+            set_condition(status, "Failed", *failure)
+            self.say(obj, "Warning", *failure)
         else:
-            status["completionTime"] = now
-            self.recorder.record(obj, "Normal", "Completed", "Job completed")
-        condition = {
-            "type": kind,
-            "status": "True",
-            "reason": reason,
-            "message": message,
-            "lastProbeTime": now,
-            "lastTransitionTime": now,
-        }
-        status["conditions"] = [*(status.get("conditions") or []), condition]
+            status["completionTime"] = timestamp()
+            message = "Reached expected number of succeeded pods"
+            set_condition(status, "Complete", "CompletionsReached", message)
+            self.say(obj, "Normal", "Completed", "Job completed")
         counts = {"succeeded": len(succeeded), "failed": len(failed), "active": 0, "ready": 0}
         self.set_status(obj, {**status, **counts})

@@ -11,19 +11,17 @@ from collections.abc import Iterable
 
 from stationmaster.local.cluster import infrastructure
 from stationmaster.local.cluster.api import resources
-from stationmaster.local.cluster.api.metadata import clone, timestamp
-from stationmaster.local.cluster.api.objects import Objects
+from stationmaster.local.cluster.api.metadata import clone
 from stationmaster.local.cluster.api.resources import Object
-from stationmaster.local.cluster.api.store import Change
 from stationmaster.local.cluster.controllers.children import (
-    controller_of,
+    condition_of,
     is_going,
     owned,
     owner_reference,
-    write_status,
+    set_condition,
 )
-from stationmaster.local.cluster.controllers.controller import Controller, Key
-from stationmaster.local.cluster.events import EventRecorder
+from stationmaster.local.cluster.controllers.jobs import job_end
+from stationmaster.local.cluster.controllers.owners import OwnerController
 from stationmaster.local.cluster.labels import JOBSET_LABEL, JOBSET_NAME_LABEL
 
 JOB_SETS = "jobsets.jobset.x-k8s.io"
@@ -31,59 +29,18 @@ _ATTEMPT = f"{JOBSET_LABEL}restart-attempt"
 _JOB = f"{JOBSET_LABEL}replicatedjob-name"
 
 
-def condition_of(status: Object, kind: str) -> Object | None:
-    """Return the condition of a type if it is true."""
-    listed = status.get("conditions") or []
-    found = (each for each in listed if each["type"] == kind and each["status"] == "True")
-    return next(found, None)
-
-
-def set_condition(
-    status: Object, kind: str, reason: str, message: str, *, value: str = "True"
-) -> None:
-    """Set a condition in its place; its time is that of its last change of status."""
-    listed: list[Object] = status.setdefault("conditions", [])
-    now = {"type": kind, "status": value, "reason": reason, "message": message}
-    for index, each in enumerate(listed):
-        if each["type"] == kind:
-            since = each["lastTransitionTime"] if each["status"] == value else timestamp()
-            listed[index] = now | {"lastTransitionTime": since}
-            return
-    listed.append(now | {"lastTransitionTime": timestamp()})
-
-
-class JobSetController(Controller):
-    """Reconciles JobSets; keys are (namespace, name)."""
+class JobSetController(OwnerController):
+    """Runs JobSets."""
 
     name = "jobsets"
+    resource_key, kind = JOB_SETS, "JobSet"
+    child_keys = (resources.JOBS.key,)
+    operator = infrastructure.JOBSET
 
-    def __init__(self, objects: Objects, recorder: EventRecorder) -> None:
-        super().__init__(objects)
-        self._recorder = recorder
-
-    def keys_of(self, change: Change) -> Iterable[Key]:
-        metadata = change.object["metadata"]
-        if change.resource == JOB_SETS:
-            yield (metadata["namespace"], metadata["name"])
-        elif change.resource == resources.JOBS.key:
-            owner = controller_of(change.object)
-            if owner is not None and owner["kind"] == "JobSet":
-                yield (metadata["namespace"], owner["name"])
-        elif change.resource == resources.DEPLOYMENTS.key:
-            for item in self.objects.store.list(JOB_SETS):
-                yield (item["metadata"]["namespace"], item["metadata"]["name"])
-
-    def reconcile(self, key: Key) -> float | None:
-        resource = self.objects.catalog.by_key(JOB_SETS)
-        item = self.objects.store.get(JOB_SETS, *key)
-        if resource is None or item is None or is_going(item):
-            return None
-        if not infrastructure.operator_available(self.objects, infrastructure.JOBSET):
-            return None
-        status = clone(item.get("status") or {})
-        self._step(item, status)
-        if status != (item.get("status") or {}):
-            write_status(self.objects, resource, item, status)
+    def bring_in_order(self, obj: Object) -> float | None:
+        status = clone(obj.get("status") or {})
+        self._step(obj, status)
+        self.set_status(obj, status)
         return None
 
     def _step(self, item: Object, status: Object) -> None:
@@ -94,20 +51,20 @@ class JobSetController(Controller):
         status["replicatedJobsStatus"] = [
             _counts(each["name"], current) for each in item["spec"]["replicatedJobs"]
         ]
-        active = [job for job in current if not _ended(job)]
+        active = [job for job in current if not job_end(job)]
         if condition_of(status, "Completed") or condition_of(status, "Failed"):
             self._delete(active)
             return
         self._delete(previous)
-        failed = next((job for job in current if _ended(job) == "Failed"), None)
+        failed = next((job for job in current if job_end(job) == "Failed"), None)
         if failed is not None:
             self._after_failure(item, status, failed)
             return
         wanted = sum(each.get("replicas", 1) for each in item["spec"]["replicatedJobs"])
-        if len(current) == wanted and all(_ended(job) == "Complete" for job in current):
+        if len(current) == wanted and all(job_end(job) == "Complete" for job in current):
             message = "jobset completed successfully"
             set_condition(status, "Completed", "AllJobsCompleted", message)
-            self._recorder.record(item, "Normal", "AllJobsCompleted", message)
+            self.say(item, "Normal", "AllJobsCompleted", message)
             return
         self._make_service(item)
         self._make_jobs(item, jobs, attempt)
@@ -121,7 +78,7 @@ class JobSetController(Controller):
             status |= {"restarts": status["restarts"] + 1, "restartsCountTowardsMax": counted + 1}
             message = f"applying RestartJobSet failure policy action {first}"
             reason = "RestartJobSetFailurePolicyAction"
-            self._recorder.record(item, "Warning", reason, message)
+            self.say(item, "Warning", reason, message)
             return
         reason, message = (
             ("FailedJobs", "jobset failed due to one or more job failures")
@@ -129,7 +86,7 @@ class JobSetController(Controller):
             else ("ReachedMaxRestarts", "jobset failed due to reaching max number of restarts")
         )
         set_condition(status, "Failed", reason, f"{message} {first}")
-        self._recorder.record(item, "Warning", reason, f"{message} {first}")
+        self.say(item, "Warning", reason, f"{message} {first}")
 
     def _delete(self, jobs: Iterable[Object]) -> None:
         for job in jobs:
@@ -218,11 +175,6 @@ def _attempt_of(job: Object) -> int:
     return int(job["metadata"]["labels"][_ATTEMPT])
 
 
-def _ended(job: Object) -> str:
-    status = job.get("status") or {}
-    return next((kind for kind in ("Complete", "Failed") if condition_of(status, kind)), "")
-
-
 def _counts(name: str, jobs: Iterable[Object]) -> Object:
     """Return how many of the Jobs of a template stand how."""
     counts: Object = {"name": name, "ready": 0, "succeeded": 0, "failed": 0}
@@ -231,7 +183,7 @@ def _counts(name: str, jobs: Iterable[Object]) -> Object:
         if job["metadata"]["labels"][_JOB] != name:
             continue
         status, spec = job.get("status") or {}, job["spec"]
-        match _ended(job):
+        match job_end(job):
             case "Complete":
                 counts["succeeded"] += 1
             case "Failed":

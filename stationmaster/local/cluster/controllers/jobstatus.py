@@ -11,7 +11,7 @@ from typing import Literal
 
 from stationmaster.local.cluster.api.metadata import timestamp
 from stationmaster.local.cluster.api.resources import Object
-from stationmaster.local.cluster.controllers.children import is_going, phase
+from stationmaster.local.cluster.controllers.children import condition_of, is_going, phase
 
 Kind = Literal["Created", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
 
@@ -20,15 +20,11 @@ def reason(kind: str) -> str:
     return f"PyTorchJob{kind}"
 
 
-def holds(status: Object, kind: Kind) -> bool:
-    return any(c["type"] == kind and c["status"] == "True" for c in status.get("conditions") or [])
-
-
 def set_condition(
     status: Object, kind: Kind, message: str, *, value: str = "True", why: str = ""
 ) -> None:
     """Set a condition; the newest is the last. Source: pkg/util/status.go."""
-    if holds(status, "Failed"):
+    if condition_of(status, "Failed"):
         return
     conditions: list[Object] = status.setdefault("conditions", [])
     why = why or reason(kind)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import platform
-import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -63,28 +62,24 @@ class NodeController(Controller):
         node_group: str,
         cluster: str,
         instance_type: str,
-        count: int,
+        instance_ids: Sequence[str],
         zone: str,
         labels: Mapping[str, str],
         taints: Sequence[Mapping[str, str]],
         capacity: Mapping[str, str],
-        instance_ids: Sequence[str] = (),
     ) -> None:
-        """Bring a node group to `count` nodes: make new ones, or take the newest away.
+        """Let a node group have one node on each of these instances, and none on another one.
 
-        With `instance_ids` there is one on each of these instances, and none on another one.
+        `capacity` holds quantities by resource name, devices included; devices show on a node only
+        while their device plugin is ready on it.
         """
-        existing = self.of_group(node_group)
-        if instance_ids:
-            there = {_instance_of(node): node for node in existing}
-            going = [node for name, node in there.items() if name not in instance_ids]
-            new = [each for each in instance_ids if each not in there]
-        else:
-            going = existing[count:]
-            new = [_new_instance() for _ in range(count - len(existing))]
-        for node in going:
-            self._remove(node)
-        for instance_id in new:
+        there = {_instance_of(node): node for node in self._of_group(node_group)}
+        for known, node in there.items():
+            if known not in instance_ids:
+                self._remove(node)
+        for instance_id in instance_ids:
+            if instance_id in there:
+                continue
             node_labels = {
                 **labels,
                 NODE_GROUP_LABEL: node_group,
@@ -98,10 +93,12 @@ class NodeController(Controller):
             self._create(node_labels, taints, capacity, zone, instance_id)
 
     def remove_group(self, node_group: str) -> None:
-        for node in self.of_group(node_group):
+        """Take a node group's nodes away; their pods are killed and go too."""
+        for node in self._of_group(node_group):
             self._remove(node)
 
     def remove(self, name: str) -> None:
+        """Take one node away as if its machine had died; its pods are killed and go too."""
         node = self.objects.find(resources.NODES, "", name)
         if node is not None:
             self._remove(node)
@@ -126,13 +123,12 @@ class NodeController(Controller):
         zone = labels["topology.kubernetes.io/zone"]
         self._create(labels, taints, hardware, zone, _instance_of(node))
 
-    def of_group(self, node_group: str) -> list[Object]:
-        nodes = [
+    def _of_group(self, node_group: str) -> list[Object]:
+        return [
             node
             for node in self.objects.list(resources.NODES)
-            if (node["metadata"].get("labels") or {}).get(NODE_GROUP_LABEL) == node_group
+            if node["metadata"]["labels"].get(NODE_GROUP_LABEL) == node_group
         ]
-        return sorted(nodes, key=lambda node: int(node["metadata"]["resourceVersion"]))
 
     def forget_all(self) -> None:
         with self._lock:
@@ -251,54 +247,35 @@ class NodeController(Controller):
         return {"pods": _MAX_PODS, "ephemeral-storage": "80Gi", **shown}
 
 
-def _new_instance() -> str:
-    return f"i-{secrets.token_hex(9)[:17]}"
-
-
 def _instance_of(node: Object) -> str:
     return str(node["spec"].get("providerID", "")).rpartition("/")[2]
 
 
 def _status(visible: Mapping[str, str], address: str, name: str) -> Object:
     now = timestamp()
-    healthy = {
-        "MemoryPressure": (
-            "False",
-            "KubeletHasSufficientMemory",
-            "kubelet has sufficient memory available",
-        ),
-        "DiskPressure": ("False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-        "PIDPressure": ("False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-        "Ready": ("True", "KubeletReady", "kubelet is posting ready status"),
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "kubelet is posting ready status",
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
     }
     return {
         "capacity": dict(visible),
         "allocatable": dict(visible),
-        "conditions": [
-            {
-                "type": kind,
-                "status": value,
-                "reason": reason,
-                "message": message,
-                "lastHeartbeatTime": now,
-                "lastTransitionTime": now,
-            }
-            for kind, (value, reason, message) in healthy.items()
-        ],
+        "conditions": [ready],
         "addresses": [
             {"type": "InternalIP", "address": address},
             {"type": "InternalDNS", "address": name},
             {"type": "Hostname", "address": name},
         ],
         "nodeInfo": {
-            "machineID": "",
-            "systemUUID": "",
-            "bootID": "",
+            **dict.fromkeys(("machineID", "systemUUID", "bootID", "kubeProxyVersion"), ""),
             "kernelVersion": platform.release(),
             "osImage": "local processes",
             "containerRuntimeVersion": "process://1",
             "kubeletVersion": VERSION["gitVersion"],
-            "kubeProxyVersion": "",
             "operatingSystem": "linux",
             "architecture": "amd64",
         },

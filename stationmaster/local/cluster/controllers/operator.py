@@ -7,7 +7,6 @@ activeDeadlineSeconds is looked at only when something else happens to the job.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from stationmaster.local.cluster import infrastructure
@@ -16,19 +15,12 @@ from stationmaster.local.cluster.api.admission import RESOURCE_KEY as JOBS_KEY
 from stationmaster.local.cluster.api.metadata import clone, timestamp
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import Object
-from stationmaster.local.cluster.api.store import Change
 from stationmaster.local.cluster.controllers import jobstatus, replicas
-from stationmaster.local.cluster.controllers.children import (
-    controller_of,
-    is_going,
-    owned,
-    phase,
-    write_status,
-)
-from stationmaster.local.cluster.controllers.controller import Controller, Key
+from stationmaster.local.cluster.controllers.children import condition_of, is_going, owned, phase
 from stationmaster.local.cluster.controllers.jobreplicas import JobReplicas, role_of
+from stationmaster.local.cluster.controllers.owners import OwnerController
 from stationmaster.local.cluster.controllers.replicas import MASTER, WORKER
-from stationmaster.local.cluster.events import EventRecorder, Level
+from stationmaster.local.cluster.events import EventRecorder
 
 _OURS = (None, "", "kubeflow.org/training-operator")
 
@@ -42,66 +34,49 @@ def _has_new_failure(job: Object, status: Object, pods: list[Object]) -> bool:
     return failed > sum(each.get("failed", 0) for each in counted) and active != wanted
 
 
-class PyTorchJobController(Controller):
-    """Reconciles PyTorchJobs; keys are (namespace, name)."""
+class PyTorchJobController(OwnerController):
+    """Runs PyTorchJobs."""
 
     name = "pytorchjobs"
+    resource_key, kind = JOBS_KEY, "PyTorchJob"
+    child_keys = (resources.PODS.key, resources.SERVICES.key)
+    operator = infrastructure.OPERATOR
 
     def __init__(self, objects: Objects, recorder: EventRecorder) -> None:
-        super().__init__(objects)
-        self._recorder = recorder
-        self._replicas = JobReplicas(objects, recorder)
+        super().__init__(objects, recorder)
+        self._replicas = JobReplicas(objects, self.say)
 
-    def keys_of(self, change: Change) -> Iterable[Key]:
-        metadata = change.object["metadata"]
-        if change.resource == JOBS_KEY:
-            yield (metadata["namespace"], metadata["name"])
-        elif change.resource in (resources.PODS.key, resources.SERVICES.key):
-            owner = controller_of(change.object)
-            if owner is not None and owner["kind"] == "PyTorchJob":
-                yield (metadata["namespace"], owner["name"])
-        elif change.resource == resources.DEPLOYMENTS.key:
-            for job in self.objects.store.list(JOBS_KEY):
-                yield (job["metadata"]["namespace"], job["metadata"]["name"])
-
-    def reconcile(self, key: Key) -> float | None:
-        resource = self.objects.catalog.by_key(JOBS_KEY)
-        job = self.objects.store.get(JOBS_KEY, *key)
-        if resource is None or job is None or is_going(job):
-            return None
-        if not infrastructure.operator_available(self.objects):
-            return None
-        policy = job["spec"].get("runPolicy") or {}
+    def bring_in_order(self, obj: Object) -> float | None:
+        policy = obj["spec"].get("runPolicy") or {}
         if policy.get("managedBy") not in _OURS:
             return None
-        status = clone(job.get("status") or {})
-        name = job["metadata"]["name"]
+        status = clone(obj.get("status") or {})
+        name = obj["metadata"]["name"]
         jobstatus.set_condition(status, "Created", f"PyTorchJob {name} is created.")
-        pods = owned(self.objects, resources.PODS, job)
-        self._step(job, policy, status, pods)
-        if status != (job.get("status") or {}):
-            write_status(self.objects, resource, job, status)
+        self._step(obj, policy, status, owned(self.objects, resources.PODS, obj))
+        self.set_status(obj, status)
         return None
 
     def _step(self, job: Object, policy: Object, status: Object, pods: list[Object]) -> None:
         if policy.get("suspend"):
             self._suspend(job, status, pods)
             return
-        if jobstatus.holds(status, "Suspended"):
+        if condition_of(status, "Suspended"):
             message = f"PyTorchJob {job['metadata']['name']} is resumed."
             why = jobstatus.reason("Resumed")
             jobstatus.set_condition(status, "Suspended", message, value="False", why=why)
             status["startTime"] = timestamp()
-            self._event(job, "Normal", why, message)
-        if jobstatus.holds(status, "Succeeded") or jobstatus.holds(status, "Failed"):
-            self._after_end(job, policy, status, pods)
+            self.say(job, "Normal", why, message)
+        if condition_of(status, "Succeeded") or condition_of(status, "Failed"):
+            self._clean_up(job, policy, pods)
+            if condition_of(status, "Succeeded"):
+                jobstatus.finish_counts(status)
             return
-        self._replicas.record_abnormal(job, pods)
         failure = self._limit_reached(job, policy, status, pods)
         if failure is not None:
             status.setdefault("completionTime", timestamp())
             self._clean_up(job, policy, pods)
-            self._event(job, "Normal", jobstatus.reason("Failed"), failure)
+            self.say(job, "Normal", jobstatus.reason("Failed"), failure)
             jobstatus.set_condition(status, "Failed", failure)
             return
         specs = replicas.replica_specs(job)
@@ -118,15 +93,10 @@ class PyTorchJobController(Controller):
             replica.pop("active", None)
         message = f"PyTorchJob {job['metadata']['name']} is suspended."
         why = jobstatus.reason("Suspended")
-        if jobstatus.holds(status, "Running"):
+        if condition_of(status, "Running"):
             jobstatus.set_condition(status, "Running", message, value="False", why=why)
         jobstatus.set_condition(status, "Suspended", message)
-        self._event(job, "Normal", why, message)
-
-    def _after_end(self, job: Object, policy: Object, status: Object, pods: list[Object]) -> None:
-        self._clean_up(job, policy, pods)
-        if jobstatus.holds(status, "Succeeded"):
-            jobstatus.finish_counts(status)
+        self.say(job, "Normal", why, message)
 
     def _clean_up(self, job: Object, policy: Object, pods: list[Object]) -> None:
         match policy.get("cleanPodPolicy", "None"):
@@ -203,7 +173,7 @@ class PyTorchJobController(Controller):
                 self._fail_or_restart(job, role, spec, status, failed)
 
     def _succeed(self, job: Object, status: Object, message: str) -> None:
-        self._event(job, "Normal", jobstatus.reason("Succeeded"), message)
+        self.say(job, "Normal", jobstatus.reason("Succeeded"), message)
         status.setdefault("completionTime", timestamp())
         jobstatus.set_condition(status, "Succeeded", message)
 
@@ -215,15 +185,10 @@ class PyTorchJobController(Controller):
         # Also of a job that has failed by an exit code, whose conditions stay.
         if spec["restartPolicy"] != "Never":
             message = f"PyTorchJob {name} is restarting {cause}"
-            self._event(job, "Warning", jobstatus.reason("Restarting"), message)
+            self.say(job, "Warning", jobstatus.reason("Restarting"), message)
             jobstatus.set_condition(status, "Restarting", message)
             return
         message = f"PyTorchJob {name} is failed {cause}"
-        self._event(job, "Normal", jobstatus.reason("Failed"), message)
+        self.say(job, "Normal", jobstatus.reason("Failed"), message)
         status.setdefault("completionTime", timestamp())
         jobstatus.set_condition(status, "Failed", message)
-
-    # Events
-
-    def _event(self, job: Object, level: Level, reason: str, message: str) -> None:
-        self._recorder.record(job, level, reason, message)

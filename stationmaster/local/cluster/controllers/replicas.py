@@ -176,6 +176,4 @@ def _elastic_environment(
     if elastic.get("rdzvConf"):
         listed = ",".join(f"{item['key']}={item['value']}" for item in elastic["rdzvConf"])
         pairs.append(("PET_RDZV_CONF", listed))
-    if elastic.get("standalone"):
-        pairs.append(("PET_STANDALONE", ""))
     return pairs

@@ -6,16 +6,16 @@ so that a job's pods spread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 
 from stationmaster.local.cluster.api import resources
-from stationmaster.local.cluster.api.metadata import timestamp
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.quantities import pod_requests
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.store import Change
 from stationmaster.local.cluster.controllers.anti_affinity import reason_against
+from stationmaster.local.cluster.controllers.children import has_ended, set_condition
 from stationmaster.local.cluster.controllers.controller import Controller, Key
 from stationmaster.local.cluster.controllers.placement import explain, reasons_against
 from stationmaster.local.cluster.events import EventRecorder
@@ -24,7 +24,6 @@ from stationmaster.local.cluster.labels import training_job_of
 # An unschedulable pod is looked at again after this time even if nothing changed.
 _RETRY_S = 10.0
 _ROOM_MAKERS = (resources.NODES.key, resources.CLAIMS.key)
-_ENDED = ("Succeeded", "Failed")
 
 
 class Scheduler(Controller):
@@ -65,7 +64,9 @@ class Scheduler(Controller):
         by_name = {node["metadata"]["name"]: node for node in nodes}
         problem = self._claim_problem(pod)
         against: list[list[str]] = []
-        if problem is None:
+        if problem is not None:
+            problem = f"0/{len(nodes)} nodes are available: {problem}."
+        else:
             # Fewest pods first, so that the pods of a job spread over the nodes.
             for node in sorted(nodes, key=lambda n: counts.get(n["metadata"]["name"], 0)):
                 name = node["metadata"]["name"]
@@ -77,8 +78,6 @@ class Scheduler(Controller):
                     return None
                 against.append(reasons)
             problem = explain(against)
-        else:
-            problem = f"0/{len(nodes)} nodes are available: {problem}."
         self._mark_unschedulable(pod, problem)
         return _RETRY_S
 
@@ -94,7 +93,7 @@ class Scheduler(Controller):
         counts: dict[str, int] = {}
         for pod in self.objects.list(resources.PODS):
             node = pod["spec"].get("nodeName")
-            if not node or (pod.get("status") or {}).get("phase") in _ENDED:
+            if not node or has_ended(pod):
                 continue
             counts[node] = counts.get(node, 0) + 1
             held = reserved.setdefault(node, {})
@@ -121,26 +120,26 @@ class Scheduler(Controller):
 
         def bind(stored: Object) -> None:
             stored["spec"]["nodeName"] = node
-            _set_scheduled(stored, "True", "", "")
+            set_condition(stored["status"], "PodScheduled", "", "")
 
         # The event comes first, so that it precedes those of the kubelet.
         where = f"{metadata['namespace']}/{metadata['name']}"
-        self._recorder.record(
-            pod, "Normal", "Scheduled", f"Successfully assigned {where} to {node}"
-        )
-        self.objects.modify(
-            resources.PODS, metadata["namespace"], metadata["name"], bind, uid=metadata["uid"]
-        )
+        message = f"Successfully assigned {where} to {node}"
+        self._recorder.record(pod, "Normal", "Scheduled", message)
+        self._modify(pod, bind)
 
     def _mark_unschedulable(self, pod: Object, message: str) -> None:
-        metadata = pod["metadata"]
-
         def mark(stored: Object) -> None:
-            _set_scheduled(stored, "False", "Unschedulable", message)
+            why = ("Unschedulable", message)
+            set_condition(stored["status"], "PodScheduled", *why, value="False")
 
         self._recorder.record(pod, "Warning", "FailedScheduling", message)
+        self._modify(pod, mark)
+
+    def _modify(self, pod: Object, change: Callable[[Object], None]) -> None:
+        about = pod["metadata"]
         self.objects.modify(
-            resources.PODS, metadata["namespace"], metadata["name"], mark, uid=metadata["uid"]
+            resources.PODS, about["namespace"], about["name"], change, uid=about["uid"]
         )
 
 
@@ -148,24 +147,4 @@ def _frees_resources(change: Change) -> bool:
     """Say whether room may have become free on a node."""
     if change.type == "DELETED":
         return bool(change.object["spec"].get("nodeName"))
-    before = ((change.previous or {}).get("status") or {}).get("phase")
-    now = (change.object.get("status") or {}).get("phase")
-    return now in _ENDED and before not in _ENDED
-
-
-def _set_scheduled(pod: Object, value: str, reason: str, message: str) -> None:
-    conditions = pod["status"].setdefault("conditions", [])
-    old = next((c for c in conditions if c["type"] == "PodScheduled"), None)
-    if old is not None:
-        if (old["status"], old.get("message", "")) == (value, message):
-            return
-        conditions.remove(old)
-    condition = {
-        "type": "PodScheduled",
-        "status": value,
-        "lastProbeTime": None,
-        "lastTransitionTime": timestamp(),
-    }
-    if reason:
-        condition.update(reason=reason, message=message)
-    conditions.append(condition)
+    return has_ended(change.object) and not has_ended(change.previous or {})

@@ -16,65 +16,41 @@ from stationmaster.local.cluster import infrastructure
 from stationmaster.local.cluster.api import resources
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.metadata import clone
-from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import Object
-from stationmaster.local.cluster.api.store import Change
 from stationmaster.local.cluster.api.trainer_admission import NODE, RUNTIMES, STEP_LABEL, TRAIN_JOBS
 from stationmaster.local.cluster.controllers.children import (
-    controller_of,
-    is_going,
+    condition_of,
     owner_reference,
-    write_status,
+    set_condition,
 )
-from stationmaster.local.cluster.controllers.controller import Controller, Key
-from stationmaster.local.cluster.controllers.jobsets import JOB_SETS, condition_of, set_condition
-from stationmaster.local.cluster.events import EventRecorder
+from stationmaster.local.cluster.controllers.jobsets import JOB_SETS
+from stationmaster.local.cluster.controllers.owners import OwnerController
 
 PORT = 29500
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _RETRY_S = 0.5
 
 
-class TrainJobController(Controller):
-    """Reconciles TrainJobs; keys are (namespace, name)."""
+class TrainJobController(OwnerController):
+    """Runs TrainJobs."""
 
     name = "trainjobs"
+    resource_key, kind = TRAIN_JOBS, "TrainJob"
+    child_keys = (JOB_SETS,)
+    operator = infrastructure.TRAINER
 
-    def __init__(self, objects: Objects, recorder: EventRecorder) -> None:
-        super().__init__(objects)
-        self._recorder = recorder
-
-    def keys_of(self, change: Change) -> Iterable[Key]:
-        metadata = change.object["metadata"]
-        if change.resource == TRAIN_JOBS:
-            yield (metadata["namespace"], metadata["name"])
-        elif change.resource == JOB_SETS:
-            owner = controller_of(change.object)
-            if owner is not None and owner["kind"] == "TrainJob":
-                yield (metadata["namespace"], owner["name"])
-        elif change.resource == resources.DEPLOYMENTS.key:
-            for job in self.objects.store.list(TRAIN_JOBS):
-                yield (job["metadata"]["namespace"], job["metadata"]["name"])
-
-    def reconcile(self, key: Key) -> float | None:
-        resource = self.objects.catalog.by_key(TRAIN_JOBS)
-        job = self.objects.store.get(TRAIN_JOBS, *key)
-        if resource is None or job is None or is_going(job):
-            return None
-        if not infrastructure.operator_available(self.objects, infrastructure.TRAINER):
-            return None
-        status = clone(job.get("status") or {})
+    def bring_in_order(self, obj: Object) -> float | None:
+        job, status = obj, clone(obj.get("status") or {})
         again_s = None
         if not any(condition_of(status, kind) for kind in ("Complete", "Failed")):
             try:
                 self._make(job)
             except ApiError as exc:
                 message = f"TrainJob resources reconciliation failed: {exc}"[:1000]
-                self._recorder.record(job, "Warning", "TrainJobResourcesCreationFailed", message)
+                self.say(job, "Warning", "TrainJobResourcesCreationFailed", message)
                 again_s = _RETRY_S
         self._say(job, status)
-        if status != (job.get("status") or {}):
-            write_status(self.objects, resource, job, status)
+        self.set_status(job, status)
         return again_s
 
     def _make(self, job: Object) -> None:

@@ -9,105 +9,39 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stationmaster.local.cluster import infrastructure
-from stationmaster.local.cluster.api import errors, resources
-from stationmaster.local.cluster.api.errors import ApiError
-from stationmaster.local.cluster.api.metadata import clone, timestamp
-from stationmaster.local.cluster.api.objects import Objects
-from stationmaster.local.cluster.api.resources import Object, Resource
+from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.metadata import clone
+from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.store import Change
 from stationmaster.local.cluster.controllers.children import (
     controller_of,
-    delete_pod,
+    has_ended,
     is_going,
     owned,
     owner_reference,
-    phase,
     pod_from,
+    set_condition,
     template_hash,
 )
-from stationmaster.local.cluster.controllers.controller import Controller, Key
+from stationmaster.local.cluster.controllers.controller import Key
+from stationmaster.local.cluster.controllers.owners import OwnerController
 from stationmaster.local.cluster.controllers.placement import matches_affinity, untolerated
 from stationmaster.local.cluster.controllers.rollouts import limits, next_step
-from stationmaster.local.cluster.events import EventRecorder
 
 _HASH_LABEL = "pod-template-hash"
 _REVISION_LABEL = "controller-revision-hash"
 
 
-class WorkloadController(Controller):
-    """Reconciles objects of one type that own others; keys are (namespace, name)."""
-
-    resource: Resource
-    child_keys: tuple[str, ...] = (resources.PODS.key,)
-
-    def __init__(self, objects: Objects, recorder: EventRecorder) -> None:
-        super().__init__(objects)
-        self.recorder = recorder
-
-    def keys_of(self, change: Change) -> Iterable[Key]:
-        metadata = change.object["metadata"]
-        if change.resource == self.resource.key:
-            if change.type != "DELETED":
-                yield (metadata["namespace"], metadata["name"])
-        elif change.resource in self.child_keys:
-            owner = controller_of(change.object)
-            if owner is not None and owner["kind"] == self.resource.kind:
-                yield (metadata["namespace"], owner["name"])
-
-    def reconcile(self, key: Key) -> float | None:
-        obj = self.objects.find(self.resource, *key)
-        if obj is None or is_going(obj):
-            return None
-        return self.bring_in_order(obj)
-
-    def bring_in_order(self, obj: Object) -> float | None:
-        raise NotImplementedError(f"{type(self).__name__} does not say how to bring it in order")
-
-    def create_pod(self, owner: Object, pod: Object) -> Object:
-        try:
-            created = self.objects.create(
-                resources.PODS, pod, namespace=owner["metadata"]["namespace"]
-            )
-        except ApiError as exc:
-            self.recorder.record(owner, "Warning", "FailedCreate", f"Error creating: {exc}")
-            raise
-        name = created["metadata"]["name"]
-        self.recorder.record(owner, "Normal", "SuccessfulCreate", f"Created pod: {name}")
-        return created
-
-    def remove_pod(self, owner: Object, pod: Object) -> None:
-        name = pod["metadata"]["name"]
-        delete_pod(self.objects, pod)
-        self.recorder.record(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {name}")
-
-    def set_status(self, obj: Object, status: Object) -> None:
-        """Write the status that was decided on by looking at `obj`.
-
-        Raises:
-            ApiError: 409, as another has written its status since.
-        """
-        metadata = obj["metadata"]
-
-        def change(stored: Object) -> None:
-            if stored.get("status") != obj.get("status"):
-                raise errors.stale_version(self.resource.key, metadata["name"])
-            stored["status"] = status
-
-        self.objects.modify(
-            self.resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"]
-        )
-
-
-class ReplicaSetController(WorkloadController):
+class ReplicaSetController(OwnerController):
     """Keeps `replicas` pods of one template."""
 
     name = "replicasets"
-    resource = resources.REPLICA_SETS
+    resource_key, kind = resources.REPLICA_SETS.key, resources.REPLICA_SETS.kind
 
     def bring_in_order(self, obj: Object) -> float | None:
         wanted = obj["spec"].get("replicas", 1)
         pods = [pod for pod in owned(self.objects, resources.PODS, obj) if not is_going(pod)]
-        alive = [pod for pod in pods if phase(pod) not in ("Succeeded", "Failed")]
+        alive = [pod for pod in pods if not has_ended(pod)]
         for pod in pods:
             if pod not in alive:
                 self.remove_pod(obj, pod)
@@ -120,7 +54,7 @@ class ReplicaSetController(WorkloadController):
             self.remove_pod(obj, pod)
         ready = sum(1 for pod in alive if infrastructure.is_ready(pod))
         status = {
-            "replicas": max(len(alive), min(wanted, len(alive))),
+            "replicas": len(alive),
             "fullyLabeledReplicas": len(alive),
             "readyReplicas": ready,
             "availableReplicas": ready,
@@ -130,11 +64,11 @@ class ReplicaSetController(WorkloadController):
         return None
 
 
-class DeploymentController(WorkloadController):
+class DeploymentController(OwnerController):
     """Keeps one ReplicaSet for the current template, and phases out the others."""
 
     name = "deployments"
-    resource = resources.DEPLOYMENTS
+    resource_key, kind = resources.DEPLOYMENTS.key, resources.DEPLOYMENTS.kind
     child_keys = (resources.REPLICA_SETS.key,)
 
     def keys_of(self, change: Change) -> Iterable[Key]:
@@ -169,7 +103,7 @@ class DeploymentController(WorkloadController):
     def _has_pods(self, replica_set: Object) -> bool:
         """Say whether pods of it are there that have not ended, also such as are being deleted."""
         pods = owned(self.objects, resources.PODS, replica_set)
-        return any(phase(pod) not in ("Succeeded", "Failed") for pod in pods)
+        return any(not has_ended(pod) for pod in pods)
 
     def _create_set(
         self, obj: Object, wanted_hash: str, replicas: int, *, num_before: int
@@ -200,7 +134,7 @@ class DeploymentController(WorkloadController):
         namespace = obj["metadata"]["namespace"]
         created = self.objects.create(resources.REPLICA_SETS, body, namespace=namespace)
         message = f"Scaled up replica set {name} from 0 to {replicas}"
-        self.recorder.record(obj, "Normal", "ScalingReplicaSet", message)
+        self.say(obj, "Normal", "ScalingReplicaSet", message)
         return created
 
     def _scale(self, obj: Object, replica_set: Object, replicas: int) -> None:
@@ -213,7 +147,7 @@ class DeploymentController(WorkloadController):
         self.objects.modify(resources.REPLICA_SETS, metadata["namespace"], metadata["name"], change)
         direction = "up" if replicas > before else "down"
         message = f"Scaled {direction} replica set {metadata['name']} from {before} to {replicas}"
-        self.recorder.record(obj, "Normal", "ScalingReplicaSet", message)
+        self.say(obj, "Normal", "ScalingReplicaSet", message)
 
 
 def _deployment_status(obj: Object, current: Object | None, old: list[Object]) -> Object:
@@ -233,7 +167,6 @@ def _deployment_status(obj: Object, current: Object | None, old: list[Object]) -
         "availableReplicas": ready,
         "unavailableReplicas": max(0, sizes - ready),
     }
-    held = (obj.get("status") or {}).get("conditions") or []
     kind, subject = ("Deployment", obj) if current is None else ("ReplicaSet", current)
     what = f'{kind} "{subject["metadata"]["name"]}"'
     # Source: kubernetes, pkg/controller/deployment/util/deployment_util.go, DeploymentComplete.
@@ -246,10 +179,9 @@ def _deployment_status(obj: Object, current: Object | None, old: list[Object]) -
     if not available:
         minimum = "Deployment does not have minimum availability."
     enough = "MinimumReplicasAvailable" if available else "MinimumReplicasUnavailable"
-    status["conditions"] = [
-        _condition(held, "Available", available, enough, minimum),
-        _condition(held, "Progressing", True, reason, progress),
-    ]
+    status["conditions"] = list((obj.get("status") or {}).get("conditions") or [])
+    set_condition(status, "Available", enough, minimum, value=str(available))
+    set_condition(status, "Progressing", reason, progress)
     return status
 
 
@@ -257,28 +189,11 @@ def _hash_of(replica_set: Object) -> str:
     return str((replica_set["metadata"].get("labels") or {}).get(_HASH_LABEL, ""))
 
 
-def _condition(held: list[Object], kind: str, holds: bool, reason: str, message: str) -> Object:
-    value = "True" if holds else "False"
-    before = next((c for c in held if c["type"] == kind), None)
-    now = timestamp()
-    if before and (before["status"], before["reason"]) == (value, reason):
-        return before
-    since = before["lastTransitionTime"] if before and before["status"] == value else now
-    return {
-        "type": kind,
-        "status": value,
-        "reason": reason,
-        "message": message,
-        "lastUpdateTime": now,
-        "lastTransitionTime": since,
-    }
-
-
-class DaemonSetController(WorkloadController):
+class DaemonSetController(OwnerController):
     """Keeps one pod on each node that the template may run on."""
 
     name = "daemonsets"
-    resource = resources.DAEMON_SETS
+    resource_key, kind = resources.DAEMON_SETS.key, resources.DAEMON_SETS.kind
 
     def keys_of(self, change: Change) -> Iterable[Key]:
         yield from super().keys_of(change)
@@ -300,8 +215,7 @@ class DaemonSetController(WorkloadController):
         for pod in owned(self.objects, resources.PODS, obj):
             node = _intended_node(pod)
             outdated = pod["metadata"]["labels"].get(_REVISION_LABEL) != revision
-            ended = phase(pod) in ("Succeeded", "Failed")
-            if (node not in nodes or outdated or ended) and not is_going(pod):
+            if node not in nodes or outdated or has_ended(pod):
                 self.remove_pod(obj, pod)
             if not is_going(pod) or node in nodes:
                 placed[node] = pod

@@ -92,18 +92,16 @@ def _check_toleration(toleration: Spec, path: str, problems: Problems) -> None:
 def check_node_term(term: Spec, path: str, problems: Problems) -> None:
     """Check the expressions of a node selector term about labels."""
     for index, each in enumerate(term.get("matchExpressions") or []):
-        _check_expression(each, f"{path}.matchExpressions[{index}]", problems, numbers=True)
+        _check_expression(each, f"{path}.matchExpressions[{index}]", problems)
 
 
 def check_selector(selector: Spec, path: str, problems: Problems) -> None:
     """Check a label selector."""
     names.check_labels(selector.get("matchLabels"), f"{path}.matchLabels", problems)
-    for index, each in enumerate(selector.get("matchExpressions") or []):
-        _check_expression(each, f"{path}.matchExpressions[{index}]", problems)
+    check_node_term(selector, path, problems)
 
 
-def _check_expression(term: Spec, path: str, problems: Problems, *, numbers: bool = False) -> None:
-    """Check one expression about labels; `numbers`: Gt and Lt are allowed too."""
+def _check_expression(term: Spec, path: str, problems: Problems) -> None:
     operator, values = term.get("operator", ""), term.get("values") or []
     if operator in ("In", "NotIn"):
         if not values:
@@ -116,7 +114,7 @@ def _check_expression(term: Spec, path: str, problems: Problems, *, numbers: boo
                 f"{path}.values",
                 "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
             )
-    elif operator and not (numbers and operator in ("Gt", "Lt")):
+    elif operator:
         problems.invalid(f"{path}.operator", operator, "not a valid selector operator")
     problems.each(f"{path}.key", term.get("key"), names.qualified_problems)
 
