@@ -48,7 +48,6 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 generate: setup  ## rewrite the committed files that are generated from code
-	$(BIN)/python -m stationmaster.domain.keys.registering
 	$(BIN)/python -m stacks.generate
 	$(BIN)/python -m stationmaster.rendering.examples --write
 	$(BIN)/python -m stationmaster.cli.reference

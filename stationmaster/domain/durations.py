@@ -49,10 +49,12 @@ def respelled(text: str) -> str | None:
     return spelled if read_duration(spelled) is not None else None
 
 
-def is_too_long(text: str) -> bool:
-    """Say whether it is a duration of more than 7d."""
+def nearest_duration(text: str) -> str | None:
+    """Return the same, or 7d for a longer one; None where it is none, or shorter than 1s."""
     match = _LOOSE.fullmatch(text.strip())
-    return match is not None and int(match[1]) * _UNITS_S[match[2][0].lower()] > LONGEST_S
+    if match is not None and int(match[1]) * _UNITS_S[match[2][0].lower()] > LONGEST_S:
+        return typed_duration(LONGEST_S)
+    return respelled(text)
 
 
 def typed_duration(seconds: float) -> str:

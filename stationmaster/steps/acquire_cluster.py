@@ -16,7 +16,7 @@ from stationmaster.domain.cluster.spec import ClusterSpec, spec_for
 from stationmaster.domain.durations import moment
 from stationmaster.domain.errors import ClusterFailed, IllegalTransition, RunStopped
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.keys.options import placed
+from stationmaster.domain.keys.registry import placed
 from stationmaster.domain.reactions.run import POLICY, Queued, decide
 from stationmaster.domain.run.aggregate import Run, Wait
 from stationmaster.domain.run.attempts import Attempt, first_assignment

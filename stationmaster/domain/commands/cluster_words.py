@@ -14,20 +14,13 @@ from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.cluster.spec import ClusterSpec, spec_for_any
 from stationmaster.domain.commands.parameters import key_typed, read_pairs, shorten
-from stationmaster.domain.durations import (
-    LONGEST_S,
-    duration_of,
-    is_too_long,
-    respelled,
-    typed_duration,
-)
+from stationmaster.domain.durations import duration_of, nearest_duration
 from stationmaster.domain.errors import BadCommand, BadParameter, UserError
 from stationmaster.domain.keys import capacity, eks_cluster, file_system, machines, validate
-from stationmaster.domain.keys.key import Family, Typed
+from stationmaster.domain.keys.key import Typed
 from stationmaster.domain.keys.names import CLUSTER_KEYS, FILE_SYSTEM_GIB, MAX_NODES, TTL, key_meant
-from stationmaster.domain.keys.options import placed, read_options
 from stationmaster.domain.keys.questions import Questions
-from stationmaster.domain.keys.registry import Options
+from stationmaster.domain.keys.registry import Options, placed, read_options
 from stationmaster.domain.planning.arrival import SMALLEST_GIB
 
 NEWEST: Final = "last"
@@ -42,7 +35,9 @@ _RECIPE: Final = RECIPES["tiny-llama"]
 DEFAULT_INSTANCE: Final = _RECIPE.default_instance
 DEFAULT_FILE_SYSTEM_GIB: Final = SMALLEST_GIB
 _ASKS_NOBODY: Final = Questions()
-_FAMILIES: Final[tuple[Family, ...]] = (machines, file_system, eks_cluster, capacity, validate)
+_FAMILIES: Final = tuple(
+    each.FAMILY for each in (machines, file_system, eks_cluster, capacity, validate)
+)
 
 _NAME: Final = re.compile(r"[a-z](?:[a-z0-9-]{0,22}[a-z0-9])?")
 _NAME_EXPECTED: Final = (
@@ -97,7 +92,7 @@ def read_extension(words: Sequence[str]) -> tuple[str, int]:
     try:
         return label, duration_of("the duration", rest[0])
     except BadCommand as error:
-        meant = respelled(rest[0]) or (typed_duration(LONGEST_S) if is_too_long(rest[0]) else None)
+        meant = nearest_duration(rest[0])
         error.suggestion = (
             f"/train cluster extend {label} {meant}" if meant else f"/train cluster show {label}"
         )

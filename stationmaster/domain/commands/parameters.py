@@ -19,9 +19,8 @@ from stationmaster.domain.keys.names import (
     planned_key_meant,
     refuse_mistyped_keys,
 )
-from stationmaster.domain.keys.options import read_options
 from stationmaster.domain.keys.questions import Questions
-from stationmaster.domain.keys.registry import NOTED, Options
+from stationmaster.domain.keys.registry import NOTED, Options, read_options
 from stationmaster.domain.planning.cost import ON_DEMAND, Shared
 from stationmaster.domain.planning.plan import Plan, plan_recipe
 from stationmaster.domain.planning.unknown_program import plan_of_program

@@ -40,24 +40,21 @@ class ListRuns:
 
 
 @dataclass(frozen=True)
-class ShowStatus:
-    """Show one run; None means the newest of the channel."""
-
+class _OfRun:
     run_id: RunId | None = None
+    """None means the newest of the channel."""
 
 
-@dataclass(frozen=True)
-class ShowLogs:
+class ShowStatus(_OfRun):
+    """Show one run."""
+
+
+class ShowLogs(_OfRun):
     """Show the last log lines of a run's pods."""
 
-    run_id: RunId | None = None
 
-
-@dataclass(frozen=True)
-class StopRun:
+class StopRun(_OfRun):
     """Stop a run and tear it down."""
-
-    run_id: RunId | None = None
 
 
 @dataclass(frozen=True)
@@ -77,40 +74,35 @@ class ListClusters:
 
 
 @dataclass(frozen=True)
-class ShowCluster:
-    """Show one kept cluster; `label` is its name, its id, or how its id begins."""
-
+class _OfCluster:
     label: str
+    """The name of a kept cluster, its id, or how its id begins."""
+
+
+class ShowCluster(_OfCluster):
+    """Show one kept cluster."""
 
 
 @dataclass(frozen=True)
-class ExtendCluster:
+class ExtendCluster(_OfCluster):
     """Keep a cluster for `seconds` longer."""
 
-    label: str
     seconds: int
 
 
 @dataclass(frozen=True)
-class ResizeCluster:
+class ResizeCluster(_OfCluster):
     """Give a cluster another number of training nodes."""
 
-    label: str
     nodes: int
 
 
-@dataclass(frozen=True)
-class DeleteCluster:
+class DeleteCluster(_OfCluster):
     """Delete a cluster, whoever uses it."""
 
-    label: str
 
-
-@dataclass(frozen=True)
-class ValidateCluster:
+class ValidateCluster(_OfCluster):
     """Run every check of a cluster."""
-
-    label: str
 
 
 ClusterCommand = (

@@ -11,8 +11,8 @@ from stationmaster.domain.keys.file_system import FILE_SYSTEM, FILE_SYSTEM_TYPE,
 from stationmaster.domain.keys.job_options import PRIORITY_CLASS, QUEUE
 from stationmaster.domain.keys.machines import INSTANCE, NODES
 from stationmaster.domain.keys.names import START_KEYS, key_meant
-from stationmaster.domain.keys.options import typed_options
 from stationmaster.domain.keys.questions import SavedRun
+from stationmaster.domain.keys.registry import typed_options
 from stationmaster.domain.keys.resume_from import RESUME_FROM
 from stationmaster.domain.results import ResultManifest
 from stationmaster.domain.run.request import Placement, TrainingRequest

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.keys.machines import INSTANCE, NODES
-from stationmaster.domain.keys.options import typed_options
-from stationmaster.domain.keys.registry import Options
+from stationmaster.domain.keys.registry import Options, typed_options
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.domain.spelling import typed_word

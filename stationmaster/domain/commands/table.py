@@ -74,23 +74,29 @@ _USAGE: Final[Mapping[Takes, str]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Subcommand:
     """A subcommand that this version has."""
 
     name: str
     takes: Takes
-    make: Callable[..., Command] = ShowHelp
+    make: Callable[..., Command]
     """Makes the command of what follows."""
-    rows: Mapping[str, Subcommand] = field(default_factory=dict)
-    """Of a group, by the word that tells them apart."""
     help: str
-    example: str
     meanings: tuple[str, ...] = ()
     """Words of the same meaning, which other tools use."""
+    more: str = ""
+    """In its example, what follows its name."""
     changes: bool = False
     """Whether it starts, changes or ends something; a mistyped word is taken for one that does
     not, where it could be either."""
+    rows: Mapping[str, Subcommand] = field(default_factory=dict)
+    """Of a group, by the word that tells them apart."""
+
+    @property
+    def example(self) -> str:
+        """An example of it, as it is typed after /train."""
+        return f"{self.name} {self.more}".strip()
 
     @property
     def typed(self) -> str:
@@ -98,7 +104,7 @@ class Subcommand:
         return " ".join(filter(None, (COMMAND, self.name, _USAGE.get(self.takes))))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PlannedSubcommand:
     """A subcommand of a later version: refused with what this version does."""
 
@@ -112,12 +118,12 @@ class PlannedSubcommand:
 
 # A recipe in place of a subcommand starts a run.
 START: Final = Subcommand(
-    name="",
-    takes=Takes.START,
-    make=lambda start: start,
-    help="start a run",
-    example="tiny-llama nodes=2 steps=60",
-    meanings=("run", "launch", "train", "submit", "begin"),
+    "",
+    Takes.START,
+    lambda start: start,
+    "start a run",
+    ("run", "launch", "train", "submit", "begin"),
+    more="tiny-llama nodes=2 steps=60",
     changes=True,
 )
 
@@ -127,55 +133,54 @@ _CLUSTER_ROWS: Final[Mapping[str, Subcommand]] = {
     row.name.removeprefix(f"{CLUSTER} "): row
     for row in (
         Subcommand(
-            name=f"{CLUSTER} create",
-            takes=Takes.NEW_CLUSTER,
-            make=CreateCluster,
-            help="make a cluster that stays for ttl (8h if not given), for runs with on=NAME",
-            example="cluster create team-a nodes=2 ttl=4h",
-            meanings=("new", "make", "add", "up", "start"),
+            f"{CLUSTER} create",
+            Takes.NEW_CLUSTER,
+            CreateCluster,
+            "make a cluster that stays for ttl (8h if not given), for runs with on=NAME",
+            ("new", "make", "add", "up", "start"),
+            more="team-a nodes=2 ttl=4h",
             changes=True,
         ),
         Subcommand(
-            name=f"{CLUSTER} list",
-            takes=Takes.NOTHING,
-            make=ListClusters,
-            help="the kept clusters of this channel",
-            example="cluster list",
-            meanings=("ls", "all"),
+            f"{CLUSTER} list",
+            Takes.NOTHING,
+            ListClusters,
+            "the kept clusters of this channel",
+            ("ls", "all"),
         ),
         Subcommand(
-            name=f"{CLUSTER} show",
-            takes=Takes.CLUSTER,
-            make=ShowCluster,
-            help="who uses it, what it costs, when it goes, and how to reach it with kubectl",
-            example="cluster show team-a",
-            meanings=("status", "describe", "info", "get", "kubeconfig"),
+            f"{CLUSTER} show",
+            Takes.CLUSTER,
+            ShowCluster,
+            "who uses it, what it costs, when it goes, and how to reach it with kubectl",
+            ("status", "describe", "info", "get", "kubeconfig"),
+            more="team-a",
         ),
         Subcommand(
-            name=f"{CLUSTER} extend",
-            takes=Takes.LONGER_LIFE,
-            make=ExtendCluster,
-            help="keep it longer (2h if not given), at most until 7d from now",
-            example="cluster extend team-a 2h",
-            meanings=("keep", "prolong", "renew"),
+            f"{CLUSTER} extend",
+            Takes.LONGER_LIFE,
+            ExtendCluster,
+            "keep it longer (2h if not given), at most until 7d from now",
+            ("keep", "prolong", "renew"),
+            more="team-a 2h",
             changes=True,
         ),
         Subcommand(
-            name=f"{CLUSTER} resize",
-            takes=Takes.OTHER_SIZE,
-            make=ResizeCluster,
-            help="change how many training nodes it has; fewer only while no run uses it",
-            example="cluster resize team-a nodes=4",
-            meanings=("scale", "grow", "shrink"),
+            f"{CLUSTER} resize",
+            Takes.OTHER_SIZE,
+            ResizeCluster,
+            "change how many training nodes it has; fewer only while no run uses it",
+            ("scale", "grow", "shrink"),
+            more="team-a nodes=4",
             changes=True,
         ),
         Subcommand(
-            name=f"{CLUSTER} delete",
-            takes=Takes.CLUSTER,
-            make=DeleteCluster,
-            help="delete it now; runs on it end",
-            example="cluster delete team-a",
-            meanings=("remove", "rm", "destroy", "teardown", "down", "stop"),
+            f"{CLUSTER} delete",
+            Takes.CLUSTER,
+            DeleteCluster,
+            "delete it now; runs on it end",
+            ("remove", "rm", "destroy", "teardown", "down", "stop"),
+            more="team-a",
             changes=True,
         ),
     )
@@ -185,94 +190,89 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
     row.name: row
     for row in (
         Subcommand(
-            name="help",
-            takes=Takes.ANYTHING,
-            make=ShowHelp,
-            help="how to use the command",
-            example="help",
-            meanings=("?", "-h", "--help", "usage", "man", "commands"),
+            "help",
+            Takes.ANYTHING,
+            ShowHelp,
+            "how to use the command",
+            ("?", "-h", "--help", "usage", "man", "commands"),
         ),
         Subcommand(
-            name="recipes",
-            takes=Takes.NOTHING,
-            make=ShowRecipes,
-            help="what can be trained",
-            example="recipes",
-            meanings=("recipe", "models", "model", "catalogue", "catalog"),
+            "recipes",
+            Takes.NOTHING,
+            ShowRecipes,
+            "what can be trained",
+            ("recipe", "models", "model", "catalogue", "catalog"),
         ),
         Subcommand(
-            name="plan",
-            takes=Takes.START,
-            make=ShowPlan,
-            help="what a run would create and cost; creates nothing",
-            example="plan llama2-7b nodes=2",
-            meanings=("estimate", "dry-run", "dryrun", "simulate", "check"),
+            "plan",
+            Takes.START,
+            ShowPlan,
+            "what a run would create and cost; creates nothing",
+            ("estimate", "dry-run", "dryrun", "simulate", "check"),
+            more="llama2-7b nodes=2",
         ),
         Subcommand(
-            name="preflight",
-            takes=Takes.STARTS,
-            make=ShowPreflight,
-            help="what the account lacks for these starts: quotas, images, buckets, secrets; "
+            "preflight",
+            Takes.STARTS,
+            ShowPreflight,
+            "what the account lacks for these starts: quotas, images, buckets, secrets; "
             "creates nothing",
-            example="preflight llama2-7b nodes=2",
-            meanings=("doctor", "diagnose-account", "quota", "quotas"),
+            ("doctor", "diagnose-account", "quota", "quotas"),
+            more="llama2-7b nodes=2",
         ),
         Subcommand(
-            name="list",
-            takes=Takes.NOTHING,
-            make=ListRuns,
-            help="the newest runs of this channel",
-            example="list",
-            meanings=("ls", "ps", "runs", "jobs", "history", "queue"),
+            "list",
+            Takes.NOTHING,
+            ListRuns,
+            "the newest runs of this channel",
+            ("ls", "ps", "runs", "jobs", "history", "queue"),
         ),
         Subcommand(
-            name="status",
-            takes=Takes.RUN,
-            make=ShowStatus,
-            help="one run; without a run id the newest",
-            example="status",
-            meanings=("stats", "state", "info", "show", "describe", "progress", "watch", "metrics"),
+            "status",
+            Takes.RUN,
+            ShowStatus,
+            "one run; without a run id the newest",
+            ("stats", "state", "info", "show", "describe", "progress", "watch", "metrics"),
         ),
         Subcommand(
-            name="logs",
-            takes=Takes.RUN,
-            make=ShowLogs,
-            help="the last log lines of each pod",
-            example="logs",
-            meanings=("log", "tail", "output", "print"),
+            "logs",
+            Takes.RUN,
+            ShowLogs,
+            "the last log lines of each pod",
+            ("log", "tail", "output", "print"),
         ),
         Subcommand(
-            name="stop",
-            takes=Takes.RUN,
-            make=StopRun,
-            help="stop a run and tear it down; without RUN your own, where you have only one",
-            example="stop",
-            meanings=("cancel", "kill", "abort", "halt", "end", "quit"),
+            "stop",
+            Takes.RUN,
+            StopRun,
+            "stop a run and tear it down; without RUN your own, where you have only one",
+            ("cancel", "kill", "abort", "halt", "end", "quit"),
             changes=True,
         ),
         Subcommand(
-            name="resume",
-            takes=Takes.RESUMPTION,
-            make=lambda start: start,
-            help="a new run that continues from what a run has saved",
-            example="resume last steps=+100",
-            meanings=("continue", "unpause"),
+            "resume",
+            Takes.RESUMPTION,
+            lambda start: start,
+            "a new run that continues from what a run has saved",
+            ("continue", "unpause"),
+            more="last steps=+100",
             changes=True,
         ),
         Subcommand(
-            name=CLUSTER,
-            takes=Takes.ROW,
+            CLUSTER,
+            Takes.ROW,
+            ShowHelp,
+            "clusters that stay for several runs",
+            more="list",
             rows=_CLUSTER_ROWS,
-            help="clusters that stay for several runs",
-            example="cluster list",
         ),
         Subcommand(
-            name="validate",
-            takes=Takes.CLUSTER,
-            make=ValidateCluster,
-            help="run every check of a kept cluster",
-            example="validate team-a",
-            meanings=("verify", "recheck"),
+            "validate",
+            Takes.CLUSTER,
+            ValidateCluster,
+            "run every check of a kept cluster",
+            ("verify", "recheck"),
+            more="team-a",
             changes=True,
         ),
     )
@@ -287,48 +287,38 @@ PLANNED: Final[Mapping[str, PlannedSubcommand]] = {
     row.name: row
     for row in (
         PlannedSubcommand(
-            name="scale",
-            today="a run has the nodes that nodes=N or nodes=MIN:MAX gave it when it started; "
+            "scale",
+            "a run has the nodes that nodes=N or nodes=MIN:MAX gave it when it started; "
             "/train cluster resize changes those of a kept cluster",
             meanings=("resize", "grow", "shrink"),
         ),
         PlannedSubcommand(
-            name="keep",
-            today="keep=2h, typed with a start, keeps the run's cluster, and "
+            "keep",
+            "keep=2h, typed with a start, keeps the run's cluster, and "
             "/train cluster extend NAME keeps it longer",
         ),
         PlannedSubcommand(
-            name="teardown",
-            today="teardown starts when a run ends, and /train stop RUN ends one; "
+            "teardown",
+            "teardown starts when a run ends, and /train stop RUN ends one; "
             "/train cluster delete NAME deletes a kept cluster",
             instead=("stop",),
-            meanings=(
-                "delete",
-                "destroy",
-                "remove",
-                "rm",
-                "clean",
-                "cleanup",
-                "terminate",
-                "down",
-            ),
+            meanings=("delete", "destroy", "remove", "rm", "clean", "cleanup", "terminate", "down"),
         ),
         PlannedSubcommand(
-            name="cost",
-            today="/train plan RECIPE estimates what a run would cost, /train status what it has "
             "cost",
+            "/train plan RECIPE estimates what a run would cost, /train status what it has cost",
             instead=("plan", "status"),
             meanings=("price", "pricing", "costs", "bill", "billing"),
         ),
-        PlannedSubcommand(name="compare", today="/train list shows the runs of the channel"),
+        PlannedSubcommand("compare", "/train list shows the runs of the channel"),
         PlannedSubcommand(
-            name="rerun",
-            today="a run is started again by typing its command",
+            "rerun",
+            "a run is started again by typing its command",
             meanings=("restart", "retry", "repeat"),
         ),
-        PlannedSubcommand(name="diff", today="/train list shows the runs of the channel"),
-        PlannedSubcommand(name="study", today="one command starts one run"),
-        PlannedSubcommand(name="audit", today="/train list shows the newest runs of the channel"),
+        PlannedSubcommand("diff", "/train list shows the runs of the channel"),
+        PlannedSubcommand("study", "one command starts one run"),
+        PlannedSubcommand("audit", "/train list shows the newest runs of the channel"),
     )
 }
 

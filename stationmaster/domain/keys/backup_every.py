@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from stationmaster.domain.durations import (
-    LONGEST_S,
-    is_too_long,
+    nearest_duration,
     read_duration,
     respelled,
     typed_duration,
 )
 from stationmaster.domain.errors import BadCommand
-from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
 from stationmaster.domain.keys.own_code import Option as OwnCode
 from stationmaster.domain.keys.own_code import refuse_with_framework
 from stationmaster.domain.planning.plan import Plan
@@ -28,12 +27,8 @@ def _usual(value: str) -> str:
     """Find the accepted value that comes nearest to one that is not."""
     if value.strip().lower() in (_NEVER, "none", "no", "off", "false", "0"):
         return _NEVER
-    if is_too_long(value):
-        return typed_duration(LONGEST_S)
-    spelled = respelled(value)
-    if spelled is None:
-        return typed_duration(USUAL_S)
-    return typed_duration(max(SHORTEST_S, read_duration(spelled) or SHORTEST_S))
+    seconds = read_duration(nearest_duration(value) or "") or USUAL_S
+    return typed_duration(max(SHORTEST_S, seconds))
 
 
 BACKUP_EVERY: Final = Key(
@@ -46,9 +41,6 @@ BACKUP_EVERY: Final = Key(
     usual=lambda value, *_: _usual(value),
     is_resumed=True,
 )
-KEYS: Final = (BACKUP_EVERY,)
-PLACE: Final = 7
-NOTE_PLACE: Final = 9
 
 
 class Option(Part):
@@ -101,3 +93,6 @@ def _typed(own: Option) -> str | None:
     if own.backup_every_s == USUAL_S:
         return None
     return _NEVER if own.backup_every_s is None else typed_duration(own.backup_every_s)
+
+
+FAMILY: Final = Family(keys=(BACKUP_EVERY,), read=read, typed=typed, refuse=refuse, note=note)

@@ -14,7 +14,7 @@ from stationmaster.domain.cluster.spec import LEAVE_S, Reservation
 from stationmaster.domain.durations import moment
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
 from stationmaster.domain.keys import eks_cluster, file_system, kept_cluster, machines
-from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
 from stationmaster.domain.keys.questions import FoundReservation
 from stationmaster.domain.planning.cost import NodeSource, stop_deadline
 from stationmaster.domain.planning.plan import Plan
@@ -50,9 +50,6 @@ CAPACITY: Final = Key(
     meant=_meant,
     turn=4,
 )
-KEYS: Final = (CAPACITY,)
-PLACE: Final = 1
-NOTE_PLACE: Final = 3
 
 
 class Option(Part):
@@ -249,3 +246,6 @@ def _typed(own: Option) -> str | None:
     if own.reservation is None:
         return _SPOT if own.is_spot else None
     return f"{_BLOCK if own.is_prepaid else _RESERVATION}{own.reservation.reservation_id}"
+
+
+FAMILY: Final = Family(keys=(CAPACITY,), read=read, typed=typed, refuse=refuse, note=note)

@@ -8,7 +8,7 @@ from typing import Final
 
 from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.keys import kept_cluster
-from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
 from stationmaster.domain.planning.cost import CAPACITY_S, CLUSTER_S, PLUGINS_S
 from stationmaster.domain.planning.plan import Plan
 
@@ -35,9 +35,6 @@ CLUSTER: Final = Key(
     turn=4,
     is_resumed=True,
 )
-KEYS: Final = (CLUSTER,)
-PLACE: Final = 4
-NOTE_PLACE: Final = 5
 
 
 class Option(Part):
@@ -102,3 +99,6 @@ def typed(options: Part) -> dict[str, str | None]:
     """Write the name."""
     name = part(options, Option).eks_name
     return {CLUSTER.name: f"{_PREFIX}{name}" if name else None}
+
+
+FAMILY: Final = Family(keys=(CLUSTER,), read=read, typed=typed, refuse=refuse, note=note)

@@ -10,7 +10,7 @@ from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.spec import FileSystemSpec, with_file_system
 from stationmaster.domain.errors import BadCommand, BadParameter
 from stationmaster.domain.keys import eks_cluster, kept_cluster
-from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
 from stationmaster.domain.keys.questions import FoundFileSystem
 from stationmaster.domain.planning.arrival import CHECKPOINTS_ON_DISK, SMALLEST_GIB, STEP_GIB
 from stationmaster.domain.planning.cost import SCRATCH_MBPS_PER_TIB
@@ -81,9 +81,6 @@ FILE_SYSTEM_TYPE: Final = Key(
     meant=_type_meant,
     is_resumed=True,
 )
-KEYS: Final = (FILE_SYSTEM, FILE_SYSTEM_TYPE)
-PLACE: Final = 5
-NOTE_PLACE: Final = 6
 
 
 class Option(Part):
@@ -237,3 +234,8 @@ def typed(options: Part) -> dict[str, str | None]:
         FILE_SYSTEM.name: own.file_system.existing_id if own.file_system is not None else gib,
         FILE_SYSTEM_TYPE.name: by_throughput.get(own.file_system_mbps_per_tib or 0),
     }
+
+
+FAMILY: Final = Family(
+    keys=(FILE_SYSTEM, FILE_SYSTEM_TYPE), read=read, typed=typed, refuse=refuse, note=note
+)

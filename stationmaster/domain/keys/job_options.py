@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.keys import eks_cluster, kept_cluster, own_code
-from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
 from stationmaster.domain.planning.plan import Plan
 
 NcclLevel = Literal["WARN", "INFO"]
@@ -46,9 +46,6 @@ _NCCL_DEBUG: Final = Key(
     choices=NCCL_LEVELS,
     is_resumed=True,
 )
-KEYS: Final = (QUEUE, PRIORITY_CLASS, _HOST_NETWORK, _NCCL_DEBUG)
-PLACE: Final = 10
-NOTE_PLACE: Final = 1
 
 # A label's value and the name of an object at once. Source: Kubernetes, "Object Names and IDs".
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
@@ -174,3 +171,12 @@ def typed(options: Part) -> dict[str, str | None]:
         _HOST_NETWORK.name: "true" if own.host_network else None,
         _NCCL_DEBUG.name: own.nccl_debug,
     }
+
+
+FAMILY: Final = Family(
+    keys=(QUEUE, PRIORITY_CLASS, _HOST_NETWORK, _NCCL_DEBUG),
+    read=read,
+    typed=typed,
+    refuse=refuse,
+    note=note,
+)

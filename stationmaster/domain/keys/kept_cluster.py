@@ -12,17 +12,11 @@ from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.leases import MAX_WAITING
 from stationmaster.domain.cluster.spec import with_file_system
-from stationmaster.domain.durations import (
-    LONGEST_S,
-    duration_of,
-    is_too_long,
-    respelled,
-    typed_duration,
-)
+from stationmaster.domain.durations import duration_of, nearest_duration, respelled, typed_duration
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.keys import machines
-from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.requirements import num_useful_efa
 
@@ -41,13 +35,8 @@ _KEEP: Final = Key(
     meanings=("keep_for", "keep_alive", "ttl"),
     choices=("30m", "2h", "8h"),
     meant=respelled,
-    usual=lambda value, *_: (
-        respelled(value) or (typed_duration(LONGEST_S) if is_too_long(value) else _USUAL_KEEP)
-    ),
+    usual=lambda value, *_: nearest_duration(value) or _USUAL_KEEP,
 )
-KEYS: Final = (_ON, _KEEP)
-PLACE: Final = 2
-NOTE_PLACE: Final = 10
 
 
 class Option(Part):
@@ -151,3 +140,6 @@ def typed(options: Part) -> dict[str, str | None]:
     """Write the cluster as it was typed, and the duration."""
     own = part(options, Option)
     return {_ON.name: own.on, _KEEP.name: typed_duration(own.keep_s) if own.keep_s else None}
+
+
+FAMILY: Final = Family(keys=(_ON, _KEEP), read=read, typed=typed, refuse=refuse, note=note)

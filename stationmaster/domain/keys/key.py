@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -99,41 +99,26 @@ def part(options: Part, kind: type[SomePart]) -> SomePart:
     return options
 
 
-class Family(Protocol):
-    """What every module of keys has."""
+def _no_rule(start: Start) -> None:
+    """Refuse nothing."""
 
-    @property
-    def KEYS(self) -> tuple[Key, ...]:  # noqa: N802  # a constant of a module
-        """Its keys, in the order of help texts."""
 
-    @property
-    def PLACE(self) -> int:  # noqa: N802
-        """Where it stands among the others in help texts."""
+def _no_note(start: Start, plan: Plan) -> Iterable[str]:
+    """Say nothing."""
+    return ()
 
-    @property
-    def NOTE_PLACE(self) -> int:  # noqa: N802
-        """Where its notes stand in a plan."""
 
-    def read(self, typed: Typed, /) -> Part:
-        """Read the module's Option, and ask about what a word names outside.
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """The keys of one module, and what it does with them; all of it may raise a UserError."""
 
-        Raises:
-            UserError: a value is not accepted, or what it names cannot be used.
-        """
-
-    def refuse(self, start: Start, /) -> None:
-        """Hold the rules between its keys and others; those of the longer reach have them.
-
-        Raises:
-            UserError: naming both keys, and what to type in their place.
-        """
-
-    def note(self, start: Start, plan: Plan, /) -> Iterable[str]:
-        """Say in the plan what it means.
-
-        Raises:
-            UserError: the plan needs more than there is.
-        """
-
-    def typed(self, options: Part, /) -> dict[str, str | None]:
-        """Write its keys as they can be typed; None for those that are left out."""
+    keys: tuple[Key, ...]
+    """In the order of help texts."""
+    read: Callable[[Typed], Part]
+    """Reads the module's Option, and asks about what a word names outside."""
+    refuse: Callable[[Start], None] = _no_rule
+    """Holds the rules between its keys and others; those of the longer reach have them."""
+    note: Callable[[Start, Plan], Iterable[str]] = _no_note
+    """Says in the plan what it means."""
+    typed: Callable[[Part], dict[str, str | None]]
+    """Writes its keys as they can be typed; None for those that are left out."""

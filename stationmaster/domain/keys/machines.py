@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import BadCommand
-from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
-from stationmaster.domain.planning.plan import Plan
+from stationmaster.domain.keys.key import Family, Key, Part, Typed, part
 from stationmaster.domain.spelling import nearest
 
 _DIGITS: Final = re.compile(r"[0-9]{1,9}")
@@ -68,9 +66,6 @@ _PRESET: Final = Key(
     usual=lambda *_: SMOKE,
     turn=0,
 )
-KEYS: Final = (NODES, INSTANCE, _PRESET)
-PLACE: Final = 0
-NOTE_PLACE: Final = 0
 
 
 class Option(Part):
@@ -103,18 +98,12 @@ def read(typed: Typed) -> Option:
     )
 
 
-def refuse(start: Start) -> None:
-    """Refuse nothing: the plan checks machines, and other keys what machines they leave."""
-
-
-def note(start: Start, plan: Plan) -> Iterable[str]:
-    """Say nothing: the plan is about machines."""
-    return ()
-
-
 def typed(options: Part) -> dict[str, str | None]:
     """Write the number, or the range, and the type."""
     own = part(options, Option)
     least = f"{own.min_nodes}:" if own.min_nodes is not None else ""
     nodes = f"{least}{own.nodes}" if own.nodes is not None else None
     return {NODES.name: nodes, INSTANCE.name: own.instance_type}
+
+
+FAMILY: Final = Family(keys=(NODES, INSTANCE, _PRESET), read=read, typed=typed)

@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import Final, get_args
 
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.durations import LONGEST_S, is_too_long, respelled, typed_duration
+from stationmaster.domain.durations import nearest_duration
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.keys.capacity import CAPACITY
 from stationmaster.domain.keys.eks_cluster import CLUSTER
 from stationmaster.domain.keys.file_system import FILE_SYSTEM, FILE_SYSTEM_TYPE, gib_meant
 from stationmaster.domain.keys.key import Key
 from stationmaster.domain.keys.machines import INSTANCE, NODES
-from stationmaster.domain.keys.registry import KEYS
+from stationmaster.domain.keys.registry import FAMILIES
 from stationmaster.domain.keys.validate import VALIDATE
 from stationmaster.domain.spelling import nearest
 
@@ -32,7 +32,7 @@ PLANNED_KEYS: Final[Mapping[str, str]] = {
 }
 """Keys of a later version, refused with what this version does."""
 
-START_KEYS: Final[Mapping[str, Key]] = {key.name: key for family in KEYS for key in family.KEYS}
+START_KEYS: Final[Mapping[str, Key]] = {key.name: key for family in FAMILIES for key in family.keys}
 
 NODES_OF_CLUSTER: Final = replace(
     NODES,
@@ -44,9 +44,7 @@ TTL: Final = Key(
     help="for how long it stays from now on, from 1s to 7d",
     meanings=("keep", "keep_for", "keep_alive", "lifetime"),
     choices=("2h", "8h", "1d"),
-    meant=lambda value: (
-        respelled(value) or (typed_duration(LONGEST_S) if is_too_long(value) else None)
-    ),
+    meant=nearest_duration,
 )
 FILE_SYSTEM_GIB: Final = Key(
     name="file_system_gib", help="the same as file_system=GIB", meant=gib_meant

@@ -10,7 +10,7 @@ from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, PRESET
 from stationmaster.domain.datasets import PackedSource, read_dataset
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
 from stationmaster.domain.images import is_from, names_digest, read_image
-from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
 from stationmaster.domain.keys.questions import OwnCodeRules
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.unknown_program import LONGEST_COMMAND
@@ -29,9 +29,6 @@ _COMMAND: Final = Key(
     meant=str,
     turn=1,
 )
-KEYS: Final = (_IMAGE, _COMMAND)
-PLACE: Final = 9
-NOTE_PLACE: Final = 4
 
 # About the recipe's trainer and its checkpoints, as the keys of recipes are.
 _OF_TRAINER: Final = ("backup_every", "push_to")
@@ -52,7 +49,7 @@ class Option(Part):
 def read(typed: Typed) -> Option:
     """Read both, where the channel may have them."""
     image, command, rules = typed.get(_IMAGE), typed.get(_COMMAND), typed.ask.own_code
-    for key in (key for key in KEYS if typed.get(key) is not None):
+    for key in (key for key in (_IMAGE, _COMMAND) if typed.get(key) is not None):
         _refuse_where_not_allowed(key.name, rules)
     if rules is None:
         return Option()
@@ -198,3 +195,6 @@ def typed(options: Part) -> dict[str, str | None]:
     own = part(options, Option)
     command = shlex.join(own.program) if own.program else None
     return {_IMAGE.name: own.image or None, _COMMAND.name: command}
+
+
+FAMILY: Final = Family(keys=(_IMAGE, _COMMAND), read=read, typed=typed, refuse=refuse, note=note)

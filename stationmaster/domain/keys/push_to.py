@@ -7,7 +7,7 @@ from typing import Final
 
 from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.errors import BadCommand, NotPossibleNow
-from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
 from stationmaster.domain.planning.plan import Plan
 
 _ANY_ORGANISATION: Final = "*"
@@ -18,9 +18,6 @@ PUSH_TO: Final = Key(
     "that succeeds",
     meanings=("push", "upload_to", "hub_model_id", "push_to_hub"),
 )
-KEYS: Final = (PUSH_TO,)
-PLACE: Final = 8
-NOTE_PLACE: Final = 8
 
 
 class Option(Part):
@@ -41,10 +38,6 @@ def read(typed: Typed) -> Option:
             "Hugging Face hub with its owner"
         )
     return Option(push_to=value)
-
-
-def refuse(start: Start) -> None:
-    """Refuse nothing: what the deployment allows is asked by the command."""
 
 
 def refuse_push(repository: str, *, organisations: Collection[str], has_token: bool) -> None:
@@ -83,3 +76,6 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
 def typed(options: Part) -> dict[str, str | None]:
     """Write the repository."""
     return {PUSH_TO.name: part(options, Option).push_to or None}
+
+
+FAMILY: Final = Family(keys=(PUSH_TO,), read=read, typed=typed, note=note)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from stationmaster.domain.errors import BadCommand
-from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.sizes import counted
 
@@ -20,9 +20,6 @@ _RESTARTS: Final = Key(
     choices=("0", "3"),
     is_resumed=True,
 )
-KEYS: Final = (_RESTARTS,)
-PLACE: Final = 11
-NOTE_PLACE: Final = 1
 
 
 class Option(Part):
@@ -44,10 +41,6 @@ def read(typed: Typed) -> Option:
     return Option(restarts=int(value))
 
 
-def refuse(start: Start) -> None:
-    """Refuse nothing: every job can be made anew."""
-
-
 def note(start: Start, plan: Plan) -> Iterable[str]:
     """Say how often the job is started again."""
     most = start.part(Option).restarts
@@ -60,3 +53,6 @@ def typed(options: Part) -> dict[str, str | None]:
     """Write the number."""
     most = part(options, Option).restarts
     return {_RESTARTS.name: str(most) if most is not None else None}
+
+
+FAMILY: Final = Family(keys=(_RESTARTS,), read=read, typed=typed, note=note)

@@ -10,7 +10,7 @@ from stationmaster.domain.catalogue.continuing import MAY_CHANGE, changed_keys, 
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow, PermanentError
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
 from stationmaster.domain.keys.own_code import Option as OwnCode
 from stationmaster.domain.keys.own_code import refuse_with_framework
 from stationmaster.domain.keys.questions import SavedRun
@@ -33,9 +33,6 @@ RESUME_FROM: Final = Key(
     meanings=("resume", "checkpoint", "restore", "from_checkpoint"),
     turn=4,
 )
-KEYS: Final = (RESUME_FROM,)
-PLACE: Final = 6
-NOTE_PLACE: Final = 7
 
 # As `new_run_id` makes them. No repository of the hub without an owner looks like this.
 _RUN_ID: Final = re.compile(r"[a-z][a-z0-9-]*-[0-9a-f]{8}")
@@ -252,3 +249,6 @@ def typed(options: Part) -> dict[str, str | None]:
     """Write the run and the step."""
     point = part(options, Option).resume_from
     return {RESUME_FROM.name: f"{point.run_id}@{point.step}" if point is not None else None}
+
+
+FAMILY: Final = Family(keys=(RESUME_FROM,), read=read, typed=typed, refuse=refuse, note=note)

@@ -7,7 +7,7 @@ from typing import Final
 
 from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.keys import kept_cluster
-from stationmaster.domain.keys.key import Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.spelling import nearest
 
@@ -23,9 +23,6 @@ VALIDATE: Final = Key(
     choices=_LEVELS,
     meant=lambda value: nearest(value.lower(), _LEVELS),
 )
-KEYS: Final = (VALIDATE,)
-PLACE: Final = 3
-NOTE_PLACE: Final = 2
 
 
 class Option(Part):
@@ -68,3 +65,6 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
 def typed(options: Part) -> dict[str, str | None]:
     """Write the level where it is not the usual one."""
     return {VALIDATE.name: _FULL if part(options, Option).is_full else None}
+
+
+FAMILY: Final = Family(keys=(VALIDATE,), read=read, typed=typed, refuse=refuse, note=note)
