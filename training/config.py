@@ -17,10 +17,9 @@ from pathlib import Path
 
 from stationmaster.domain.catalogue.continuing import NOT_DECISIVE, falls_to_its_end
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.catalogue.expert_parallel import possible_expert_sizes, uneven_experts
 from stationmaster.domain.catalogue.models import PLANNED_ONLY, LanguageModel
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, PRESET, SMOKE, Recipe
-from stationmaster.domain.catalogue.tensor_parallel import words_of
+from stationmaster.domain.catalogue.sharing import possible_expert_sizes, uneven_experts, words_of
 from stationmaster.domain.catalogue.training_config import (
     ImageTraining,
     LanguageTraining,

@@ -13,7 +13,12 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from stationmaster.domain.catalogue.float8 import FLOAT8, GENERATIONS, MULTIPLE, TYPED
+from stationmaster.domain.catalogue.sharing import (
+    FLOAT8,
+    FLOAT8_GPUS,
+    FLOAT8_MULTIPLE,
+    TYPED_FLOAT8,
+)
 from stationmaster.domain.catalogue.training_config import TrainingConfig
 from stationmaster.domain.errors import BadParameter
 
@@ -36,8 +41,8 @@ def prepare_torchao(training: TrainingConfig) -> None:
         sys.modules.setdefault("torchao", None)  # type: ignore[arg-type]  # "not found", in Python
     elif importlib.util.find_spec("torchao") is None:
         raise BadParameter(
-            f"{TYPED} needs the package torchao, which is not installed here; install it with "
-            "pip install torchao, or use precision=bf16"
+            f"{TYPED_FLOAT8} needs the package torchao, which is not installed here; install it "
+            "with pip install torchao, or use precision=bf16"
         )
 
 
@@ -67,7 +72,7 @@ def multiply_in_float8(
 
 def _fits(module: nn.Module, _name: str) -> bool:
     sizes = (getattr(module, "in_features", 1), getattr(module, "out_features", 1))
-    return all(size % MULTIPLE == 0 for size in sizes)
+    return all(size % FLOAT8_MULTIPLE == 0 for size in sizes)
 
 
 def _check(device: torch.device) -> None:
@@ -77,5 +82,5 @@ def _check(device: torch.device) -> None:
         return
     here = torch.cuda.get_device_name(device) if device.type == "cuda" else "no GPU"
     raise BadParameter(
-        f"{TYPED} needs {GENERATIONS}, and this machine has {here}; use precision=bf16"
+        f"{TYPED_FLOAT8} needs {FLOAT8_GPUS}, and this machine has {here}; use precision=bf16"
     )

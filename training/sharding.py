@@ -43,7 +43,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from stationmaster.domain.catalogue.float8 import FLOAT8
+from stationmaster.domain.catalogue.sharing import FLOAT8
 from stationmaster.domain.catalogue.training_config import (
     Parallelism,
     TrainingConfig,

@@ -12,9 +12,9 @@ from typing import Final, TypedDict
 
 import torch
 
-from stationmaster.domain.catalogue.float8 import FLOAT8
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.sharing import FLOAT8
 from stationmaster.domain.planning.estimate import flops_per_sample
 
 # Dense bfloat16 FLOP/s of the SXM parts. Source: NVIDIA's A100, H100, H200 and B200 data sheets.

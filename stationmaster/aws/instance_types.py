@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from stationmaster.aws.calls import AwsNotFound, aws_call
 from stationmaster.domain.errors import StationmasterError, TransientError
-from stationmaster.domain.planning.offer import Offer
+from stationmaster.domain.planning.machine_checks import Offer
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client

@@ -15,7 +15,6 @@ from stationmaster.commands.guarding import check_limits, write_guarded
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.commands.guards import Spending
-from stationmaster.domain.commands.missing_images import why_no_converter, why_no_image
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import SharedPath, read_shared_path
 from stationmaster.domain.errors import (
@@ -25,7 +24,8 @@ from stationmaster.domain.errors import (
 )
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.push_to import refuse_push
-from stationmaster.domain.planning.offer import offer_warnings
+from stationmaster.domain.planning.frameworks.rules import why_no_converter, why_no_image
+from stationmaster.domain.planning.machine_checks import offer_warnings
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.requirements import check_data
 from stationmaster.domain.reactions.ending import outcome_of

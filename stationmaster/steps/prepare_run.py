@@ -8,8 +8,7 @@ from typing import Final, TypedDict
 from stationmaster.domain.datasets import NamedData
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.cost import NodeSource
-from stationmaster.domain.planning.plan import plan_recipe
-from stationmaster.domain.planning.unknown_program import LONGEST_COMMAND
+from stationmaster.domain.planning.plan import LONGEST_COMMAND, plan_recipe
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.services import Services

@@ -13,7 +13,7 @@ from moto import mock_aws
 
 from stationmaster.aws.instance_types import InstanceTypes
 from stationmaster.domain.errors import PermanentError, StationmasterError, TransientError
-from stationmaster.domain.planning.offer import Offer
+from stationmaster.domain.planning.machine_checks import Offer
 
 REGION = "us-west-2"
 

@@ -9,8 +9,8 @@ from stationmaster.domain.errors import BadParameter, UnknownInstance
 from stationmaster.domain.planning.cost import estimate, node_group_price
 from stationmaster.domain.planning.estimate import flops_per_token
 from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.machine_checks import Offer, offer_warnings
 from stationmaster.domain.planning.memory import GIB, memory_of
-from stationmaster.domain.planning.offer import Offer, offer_warnings
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from tests.support.plans import lay, make_plan
 

@@ -9,8 +9,7 @@ import pytest
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.planning.cost import TEARDOWN_S
 from stationmaster.domain.planning.memory import GIB
-from stationmaster.domain.planning.plan import plan_recipe
-from stationmaster.domain.planning.unknown_program import plan_of_program
+from stationmaster.domain.planning.plan import plan_of_program, plan_recipe
 from tests.support.plans import make_plan
 
 FRAMEWORKS: Final = [name for name, recipe in CATALOGUE.items() if not recipe.uses_own_trainer]

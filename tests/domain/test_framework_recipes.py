@@ -8,12 +8,12 @@ import pytest
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.commands.grammar import parse_command
-from stationmaster.domain.commands.missing_images import why_no_image
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import FOR_MEGATRON
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, UserError
 from stationmaster.domain.planning.estimators import checkpoint_bytes, memory_of, step_time
 from stationmaster.domain.planning.frameworks.megatron import bubble, padded_vocabulary
+from stationmaster.domain.planning.frameworks.rules import why_no_image
 from stationmaster.domain.planning.memory import GIB
 from stationmaster.domain.planning.requirements import check_data, repositories_of
 from stationmaster.domain.run.events import RunPhase

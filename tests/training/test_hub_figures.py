@@ -21,9 +21,9 @@ from stationmaster.domain.catalogue.hub import UNFUSED, language_model_from_conf
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.planning.estimate import flops_per_token
-from stationmaster.domain.planning.hub_recipes import hub_recipe
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import memory_of
+from stationmaster.domain.planning.recipe_lookup import hub_recipe
 
 # What config.json of Qwen/Qwen3-0.6B says of its shape.
 QWEN3: dict[str, Any] = {

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.models import LanguageModel
-from stationmaster.domain.catalogue.tensor_parallel import words_of
+from stationmaster.domain.catalogue.sharing import words_of
 from stationmaster.domain.errors import BadParameter
 
 MOCK: Final = "mock"

@@ -13,9 +13,6 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from stationmaster.domain.catalogue.context_parallel import check_context_parallel
-from stationmaster.domain.catalogue.expert_parallel import check_expert_parallel
-from stationmaster.domain.catalogue.float8 import check_float8
 from stationmaster.domain.catalogue.framework_training import (
     RANDOM,
     FrameworkTraining,
@@ -24,7 +21,7 @@ from stationmaster.domain.catalogue.framework_training import (
 )
 from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
-from stationmaster.domain.catalogue.tensor_parallel import check_tensor_parallel
+from stationmaster.domain.catalogue.sharing import check_float8, check_sharing
 from stationmaster.domain.catalogue.training_config import ImageTraining, LanguageTraining
 from stationmaster.domain.datasets import FOR_MEGATRON, Dataset, read_dataset
 from stationmaster.domain.errors import BadParameter
@@ -160,9 +157,7 @@ class Recipe(BaseModel):
         if isinstance(self.model, LanguageModel):
             match training:
                 case LanguageTraining():
-                    check_tensor_parallel(training, self.model, name=self.name)
-                    check_context_parallel(training, self.model, name=self.name)
-                    check_expert_parallel(training, self.model, name=self.name)
+                    check_sharing(training, self.model, name=self.name)
                 case FrameworkTraining():
                     training.check(self.model)
         if not isinstance(training, FrameworkTraining):

@@ -22,8 +22,7 @@ from stationmaster.domain.keys.names import (
 from stationmaster.domain.keys.questions import Questions
 from stationmaster.domain.keys.registry import NOTED, Options, read_options
 from stationmaster.domain.planning.cost import ON_DEMAND, Shared
-from stationmaster.domain.planning.plan import Plan, plan_recipe
-from stationmaster.domain.planning.unknown_program import plan_of_program
+from stationmaster.domain.planning.plan import Plan, plan_of_program, plan_recipe
 
 
 def read_start(

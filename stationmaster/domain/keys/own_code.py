@@ -12,8 +12,7 @@ from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
 from stationmaster.domain.images import is_from, names_digest, read_image
 from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
 from stationmaster.domain.keys.questions import OwnCodeRules
-from stationmaster.domain.planning.plan import Plan
-from stationmaster.domain.planning.unknown_program import LONGEST_COMMAND
+from stationmaster.domain.planning.plan import LONGEST_COMMAND, Plan
 
 _IMAGE: Final = Key(
     name="image",

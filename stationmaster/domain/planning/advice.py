@@ -21,8 +21,7 @@ from stationmaster.domain.planning.arrival import (
 from stationmaster.domain.planning.cost import Figures, Shared, estimate
 from stationmaster.domain.planning.estimators import checkpoint_bytes
 from stationmaster.domain.planning.expert_notes import expert_notes, holders
-from stationmaster.domain.planning.frameworks.machines import other_settings
-from stationmaster.domain.planning.frameworks.notes import framework_notes
+from stationmaster.domain.planning.frameworks.rules import framework_notes, other_settings
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.machine_checks import (
     can_split,

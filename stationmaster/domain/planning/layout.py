@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from stationmaster.domain.catalogue.float8 import FLOAT8
 from stationmaster.domain.catalogue.framework_training import FrameworkTraining
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.sharing import FLOAT8
 from stationmaster.domain.catalogue.training_config import (
     context_parallel_of,
     expert_parallel_of,

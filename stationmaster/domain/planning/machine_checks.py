@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
-from stationmaster.domain.catalogue.context_parallel import possible_parts
-from stationmaster.domain.catalogue.expert_parallel import possible_expert_sizes, uneven_experts
-from stationmaster.domain.catalogue.float8 import GENERATIONS
-from stationmaster.domain.catalogue.float8 import TYPED as FLOAT8_TYPED
 from stationmaster.domain.catalogue.framework_training import FrameworkTraining
+from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
-from stationmaster.domain.catalogue.tensor_parallel import possible_sizes, words_of
+from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
+from stationmaster.domain.catalogue.sharing import (
+    FLOAT8_GPUS,
+    TYPED_FLOAT8,
+    possible_expert_sizes,
+    possible_parts,
+    possible_sizes,
+    uneven_experts,
+    words_of,
+)
 from stationmaster.domain.catalogue.training_config import LanguageTraining, norm_batch_of
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.planning.frameworks.machines import (
+from stationmaster.domain.planning.frameworks.rules import (
     can_divide,
     why_batch_uneven,
     why_not_divided,
@@ -43,7 +51,7 @@ def check_machines(layout: Layout, *, cluster: str | None) -> None:
         what = what if recipe.needs_gpu else f"{recipe.name} trains on CPUs"
         remedy = "instance=p5.48xlarge, or precision=bf16" if recipe.needs_gpu else "precision=bf16"
         raise BadParameter(
-            f"{FLOAT8_TYPED}: {what}, and products in float8 need {GENERATIONS}; use {remedy}"
+            f"{TYPED_FLOAT8}: {what}, and products in float8 need {FLOAT8_GPUS}; use {remedy}"
         )
     if (reason := check_instance(layout)) is not None:
         named, remedy = f"instance={instance.name}", f"use {recipe.default_instance}"
@@ -112,7 +120,7 @@ def _check_split(layout: Layout) -> str | None:
             f"{layout.processes_per_sample} {unit}, and {layout.processes}, {has} on each node, do "
             f"not come out even in such groups; {words_of(other_parts(layout))}"
         )
-    remedy = words_of([size for size in _sizes(layout) if has % size == 0])
+    remedy = words_of(_fitting_splits(layout))
     return (
         f"tensor_parallel={layout.tensor_parallel} splits each sample over neighbours of one node, "
         f"and the number of {unit} of a {layout.instance.name}, {has}, is no multiple of it; "
@@ -131,28 +139,41 @@ def check_experts(layout: Layout) -> str | None:
     return f"expert_parallel={size} {reason}; {remedy}"
 
 
-def other_expert_sizes(layout: Layout) -> list[int]:
-    """Further numbers of processes that could share the experts of each block."""
+def _possible(
+    layout: Layout, numbers: Callable[[LanguageModel, LanguageTraining], tuple[int, ...]]
+) -> tuple[int, ...]:
+    """Return the numbers that a language model of the own trainer can be divided by; else none."""
     model, training = layout.recipe.model, layout.recipe.training
-    if not isinstance(model, LanguageModel) or not isinstance(training, LanguageTraining):
-        return []
-    if training.parallelism == "ddp":
-        return []
-    sizes = possible_expert_sizes(model, shards=layout.shards)
-    return [size for size in sizes if size != layout.expert_parallel]
+    if isinstance(model, LanguageModel) and isinstance(training, LanguageTraining):
+        return numbers(model, training)
+    return ()
 
 
-def _sizes(layout: Layout) -> tuple[int, ...]:
-    model, training = layout.recipe.model, layout.recipe.training
-    if not isinstance(model, LanguageModel) or not isinstance(training, LanguageTraining):
-        return ()
-    return possible_sizes(model, training)
+def _fitting_splits(layout: Layout) -> list[int]:
+    has = layout.processes_per_node
+    return [size for size in _possible(layout, possible_sizes) if has % size == 0]
 
 
 def other_splits(layout: Layout) -> list[int]:
     """Further numbers of GPUs of these nodes that could compute each sample together."""
-    has = layout.processes_per_node
-    return [size for size in _sizes(layout) if has % size == 0 and size != layout.tensor_parallel]
+    return [size for size in _fitting_splits(layout) if size != layout.tensor_parallel]
+
+
+def other_parts(layout: Layout) -> list[int]:
+    """Further numbers of GPUs of these nodes that could share each sequence."""
+    possible = _possible(layout, possible_parts)
+    has = layout.context_parallel
+    return [parts for parts in possible if parts != has and _can_share(layout, parts)]
+
+
+def other_expert_sizes(layout: Layout) -> list[int]:
+    """Further numbers of processes that could share the experts of each block."""
+
+    def numbers(model: LanguageModel, training: LanguageTraining) -> tuple[int, ...]:
+        is_whole = training.parallelism == "ddp"
+        return () if is_whole else possible_expert_sizes(model, shards=layout.shards)
+
+    return [size for size in _possible(layout, numbers) if size != layout.expert_parallel]
 
 
 def has_even_batch(layout: Layout) -> bool:
@@ -161,18 +182,6 @@ def has_even_batch(layout: Layout) -> bool:
     if isinstance(training, FrameworkTraining):
         return training.global_batch_size % (layout.data_ranks * training.micro_batch_size) == 0
     return layout.divisible_parts % layout.data_ranks == 0
-
-
-def other_parts(layout: Layout) -> list[int]:
-    """Further numbers of GPUs of these nodes that could share each sequence."""
-    model, training = layout.recipe.model, layout.recipe.training
-    if not isinstance(model, LanguageModel) or not isinstance(training, LanguageTraining):
-        return []
-    return [
-        parts
-        for parts in possible_parts(model, training)
-        if parts != layout.context_parallel and _can_share(layout, parts)
-    ]
 
 
 def check_batch(layout: Layout) -> None:
@@ -208,3 +217,28 @@ def check_batch(layout: Layout) -> None:
             remedy += f", or {key}={enough[0]}, with which {enough[0] * others} share a sample"
             break
     raise BadParameter(f"global_batch_size={batch} does not divide over {over}; {remedy}")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What EC2 says of an instance type in a region."""
+
+    region: str
+    is_offered: bool
+    num_gpus: int
+
+
+def offer_warnings(recipe: Recipe, instance: InstanceType, offer: Offer) -> list[str]:
+    """Say why a run on these machines would end before it trains, as far as EC2's word shows it."""
+    if not offer.is_offered:
+        return [
+            f"{instance.name} is not offered in {offer.region}: a run would stop while it "
+            "provisions; use another instance"
+        ]
+    if recipe.needs_gpu and offer.num_gpus < instance.num_gpus:
+        small = f"; {PRESET}={SMOKE} runs it small, on CPUs" if recipe.smoke else ""
+        return [
+            f"EC2 in {offer.region} says that {instance.name} has {offer.num_gpus} GPUs, and each "
+            f"pod asks for {instance.num_gpus}: training cannot start there{small}"
+        ]
+    return []

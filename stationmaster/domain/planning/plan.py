@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
@@ -54,6 +56,9 @@ from stationmaster.domain.planning.ranges import (
     words_of,
 )
 from stationmaster.domain.planning.room import find_room, room_notes
+
+# How long a command in place of the trainer may take: nobody can estimate it, and it may hang.
+LONGEST_COMMAND: Final = timedelta(days=30)
 
 
 class MemoryPerGpu(BaseModel):
@@ -324,4 +329,37 @@ def _storage(recipe: Recipe) -> str:
         f"1 FSx for Lustre file system, {recipe.file_system_gib} GiB "
         f"{deployment_type(recipe.file_system_mbps_per_tib)} at "
         f"{recipe.file_system_mbps_per_tib} MB/s a TiB"
+    )
+
+
+def plan_of_program(plan: Plan) -> Plan:
+    """Plan the machines, data and price of a recipe, without what is said of its training."""
+    memory = MemoryPerGpu.model_validate(dict.fromkeys(MemoryPerGpu.model_fields, 0.0))
+    available = plan.memory_per_gpu_gib.available
+    fewest = plan.fewest
+    if fewest is not None:
+        unknown = {"fits": True, "memory_per_gpu_gib": 0.0, "micro_batches": 0}
+        unknown |= {"estimated_duration_s": 0, "estimated_cost_usd": 0.0}
+        fewest = fewest.model_copy(update=unknown)
+    return plan.model_copy(
+        update={
+            "trains_recipe": False,
+            "fits": True,
+            "misfits": [],
+            "suggestion": None,
+            "memory_per_gpu_gib": memory.model_copy(update={"available": available}),
+            "estimated_duration_s": 0,
+            "estimated_cost_usd": 0.0,
+            "tokens_per_s": 0.0,
+            "samples_per_s": 0.0,
+            "step_time_s": 0.0,
+            "assumed_mfu": None,
+            "limited_by": "",
+            "checkpoint_gb": 0.0,
+            "checkpoint_write_s": 0.0,
+            "export_gb": 0.0,
+            "export_s": 0,
+            "fewest": fewest,
+            "warnings": [*([plan.data.sentence] if plan.data else []), plan.price_note],
+        }
     )

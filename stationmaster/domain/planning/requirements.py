@@ -19,7 +19,7 @@ from stationmaster.domain.datasets import (
     SharedPath,
 )
 from stationmaster.domain.errors import NotPossibleNow
-from stationmaster.domain.planning.frameworks.data import check_framework_data
+from stationmaster.domain.planning.frameworks.rules import check_framework_data
 
 # What each kind of recipe can train on although its file system starts empty.
 BUILT_IN_DATASETS: Final[dict[Task, tuple[str, ...]]] = {

@@ -9,7 +9,7 @@ from kubernetes import client, config
 
 from stationmaster.domain.errors import JobNotStarted
 from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE
-from stationmaster.domain.planning.unknown_program import LONGEST_COMMAND
+from stationmaster.domain.planning.plan import LONGEST_COMMAND
 from stationmaster.domain.results import RunFacts
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
