@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from bot.stream import StreamBatch
-from bot.subjects import ClusterSubject, Subject
-from stationmaster.domain.aggregates import CLUSTER, RUN
 from stationmaster.domain.outside import first_problem
 from stationmaster.services import Services
 from stationmaster.setting_aside import set_aside
@@ -32,13 +30,6 @@ def keep_records_of(services: Services, batch: StreamBatch, key: str, *, reason:
     what = f"news of {kind.lower()} {name}"
     _keep(services, batch.records.get(key, ()), what=what, reason=reason)
     return 1
-
-
-def key_of(subject: Subject) -> str:
-    """Return the key by which a subject's records are found in a batch."""
-    if isinstance(subject, ClusterSubject):
-        return f"{CLUSTER.key_prefix}#{subject.view.cluster.cluster_id}"
-    return f"{RUN.key_prefix}#{subject.owner}"
 
 
 def _keep(services: Services, records: Sequence[Any], *, what: str, reason: str) -> None:

@@ -215,8 +215,6 @@ def earlier_events(
             return in_time_order(own, _of_its_wait(view, _since(recorded, since)))
         case ClusterSubject(view=view_):
             return _since(services.cluster_states.rare_events(view_.cluster.cluster_id), since)
-        case _:
-            raise TypeError(f"{subject.kind} has no card")
 
 
 def _since(recorded: Iterable[ThreadEvent], since: datetime) -> Sequence[ThreadEvent]:
@@ -239,8 +237,6 @@ def reread(services: Services, subject: Subject) -> Subject:
         case ClusterSubject(view=view_):
             cluster = services.cluster_states.load(view_.cluster.cluster_id)
             return ClusterSubject(view_cluster(services, cluster))
-        case _:
-            raise TypeError(f"{subject.kind} has no card")
 
 
 def _concerned(cluster: Cluster, events: Sequence[ClusterEvent]) -> list[RunId]:

@@ -26,7 +26,7 @@ from typing import Final
 
 from bot.announcement import CARD_KEY
 from bot.blocks.elements import Content
-from bot.dead_letters import keep_records_of, keep_unread, key_of
+from bot.dead_letters import keep_records_of, keep_unread
 from bot.log_file import post_log_files
 from bot.loss_curve import post_loss_chart, read_curve
 from bot.news import News, NewsReader, reread
@@ -173,7 +173,7 @@ class Notifier:
                     # A bug of ours, at this boundary: another try would break as well, and for an
                     # hour nothing behind it would be posted.
                     logger.exception("posting broke", extra={"owner": one.subject.owner})
-                    broken[key_of(one.subject)] = f"{type(exc).__name__}: {exc}"
+                    broken[one.subject.key] = f"{type(exc).__name__}: {exc}"
         if holds_back:
             self._services.deliveries.bring_batch(self._services.now())
         if failures:

@@ -13,7 +13,6 @@ from bot.actions import ActionId, RunButton
 from bot.blocks import cluster_parts as parts
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
-from bot.blocks.backups import backup_blocks
 from bot.blocks.checklist import checklist
 from bot.blocks.elements import (
     Block,
@@ -27,7 +26,7 @@ from bot.blocks.elements import (
     section,
 )
 from bot.blocks.failures import cause_lines, failure_blocks
-from bot.blocks.results import result_blocks, result_buttons
+from bot.blocks.results import backup_blocks, result_blocks, result_buttons
 from bot.blocks.running import awaited, running_lines
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.durations import typed_duration
@@ -53,7 +52,7 @@ def run_card(view: RunView, *, now: datetime, moved_from: tuple[str, str] | None
     blocks += _notices(view)
     blocks += backup_blocks(run)
     if moved_from is not None:
-        blocks.append(section(_moved(*moved_from)))
+        blocks.append(section(words.moved(*moved_from, what="run")))
     blocks += _outcome(view, now=now)
     blocks += result_blocks(view)
     if view.is_live:
@@ -244,13 +243,6 @@ def _notices(view: RunView) -> list[Block]:
     elif run.stop_requested_by and run.phase is not RunPhase.STOPPED:
         notices.append(f"\U0001f6d1 Stop requested by {md.user(run.stop_requested_by)}")
     return [section("\n".join(notices))] if notices else []
-
-
-def _moved(channel_id: str, code: str) -> str:
-    return (
-        f"\u26a0\ufe0f {md.channel(channel_id)} takes no posts of this app any more "
-        f"({md.escape(code, 60)}), so the run is followed here, with the person who asked for it."
-    )
 
 
 def _outcome(view: RunView, *, now: datetime) -> list[Block]:

@@ -34,26 +34,18 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.view import ClusterView
 from stationmaster.domain.sizes import counted
 
-EMOJI: Final[dict[ClusterPhase, str]] = {
-    ClusterPhase.REQUESTED: "\U0001f4e8",  # incoming envelope
-    ClusterPhase.PROVISIONING: "\U0001f3d7\ufe0f",  # building construction
-    ClusterPhase.VALIDATING: "\U0001f50d",  # magnifying glass
-    ClusterPhase.READY: "\U0001f7e2",  # green circle
-    ClusterPhase.DRAINING: "\u267b\ufe0f",  # recycling
-    ClusterPhase.RELEASING: "\u267b\ufe0f",
-    ClusterPhase.RELEASED: "\u26ab",  # black circle
-    ClusterPhase.FAILED: "\u274c",  # cross mark
+# Of each phase its emoji, and its name.
+_PHASES: Final[dict[ClusterPhase, tuple[str, str]]] = {
+    ClusterPhase.REQUESTED: ("\U0001f4e8", "requested"),  # incoming envelope
+    ClusterPhase.PROVISIONING: ("\U0001f3d7\ufe0f", "provisioning"),  # building construction
+    ClusterPhase.VALIDATING: ("\U0001f50d", "validating"),  # magnifying glass
+    ClusterPhase.READY: ("\U0001f7e2", "ready"),  # green circle
+    ClusterPhase.DRAINING: ("\u267b\ufe0f", "going away"),  # recycling
+    ClusterPhase.RELEASING: ("\u267b\ufe0f", "tearing down"),
+    ClusterPhase.RELEASED: ("\u26ab", "gone"),  # black circle
+    ClusterPhase.FAILED: ("\u274c", "failed"),  # cross mark
 }
-STATUS: Final[dict[ClusterPhase, str]] = {
-    ClusterPhase.REQUESTED: "requested",
-    ClusterPhase.PROVISIONING: "provisioning",
-    ClusterPhase.VALIDATING: "validating",
-    ClusterPhase.READY: "ready",
-    ClusterPhase.DRAINING: "going away",
-    ClusterPhase.RELEASING: "tearing down",
-    ClusterPhase.RELEASED: "gone",
-    ClusterPhase.FAILED: "failed",
-}
+EMOJI: Final = {phase: emoji for phase, (emoji, _) in _PHASES.items()}
 _MAX_RUNS: Final = 12
 _MAX_NAMED_IN_DIALOG: Final = 3
 
@@ -82,7 +74,7 @@ def cluster_card(
     if notices:
         blocks.append(section("\n".join(notices)))
     if moved_from is not None:
-        blocks.append(section(_moved(*moved_from)))
+        blocks.append(section(words.moved(*moved_from, what="cluster")))
     if view.is_live:
         usable = cluster.phase is ClusterPhase.READY
         hint = f"`{COMMAND} RECIPE on={cluster.label}` runs on it {md.DOT} " if usable else ""
@@ -116,7 +108,7 @@ def status(cluster: Cluster) -> str:
         return f"ready, {used} of {cluster.spec.nodes} nodes in use"
     if cluster.teardown is TeardownStatus.FAILED:
         return "teardown gave up for now"
-    return STATUS[cluster.phase]
+    return _PHASES[cluster.phase][1]
 
 
 def goes(cluster: Cluster) -> str:
@@ -240,14 +232,6 @@ def _notices(cluster: Cluster) -> list[str]:
     if cluster.teardown is TeardownStatus.FAILED:
         notices.append(parts.left_behind(cluster))
     return notices
-
-
-def _moved(channel_id: str, code: str) -> str:
-    return (
-        f"\u26a0\ufe0f {md.channel(channel_id)} takes no posts of this app any more "
-        f"({md.escape(code, 60)}), so the cluster is followed here, with the person who asked for "
-        "it."
-    )
 
 
 def _buttons(view: ClusterView) -> list[Block]:

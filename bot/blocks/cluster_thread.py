@@ -10,9 +10,15 @@ from typing import Final
 
 from bot.blocks import mrkdwn as md
 from bot.blocks.cluster_card import goes
-from bot.blocks.cluster_changes import check_line, replacement_line, settled_line, zone_line
 from bot.blocks.elements import Content, event_lines
-from bot.blocks.thread_lines import ThreadEvent, preflight_line
+from bot.blocks.thread_lines import (
+    ThreadEvent,
+    check_line,
+    preflight_line,
+    replacement_line,
+    settled_line,
+    zone_line,
+)
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase

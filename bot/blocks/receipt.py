@@ -1,12 +1,13 @@
-"""The receipt at the end of a run: what was deleted or stays, what it cost, what is left.
+"""The receipt at the end of a run or a kept cluster: what was deleted, what it cost, what is left.
 
-The notifier posts it once into the run's thread, and once more if a failed teardown is finished
+The notifier posts it once into the thread, and once more if a failed teardown is finished
 later.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from bot.blocks import cluster_parts as parts
 from bot.blocks import mrkdwn as md
@@ -14,9 +15,12 @@ from bot.blocks import words
 from bot.blocks.elements import Block, Content, actions, context, fields, header, section
 from bot.blocks.results import result_blocks, result_buttons
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
+from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.view import RunView
+from stationmaster.domain.run.view import ClusterView, RunView
+
+_MAX_RUNS: Final = 30
 
 
 def run_receipt(view: RunView, *, now: datetime) -> Content:
@@ -27,16 +31,8 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
     is_clean = view.teardown is TeardownStatus.COMPLETED
     cost = words.cost(view, now=now)
     left = [] if is_clean or cluster is None else cluster.left_behind or cluster.billable_left
-    if is_clean:
-        title, verdict = "\U0001f9fe Receipt", f"{md.DONE} *Nothing billable is left.*"
-    else:
-        title = "\u26a0\ufe0f Receipt, not yet final"
-        recorded = cluster.teardown_reason if cluster is not None else ""
-        reason = md.escape(recorded, 400) or "no reason was recorded"
-        verdict = f"{md.FAILED} *The teardown gave up for now:* {reason}"
     blocks = [
-        header(f"{title}: {run.request.recipe}"),
-        section(verdict),
+        *_heading(run.request.recipe, cluster, is_clean=is_clean),
         fields(
             [
                 ("Cost", cost),
@@ -49,34 +45,85 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
             ]
         ),
     ]
-    if run.emulated_speed:
-        blocks.append(
-            context(
-                "The machines are emulated: nothing is billed, and they start "
-                f"{run.emulated_speed:g} times as fast as real ones. On AWS the run would cost "
-                "about what was planned."
-            )
-        )
+    as_planned = " On AWS the run would cost about what was planned."
+    blocks += _emulation(run.emulated_speed, as_planned)
     blocks += result_blocks(view)
     blocks += _links(view)
-    deleted = parts.deleted(cluster) if cluster is not None else []
-    if deleted:
-        blocks.append(section("*Deleted*\n" + "\n".join(deleted)))
+    deleted = _deleted(cluster)
+    blocks += deleted
     if cluster is not None and cluster.spec.eks_name:
         blocks.append(context(parts.untouched(cluster.spec)))
     blocks += _price_notes(cluster)
     if left:
-        lines = parts.left_in_full(cluster) if cluster is not None else []
-        blocks.append(section("*Still there, and may cost money*\n" + "\n".join(lines)))
-        blocks.append(
-            context("The reaper tries again by itself and posts the result in this thread.")
-        )
+        blocks += _still_there(cluster)
     elif not deleted:
         blocks.append(context("The run created nothing."))
     text = f"receipt of {md.escape(run.run_id, 120)}: {cost}, " + (
         "nothing billable is left" if is_clean else f"{len(left)} resources are still there"
     )
     return Content(text=text, blocks=blocks)
+
+
+def cluster_receipt(view: ClusterView, *, now: datetime) -> Content:
+    """Write the receipt of a kept cluster whose teardown has completed or has failed.
+
+    It says which part of the cost each run caused; all parts together are the bill.
+    """
+    cluster = view.cluster
+    is_clean = cluster.teardown is TeardownStatus.COMPLETED
+    total = md.money_escaped(cluster.cost_usd(now)) + (" emulated" if view.emulated_speed else "")
+    lived = md.duration((cluster.torn_down_at or now) - cluster.requested_at)
+    deleted = _deleted(cluster)
+    blocks = [
+        *_heading(f"cluster {cluster.label}", cluster, is_clean=is_clean),
+        fields([("Cost", total), ("Lived", lived)]),
+        section("\n".join(_bill(view, now=now))),
+        *_emulation(view.emulated_speed),
+        *_price_notes(cluster),
+        *deleted,
+    ]
+    if not is_clean:
+        blocks += _still_there(cluster)
+    elif not deleted:
+        blocks.append(context("The cluster created nothing."))
+    outcome = "nothing billable is left" if is_clean else "resources are still there"
+    text = f"receipt of cluster {md.escape(cluster.label, 60)}: {total}, {outcome}"
+    return Content(text=text, blocks=blocks)
+
+
+def _heading(name: str, cluster: Cluster | None, *, is_clean: bool) -> list[Block]:
+    if is_clean:
+        title, verdict = "\U0001f9fe Receipt", f"{md.DONE} *Nothing billable is left.*"
+    else:
+        title = "\u26a0\ufe0f Receipt, not yet final"
+        recorded = cluster.teardown_reason if cluster is not None else ""
+        reason = md.escape(recorded, 400) or "no reason was recorded"
+        verdict = f"{md.FAILED} *The teardown gave up for now:* {reason}"
+    return [header(f"{title}: {name}"), section(verdict)]
+
+
+def _emulation(speed: float | None, more: str = "") -> list[Block]:
+    if not speed:
+        return []
+    return [
+        context(
+            "The machines are emulated: nothing is billed, and they start "
+            f"{speed:g} times as fast as real ones.{more}"
+        )
+    ]
+
+
+def _deleted(cluster: Cluster | None) -> list[Block]:
+    gone = parts.deleted(cluster) if cluster is not None else []
+    return [section("*Deleted*\n" + "\n".join(gone))] if gone else []
+
+
+def _still_there(cluster: Cluster | None) -> list[Block]:
+    left = parts.left_in_full(cluster) if cluster is not None else []
+    return [
+        section("\n".join(["*Still there, and may cost money*", *left])),
+        context("The reaper tries again by itself and posts the result in this thread."),
+    ]
 
 
 def _price_notes(cluster: Cluster | None) -> list[Block]:
@@ -127,3 +174,21 @@ def _of_kept_cluster(view: RunView, cluster: Cluster, *, now: datetime) -> Conte
         blocks.append(section(f"*Use it again, keep it longer, or delete it*\n```{shown}```"))
     text = f"receipt of {md.escape(run.run_id, 120)}: {cost}, {words.kept(cluster)}"
     return Content(text=text, blocks=blocks)
+
+
+def _bill(view: ClusterView, *, now: datetime) -> list[str]:
+    """List each run's share and the cluster's own part; they sum up to the cost."""
+    split = shares(view.cluster, now)
+    by_cost = sorted(split.runs.items(), key=lambda pair: -pair[1])
+    lines = ["*Who caused the cost*"]
+    lines += [
+        f"{md.code(run_id, 80)}  {md.money_escaped(usd)}" for run_id, usd in by_cost[:_MAX_RUNS]
+    ]
+    hidden = by_cost[_MAX_RUNS:]
+    if hidden:
+        rest = md.money_escaped(sum(usd for _, usd in hidden))
+        lines.append(f"and {len(hidden)} more runs  {rest}")
+    own = md.money_escaped(split.own)
+    lines.append(f"{parts.own_share(view.cluster)}  {own}")
+    lines.append(f"*together  {md.money_escaped(split.total)}*")
+    return lines

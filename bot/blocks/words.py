@@ -21,38 +21,33 @@ from stationmaster.domain.run.events import (
 )
 from stationmaster.domain.run.view import RunView
 
-# Emoji of the header, as escapes because sources are ASCII.
-EMOJI: Final[dict[RunPhase, str]] = {
-    RunPhase.REQUESTED: "\U0001f4e8",  # incoming envelope
-    RunPhase.AWAITING_APPROVAL: "\u270b",  # raised hand
-    RunPhase.QUEUED: "\u23f3",  # hourglass
-    RunPhase.PROVISIONING: "\U0001f3d7\ufe0f",  # building construction
-    RunPhase.VALIDATING: "\U0001f50d",  # magnifying glass
-    RunPhase.STAGING: "\U0001f4e5",  # inbox tray
-    RunPhase.SUBMITTING: "\U0001f4e6",  # package
-    RunPhase.RUNNING: "\U0001f682",  # locomotive
-    RunPhase.RECOVERING: "\U0001f6a7",  # construction sign
-    RunPhase.SAVING: "\U0001f4be",  # floppy disk
-    RunPhase.SUCCEEDED: "\u2705",  # white check mark
-    RunPhase.FAILED: "\u274c",  # cross mark
-    RunPhase.STOPPED: "\U0001f6d1",  # stop sign
+# Of each phase the emoji of the header, as an escape because sources are ASCII, and its name.
+_PHASES: Final[dict[RunPhase, tuple[str, str]]] = {
+    RunPhase.REQUESTED: ("\U0001f4e8", "requested"),  # incoming envelope
+    RunPhase.AWAITING_APPROVAL: ("\u270b", "waiting for approval"),  # raised hand
+    RunPhase.QUEUED: ("\u23f3", "queued"),  # hourglass
+    RunPhase.PROVISIONING: ("\U0001f3d7\ufe0f", "provisioning"),  # building construction
+    RunPhase.VALIDATING: ("\U0001f50d", "validating the cluster"),  # magnifying glass
+    RunPhase.STAGING: ("\U0001f4e5", "bringing the data"),  # inbox tray
+    RunPhase.SUBMITTING: ("\U0001f4e6", "submitting the job"),  # package
+    RunPhase.RUNNING: ("\U0001f682", "training"),  # locomotive
+    RunPhase.RECOVERING: ("\U0001f6a7", "recovering"),  # construction sign
+    RunPhase.SAVING: ("\U0001f4be", "saving results"),  # floppy disk
+    RunPhase.SUCCEEDED: ("\u2705", "succeeded"),  # white check mark
+    RunPhase.FAILED: ("\u274c", "failed"),  # cross mark
+    RunPhase.STOPPED: ("\U0001f6d1", "stopped"),  # stop sign
 }
+EMOJI: Final = {phase: emoji for phase, (emoji, _) in _PHASES.items()}
+STATUS: Final = {phase: name for phase, (_, name) in _PHASES.items()}
 
-STATUS: Final[dict[RunPhase, str]] = {
-    RunPhase.REQUESTED: "requested",
-    RunPhase.AWAITING_APPROVAL: "waiting for approval",
-    RunPhase.QUEUED: "queued",
-    RunPhase.PROVISIONING: "provisioning",
-    RunPhase.VALIDATING: "validating the cluster",
-    RunPhase.STAGING: "bringing the data",
-    RunPhase.SUBMITTING: "submitting the job",
-    RunPhase.RUNNING: "training",
-    RunPhase.RECOVERING: "recovering",
-    RunPhase.SAVING: "saving results",
-    RunPhase.SUCCEEDED: "succeeded",
-    RunPhase.FAILED: "failed",
-    RunPhase.STOPPED: "stopped",
-}
+
+def moved(channel_id: str, code: str, *, what: str) -> str:
+    """Say why a run or a cluster is followed in a direct conversation."""
+    return (
+        f"\u26a0\ufe0f {md.channel(channel_id)} takes no posts of this app any more "
+        f"({md.escape(code, 60)}), so the {what} is followed here, with the person who asked for "
+        "it."
+    )
 
 
 def cost(view: RunView, *, now: datetime) -> str:

@@ -6,10 +6,9 @@ import pytest
 from bot_world import Story
 from run_blocks import NOW, in_phase, progress, seen
 
-from bot.blocks.backups import backup_line
 from bot.blocks.card import card_milestone, run_card
 from bot.blocks.receipt import run_receipt
-from bot.blocks.results import results_line
+from bot.blocks.results import backup_line, results_line
 from bot.blocks.thread import is_noteworthy
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase

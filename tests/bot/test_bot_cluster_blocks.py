@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bot.blocks import cluster_answers as answers
 from bot.blocks.cluster_card import cluster_card, cluster_milestone, goes
-from bot.blocks.cluster_receipt import cluster_receipt
 from bot.blocks.cluster_thread import cluster_message
+from bot.blocks.receipt import cluster_receipt
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.leases import Lease, Waiting
