@@ -16,7 +16,8 @@ from bot.loss_curve import read_curve
 from stationmaster.aws.run_store import RunStore
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.aggregate import Run, apply, start_run
+from stationmaster.domain.run.aggregate import Run, start_run
+from stationmaster.domain.run.changes import apply
 from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.services import Services
 

@@ -21,7 +21,7 @@ from stationmaster.domain.results import MANIFEST_FILE, OUTPUT
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.domain.run.kept import Backup, BackupEvent, PushEvent, Results, ResultsEvent
+from stationmaster.domain.run.kept import Backup, Results
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted, size_text
 
@@ -80,7 +80,7 @@ def _push(run: Run) -> list[Block]:
     return []
 
 
-def push_line(event: PushEvent) -> str:
+def push_line(event: ev.PushEvent) -> str:
     """Write the outcome of a push as a line of the thread."""
     where = md.code(event.repository, 200)
     match event:
@@ -156,7 +156,7 @@ def results_links(links: Links, *, now: datetime) -> Content:
     return Content(text=f"links to the result of {links.run_id}", blocks=blocks)
 
 
-def results_line(event: ResultsEvent, run: Run) -> str:
+def results_line(event: ev.ResultsEvent, run: Run) -> str:
     """Write what happened to the results as a line of the thread."""
     match event:
         case ev.ResultsSaved():
@@ -263,7 +263,7 @@ def fallback(run: Run) -> str:
     )
 
 
-def backup_line(event: BackupEvent) -> str:
+def backup_line(event: ev.BackupEvent) -> str:
     """Write what happened to a backup as a line of the thread."""
     match event:
         case ev.BackupSaved():

@@ -17,6 +17,7 @@ from stationmaster.domain.errors import UserError
 from stationmaster.domain.planning.plan import Plan, plan_recipe
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import NetworkObserved, RunPhase
+from stationmaster.domain.run.speeds import usual
 
 # Below this part of what the plan expects, a run is slow. A plan is an estimate: a run may well be
 # a third slower, and nothing is wrong.
@@ -71,7 +72,7 @@ def network_finding(event: NetworkObserved, run: Run) -> RunningFinding | None:
 
 
 def _unused(run: Run) -> RunningFinding | None:
-    use = run.speeds.usual_gpu_use
+    use = usual(run.speeds.gpu_uses)
     if use is None or use >= UNUSED:
         return None
     return RunningFinding(
@@ -84,7 +85,7 @@ def _unused(run: Run) -> RunningFinding | None:
 
 
 def _slow(run: Run) -> RunningFinding | None:
-    speed, mfu = run.speeds.usual_samples_per_s, run.speeds.usual_mfu
+    speed, mfu = usual(run.speeds.samples_per_s), usual(run.speeds.mfus)
     if speed is None and mfu is None:
         return None  # before the plan: the card asks at each of its updates
     plan = planned(run)

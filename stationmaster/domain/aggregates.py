@@ -11,8 +11,8 @@ from stationmaster.domain.cluster.events import CLUSTER_EVENT, ClusterEvent
 from stationmaster.domain.errors import ClusterNotFound, RunNotFound
 from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions import run as run_reactions
-from stationmaster.domain.run import aggregate as run
-from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.aggregate import Run, start_run
+from stationmaster.domain.run.changes import apply
 from stationmaster.domain.run.events import RUN_EVENT, RunEvent
 
 RUN: Final = Aggregate[Run, RunEvent](
@@ -20,8 +20,8 @@ RUN: Final = Aggregate[Run, RunEvent](
     key_prefix="RUN",
     state=Run,
     event=RUN_EVENT,
-    start=run.start_run,
-    apply=run.apply,
+    start=start_run,
+    apply=apply,
     consequences=run_reactions.phase_changes,
     not_found=lambda run_id: RunNotFound(f'no run is called "{run_id[:60]}"; see /train list'),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from stationmaster.domain.datasets import Preparation, is_plain
 from stationmaster.domain.errors import PermanentError
@@ -158,16 +158,14 @@ class StagedLine(PrintedLine):
     seconds: Finite
 
 
-STAGING_LINES: Final = (StagingLine, StagedLine)
+_LINE: Final[TypeAdapter[StagingLine | StagedLine]] = TypeAdapter(
+    Annotated[StagingLine | StagedLine, Field(discriminator="kind")]
+)
 
 
 def read_staging_line(text: str) -> StagingLine | StagedLine | None:
     """Read a line of a program that brings data; None for any other text."""
-    if not text.startswith("{"):
+    try:
+        return _LINE.validate_json(text)
+    except ValidationError:
         return None
-    for kind in STAGING_LINES:
-        try:
-            return kind.model_validate_json(text)
-        except ValidationError:
-            continue
-    return None

@@ -22,10 +22,9 @@ from stationmaster.relay.cluster import (
 from stationmaster.relay.kept_logs import KeptLogs
 from stationmaster.relay.lines import LogLine, PodFacts
 from stationmaster.relay.logs import LogPipeline
-from stationmaster.relay.objects import JsonObject, uid_of
 from stationmaster.relay.parsing import LineInterpreter
 from stationmaster.relay.pending import LogPlace
-from stationmaster.relay.pods import ContainerState, container_state
+from stationmaster.relay.pods import ContainerState, JsonObject, container_state, uid_of
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from stationmaster.relay.objects import JsonObject
+from stationmaster.relay.cluster import JsonObject
 
 # As client-go's leader election has them.
 LEASE_DURATION_S: Final = 15

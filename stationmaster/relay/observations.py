@@ -24,8 +24,15 @@ from stationmaster.domain.run.events import (
     RelayEvent,
     run_event_id,
 )
-from stationmaster.relay.objects import JsonObject, name_of, parse_time, uid_of
-from stationmaster.relay.pods import PodView, missed_exit, pod_view
+from stationmaster.relay.pods import (
+    JsonObject,
+    PodView,
+    missed_exit,
+    name_of,
+    parse_time,
+    pod_view,
+    uid_of,
+)
 from stationmaster.rendering.job_backends import JobBackend
 
 Clock = Callable[[], datetime]

@@ -1,22 +1,19 @@
-"""What a pod's specification and status say of its training container. Pure."""
+"""Kubernetes objects as JSON, and what those of a training pod say. Pure."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Final, get_args
+from datetime import UTC, datetime
+from typing import Any, Final, get_args
 
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.outside import plausible_time
 from stationmaster.domain.run.events import PodChanged
 from stationmaster.relay.lines import PodFacts
-from stationmaster.relay.objects import (
-    JsonObject,
-    parse_time,
-    training_container,
-    uid_of,
-)
 from stationmaster.rendering.job_backends import TRAINING_CONTAINERS, JobBackend
+
+JsonObject = dict[str, Any]
 
 # The device plugin's name for an EFA interface.
 _EFA: Final = "vpc.amazonaws.com/efa"
@@ -26,6 +23,32 @@ _STEP_OPTIONS = re.compile(
     r"(?:^|\s)--(?:max[_-]steps|train[_-]iters|training\.steps)(?:[= ]|$)(\d{1,15})?"
 )
 _RESTART_OPTION = re.compile(r"(?:^|\s)--max[_-]restarts[= ](\d{1,6})")
+
+
+def name_of(thing: JsonObject) -> str:
+    return str((thing.get("metadata") or {}).get("name", ""))
+
+
+def uid_of(thing: JsonObject) -> str:
+    return str((thing.get("metadata") or {}).get("uid", ""))
+
+
+def parse_time(value: object) -> datetime | None:
+    """Read a time of the API; None where it is none, e.g. the zero time."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return plausible_time(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def training_container(pod: JsonObject) -> str:
+    """Name the container that trains; "" in a pod that has none."""
+    containers = (pod.get("spec") or {}).get("containers") or []
+    names = (str(each.get("name")) for each in containers)
+    return next((name for name in names if name in TRAINING_CONTAINERS), "")
 
 
 def pod_facts(run_id: RunId, job: str, backend: JobBackend, pod: JsonObject) -> PodFacts:

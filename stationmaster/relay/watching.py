@@ -27,9 +27,15 @@ from stationmaster.relay.cluster import (
 from stationmaster.relay.config import RelayConfig
 from stationmaster.relay.following import LogFollower
 from stationmaster.relay.kept_logs import KeptLogs
-from stationmaster.relay.objects import JsonObject, name_of, uid_of
 from stationmaster.relay.observations import JobObserver, NodeObserver, PodObserver, WarningObserver
-from stationmaster.relay.pods import container_state, is_finished, pod_facts
+from stationmaster.relay.pods import (
+    JsonObject,
+    container_state,
+    is_finished,
+    name_of,
+    pod_facts,
+    uid_of,
+)
 from stationmaster.rendering.job_backends import backend_of
 
 logger = logging.getLogger(__name__)

@@ -38,7 +38,7 @@ from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.leases import Lease
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.resources import ResourceKind
-from stationmaster.domain.run import aggregate
+from stationmaster.domain.run import changes
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, new_run_id
 from stationmaster.domain.run.attempts import Attempt, first_assignment
@@ -56,7 +56,7 @@ PREPARING = make_event(ev.TrainingPreparing, waits_for="libraries", at=START)
 
 
 def apply(view: RunView, event: ev.RunEvent) -> RunView:
-    return replace(view, run=aggregate.apply(view.run, event))
+    return replace(view, run=changes.apply(view.run, event))
 
 
 LOSS = st.floats(-1e12, 1e12)

@@ -15,7 +15,8 @@ from bot_world import Clock, Story
 from bot.loss_curve import read_curve
 from stationmaster.aws.table import table_definition
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.aggregate import Run, apply, start_run
+from stationmaster.domain.run.aggregate import Run, start_run
+from stationmaster.domain.run.changes import apply
 from stationmaster.local.aws import LocalAws
 from stationmaster.services import Services
 from stationmaster.settings import Settings

@@ -8,7 +8,7 @@ from stationmaster.diagnosis.running import planned, running_findings
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.aggregate import apply
+from stationmaster.domain.run.changes import apply
 from stationmaster.domain.run.speeds import KEPT_LINES, SKIPPED_LINES, Speeds
 from tests.support.factories import RUN_ID, START, make_event, make_request, make_run
 

@@ -10,7 +10,8 @@ from stationmaster.domain.reactions.backups import PAUSE, LookAtBackup, StartBac
 from stationmaster.domain.reactions.run import POLICY, ProlongWait, RelayHeard, decide
 from stationmaster.domain.reactions.workflow import EndWait
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.aggregate import Run, apply
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.changes import apply
 from stationmaster.domain.run.events import RunPhase
 from tests.support.factories import START, make_event, make_request
 from tests.support.factories import make_run as make_run_in

@@ -10,12 +10,9 @@ from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.aggregate import (
-    MAX_LOSS_POINTS,
-    apply,
-    new_run_id,
-)
+from stationmaster.domain.run.aggregate import MAX_LOSS_POINTS, new_run_id
 from stationmaster.domain.run.attempts import attempt_id, first_assignment, job_submitted
+from stationmaster.domain.run.changes import apply
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.request import Placement
 from tests.support.factories import RUN_ID, START, make_request, make_run

@@ -6,7 +6,7 @@ import pytest
 
 from stationmaster.domain.reactions.run import POLICY, WaitOpen, decide, phase_changes
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.aggregate import apply
+from stationmaster.domain.run.changes import apply
 from stationmaster.domain.run.events import RunPhase
 from tests.support.factories import RUN_ID, START, make_run
 

@@ -46,7 +46,8 @@ from stationmaster.domain.reactions.workflow import (
     WorkflowFound,
 )
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.aggregate import Run, apply
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.changes import apply
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.domain.run.request import Placement
 from tests.support import factories

@@ -17,7 +17,8 @@ from stationmaster.domain.reactions.run import (
 )
 from stationmaster.domain.reactions.workflow import EndWait
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.aggregate import Run, apply
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.changes import apply
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from tests.support import factories
 from tests.support.factories import RUN_ID, START

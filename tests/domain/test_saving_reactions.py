@@ -37,7 +37,8 @@ from stationmaster.domain.reactions.workflow import (
     WorkflowFound,
 )
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.aggregate import Run, apply
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.changes import apply
 from stationmaster.domain.run.events import RunPhase
 from tests.support.factories import RUN_ID, START, make_event
 from tests.support.factories import make_run as make_run_in

@@ -341,9 +341,7 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
             assert_never(event)
 
 
-def _leased(
-    cluster: Cluster, event: ev.LeaseRequested | ev.LeaseGranted | ev.LeaseReleased
-) -> dict[str, object]:
+def _leased(cluster: Cluster, event: ev.LeaseEvent) -> dict[str, object]:
     room = Room(cluster.spec.nodes, cluster.leases, cluster.past_leases, cluster.queue)
     match event:
         case ev.LeaseRequested():
@@ -356,9 +354,7 @@ def _leased(
             assert_never(event)
 
 
-def _kept(
-    cluster: Cluster, event: ev.KeepExtended | ev.KeepEnding | ev.KeepEnded | ev.DeletionRequested
-) -> dict[str, object]:
+def _kept(cluster: Cluster, event: ev.KeepEvent) -> dict[str, object]:
     match event:
         case ev.KeepExtended():
             cluster.standing.refuse_going("be kept any longer")
@@ -373,9 +369,7 @@ def _kept(
             assert_never(event)
 
 
-def _sized(
-    cluster: Cluster, event: ev.PassBegan | ev.PassFailed | ev.SizeSettled
-) -> dict[str, object]:
+def _sized(cluster: Cluster, event: ev.SizeEvent) -> dict[str, object]:
     standing, passes = cluster.standing, cluster.passes
     size = Size(cluster.spec, cluster.earlier_sizes)
     match event:

@@ -98,9 +98,7 @@ def _next_pass(
     return began | {"passes": passes + 1, **fresh}
 
 
-def torn_down(
-    standing: Standing, event: ev.TeardownStarted | ev.TeardownCompleted | ev.TeardownFailed
-) -> dict[str, object]:
+def torn_down(standing: Standing, event: ev.TeardownEvent) -> dict[str, object]:
     """Return the changes of an event of the teardown."""
     is_draining = standing.phase is ClusterPhase.DRAINING
     is_releasing = standing.phase is ClusterPhase.RELEASING

@@ -309,30 +309,26 @@ class TeardownFailed(_Event):
     left: list[str] = Field(default_factory=list)
 
 
+LeaseEvent = LeaseRequested | LeaseGranted | LeaseReleased
+KeepEvent = KeepExtended | KeepEnding | KeepEnded | DeletionRequested
+SizeEvent = PassBegan | PassFailed | SizeSettled
+TeardownEvent = TeardownStarted | TeardownCompleted | TeardownFailed
+
 ClusterEvent = Annotated[
-    ClusterRequested
+    LeaseEvent
+    | KeepEvent
+    | SizeEvent
+    | ResourceEvent
+    | TeardownEvent
+    | ClusterRequested
     | ClusterPhaseChanged
     | ClusterPreflightWarned
-    | LeaseRequested
-    | LeaseGranted
-    | LeaseReleased
-    | KeepExtended
-    | KeepEnding
-    | KeepEnded
-    | DeletionRequested
-    | PassBegan
-    | PassFailed
-    | SizeSettled
     | ZoneGivenUp
-    | ResourceEvent
     | PluginReady
     | CheckFinished
     | NodeReplacementBegan
     | NodeReplaced
-    | JobKindChosen
-    | TeardownStarted
-    | TeardownCompleted
-    | TeardownFailed,
+    | JobKindChosen,
     Field(discriminator="type"),
 ]
 

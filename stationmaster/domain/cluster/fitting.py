@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import ClusterSpec
 
 
@@ -12,7 +11,7 @@ def why_unfit(cluster: Cluster, needed: ClusterSpec) -> str:
     label, spec = cluster.label, cluster.spec
     if not cluster.is_kept:
         return f"cluster {label} was made for one run and goes with it; name one that is kept"
-    if cluster.is_going_away or cluster.phase is ClusterPhase.FAILED:
+    if cluster.is_ending:
         why = f": {cluster.reason}" if cluster.reason else ""
         return f"cluster {label} is {cluster.phase.value} and takes no more runs{why}"
     if needed.instance_type != spec.instance_type:

@@ -67,7 +67,7 @@ def outlives(cluster: Cluster, run_id: RunId) -> bool:
     If so, what the run has in the cluster is taken out first. Otherwise the teardown does that:
     only a kept cluster can be named by another run.
     """
-    if not cluster.is_kept or cluster.is_going_away or cluster.phase is ClusterPhase.FAILED:
+    if not cluster.is_kept or cluster.is_ending:
         return False
     return any(lease.run_id == run_id for lease in cluster.open_leases)
 

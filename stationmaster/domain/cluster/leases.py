@@ -77,21 +77,8 @@ def held_nodes(leases: Iterable[Lease]) -> int:
     return sum(lease.nodes for lease in leases if lease.released_at is None)
 
 
-def joined(queue: Sequence[Waiting], event: LeaseRequested) -> list[Waiting]:
-    """Return the queue with the run of `event` at its end; a run in it keeps its place."""
-    if any(waiting.run_id == event.run_id for waiting in queue):
-        return list(queue)
-    return [*queue, Waiting(**shared(event, Waiting), since=event.at)]
-
-
-def left(queue: Sequence[Waiting], run_id: RunId) -> list[Waiting]:
-    """Return the queue without a run."""
+def _without(queue: Sequence[Waiting], run_id: RunId) -> list[Waiting]:
     return [waiting for waiting in queue if waiting.run_id != run_id]
-
-
-def granted(known: Mapping[RunId, Lease], event: LeaseGranted) -> dict[RunId, Lease]:
-    """Return the leases with a new one."""
-    return {**known, event.run_id: Lease(**shared(event, Lease), granted_at=event.at)}
 
 
 def limited(known: Mapping[RunId, Lease], run_id: RunId | None, nodes: int) -> dict[RunId, Lease]:
@@ -100,14 +87,6 @@ def limited(known: Mapping[RunId, Lease], run_id: RunId | None, nodes: int) -> d
     if lease is None or lease.nodes <= nodes:
         return dict(known)
     return {**known, lease.run_id: lease.model_copy(update={"nodes": nodes})}
-
-
-def released(known: Mapping[RunId, Lease], event: LeaseReleased) -> dict[RunId, Lease]:
-    """Return the leases once that of a run is released; a second release changes nothing."""
-    lease = known[event.run_id]
-    if lease.released_at is not None:
-        return dict(known)
-    return {**known, event.run_id: lease.model_copy(update={"released_at": event.at})}
 
 
 def requested(standing: Standing, event: LeaseRequested, room: Room) -> dict[str, object]:
@@ -120,7 +99,9 @@ def requested(standing: Standing, event: LeaseRequested, room: Room) -> dict[str
         )
     lease = room.leases.get(event.run_id)
     is_held = lease is not None and lease.released_at is None
-    return {} if is_held else {"queue": joined(room.queue, event)}
+    if is_held or any(waiting.run_id == event.run_id for waiting in room.queue):
+        return {}  # asked again: it keeps its lease or its place
+    return {"queue": [*room.queue, Waiting(**shared(event, Waiting), since=event.at)]}
 
 
 def leased(standing: Standing, event: LeaseGranted, room: Room) -> dict[str, object]:
@@ -135,10 +116,11 @@ def leased(standing: Standing, event: LeaseGranted, room: Room) -> dict[str, obj
         )
     earlier = room.leases.get(event.run_id)
     over = [earlier] if earlier is not None and earlier.released_at is not None else []
+    lease = Lease(**shared(event, Lease), granted_at=event.at)
     return {
-        "leases": granted(room.leases, event),
+        "leases": {**room.leases, event.run_id: lease},
         "past_leases": [*room.past_leases, *over],
-        "queue": left(room.queue, event.run_id),
+        "queue": _without(room.queue, event.run_id),
     }
 
 
@@ -150,13 +132,15 @@ def vacated(
     The keep of a lease begins with its release.
     """
     if any(waiting.run_id == event.run_id for waiting in room.queue):
-        return {"queue": left(room.queue, event.run_id)}
+        return {"queue": _without(room.queue, event.run_id)}
     lease = room.leases.get(event.run_id)
     if lease is None:
         raise standing.cannot(f"be left by run {event.run_id}, which has no lease")
-    changes: dict[str, object] = {"leases": released(room.leases, event)}
+    if lease.released_at is not None:
+        return {}
+    released = lease.model_copy(update={"released_at": event.at})
+    changes: dict[str, object] = {"leases": {**room.leases, event.run_id: released}}
     until = event.at + timedelta(seconds=lease.keep_s)
-    is_longer = keep_until is None or until > keep_until
-    if lease.released_at is None and lease.keep_s and is_longer:
+    if lease.keep_s and (keep_until is None or until > keep_until):
         changes |= {"keep_until": until, "keep_set_at": event.at}
     return changes

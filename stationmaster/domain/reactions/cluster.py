@@ -10,15 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from stationmaster.domain.cluster import events as ev
+from stationmaster.domain.cluster import keeping
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, cluster_event_id
-from stationmaster.domain.cluster.keeping import (
-    awaits_window,
-    is_warned,
-    next_of_window,
-    next_time,
-    warning_time,
-)
 from stationmaster.domain.cluster.leases import Waiting
 from stationmaster.domain.errors import ClusterDrained, ClusterFailed
 from stationmaster.domain.ids import RunId
@@ -224,7 +218,7 @@ def decide(cluster: Cluster, seen: Seen) -> Reactions:
         case ev.ClusterPhaseChanged(phase=ClusterPhase.FAILED, at=now) | ev.KeepEnded(at=now):
             return _drain_if_unwanted(cluster, now)
         case TimeReached(at=now):
-            return (_end_keep(cluster, now) or _warn(cluster, now)) + of_window(cluster, now)
+            return _of_keep(cluster, now) + of_window(cluster, now)
         case TeardownBegins() | ev.DeletionRequested():
             return _drain(cluster)
         case StepBegins():
@@ -240,8 +234,7 @@ def decide(cluster: Cluster, seen: Seen) -> Reactions:
         case TeardownEnds():
             return _torn_down(cluster, seen.caught)
         case TeardownCrashed(sentence):
-            recorded = (TeardownStatus.COMPLETED, TeardownStatus.FAILED)
-            return () if cluster.teardown in recorded else (FailTeardown(sentence),)
+            return _torn_down(cluster, Caught("", sentence))
         case LookedAfter():
             return _looked_after(cluster, seen)
         case WorkflowFound():
@@ -264,9 +257,9 @@ def consequences(cluster: Cluster, event: ClusterEvent) -> list[ClusterEvent]:
 
 def clock_time(cluster: Cluster, now: datetime) -> datetime | None:
     """Return `next_time` for a clock set now: what is overdue rings at once, if it helps."""
-    at, in_window = next_time(cluster), next_of_window(cluster, now)
+    at, in_window = keeping.next_time(cluster), keeping.next_of_window(cluster, now)
     if at is not None and at <= now:
-        at = now if _end_keep(cluster, now) or _warn(cluster, now) else None
+        at = now if _of_keep(cluster, now) else None
     return min((each for each in (at, in_window) if each is not None), default=None)
 
 
@@ -285,9 +278,7 @@ _NewsOnly = (
     | ev.NodeReplacementBegan
     | ev.NodeReplaced
     | ev.JobKindChosen
-    | ev.TeardownStarted
-    | ev.TeardownCompleted
-    | ev.TeardownFailed
+    | ev.TeardownEvent
 )
 """Events from which nothing follows but what is shown."""
 
@@ -312,9 +303,7 @@ def _grant(cluster: Cluster) -> Reactions:
     Nodes that a resize brings are granted once they are there, because it may fail. So are those
     that may not come at all, except for the run that the cluster is made for.
     """
-    if not cluster.queue or cluster.is_going_away or cluster.phase is ClusterPhase.FAILED:
-        return ()
-    if cluster.resizes_from is not None:
+    if not cluster.queue or cluster.is_ending or cluster.resizes_from is not None:
         return ()
     first = cluster.queue[0]
     if cluster.spec.min_nodes is not None and first.run_id != cluster.run_id:
@@ -331,18 +320,15 @@ def _drain_if_unwanted(cluster: Cluster, now: datetime) -> Reactions:
     return () if is_kept and cluster.phase is not ClusterPhase.FAILED else _drain(cluster)
 
 
-def _end_keep(cluster: Cluster, now: datetime) -> Reactions:
-    """Decide once more when it is written: a run may have come in between."""
+def _of_keep(cluster: Cluster, now: datetime) -> Reactions:
+    """Warn before the end of a keep, and end it; that is decided once more when it is written."""
     until = cluster.keep_until
-    is_over = until is not None and until <= now and bool(_drain_if_unwanted(cluster, now))
-    return (EndKeep(until),) if is_over and until is not None else ()
-
-
-def _warn(cluster: Cluster, now: datetime) -> Reactions:
-    until = cluster.keep_until
-    if until is None or cluster.is_going_away or is_warned(cluster):
+    if until is None:
         return ()
-    return (WarnKeep(until),) if now >= warning_time(cluster) else ()
+    if until <= now and _drain_if_unwanted(cluster, now):
+        return (EndKeep(until),)
+    knows = cluster.is_going_away or keeping.is_warned(cluster)
+    return (WarnKeep(until),) if not knows and now >= keeping.warning_time(cluster) else ()
 
 
 def _end_of_work(cluster: Cluster) -> Reactions:
@@ -361,7 +347,7 @@ def _end_of_wait(cluster: Cluster, run_id: RunId) -> Reactions:
     if cluster.phase is ClusterPhase.READY:
         leased = any(lease.run_id == run_id for lease in cluster.open_leases)
         return (EndWait(),) if leased else ()
-    if cluster.phase is ClusterPhase.FAILED or cluster.is_going_away:
+    if cluster.is_ending:
         return (EndWait(ClusterFailed, cluster.reason or _standing(cluster)),)
     return ()
 
@@ -402,7 +388,7 @@ def _looked_after(cluster: Cluster, seen: LookedAfter) -> Reactions:
         _, since = cluster.phases[-1]
         return (StartTeardown(),) if seen.at - since >= GRACE and not seen.held else ()
     over = cluster.phase in (ClusterPhase.READY, ClusterPhase.FAILED)
-    return () if over or awaits_window(cluster, seen.at) else (AskWorkflow(),)
+    return () if over or keeping.awaits_window(cluster, seen.at) else (AskWorkflow(),)
 
 
 def _standing(cluster: Cluster) -> str:

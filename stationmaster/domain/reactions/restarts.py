@@ -1,4 +1,4 @@
-"""Whether what ended badly is restarted: by its cause, and by progress. Pure.
+"""Whether what ended badly is restarted, by its cause and by progress, or has recovered. Pure.
 
 The product's own trainer recovers inside its job: torchrun restarts its workers, and the kubelet
 its pods. A custom command and another framework are started once. Where a job has failed from a
@@ -14,10 +14,13 @@ from enum import Enum, auto
 from typing import Final
 
 from stationmaster.domain.errors import TrainingFailed
+from stationmaster.domain.reactions.ending import ChangePhase
 from stationmaster.domain.reactions.workflow import EndWait
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.failures import first_cause
+from stationmaster.domain.run.setbacks import Setback, has_recovered, how_recovered, why_set_back
 
 MAX_RESTARTS: Final = 3
 """The most restarts without a new checkpoint; the next failure ends the run."""
@@ -126,3 +129,30 @@ def _lost_since(run: Run) -> datetime | None:
         if pod.down_since and pod.phase in ("Deleted", "Unknown") and name not in seen
     ]
     return min(lost, default=None)
+
+
+def set_back(run: Run, event: Setback) -> tuple[ChangePhase, ...]:
+    """Let the run recover where training cannot continue as it was, unless its program failed.
+
+    A custom command or framework recovers once it is known that its cause passes.
+    """
+    ends = {Nature.PROGRAM}
+    if not run.request.uses_own_trainer:
+        ends |= {Nature.UNEXPLAINED}
+    if run.phase is not RunPhase.RUNNING or nature_of(run) in ends:
+        return ()
+    reason = why_set_back(run, event)
+    return (ChangePhase(RunPhase.RECOVERING, reason),) if reason is not None else ()
+
+
+def runs_again(run: Run, event: ev.JobConditionChanged) -> tuple[ChangePhase, ...]:
+    """Recover where a job that was made anew runs; not every program reports its steps."""
+    if event.condition != "Running" or run.phase is not RunPhase.RECOVERING or not run.job_restarts:
+        return ()
+    return (ChangePhase(RunPhase.RUNNING, f"it runs again after {run.reason}"),)
+
+
+def recovered(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> tuple[ChangePhase, ...]:
+    if run.phase is not RunPhase.RECOVERING or not has_recovered(run, event):
+        return ()
+    return (ChangePhase(RunPhase.RUNNING, how_recovered(run, event)),)

@@ -31,11 +31,12 @@ from stationmaster.domain.reactions.ending import (
 )
 from stationmaster.domain.reactions.queueing import JobSuspended, after_condition, queued_by_kueue
 from stationmaster.domain.reactions.restarts import (
-    Nature,
     RestartJob,
     after_failures,
     has_restarts_left,
-    nature_of,
+    recovered,
+    runs_again,
+    set_back,
     why_failed,
 )
 from stationmaster.domain.reactions.workflow import (
@@ -53,7 +54,6 @@ from stationmaster.domain.reactions.workflow import (
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunEvent, RunPhase
-from stationmaster.domain.run.setbacks import Setback, has_recovered, how_recovered, why_set_back
 from stationmaster.domain.run.stall import why_stalled
 
 TORN_DOWN_EARLY: Final = "its teardown was started before it had ended"
@@ -252,16 +252,16 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
         case ev.StopRequested() | ev.JobDisappeared() | ev.TrainingReportedFailure():
             return _end_of_job(run)
         case ev.JobConditionChanged():
-            moved = after_condition(run, seen) or _runs_again(run, seen) or _setback(run, seen)
+            moved = after_condition(run, seen) or runs_again(run, seen) or set_back(run, seen)
             return moved + _end_of_job(run)
         case ev.NodeLost():
-            return _setback(run, seen) + _ask_capacity(run)
+            return set_back(run, seen) + _ask_capacity(run)
         case ev.JobRestarted(reason=why) if run.phase is RunPhase.RUNNING:
             return (ChangePhase(RunPhase.RECOVERING, why),)
         case ev.PodChanged() | ev.ProcessFailed() | ev.WorkersRestarting():
-            return _setback(run, seen)
+            return set_back(run, seen)
         case ev.ProgressReported() | ev.TrainingResumed():
-            return _recovery(run, seen)
+            return recovered(run, seen)
         case ClusterTaken(why):
             return _torn_down(run, why)
         case LeaseFound():
@@ -284,27 +284,17 @@ def phase_changes(run: Run, event: RunEvent) -> list[RunEvent]:
 
 
 _NewsOnly = (
-    ev.RunRequested
+    ev.ResultsEvent
+    | ev.PushEvent
+    | ev.BackupEvent
+    | ev.DataEvent
+    | ev.RunRequested
     | ev.PhaseChanged
-    | ev.ResultsSaved
-    | ev.ResultsUnsaved
-    | ev.SavingRequested
-    | ev.ResultsLost
-    | ev.ResultsGivenUp
     | ev.ExportEnded
-    | ev.ResultsPushed
-    | ev.ResultsNotPushed
-    | ev.BackupStarted
-    | ev.BackupLookedAt
-    | ev.BackupSaved
-    | ev.BackupFailed
     | ev.PreflightWarned
     | ev.CapacityEnding
     | ev.AttemptStarted
     | ev.NodesLeased
-    | ev.DataReported
-    | ev.DataStaged
-    | ev.DataUnlinked
     | ev.JobSubmitted
     | ev.JobRestarted
     | ev.ClusterWarning
@@ -405,30 +395,3 @@ def _torn_down(run: Run, why: str) -> Reactions:
     if run.stop_requested_by is not None:
         return over(run, RunPhase.STOPPED)
     return over(run, RunPhase.FAILED, why or TORN_DOWN_EARLY)
-
-
-def _setback(run: Run, event: Setback) -> Reactions:
-    """Let the run recover where training cannot continue as it was, unless its program failed.
-
-    A custom command or framework recovers once it is known that its cause passes.
-    """
-    ends = {Nature.PROGRAM}
-    if not run.request.uses_own_trainer:
-        ends |= {Nature.UNEXPLAINED}
-    if run.phase is not RunPhase.RUNNING or nature_of(run) in ends:
-        return ()
-    reason = why_set_back(run, event)
-    return (ChangePhase(RunPhase.RECOVERING, reason),) if reason is not None else ()
-
-
-def _runs_again(run: Run, event: ev.JobConditionChanged) -> Reactions:
-    """Recover where a job that was made anew runs; not every program reports its steps."""
-    if event.condition != "Running" or run.phase is not RunPhase.RECOVERING or not run.job_restarts:
-        return ()
-    return (ChangePhase(RunPhase.RUNNING, f"it runs again after {run.reason}"),)
-
-
-def _recovery(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> Reactions:
-    if run.phase is not RunPhase.RECOVERING or not has_recovered(run, event):
-        return ()
-    return (ChangePhase(RunPhase.RUNNING, how_recovered(run, event)),)

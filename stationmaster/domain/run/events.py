@@ -504,30 +504,25 @@ RelayEvent = (
 )
 """What relays report; all other events are the workflow's, and no relay may send them."""
 
+ResultsEvent = ResultsSaved | ResultsUnsaved | SavingRequested | ResultsLost | ResultsGivenUp
+PushEvent = ResultsPushed | ResultsNotPushed
+BackupEvent = BackupStarted | BackupLookedAt | BackupSaved | BackupFailed
+DataEvent = DataReported | DataStaged | DataUnlinked
+
 RunEvent = Annotated[
     RelayEvent
+    | ResultsEvent
+    | PushEvent
+    | BackupEvent
+    | DataEvent
     | RunRequested
     | PhaseChanged
     | StopRequested
-    | ResultsSaved
-    | ResultsUnsaved
-    | SavingRequested
-    | ResultsLost
-    | ResultsGivenUp
     | ExportEnded
-    | ResultsPushed
-    | ResultsNotPushed
-    | BackupStarted
-    | BackupLookedAt
-    | BackupSaved
-    | BackupFailed
     | PreflightWarned
     | CapacityEnding
     | AttemptStarted
     | NodesLeased
-    | DataReported
-    | DataStaged
-    | DataUnlinked
     | JobSubmitted
     | JobRestarted,
     Field(discriminator="type"),

@@ -83,7 +83,11 @@ class FailureLines:
         self._open: set[str] = set()  # prefixes of processes whose traceback is being printed
         self._chained: set[str] = set()
         self._in_agents = False
-        self._traceback = self._fatal = self._peer = self._last = ""
+        self._traceback = self._fatal = ""
+        self.peer = ""
+        """The line that says that another worker is gone."""
+        self.last = ""
+        """The last line that was meant to be read."""
 
     def take(self, line: str) -> None:
         """Look at the next line of the log."""
@@ -106,23 +110,13 @@ class FailureLines:
         """What the container itself failed of; empty when it does not say."""
         return self._traceback or self._fatal
 
-    @property
-    def peer(self) -> str:
-        """The line that says that another worker is gone, or ""."""
-        return self._peer
-
-    @property
-    def last(self) -> str:
-        """The last line that was meant to be read."""
-        return self._last
-
     def _raised(self, text: str, prefix: str) -> None:
         chained = prefix in self._chained
         self._chained.discard(prefix)
         if _OF_THE_AGENT.search(text):
             self._in_agents = True  # its report of the failure follows
         elif _PEER.search(text):
-            self._peer = self._peer or text[:MAX_LINE]
+            self.peer = self.peer or text[:MAX_LINE]
         elif not self._traceback or chained:
             self._traceback = text[:MAX_LINE]  # the first process that failed is the cause
 
@@ -131,12 +125,12 @@ class FailureLines:
             return
         if " NCCL INFO " in text:
             return  # it also tells of the end of each process, after what it ended of
-        self._last, before = text[:MAX_LINE], self._last
+        self.last, before = text[:MAX_LINE], self.last
         if not any(hint in text for hint in _HINTS):
             return
         if _OF_THE_AGENT.search(text):
-            self._last = before
+            self.last = before
         elif _PEER.search(text):
-            self._peer = self._peer or text[:MAX_LINE]
+            self.peer = self.peer or text[:MAX_LINE]
         elif _FATAL.search(text):
             self._fatal = self._fatal or text[:MAX_LINE]

@@ -76,16 +76,10 @@ class Backups(BaseModel):
     """The newest whole one; a later one that failed does not change it."""
 
 
-ResultsEvent = (
-    ev.ResultsSaved | ev.ResultsUnsaved | ev.SavingRequested | ev.ResultsLost | ev.ResultsGivenUp
-)
-PushEvent = ev.ResultsPushed | ev.ResultsNotPushed
-BackupEvent = ev.BackupStarted | ev.BackupLookedAt | ev.BackupSaved | ev.BackupFailed
+KeptEvent = ev.ResultsEvent | ev.PushEvent | ev.ExportEnded
 
 
-def results_after(
-    event: ResultsEvent | PushEvent | ev.ExportEnded, *, passes: int
-) -> dict[str, object]:
+def results_after(event: KeptEvent, *, passes: int) -> dict[str, object]:
     """Return what an event changes in a run whose workflow had `passes` executions."""
     another = {"unsaved_reason": "", "passes": passes + 1}
     match event:
@@ -111,7 +105,7 @@ def results_after(
             assert_never(event)
 
 
-def backups_after(backups: Backups, event: BackupEvent) -> Backups:
+def backups_after(backups: Backups, event: ev.BackupEvent) -> Backups:
     """Return the state after an event; news of any but the newest backup comes too late."""
     changes: dict[str, object]
     if isinstance(event, ev.BackupStarted):

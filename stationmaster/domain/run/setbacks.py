@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.aggregate import REPORTED_LATE, Run
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.changes import REPORTED_LATE
 from stationmaster.domain.run.failures import first_cause
 from stationmaster.domain.sizes import counted
 

@@ -32,21 +32,6 @@ class Speeds(BaseModel):
     gpu_uses: _Kept = ()
     """The part of the time, 0 to 1, in which the idlest GPU ran a kernel."""
 
-    @property
-    def usual_samples_per_s(self) -> float | None:
-        """The median; None before there are enough lines to judge."""
-        return _usual(self.samples_per_s)
-
-    @property
-    def usual_mfu(self) -> float | None:
-        """The median; None before there are enough lines to judge, or where none has it."""
-        return _usual(self.mfus)
-
-    @property
-    def usual_gpu_use(self) -> float | None:
-        """The median; None before there are enough lines to judge, or where none has it."""
-        return _usual(self.gpu_uses)
-
 
 def speeds_after(speeds: Speeds, event: ProgressReported) -> Speeds:
     """Add the figures of one line."""
@@ -64,5 +49,6 @@ def _with(known: tuple[float, ...], figure: float | None) -> tuple[float, ...]:
     return known if figure is None else (*known, figure)[-KEPT_LINES:]
 
 
-def _usual(figures: tuple[float, ...]) -> float | None:
+def usual(figures: tuple[float, ...]) -> float | None:
+    """Return the median; None before there are enough lines to judge, or where none has it."""
     return median(figures) if len(figures) == KEPT_LINES else None

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.run.events import (
+    DataEvent,
     DataReported,
     DataStaged,
     DataUnlinked,
@@ -52,9 +53,7 @@ class Staging(BaseModel):
     """Why it could not be linked and is copied instead; a sentence."""
 
 
-def staging_after(
-    staging: Staging | None, event: DataReported | DataStaged | DataUnlinked
-) -> Staging:
+def staging_after(staging: Staging | None, event: DataEvent) -> Staging:
     """Return the state after a report, or after a piece of the work."""
     if staging is None or staging.cluster_id != event.cluster_id:
         work = "linking" if isinstance(event, DataUnlinked) else event.work

@@ -17,8 +17,7 @@ from stationmaster.domain.errors import TransientError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
 from stationmaster.relay.cluster import ClusterApi, ObjectMissing, RequestRefused
-from stationmaster.relay.objects import JsonObject, name_of, training_container
-from stationmaster.relay.pods import container_state
+from stationmaster.relay.pods import JsonObject, container_state, name_of, training_container
 
 MAX_LOG_BYTES: Final = 16 * 2**20
 _NOTE: Final = "[stationmaster] "

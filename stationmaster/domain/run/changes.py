@@ -1,0 +1,272 @@
+"""The pure function that takes a run from event to event.
+
+`apply` is total: every event has a defined effect on every run, or raises IllegalTransition. What
+follows from a fact (a restart means that the run is recovering) is decided in `domain/reactions/`,
+so that each change of phase is itself a recorded event.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final, assert_never
+
+from stationmaster.domain.aggregate import bounded
+from stationmaster.domain.errors import IllegalTransition
+from stationmaster.domain.outside import MAX_KEPT_BYTES, clipped
+from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.aggregate import MAX_LOSS_POINTS, Run
+from stationmaster.domain.run.attempts import begun, ended, placed, submitted
+from stationmaster.domain.run.events import RunEvent, RunPhase
+from stationmaster.domain.run.failure_lines import says_lost_peer
+from stationmaster.domain.run.failures import failures_after, first_cause, still_open
+from stationmaster.domain.run.kept import KeptEvent, backups_after, results_after
+from stationmaster.domain.run.pods import pod_after
+from stationmaster.domain.run.speeds import Speeds, speeds_after
+from stationmaster.domain.run.staging import staging_after
+from stationmaster.domain.run.transitions import may_follow
+
+# A step that was under way when a pod or node was lost may be reported after the loss; one that is
+# reported this much later was taken without it. Kubernetes gives times in whole seconds.
+REPORTED_LATE: Final = timedelta(seconds=30)
+
+
+def apply(run: Run, event: RunEvent) -> Run:
+    """Return the run after `event`; the store counts versions.
+
+    Late facts of an ended run (a pod deleted, a last progress line) do not change its phase.
+
+    Raises:
+        IllegalTransition: an event of another run, a second request, or a phase that cannot follow.
+    """
+    if event.run_id != run.run_id:
+        raise IllegalTransition(f"event {event.type} of run {event.run_id} is not of {run.run_id}")
+    return bounded(run, run.model_copy(update=_changes(run, event)))
+
+
+def _changes(run: Run, event: RunEvent) -> dict[str, object]:
+    if isinstance(event, _JobEvent):
+        return _job_changes(run, event)
+    if isinstance(event, _TrainingEvent):
+        seen = max(event.at, run.trainer_seen_at or event.at)
+        return _training_changes(run, event) | {"trainer_seen_at": seen}
+    if isinstance(event, ev.DataEvent):
+        return {"staging": staging_after(run.staging, event)}
+    if isinstance(event, ev.BackupEvent):
+        return {"backups": backups_after(run.backups, event)}
+    if isinstance(event, KeptEvent):
+        return results_after(event, passes=run.passes)
+    match event:
+        case ev.RunRequested():
+            raise IllegalTransition(f"run {run.run_id} was requested twice")
+        case ev.PhaseChanged():
+            return _phase(run, event)
+        case ev.StopRequested():
+            if run.is_stopping:
+                return {}
+            return {"stop_requested_by": event.user_id, "stop_why": event.why}
+        case ev.AttemptStarted():
+            if run.phase.is_terminal:
+                raise IllegalTransition(f"run {run.run_id} is {run.phase.value} already")
+            return {"attempts": begun(run.attempts, event), "network": None, "speeds": Speeds()}
+        case ev.JobSubmitted():
+            return {"attempts": submitted(run.attempts, event)}
+        case ev.NodesLeased():
+            attempts = placed(run.attempts, event)
+            return {"attempts": attempts, "price_per_hour_usd": event.price_per_hour_usd}
+        case ev.TrainingPreparing():
+            is_newest = run.preparing is None or run.preparing.at <= event.at
+            return {"preparing": event} if is_newest else {}
+        case ev.NetworkObserved():
+            return {"network": event} if event.job == run.job else {}
+        case ev.TrainingReportedFailure():
+            own = not event.restarting and not says_lost_peer(event.reason)
+            return {"trainer_failure": event.reason} if own else {}
+        case (
+            ev.PreflightWarned() | ev.CapacityEnding() | ev.ClusterWarning() | ev.TrainingFinished()
+        ):
+            return {}  # posted in the thread; they change no state
+        case _:
+            assert_never(event)
+
+
+_JobEvent = (
+    ev.JobConditionChanged
+    | ev.JobDisappeared
+    | ev.JobRestarted
+    | ev.PodChanged
+    | ev.ProcessFailed
+    | ev.NodeLost
+    | ev.NodeTakenBack
+    | ev.NodeRecovered
+    | ev.WorkersRestarting
+)
+
+
+def _job_changes(run: Run, event: _JobEvent) -> dict[str, object]:
+    match event:
+        case ev.JobConditionChanged():
+            ends = event.condition in ("Succeeded", "Failed")
+            return {
+                "job_condition": event.condition,
+                "job_message": event.message,
+                "job_ended_at": event.at if ends else None,
+            } | (_set_back(event) if event.condition == "Restarting" else {})
+        case ev.JobRestarted():
+            return _restarted(run, event)
+        case ev.JobDisappeared():
+            return {"job_disappeared": True}
+        case ev.PodChanged():
+            if run.is_queued_as_job and event.phase == "Deleted":
+                return {"pods": {name: pod for name, pod in run.pods.items() if name != event.pod}}
+            pod = pod_after(run.pods.get(event.pod), event)
+            changes: dict[str, object] = {"pods": run.pods | {event.pod: pod}}
+            return _failed(run, event) | changes | ({} if pod.is_up else _set_back(event))
+        case ev.ProcessFailed():
+            return _failed(run, event) | _set_back(event)
+        case ev.NodeLost():
+            return _node_lost(run, event) | _set_back(event)
+        case ev.NodeTakenBack():
+            return {"taken_back": [*run.taken_back, event.node]}
+        case ev.NodeRecovered():
+            there = {name: lost for name, lost in run.lost_nodes.items() if name != event.node}
+            left = [name for name in run.left_nodes if name != event.node]
+            return {"lost_nodes": there, "left_nodes": left}
+        case ev.WorkersRestarting():
+            in_vain = run.restarts_in_vain + (run.restarts_without_step > 0)
+            return {
+                "num_restarts": run.num_restarts + 1,
+                "restarts_without_step": run.restarts_without_step + 1,
+                "restarts_in_vain": in_vain,
+            } | _set_back(event)
+        case _:
+            assert_never(event)
+
+
+_TrainingEvent = (
+    ev.TrainingStarted
+    | ev.ProgressReported
+    | ev.TrainingEvaluated
+    | ev.CheckpointSaved
+    | ev.TrainingResumed
+)
+
+
+def _training_changes(run: Run, event: _TrainingEvent) -> dict[str, object]:
+    """Return the changes of what the trainer reports of its work."""
+    match event:
+        case ev.TrainingStarted():
+            return {
+                "training_started_at": run.training_started_at or event.at,
+                "speeds": Speeds(),
+                "failures": still_open(run.failures, trained_at=event.at),
+            }
+        case ev.ProgressReported():
+            return _progress(run, event)
+        case ev.TrainingEvaluated():
+            return {"evaluation": event}
+        case ev.CheckpointSaved():
+            if event.step <= (run.last_checkpoint_step or 0):
+                return {}
+            return {"last_checkpoint_step": event.step, "restarts_in_vain": 0}
+        case ev.TrainingResumed():
+            return {
+                "resumed_from_step": event.step,
+                "speeds": Speeds(),
+                "failures": still_open(run.failures, trained_at=event.at),
+            }
+        case _:
+            assert_never(event)
+
+
+def _failed(run: Run, event: ev.PodChanged | ev.ProcessFailed) -> dict[str, object]:
+    failures = failures_after(run.failures, event)
+    if failures is None:
+        return {}
+    cause = first_cause(failures)
+    if run.phase is not RunPhase.RECOVERING or cause is None or cause.follows:
+        return {"failures": failures}
+    if run.lost_nodes and not cause.explains:
+        return {"failures": failures}
+    return {"failures": failures, "reason": cause.sentence}  # what came first may have followed
+
+
+def _node_lost(run: Run, event: ev.NodeLost) -> dict[str, object]:
+    """Let a lost node explain why other nodes' pods ended, whichever is reported first."""
+    kept = event.model_copy(update={"reason": clipped(event.reason, MAX_KEPT_BYTES)})
+    lost: dict[str, object] = {"lost_nodes": run.lost_nodes | {event.node: kept}}
+    cause = first_cause(run.failures)
+    named = run.lost_nodes or event.node in run.taken_back or (cause is not None and cause.explains)
+    if run.phase is not RunPhase.RECOVERING or named:
+        return lost
+    return lost | {"reason": event.sentence}
+
+
+def _restarted(run: Run, event: ev.JobRestarted) -> dict[str, object]:
+    """Forget what was known of the earlier job and its pods."""
+    if event.number <= run.job_restarts:
+        return {}
+    anew: dict[str, object] = {
+        "job_condition": "",
+        "job_message": "",
+        "job_ended_at": None,
+        "trainer_failure": "",
+        "pods": {},
+        "failures": [],
+        "job_restarts": event.number,
+        "num_restarts": run.num_restarts + 1,
+    }
+    return anew | _set_back(event)
+
+
+def _set_back(event: _JobEvent) -> dict[str, object]:
+    return {"set_back_at": event.at}
+
+
+def _phase(run: Run, event: ev.PhaseChanged) -> dict[str, object]:
+    if not may_follow(run.phase, event.phase):
+        raise IllegalTransition(
+            f"run {run.run_id} is {run.phase.value} and cannot become {event.phase.value}"
+        )
+    changes: dict[str, object] = {
+        "phase": event.phase,
+        "phases": [*run.phases, (event.phase, event.at)],
+        "reason": event.reason,
+    }
+    if event.phase is RunPhase.SAVING:
+        changes["saving_since"] = event.at
+    if event.phase is RunPhase.RUNNING:
+        changes["restarts_without_step"] = 0
+    if event.phase is RunPhase.RECOVERING:
+        changes["restarts_in_vain"] = run.restarts_in_vain + 1
+    if event.phase.is_terminal:
+        changes["ended_at"] = event.at
+        changes["attempts"] = ended(run.attempts, at=event.at, why=event.reason)
+    return changes
+
+
+def _progress(run: Run, event: ev.ProgressReported) -> dict[str, object]:
+    known = run.progress
+    # Lines of one moment have one number where the trainer numbers none: logs come in pieces.
+    if known is not None and (event.seq, event.step) <= (known.seq, known.step):
+        return {}  # an older line, delivered late
+    # After a resume the steps since the checkpoint are taken again: the newer curve wins.
+    points = [point for point in run.loss_points if point[0] < event.step]
+    if event.loss_nats is not None:
+        points.append((event.step, event.loss_nats))
+    if len(points) > MAX_LOSS_POINTS:
+        points = points[:-1:2] + points[-1:]
+    first = event.loss_nats if run.first_loss_nats is None else run.first_loss_nats
+    lost = {
+        name: node for name, node in run.lost_nodes.items() if node.at + REPORTED_LATE >= event.at
+    }
+    left = run.lost_nodes.keys() - lost.keys()
+    return {
+        "lost_nodes": lost,
+        "left_nodes": [*run.left_nodes, *sorted(left - {*run.left_nodes})],
+        "failures": still_open(run.failures, trained_at=event.at - REPORTED_LATE),
+        "progress": event,
+        "speeds": speeds_after(run.speeds, event),
+        "first_loss_nats": first,
+        "loss_points": points,
+        "training_started_at": run.training_started_at or event.at,
+    }
