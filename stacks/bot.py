@@ -14,8 +14,6 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from lambdas.registry import (
-    DEAD_LETTERS,
-    FUNCTIONS,
     NOTIFIER,
     ROUTES,
     SCHEDULES,
@@ -26,7 +24,7 @@ from stacks.acknowledgements import accept
 from stacks.config import StageConfig
 from stacks.constructs.alarms import add_alarm, add_dead_letter_alarms, add_log_alarm
 from stacks.constructs.deliveries import add_schedules, add_stream_consumer
-from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_queue
+from stacks.constructs.functions import FunctionRoles, Functions
 from stacks.data import DataStack
 from stacks.workflow import WorkflowStack
 from stationmaster.domain.names import NOBODY_REACHED
@@ -57,26 +55,9 @@ class BotStack(cdk.Stack):
         **kwargs: Any,
     ) -> None:
         super().__init__(scope, construct_id, **kwargs)
-        specs = [spec for spec in FUNCTIONS if spec.package is Package.BOT]
-        roles = FunctionRoles(
-            self,
-            "Roles",
-            specs=specs,
-            granted=workflow.granted,
-            deployment=config.deployment,
-        )
-        dead_letters = dead_letter_queue(
-            self, "DeadLetters", name=f"{config.deployment}-{DEAD_LETTERS[Package.BOT]}"
-        )
-        functions = Functions(
-            self,
-            "Functions",
-            specs=specs,
-            roles=roles.by_name,
-            settings=workflow.settings,
-            dead_letters=dead_letters,
-            traced=config.trace_functions,
-        ).by_name
+        roles = FunctionRoles(self, Package.BOT, workflow.granted)
+        made = Functions(self, Package.BOT, roles, workflow.settings, traced=config.trace_functions)
+        functions, dead_letters = made.by_name, made.dead_letters
         add_stream_consumer(functions[STREAM_CONSUMER], table=data.table, dead_letters=dead_letters)
         add_schedules(self, SCHEDULES, functions=functions, dead_letters=dead_letters)
         add_log_alarm(

@@ -50,24 +50,15 @@ class DataStack(cdk.Stack):
             "key of which the keys of runs' relays are made; generated, nobody fills it in",
             generated="key",
         )
-        cdk.CfnOutput(
-            self,
-            "ArtifactsBucketName",
-            value=self.artifacts.bucket_name,
-            description="results of runs are here: stationmaster results RUN --bucket NAME",
-        )
-        cdk.CfnOutput(
-            self,
-            "SlackSecretArn",
-            value=self.slack_secret.secret_arn,
-            description="fill in bot_token and signing_secret here",
-        )
-        cdk.CfnOutput(
-            self,
-            "HuggingFaceSecretArn",
-            value=self.hugging_face_secret.secret_arn,
-            description="fill in token here, for models and data that need an account",
-        )
+        results = "results of runs are here: stationmaster results RUN --bucket NAME"
+        slack = "fill in bot_token and signing_secret here"
+        token = "fill in token here, for models and data that need an account"
+        for name, value, description in (
+            ("ArtifactsBucketName", self.artifacts.bucket_name, results),
+            ("SlackSecretArn", self.slack_secret.secret_arn, slack),
+            ("HuggingFaceSecretArn", self.hugging_face_secret.secret_arn, token),
+        ):
+            cdk.CfnOutput(self, name, value=value, description=description)
 
     @property
     def table_arns(self) -> tuple[str, ...]:

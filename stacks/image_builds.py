@@ -19,6 +19,7 @@ from constructs import Construct
 
 from stacks.acknowledgements import accept, accept_wildcard
 from stacks.config import StageConfig
+from stacks.constructs.statements import Statement, allow, arn
 from stacks.packages import ROOT
 from stationmaster.domain.images import COPIES
 
@@ -118,33 +119,19 @@ class ImagesStack(cdk.Stack):
         )
         for repository in (*repositories.values(), self._repository(COPIES, config)):
             repository.grant_pull_push(builder)
-        published = self.format_arn(
-            service="ecr",
-            region="*",
-            account=_EKS_ACCOUNT,
-            resource="repository",
-            resource_name="eks/*",
-        )
-        builder.add_to_role_policy(
-            iam.PolicyStatement(
-                actions=["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"], resources=[published]
-            )
-        )
-        assert builder.role is not None
+        assert isinstance(builder.role, iam.Role)
+        published = arn("ecr", "repository", "eks/*", region="*", account=_EKS_ACCOUNT)
+        pulls = ("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
+        why = "EKS publishes it in one region, for all"
+        allow(builder.role, Statement(pulls, (published,), why))
         for action in ("s3:GetObject*", "s3:GetBucket*", "s3:List*"):
             accept(
                 builder.role, f"IAM5[Action::{action}]", "reads its source, as the CDK grants it"
             )
-        accept_wildcard(builder.role, published, "EKS publishes it in one region, for all")
         accept_wildcard(builder.role, "*", "ecr:GetAuthorizationToken is not granted on resources")
         accept_wildcard(
             builder.role,
-            self.format_arn(
-                service="logs",
-                resource="log-group",
-                resource_name=f"/aws/codebuild/{builder.project_name}:*",
-                arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
-            ),
+            arn("logs", "log-group", f"/aws/codebuild/{builder.project_name}:*", sep=":"),
             "the streams of its own log group are named by build",
         )
         accept(

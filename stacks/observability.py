@@ -18,7 +18,8 @@ from constructs import Construct
 
 from lambdas.registry import BOT, STREAM_CONSUMER
 from stacks.config import StageConfig
-from stacks.constructs.gpu_graphs import gpu_graphs
+from stacks.constructs.alarms import add_alarm
+from stacks.constructs.statements import arn
 from stationmaster.domain.census import DIMENSION, NAMESPACE, Census, Measure
 
 _FIVE_MINUTES: Final = cdk.Duration.minutes(5)
@@ -27,8 +28,20 @@ _COUNTED: Final = cdk.Duration.minutes(15)
 # Single ones are scanners that have found the address.
 _REFUSED: Final = 5
 _LATE: Final = cdk.Duration.minutes(5)
-_AT_LEAST: Final = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
-_ABOVE: Final = cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD
+
+# Title, metric of a GPU of a node, and how the GPUs of a cluster become one figure. The metrics are
+# Container Insights', with a line for each cluster that there is or was. Namespace, names and
+# dimensions are those that CloudWatch's agent declares for EKS.
+# Source: https://github.com/aws/amazon-cloudwatch-agent, translator/translate/otel/exporter/awsemf/
+# kubernetes.go, and the CloudWatch user guide, "NVIDIA GPU metrics".
+_GPU_GRAPHS: Final = (
+    ("Use of GPUs, %", "node_gpu_utilization", "Average"),
+    ("Memory of GPUs in use, %", "node_gpu_memory_utilization", "Average"),
+    ("Hottest GPU, degrees C", "node_gpu_temperature", "Maximum"),
+    ("Power of a GPU, W", "node_gpu_power_draw", "Average"),
+)
+# A search finds whole words of a dimension's value, and dashes part them.
+_CLUSTERS: Final = "stationmaster"
 
 
 class ObservabilityStack(cdk.Stack):
@@ -59,7 +72,7 @@ class ObservabilityStack(cdk.Stack):
             _send_alarms(each, topic_name=_topic_name(config))
         dashboard = self._add_dashboard(machine_arns, functions)
         if config.gpu_metrics:
-            dashboard.add_widgets(*gpu_graphs())
+            dashboard.add_widgets(*_gpu_graphs())
         cdk.CfnOutput(
             self, "AlarmTopicArn", value=topic.topic_arn, description="subscribe here to alarms"
         )
@@ -81,16 +94,13 @@ class ObservabilityStack(cdk.Stack):
     def _add_alarms(
         self, config: StageConfig, machine_arns: Mapping[str, str], functions: Sequence[str]
     ) -> None:
-        for name, arn in machine_arns.items():
+        for name, machine in machine_arns.items():
             failed = cloudwatch.MathExpression(
                 expression="FILL(failed, 0) + FILL(stopped, 0) + FILL(late, 0)",
                 using_metrics={
-                    key: _of_machine(metric, arn)
-                    for key, metric in (
-                        ("failed", "ExecutionsFailed"),
-                        ("stopped", "ExecutionsAborted"),
-                        ("late", "ExecutionsTimedOut"),
-                    )
+                    "failed": _of_machine("ExecutionsFailed", machine),
+                    "stopped": _of_machine("ExecutionsAborted", machine),
+                    "late": _of_machine("ExecutionsTimedOut", machine),
                 },
                 label=f"{name} workflows that crashed",
                 period=_FIVE_MINUTES,
@@ -142,7 +152,7 @@ class ObservabilityStack(cdk.Stack):
             self._figure("UsdPerHour"),
             f"all clusters together cost more than {config.alarm_usd_per_hour:g} USD an hour",
             threshold=config.alarm_usd_per_hour,
-            comparison=_ABOVE,
+            comparison=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
         )
 
     def _add_alarms_of_slack(self) -> None:
@@ -172,37 +182,16 @@ class ObservabilityStack(cdk.Stack):
         )
 
     def _alarm(
-        self,
-        construct_id: str,
-        metric: cloudwatch.IMetric,
-        description: str,
-        *,
-        threshold: float = 1,
-        evaluation_periods: int = 1,
-        comparison: cloudwatch.ComparisonOperator = _AT_LEAST,
-        missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
+        self, construct_id: str, metric: cloudwatch.IMetric, description: str, **more: Any
     ) -> None:
-        self._alarms.append(
-            cloudwatch.Alarm(
-                self,
-                construct_id,
-                metric=metric,
-                alarm_description=description,
-                threshold=threshold,
-                evaluation_periods=evaluation_periods,
-                comparison_operator=comparison,
-                treat_missing_data=missing,
-            )
-        )
+        self._alarms.append(add_alarm(self, construct_id, metric, description, **more))
 
     def _add_dashboard(
         self, machine_arns: Mapping[str, str], functions: Sequence[str]
     ) -> cloudwatch.Dashboard:
         figures = {name: self._figure(name) for name in Census.model_fields}
         spend = figures.pop("UsdPerHour")
-        dashboard = cloudwatch.Dashboard(
-            self, "Dashboard", dashboard_name=self._deployment, period_override=None
-        )
+        dashboard = cloudwatch.Dashboard(self, "Dashboard", dashboard_name=self._deployment)
         dashboard.add_widgets(
             _graph("Runs, clusters, teardowns", [*figures.values()]),
             _graph("USD an hour, by planned prices", [spend]),
@@ -212,16 +201,10 @@ class ObservabilityStack(cdk.Stack):
             *(
                 _graph(
                     f"Workflow {name}",
-                    [
-                        _of_machine(metric, arn)
-                        for metric in ("ExecutionsStarted", "ExecutionsSucceeded")
-                    ],
-                    [
-                        _of_machine(metric, arn)
-                        for metric in ("ExecutionsFailed", "ExecutionsAborted")
-                    ],
+                    [_of_machine(f"Executions{end}", machine) for end in ("Started", "Succeeded")],
+                    [_of_machine(f"Executions{end}", machine) for end in ("Failed", "Aborted")],
                 )
-                for name, arn in machine_arns.items()
+                for name, machine in machine_arns.items()
             )
         )
         dashboard.add_widgets(
@@ -302,10 +285,29 @@ def _graph(
     title: str,
     left: Sequence[cloudwatch.IMetric],
     right: Sequence[cloudwatch.IMetric] = (),
+    *,
+    width: int = 8,
 ) -> cloudwatch.GraphWidget:
-    return cloudwatch.GraphWidget(
-        title=title, left=list(left), right=list(right), width=8, height=6
+    return cloudwatch.GraphWidget(title=title, left=[*left], right=[*right], width=width, height=6)
+
+
+def _gpu_graphs() -> list[cloudwatch.GraphWidget]:
+    """Draw a graph for each of use, memory, temperature and power of each cluster's GPUs."""
+    found = (
+        (
+            title,
+            "SEARCH('{ContainerInsights,ClusterName} "
+            f"MetricName=\"{metric}\" {_CLUSTERS}', '{statistic}', 60)",
+        )
+        for title, metric, statistic in _GPU_GRAPHS
     )
+    minute = cdk.Duration.minutes(1)
+    return [
+        _graph(
+            title, [cloudwatch.MathExpression(expression=search, label="", period=minute)], width=6
+        )
+        for title, search in found
+    ]
 
 
 def _topic_name(config: StageConfig) -> str:
@@ -314,8 +316,6 @@ def _topic_name(config: StageConfig) -> str:
 
 def _send_alarms(stack: cdk.Stack, *, topic_name: str) -> None:
     """Send the alarms of another stack to the topic, by its name: no stack waits for this one."""
-    arn = stack.format_arn(service="sns", resource=topic_name)
     for each in stack.node.find_all():
         if isinstance(each, cloudwatch.CfnAlarm):
-            each.alarm_actions = [arn]
-            each.ok_actions = [arn]
+            each.alarm_actions = each.ok_actions = [arn("sns", topic_name)]

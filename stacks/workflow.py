@@ -13,8 +13,6 @@ from constructs import Construct
 
 from lambdas.registry import (
     CHECK_REACH,
-    DEAD_LETTERS,
-    FUNCTIONS,
     KEEP_CLOCK,
     REAPER,
     RECORDER,
@@ -27,9 +25,9 @@ from stacks.config import StageConfig
 from stacks.constructs.alarms import add_dead_letter_alarms
 from stacks.constructs.cluster_roles import ClusterRoles
 from stacks.constructs.deliveries import add_clock, add_rules, add_schedules
-from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_queue, role_arn
+from stacks.constructs.functions import FunctionRoles, Functions, function_role_arn
 from stacks.constructs.machines import MACHINES, Machine
-from stacks.constructs.permissions import Granted
+from stacks.constructs.statements import Granted, arn
 from stacks.data import DataStack
 from stacks.image_builds import ImagesStack
 from stacks.network import Network, functions_group
@@ -54,7 +52,7 @@ class WorkflowStack(cdk.Stack):
         super().__init__(scope, construct_id, **kwargs)
         # Functions know the machines and the machines their functions: names break the circle.
         machine_names = {name: f"{config.deployment}-{name}" for name in MACHINES}
-        dataset_bucket_arns = self._bucket_arns(config.dataset_buckets)
+        dataset_bucket_arns = _bucket_arns(config.dataset_buckets)
         self.granted = Granted(
             deployment=config.deployment,
             table_arns=data.table_arns,
@@ -75,47 +73,28 @@ class WorkflowStack(cdk.Stack):
                 has_metrics=config.gpu_metrics,
             ),
             dataset_bucket_arns=dataset_bucket_arns,
-            linked_bucket_arns=self._bucket_arns(config.linked_buckets),
+            linked_bucket_arns=_bucket_arns(config.linked_buckets),
             eks_clusters=config.eks_clusters,
-            function_role_arns=role_arn(self, config.deployment, "*"),
+            function_role_arns=function_role_arn(config.deployment, "*"),
             kubectl_role_arns=config.kubectl_role_arns,
-            vpc_arn=self.format_arn(service="ec2", resource="vpc", resource_name=network.vpc_id),
+            vpc_arn=arn("ec2", "vpc", network.vpc_id),
             artifacts_arn=data.artifacts_arn,
             machine_arns={
-                name: self._machine_arn(full_name) for name, full_name in machine_names.items()
+                name: arn("states", "stateMachine", full_name, sep=":")
+                for name, full_name in machine_names.items()
             },
             clock=add_clock(
                 self,
                 group=config.deployment,
-                function_arn=self.format_arn(
-                    service="lambda",
-                    resource="function",
-                    resource_name=f"{config.deployment}-{KEEP_CLOCK.name}",
-                    arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+                function_arn=arn(
+                    "lambda", "function", f"{config.deployment}-{KEEP_CLOCK.name}", sep=":"
                 ),
             ),
         )
-        specs = [spec for spec in FUNCTIONS if spec.package is Package.LAMBDAS]
-        roles = FunctionRoles(
-            self,
-            "Roles",
-            specs=specs,
-            granted=self.granted,
-            deployment=config.deployment,
-        )
+        roles = FunctionRoles(self, Package.LAMBDAS, self.granted)
         self.settings = self._settings(config, network, data, images, roles.cluster_access_arns)
-        dead_letters = dead_letter_queue(
-            self, "DeadLetters", name=f"{config.deployment}-{DEAD_LETTERS[Package.LAMBDAS]}"
-        )
-        functions = Functions(
-            self,
-            "Functions",
-            specs=specs,
-            roles=roles.by_name,
-            settings=self.settings,
-            dead_letters=dead_letters,
-            traced=config.trace_functions,
-        ).by_name
+        made = Functions(self, Package.LAMBDAS, roles, self.settings, traced=config.trace_functions)
+        functions, dead_letters = made.by_name, made.dead_letters
         if not config.functions_join_network:
             roles.ask_before_leaving(functions[CHECK_REACH.name])
         self._add_machines(machine_names, functions)
@@ -140,9 +119,11 @@ class WorkflowStack(cdk.Stack):
         cluster_access_arns: tuple[str, ...],
     ) -> Settings:
         """Set what every function, the bot's included, finds in its environment."""
-        roles = self.granted.roles
+        roles, images_of = self.granted.roles, ("training", "relay", *FRAMEWORK_IMAGES.values())
+        of_network = {"vpc_id", "subnet_ids"}
+        alike = (StageConfig.model_fields.keys() & Settings.model_fields.keys()) - of_network
         return Settings(
-            deployment=config.deployment,
+            **{name: getattr(config, name) for name in alike},
             region=self.region,
             table_name=data.table.table_name,
             bus_name=data.bus.event_bus_name,
@@ -160,39 +141,16 @@ class WorkflowStack(cdk.Stack):
             relay_role_arn=roles.relay.role_arn,
             saver_role_arn=roles.saver.role_arn,
             stager_role_arn=roles.stager.role_arn,
-            dataset_buckets=config.dataset_buckets,
-            linked_buckets=config.linked_buckets,
-            eks_clusters=config.eks_clusters,
-            hugging_face_token_in_eks_clusters=config.hugging_face_token_in_eks_clusters,
-            file_systems=config.file_systems,
-            reservations=config.reservations,
-            image_registries=config.image_registries,
-            image_channels=config.image_channels,
-            push_organisations=config.push_organisations,
-            operations_channel=config.operations_channel,
-            max_concurrent_runs=config.max_concurrent_runs,
-            max_concurrent_runs_per_channel=config.max_concurrent_runs_per_channel,
-            max_usd_per_hour=config.max_usd_per_hour,
-            max_usd_per_hour_per_channel=config.max_usd_per_hour_per_channel,
             fsx_csi_role_arn=roles.fsx_csi.role_arn,
             cluster_access_role_arns=cluster_access_arns,
-            kubectl_role_arns=config.kubectl_role_arns,
-            public_api=config.public_api,
-            api_cidrs=config.api_cidrs,
             functions_security_group_id=(
                 functions_group(self, "FunctionsGroup", vpc_id=network.vpc_id).attr_group_id
                 if config.functions_join_network
                 else ""
             ),
-            kubernetes_version=config.kubernetes_version,
-            node_repair=config.node_repair,
             metrics_role_arn=roles.metrics.role_arn if roles.metrics is not None else "",
-            **{
-                f"{image}_image": images.built.get(image, "")
-                for image in ("training", "relay", *FRAMEWORK_IMAGES.values())
-            },
+            **{f"{image}_image": images.built.get(image, "") for image in images_of},
             image_copies=images.copies,
-            relay_replicas=config.relay_replicas,
             slack_secret_id=data.slack_secret.secret_arn,
             hugging_face_secret_id=data.hugging_face_secret.secret_arn,
             relay_secret_id=data.relay_secret.secret_arn,
@@ -242,15 +200,6 @@ class WorkflowStack(cdk.Stack):
             ),
         )
 
-    def _bucket_arns(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(
-            self.format_arn(service="s3", region="", account="", resource=name) for name in names
-        )
 
-    def _machine_arn(self, name: str) -> str:
-        return self.format_arn(
-            service="states",
-            resource="stateMachine",
-            resource_name=name,
-            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
-        )
+def _bucket_arns(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(arn("s3", name, region="", account="") for name in names)

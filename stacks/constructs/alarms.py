@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_lambda as lambda_
@@ -10,6 +12,8 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from stationmaster.domain.names import ITEM_UNREADABLE, SET_ASIDE
+
+_AT_LEAST: Final = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
 
 
 def add_log_alarm(function: lambda_.Function, *, message: str, description: str) -> None:
@@ -57,15 +61,24 @@ def add_queue_alarm(queue: sqs.Queue) -> None:
 
 
 def add_alarm(
-    scope: Construct, construct_id: str, metric: cloudwatch.Metric, description: str
-) -> None:
-    """Raise an alarm where the metric is 1 or more."""
-    metric.create_alarm(
+    scope: Construct,
+    construct_id: str,
+    metric: cloudwatch.IMetric,
+    description: str,
+    *,
+    threshold: float = 1,
+    evaluation_periods: int = 1,
+    comparison: cloudwatch.ComparisonOperator = _AT_LEAST,
+    missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
+) -> cloudwatch.Alarm:
+    """Raise an alarm where the metric is 1 or more, or as far as said otherwise."""
+    return cloudwatch.Alarm(
         scope,
         construct_id,
+        metric=metric,
         alarm_description=description,
-        threshold=1,
-        evaluation_periods=1,
-        comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-        treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+        threshold=threshold,
+        evaluation_periods=evaluation_periods,
+        comparison_operator=comparison,
+        treat_missing_data=missing,
     )

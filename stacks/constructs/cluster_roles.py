@@ -6,7 +6,6 @@ Functions may pass exactly these roles and no other (see `permissions`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
@@ -14,8 +13,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from stacks.acknowledgements import accept, accept_wildcard
-from stacks.constructs.statements import LISTING
+from stacks.acknowledgements import accept
+from stacks.constructs.statements import CHOSEN, LISTING, RESULTS, Statement, allow, arn, via
 from stationmaster.domain.bus import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import (
@@ -29,8 +28,6 @@ from stationmaster.domain.names import (
     relay_name,
 )
 from stationmaster.domain.results import relayed_prefix, results_prefix
-
-_RESULTS: Final = "results lie under the ids of runs, unknown at deployment"
 
 
 class ClusterRoles(Construct):
@@ -52,6 +49,7 @@ class ClusterRoles(Construct):
         """`eks_clusters` names the existing clusters in which pods of runs take on roles."""
         super().__init__(scope, construct_id)
         self._guest_of = eks_clusters
+        self._key = key
         self.metrics = self._metrics() if has_metrics else None
         self.cluster = self._managed("Cluster", "eks.amazonaws.com", ["AmazonEKSClusterPolicy"])
         self.nodes = self._managed(
@@ -63,34 +61,24 @@ class ClusterRoles(Construct):
                 "AmazonEC2ContainerRegistryPullOnly",
             ],
         )
-        self.relay = self._pod_role("Relay", RELAY)
-        self.relay.add_to_policy(
-            iam.PolicyStatement(
-                actions=["events:PutEvents"],
-                resources=[bus.event_bus_arn],
-                conditions={
-                    "StringEquals": {
-                        "events:source": EVENT_SOURCE,
-                        "events:detail-type": RELAY_BATCH_DETAIL_TYPE,
-                    }
-                },
-            )
-        )
         # The logs of pods that have ended, which may be gone when the saver comes.
         logs = f"{artifacts_arn}/{relayed_prefix('${aws:PrincipalTag/kubernetes-pod-name}')}/*"
-        self.relay.add_to_policy(iam.PolicyStatement(actions=["s3:PutObject"], resources=[logs]))
-        self._use_key(self.relay, key, "kms:GenerateDataKey")
-        accept_wildcard(self.relay, logs, _RESULTS)
-        self.saver = self._saver(artifacts_arn, key)
+        batches = {"events:source": EVENT_SOURCE, "events:detail-type": RELAY_BATCH_DETAIL_TYPE}
+        self.relay = self._pod_role(
+            "Relay",
+            RELAY,
+            Statement(
+                ("events:PutEvents",), (bus.event_bus_arn,), conditions={"StringEquals": batches}
+            ),
+            Statement(("s3:PutObject",), (logs,), RESULTS),
+            self._use_key("kms:GenerateDataKey"),
+        )
+        self.saver = self._saver(artifacts_arn)
         self.stager = self._stager(dataset_bucket_arns, dataset_key_arns)
-        self.fsx_csi = self._pod_role("FsxCsi", FSX_CSI_ACCOUNT)
         # Volumes are static: the driver mounts what exists, and neither creates nor deletes.
-        self.fsx_csi.add_to_policy(
-            iam.PolicyStatement(actions=["fsx:DescribeFileSystems"], resources=["*"])
-        )
-        accept_wildcard(
-            self.fsx_csi, "*", "fsx:DescribeFileSystems is not granted on single file systems"
-        )
+        why = "fsx:DescribeFileSystems is not granted on single file systems"
+        mount = Statement(("fsx:DescribeFileSystems",), ("*",), why)
+        self.fsx_csi = self._pod_role("FsxCsi", FSX_CSI_ACCOUNT, mount)
 
     def _managed(self, name: str, principal: str, policies: list[str]) -> iam.Role:
         role = iam.Role(
@@ -107,75 +95,48 @@ class ClusterRoles(Construct):
             )
         return role
 
-    def _saver(self, artifacts_arn: str, key: kms.IKey) -> iam.Role:
+    def _saver(self, artifacts_arn: str) -> iam.Role:
         """Allow adding to and reading one result, and looking for parts of an earlier try, not
         deleting.
 
         The name of the pod's service account says which result. Source: EKS user guide, "Grant Pods
         access to AWS resources based on tags".
         """
-        role = self._pod_role("Saver", RESULTS_ACCOUNTS)
-        prefix = results_prefix(RunId("${aws:PrincipalTag/kubernetes-service-account}"))
-        results = f"{artifacts_arn}/{prefix}*"
-        role.add_to_policy(
-            iam.PolicyStatement(
-                actions=[
-                    "s3:PutObject",
-                    "s3:GetObject",
-                    "s3:AbortMultipartUpload",
-                    "s3:ListMultipartUploadParts",
-                ],
-                resources=[results],
-            )
+        account = RunId("${aws:PrincipalTag/kubernetes-service-account}")
+        prefix, relayed = results_prefix(account), relayed_prefix(f"{relay_name(account)}-*")
+        of_result = (
+            "s3:PutObject",
+            "s3:GetObject",
+            "s3:AbortMultipartUpload",
+            "s3:ListMultipartUploadParts",
         )
-        relay = relay_name(RunId("${aws:PrincipalTag/kubernetes-service-account}"))
-        relayed = relayed_prefix(f"{relay}-*")
-        role.add_to_policy(
-            iam.PolicyStatement(actions=["s3:GetObject"], resources=[f"{artifacts_arn}/{relayed}"])
-        )
-        accept_wildcard(role, f"{artifacts_arn}/{relayed}", _RESULTS)
-        role.add_to_policy(
-            iam.PolicyStatement(
-                actions=["s3:ListBucket", "s3:ListBucketMultipartUploads"],
-                resources=[artifacts_arn],
+        return self._pod_role(
+            "Saver",
+            RESULTS_ACCOUNTS,
+            Statement(of_result, (f"{artifacts_arn}/{prefix}*",), RESULTS),
+            Statement(("s3:GetObject",), (f"{artifacts_arn}/{relayed}",), RESULTS),
+            Statement(
+                ("s3:ListBucket", "s3:ListBucketMultipartUploads"),
+                (artifacts_arn,),
                 conditions={"StringLike": {"s3:prefix": [f"{prefix}*", relayed]}},
-            )
+            ),
+            self._use_key("kms:GenerateDataKey", "kms:Decrypt"),
         )
-        self._use_key(role, key, "kms:GenerateDataKey", "kms:Decrypt")
-        accept_wildcard(role, results, _RESULTS)
-        return role
 
-    def _use_key(self, role: iam.Role, key: kms.IKey, *actions: str) -> None:
+    def _use_key(self, *actions: str) -> Statement:
         """Allow the artifacts' key, for what S3 does with it."""
-        via = f"s3.{cdk.Stack.of(self).region}.amazonaws.com"
-        role.add_to_policy(
-            iam.PolicyStatement(
-                actions=[*actions],
-                resources=[key.key_arn],
-                conditions={"StringEquals": {"kms:ViaService": via}},
-            )
-        )
+        return Statement(actions, (self._key.key_arn,), conditions=via("s3"))
 
     def _stager(self, bucket_arns: Sequence[str], key_arns: Sequence[str]) -> iam.Role:
         """Allow reading the buckets of data that the deployment names."""
-        role = self._pod_role("Stager", STAGER)
-        if bucket_arns:
-            objects = [f"{each}/*" for each in bucket_arns]
-            role.add_to_policy(
-                iam.PolicyStatement(actions=["s3:ListBucket"], resources=[*bucket_arns])
-            )
-            role.add_to_policy(iam.PolicyStatement(actions=["s3:GetObject"], resources=objects))
-            for each in objects:
-                accept_wildcard(role, each, "which objects a run trains on is a person's choice")
-        if key_arns:
-            role.add_to_policy(
-                iam.PolicyStatement(
-                    actions=["kms:Decrypt"],
-                    resources=[*key_arns],
-                    conditions={"StringLike": {"kms:ViaService": "s3.*.amazonaws.com"}},
-                )
-            )
-        return role
+        objects = tuple(f"{each}/*" for each in bucket_arns)
+        by_s3 = {"StringLike": {"kms:ViaService": "s3.*.amazonaws.com"}}
+        reading = (
+            Statement(("s3:ListBucket",), tuple(bucket_arns)),
+            Statement(("s3:GetObject",), objects, CHOSEN),
+            Statement(("kms:Decrypt",), tuple(key_arns), conditions=by_s3),
+        )
+        return self._pod_role("Stager", STAGER, *(each for each in reading if each.resources))
 
     def _metrics(self) -> iam.Role:
         """Allow writing the log groups of clusters' metrics, and reading what a node is made of.
@@ -183,34 +144,17 @@ class ClusterRoles(Construct):
         Source: AWS managed policy CloudWatchAgentServerPolicy, without its rights on all log
         groups, on X-Ray and on parameters.
         """
-        role = self._pod_role("Metrics", METRICS_ACCOUNT)
-        groups = cdk.Stack.of(self).format_arn(
-            service="logs",
-            resource="log-group",
-            resource_name=f"{metrics_log_group('*')}:*",
-            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+        groups = arn("logs", "log-group", f"{metrics_log_group('*')}:*", sep=":")
+        writing = ("logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents")
+        listing = ("ec2:DescribeTags", "ec2:DescribeVolumes", "logs:DescribeLogGroups")
+        return self._pod_role(
+            "Metrics",
+            METRICS_ACCOUNT,
+            Statement(writing, (groups,), "a cluster's name is unknown at deployment"),
+            Statement(listing, ("*",), LISTING),
         )
-        role.add_to_policy(
-            iam.PolicyStatement(
-                actions=[
-                    "logs:CreateLogStream",
-                    "logs:DescribeLogStreams",
-                    "logs:PutLogEvents",
-                ],
-                resources=[groups],
-            )
-        )
-        role.add_to_policy(
-            iam.PolicyStatement(
-                actions=["ec2:DescribeTags", "ec2:DescribeVolumes", "logs:DescribeLogGroups"],
-                resources=["*"],
-            )
-        )
-        accept_wildcard(role, groups, "a cluster's name is unknown at deployment")
-        accept_wildcard(role, "*", LISTING)
-        return role
 
-    def _pod_role(self, name: str, account: str) -> iam.Role:
+    def _pod_role(self, name: str, account: str, *may: Statement) -> iam.Role:
         """Make a role for EKS Pod Identity: of one service account, in clusters that runs may use.
 
         Pod Identity says where a pod is by the tags of its session, and by no source ARN. Source:
@@ -226,4 +170,6 @@ class ClusterRoles(Construct):
                 },
             },
         )
-        return iam.Role(self, name, assumed_by=iam.SessionTagsPrincipal(principal))
+        role = iam.Role(self, name, assumed_by=iam.SessionTagsPrincipal(principal))
+        allow(role, *may)
+        return role

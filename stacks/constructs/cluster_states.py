@@ -37,31 +37,15 @@ def cluster_states(scope: Construct, functions: Mapping[str, lambda_.IFunction])
 
     prepare = states.step("PrepareCluster", "prepare-cluster", payload=PASS, result_path="$")
     prepare.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
-    control_plane = states.loop(
-        "EnsureCluster",
-        "ensure-cluster",
-        subject="Cluster",
-        question="ClusterReady?",
-        every_s=30,  # a control plane takes 8 to 12 minutes
-        catch=failure,
-    )
-    install = states.loop(
-        "InstallPlugin",
-        "install-plugin",
-        subject="Plugin",
-        question="PluginReady?",
-        every_s=10,
-        payload={"plugin": sfn.JsonPath.string_at("$.plugin")},
-    )
+    # A control plane takes 8 to 12 minutes.
+    control_plane = states.loop("EnsureCluster", subject="Cluster", every_s=30, catch=failure)
+    plugin = {"plugin": sfn.JsonPath.string_at("$.plugin")}
+    install = states.loop("InstallPlugin", subject="Plugin", every_s=10, payload=plugin)
     plugins = _for_each(scope, "InstallPlugins", install, item="plugin", last="PluginInstalled")
     plugins.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
+    name = {"check": sfn.JsonPath.string_at("$.check")}
     check = states.loop(
-        "RunCheck",
-        "run-check",
-        subject="Check",
-        question="CheckPassed?",
-        every_s=10,
-        payload={"check": sfn.JsonPath.string_at("$.check")},
+        "RunCheck", subject="Check", question="CheckPassed?", every_s=10, payload=name
     )
     checks = _for_each(scope, "Validate", check, item="check", last="CheckDone")
     checks.add_catch(
@@ -98,20 +82,12 @@ def _provision_capacity(
                 f"Ensure{subject}",
                 "ensure-node-group",
                 subject=subject,
-                question=f"{subject}Ready?",
                 every_s=15,
                 payload={"node_group": node_group},
             ).next(sfn.Succeed(scope, f"{subject}Provisioned"))
         )
-    parallel.branch(
-        states.loop(
-            "EnsureFileSystem",
-            "ensure-file-system",
-            subject="FileSystem",
-            question="FileSystemReady?",
-            every_s=15,
-        ).next(sfn.Succeed(scope, "FileSystemProvisioned"))
-    )
+    file_system = states.loop("EnsureFileSystem", subject="FileSystem", every_s=15)
+    parallel.branch(file_system.next(sfn.Succeed(scope, "FileSystemProvisioned")))
     again = sfn.Wait(scope, "WaitForNextZone", time=sfn.WaitTime.duration(cdk.Duration.seconds(15)))
     again.next(parallel)
     parallel.add_catch(again, errors=[ZoneChanged.__name__], result_path=sfn.JsonPath.DISCARD)
@@ -132,14 +108,7 @@ def _replace_nodes(states: StepStates, failure: sfn.IChainable) -> sfn.Chain:
     )
 
 
-def _for_each(
-    scope: Construct,
-    name: str,
-    loop: sfn.Chain,
-    *,
-    item: str,
-    last: str,
-) -> sfn.Map:
+def _for_each(scope: Construct, name: str, loop: sfn.Chain, *, item: str, last: str) -> sfn.Map:
     """Run `loop` for each name of the short list `$.<item>s`, all at once."""
     each = sfn.Map(
         scope,

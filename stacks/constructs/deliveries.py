@@ -96,11 +96,7 @@ def add_schedules(
         function = functions.get(schedule.function)
         if function is None:
             continue  # of another stack
-        role = iam.Role(
-            scope,
-            f"{schedule.name}-schedule-role",
-            assumed_by=_scheduler(scope),
-        )
+        role = iam.Role(scope, f"{schedule.name}-schedule-role", assumed_by=_scheduler(scope))
         accept_wildcard(
             role, f"{function.function_arn}:*", "versions and aliases of this one function"
         )

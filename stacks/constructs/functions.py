@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Final
 
 import aws_cdk as cdk
@@ -13,11 +12,20 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from lambdas.registry import ASYNCHRONOUS, Function, Permission, variables_of
+from lambdas.registry import (
+    ASYNCHRONOUS,
+    DEAD_LETTERS,
+    FUNCTIONS,
+    Function,
+    Package,
+    Permission,
+    variables_of,
+)
 from stacks.acknowledgements import accept, accept_wildcard
 from stacks.constructs.alarms import add_queue_alarm
 from stacks.constructs.bundling import ARCHITECTURE, RUNTIME, code_of
-from stacks.constructs.permissions import Granted, grant
+from stacks.constructs.permissions import grant
+from stacks.constructs.statements import Granted, arn, role_arn
 from stationmaster.aws.network_interfaces import CNI_TAG
 from stationmaster.domain.names import TAG_DEPLOYMENT, cluster_name
 from stationmaster.settings import Settings
@@ -37,28 +45,16 @@ class FunctionRoles(Construct):
     belongs to the whole account, so the region is in its name.
     """
 
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        specs: Sequence[Function],
-        granted: Granted,
-        deployment: str,
-    ) -> None:
-        super().__init__(scope, construct_id)
-        self._specs = specs
-        self._deployment = deployment
-        self.by_name = {spec.name: self._role(spec, granted) for spec in specs}
-
-    @property
-    def cluster_access_arns(self) -> tuple[str, ...]:
-        """The roles that need an access entry in every run's cluster."""
-        stack = cdk.Stack.of(self)
-        return tuple(
-            role_arn(stack, self._deployment, spec.name)
-            for spec in self._specs
-            if Permission.KUBERNETES in spec.permissions
+    def __init__(self, scope: Construct, package: Package, granted: Granted) -> None:
+        super().__init__(scope, "Roles")
+        self.specs = [spec for spec in FUNCTIONS if spec.package is package]
+        self.by_name = {spec.name: self._role(spec, granted) for spec in self.specs}
+        self._in_clusters = [
+            spec.name for spec in self.specs if Permission.KUBERNETES in spec.permissions
+        ]
+        # The roles that need an access entry in every run's cluster.
+        self.cluster_access_arns = tuple(
+            function_role_arn(granted.deployment, name) for name in self._in_clusters
         )
 
     def ask_before_leaving(self, asked: lambda_.Function) -> None:
@@ -74,15 +70,14 @@ class FunctionRoles(Construct):
             service_token=asked.function_arn,
             service_timeout=600,  # Lambda's three attempts, one and two minutes apart
         )
-        for spec in self._specs:
-            if Permission.KUBERNETES in spec.permissions:
-                self.by_name[spec.name].node.add_dependency(asking)  # its function depends on it
+        for name in self._in_clusters:
+            self.by_name[name].node.add_dependency(asking)  # its function depends on it
 
     def _role(self, spec: Function, granted: Granted) -> iam.Role:
         role = iam.Role(
             self,
             spec.name,
-            role_name=_role_name(cdk.Stack.of(self), self._deployment, spec.name),
+            role_name=_role_name(granted.deployment, spec.name),
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
             description=f"Stationmaster's function {spec.name}, and no other",
         )
@@ -91,37 +86,35 @@ class FunctionRoles(Construct):
         return role
 
 
-def role_arn(stack: cdk.Stack, deployment: str, function: str) -> str:
+def function_role_arn(deployment: str, function: str) -> str:
     """Write the role's ARN of a function of the workflow stack; `function` may be a pattern."""
-    name = _role_name(stack, deployment, function)
-    return stack.format_arn(service="iam", region="", resource="role", resource_name=name)
+    return role_arn(_role_name(deployment, function))
 
 
-def _role_name(stack: cdk.Stack, deployment: str, function: str) -> str:
-    return f"{deployment}-{function}-{stack.region}"
+def _role_name(deployment: str, function: str) -> str:
+    return f"{deployment}-{function}-{cdk.Aws.REGION}"
 
 
 class Functions(Construct):
-    """The functions, by registry name."""
+    """The functions of a package, by registry name, and the queue for what they get in vain."""
 
     def __init__(
         self,
         scope: Construct,
-        construct_id: str,
-        *,
-        specs: Sequence[Function],
-        roles: Mapping[str, iam.Role],
+        package: Package,
+        roles: FunctionRoles,
         settings: Settings,
-        dead_letters: sqs.IQueue,
+        *,
         traced: bool,
     ) -> None:
-        super().__init__(scope, construct_id)
+        super().__init__(scope, "Functions")
         self._settings = settings
         self._tracing = lambda_.Tracing.ACTIVE if traced else lambda_.Tracing.DISABLED
-        self._dead_letters = dead_letters
-        codes = {spec.package: code_of(spec.package) for spec in specs}
+        name = f"{settings.deployment}-{DEAD_LETTERS[package]}"
+        self.dead_letters = _dead_letter_queue(scope, "DeadLetters", name=name)
+        code = code_of(package)
         self.by_name = {
-            spec.name: self._function(spec, roles[spec.name], codes[spec.package]) for spec in specs
+            spec.name: self._function(spec, roles.by_name[spec.name], code) for spec in roles.specs
         }
 
     def _function(self, spec: Function, role: iam.Role, code: lambda_.Code) -> lambda_.Function:
@@ -149,7 +142,7 @@ class Functions(Construct):
             logging_format=lambda_.LoggingFormat.JSON,
             application_log_level_v2=lambda_.ApplicationLogLevel.INFO,
             tracing=self._tracing,
-            on_failure=destinations.SqsDestination(self._dead_letters) if asynchronous else None,
+            on_failure=destinations.SqsDestination(self.dead_letters) if asynchronous else None,
             retry_attempts=2 if asynchronous else None,
         )
         if self._tracing is lambda_.Tracing.ACTIVE:
@@ -192,12 +185,7 @@ def _join_network(
         )
     )
     accept_wildcard(role, "*", "Lambda makes the interface itself; its id is unknown at deployment")
-    by_code = cdk.Stack.of(function).format_arn(
-        service="lambda",
-        resource="function",
-        resource_name=f"{settings.deployment}-{name}",
-        arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
-    )
+    by_code = arn("lambda", "function", f"{settings.deployment}-{name}", sep=":")
     others = {
         f"aws:ResourceTag/{CNI_TAG}": cluster_name("*"),
         f"aws:ResourceTag/{TAG_DEPLOYMENT}": settings.deployment,
@@ -216,7 +204,7 @@ def _join_network(
         )
 
 
-def dead_letter_queue(scope: Construct, construct_id: str, *, name: str) -> sqs.Queue:
+def _dead_letter_queue(scope: Construct, construct_id: str, *, name: str) -> sqs.Queue:
     """Make a queue for what failed every try, kept for the two weeks that SQS can keep it.
 
     It has a name of its own, by which `stationmaster redrive` finds it, and an alarm.

@@ -6,6 +6,7 @@ or the cluster, short lists of names, the newest step's answer and the error tha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -113,10 +114,10 @@ class StepStates:
     def loop(
         self,
         name: str,
-        function: str,
+        function: str = "",
         *,
         subject: str,
-        question: str,
+        question: str = "",
         every_s: int,
         payload: Mapping[str, Any] = NOTHING_MORE,
         catch: sfn.IChainable | None = None,
@@ -124,9 +125,12 @@ class StepStates:
     ) -> sfn.Chain:
         """Call a step until it answers {"ready": true}, waiting in between.
 
-        The step itself raises when its time is over. Without `catch` errors rise to the Map or
-        Parallel around it.
+        The function's name is by default that of the state, EnsureCluster for ensure-cluster. The
+        step itself raises when its time is over. Without `catch` errors rise to the Map or Parallel
+        around it.
         """
+        function = function or re.sub(r"\B(?=[A-Z])", "-", name).lower()
+        question = question or f"{subject}Ready?"
         task = self.step(name, function, payload={**payload, **TURN}, result_path="$.step")
         if catch is not None:
             task.add_catch(catch, errors=ANY_ERROR, result_path=error_path)

@@ -10,14 +10,14 @@ of such a run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from stacks.constructs.states import ANY_ERROR, CLUSTER_ID, ERROR, TURN, StepStates
+from stacks.constructs.states import ANY_ERROR, CLUSTER_ID, ERROR, NOTHING_MORE, TURN, StepStates
 from stationmaster.domain.errors import ResultsHeld
 from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
 
@@ -35,14 +35,15 @@ def teardown_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]
 
     # From the last to the first: each stretch's Catch names the one after it.
     verify = _verify(scope, states, failure)
-    cluster = _release_cluster_and_network(states, verify)
+    network = _release(states, "Network", catch=verify, error="network").next(verify)
+    # The cluster holds the network's security group in use.
+    cluster = _release(states, "Cluster", every_s=30, catch=network, error="cluster").next(network)
     system_nodes = _release_system_nodes(states, cluster, failure)
     parts = _release_training_nodes_and_file_system(scope, states).next(system_nodes)
     # A refusal to begin (the cluster is not known) must not delete anything. What may still create
     # is waited for, so that nothing appears behind the deletion's back.
     return states.loop(
         "BeginTeardown",
-        "begin-teardown",
         subject="ClusterWorkflow",
         question="ClusterWorkflowOver?",
         every_s=10,
@@ -50,26 +51,27 @@ def teardown_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]
     ).next(parts)
 
 
-def _release_cluster_and_network(states: StepStates, verify: sfn.IChainable) -> sfn.Chain:
-    """Delete the cluster, which holds the security group in use, and then the network."""
-    network = states.loop(
-        "ReleaseNetwork",
-        "release-network",
-        subject="NetworkRelease",
-        question="NetworkReleased?",
-        every_s=15,
-        catch=verify,
-        error_path="$.network_error",
-    ).next(verify)
+def _release(
+    states: StepStates,
+    what: str,
+    function: str = "",
+    *,
+    every_s: int = 15,
+    payload: Mapping[str, Any] = NOTHING_MORE,
+    catch: sfn.IChainable,
+    error: str = "",
+) -> sfn.Chain:
+    """Delete one part of the cluster; `error` names what was caught where the next step sees it."""
     return states.loop(
-        "ReleaseCluster",
-        "release-cluster",
-        subject="ClusterRelease",
-        question="ClusterReleased?",
-        every_s=30,
-        catch=network,
-        error_path="$.cluster_error",
-    ).next(network)
+        f"Release{what}",
+        function,
+        subject=f"{what}Release",
+        question=f"{what}Released?",
+        every_s=every_s,
+        payload=payload,
+        catch=catch,
+        error_path=f"$.{error}_error" if error else "$.error",
+    )
 
 
 def _verify(scope: Construct, states: StepStates, failure: sfn.IChainable) -> sfn.Chain:
@@ -78,12 +80,7 @@ def _verify(scope: Construct, states: StepStates, failure: sfn.IChainable) -> sf
     conclude.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
     conclude.next(sfn.Succeed(scope, "TornDown"))
     return states.loop(
-        "VerifyReleased",
-        "verify-released",
-        subject="Release",
-        question="Released?",
-        every_s=30,
-        catch=failure,
+        "VerifyReleased", subject="Release", question="Released?", every_s=30, catch=failure
     ).next(conclude)
 
 
@@ -94,32 +91,17 @@ def _release_training_nodes_and_file_system(scope: Construct, states: StepStates
     after the pods that mount it. A Parallel stops its other branches when one fails, so each branch
     ends well whatever happens to it.
     """
-    training = states.loop(
-        "ReleaseTrainingNodes",
+    training = _release(
+        states,
+        "TrainingNodes",
         "release-node-group",
-        subject="TrainingNodesRelease",
-        question="TrainingNodesReleased?",
-        every_s=15,
         payload={"node_group": TRAINING_NODE_GROUP},
         catch=sfn.Succeed(scope, "TrainingNodesLeftToVerification"),
     ).next(sfn.Succeed(scope, "TrainingNodesGone"))
-    file_system = states.loop(
-        "ReleaseFileSystem",
-        "release-file-system",
-        subject="FileSystemRelease",
-        question="FileSystemReleased?",
-        every_s=15,
-        catch=sfn.Succeed(scope, "FileSystemLeftToVerification"),
-    ).next(sfn.Succeed(scope, "FileSystemGone"))
-    job = states.loop(
-        "ReleaseJob",
-        "release-job",
-        subject="JobRelease",
-        question="JobReleased?",
-        every_s=10,
-        catch=file_system,
-        error_path="$.job_error",
-    ).next(file_system)
+    left = sfn.Succeed(scope, "FileSystemLeftToVerification")
+    file_system = _release(states, "FileSystem", catch=left)
+    file_system = file_system.next(sfn.Succeed(scope, "FileSystemGone"))
+    job = _release(states, "Job", every_s=10, catch=file_system, error="job").next(file_system)
     parallel = sfn.Parallel(scope, "ReleaseNodesAndFileSystem", result_path=sfn.JsonPath.DISCARD)
     return parallel.branch(training).branch(job)
 

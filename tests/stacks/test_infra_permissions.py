@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
+from dataclasses import fields
+from typing import Any
 
 import aws_cdk as cdk
 import pytest
@@ -17,7 +17,8 @@ from pydantic import ValidationError
 from lambdas.registry import FUNCTIONS, Permission
 from stacks.config import StageConfig
 from stacks.constructs.cluster_roles import ClusterRoles
-from stacks.constructs.permissions import Granted, grant
+from stacks.constructs.permissions import grant
+from stacks.constructs.statements import Granted
 from stationmaster.aws.kinds import Actions, actions_by_module
 from stationmaster.domain.bus import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
 from stationmaster.domain.names import TAG_CLUSTER_ID, TAG_DEPLOYMENT
@@ -63,6 +64,7 @@ DANGEROUS = {
     "s3:DeleteObject": set(),
     "states:SendTaskSuccess": {Permission.SEND_TASK_RESULT},
 }
+OF_EXISTING_CLUSTERS = [each for each in Permission if each.startswith("existing-clusters-")]
 # The kinds with ACTIONS, and what creating and deleting each takes.
 KINDS = actions_by_module().values()
 VERBS = [
@@ -81,6 +83,12 @@ def all_statements(resources: dict[str, Resource]) -> list[dict[str, Any]]:
         statement
         for policy in of_type(resources, "AWS::IAM::Policy").values()
         for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+    ]
+
+
+def with_action(action: str, statements: Statements) -> list[dict[str, Any]]:
+    return [
+        each for role in statements.values() for each in role if action in as_list(each["Action"])
     ]
 
 
@@ -126,9 +134,7 @@ def test_action_is_held_only_by_functions_with_its_permission(
 def test_change_and_deletion_are_limited_to_what_is_tagged_with_a_cluster(
     action: str, kind: Actions, statements: Statements
 ) -> None:
-    found = [
-        each for role in statements.values() for each in role if action in as_list(each["Action"])
-    ]
+    found = with_action(action, statements)
 
     conditions = [each["Condition"] for each in found]
     # Several kinds share an action: a group of ours and one of EKS are both security groups.
@@ -155,9 +161,7 @@ def _conditions(kind: Actions) -> list[dict[str, dict[str, str]]]:
     ["eks:CreateCluster", "eks:CreateNodegroup", *(a for kind in KINDS for a in kind.create)],
 )
 def test_creation_needs_the_tag_of_the_cluster(action: str, statements: Statements) -> None:
-    found = [
-        each for role in statements.values() for each in role if action in as_list(each["Action"])
-    ]
+    found = with_action(action, statements)
 
     assert found
     for statement in found:
@@ -172,9 +176,7 @@ def test_creation_needs_the_tag_of_the_cluster(action: str, statements: Statemen
 @pytest.mark.parametrize("action", ["eks:DeleteCluster", "eks:DeleteNodegroup"])
 def test_deletion_in_eks_is_limited_to_the_deployment(action: str, statements: Statements) -> None:
     """The names of clusters are alike in all deployments of an account."""
-    found = [
-        each for role in statements.values() for each in role if action in as_list(each["Action"])
-    ]
+    found = with_action(action, statements)
 
     assert found
     for each in found:
@@ -231,24 +233,25 @@ def test_functions_write_only_the_table_of_the_product(statements: Statements) -
                 assert not [target for target in targets if "*" in target], name
 
 
-def role_named(resources: dict[str, Resource], prefix: str) -> tuple[str, Resource]:
+def role_named(resources: dict[str, Resource], prefix: str) -> tuple[Resource, list[Any]]:
+    """A role, and the statements of the policies that are attached to it."""
     ((name, role),) = [
         (key.partition("/")[2], each)
         for key, each in of_type(resources, "AWS::IAM::Role").items()
         if key.partition("/")[2].startswith(prefix)
     ]
-    return name, role
+    attached = [
+        statement
+        for each in of_type(resources, "AWS::IAM::Policy").values()
+        if name in map(reference, each["Properties"]["Roles"])
+        for statement in each["Properties"]["PolicyDocument"]["Statement"]
+    ]
+    return role, attached
 
 
 def test_relay_may_report_and_keep_logs_and_nothing_else(resources: dict[str, Resource]) -> None:
-    name, role = role_named(resources, "ClusterRolesRelay")
-    (policy,) = [
-        each["Properties"]["PolicyDocument"]["Statement"]
-        for each in of_type(resources, "AWS::IAM::Policy").values()
-        if name in [reference(attached) for attached in each["Properties"]["Roles"]]
-    ]
+    role, (statement, logs, key) = role_named(resources, "ClusterRolesRelay")
 
-    statement, logs, key = policy
     assert (logs["Action"], key["Action"]) == ("s3:PutObject", "kms:GenerateDataKey")
     own = "/relayed/${aws:PrincipalTag/kubernetes-pod-name}/*"
     assert own in text_of(logs["Resource"])
@@ -262,14 +265,8 @@ def test_relay_may_report_and_keep_logs_and_nothing_else(resources: dict[str, Re
 
 
 def test_saver_may_add_results_and_delete_none(resources: dict[str, Resource]) -> None:
-    name, _ = role_named(resources, "ClusterRolesSaver")
-    (policy,) = [
-        each["Properties"]["PolicyDocument"]["Statement"]
-        for each in of_type(resources, "AWS::IAM::Policy").values()
-        if name in [reference(attached) for attached in each["Properties"]["Roles"]]
-    ]
+    _, (objects, relayed, listing, key) = role_named(resources, "ClusterRolesSaver")
 
-    objects, relayed, listing, key = policy
     assert set(objects["Action"]) == {
         "s3:PutObject",
         "s3:GetObject",
@@ -291,12 +288,7 @@ def test_saver_may_add_results_and_delete_none(resources: dict[str, Resource]) -
 def test_stager_of_a_deployment_without_buckets_may_read_nothing(
     resources: dict[str, Resource],
 ) -> None:
-    name, role = role_named(resources, "ClusterRolesStager")
-    attached = [
-        each
-        for each in of_type(resources, "AWS::IAM::Policy").values()
-        if name in [reference(one) for one in each["Properties"]["Roles"]]
-    ]
+    role, attached = role_named(resources, "ClusterRolesStager")
 
     assert attached == []
     assert "ManagedPolicyArns" not in role["Properties"]
@@ -329,16 +321,24 @@ def test_stager_may_read_the_configured_buckets_only() -> None:
     }
 
 
-def test_linking_takes_rights_on_the_linked_buckets_and_through_fsx_only() -> None:
-    stack = cdk.Stack(cdk.App(), "links")
+def statements_of(*permissions: Permission, **given: Any) -> list[dict[str, Any]]:
+    """What permissions come to, where they need nothing of the other stacks but `given`."""
+    stack = cdk.Stack(cdk.App(), "some")
     role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+    unused = dict.fromkeys(each.name for each in fields(Granted))
+    for permission in permissions:
+        grant(role, permission, Granted(**{**unused, "deployment": "ours", **given}))
+    policies = Template.from_stack(stack).find_resources("AWS::IAM::Policy").values()
+    return [
+        each for policy in policies for each in policy["Properties"]["PolicyDocument"]["Statement"]
+    ]
+
+
+def test_linking_takes_rights_on_the_linked_buckets_and_through_fsx_only() -> None:
     bucket = "arn:aws:s3:::research-data"
-    granted = cast(Granted, SimpleNamespace(linked_bucket_arns=(bucket,), deployment="ours"))
 
-    grant(role, Permission.DATA_LINK_CREATE, granted)
+    statements = statements_of(Permission.DATA_LINK_CREATE, linked_bucket_arns=(bucket,))
 
-    (policy,) = Template.from_stack(stack).find_resources("AWS::IAM::Policy").values()
-    statements = policy["Properties"]["PolicyDocument"]["Statement"]
     of_s3 = [each for each in statements if as_list(each["Action"])[0].startswith("s3:")]
     assert [each["Resource"] for each in of_s3] == [bucket, f"{bucket}/*"]
     assert {str(each["Condition"]) for each in of_s3} == {
@@ -380,19 +380,8 @@ def test_what_allows_own_images_names_registries_and_channels(field: str, value:
 
 
 def test_eks_clusters_of_others_are_read_and_only_the_products_own_associations_change() -> None:
-    stack = cdk.Stack(cdk.App(), "guests")
-    role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
-    granted = cast(Granted, SimpleNamespace(eks_clusters=("team-gpu",), deployment="ours"))
+    statements = statements_of(*OF_EXISTING_CLUSTERS, eks_clusters=("team-gpu",))
 
-    for permission in (
-        Permission.EXISTING_CLUSTERS_READ,
-        Permission.EXISTING_CLUSTERS_JOIN,
-        Permission.EXISTING_CLUSTERS_LEAVE,
-    ):
-        grant(role, permission, granted)
-
-    (policy,) = Template.from_stack(stack).find_resources("AWS::IAM::Policy").values()
-    statements = policy["Properties"]["PolicyDocument"]["Statement"]
     changes = {
         action: each
         for each in statements
@@ -410,24 +399,14 @@ def test_eks_clusters_of_others_are_read_and_only_the_products_own_associations_
 
 
 def test_without_eks_clusters_nothing_of_them_is_granted() -> None:
-    stack = cdk.Stack(cdk.App(), "none")
-    role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
-
-    for permission in (Permission.EXISTING_CLUSTERS_READ, Permission.EXISTING_CLUSTERS_LEAVE):
-        grant(role, permission, cast(Granted, SimpleNamespace(eks_clusters=())))
-
-    assert Template.from_stack(stack).find_resources("AWS::IAM::Policy") == {}
+    assert statements_of(*OF_EXISTING_CLUSTERS, eks_clusters=()) == []
 
 
 def test_data_of_the_named_buckets_is_listed_and_looked_into() -> None:
-    stack = cdk.Stack(cdk.App(), "data")
-    role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
-    named = cast(Granted, SimpleNamespace(dataset_bucket_arns=("arn:aws:s3:::books",)))
+    statements = statements_of(
+        Permission.DATASETS_LIST, dataset_bucket_arns=("arn:aws:s3:::books",)
+    )
 
-    grant(role, Permission.DATASETS_LIST, named)
-
-    (policy,) = Template.from_stack(stack).find_resources("AWS::IAM::Policy").values()
-    statements = policy["Properties"]["PolicyDocument"]["Statement"]
     assert {each["Action"]: each["Resource"] for each in statements} == {
         "s3:ListBucket": "arn:aws:s3:::books",
         "s3:GetObject": "arn:aws:s3:::books/*",
@@ -462,7 +441,7 @@ def test_buckets_that_may_be_linked_are_among_those_that_may_be_read() -> None:
 def test_pod_role_trusts_one_account_of_the_clusters_that_runs_may_use(
     prefix: str, account: str, resources: dict[str, Resource]
 ) -> None:
-    _, role = role_named(resources, prefix)
+    role, _ = role_named(resources, prefix)
     trust = role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
 
     actions = {action for each in trust for action in as_list(each["Action"])}
@@ -480,7 +459,7 @@ def test_pod_role_trusts_one_account_of_the_clusters_that_runs_may_use(
 
 
 def test_node_role_holds_what_al2023_nodes_need(resources: dict[str, Resource]) -> None:
-    _, role = role_named(resources, "ClusterRolesNodes")
+    role, _ = role_named(resources, "ClusterRolesNodes")
 
     policies = {text_of(arn).rpartition("/")[2] for arn in role["Properties"]["ManagedPolicyArns"]}
     assert policies == {
