@@ -15,10 +15,8 @@ import argparse
 import logging
 import shutil
 import sys
-import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +27,7 @@ from stationmaster.domain.checkpoints import DESCRIPTION, Manifest
 from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
 from stationmaster.domain.full_disk import full_disk
 from training.data.tokenizers import copy_tokenizer
+from training.files import whole_directory
 from training.manifest import (
     checkpoint_path,
     complete_steps,
@@ -144,25 +143,6 @@ def described_model(directory: Path) -> PreTrainedModel:
             "with, or another model"
         ) from exc
     return model
-
-
-@contextmanager
-def whole_directory(output_dir: Path) -> Iterator[Path]:
-    """Make a directory to write to, which replaces `output_dir` unless the block raises."""
-    output_dir.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{output_dir.name}-"
-    for left_over in output_dir.parent.glob(f"{prefix}*"):  # of a start that was killed
-        shutil.rmtree(left_over, ignore_errors=True)
-    building = Path(tempfile.mkdtemp(prefix=prefix, dir=output_dir.parent))
-    try:
-        yield building
-        building.chmod(0o755)
-        if output_dir.exists():
-            output_dir.rename(Path(tempfile.mkdtemp(prefix=prefix, dir=output_dir.parent)) / "old")
-        building.rename(output_dir)
-    finally:
-        for left_over in output_dir.parent.glob(f"{prefix}*"):
-            shutil.rmtree(left_over, ignore_errors=True)
 
 
 def _run_directory(path: Path) -> Path:

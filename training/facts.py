@@ -13,6 +13,7 @@ from typing import Final
 
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.results import TRAINER_FACTS_FILE, TrainerFacts
+from training.files import write_whole
 
 _LIBRARIES: Final = ("torch", "transformers", "tokenizers", "torchao", "stationmaster")
 _PACKAGES: Final = ("training", "stationmaster/domain")
@@ -26,9 +27,7 @@ def write_facts(output_dir: Path, *, recipe: Recipe, data_identity: str) -> None
         data=f"{recipe.training.dataset} ({data_identity})",
     )
     output_dir.mkdir(parents=True, exist_ok=True)
-    temporary = output_dir / f".{TRAINER_FACTS_FILE}.tmp"
-    temporary.write_text(facts.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    temporary.rename(output_dir / TRAINER_FACTS_FILE)
+    write_whole(output_dir / TRAINER_FACTS_FILE, facts.model_dump_json(indent=1) + "\n")
 
 
 def _versions() -> dict[str, str]:

@@ -37,6 +37,7 @@ from stationmaster.domain.checkpoints import (
     step_name,
     step_of,
 )
+from training.files import sync, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -58,18 +59,9 @@ def checkpoint_path(directory: Path, step: int) -> Path:
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
     """Put the manifest of a checkpoint in place, at once or not at all, a power cut included."""
-    temporary = path / f".{MARKER}.tmp"
-    with temporary.open("w") as stream:
-        stream.write(manifest.model_dump_json(indent=2) + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.rename(path / MARKER)
+    write_whole(path / MARKER, manifest.model_dump_json(indent=2) + "\n")
     for folder in (path, path.parent):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)  # names are on the disk, too
-        finally:
-            os.close(descriptor)
+        sync(folder)  # names are on the disk, too
 
 
 def read_manifest(path: Path) -> Manifest | Unusable | None:

@@ -19,6 +19,7 @@ from stationmaster.domain.progress_lines import (
     ResumedLine,
     read_line,
 )
+from training.files import write_whole
 
 # Kinds whose `step` a run can come to again. What started, resumed or failed remains as it was.
 _OF_A_STEP: Final = (ProgressLine, EvaluatedLine, CheckpointSavedLine, FinishedLine)
@@ -64,9 +65,7 @@ class MetricsFile:
     def _cut(self, *, after: int) -> None:
         """Remove the lines of later steps, at once or not at all."""
         kept = [line for line in self._lines() if _step(line) <= after]
-        temporary = self._path.with_name(f".{self._path.name}.tmp")
-        temporary.write_bytes(b"".join(kept))
-        temporary.rename(self._path)
+        write_whole(self._path, b"".join(kept))
         self._last_step = max(map(_step, kept), default=-1)
 
     def _lines(self) -> list[bytes]:

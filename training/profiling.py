@@ -8,7 +8,7 @@ pytorch.org/memory_viz. A profile that cannot be written is only a warning in th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from stationmaster.domain.results import PROFILE_MEMORY, PROFILE_TRACE
+from training.files import whole_file
 from training.parallel import Ranks, sum_over_ranks
 
 # Allocations that are remembered with their stacks; a step of a large model has about 100,000.
@@ -61,16 +62,11 @@ def _write(found: profile, directory: Path, *, on_gpu: bool) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if on_gpu:
-            _write_whole(directory / PROFILE_MEMORY, torch.cuda.memory._dump_snapshot)
-        _write_whole(directory / PROFILE_TRACE, found.export_chrome_trace)
+            with whole_file(directory / PROFILE_MEMORY) as begun:
+                torch.cuda.memory._dump_snapshot(str(begun))
+        with whole_file(directory / PROFILE_TRACE) as begun:
+            found.export_chrome_trace(str(begun))
     except (OSError, RuntimeError) as exc:
         logger.warning("the profile could not be written to %s: %s", directory, exc)
         return
     logger.info("profile: %s", directory)
-
-
-def _write_whole(path: Path, write: Callable[[str], None]) -> None:
-    """Write a file that is whole whenever it exists, also after a kill."""
-    temporary = path.with_name(f".{path.name}")  # the end of its name says that it is compressed
-    write(str(temporary))
-    temporary.rename(path)

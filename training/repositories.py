@@ -10,12 +10,9 @@ all ranks read the same commit. HF_ENDPOINT and HF_TOKEN are honoured.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -29,6 +26,7 @@ from stationmaster.domain.catalogue.models import PLANNED_ONLY, LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
+from training.files import locked, write_json
 
 RANDOM: Final = "random"
 SAMPLE: Final = "sample"
@@ -185,10 +183,9 @@ def fetch_repository(
         PermanentError: the hub cannot be reached, or the download broke off.
     """
     store = cache_dir / "hub"
-    store.mkdir(parents=True, exist_ok=True)
     at = f"@{revision}" if revision is not None else ""
     note = store / f"{repository.replace('/', '--')}{at}.{files}.json"
-    with _locked(note.with_suffix(".lock")):
+    with locked(note.with_suffix(".lock")):
         if note.exists():
             return Path(json.loads(note.read_text())["directory"])
         logger.info("downloading %s of %s", files, repository)
@@ -197,9 +194,7 @@ def fetch_repository(
             raise BadParameter(
                 f"{repository} on the Hugging Face hub has no {_NEEDED[files]}; {_WITHOUT[files]}"
             )
-        temporary = note.with_suffix(".tmp")
-        temporary.write_text(json.dumps({"directory": str(directory)}))
-        temporary.rename(note)
+        write_json(note, {"directory": str(directory)})
     return directory
 
 
@@ -225,13 +220,6 @@ def read_config(directory: Path, name: str = "config.json") -> dict[str, Any]:
     if not isinstance(config, dict):
         raise BadParameter(f"{path} holds {type(config).__name__}, expected a JSON object")
     return config
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _download(repository: str, *, store: Path, files: Files, revision: str | None) -> Path:

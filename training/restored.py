@@ -7,7 +7,6 @@ any: from then on it is resumed from, kept and replaced as any of them, also aft
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from stationmaster.domain.catalogue.continuing import MAY_CHANGE
 from stationmaster.domain.checkpoints import Manifest, Unusable
 from stationmaster.domain.errors import BadParameter, PermanentError
 from training.agreement import damage_of, from_rank_0
+from training.files import sync
 from training.manifest import (
     checkpoint_path,
     differences,
@@ -86,11 +86,7 @@ def _move(
     write_manifest(restored, manifest.model_copy(update={"configuration": dict(configuration)}))
     place = checkpoint_path(directory, manifest.step)
     restored.rename(place)
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(directory)
     logger.info("checkpoint of step %d was taken over from %s", manifest.step, restored)
 
 

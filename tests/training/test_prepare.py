@@ -37,10 +37,11 @@ from training.data.mat_file import read_structs
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
 from training.data.packed_parts import split_into_parts
 from training.data.preparing import ImageWork, TokenWork, prepare
-from training.data.shards import PackedData, read_packed, verify_packed, write_atomically
+from training.data.shards import PackedData, read_packed, verify_packed
 from training.data.shares import Share, Shares
 from training.data.targets import Settings, find_target
 from training.data.tokenizers import describe_tokenizer
+from training.files import write_json
 from training.prepare import main
 
 COPIED = "copied"
@@ -248,8 +249,8 @@ def test_images_as_they_are_published_become_class_folders(
 def test_archive_that_was_begun_is_unpacked_anew(tmp_path: Path) -> None:
     copy_in(tmp_path, published())
     target = images(tmp_path).target.directory / FILES / "train"
-    (target / f".{CLASSES[0]}.building").mkdir(parents=True)
-    (target / f".{CLASSES[0]}.building" / "half.JPEG").write_bytes(b"h")
+    (target / f".{CLASSES[0]}-half").mkdir(parents=True)
+    (target / f".{CLASSES[0]}-half" / "half.JPEG").write_bytes(b"h")
     (target / CLASSES[1]).mkdir()
     (target / CLASSES[1] / "of another try.JPEG").write_bytes(b"o")
 
@@ -439,7 +440,7 @@ def test_share_that_another_holds_is_left_to_it(tmp_path: Path) -> None:
         deadline = time.monotonic() + 600
         while "b" not in shares.done():
             assert time.monotonic() < deadline
-        write_atomically(tmp_path / "a.json", {"by": "another"})
+        write_json(tmp_path / "a.json", {"by": "another"})
     working.join()
 
     assert done == ["b"]

@@ -22,7 +22,6 @@ import shutil
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -37,6 +36,7 @@ from training.data.imagenet import (
     read_labels,
 )
 from training.data.shares import Result, Share
+from training.files import whole_directory
 
 _TRAIN: Final = "train"
 _SPLITS: Final = (_TRAIN, VALIDATION)
@@ -114,14 +114,14 @@ class ImageSource:
             return {"images": 0}
         name = share.name.removeprefix("train-")
         archive = next(each for each in self.classes if each.name == name)
-        with _building(files / _TRAIN / name) as building, archive.path.open("rb") as file:
+        with whole_directory(files / _TRAIN / name) as building, archive.path.open("rb") as file:
             file.seek(archive.start)
             where = f"{archive.path}, {name}.tar"
             return {"images": _extract(file, lambda _: building, where=where)}
 
     def _sort_validation(self, target: Path) -> int:
         labels = read_labels(self.label_files)
-        with _building(target) as building:
+        with whole_directory(target) as building:
             if self.validation is not None:
                 where = str(self.validation)
                 with self.validation.open("rb") as file:
@@ -137,7 +137,7 @@ class ImageSource:
         """Unpack in one go: nothing of a compressed archive can be read by itself."""
         assert self.tree is not None
         label_files = dict(self.label_files)
-        with _building(files) as building, self.tree.open("rb") as file:
+        with whole_directory(files) as building, self.tree.open("rb") as file:
             unsorted = building / f".{VALIDATION}"
 
             def folder_of(name: str) -> Path | None:
@@ -273,15 +273,3 @@ def _extract(
     if not number:
         raise BadParameter(f"{where} holds no images; upload it again")
     return number
-
-
-@contextmanager
-def _building(target: Path) -> Iterator[Path]:
-    """Make a folder that gets its name when it is whole; one of an earlier try is replaced."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    building = target.with_name(f".{target.name}.building")
-    shutil.rmtree(building, ignore_errors=True)
-    building.mkdir()
-    yield building
-    shutil.rmtree(target, ignore_errors=True)
-    building.rename(target)

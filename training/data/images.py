@@ -8,23 +8,18 @@ with a folder for each class, as ImageNet is laid out once its validation images
 or the name `shapes`, small images drawn on the spot. Classes are numbered by their sorted names.
 
 ImageNet has 1.28 million files, and a shared file system answers slowly about each of them. So the
-folders are read once, and the listing is kept in the cache until one of them changes: it is built
-under a file lock in a temporary directory and renamed into place, and all processes of a node map
-the same pages of it.
+folders are read once, and the listing is kept in the cache until one of them changes, and all
+processes of a node map the same pages of it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +30,7 @@ from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.errors import BadParameter
 from training.config import TrainerConfig
 from training.data.shapes import SHAPES, draw_shapes
+from training.files import build_once
 
 IMAGE_SUFFIXES: Final = (".jpg", ".jpeg", ".png")
 _FORMAT_VERSION: Final = 1
@@ -93,12 +89,9 @@ def prepare_images(config: TrainerConfig) -> PreparedImages:
     assert isinstance(model, ImageModel)
     assert isinstance(training, ImageTraining)
     listings = config.cache_dir / "datasets"
-    listings.mkdir(parents=True, exist_ok=True)
     if training.dataset == SHAPES:
         root = listings / "shapes"
-        with locked(root.with_name("shapes.lock")):
-            if not root.exists():
-                _publish(root, write=draw_shapes)
+        build_once(root, draw_shapes)
     else:
         root = _find_root(training.dataset)
     train = list_images(root / "train", listings=listings, dataset=training.dataset)
@@ -129,19 +122,8 @@ def list_images(split: Path, *, listings: Path, dataset: str) -> ImageList:
     """
     folders = _class_folders(split, dataset=dataset)
     directory = listings / f"images-{_key(split, folders)}"
-    if not directory.exists():
-        with locked(directory.with_name(f"{directory.name}.lock")):
-            if not directory.exists():
-                _publish(directory, write=lambda building: _list(folders, building))
+    build_once(directory, partial(_list, folders))
     return ImageList(directory, root=split)
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a file lock: one process of all that see the file, on any node, at a time."""
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _find_root(dataset: str) -> Path:
@@ -215,13 +197,3 @@ def _image_names(folder: Path) -> list[str]:
             for entry in entries
             if entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.name[0] != "."
         )
-
-
-def _publish(directory: Path, *, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary directory and rename it, so that nobody reads half of it."""
-    building = Path(tempfile.mkdtemp(prefix=".building-", dir=directory.parent))
-    try:
-        write(building)
-        building.rename(directory)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -40,9 +40,10 @@ from stationmaster.domain.indexed import (
     id_type,
 )
 from training.data.packed_parts import PackedParts
-from training.data.shards import Manifest, PackPlan, write_atomically
+from training.data.shards import Manifest, PackPlan
 from training.data.shares import Result, Share
 from training.data.tokenizers import copy_tokenizer, token_of
+from training.files import sync, whole_file, write_json
 
 _LENGTHS: Final = "lengths.int32"
 _JOINED: Final = "joined.json"
@@ -94,7 +95,7 @@ class IndexedParts:
         done = part / _JOINED
         if not done.exists():
             joined = self._copy(number, part, manifest)
-            write_atomically(done, joined.model_dump(mode="json"))
+            write_json(done, joined.model_dump(mode="json"))
         # After its end is written: there is room for the parts once, not twice.
         for shard in manifest.shards:
             (part / shard.file).unlink(missing_ok=True)
@@ -126,7 +127,7 @@ class IndexedParts:
             index_sha256=write_index(files / f"{DATA_NAME}{IDX}", head, lengths),
         )
         _copy_tokenizer(self.parts.tokenizer_file, files / TOKENIZER_NAME, plan=manifest.plan)
-        write_atomically(described, manifest.model_dump(mode="json"))
+        write_json(described, manifest.model_dump(mode="json"))
         for each in lengths:
             each.unlink()
         return manifest
@@ -161,7 +162,11 @@ class IndexedParts:
         ends = _DocumentEnds(manifest.plan)
         # Others write to other places of the same file, at the same time.
         descriptor = os.open(self._begun, os.O_WRONLY | os.O_CREAT, 0o644)
-        with os.fdopen(descriptor, "wb") as out, (part / f".{_LENGTHS}").open("wb") as lengths:
+        with (
+            os.fdopen(descriptor, "wb") as out,
+            whole_file(part / _LENGTHS) as begun,
+            begun.open("wb") as lengths,
+        ):
             out.seek(self._first_tokens[number] * self._dtype.itemsize)
             for ids in _tokens(part, manifest):
                 data = ids.astype(self._dtype, copy=False).tobytes()
@@ -169,9 +174,7 @@ class IndexedParts:
                 out.write(data)
                 lengths.write(ends.lengths(ids).tobytes())
             ends.check(manifest, part=part)
-            for file in (out, lengths):
-                _to_disk(file)
-        (part / f".{_LENGTHS}").rename(part / _LENGTHS)
+        sync(self._begun)
         return IndexedPart(
             num_tokens=manifest.num_tokens,
             num_documents=manifest.num_documents,
@@ -224,8 +227,7 @@ def write_index(path: Path, head: IndexHead, lengths: Sequence[Path]) -> str:
         lengths: files of int32, in order; together they hold as many as there are documents.
     """
     digest = hashlib.sha256()
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as out:
+    with whole_file(path) as begun, begun.open("wb") as out:
         for data in itertools.chain(
             [head.to_bytes()],
             (each.tobytes() for each in _read(lengths)),
@@ -234,8 +236,6 @@ def write_index(path: Path, head: IndexHead, lengths: Sequence[Path]) -> str:
         ):
             digest.update(data)
             out.write(data)
-        _to_disk(out)
-    temporary.rename(path)
     return digest.hexdigest()
 
 
@@ -287,8 +287,3 @@ def _copy_tokenizer(path: Path, directory: Path, *, plan: PackPlan) -> None:
         end = token_of(path, plan.end_id)
         text = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end}
         config.write_text(json.dumps(text, indent=2) + "\n")
-
-
-def _to_disk(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())

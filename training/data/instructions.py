@@ -21,15 +21,13 @@ Shape legend: B sequences of a micro-batch, T tokens of a sequence.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
-import shutil
-import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -53,6 +51,7 @@ from training.data.tokenizers import (
     copy_tokenizer,
     prepare_tokenizer,
 )
+from training.files import build_once
 
 _FORMAT_VERSION: Final = 1
 _EXAMPLES_AT_ONCE: Final = 512
@@ -112,16 +111,11 @@ def prepare_instructions(config: TrainerConfig) -> PreparedInstructions:
     """
     recipe, training = config.recipe, config.recipe.training
     assert isinstance(training, LanguageTraining)
-    store = config.cache_dir / "instructions"
-    store.mkdir(parents=True, exist_ok=True)
     spec = _tokenizer_spec(config)
     sources = [_FORMAT_VERSION, _contents(training.dataset), spec, training.sequence_length]
     key = hashlib.sha256(json.dumps([*sources, training.eval_samples]).encode()).hexdigest()[:24]
-    directory = store / key
-    with (store / f"{key}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not directory.exists():
-            _build(config, directory)
+    directory = config.cache_dir / "instructions" / key
+    build_once(directory, partial(_build, config))
     manifest = InstructionManifest.model_validate_json((directory / "manifest.json").read_text())
     logger.info(
         "instructions ready: %d examples in %d sequences (%d cut, %d left out), %d for evaluation",
@@ -218,39 +212,33 @@ def _build(config: TrainerConfig, directory: Path) -> None:
     assert isinstance(training, LanguageTraining)
     corpus = None if training.dataset == docstrings.NAME else _find(training.dataset)
     tokenizer = _tokenizer(config, corpus=corpus)
-    building = Path(tempfile.mkdtemp(prefix=".building-", dir=directory.parent))
-    try:
-        encoder = _Encoder(tokenizer, longest=training.sequence_length + 1)
-        encoded = encoder.encode(_examples(corpus, held_out=False))
-        # What the data set sets apart itself is evaluated on, or else its last examples.
-        own = list(islice(encoder.encode(_examples(corpus, held_out=True)), training.eval_samples))
-        held_out: deque[_Encoded] = deque(own)
-        if not own and training.eval_samples:
-            encoded = _all_but_last(encoded, held_out, number=training.eval_samples)
-        digest = hashlib.sha256()
-        shape = {"length": training.sequence_length + 1, "pad_id": tokenizer.end_id}
-        trained = _write(building / "train", encoded, digest, dtype=tokenizer.dtype, **shape)
-        evaluated = _write(building / "eval", held_out, digest, dtype=tokenizer.dtype, **shape)
-        manifest = InstructionManifest(
-            dataset=training.dataset,
-            sequence_length=training.sequence_length,
-            dtype=tokenizer.dtype.name,
-            num_sequences=trained.sequences,
-            num_eval_sequences=evaluated.sequences,
-            num_examples=trained.examples,
-            num_eval_examples=evaluated.examples,
-            num_truncated=encoder.num_truncated,
-            num_left_out=encoder.num_left_out,
-            num_tokens=trained.tokens,
-            num_targets=trained.targets,
-            sha256=digest.hexdigest(),
-        )
-        copy_tokenizer(tokenizer.path, building)
-        (building / "manifest.json").write_text(manifest.model_dump_json(indent=2) + "\n")
-        building.chmod(0o755)
-        building.rename(directory)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
+    encoder = _Encoder(tokenizer, longest=training.sequence_length + 1)
+    encoded = encoder.encode(_examples(corpus, held_out=False))
+    # What the data set sets apart itself is evaluated on, or else its last examples.
+    own = list(islice(encoder.encode(_examples(corpus, held_out=True)), training.eval_samples))
+    held_out: deque[_Encoded] = deque(own)
+    if not own and training.eval_samples:
+        encoded = _all_but_last(encoded, held_out, number=training.eval_samples)
+    digest = hashlib.sha256()
+    shape = {"length": training.sequence_length + 1, "pad_id": tokenizer.end_id}
+    trained = _write(directory / "train", encoded, digest, dtype=tokenizer.dtype, **shape)
+    evaluated = _write(directory / "eval", held_out, digest, dtype=tokenizer.dtype, **shape)
+    manifest = InstructionManifest(
+        dataset=training.dataset,
+        sequence_length=training.sequence_length,
+        dtype=tokenizer.dtype.name,
+        num_sequences=trained.sequences,
+        num_eval_sequences=evaluated.sequences,
+        num_examples=trained.examples,
+        num_eval_examples=evaluated.examples,
+        num_truncated=encoder.num_truncated,
+        num_left_out=encoder.num_left_out,
+        num_tokens=trained.tokens,
+        num_targets=trained.targets,
+        sha256=digest.hexdigest(),
+    )
+    copy_tokenizer(tokenizer.path, directory)
+    (directory / "manifest.json").write_text(manifest.model_dump_json(indent=2) + "\n")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ packing was killed. This module must not import torch.
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import logging
 import time
@@ -14,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
@@ -31,10 +29,10 @@ from training.data.shards import (
     Position,
     ShardWriter,
     read_packed,
-    write_atomically,
 )
 from training.data.shares import end_with_parent
 from training.data.tokenizers import TextTokenizer, TokenIds, TokenizerFile, copy_tokenizer
+from training.files import locked, write_json
 from training.repositories import TOKENIZER_FILES
 
 DEFAULT_SHARD_TOKENS: Final = 128 * 2**20
@@ -94,8 +92,9 @@ def pack(
         NotPossibleNow: another process is packing into the directory.
         PermanentError: reading failed for good; a restart continues the packing.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    with _alone(directory, wait=wait):
+    with locked(directory / ".lock", wait=wait) as is_alone:
+        if not is_alone:
+            raise NotPossibleNow(f"another process is packing into {directory}")
         if (directory / MANIFEST).exists():
             packed = read_packed(directory)
             _check_same(packed.manifest.plan, plan, directory=directory)
@@ -105,7 +104,7 @@ def pack(
             _check_empty(directory)
             packing = Packing(plan=plan)
             copy_tokenizer(tokenizer.path, directory)
-            write_atomically(directory / PACKING, packing.model_dump(mode="json"))
+            write_json(directory / PACKING, packing.model_dump(mode="json"))
         else:
             _check_same(packing.plan, plan, directory=directory)
             logger.info("continuing after %d files", len(packing.shards))
@@ -262,13 +261,3 @@ def _check_empty(directory: Path) -> None:
         raise BadParameter(
             f"{directory} holds {found[0]} and no packed data set; give a new or empty directory"
         )
-
-
-@contextmanager
-def _alone(directory: Path, *, wait: bool) -> Iterator[None]:
-    with (directory / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError as exc:
-            raise NotPossibleNow(f"another process is packing into {directory}") from exc
-        yield

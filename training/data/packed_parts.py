@@ -27,10 +27,10 @@ from training.data.shards import (
     PackPlan,
     Shard,
     read_packed,
-    write_atomically,
 )
 from training.data.shares import Result, Share
 from training.data.tokenizers import TokenizerFile, copy_tokenizer, prepare_tokenizer
+from training.files import write_json
 
 # A file of C4 is one part, and a thousand small files are a few.
 PART_BYTES: Final = 64 * 2**20
@@ -125,7 +125,7 @@ class PackedParts:
         if not shards:
             raise BadParameter(f"{self.name} holds no text")
         copy_tokenizer(self._tokenizer.path, files)
-        write_atomically(files / MANIFEST, self._manifest(parts, shards).model_dump(mode="json"))
+        write_json(files / MANIFEST, self._manifest(parts, shards).model_dump(mode="json"))
         return read_packed(files)
 
     def _manifest(self, parts: Sequence[Manifest], shards: Sequence[Shard]) -> Manifest:

@@ -6,12 +6,10 @@ first that finds all of it done writes the manifest. This module must not import
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -31,6 +29,7 @@ from training.data.imagenet_source import ImageSource, find_source
 from training.data.packed_parts import PART_BYTES, PackedParts, file_sizes
 from training.data.shares import Result, Share, Shares, in_processes
 from training.data.targets import Target
+from training.files import locked, write_whole
 from training.repositories import TOKENIZER_FILES
 
 SHARES: Final = "shares"
@@ -212,12 +211,12 @@ def prepare(
                 number=min(processes, largest),
                 meanwhile=lambda: progress(sum(each.num_bytes_done() for each in divided), total),
             )
-        with _alone(target.directory):
+        with locked(target.directory / ".lock"):
             manifest = _find(target)
             if manifest is None:
                 manifest = work.finish()
                 os.sync()
-                _write_manifest(target.directory, manifest)
+                write_whole(target.directory / MANIFEST_FILE, manifest.to_json())
     return StagedLine(
         data_id=target.name,
         root=manifest.root,
@@ -274,19 +273,3 @@ def _check_files(target: Target, manifest: DataManifest) -> None:
                 f"{path} has {found:,} bytes, its manifest says {file.num_bytes:,}; remove "
                 f"{target.directory} and have it made again"
             )
-
-
-def _write_manifest(directory: Path, manifest: DataManifest) -> None:
-    partial_file = directory / f".{MANIFEST_FILE}.tmp"
-    with partial_file.open("wb") as out:
-        out.write(manifest.to_json())
-        out.flush()
-        os.fsync(out.fileno())
-    partial_file.replace(directory / MANIFEST_FILE)
-
-
-@contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    with (directory / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Literal
@@ -25,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from stationmaster.domain.errors import BadParameter
 from training.data.tokenizers import TokenIds, TokenizerFile
+from training.files import sync, write_json
 
 MANIFEST: Final = "manifest.json"
 PACKING: Final = "packing.json"
@@ -269,7 +268,7 @@ class ShardWriter:
             sha256=hashlib.sha256(" ".join(digests).encode()).hexdigest(),
             shards=self._packing.shards,
         )
-        write_atomically(self._directory / MANIFEST, manifest.model_dump(mode="json"))
+        write_json(self._directory / MANIFEST, manifest.model_dump(mode="json"))
         (self._directory / PACKING).unlink(missing_ok=True)
         return PackedData(directory=self._directory, manifest=manifest)
 
@@ -283,9 +282,8 @@ class ShardWriter:
 
     def _conclude(self, position: Position) -> None:
         assert self._file is not None
-        self._file.flush()
-        os.fsync(self._file.fileno())
         self._file.close()
+        sync(self._temporary)
         name = f"tokens-{self.num_shards:05d}.bin"
         self._temporary.rename(self._directory / name)
         shard = Shard(file=name, num_tokens=self._written, sha256=self._digest.hexdigest())
@@ -296,20 +294,9 @@ class ShardWriter:
                 "position": position,
             }
         )
-        write_atomically(self._directory / PACKING, self._packing.model_dump(mode="json"))
+        write_json(self._directory / PACKING, self._packing.model_dump(mode="json"))
         self._file, self._written = None, 0
 
     @property
     def _temporary(self) -> Path:
         return self._directory / ".tokens.tmp"
-
-
-def write_atomically(path: Path, document: Any) -> None:
-    """Write JSON so that the file is there whole or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w") as out:
-        json.dump(document, out, indent=2)
-        out.write("\n")
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.rename(path)

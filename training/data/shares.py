@@ -8,7 +8,6 @@ This module must not import torch.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import threading
@@ -16,14 +15,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
 from typing import Any, Final
 
 from stationmaster.domain.errors import PermanentError
-from training.data.shards import write_atomically
+from training.files import locked, write_json
 
 # Others hold what is left: how often it is looked at whether they are still alive.
 _LOOK_EVERY_S: Final = 1.0
@@ -72,9 +70,9 @@ class Shares:
                 return
             is_idle = True
             for share in ordered:
-                with _locked(self._directory / f".{share.name}.lock") as is_mine:
+                with locked(self._directory / f".{share.name}.lock", wait=False) as is_mine:
                     if is_mine and not self._marker(share).exists():
-                        write_atomically(self._marker(share), do(share))
+                        write_json(self._marker(share), do(share))
                         is_idle = False
             if is_idle:
                 time.sleep(_LOOK_EVERY_S)
@@ -115,18 +113,6 @@ def _until_done(futures: Sequence[Any], meanwhile: Callable[[], None]) -> Iterat
                 yield future
         except TimeoutError:
             meanwhile()
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Try for a lock at once; say whether it was free. It goes with the process."""
-    with path.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
 
 
 def end_with_parent() -> None:

@@ -15,8 +15,7 @@ from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.staged_data import DataFile, DataFolder, DataManifest, read_data_manifest
 from training.data.corpus import SHORT_NAMES
 from training.data.corpus_lookup import find_corpus
-from training.data.images import locked
-from training.data.shards import write_atomically
+from training.files import locked, write_json
 
 Settings = dict[str, str | int]
 
@@ -91,12 +90,11 @@ def find_target_on_hub(
     """
     name = SHORT_NAMES.get(dataset, dataset)
     commits = data / ".commits"
-    commits.mkdir(parents=True, exist_ok=True)
     key = hashlib.sha256(f"{run_id} {name}".encode()).hexdigest()[:24]
     with locked(commits / f"{key}.lock"):
         known = commits / f"{key}.json"
         if not known.exists():
-            write_atomically(known, {"commit": find_corpus(name).revision})
+            write_json(known, {"commit": find_corpus(name).revision})
         commit = json.loads(known.read_text())["commit"]
     source = DataManifest(source=name, source_version=commit, root="")
     return Target(data, source, preparation, settings)

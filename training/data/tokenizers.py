@@ -6,7 +6,6 @@ directory that has one; or ORG/MODEL on the Hugging Face hub. This module must n
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stationmaster.domain.errors import BadParameter
+from training.files import build_once
 from training.repositories import TOKENIZER_FILES
 
 if TYPE_CHECKING:
@@ -226,17 +226,14 @@ def _trained(texts: Iterable[str], *, vocab_size: int, cache_dir: Path) -> Path:
     key = hashlib.sha256(f"{_FORMAT_VERSION} {vocab_size}".encode())
     for text in sample:
         key.update(hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).digest())
-    directory = cache_dir / "tokenizers"
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / key.hexdigest()[:24] / "tokenizer.json"
-    with (directory / f"{path.parent.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
-            path.parent.mkdir(exist_ok=True)
-            temporary = path.with_suffix(".tmp")
-            _train(sample, vocab_size=vocab_size).save(str(temporary))
-            temporary.rename(path)
-    return path
+    directory = cache_dir / "tokenizers" / key.hexdigest()[:24]
+    build_once(
+        directory,
+        lambda building: _train(sample, vocab_size=vocab_size).save(
+            str(building / "tokenizer.json")
+        ),
+    )
+    return directory / "tokenizer.json"
 
 
 def _train(sample: list[str], *, vocab_size: int) -> Tokenizer:

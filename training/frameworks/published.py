@@ -21,7 +21,7 @@ from torch import Tensor
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.errors import BadParameter, PermanentError
 from stationmaster.domain.full_disk import full_disk
-from training.export import whole_directory
+from training.files import whole_directory
 from training.models.architectures import build_model
 from training.models.hub import write_description
 

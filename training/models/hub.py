@@ -7,13 +7,10 @@ knows where weights come from.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +26,7 @@ from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.checkpoints import DESCRIPTION
 from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
 from training.export import described_model
+from training.files import build_once, whole_directory
 from training.parallel import Ranks
 from training.repositories import (
     SAMPLE,
@@ -155,17 +153,11 @@ def describe_model(
     directory = checkpoints / DESCRIPTION
     if ranks.rank != 0 or directory.exists():
         return
-    checkpoints.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=f".{DESCRIPTION}-", dir=checkpoints))
-    try:
+    with whole_directory(directory) as building:
         write_description(
             building, model=model, tokenizer=tokenizer, dtype="float32", published=published
         )
         described_model(building)  # what cannot be read is refused before the first step
-        building.chmod(0o755)
-        building.rename(directory)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
 
 
 def write_description(
@@ -254,24 +246,19 @@ def _check_fit(
 
 
 def _sample_directory(model: LanguageModel, *, cache_dir: Path) -> Path:
-    """Write seeded weights of this shape in the published form, once, under a file lock."""
+    """Write seeded weights of this shape in the published form, once."""
     from training.models.architectures import build_model
     from training.models.initialisation import initialise
 
     shape = hashlib.sha256(model.model_dump_json().encode()).hexdigest()[:16]
     directory = cache_dir / "samples" / f"{model.family}-{shape}"
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with directory.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not directory.exists():
-            built = build_model(model)
-            initialise(built, seed=_SAMPLE_SEED, device=torch.device("cpu"))
-            building = Path(tempfile.mkdtemp(prefix=".building-", dir=directory.parent))
-            try:
-                built.save_pretrained(building)
-                building.rename(directory)
-            finally:
-                shutil.rmtree(building, ignore_errors=True)
+
+    def write(building: Path) -> None:
+        built = build_model(model)
+        initialise(built, seed=_SAMPLE_SEED, device=torch.device("cpu"))
+        built.save_pretrained(building)
+
+    build_once(directory, write)
     return directory
 
 
