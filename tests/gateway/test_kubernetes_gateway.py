@@ -12,11 +12,11 @@ from stationmaster.kubernetes.rights import needed_rights
 from stationmaster.local.cluster import LocalCluster
 from stationmaster.rendering import job_spec, pytorch_job, render_all
 from stationmaster.rendering.pytorch_job import render_pytorch_job
+from tests.support.aws_fixtures import until as eventually
 from tests.support.kubernetes_gateway_fixtures import (
     REQUEST,
     RUN_ID,
     add_nodes,
-    eventually,
 )
 
 
@@ -102,7 +102,7 @@ def test_apply_of_everything_a_run_renders_is_repeatable_and_bound(
     assert gateway.job(RUN_ID).condition("Created") is not None
     explained = gateway.explain([*pods, *pods])
     assert explained.startswith(f"pod {pods[0].name} is not scheduled")
-    assert explained.endswith("Preemption is not helpful for scheduling; 1 more like it")
+    assert explained.endswith("; 1 more like it")
 
 
 def test_log_and_exit_code_of_a_finished_pod_are_read(

@@ -9,8 +9,8 @@ from typing import Any
 
 import boto3
 import pytest
+from kubernetes import client
 
-from stationmaster.checks.storage import render_jobs
 from stationmaster.domain.cluster.events import CheckFinished, LeaseReleased
 from stationmaster.domain.errors import (
     CheckFailed,
@@ -28,15 +28,12 @@ from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.events import RunPhase, StopRequested, TrainingStarted
 from stationmaster.local.cluster import LocalCluster
 from stationmaster.rendering.collectives_job import render_collectives_job
-from stationmaster.steps.ensure_cluster import ensure_cluster
-from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_job_started import ensure_job_started
-from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.install_plugin import install_plugin
-from stationmaster.steps.prepare_cluster import prepare_cluster
 from stationmaster.steps.release_job import release_job
 from stationmaster.steps.run_check import run_check
 from stationmaster.steps.submit_job import submit_job
+from tests.support.aws_fixtures import until as eventually
 from tests.support.factories import make_event
 from tests.support.kubernetes_gateway_fixtures import (
     CLUSTER_ID,
@@ -44,7 +41,9 @@ from tests.support.kubernetes_gateway_fixtures import (
     REQUEST,
     RUN_ID,
     add_nodes,
-    eventually,
+    clients,
+    patch_job,
+    set_job_condition,
 )
 from tests.support.kubernetes_gateway_world import World
 from tests.support.kueue_objects import kueue_crds, of_kueue
@@ -60,8 +59,12 @@ def until_ready(step: Any, world: World, **arguments: str) -> None:
     eventually(lambda: step(world, RUN_ID, **arguments)["ready"])
 
 
-def install_operator(world: World) -> None:
-    """The operator, and the account that the relays of all runs have."""
+def furnish(cluster: LocalCluster, world: World, *, training: int = 2) -> None:
+    """Nodes, the operator, and the account that the relays of all runs have."""
+    add_nodes(cluster, group="system")
+    if training:
+        add_nodes(cluster, group="training", count=training)
+        cluster.install_addon("aws-fsx-csi-driver")
     for plugin in ("training-operator", "relay"):
         until_ready(install_plugin, world, plugin=plugin)
 
@@ -110,12 +113,8 @@ def test_install_plugin_takes_the_deployments_copies_of_images(cluster: LocalClu
 
     install_plugin(world, RUN_ID, plugin="training-operator")
 
-    from kubernetes import client, config
-
-    with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
-        made = client.AppsV1Api(api).read_namespaced_deployment("training-operator", "kubeflow")
-    (container,) = made.spec.template.spec.containers
-    assert container.image == "ecr/copies:training-operator-v1-93c5489"
+    [(repository, image)] = world.gateway.images("Deployment", of="training-operator").items()
+    assert image == "ecr/copies:training-operator-v1-93c5489", repository
 
 
 def test_install_plugin_that_never_becomes_ready_times_out_with_what_its_pods_wait_for(
@@ -188,10 +187,7 @@ def test_network_check_measures_between_real_pods_and_leaves_no_job(
     cluster: LocalCluster, world: World
 ):
     world.begin(RunPhase.PROVISIONING)
-    for group in ("system", "training"):
-        add_nodes(cluster, group=group)
-    cluster.install_addon("aws-fsx-csi-driver")
-    install_operator(world)
+    furnish(cluster, world)
 
     until_ready(run_check, world, check="network")
 
@@ -222,31 +218,6 @@ def test_network_check_measures_between_real_pods_and_leaves_no_job(
         world.gateway.apply([left])
         until_ready(run_check, world, check=check)
         assert world.gateway.job_names(labels={"stationmaster/check": check}) == []
-
-
-def test_storage_check_when_a_node_is_replaced_checks_the_nodes_that_are_there(
-    cluster: LocalCluster, world: World, tmp_path: Path
-):
-    world.begin(RunPhase.PROVISIONING)
-    add_nodes(cluster, group="training")
-    cluster.install_addon("aws-fsx-csi-driver")
-    run_check(world, RUN_ID, check="storage")
-    first = {node.hostname for node in world.gateway.nodes()}
-    add_nodes(cluster, group="training", count=1)
-    add_nodes(cluster, group="training", count=2)
-
-    until_ready(run_check, world, check="storage")
-
-    hostnames = {node.hostname for node in world.gateway.nodes()}
-    directories = (tmp_path / "fsx/.stationmaster/storage-check").iterdir()
-    # Nodes that are there now have a directory of their own.
-    (rendered, *_) = render_jobs(CLUSTER_ID, hostnames=sorted(hostnames), image="training:1")
-    pod = rendered["spec"]["template"]["spec"]
-    own = Path(pod["containers"][0]["command"][3]).name
-    jobs = world.gateway.batch_jobs(labels={"stationmaster/cluster-id": CLUSTER_ID})
-    assert len(hostnames & first) == 1
-    assert own in {path.name for path in directories}
-    assert [job.succeeded for job in jobs] == [True, True]
 
 
 def test_check_of_a_file_system_that_cannot_be_written_fails_at_once_with_the_pods_line(
@@ -296,48 +267,6 @@ def test_checks_of_devices_wait_for_their_plugins_and_then_pass(
     assert run_check(world, RUN_ID, check="network") == {"ready": False}
 
 
-def test_check_of_too_few_devices_fails_closed_after_its_time_with_both_figures(
-    cluster: LocalCluster, world: World
-):
-    world.begin(RunPhase.PROVISIONING, request=GPU_REQUEST)
-    add_nodes(cluster, group="training", cpu="96", memory="1152Gi", **DEVICES | {DEVICE: "7"})
-    until_ready(install_plugin, world, plugin="nvidia-device-plugin")
-    eventually(lambda: world.gateway.nodes()[0].count(DEVICE))
-    assert run_check(world, RUN_ID, check="gpus") == {"ready": False}
-
-    world.late_s = world.settings.check_timeout_s + 1
-
-    with pytest.raises(CheckFailed, match=r"offers 7 nvidia.com/gpu, 8 expected"):
-        run_check(world, RUN_ID, check="gpus")
-    assert [event.passed for event in world.events("check.finished")] == [False]
-
-
-@pytest.mark.parametrize(
-    ("second", "sentence"),
-    [
-        ({"zone": "us-west-2b"}, r"ready, but in 2 zones \(us-west-2a, us-west-2b\), not 1"),
-        ({"instance_type": "m5.xlarge"}, r"is a m5.xlarge, m5.2xlarge expected"),
-    ],
-)
-def test_check_of_nodes_in_several_zones_or_of_another_type_fails_closed(
-    cluster: LocalCluster, world: World, second: dict[str, str], sentence: str
-):
-    world.begin(RunPhase.PROVISIONING)
-    add_nodes(cluster, group="training", count=1)
-    add_nodes(cluster, group="training", nodes_named="other", count=1, **second)
-    assert run_check(world, RUN_ID, check="nodes") == {"ready": False}
-    assert run_check(world, RUN_ID, check="storage") == {"ready": False}
-    world.late_s = world.settings.check_timeout_s + 1
-
-    with pytest.raises(CheckFailed, match=sentence):
-        run_check(world, RUN_ID, check="nodes")
-    with pytest.raises(CheckFailed, match=sentence):
-        run_check(world, RUN_ID, check="storage")
-
-    assert [event.passed for event in world.events("check.finished")] == [False, False]
-    assert world.gateway.batch_jobs(labels={"stationmaster/run-id": RUN_ID}) == []
-
-
 def test_check_of_nodes_that_do_not_join_fails_after_its_time(world: World):
     world.begin(RunPhase.PROVISIONING)
     run_check(world, RUN_ID, check="nodes")
@@ -368,16 +297,16 @@ def test_job_is_submitted_started_and_released_to_the_last_object(
     job = f"{RUN_ID}-again"
     assignment = first_assignment(RUN_ID, REQUEST).model_copy(update={"job": job})
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=wish, assignment=assignment)
-    add_nodes(cluster, group="system")
-    add_nodes(cluster, group="training")
-    cluster.install_addon("aws-fsx-csi-driver")
-    install_operator(world)
+    furnish(cluster, world)
 
     for _ in range(2):
         submit_job(world, RUN_ID)
     until_ready(ensure_job_started, world)
     started = world.runs.load(RUN_ID)
-    watched = variables_of_relay(cluster)["STATIONMASTER_JOB"]
+    with clients(cluster) as api:
+        relay = client.AppsV1Api(api).read_namespaced_deployment(f"{RUN_ID}-relay", NAMESPACE)
+    (container,) = relay.spec.template.spec.containers
+    watched = {each.name: each.value for each in container.env}["STATIONMASTER_JOB"]
     until_ready(release_job, world)
 
     assert (started.phase, watched) == (RunPhase.RUNNING, job)
@@ -392,10 +321,7 @@ def test_job_whose_relay_does_not_start_fails_with_what_the_relay_waits_for(
     cluster: LocalCluster, world: World
 ):
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
-    add_nodes(cluster, group="system")
-    add_nodes(cluster, group="training")
-    cluster.install_addon("aws-fsx-csi-driver")
-    install_operator(world)
+    furnish(cluster, world)
     cluster.faults.add("plugin-never-ready")
     submit_job(world, RUN_ID)
     labels = {"stationmaster/run-id": RUN_ID, "stationmaster/role": "training"}
@@ -414,8 +340,7 @@ def test_submit_job_hands_the_hugging_face_token_to_the_pods_where_there_is_one(
     cluster: LocalCluster, world: World, token: str, handed_over: bool
 ):
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
-    add_nodes(cluster, group="system")
-    install_operator(world)
+    furnish(cluster, world, training=0)
     boto3.client("secretsmanager", region_name="us-west-2").create_secret(
         Name="huggingface", SecretString=json.dumps({"token": token})
     )
@@ -433,8 +358,7 @@ def test_job_that_meets_at_an_etcd_has_one_of_its_own_until_its_release(
 ):
     request = REQUEST.model_copy(update={"overrides": {"rendezvous": "etcd"}})
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=request)
-    add_nodes(cluster, group="system")
-    install_operator(world)
+    furnish(cluster, world, training=0)
     etcd = {"name": f"{RUN_ID}-etcd", "namespace": NAMESPACE}
 
     submit_job(world, RUN_ID)
@@ -453,8 +377,7 @@ def test_job_whose_pods_find_no_node_does_not_start_and_says_what_they_wait_for(
     cluster: LocalCluster, world: World
 ):
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
-    add_nodes(cluster, group="system")
-    install_operator(world)
+    furnish(cluster, world, training=0)
     submit_job(world, RUN_ID)
     labels = {"stationmaster/role": "training"}
     eventually(lambda: [p for p in world.gateway.pods(labels=labels) if p.unschedulable])
@@ -471,10 +394,7 @@ def test_job_of_a_range_has_started_once_it_trains_without_the_pods_that_wait(
 ):
     ranged = REQUEST.model_copy(update={"min_nodes": 1})
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=ranged)
-    add_nodes(cluster, group="system")
-    add_nodes(cluster, group="training", count=1)
-    cluster.install_addon("aws-fsx-csi-driver")
-    install_operator(world)
+    furnish(cluster, world, training=1)
     submit_job(world, RUN_ID)
     labels = {"stationmaster/run-id": RUN_ID, "stationmaster/role": "training"}
     eventually(lambda: [p for p in world.gateway.pods(labels=labels) if p.phase == "Running"])
@@ -508,8 +428,7 @@ def test_job_that_needs_gpus_where_there_are_none_does_not_start_and_says_so_ver
 
 def test_job_that_was_deleted_behind_our_back_is_reported(cluster: LocalCluster, world: World):
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
-    add_nodes(cluster, group="system")
-    install_operator(world)
+    furnish(cluster, world, training=0)
     submit_job(world, RUN_ID)
     world.gateway.delete("kubeflow.org/v1", "PyTorchJob", name=RUN_ID, namespace=NAMESPACE)
 
@@ -522,21 +441,12 @@ def test_job_that_failed_before_it_was_seen_running_is_a_training_failure(
 ):
     request = REQUEST.model_copy(update={"overrides": {"dataset": "/nowhere"}})
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=request)
-    add_nodes(cluster, group="system")
-    install_operator(world)
+    furnish(cluster, world, training=0)
     submit_job(world, RUN_ID)
-    status = {"conditions": [{"type": "Failed", "status": "True", "message": "it broke"}]}
-    set_job_status(cluster, status)
+    set_job_condition(cluster, "Failed", "it broke")
 
     with pytest.raises(TrainingFailed, match="it broke"):
         ensure_job_started(world, RUN_ID)
-
-
-def test_release_of_a_run_whose_cluster_is_gone_is_ready(world: World):
-    world.begin(RunPhase.PROVISIONING)
-    world.clusters.gone = True
-
-    assert release_job(world, RUN_ID) == {"ready": True}
 
 
 def test_release_of_a_run_whose_api_does_not_answer_is_ready(cluster: LocalCluster, world: World):
@@ -561,15 +471,7 @@ def test_steps_of_a_stopped_run_end_the_workflow(world: World, step: Any):
 
 
 @pytest.mark.parametrize(
-    ("step", "arguments"),
-    [
-        (prepare_cluster, {}),
-        (ensure_cluster, {}),
-        (ensure_node_group, {"node_group": "training"}),
-        (ensure_file_system, {}),
-        (install_plugin, {"plugin": "relay"}),
-        (run_check, {"check": "nodes"}),
-    ],
+    ("step", "arguments"), [(install_plugin, {"plugin": "relay"}), (run_check, {"check": "nodes"})]
 )
 def test_steps_of_a_cluster_that_nobody_leases_end_its_workflow(
     world: World, step: Any, arguments: dict[str, str]
@@ -584,36 +486,13 @@ def test_steps_of_a_cluster_that_nobody_leases_end_its_workflow(
         step(world, CLUSTER_ID, **arguments)
 
 
-def variables_of_relay(cluster: LocalCluster) -> dict[str, str]:
-    """What the run's relay is started with."""
-    from kubernetes import client, config
-
-    with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
-        relay = client.AppsV1Api(api).read_namespaced_deployment(f"{RUN_ID}-relay", NAMESPACE)
-    (container,) = relay.spec.template.spec.containers
-    return {each.name: each.value for each in container.env}
-
-
-def set_job_status(cluster: LocalCluster, status: dict[str, Any]) -> None:
-    """Write the job's status as the operator does."""
-    from kubernetes import client, config
-
-    with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
-        client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
-            "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", RUN_ID, {"status": status}
-        )
-
-
 def test_job_for_a_queue_waits_for_kueue_and_starts_when_it_is_admitted(
     cluster: LocalCluster, world: World
 ):
     options = JobOptions(queue="night", priority_class="high")
     request = REQUEST.model_copy(update={"job_options": options})
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=request)
-    add_nodes(cluster, group="system")
-    add_nodes(cluster, group="training")
-    cluster.install_addon("aws-fsx-csi-driver")
-    install_operator(world)
+    furnish(cluster, world)
     high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 9}
 
     refused = [refusal(submit_job, world)]
@@ -638,7 +517,7 @@ def test_job_for_a_queue_waits_for_kueue_and_starts_when_it_is_admitted(
     until_ready(ensure_job_started, world)
     queued = world.runs.load(RUN_ID)
 
-    admit(cluster)
+    patch_job(cluster, {"spec": {"runPolicy": {"suspend": False}}})  # as Kueue does
     submit_job(world, RUN_ID)  # repeated, it must not suspend the job again
     until_ready(ensure_job_started, world)
 
@@ -661,18 +540,3 @@ def refusal(step: Any, world: World) -> str:
     with pytest.raises(JobNotStarted) as refused:
         step(world, RUN_ID)
     return str(refused.value)
-
-
-def admit(cluster: LocalCluster) -> None:
-    """End the job's suspension as Kueue does."""
-    from kubernetes import client, config
-
-    with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
-        client.CustomObjectsApi(api).patch_namespaced_custom_object(
-            "kubeflow.org",
-            "v1",
-            NAMESPACE,
-            "pytorchjobs",
-            RUN_ID,
-            {"spec": {"runPolicy": {"suspend": False}}},
-        )

@@ -17,11 +17,13 @@ from stationmaster.domain.names import cluster_name
 from stationmaster.domain.restoring import ResumePoint
 from stationmaster.domain.run.events import DataStaged, RunPhase, StopRequested
 from stationmaster.domain.run.request import TrainingRequest
+from stationmaster.domain.run.staging import Staging
 from stationmaster.domain.staged_data import StagedLine, StagingLine
 from stationmaster.jobs.staging import staging_labels
 from stationmaster.local.cluster import LocalCluster
 from stationmaster.steps.release_job import release_job
 from stationmaster.steps.stage_data import stage_data
+from tests.support.aws_fixtures import until as eventually
 from tests.support.kubernetes_gateway_fixtures import (
     CLUSTER_ID,
     NAMESPACE,
@@ -29,11 +31,12 @@ from tests.support.kubernetes_gateway_fixtures import (
     REQUEST,
     RUN_ID,
     add_nodes,
-    eventually,
 )
 from tests.support.kubernetes_gateway_world import World
 
 REQUESTED = REQUEST.model_copy(update={"overrides": {"dataset": "s3://research-data/books"}})
+STAGE, RESTORE, LOOK = (f"stationmaster.relay.{name}" for name in ("stage", "restore", "look"))
+PREPARE = "training.prepare"
 COPIED = StagedLine(
     data_id="copied",
     root="copied/files",
@@ -44,6 +47,7 @@ COPIED = StagedLine(
     was_there=False,
     seconds=1.5,
 )
+UNPREPARED = COPIED.model_copy(update={"preparation": Preparation.NONE})
 PREPARED = COPIED.model_copy(
     update={
         "data_id": "prepared",
@@ -128,6 +132,12 @@ def ready(cluster: LocalCluster, world: World, request_: TrainingRequest) -> Wor
     return world
 
 
+def staging_of(world: World) -> Staging:
+    staging = world.runs.load(RUN_ID).staging
+    assert staging is not None
+    return staging
+
+
 def until(world: World, kind: str) -> None:
     eventually(lambda: stage_data(world, RUN_ID) and world.events(kind))
 
@@ -139,82 +149,52 @@ def test_run_that_reads_its_data_elsewhere_goes_past_staging_at_once(world: Worl
     assert world.runs.load(RUN_ID).entered(RunPhase.STAGING) is None
 
 
-IN_PLACE = pytest.mark.parametrize(
-    "request_", [REQUEST.model_copy(update={"overrides": {"dataset": "/fsx/books"}})]
-)
+IN_PLACE = REQUEST.model_copy(update={"overrides": {"dataset": "/fsx/books"}})
 
 
-@IN_PLACE
+@pytest.mark.parametrize("request_", [IN_PLACE])
 def test_data_that_is_there_is_looked_at_by_a_job_and_not_copied(
     ready: World, tmp_path: Path, programs: Programs
 ) -> None:
     (tmp_path / "fsx" / "books").mkdir()
     (tmp_path / "fsx" / "books" / "a.txt").write_text("text")
-    line = COPIED.model_copy(
-        update={"data_id": "", "root": "", "preparation": Preparation.NONE, "num_files": 1}
-    )
+    line = UNPREPARED.model_copy(update={"data_id": "", "root": "", "num_files": 1})
 
-    programs.end("stationmaster.relay.look", line.text())
+    programs.end(LOOK, line.text())
     until(ready, "data.staged")
 
     assert stage_data(ready, RUN_ID) == {"ready": True}
-    staging = ready.runs.load(RUN_ID).staging
-    assert staging is not None
+    staging = staging_of(ready)
     assert (staging.looked, staging.root, staging.num_files) == (True, "", 1)
-    assert programs.calls("stationmaster.relay.look") == ["-m stationmaster.relay.look"]
-    assert programs.calls("stationmaster.relay.stage") == programs.calls("training.prepare") == []
-
-
-@IN_PLACE
-def test_data_that_is_not_there_fails_the_run_with_the_programs_sentence(
-    ready: World, programs: Programs
-) -> None:
-    programs.end("stationmaster.relay.look", "/fsx/books does not exist", code=EXIT_REFUSED)
-
-    with pytest.raises(DataNotStaged, match="the data cannot be trained on: /fsx/books does not"):
-        eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+    assert programs.calls(LOOK) == ["-m stationmaster.relay.look"]
+    assert programs.calls(STAGE) == programs.calls(PREPARE) == []
 
 
 def test_data_is_copied_and_prepared_and_its_progress_reported(
     ready: World, programs: Programs
 ) -> None:
     assert stage_data(ready, RUN_ID) == {"ready": False}
-    programs.say("stationmaster.relay.stage", StagingLine(staged_bytes=450, total_bytes=900).text())
+    programs.say(STAGE, StagingLine(staged_bytes=450, total_bytes=900).text())
     until(ready, "data.reported")
-    staging = ready.runs.load(RUN_ID).staging
-    assert staging is not None
+    staging = staging_of(ready)
     assert (staging.work, staging.done_bytes, staging.total_bytes) == ("copying", 450, 900)
-    programs.end("stationmaster.relay.stage", COPIED.text())
+    programs.end(STAGE, COPIED.text())
     until(ready, "data.staged")
-    programs.end("training.prepare", PREPARED.text())
+    programs.end(PREPARE, PREPARED.text())
 
     eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
-    run = ready.runs.load(RUN_ID)
-    assert run.phase is RunPhase.STAGING
-    assert run.staging is not None
-    assert (run.staging.root, run.staging.num_bytes) == ("prepared/files", 900)
+    staging = staging_of(ready)
+    assert ready.runs.load(RUN_ID).phase is RunPhase.STAGING
+    assert (staging.root, staging.num_bytes) == ("prepared/files", 900)
     assert [event.work for event in ready.events("data.staged")] == ["copying", "preparing"]
-    (copy,) = programs.calls("stationmaster.relay.stage")
+    (copy,) = programs.calls(STAGE)
     # One on each of the run's two nodes.
-    prepare = programs.calls("training.prepare")
+    prepare = programs.calls(PREPARE)
     assert len(prepare) == 2
     assert prepare[0].startswith("-m training.prepare tokens copied --tokenizer bpe --vocab-size ")
     assert stage_data(ready, RUN_ID) == {"ready": True}
     assert copy == "-m stationmaster.relay.stage"
-
-
-def test_data_that_needs_no_preparation_is_ready_when_it_is_copied(
-    ready: World, programs: Programs
-) -> None:
-    line = COPIED.model_copy(update={"preparation": Preparation.NONE, "was_there": True})
-    programs.end("stationmaster.relay.stage", line.text())
-
-    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
-
-    (staged,) = ready.events("data.staged")
-    assert (staged.root, staged.was_there) == ("copied/files", True)
-    assert programs.calls("training.prepare") == []
 
 
 def test_data_of_the_hub_is_packed_and_nothing_copied(
@@ -224,33 +204,21 @@ def test_data_of_the_hub_is_packed_and_nothing_copied(
     add_nodes(cluster, group="training")
     packed = REQUEST.model_copy(update={"overrides": {"dataset": "packed:hub:o/texts"}})
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=packed)
-    programs.say("training.prepare", StagingLine(staged_bytes=1, total_bytes=9).text())
+    programs.say(PREPARE, StagingLine(staged_bytes=1, total_bytes=9).text())
     until(world, "data.reported")
-    programs.end("training.prepare", PREPARED.text())
+    programs.end(PREPARE, PREPARED.text())
 
     eventually(lambda: stage_data(world, RUN_ID)["ready"])
 
     (staged,) = world.events("data.staged")
     assert (staged.work, staged.root) == ("preparing", "prepared/files")
-    assert programs.calls("stationmaster.relay.stage") == []
+    assert programs.calls(STAGE) == []
     words = "-m training.prepare tokens --dataset hub:o/texts --tokenizer bpe --vocab-size"
-    assert all(call.startswith(words) for call in programs.calls("training.prepare"))
-
-
-@pytest.mark.parametrize("module", ["stationmaster.relay.stage", "training.prepare"])
-def test_refusal_of_a_program_is_the_steps_error(
-    ready: World, programs: Programs, module: str
-) -> None:
-    programs.end("stationmaster.relay.stage", COPIED.text())
-    programs.end(module, "there is no room for it", code=EXIT_REFUSED)
-
-    with pytest.raises(DataNotStaged, match="the data could not be brought: there is no room"):
-        eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+    assert all(call.startswith(words) for call in programs.calls(PREPARE))
 
 
 def test_job_whose_pods_are_gone_is_started_again(ready: World, programs: Programs) -> None:
-    line = COPIED.model_copy(update={"preparation": Preparation.NONE})
-    programs.end("stationmaster.relay.stage", line.text())
+    programs.end(STAGE, UNPREPARED.text())
     stage_data(ready, RUN_ID)
     labels = staging_labels(RUN_ID, "copying")
     eventually(lambda: ready.gateway.batch_jobs(labels=labels)[0].succeeded)
@@ -260,7 +228,7 @@ def test_job_whose_pods_are_gone_is_started_again(ready: World, programs: Progra
 
     eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
-    assert len(programs.calls("stationmaster.relay.stage")) == 2
+    assert len(programs.calls(STAGE)) == 2
 
 
 def test_pod_that_finds_no_node_ends_the_run_with_what_the_cluster_says(
@@ -295,13 +263,11 @@ def test_linked_data_is_looked_at_once_it_is_available_and_not_copied(
     ]
     assert not ready.gateway.batch_jobs(labels=staging_labels(RUN_ID, "linking"))
     ready.data_links.lifecycle = "AVAILABLE"
-    line = COPIED.model_copy(update={"preparation": Preparation.NONE})
-    programs.end("stationmaster.relay.stage", line.text())
+    programs.end(STAGE, UNPREPARED.text())
 
     eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
-    staging = ready.runs.load(RUN_ID).staging
-    assert staging is not None
+    staging = staging_of(ready)
     assert (staging.linked, staging.root, staging.num_bytes) == (True, "copied/files", 900)
     assert [event.work for event in ready.events("data.staged")] == ["linking"]
     assert "dra-12345678" in [each.resource_id for each in ready.events("resource.created")]
@@ -313,7 +279,6 @@ def test_linked_data_is_looked_at_once_it_is_available_and_not_copied(
     ("lifecycle", "refusal", "said"),
     [
         ("FAILED", None, "FSx could not link s3://research-data/books/: no access"),
-        ("MISCONFIGURED", None, "FSx could not link s3://research-data/books/: no access"),
         ("AVAILABLE", PermanentError("unable to validate access"), "unable to validate access"),
     ],
 )
@@ -321,17 +286,13 @@ def test_data_that_cannot_be_linked_is_copied_and_the_reason_recorded_once(
     ready: World, programs: Programs, lifecycle: str, refusal: Exception | None, said: str
 ) -> None:
     ready.data_links.lifecycle, ready.data_links.refusal = lifecycle, refusal
-    programs.end(
-        "stationmaster.relay.stage",
-        COPIED.model_copy(update={"preparation": Preparation.NONE}).text(),
-    )
+    programs.end(STAGE, UNPREPARED.text())
 
     eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
     (unlinked,) = ready.events("data.unlinked")
     assert unlinked.reason == said
-    staging = ready.runs.load(RUN_ID).staging
-    assert staging is not None
+    staging = staging_of(ready)
     assert (staging.linked, staging.root) == (False, "copied/files")
     assert [event.work for event in ready.events("data.staged")] == ["copying"]
 
@@ -350,16 +311,13 @@ def test_link_that_takes_too_long_is_given_up_for_a_copy(ready: World) -> None:
 
 @pytest.mark.parametrize("request_", [LINKED])
 def test_linked_data_that_is_not_what_s3_lists_is_copied(ready: World, programs: Programs) -> None:
-    programs.end("stationmaster.relay.stage", "a.txt has changed", code=EXIT_REFUSED)
+    programs.end(STAGE, "a.txt has changed", code=EXIT_REFUSED)
 
     eventually(lambda: stage_data(ready, RUN_ID) and ready.events("data.unlinked"))
 
     (unlinked,) = ready.events("data.unlinked")
     assert unlinked.reason == "the linked data cannot be used: a.txt has changed"
-    programs.end(
-        "stationmaster.relay.stage",
-        COPIED.model_copy(update={"preparation": Preparation.NONE}).text(),
-    )
+    programs.end(STAGE, UNPREPARED.text())
     eventually(lambda: stage_data(ready, RUN_ID)["ready"])
     assert [event.work for event in ready.events("data.staged")] == ["copying"]
 
@@ -367,9 +325,7 @@ def test_linked_data_that_is_not_what_s3_lists_is_copied(ready: World, programs:
 RESUMED = REQUEST.model_copy(
     update={"resume_from": ResumePoint(run_id=RunId("tiny-llama-0000aaaa"), step=60)}
 )
-RESTORED = COPIED.model_copy(
-    update={"data_id": "tiny-llama-0000aaaa", "root": "restored", "preparation": Preparation.NONE}
-)
+RESTORED = UNPREPARED.model_copy(update={"data_id": "tiny-llama-0000aaaa", "root": "restored"})
 
 
 def test_job_has_all_of_its_time_to_start_however_long_the_one_before_took(
@@ -395,20 +351,16 @@ def test_job_has_all_of_its_time_to_start_however_long_the_one_before_took(
 )
 def test_result_of_another_run_comes_back_before_the_data(ready: World, programs: Programs) -> None:
     stage_data(ready, RUN_ID)
-    programs.say(
-        "stationmaster.relay.restore", StagingLine(staged_bytes=450, total_bytes=900).text()
-    )
+    programs.say(RESTORE, StagingLine(staged_bytes=450, total_bytes=900).text())
     until(ready, "data.reported")
-    assert programs.calls("stationmaster.relay.stage") == []
-    programs.end("stationmaster.relay.restore", RESTORED.text())
+    assert programs.calls(STAGE) == []
+    programs.end(RESTORE, RESTORED.text())
     until(ready, "data.staged")
-    line = COPIED.model_copy(update={"preparation": Preparation.NONE})
-    programs.end("stationmaster.relay.stage", line.text())
+    programs.end(STAGE, UNPREPARED.text())
 
     eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
-    staging = ready.runs.load(RUN_ID).staging
-    assert staging is not None
+    staging = staging_of(ready)
     assert (staging.restored, staging.root) == (True, "copied/files")
     assert [event.work for event in ready.events("data.staged")] == ["restoring", "copying"]
 
@@ -419,7 +371,7 @@ def test_result_of_another_run_comes_back_before_the_data(ready: World, programs
 def test_results_of_two_runs_come_back_with_an_account_each(
     ready: World, programs: Programs
 ) -> None:
-    programs.end("stationmaster.relay.restore", RESTORED.text())
+    programs.end(RESTORE, RESTORED.text())
 
     eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
@@ -431,18 +383,13 @@ def test_results_of_two_runs_come_back_with_an_account_each(
 
 # The pods' python names a program by its second word.
 CONVERTER = "org/model"
-CONVERTED = COPIED.model_copy(update={"root": "w1/files", "preparation": Preparation.NONE})
-converts = pytest.mark.parametrize(
-    "request_",
-    [
-        REQUEST.model_copy(
-            update={"recipe": "megatron-llama3-8b", "overrides": {"weights": CONVERTER}}
-        )
-    ],
+CONVERTED = UNPREPARED.model_copy(update={"root": "w1/files"})
+OF_MEGATRON = REQUEST.model_copy(
+    update={"recipe": "megatron-llama3-8b", "overrides": {"weights": CONVERTER}}
 )
 
 
-@converts
+@pytest.mark.parametrize("request_", [OF_MEGATRON])
 def test_weights_of_the_hub_are_converted_before_megatron_trains(
     ready: World, programs: Programs
 ) -> None:
@@ -450,8 +397,7 @@ def test_weights_of_the_hub_are_converted_before_megatron_trains(
 
     eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
-    staging = ready.runs.load(RUN_ID).staging
-    assert staging is not None
+    staging = staging_of(ready)
     assert (staging.weights_root, staging.root) == ("w1/files", "")
     (call,) = programs.calls(CONVERTER)
     words = call.split()
@@ -460,37 +406,23 @@ def test_weights_of_the_hub_are_converted_before_megatron_trains(
     assert words[4:] == ["--run-id", RUN_ID]
 
 
-@converts
-def test_weights_that_cannot_be_had_end_the_run_with_a_sentence(
-    ready: World, programs: Programs
+@pytest.mark.parametrize(
+    ("request_", "module", "said"),
+    [
+        (REQUESTED, STAGE, "the data could not be brought"),
+        (REQUESTED, PREPARE, "the data could not be brought"),
+        (IN_PLACE, LOOK, "the data cannot be trained on"),
+        (RESUMED, RESTORE, "the saved result could not be brought back"),
+        (OF_MEGATRON, CONVERTER, "the weights could not be converted"),
+    ],
+)
+def test_refusal_of_a_program_ends_the_run_with_its_sentence(
+    ready: World, programs: Programs, module: str, said: str
 ) -> None:
-    programs.end(CONVERTER, "org/model is gated", code=EXIT_REFUSED)
+    programs.end(STAGE, COPIED.text())
+    programs.end(module, "there is no room for it", code=EXIT_REFUSED)
 
-    with pytest.raises(DataNotStaged, match="the weights could not be converted: org/model is gat"):
-        eventually(lambda: stage_data(ready, RUN_ID)["ready"])
-
-
-@pytest.mark.parametrize("request_", [RESUMED])
-def test_run_without_data_is_ready_when_the_result_came_back(
-    ready: World, programs: Programs
-) -> None:
-    programs.end("stationmaster.relay.restore", RESTORED.text())
-
-    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
-
-    assert stage_data(ready, RUN_ID) == {"ready": True}
-    assert programs.calls("stationmaster.relay.restore") == ["-m stationmaster.relay.restore"]
-
-
-@pytest.mark.parametrize("request_", [RESUMED])
-def test_damaged_result_ends_the_run_with_what_the_program_said(
-    ready: World, programs: Programs
-) -> None:
-    programs.end("stationmaster.relay.restore", "weights.pt is damaged", code=EXIT_REFUSED)
-
-    with pytest.raises(
-        DataNotStaged, match=r"the saved result could not be brought back: weights\.pt is damaged"
-    ):
+    with pytest.raises(DataNotStaged, match=f"{said}: there is no room"):
         eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
 
@@ -498,7 +430,7 @@ def test_stop_ends_the_staging_and_the_teardown_takes_its_pods(
     ready: World, programs: Programs
 ) -> None:
     stage_data(ready, RUN_ID)
-    eventually(lambda: programs.calls("stationmaster.relay.stage"))
+    eventually(lambda: programs.calls(STAGE))
     stop = StopRequested(event_id="stop", run_id=RUN_ID, at=ready.now(), user_id="U1")
     ready.runs.record(RUN_ID, [stop])
 

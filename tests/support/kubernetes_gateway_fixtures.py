@@ -6,13 +6,13 @@ The fixtures are in tests/gateway/conftest.py.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from kubernetes import client, config
 
 from stationmaster.local.cluster import LocalCluster
-from tests.support.aws_fixtures import until as eventually
 from tests.support.cluster_fixtures import instances
 from tests.support.factories import make_request
-
-__all__ = ["CLUSTER_ID", "NAMESPACE", "REPOSITORY", "REQUEST", "RUN_ID", "add_nodes", "eventually"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAMESPACE = "stationmaster"
@@ -50,3 +50,22 @@ def add_nodes(
         else [],
         capacity={"cpu": "8", "memory": "32Gi"} | capacity,
     )
+
+
+def clients(cluster: LocalCluster) -> client.ApiClient:
+    """What the typed clients of a cluster share; to be closed."""
+    return config.new_client_from_config(config_file=str(cluster.kubeconfig))
+
+
+def patch_job(cluster: LocalCluster, change: dict[str, Any], *, subresource: str = "") -> None:
+    """Change the run's job as others in the cluster do."""
+    with clients(cluster) as api:
+        custom = client.CustomObjectsApi(api)
+        patch = getattr(custom, f"patch_namespaced_custom_object{subresource}")
+        patch("kubeflow.org", "v1", NAMESPACE, "pytorchjobs", RUN_ID, change)
+
+
+def set_job_condition(cluster: LocalCluster, kind: str, message: str = "") -> None:
+    """Write how the job ended, as the operator does."""
+    done = {"type": kind, "status": "True", "message": message}
+    patch_job(cluster, {"status": {"conditions": [done]}}, subresource="_status")
