@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api import admission, resources
+from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.controllers import replicas
@@ -51,11 +52,16 @@ class World:
     def set_pod(self, name: str, **status: Any) -> None:
         self.set_status(resources.PODS, "default", name, **status)
 
+    def hold(self, pod: str) -> None:
+        """Let a pod that is deleted stay."""
+
+        def change(stored: Object) -> None:
+            stored["metadata"]["finalizers"] = ["example.com/hold"]
+
+        self.objects.modify(resources.PODS, "default", pod, change)
+
     def pods(self) -> list[str]:
         return [pod["metadata"]["name"] for pod in self.objects.list(resources.PODS, "default")]
-
-    def reasons(self) -> list[str]:
-        return [event["reason"] for event in self.objects.list(resources.EVENTS, "default")]
 
 
 @pytest.fixture
@@ -78,6 +84,29 @@ def test_evicted_pod_is_retryable_as_no_container_of_it_has_ended(world: World) 
     assert world.pods() == []
 
 
+def variables(job: Object, role: str, index: int) -> list[tuple[str, str]]:
+    listed = replicas.replica_environment(job, role, index)
+    return [(each["name"], each["value"]) for each in listed]
+
+
+def test_job_with_master_gets_the_operators_environment_in_order() -> None:
+    job = pytorchjob("envs", workers=2, nprocPerNode="4")
+
+    assert variables(job, "Worker", 1) == [
+        ("PYTHONUNBUFFERED", "1"),
+        ("MASTER_PORT", "23456"),
+        ("PET_MASTER_PORT", "23456"),
+        ("MASTER_ADDR", "envs-master-0"),
+        ("PET_MASTER_ADDR", "envs-master-0"),
+        ("WORLD_SIZE", "12"),
+        ("RANK", "2"),
+        ("PET_NODE_RANK", "2"),
+        ("PET_NPROC_PER_NODE", "4"),
+        ("PET_NNODES", "3"),
+    ]
+    assert ("RANK", "0") in variables(job, "Master", 0)
+
+
 @pytest.mark.parametrize(
     ("policy", "nodes"),
     [
@@ -87,15 +116,55 @@ def test_evicted_pod_is_retryable_as_no_container_of_it_has_ended(world: World) 
         ({"rdzvHost": "", "rdzvPort": 0}, "3:3"),
     ],
 )
-def test_one_bound_of_an_elastic_job_stands_for_both(policy: dict[str, Any], nodes: str) -> None:
-    job = pytorchjob("elastic", master=False, workers=3, elasticPolicy=policy)
+def test_elastic_job_gets_rendezvous_and_no_ranks(policy: dict[str, Any], nodes: str) -> None:
+    conf = [{"key": "timeout", "value": "900"}]
+    elastic = policy | {"maxRestarts": 5, "rdzvConf": conf}
+    job = pytorchjob("elastic", master=False, workers=3, elasticPolicy=elastic)
 
-    variables = {
-        each["name"]: each["value"] for each in replicas.replica_environment(job, "Worker", 0)
-    }
+    assert variables(job, "Worker", 0) == [
+        ("PYTHONUNBUFFERED", "1"),
+        ("PET_NPROC_PER_NODE", "auto"),
+        ("PET_RDZV_ENDPOINT", "elastic-worker-0:23456"),
+        ("PET_RDZV_BACKEND", "c10d"),
+        ("PET_NNODES", nodes),
+        ("PET_MAX_RESTARTS", "5"),
+        ("PET_RDZV_CONF", "timeout=900"),
+    ]
 
-    assert variables["PET_NNODES"] == nodes
-    assert variables["PET_RDZV_ENDPOINT"] == "elastic-worker-0:23456"
+
+MASTER, WORKER = (f"pytorchReplicaSpecs.{role}" for role in ("Master", "Worker"))
+OTHER_NAME = [{"name": "train", "image": "i"}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({f"{MASTER}.replicas": None}, "spec.pytorchReplicaSpecs[Master].replicas: Forbidden: mus"),
+        ({f"{WORKER}.template.spec.containers": OTHER_NAME}, "must have at least one container wi"),
+        ({"pytorchReplicaSpecs.Chief": {}}, 'supported values: "Master", "Worker"'),
+        ({WORKER: None, "elasticPolicy": {"minReplicas": 1}}, "must be configured if elastic poli"),
+        (
+            {"nprocPerNode": "2", "elasticPolicy": {"nProcPerNode": 2}},
+            "spec.elasticPolicy.nProcPerNode: Forbidden: must not be used with spec.nprocPerNode",
+        ),
+        ({"runPolicy": {"managedBy": "someone"}}, 'spec.runPolicy.managedBy: Unsupported value: "'),
+        ({}, 'metadata.name: Invalid value: "0-digit": should match: '),
+    ],
+)
+def test_webhook_denies_with_every_reason(changes: dict[str, Any], reason: str) -> None:
+    job = pytorchjob("denied" if changes else "0-digit")
+    for path, value in changes.items():
+        *parents, last = path.split(".")
+        place = job["spec"]
+        for name in parents:
+            place = place[name]
+        place.pop(last, None)
+        place |= {} if value is None else {last: value}
+
+    with pytest.raises(ApiError, match="denied the request: ") as denied:
+        admission.check_job(job)
+
+    assert reason in denied.value.message
 
 
 def test_backoff_limit_of_0_fails_the_job_at_the_first_pod_that_fails(world: World) -> None:
@@ -112,10 +181,7 @@ def test_failed_pod_that_is_still_going_lets_the_job_restart_at_every_look(world
     world.submit(pytorchjob("slow", workers=0))
     name = "slow-master-0"
 
-    def hold(pod: Object) -> None:
-        pod["metadata"]["finalizers"] = ["example.com/hold"]
-
-    world.objects.modify(resources.PODS, "default", name, hold)
+    world.hold(name)
     world.set_pod(name, phase="Failed")
     for _ in range(3):
         world.look("slow")
@@ -133,10 +199,7 @@ def test_permanent_exit_code_fails_the_job_and_is_told_twice(world: World, is_go
     world.submit(pytorchjob("stops", workers=0, restart_policy="ExitCode"))
     name = "stops-master-0"
 
-    def hold(pod: Object) -> None:
-        pod["metadata"]["finalizers"] = ["example.com/hold"]
-
-    world.objects.modify(resources.PODS, "default", name, hold)
+    world.hold(name)
     if is_going:
         world.objects.delete(resources.PODS, "default", name)
     ended = {"name": "pytorch", "state": {"terminated": {"exitCode": 1}}}

@@ -24,9 +24,7 @@ from api_probes import (
     asking,
 )
 
-from tests.support.cluster_fixtures import eventually
-
-CONTAINERS = ["spec", "template", "spec", "containers"]
+from tests.support.cluster_fixtures import eventually, pytorchjob
 
 
 @pytest.fixture(scope="module")
@@ -35,50 +33,31 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
         yield server
 
 
+def body(kind: str, name: str, **fields: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **fields}
+
+
 def config(name: str, **data: str) -> dict[str, Any]:
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
-    return {**body, "data": data} if data else body
+    return body("ConfigMap", name, **({"data": data} if data else {}))
 
 
-def deployment(name: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    template = {
-        "metadata": {"labels": {"app": name}},
-        "spec": {"containers": [{"image": "i:1", **each} for each in containers]},
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": 0,
-            "selector": {"matchLabels": {"app": name}},
-            "template": template,
-            **spec,
-        },
-    }
+def deployment(name: str, *containers: dict[str, Any]) -> dict[str, Any]:
+    pod = {"containers": [{"image": "i:1", **each} for each in containers]}
+    template = {"metadata": {"labels": {"app": name}}, "spec": pod}
+    selector = {"matchLabels": {"app": name}}
+    spec = {"replicas": 0, "selector": selector, "template": template}
+    return body("Deployment", name, spec=spec) | {"apiVersion": "apps/v1"}
 
 
 def service(name: str, *ports: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name},
-        "spec": {"ports": list(ports), "selector": {"app": name}},
-    }
+    return body("Service", name, spec={"ports": list(ports), "selector": {"app": name}})
 
 
 def applied(
-    asked: Asked, path: str, body: dict[str, Any], manager: str = "one", **query: str
+    asked: Asked, path: str, item: dict[str, Any], manager: str = "one", **query: str
 ) -> Answer:
-    place = f"{path}/{body['metadata']['name']}"
-    return asked("PATCH", place, body, content_type=APPLY, fieldManager=manager, **query)
-
-
-def at(answer: Answer, *path: str) -> Any:
-    found = answer.body
-    for name in path:
-        found = found[name]
-    return found
+    place = f"{path}/{item['metadata']['name']}"
+    return asked("PATCH", place, item, content_type=APPLY, fieldManager=manager, **query)
 
 
 def owned(answer: Answer) -> dict[str, Any]:
@@ -96,15 +75,7 @@ def test_another_appliers_value_is_a_conflict_that_force_ends(asked: Asked) -> N
 
     assert (refused.status, refused.body["reason"]) == (409, "Conflict")
     assert refused.message == 'Apply failed with 1 conflict: conflict with "one": .data.a'
-    assert refused.body["details"] == {
-        "causes": [
-            {
-                "reason": "FieldManagerConflict",
-                "message": 'conflict with "one"',
-                "field": ".data.a",
-            }
-        ]
-    }
+    assert refused.causes == [(".data.a", "FieldManagerConflict")]
     assert both.message == (
         'Apply failed with 2 conflicts: conflicts with "one":\n- .data.a\n- .data.b'
     )
@@ -159,7 +130,8 @@ def test_containers_and_their_variables_are_told_apart_by_name(asked: Asked) -> 
 
     result = applied(asked, DEPLOYMENTS, deployment("merged", {"name": "c", "env": env[1:]}))
 
-    containers = {each["name"]: each for each in at(result, *CONTAINERS)}
+    pod = result.body["spec"]["template"]["spec"]
+    containers = {each["name"]: each for each in pod["containers"]}
     assert set(containers) == {"c", "side"}
     assert containers["c"]["env"] == env[1:]
     fields = owned(result)["one Apply"]["f:spec"]["f:template"]["f:spec"]["f:containers"]
@@ -181,48 +153,34 @@ def test_ports_are_told_apart_by_number_and_protocol(asked: Asked) -> None:
     again = applied(asked, SERVICES, service("ports", {"port": 81, "name": "c"}))
 
     assert first.status == 201
-    assert [port["protocol"] for port in at(result, "spec", "ports")] == ["TCP", "UDP"]
-    assert [port["port"] for port in at(again, "spec", "ports")] == [80, 81]
-    assert at(again, "spec", "clusterIP") == at(first, "spec", "clusterIP")
+    assert [port["protocol"] for port in result.body["spec"]["ports"]] == ["TCP", "UDP"]
+    assert [port["port"] for port in again.body["spec"]["ports"]] == [80, 81]
+    assert again.body["spec"]["clusterIP"] == first.body["spec"]["clusterIP"]
 
 
 def test_volume_that_is_applied_again_stays_bound_to_its_claim(asked: Asked) -> None:
     csi = {"driver": "fsx.csi.aws.com", "volumeHandle": "fs-1"}
     size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]
-    body = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": "held"},
-        "spec": {
-            "capacity": size,
-            "accessModes": modes,
-            "csi": csi,
-            "storageClassName": "",
-            "claimRef": {"namespace": "default", "name": "holding"},
-        },
-    }
-    spec = {"accessModes": modes, "resources": {"requests": size}, "storageClassName": ""}
-    applied(asked, VOLUMES, body)
+    shape = {"accessModes": modes, "storageClassName": ""}
+    held_by = {"namespace": "default", "name": "holding"}
+    volume = body(
+        "PersistentVolume", "held", spec=shape | {"capacity": size, "csi": csi, "claimRef": held_by}
+    )
+    spec = shape | {"resources": {"requests": size}}
+    applied(asked, VOLUMES, volume)
     claim = asked("POST", CLAIMS, {"metadata": {"name": "holding"}, "spec": spec})
     eventually(
         lambda: asked("GET", f"{VOLUMES}/held").body["status"]["phase"] == "Bound", "a binding"
     )
 
-    again = applied(asked, VOLUMES, body)
+    again = applied(asked, VOLUMES, volume)
 
     assert again.body["spec"]["claimRef"]["uid"] == claim.body["metadata"]["uid"]
 
 
 def test_custom_object_is_merged_by_the_lists_of_its_schema(asked: Asked) -> None:
     def job(**policy: Any) -> dict[str, Any]:
-        container = {"name": "pytorch", "image": "i", "command": ["true"]}
-        spec = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
-        return {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "PyTorchJob",
-            "metadata": {"name": "owned", "namespace": "default"},
-            "spec": {"runPolicy": policy, "pytorchReplicaSpecs": {"Worker": spec}},
-        }
+        return pytorchjob("owned", master=False, runPolicy=policy)
 
     first = applied(asked, PYTORCHJOBS, job(suspend=True, backoffLimit=3))
     refused = applied(asked, PYTORCHJOBS, job(suspend=False), "two")
@@ -233,23 +191,21 @@ def test_custom_object_is_merged_by_the_lists_of_its_schema(asked: Asked) -> Non
     assert result.body["spec"]["runPolicy"] == {"suspend": True}
 
 
+NO_KEY = 'omits all key fields ["name"] (and doesn\'t have default values for any key fields)'
+PORTS = [{"containerPort": 1}] * 2
+
+
 @pytest.mark.parametrize(
     ("containers", "expected"),
     [
-        (
-            [{"name": "c"}, {"name": "c"}],
-            '.spec.template.spec.containers: duplicate entries for key [name="c"]',
-        ),
+        ([{"name": "c"}] * 2, ': duplicate entries for key [name="c"]'),
         (
             [{"name": "c", "env": [{"value": "1"}]}],
-            '.spec.template.spec.containers[name="c"].env: element 0: associative list with keys '
-            'has an element that omits all key fields ["name"] (and doesn\'t have default values '
-            "for any key fields)",
+            f'[name="c"].env: element 0: associative list with keys has an element that {NO_KEY}',
         ),
         (
-            [{"name": "c", "ports": [{"containerPort": 1}, {"containerPort": 1}]}],
-            '.spec.template.spec.containers[name="c"].ports: duplicate entries for key '
-            '[containerPort=1,protocol="TCP"]',
+            [{"name": "c", "ports": PORTS}],
+            '[name="c"].ports: duplicate entries for key [containerPort=1,protocol="TCP"]',
         ),
     ],
 )
@@ -260,7 +216,8 @@ def test_elements_without_an_identity_are_refused(
 
     assert refused.status == 500
     assert refused.message == (
-        "failed to create typed patch object (/doubled; apps/v1, Kind=Deployment): " + expected
+        "failed to create typed patch object (/doubled; apps/v1, Kind=Deployment): "
+        f".spec.template.spec.containers{expected}"
     )
 
 
@@ -280,62 +237,37 @@ def seen_by_its_controller(asked: Asked, name: str) -> Any:
 
 
 def test_same_apply_again_writes_nothing(asked: Asked) -> None:
-    first = applied(asked, DEPLOYMENTS, deployment("still", {"name": "c"}, replicas=0))
+    first = applied(asked, DEPLOYMENTS, deployment("still", {"name": "c"}))
     # Its controller writes what it has seen, and nothing more.
     stored = eventually(lambda: seen_by_its_controller(asked, "still"), "its status")
 
-    second = applied(asked, DEPLOYMENTS, deployment("still", {"name": "c"}, replicas=0))
+    second = applied(asked, DEPLOYMENTS, deployment("still", {"name": "c"}))
 
     assert first.status == 201
     assert second.body["metadata"] == stored.body["metadata"]
+
+
+NAMED = {"fieldManager": "m"}
+OF_FIELDS = {"metadata": {"name": "options", "managedFields": []}}
 
 
 @pytest.mark.parametrize(
     ("content_type", "query", "changes", "status", "expected"),
     [
         (APPLY, {}, {}, 422, "fieldManager: Required value: is required for apply patch"),
-        (
-            MERGE,
-            {"force": "true"},
-            {},
-            422,
-            "force: Forbidden: may not be specified for non-apply patch",
-        ),
-        (
-            APPLY,
-            {"fieldManager": "m" * 129},
-            {},
-            422,
-            "fieldManager: Too long: may not be more than 128 bytes",
-        ),
-        (
-            APPLY,
-            {"fieldManager": "m"},
-            {"apiVersion": "v2"},
-            400,
-            "Incorrect version specified in apply patch. Specified patch version: v2, expected: v1",
-        ),
-        (
-            APPLY,
-            {"fieldManager": "m"},
-            {"metadata": {"name": "options", "managedFields": []}},
-            400,
-            "metadata.managedFields must be nil",
-        ),
+        (MERGE, {"force": "true"}, {}, 422, "force: Forbidden: may not be specified for non-apply"),
+        (APPLY, {"fieldManager": "m" * 129}, {}, 422, "fieldManager: Too long: may not be more"),
+        (APPLY, NAMED, {"apiVersion": "v2"}, 400, "Specified patch version: v2, expected: v1"),
+        (APPLY, NAMED, OF_FIELDS, 400, "metadata.managedFields must be nil"),
     ],
 )
 def test_wrong_options_of_a_patch_are_refused(
-    asked: Asked,
-    content_type: str,
-    query: dict[str, str],
-    changes: dict[str, Any],
-    status: int,
-    expected: str,
+    asked: Asked, content_type: str, query: Any, changes: Any, status: int, expected: str
 ) -> None:
     asked("POST", CONFIG_MAPS, config("options"))
-    body = {**config("options"), **changes}
+    item = {**config("options"), **changes}
 
-    refused = asked("PATCH", f"{CONFIG_MAPS}/options", body, content_type=content_type, **query)
+    refused = asked("PATCH", f"{CONFIG_MAPS}/options", item, content_type=content_type, **query)
 
     assert refused.status == status
-    assert refused.message.endswith(expected)
+    assert expected in refused.message

@@ -72,23 +72,6 @@ _QUANTITIES = frozenset(
         "V1ResourceFieldSelector.divisor",
     }
 )
-# Integers of 64 bits by field; the others have 32. Source: the formats of api/openapi-spec.
-_LONG = frozenset(
-    {
-        "activeDeadlineSeconds",
-        "deletionGracePeriodSeconds",
-        "expirationSeconds",
-        "fsGroup",
-        "generation",
-        "observedGeneration",
-        "runAsGroup",
-        "runAsUser",
-        "seconds",
-        "supplementalGroups",
-        "terminationGracePeriodSeconds",
-        "tolerationSeconds",
-    }
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +86,6 @@ class Type:
     form: Form
     name: str = ""
     element: Type | None = None
-    is_long: bool = False
     required: frozenset[str] = field(default=frozenset())
     keys: tuple[str, ...] = ()
     patch_key: str = ""
@@ -125,34 +107,6 @@ class Type:
     def takes_unknown_fields(self) -> bool:
         """Whether a struct keeps fields that are not declared."""
         return False
-
-    @property
-    def go(self) -> str:
-        """The type as an API server names it in its errors."""
-        match self.form:
-            case "struct":
-                return f"v1.{self.struct}"
-            case "list":
-                return f"[]{self.element.go if self.element else 'interface {}'}"
-            case "map":
-                return f"map[string]{self.element.go if self.element else 'interface {}'}"
-            case "integer":
-                return "int64" if self.is_long else "int32"
-            case "number":
-                return "float64"
-            case "boolean":
-                return "bool"
-            case "bytes":
-                return "[]uint8"
-            case "time":
-                return "v1.Time"
-            case _:
-                return "string"
-
-    @property
-    def struct(self) -> str:
-        """The name of the struct without its version: `PodSpec`."""
-        return re.sub(r"^(?:V\d(?:(?:alpha|beta)\d)?|[A-Z][a-z]+V1(?=[A-Z]))", "", self.name)
 
 
 _ANY = Type("any")
@@ -266,13 +220,13 @@ def _field_type(model: Any, python: str, declared: str) -> Type:
         return Type("int-or-string") if plain == {int, str} else _ANY
     if place in GRANULAR:
         return replace(struct(declared), is_atomic=False)
-    return _parsed(declared, is_long=json_name in _LONG, place=place)
+    return _parsed(declared, place)
 
 
-def _parsed(declared: str, *, is_long: bool, place: str = "") -> Type:
+def _parsed(declared: str, place: str = "") -> Type:
     element = _ELEMENT.match(declared)
     if element is not None:
-        inner, keys = _parsed(element[2], is_long=is_long), LIST_KEYS.get(place, ())
+        inner, keys = _parsed(element[2]), LIST_KEYS.get(place, ())
         return Type(
             "list" if element[1] == "List" else "map",
             element=inner,
@@ -282,5 +236,5 @@ def _parsed(declared: str, *, is_long: bool, place: str = "") -> Type:
             is_atomic=place in ATOMIC,
         )
     if declared in _SCALARS:
-        return Type(_SCALARS[declared], is_long=is_long)
+        return Type(_SCALARS[declared])
     return struct(declared)
