@@ -13,7 +13,7 @@ from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.local.cluster import LocalCluster
 from stationmaster.settings import Settings
 from tests.support.kubernetes_gateway_fixtures import REPOSITORY
-from tests.support.kubernetes_gateway_world import ClusterAddons, World, tables
+from tests.support.kubernetes_gateway_world import World, world_of
 
 
 @pytest.fixture
@@ -46,8 +46,6 @@ def gateway(cluster: LocalCluster) -> Iterator[KubernetesGateway]:
 
 
 @pytest.fixture
-def world(
-    cluster: LocalCluster, gateway: KubernetesGateway, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[World]:
-    with tables(monkeypatch) as (settings, runs, clusters):
-        yield World(settings, runs, clusters, ClusterAddons(cluster), gateway)
+def world(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    with world_of(monkeypatch, cluster) as made:
+        yield made

@@ -40,12 +40,11 @@ from tests.support.kubernetes_gateway_fixtures import (
     set_job_condition,
 )
 from tests.support.kubernetes_gateway_world import (
-    ClusterAddons,
     ControlPlanes,
     Fsx,
     Groups,
     World,
-    tables,
+    world_of,
 )
 
 TO_RUNNING = (
@@ -60,8 +59,8 @@ SILENCE = {"Error": "States.HeartbeatTimeout", "Cause": ""}
 @pytest.fixture
 def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A world whose cluster cannot be looked into."""
-    with tables(monkeypatch) as (settings, runs, clusters):
-        yield World(settings, runs, clusters, ClusterAddons(None), None)
+    with world_of(monkeypatch, None) as made:
+        yield made
 
 
 def begin(world: World) -> None:
@@ -71,7 +70,7 @@ def begin(world: World) -> None:
     pods = [pod(world, f"{RUN_ID}-worker-{n}", "Running", node=f"n-{n}") for n in (0, 1)]
     step = event(world, ev.ProgressReported, seq=1, step=1, total_steps=9, loss_nats=1.0)
     world.runs.record(RUN_ID, [submitted, *pods, step])
-    await_job(world, RUN_ID, task_token="token")  # type: ignore[arg-type]  # World plays Services
+    await_job(world, RUN_ID, task_token="token")
     assert world.workflows.said == []
 
 
@@ -88,7 +87,7 @@ def report(world: World, *events: Any, heartbeat: bool = True) -> None:
     batch = RelayBatch(
         run_id=RUN_ID, batch_id="b", at=world.now(), events=list(events), heartbeat=heartbeat
     )
-    record_batch(world, batch)  # type: ignore[arg-type]  # World plays Services
+    record_batch(world, batch)
 
 
 class PlayedLogs:
@@ -115,7 +114,7 @@ def test_failure_that_no_relay_reported_is_read_from_the_pods(
         PodView(name="w-1", phase="Running", exit_code=137, terminated_reason="OOMKilled"),
     ]
 
-    sentence = why_failed(PlayedLogs(line), run, "the job failed", pods)  # type: ignore[arg-type]
+    sentence = why_failed(PlayedLogs(line), run, "the job failed", pods)
 
     assert sentence == f"pod w-1 exited with code 137 (OOMKilled){said}; the job failed"
 
@@ -127,7 +126,7 @@ def test_what_the_trainer_has_said_comes_before_how_its_pod_ended(outside: World
     report(outside, pod(outside, name, "Failed", exit_code=1, reason="Error"))
     run = outside.runs.load(RUN_ID)
 
-    sentence = why_failed(PlayedLogs(""), run, "the job failed", [])  # type: ignore[arg-type]
+    sentence = why_failed(PlayedLogs(""), run, "the job failed", [])
 
     assert sentence == said
 
@@ -189,10 +188,10 @@ def test_teardown_that_is_begun_again_still_ends_the_workflow_of_the_run(outside
     begin(outside)
     outside.workflows.failure = TransientError("Step Functions is away")
     with pytest.raises(TransientError):
-        begin_teardown(outside, CLUSTER_ID)  # type: ignore[arg-type]  # World plays Services
+        begin_teardown(outside, CLUSTER_ID)
     outside.workflows.failure = None
 
-    begin_teardown(outside, CLUSTER_ID)  # type: ignore[arg-type]  # World plays Services
+    begin_teardown(outside, CLUSTER_ID)
 
     assert [said for said, _ in outside.workflows.said] == ["RunStopped"]
     assert len(outside.events("teardown.started")) == 1
@@ -208,8 +207,8 @@ class NoFsx(Fsx):
 def conclude(world: World) -> tuple[RunPhase, str]:
     """How the run ends, and why; its file system is gone, so nothing of it can be saved."""
     world.file_systems = NoFsx()
-    save_results(world, RUN_ID, error=SILENCE)  # type: ignore[arg-type]  # World plays Services
-    conclude_run(world, RUN_ID, error=SILENCE)  # type: ignore[arg-type]
+    save_results(world, RUN_ID, error=SILENCE)
+    conclude_run(world, RUN_ID, error=SILENCE)
     run = world.runs.load(RUN_ID)
     return run.phase, run.reason
 
@@ -285,7 +284,7 @@ def explainer(world: World) -> Any:
     from stationmaster.steps.parts.silence import explain_silence
 
     def explain() -> str:
-        sentence, succeeded = explain_silence(world, world.runs.load(RUN_ID))  # type: ignore[arg-type]
+        sentence, succeeded = explain_silence(world, world.runs.load(RUN_ID))
         assert not succeeded
         return sentence
 
@@ -320,6 +319,6 @@ def test_prepared_run_waits_as_long_as_its_plan_says(outside: World):
     changes = {"recipe": "llama3.1-8b", "instance_type": "p4d.24xlarge"}
     outside.begin(request=REQUEST.model_copy(update={**changes, "overrides": {"steps": "400000"}}))
 
-    prepared = prepare_run(outside, RUN_ID)  # type: ignore[arg-type]  # World plays Services
+    prepared = prepare_run(outside, RUN_ID)
 
     assert 7 * DAY_S < prepared["await_limit_s"] < 300 * DAY_S

@@ -17,14 +17,10 @@ import pytest
 from moto import mock_aws
 
 from stationmaster.aws.addons import Addon
-from stationmaster.aws.cluster_store import ClusterStore
 from stationmaster.aws.clusters import EksCluster
 from stationmaster.aws.data_links import DataLink
 from stationmaster.aws.file_systems import FileSystem, FileSystems
 from stationmaster.aws.node_groups import NodeGroup
-from stationmaster.aws.pod_identities import PodIdentities
-from stationmaster.aws.run_store import RunStore
-from stationmaster.aws.secrets import Secrets
 from stationmaster.aws.table import table_definition
 from stationmaster.domain.cluster.events import (
     ClusterPhase,
@@ -39,9 +35,10 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import Assignment, first_assignment
 from stationmaster.domain.run.events import AttemptStarted, PhaseChanged, RunPhase
-from stationmaster.domain.run.request import Placement, TrainingRequest
+from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.local.cluster import LocalCluster
+from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.factories import DEPLOYMENT_KEY, make_requested
 from tests.support.kubernetes_gateway_fixtures import CLUSTER_ID, REQUEST, RUN_ID
@@ -168,43 +165,27 @@ class Waiting:
         self.said.append(("heartbeat", ""))
 
 
-@dataclass
-class World:
-    """What steps take as services, with a clock that tests move on."""
+class World(Services):
+    """The product's services, of which AWS's slow ones are played; tests move its clock on."""
 
-    settings: Settings
-    runs: RunStore
-    cluster_states: ClusterStore
-    addons: ClusterAddons
-    gateway: KubernetesGateway | None
-    clusters: ControlPlanes = field(default_factory=ControlPlanes)
-    node_groups: Groups = field(default_factory=Groups)
-    file_systems: Fsx = field(default_factory=Fsx)
-    data_links: Links = field(default_factory=Links)
-    workflows: Waiting = field(default_factory=Waiting)
-    late_s: float = 0.0
-
-    def now(self) -> datetime:
-        return datetime.now(UTC) + timedelta(seconds=self.late_s)
+    def __init__(self, settings: Settings, cluster: LocalCluster | None = None) -> None:
+        """`cluster` is the one behind EKS; without one nothing in it can be asked."""
+        if cluster is not None:
+            settings = settings.model_copy(update={"kubeconfig": str(cluster.kubeconfig)})
+        super().__init__(settings, now=lambda: datetime.now(UTC) + timedelta(seconds=self.late_s))
+        self.late_s = 0.0
+        self.clusters, self.node_groups = ControlPlanes(), Groups()
+        self.addons = ClusterAddons(cluster)
+        self.file_systems, self.data_links = Fsx(), Links()
+        self.workflows = Waiting()
 
     @property
-    def secrets(self) -> Secrets:
-        return Secrets(
-            slack_secret_id="",
-            hugging_face_secret_id=self.settings.hugging_face_secret_id,
-            relay_secret_id="relay",
-            client=boto3.client("secretsmanager", region_name="us-west-2"),
-        )
+    def gateway(self) -> KubernetesGateway:
+        return self.kubernetes(CLUSTER_ID)
 
-    @property
-    def pod_identities(self) -> PodIdentities:
-        return PodIdentities(self.settings, boto3.client("eks", region_name="us-west-2"))
-
-    def control_plane(self, cluster_id: str) -> EksCluster | None:
-        return self.clusters.describe(cluster_id)
-
-    def kubernetes(self, run_id: str) -> KubernetesGateway:
-        return self.gateway
+    def close(self) -> None:
+        for gateway in self._gateways.values():
+            gateway.close()
 
     def begin(
         self,
@@ -212,40 +193,28 @@ class World:
         request: TrainingRequest = REQUEST,
         assignment: Assignment | None = None,
     ) -> Run:
-        """A run that has come through the phases, its last node group just active."""
+        """A run that has come through the phases, its cluster's last node group just active."""
         assignment = assignment or first_assignment(RUN_ID, request)
-        requested = make_requested(RUN_ID, at=self.now(), request=request)
-        until = self.now() + timedelta(minutes=1)
-        self.runs.create(requested, dedup_key="k", dedup_until=until)
-        attempt = AttemptStarted(
-            event_id="attempt",
-            run_id=RUN_ID,
-            at=self.now(),
-            **dict(assignment),
-        )
+        about = {"run_id": RUN_ID, "at": self.now()}
+        requested = make_requested(request=request, **about)
+        self.runs.create(requested, dedup_key="k", dedup_until=self.now() + timedelta(minutes=1))
+        attempt = AttemptStarted(event_id="attempt", **about, **dict(assignment))
         changes = [
-            PhaseChanged(event_id=f"phase-{phase}", run_id=RUN_ID, at=self.now(), phase=phase)
-            for phase in phases
+            PhaseChanged(event_id=f"phase-{phase}", phase=phase, **about) for phase in phases
         ]
-        self._lease(request, assignment.placement)
-        return self.runs.record(RUN_ID, [attempt, *changes])
-
-    def _lease(self, request: TrainingRequest, placement: Placement) -> None:
-        """The run's own cluster, provisioned."""
         recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
-        spec = spec_for(recipe, **dict(placement))
-        about = {"cluster_id": CLUSTER_ID, "at": self.now()}
+        placed = assignment.placement
+        spec = spec_for(recipe, **dict(placed))
+        of_cluster = {"cluster_id": CLUSTER_ID, "at": self.now()}
         self.cluster_states.create(
-            ClusterRequested(event_id="requested", spec=spec, run_id=RUN_ID, **about),
-            LeaseGranted(event_id="lease", run_id=RUN_ID, nodes=placement.nodes, **about),
+            ClusterRequested(event_id="requested", spec=spec, run_id=RUN_ID, **of_cluster),
+            LeaseGranted(event_id="lease", run_id=RUN_ID, nodes=placed.nodes, **of_cluster),
         )
-        nodes = ResourceCreated(
-            event_id="nodes", kind=ResourceKind.NODE_GROUP, name="training", **about
-        )
-        provisioning = ClusterPhaseChanged(
-            event_id="provisioning", phase=ClusterPhase.PROVISIONING, **about
-        )
+        phase, kind = ClusterPhase.PROVISIONING, ResourceKind.NODE_GROUP
+        provisioning = ClusterPhaseChanged(event_id="provisioning", phase=phase, **of_cluster)
+        nodes = ResourceCreated(event_id="nodes", kind=kind, name="training", **of_cluster)
         self.cluster_states.record(CLUSTER_ID, [provisioning, nodes])
+        return self.runs.record(RUN_ID, [attempt, *changes])
 
     def events(self, kind: str) -> list[Any]:
         events = [*self.runs.events(RUN_ID), *self.cluster_states.events(CLUSTER_ID)]
@@ -253,14 +222,14 @@ class World:
 
 
 @contextmanager
-def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Settings, RunStore, ClusterStore]]:
-    """An empty store on emulated DynamoDB, with the settings that name it."""
+def world_of(monkeypatch: pytest.MonkeyPatch, cluster: LocalCluster | None) -> Iterator[World]:
+    """A world with an empty store on emulated DynamoDB."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     with mock_aws():
-        client = boto3.client("dynamodb", region_name="us-west-2")
-        client.create_table(**table_definition("runs"))
+        dynamodb = boto3.client("dynamodb", region_name="us-west-2")
+        dynamodb.create_table(**table_definition("runs"))
         boto3.client("secretsmanager", region_name="us-west-2").create_secret(
             Name="relay", SecretString=json.dumps({"key": DEPLOYMENT_KEY})
         )
@@ -269,6 +238,9 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Settings, RunStore
             region="us-west-2",
             table_name="runs",
             bus_name="bus",
+            relay_secret_id="relay",
             fsx_csi_role_arn="arn:aws:iam::1:role/fsx",
         )
-        yield settings, RunStore("runs", client), ClusterStore("runs", client)
+        world = World(settings, cluster)
+        yield world
+        world.close()
