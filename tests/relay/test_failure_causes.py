@@ -6,14 +6,13 @@ import itertools
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from containers import read, worker_failed
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stationmaster.domain.run.events import PodChanged, ProcessFailed
 from stationmaster.domain.run.failure_lines import MAX_LINE, FailureLines
 from stationmaster.domain.run.failures import failures_after, first_cause, still_open
-from stationmaster.relay.lines import LogLine, PodFacts
-from stationmaster.relay.parsing import LineInterpreter
 
 START = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
 
@@ -36,15 +35,17 @@ Root Cause (first observed failure):
   exitcode  : 3 (pid: 26086)
   traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
 ============================================================""".splitlines()
-FAILED = (
-    "E1122 03:44:54.664000 26052 torch/distributed/elastic/multiprocessing/api.py:1002] "
-    "failed (exitcode: {code}) local_rank: 0 (pid: 26084) of binary: /usr/bin/python3"
-)
 
 
 def traceback(last, *, prefix=""):
     lines = ["Traceback (most recent call last):", '  File "a.py", line 1, in f', "    f()", last]
     return [prefix + line for line in lines]
+
+
+TWO_RANKS = (
+    traceback("ValueError: first", prefix="[rank1]: "),
+    traceback("ValueError: second", prefix="[rank0]: "),
+)
 
 
 def lines_of(*texts):
@@ -70,15 +71,7 @@ def lines_of(*texts):
             "ConfigError: key a is missing",
         ),
         (
-            [
-                line
-                for pair in zip(
-                    traceback("ValueError: first", prefix="[rank1]: "),
-                    traceback("ValueError: second", prefix="[rank0]: "),
-                    strict=True,
-                )
-                for line in pair
-            ],
+            [line for pair in zip(*TWO_RANKS, strict=True) for line in pair],
             "ValueError: first",
         ),
         (["starting", "/bin/sh: 1: trainer: command not found"], "/bin/sh: 1: trainer: command"),
@@ -91,60 +84,43 @@ def test_failure_lines_pick_what_the_process_broke_of(texts, cause):
     assert bool(lines_of(*texts).cause) == bool(cause)
 
 
-@pytest.mark.parametrize(
-    "text", ["-----", "frame #27: _start + 0x21", "<omitting python frames>", "[stationmaster] x"]
-)
-def test_failure_lines_pass_over_what_says_nothing(text):
-    assert lines_of("the last", text).last == "the last"
+OWN = """CUDA out of memory. Tried to allocate 2 GiB
+RuntimeError: CUDA error: device-side assert triggered
+NCCL WARN NCCL error 2 'unhandled system error'
+ncclSystemError: System call failed
+ncclInternalError: Internal check failed
+Segmentation fault (core dumped)
+Bus error (core dumped)
+Fatal Python error: Aborted
+OSError: [Errno 28] No space left on device
+exec format error"""
+OF_PEERS = """another worker of the job is gone, start again to continue: x
+the elastic agent is gone; this worker ends
+ncclRemoteError: A call failed possibly due to a network error
+Connection closed by peer [10.0.1.2]:4711
+Connection reset by peer
+a remote process exited
+BrokenPipeError: Broken pipe
+failed to recv, got 0 bytes
+RendezvousConnectionError: The connection to the C10d store has failed
+RendezvousClosedError
+Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)"""
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "CUDA out of memory. Tried to allocate 2 GiB",
-        "RuntimeError: CUDA error: device-side assert triggered",
-        "NCCL WARN NCCL error 2 'unhandled system error'",
-        "ncclSystemError: System call failed",
-        "ncclInternalError: Internal check failed",
-        "Segmentation fault (core dumped)",
-        "Bus error (core dumped)",
-        "Fatal Python error: Aborted",
-        "OSError: [Errno 28] No space left on device",
-        "exec format error",
-    ],
-)
-def test_failure_lines_know_what_libraries_and_the_kernel_say_of_a_failure(text):
-    lines = lines_of("before", text, "after")
-
-    assert (lines.cause, lines.peer, lines.last) == (text, "", "after")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "another worker of the job is gone, start again to continue: x",
-        "the elastic agent is gone; this worker ends",
-        "ncclRemoteError: A call failed possibly due to a network error",
-        "Connection closed by peer [10.0.1.2]:4711",
-        "Connection reset by peer",
-        "a remote process exited",
-        "BrokenPipeError: Broken pipe",
-        "failed to recv, got 0 bytes",
-        "RendezvousConnectionError: The connection to the C10d store has failed",
-        "RendezvousClosedError",
-        "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)",
-    ],
-)
-def test_failure_lines_know_what_only_follows_from_a_lost_worker(text):
-    lines = lines_of("before", text, "after")
-
-    assert (lines.cause, lines.peer, lines.last) == ("", text, "after")
+def test_failure_lines_know_failures_of_libraries_and_kernel_and_what_only_follows():
+    for text in OWN.splitlines():
+        lines = lines_of("before", text, "after")
+        assert (lines.cause, lines.peer, lines.last) == (text, "", "after")
+    for text in OF_PEERS.splitlines():
+        lines = lines_of("before", text, "after")
+        assert (lines.cause, lines.peer, lines.last) == ("", text, "after")
 
 
 def test_failure_lines_without_a_traceback_end_with_the_last_line_meant_to_be_read():
     closed = "w:1:9 [0] NCCL INFO [Service thread] Connection closed by localRank 0"
     told = '{"stationmaster":1,"kind":"x"}'
-    lines = lines_of("config.yaml: no such key", told, "=====", "", closed)
+    nothing = ["=====", "", "frame #27: _start + 0x21", "<omitting python frames>"]
+    lines = lines_of("config.yaml: no such key", told, *nothing, "[stationmaster] x", closed)
 
     assert (lines.cause, lines.last) == ("", "config.yaml: no such key")
 
@@ -156,35 +132,20 @@ def test_failure_lines_of_any_text_are_short(texts):
     assert max(len(lines.cause), len(lines.peer), len(lines.last)) <= MAX_LINE
 
 
-def read(*texts, restarts_allowed=0, exit_code=None):
+def failures_of(*texts, exit_code=None, restarts_allowed=0):
     """The failures that the relay tells of a container's log and of its end."""
-    facts = PodFacts(
-        container="pytorch",
-        run_id="run",
-        job="run",
-        name="w-0",
-        uid="uid",
-        max_restarts=restarts_allowed,
-    )
-    interpreter = LineInterpreter(facts)
-    events = []
-    for second, text in enumerate(texts):
-        stamp = f"2026-01-02T03:04:{second:02}.000000000Z"
-        events += interpreter.read(LogLine(stamp, 0, text))
-    events += interpreter.container_ended(exit_code)
+    events = read(*texts, exit_code=exit_code, max_restarts=restarts_allowed)
     return [event for event in events if isinstance(event, ProcessFailed)]
 
 
 def test_container_that_exits_badly_is_reported_with_its_last_line_and_the_same_id_each_time():
-    (reported,) = read("starting", "config.yaml is missing", exit_code=3)
-    (again,) = read("starting", "config.yaml is missing", exit_code=3)
+    (reported,) = failures_of("starting", "config.yaml is missing", exit_code=3)
+    (again,) = failures_of("starting", "config.yaml is missing", exit_code=3)
+    (of_a_lost_pod,) = failures_of(*traceback(OUT_OF_MEMORY), exit_code=None)
 
-    assert (reported.process, reported.line, reported.lost_peer) == (
-        "",
-        "config.yaml is missing",
-        False,
-    )
-    assert again == reported
+    assert (reported.line, again) == ("config.yaml is missing", reported)
+    assert (reported.process, reported.lost_peer) == ("", False)
+    assert of_a_lost_pod.line == OUT_OF_MEMORY
 
 
 @pytest.mark.parametrize(
@@ -196,24 +157,7 @@ def test_container_that_exits_badly_is_reported_with_its_last_line_and_the_same_
     ],
 )
 def test_container_that_ended_well_or_says_nothing_is_no_failure(texts, exit_code):
-    assert read(*texts, exit_code=exit_code) == []
-
-
-def test_container_whose_pod_is_gone_is_reported_with_its_traceback():
-    (reported,) = read(*traceback(OUT_OF_MEMORY), exit_code=None)
-
-    assert reported.line == OUT_OF_MEMORY
-
-
-def test_worker_that_failed_is_reported_with_its_own_line_and_the_agents_end_adds_nothing():
-    (reported,) = read(
-        *traceback("ValueError: bad token"), FAILED.format(code=1), *AGENTS_END, exit_code=1
-    )
-
-    assert (reported.process, reported.line) == (
-        "process 0 exited with code 1",
-        "ValueError: bad token",
-    )
+    assert failures_of(*texts, exit_code=exit_code) == []
 
 
 NO_INTERFACE = "w-0:7:7 [0] NCCL WARN Bootstrap : no socket interface found"
@@ -231,41 +175,34 @@ NCCL_ERROR = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:2
     ],
 )
 def test_worker_that_failed_is_reported_with_the_line_that_explains_it(last, code, evidence):
-    (reported,) = read(
-        NO_INTERFACE, *traceback(last), FAILED.format(code=code), *AGENTS_END, exit_code=1
+    (reported,) = failures_of(
+        NO_INTERFACE, *traceback(last), worker_failed(code), *AGENTS_END, exit_code=1
     )
 
     assert (reported.line, reported.evidence) == (last, evidence)
-
-
-def test_run_keeps_the_line_that_explains_a_failure():
-    (reported,) = read(
-        NO_INTERFACE, *traceback(NCCL_ERROR), FAILED.format(code=1), *AGENTS_END, exit_code=1
-    )
-
-    assert [failure.evidence for failure in failures_after([], reported)] == [NO_INTERFACE]
+    assert [failure.evidence for failure in failures_after([], reported)] == [evidence]
 
 
 def test_container_without_an_agent_is_reported_with_the_line_that_explains_it():
-    (reported,) = read("CUDA out of memory", "bye", exit_code=1)
-    (other,) = read(NO_INTERFACE, "bye", exit_code=1)
+    (reported,) = failures_of("CUDA out of memory", "bye", exit_code=1)
+    (other,) = failures_of(NO_INTERFACE, "bye", exit_code=1)
 
     assert (reported.line, reported.evidence) == ("CUDA out of memory", "")
     assert (other.line, other.evidence) == ("bye", NO_INTERFACE)
 
 
 def test_worker_that_was_killed_is_not_blamed_on_what_it_printed_last():
-    (reported,) = read("a warning", FAILED.format(code=-9), exit_code=1)
+    (reported,) = failures_of("a warning", worker_failed(-9), exit_code=1)
 
     assert (reported.process, reported.line) == ("process 0 was killed by SIGKILL", "")
 
 
 def test_each_attempt_is_reported_with_its_own_line():
-    reported = read(
+    reported = failures_of(
         *traceback("ValueError: one"),
-        FAILED.format(code=1),
+        worker_failed(1),
         *traceback("ValueError: two"),
-        FAILED.format(code=1),
+        worker_failed(1),
         restarts_allowed=1,
     )
 
@@ -274,7 +211,7 @@ def test_each_attempt_is_reported_with_its_own_line():
 
 @pytest.mark.parametrize("code", [75, -6, -15, 143])
 def test_worker_that_lost_another_one_is_a_consequence(code):
-    (reported,) = read(FAILED.format(code=code), exit_code=1)
+    (reported,) = failures_of(worker_failed(code), exit_code=1)
 
     assert reported.lost_peer
 

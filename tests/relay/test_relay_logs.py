@@ -7,11 +7,11 @@ import tracemalloc
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from containers import facts
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stationmaster.domain.progress_lines import ProgressLine
-from stationmaster.relay.lines import PodFacts
 from stationmaster.relay.logs import LineAssembler, LogCursor, LogPipeline, normalise_stamp
 from stationmaster.relay.parsing import LineInterpreter
 
@@ -132,10 +132,7 @@ def test_cursor_long_stream_keeps_memory_bounded():
 
 def test_pipeline_resumed_stream_tells_only_what_is_new():
     kept = []
-    pod = PodFacts(
-        container="pytorch", run_id="run-1", job="run-1", name="run-1-worker-0", uid="uid-0"
-    )
-    pipeline = LogPipeline(LineInterpreter(pod), keep_line=kept.append)
+    pipeline = LogPipeline(LineInterpreter(facts()), keep_line=kept.append)
     reported = [ProgressLine(seq=n, step=n, total_steps=9, loss_nats=1.0) for n in range(6)]
     lines = [f"{stamp(n * 10)} {line.text()}\n".encode() for n, line in enumerate(reported)]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from containers import facts, line
 
 from stationmaster.domain.run.events import NetworkObserved
-from stationmaster.relay.lines import LogLine, PodFacts
 from stationmaster.relay.parsing import LineInterpreter
 from stationmaster.relay.pods import pod_facts
 from stationmaster.rendering import pytorch_job
@@ -19,21 +19,12 @@ TCP = info(HOST, "NET/OFI Selected provider is tcp;ofi_rxm, fabric is 10.0.0.0/1
 
 
 def observed(lines, *, num_efa=4, name="run-1-worker-0", runs=1):
-    facts = PodFacts(
-        container="pytorch",
-        run_id="run-1",
-        job="run-1",
-        name=name,
-        uid=f"u-{name}",
-        num_efa=num_efa,
-    )
-    interpreter = LineInterpreter(facts)
+    interpreter = LineInterpreter(facts(name=name, uid=f"u-{name}", num_efa=num_efa))
     events = []
     for run in range(runs):
         interpreter.start_container_run(run)
         for i, text in enumerate(lines):
-            line = LogLine(f"2026-01-02T03:{run:02}:04.{i:09}Z", 0, text)
-            events += interpreter.read(line)
+            events += interpreter.read(line(text, run, ordinal=i))
     return [event for event in events if isinstance(event, NetworkObserved)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from watched import job, node, pod, running, terminated, waiting, warning
 
 from stationmaster.domain.errors import PermanentError
 from stationmaster.relay.config import RelayConfig
@@ -13,171 +14,85 @@ from stationmaster.relay.pods import container_state, pod_facts
 from stationmaster.rendering import pytorch_job, train_job
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-EARLIER = "2026-01-02T03:00:00Z"
 
 
 def now():
     return NOW
 
 
-def job(*conditions):
-    return {
-        "metadata": {"name": "run-1", "uid": "job-uid"},
-        "status": {
-            "conditions": [
-                {
-                    "type": kind,
-                    "status": status,
-                    "reason": f"PyTorchJob{kind}",
-                    "message": f"job is {kind}",
-                    "lastTransitionTime": at,
-                }
-                for kind, status, at in conditions
-            ]
-        },
-    }
+def at(second):
+    return f"2026-01-02T03:00:{second:02}Z"
 
 
-def pod(*, phase="Running", state=None, last=None, restarts=0, uid="pod-uid", **status):
-    container = {
-        "name": "pytorch",
-        "restartCount": restarts,
-        "state": state or {},
-        "lastState": last or {},
-    }
-    return {
-        "metadata": {"name": "run-1-worker-0", "uid": uid},
-        "spec": {"nodeName": "node-a", "containers": [{"name": "pytorch"}]},
-        "status": {"phase": phase, "containerStatuses": [container], **status},
-    }
+def job_observer(backend=pytorch_job):
+    return JobObserver("run-1", job="run-1", backend=backend, now=now)
 
 
-def running(at=EARLIER):
-    return {"running": {"startedAt": at}}
+def pod_observer(backend=pytorch_job):
+    return PodObserver("run-1", backend=backend, now=now)
 
 
-def terminated(code, *, reason="Error"):
-    return {"terminated": {"exitCode": code, "reason": reason, "finishedAt": EARLIER}}
+def warning_observer(backend=pytorch_job):
+    return WarningObserver("run-1", job="run-1", backend=backend, now=now)
 
 
-def waiting(reason, message=""):
-    return {"waiting": {"reason": reason, "message": message}}
+def test_job_conditions_are_reported_once_each_time_that_they_turn_true():
+    observer = job_observer()
+    assert observer.exists is None
 
+    seen = [
+        job("Created"),
+        job("Created", ("Running", "True", at(1))),
+        job("Created", ("Running", "True", at(5))),
+        job("Created", ("Running", "False", at(9)), ("Succeeded", "True", at(9))),
+    ]
+    reported = [event for each in seen for event in observer.observe(each)]
 
-def warning(*, name="run-1-worker-0", kind="Pod", type_="Warning", count=1, uid="event-uid"):
-    return {
-        "metadata": {"uid": uid},
-        "type": type_,
-        "involvedObject": {"kind": kind, "name": name},
-        "reason": "BackOff",
-        "message": "back-off",
-        "count": count,
-        "lastTimestamp": EARLIER,
-    }
-
-
-def node(*, ready="True", since=EARLIER, capacity="ON_DEMAND", drained=False):
-    condition = {
-        "type": "Ready",
-        "status": ready,
-        "reason": "NodeStatusUnknown",
-        "lastTransitionTime": since,
-    }
-    return {
-        "metadata": {
-            "name": "node-a",
-            "uid": "node-uid",
-            "labels": {"eks.amazonaws.com/capacityType": capacity},
-        },
-        "spec": {"unschedulable": True} if drained else {},
-        "status": {"conditions": [condition]},
-    }
-
-
-def test_job_conditions_are_reported_once_when_they_turn_true():
-    observer = JobObserver("run-1", job="run-1", backend=pytorch_job, now=now)
-    created = ("Created", "True", EARLIER)
-
-    first = observer.observe(job(created))
-    second = observer.observe(job(created, ("Running", "True", "2026-01-02T03:00:01Z")))
-    third = observer.observe(
-        job(
-            created,
-            ("Running", "False", "2026-01-02T03:00:09Z"),
-            ("Succeeded", "True", "2026-01-02T03:00:09Z"),
-        )
-    )
-
-    reported = [(e.condition, e.reason, e.at.second) for e in first + second + third]
-    assert reported == [
+    assert [(e.condition, e.reason, e.at.second) for e in reported] == [
         ("Created", "PyTorchJobCreated", 0),
         ("Running", "PyTorchJobRunning", 1),
+        ("Running", "PyTorchJobRunning", 5),
         ("Succeeded", "PyTorchJobSucceeded", 9),
     ]
+    assert len({event.event_id for event in reported}) == 4
     assert observer.ended
 
 
-def test_job_running_again_is_another_fact():
-    observer = JobObserver("run-1", job="run-1", backend=pytorch_job, now=now)
-
-    events = observer.observe(job(("Running", "True", EARLIER)))
-    events += observer.observe(job(("Running", "True", "2026-01-02T03:00:09Z")))
-
-    assert len({event.event_id for event in events}) == 2
-
-
-def test_job_not_looked_for_may_exist_and_absent_one_does_not():
-    observer = JobObserver("run-1", job="run-1", backend=pytorch_job, now=now)
-
-    unseen = observer.exists
-    observer.absent()
-    news = observer.deleted()
-
-    assert unseen is None
-    assert observer.exists is False
-    assert news == []
-
-
 def test_job_deleted_before_its_end_has_disappeared_once():
-    observer = JobObserver("run-1", job="run-1", backend=pytorch_job, now=now)
-    observer.observe(job(("Running", "True", EARLIER)))
+    unseen, observer, failed = job_observer(), job_observer(), job_observer()
+    observer.observe(job("Running"))
+    failed.observe(job("Failed"))
+    unseen.absent()
 
     reported = observer.deleted() + observer.deleted()
 
     assert [(event.type, event.job) for event in reported] == [("job.disappeared", "run-1")]
-    assert observer.exists is False
+    assert (observer.exists, unseen.exists) == (False, False)
+    assert (unseen.deleted(), failed.deleted()) == ([], [])
 
 
-def test_job_deleted_after_its_end_is_no_news():
-    observer = JobObserver("run-1", job="run-1", backend=pytorch_job, now=now)
-    observer.observe(job(("Failed", "True", EARLIER)))
-
-    assert observer.deleted() == []
-
-
-def test_pod_is_reported_only_when_the_reported_fields_change():
-    observer = PodObserver("run-1", backend=pytorch_job, now=now)
+def test_pod_is_reported_only_when_the_reported_fields_change_and_once_it_is_gone():
+    observer = pod_observer()
     scheduled = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
 
-    first = observer.observe(pod(state=running()))
-    same = observer.observe(pod(state=running(), podIP="10.0.0.1", **scheduled))
+    first = observer.observe(pod())
+    same = observer.observe(pod(podIP="10.0.0.1", **scheduled))
     ended = observer.observe(pod(phase="Failed", state=terminated(1)))
+    gone = observer.deleted("pod-uid") + observer.deleted("pod-uid")
 
     assert [(e.phase, e.node, e.exit_code) for e in first] == [("Running", "node-a", None)]
     assert same == []
     assert [(e.phase, e.reason, e.exit_code) for e in ended] == [("Failed", "Error", 1)]
+    assert [(e.pod, e.phase) for e in gone] == [("run-1-worker-0", "Deleted")]
 
 
 def test_pod_exit_that_was_not_seen_is_reported_from_the_last_state():
-    seen, missed = (
-        PodObserver("run-1", backend=pytorch_job, now=now),
-        PodObserver("run-1", backend=pytorch_job, now=now),
-    )
+    seen, missed = pod_observer(), pod_observer()
     steps = [
-        pod(state=running()),
+        pod(),
         pod(state=terminated(137)),
         pod(state=waiting("CrashLoopBackOff", "back-off 1s"), last=terminated(137)),
-        pod(state=running(), last=terminated(137), restarts=1),
+        pod(last=terminated(137), restarts=1),
     ]
 
     reported = [event for step in steps for event in seen.observe(step)]
@@ -193,7 +108,7 @@ def test_pod_exit_that_was_not_seen_is_reported_from_the_last_state():
 
 
 def test_pod_first_seen_after_its_end_tells_both_exits():
-    observer = PodObserver("run-1", backend=pytorch_job, now=now)
+    observer = pod_observer()
 
     reported = observer.observe(
         pod(
@@ -246,55 +161,31 @@ def test_pod_first_seen_after_its_end_tells_both_exits():
     ],
 )
 def test_pod_that_does_not_run_says_why(status, reason, message):
-    (event,) = PodObserver("run-1", backend=pytorch_job, now=now).observe(
-        pod(phase="Pending", **status)
-    )
+    (event,) = pod_observer().observe(pod(phase="Pending", **status))
 
     assert (event.phase, event.reason, event.message) == ("Pending", reason, message)
 
 
-def test_pod_deleted_is_reported_once():
-    observer = PodObserver("run-1", backend=pytorch_job, now=now)
-    observer.observe(pod(state=running()))
-
-    events = observer.deleted("pod-uid") + observer.deleted("pod-uid")
-
-    assert [(e.pod, e.phase) for e in events] == [("run-1-worker-0", "Deleted")]
-
-
 @pytest.mark.parametrize(
-    ("states", "running_", "terminated_"),
+    ("states", "expected"),
     [
-        ({"state": running()}, True, False),
-        ({"state": terminated(0)}, False, True),
-        ({"state": waiting("CrashLoopBackOff"), "last": terminated(1)}, False, True),
-        ({"state": waiting("ContainerCreating")}, False, False),
+        ({"state": running()}, (True, False, None, None)),
+        ({"state": terminated(3)}, (False, True, 3, None)),
+        ({"state": waiting("ContainerCreating")}, (False, False, None, None)),
+        ({"state": waiting("CrashLoopBackOff"), "last": terminated(3)}, (False, True, 3, None)),
+        ({"state": running(), "last": terminated(3)}, (True, False, None, 3)),
+        ({"state": terminated(0), "last": terminated(3)}, (False, True, 0, 3)),
     ],
 )
-def test_container_state_follows_the_status(states, running_, terminated_):
+def test_container_state_has_the_exit_codes_of_this_run_and_the_one_before(states, expected):
     state = container_state(pod(**states))
 
-    assert (state.running, state.terminated) == (running_, terminated_)
-
-
-@pytest.mark.parametrize(
-    ("states", "codes"),
-    [
-        ({"state": running()}, (None, None)),
-        ({"state": terminated(3)}, (3, None)),
-        ({"state": waiting("CrashLoopBackOff"), "last": terminated(3)}, (3, None)),
-        ({"state": running(), "last": terminated(3)}, (None, 3)),
-        ({"state": terminated(0), "last": terminated(3)}, (0, 3)),
-    ],
-)
-def test_container_state_has_the_exit_codes_of_this_run_and_the_one_before(states, codes):
-    state = container_state(pod(**states))
-
-    assert (state.exit_code, state.previous_exit_code) == codes
+    codes = (state.exit_code, state.previous_exit_code)
+    assert (state.running, state.terminated, *codes) == expected
 
 
 def test_warning_of_job_and_pods_only():
-    observer = WarningObserver("run-1", job="run-1", backend=pytorch_job, now=now)
+    observer = warning_observer()
     others = [
         warning(name="run-1-check-0"),
         warning(name="other-worker-0"),
@@ -311,8 +202,8 @@ def test_warning_of_job_and_pods_only():
 
 
 def test_warning_repeated_is_reported_at_powers_of_two_whenever_it_is_seen():
-    steady = WarningObserver("run-1", job="run-1", backend=pytorch_job, now=now)
-    late = WarningObserver("run-1", job="run-1", backend=pytorch_job, now=now)
+    steady = warning_observer()
+    late = warning_observer()
 
     reported = [e for count in range(1, 12) for e in steady.observe(warning(count=count))]
     (seen_late,) = late.observe(warning(count=11))
@@ -321,61 +212,46 @@ def test_warning_repeated_is_reported_at_powers_of_two_whenever_it_is_seen():
     assert seen_late.event_id == reported[-1].event_id
 
 
-def test_node_not_ready_then_deleted_is_lost_once():
+def observed_of_node(*steps, matters=True):
+    """The events of a node that was seen, then not ready or gone; None: it was deleted."""
     observer = NodeObserver("run-1", now=now)
-    observer.observe(node(), matters=True)
+    observer.observe(node(), matters=matters)
+    return [
+        event
+        for step in steps
+        for event in (
+            observer.deleted("node-a", matters=matters)
+            if step is None
+            else observer.observe(step, matters=matters)
+        )
+    ]
 
-    reported = observer.observe(node(ready="Unknown"), matters=True)
-    reported += observer.observe(node(ready="Unknown"), matters=True)
-    reported += observer.deleted("node-a", matters=True)
 
-    assert [(event.node, event.reason) for event in reported] == [("node-a", "NodeStatusUnknown")]
+def test_node_is_lost_once_however_it_goes():
+    unready = node(ready="Unknown")
+
+    (lost,), (gone,) = observed_of_node(unready, unready, None), observed_of_node(None)
+
+    assert (lost.node, lost.reason) == ("node-a", "NodeStatusUnknown")
+    assert gone.reason == "the node was deleted"
+    assert observed_of_node(unready, None, matters=False) == []
 
 
 def test_node_ready_again_is_recovered_once_and_can_be_lost_again():
-    observer = NodeObserver("run-1", now=now)
-    observer.observe(node(), matters=True)
-
-    reported = []
-    for ready in ("Unknown", "True", "True", "False"):
-        reported += observer.observe(node(ready=ready), matters=True)
+    reported = observed_of_node(
+        *(node(ready=each) for each in ("Unknown", "True", "True", "False"))
+    )
 
     assert [event.type for event in reported] == ["node.lost", "node.recovered", "node.lost"]
 
 
-def test_node_deleted_under_the_job_is_lost():
-    observer = NodeObserver("run-1", now=now)
-    observer.observe(node(), matters=True)
-
-    (event,) = observer.deleted("node-a", matters=True)
-
-    assert event.reason == "the node was deleted"
-
-
 def test_spot_node_that_is_drained_is_taken_back_and_then_lost():
-    observer = NodeObserver("run-1", now=now)
-    observer.observe(node(capacity="SPOT"), matters=True)
+    drained = node(capacity="SPOT", drained=True)
 
-    reported = observer.observe(node(capacity="SPOT", drained=True), matters=True)
-    reported += observer.observe(node(capacity="SPOT", drained=True), matters=True)
-    reported += observer.deleted("node-a", matters=True)
+    reported = observed_of_node(node(capacity="SPOT"), drained, drained, None)
 
     assert [event.type for event in reported] == ["node.taken_back", "node.lost"]
-
-
-@pytest.mark.parametrize(("capacity", "matters"), [("ON_DEMAND", True), ("SPOT", False)])
-def test_drained_node_that_is_no_spot_node_of_the_job_is_not_taken_back(capacity, matters):
-    observer = NodeObserver("run-1", now=now)
-
-    assert observer.observe(node(capacity=capacity, drained=True), matters=matters) == []
-
-
-def test_node_that_does_not_matter_is_no_loss():
-    observer = NodeObserver("run-1", now=now)
-    observer.observe(node(), matters=False)
-
-    assert observer.observe(node(ready="False"), matters=False) == []
-    assert observer.deleted("node-a", matters=False) == []
+    assert observed_of_node(node(drained=True)) == observed_of_node(drained, matters=False) == []
 
 
 @pytest.mark.parametrize(
@@ -440,7 +316,7 @@ def train_pod(letters: str, **status: object) -> dict[str, object]:
 
 
 def test_pods_of_a_trainjob_are_reported_by_their_place():
-    observer = PodObserver("run-1", backend=train_job, now=now)
+    observer = pod_observer(train_job)
 
     first = observer.observe(train_pod("aaaaa", phase="Running"))
     gone = observer.deleted("uid-aaaaa")
@@ -453,7 +329,7 @@ def test_pods_of_a_trainjob_are_reported_by_their_place():
 
 
 def test_trainjob_that_is_admitted_runs_and_completes_is_reported_once_each():
-    observer = JobObserver("run-1", job="run-1", backend=train_job, now=now)
+    observer = job_observer(train_job)
     moment = "2026-01-02T03:04:05Z"
 
     def job(*conditions: tuple[str, str], ready: int = 0) -> dict[str, object]:
@@ -479,7 +355,7 @@ def test_trainjob_that_is_admitted_runs_and_completes_is_reported_once_each():
 
 
 def test_warnings_of_the_parts_of_a_trainjob_are_reported():
-    observer = WarningObserver("run-1", job="run-1", backend=train_job, now=now)
+    observer = warning_observer(train_job)
 
     def warning(kind: str, name: str) -> dict[str, object]:
         involved = {"kind": kind, "name": name}

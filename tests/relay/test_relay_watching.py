@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from functools import partial
 from time import monotonic
 
 import pytest
-from kept_logs import NothingKept
+import watched
+from containers import facts
+from watched import Reported, terminated
+from watched import log_line as line
 
-from stationmaster.domain.progress_lines import ProgressLine
-from stationmaster.relay.batching import Batcher
 from stationmaster.relay.cluster import (
     ClusterUnreachable,
     ObjectMissing,
@@ -22,7 +24,6 @@ from stationmaster.relay.cluster import (
     WatchExpired,
 )
 from stationmaster.relay.following import PREVIOUS_LOG_TRIES, LogFollower
-from stationmaster.relay.lines import PodFacts
 from stationmaster.relay.pods import container_state
 from stationmaster.relay.watching import Sight, Watch, keep_watching
 
@@ -114,49 +115,9 @@ def test_keep_watching_list_that_fails_is_asked_for_again():
     assert seen == ["unknown type", [], ("ADDED", "a")]
 
 
-class Sink:
-    """The bus, as far as a follower needs it."""
-
-    max_batches = 10
-
-    def __init__(self):
-        self.events = []
-        self.arrived = threading.Condition()
-
-    def send(self, batches):
-        with self.arrived:
-            self.events += [event for batch in batches for event in batch.events]
-            self.arrived.notify_all()
-        return True
-
-    def stop_retrying_at(self, deadline):
-        return
-
-    def wait_for_steps(self, *steps):
-        with self.arrived:
-            assert self.arrived.wait_for(lambda: self.steps == list(steps), 60), self.steps
-
-    @property
-    def steps(self):
-        return [event.step for event in self.events if event.type == "progress.reported"]
-
-
-def line(step):
-    reported = ProgressLine(seq=step, step=step, total_steps=9, loss_nats=1.0)
-    return f"2026-01-02T03:04:{step:02}.500000000Z {reported.text()}\n".encode()
-
-
-def pod(*, restarts=0, state=None, last=None, uid="uid-0"):
-    container = {
-        "name": "pytorch",
-        "restartCount": restarts,
-        "state": state or {"running": {}},
-        "lastState": last or {},
-    }
-    return {"metadata": {"uid": uid}, "status": {"containerStatuses": [container]}}
-
-
-ENDED = {"terminated": {"exitCode": 0}}
+ENDED = terminated(0)
+pod = partial(watched.pod, uid="uid-0")
+ENDED_POD = pod(state=ENDED)
 
 
 class ScriptedLogs:
@@ -188,48 +149,48 @@ class ScriptedLogs:
             yield chunk
 
 
+def new_follower(api, reported, stop=None):
+    return LogFollower(
+        api=api,
+        batcher=reported,
+        kept=reported,
+        pod=facts(),
+        path="/api/v1/namespaces/n/pods/run-1-worker-0",
+        stop=stop or threading.Event(),
+    )
+
+
 @pytest.fixture
 def follow():
     stop = threading.Event()
     started = []
 
     def start(api, first_seen):
-        sink = Sink()
-        batcher = Batcher(run_id="run-1", sender=sink)
-        batcher.start()
-        batcher.lead(None)
-        started.append(batcher)
-        follower = LogFollower(
-            api=api,
-            batcher=batcher,
-            kept=NothingKept(),
-            pod=PodFacts(
-                container="pytorch", run_id="run-1", job="run-1", name="run-1-worker-0", uid="uid-0"
-            ),
-            path="/api/v1/namespaces/n/pods/run-1-worker-0",
-            stop=stop,
-        )
+        reported = Reported()
+        follower = new_follower(api, reported, stop)
         start.update = follower.update
         follower.start()
         follower.update(container_state(first_seen))
         started.append(follower)
-        return sink
+        return reported
 
     yield start
     stop.set()
     for each in started:
-        if isinstance(each, Batcher):
-            each.close(timeout_s=2)
-        else:
-            each.pod_gone()
+        each.pod_gone()
 
 
 def test_follower_cut_stream_goes_on_without_loss_or_double(follow):
     api = ScriptedLogs(
-        statuses=[pod(), pod(), pod(), pod(), pod(state=ENDED)],
+        statuses=[pod(), pod(), pod(), pod(), ENDED_POD],
         streams=[
             [line(1), line(2), line(3)[:30], ClusterUnreachable("cut")],
-            [line(1), line(2), line(3), line(4)],  # the server knows nothing of sinceTime
+            [
+                line(1),
+                line(2),
+                line(3),
+                line(4),
+            ],  # the server knows nothing of sinceTime
             [line(4)],
         ],
     )
@@ -242,7 +203,7 @@ def test_follower_cut_stream_goes_on_without_loss_or_double(follow):
 
 def test_follower_stream_that_ended_early_is_completed_at_the_end(follow):
     api = ScriptedLogs(
-        statuses=[pod(), pod(), pod(state=ENDED)],
+        statuses=[pod(), pod(), ENDED_POD],
         streams=[[line(1)], [line(1), line(2), line(3).rstrip(b"\n")]],
     )
 
@@ -256,28 +217,19 @@ def test_follower_wait_until_read_returns_after_the_last_line():
             yield from super()._chunks(stream)
 
     reading = threading.Event()
-    api = SlowLog(statuses=[pod(state=ENDED)], streams=[[line(1)], [line(1)]])
-    sink = Sink()
-    batcher = Batcher(run_id="run-1", sender=sink)
-    facts = PodFacts(
-        container="pytorch", run_id="run-1", job="run-1", name="run-1-worker-0", uid="uid-0"
-    )
-    follower = LogFollower(
-        api=api, batcher=batcher, kept=NothingKept(), pod=facts, path="/pod", stop=threading.Event()
-    )
-    follower.update(container_state(pod(state=ENDED)))
+    api = SlowLog(statuses=[ENDED_POD], streams=[[line(1)], [line(1)]])
+    reported = Reported()
+    follower = new_follower(api, reported)
+    follower.update(container_state(ENDED_POD))
     follower.start()
 
     early = follower.wait_until_read(timeout_s=0.05)
     reading.set()
     late = follower.wait_until_read(timeout_s=1800)
     follower.pod_gone()
-    batcher.start()
-    batcher.lead(None)
-    batcher.close(timeout_s=1800)
 
     assert (early, late) == (False, True)
-    assert sink.steps == [1]
+    reported.wait_for_steps(1)
 
 
 def test_follower_container_restarted_before_it_was_seen_reads_both_runs(follow):
@@ -310,7 +262,7 @@ def test_follower_kubelet_that_does_not_know_the_pod_yet_is_asked_again(follow, 
     caplog.set_level("INFO")
     not_synced = ObjectMissing("the server could not find the requested resource ( pods/log p)")
     api = ScriptedLogs(
-        statuses=[pod()] * 4 + [pod(state=ENDED)],
+        statuses=[pod()] * 4 + [ENDED_POD],
         streams=[not_synced, not_synced, [line(1)], [line(1), line(2)]],
     )
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import queue
 import threading
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 import pytest
-from kept_logs import NothingKept
+from watched import LIMIT_S, Reported, job, log_line, node, pod, terminated, warning
 
 from stationmaster.domain.job_kinds import JobKind
-from stationmaster.domain.progress_lines import ProgressLine
 from stationmaster.relay import watching
 from stationmaster.relay.cluster import ObjectMissing, WatchExpired
 from stationmaster.relay.config import RelayConfig
 from stationmaster.relay.watching import RunWatcher
 
-SINCE = "2026-01-02T03:00:00Z"
-LIMIT_S = 1800  # ends a hang; reached only on failure
 JOBS, PODS, WARNINGS, NODES = "pytorchjobs", "pods", "events", "nodes"
+ENDED = pod(phase="Succeeded", state=terminated(0))
 
 
 class Api:
@@ -73,9 +70,9 @@ class Api:
 
     def get(self, path):
         name = path.rpartition("/")[2]
-        for pod in self.lists[PODS]:
-            if pod["metadata"]["name"] == name:
-                return pod
+        for found in self.lists[PODS]:
+            if found["metadata"]["name"] == name:
+                return found
         raise ObjectMissing(path)
 
     @contextmanager
@@ -86,45 +83,6 @@ class Api:
     def _lines(self):
         self.log_may_be_read.wait(LIMIT_S)
         yield from self.log_lines
-
-
-class Queue:
-    """What the watcher hands over, in order."""
-
-    def __init__(self):
-        self.events = []
-        self.urgent = set()
-        self.forgotten = []
-        self._changed = threading.Condition()
-
-    def put(self, events, *, urgent=False, place=None):
-        with self._changed:
-            self.events += events
-            self.urgent |= {event.event_id for event in events if urgent}
-            self._changed.notify_all()
-        return True
-
-    def keep_line(self, pod, text, at):
-        return
-
-    def end_of_log(self, pod):
-        return
-
-    def forget_pod(self, name):
-        self.forgotten.append(name)
-
-    def wait_for(self, type_, *, times=1):
-        """The events of that type, once there are as many."""
-        with self._changed:
-            assert self._changed.wait_for(lambda: len(self.of(type_)) >= times, LIMIT_S)
-            return self.of(type_)
-
-    def of(self, type_):
-        return [event for event in self.events if event.type == type_]
-
-    @property
-    def types(self):
-        return [event.type for event in self.events]
 
 
 class Stop(threading.Event):
@@ -144,7 +102,7 @@ class Stop(threading.Event):
 class World:
     def __init__(self):
         self._before = set(threading.enumerate())
-        self.api, self.reported, self.stop = Api(), Queue(), Stop()
+        self.api, self.reported, self.stop = Api(), Reported(), Stop()
         config = RelayConfig.model_construct(
             run_id="run-1", job="run-1", job_kind=JobKind.PYTORCH_JOB, namespace="stationmaster"
         )
@@ -152,7 +110,7 @@ class World:
             api=self.api,
             config=config,
             batcher=self.reported,
-            kept=NothingKept(),
+            kept=self.reported,
             stop=self.stop,
         )
 
@@ -188,42 +146,6 @@ def world():
     world = World()
     yield world
     world.close()
-
-
-def job(*conditions, name="run-1", uid="job-0"):
-    stamped = [{"type": kind, "status": "True", "lastTransitionTime": SINCE} for kind in conditions]
-    return {"metadata": {"name": name, "uid": uid}, "status": {"conditions": stamped}}
-
-
-def pod(*, phase="Running", node="node-a", uid="pod-0", name="run-1-worker-0"):
-    state = {"running": {}} if phase == "Running" else {"terminated": {"exitCode": 0}}
-    container = {"name": "pytorch", "restartCount": 0, "state": state}
-    return {
-        "metadata": {"name": name, "uid": uid},
-        "spec": {"nodeName": node, "containers": [{"name": "pytorch"}]},
-        "status": {"phase": phase, "containerStatuses": [container]},
-    }
-
-
-def warning(*, uid="warning-0", name="run-1-worker-0"):
-    return {
-        "metadata": {"uid": uid},
-        "type": "Warning",
-        "involvedObject": {"kind": "Pod", "name": name},
-        "reason": "FailedScheduling",
-        "lastTimestamp": SINCE,
-    }
-
-
-def node(name, *, ready="True"):
-    condition = {"type": "Ready", "status": ready, "lastTransitionTime": SINCE}
-    return {"metadata": {"name": name, "uid": f"uid-{name}"}, "status": {"conditions": [condition]}}
-
-
-def log_line(step):
-    at = datetime(2026, 1, 2, 3, 4, step, tzinfo=UTC)
-    reported = ProgressLine(seq=step, step=step, total_steps=9, loss_nats=1.0, at=at)
-    return f"2026-01-02T03:04:{step:02}.500000000Z {reported.text()}\n".encode()
 
 
 def test_job_may_exist_until_it_was_looked_for_in_vain(world):
@@ -284,7 +206,7 @@ def test_end_of_the_job_is_reported_after_the_last_lines_of_its_pods(world, monk
     monkeypatch.setattr(watching, "LAST_LINES_WITHIN_S", LIMIT_S)
     world.api.log_lines = [log_line(1), log_line(2)]
     world.api.log_may_be_read.clear()
-    world.start(pytorchjobs=[job("Running")], pods=[pod(phase="Succeeded")])
+    world.start(pytorchjobs=[job("Running")], pods=[ENDED])
     assert world.api.log_opened.wait(LIMIT_S)
 
     world.api.send(JOBS, "MODIFIED", job("Running", "Succeeded"))
@@ -329,7 +251,7 @@ def test_pod_that_has_ended_is_reported_at_once(world):
     world.start(pods=[pod()])
     (running,) = world.reported.wait_for("pod.changed")
 
-    world.api.send(PODS, "MODIFIED", pod(phase="Succeeded"))
+    world.api.send(PODS, "MODIFIED", ENDED)
 
     *_, ended = world.reported.wait_for("pod.changed", times=2)
     assert world.reported.urgent == {ended.event_id}
@@ -340,17 +262,12 @@ def test_warning_is_reported_once_until_its_event_expires(world):
     world.start(events=[warning()])
     world.reported.wait_for("cluster.warning")
 
-    world.api.send(WARNINGS, "MODIFIED", warning())
-    world.api.send(WARNINGS, "DELETED", warning())
-    world.api.send(WARNINGS, "ADDED", warning())
+    for change in ("MODIFIED", "DELETED", "ADDED"):
+        world.api.send(WARNINGS, change, warning())
     world.api.send(WARNINGS, "ADDED", warning(uid="other", name="run-1-worker-1"))
 
     reported = world.reported.wait_for("cluster.warning", times=3)
-    assert [event.object_name for event in reported] == [
-        "run-1-worker-0",
-        "run-1-worker-0",
-        "run-1-worker-1",
-    ]
+    assert [event.object_name[-1] for event in reported] == ["0", "0", "1"]
 
 
 def started_on_two_nodes(world):
@@ -374,7 +291,7 @@ def test_node_is_lost_only_where_the_job_has_a_pod(world):
     reported = world.reported.wait_for("node.lost", times=2)
     assert [(event.node, event.reason) for event in reported] == [
         ("node-a", "the node was deleted"),
-        ("node-b", "NotReady"),
+        ("node-b", "NodeStatusUnknown"),
     ]
 
 
@@ -412,8 +329,7 @@ def test_node_that_goes_after_the_job_is_no_loss(world, change, conditions, repo
 
 
 def test_end_of_a_job_that_failed_before_its_relay_came_is_reported_after_its_pods(world):
-    failed = pod(phase="Failed")
-    failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] = 3
+    failed = pod(phase="Failed", state=terminated(3))
     world.api.pods_may_be_listed.clear()
     world.start(**{JOBS: [job("Failed")], PODS: [failed], NODES: [node("node-a")]})
 
