@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from saving_world import BUCKET, CONFIGURATION, SavedRun
+from saving_world import BUCKET, CONFIGURATION, Logs, SavedRun
 
 from stationmaster.aws.artifacts import Artifacts
 from stationmaster.domain.restoring import saved_step
@@ -29,20 +27,13 @@ def ended(run: SavedRun) -> SavedRun:
     return run
 
 
-class LogsThatGrow:
-    """Logs that are read while the trainer writes on."""
-
-    def __init__(self, metrics: Path) -> None:
-        self._metrics = metrics
-
-    def read(self) -> list[PodLog]:
-        with self._metrics.open("ab") as lines:
-            lines.write(b'ep":3}\n')
-        return [PodLog("pod-0", b"one\n")]
-
-
 def test_backup_holds_the_newest_checkpoint_and_whole_lines_and_no_model(trains: SavedRun):
-    trains.save(logs=LogsThatGrow(trains.directory / "metrics.jsonl"))
+    grows = trains.directory / "metrics.jsonl"
+
+    def write_on() -> None:
+        grows.write_bytes(grows.read_bytes() + b'ep":3}\n')
+
+    trains.save(logs=Logs(PodLog("pod-0", b"one\n"), at_once=write_on))
 
     stored = trains.stored()
     assert sorted(stored) == [
@@ -59,21 +50,14 @@ def test_backup_holds_the_newest_checkpoint_and_whole_lines_and_no_model(trains:
     assert saved_step(found.manifest) == 60
 
 
-@pytest.mark.parametrize("line", [b"", b"no newline yet", b"x" * 200_000])
-def test_lines_of_which_none_is_whole_are_saved_empty(trains: SavedRun, line: bytes):
-    trains.write("metrics.jsonl", line)
+@pytest.mark.parametrize("whole", [b"", b"first\n"])
+@pytest.mark.parametrize("line", [b"", b"x" * 200_000])
+def test_last_line_that_is_not_whole_is_cut_off(trains: SavedRun, whole: bytes, line: bytes):
+    trains.write("metrics.jsonl", whole + line)
 
     trains.save()
 
-    assert trains.stored()["metrics.jsonl"] == b""
-
-
-def test_long_last_line_is_cut_off_whole(trains: SavedRun):
-    trains.write("metrics.jsonl", b"first\n" + b"x" * 200_000)
-
-    trains.save()
-
-    assert trains.stored()["metrics.jsonl"] == b"first\n"
+    assert trains.stored()["metrics.jsonl"] == whole
 
 
 def test_backup_that_breaks_off_leaves_the_one_before_as_it_was(trains: SavedRun):

@@ -156,10 +156,6 @@ class Relay:
                 stderr=log,
             )
 
-    def kill(self):
-        self.process.kill()
-        self.process.wait(10)
-
     def terminate(self):
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(10)
@@ -172,25 +168,12 @@ def bus():
     endpoint.close()
 
 
-def start_with_namespace(state_dir):
-    started = start_cluster(state_dir)
-    started.add_nodes(node_group="training")
-    started.core.create_namespace({"metadata": {"name": NAMESPACE}})
-    return started
-
-
 @pytest.fixture
 def bare_cluster(tmp_path):
     """A cluster that does not know of PyTorchJobs yet."""
-    started = start_with_namespace(tmp_path / "cluster")
-    yield started
-    started.close()
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    started = start_with_namespace(tmp_path_factory.mktemp("relay-cluster"))
-    started.install_operator()
+    started = start_cluster(tmp_path / "cluster")
+    started.add_nodes(node_group="training")
+    started.core.create_namespace({"metadata": {"name": NAMESPACE}})
     yield started
     started.close()
 
@@ -200,14 +183,11 @@ def start_relay(bus, tmp_path):
     started = []
 
     def start(cluster, run_id):
-        relay = Relay(cluster, bus, run_id, tmp_path / "relay.log")
-        started.append(relay)
-        return relay
+        started.append(Relay(cluster, bus, run_id, tmp_path / "relay.log"))
+        return started[0]
 
     yield start
-    for relay in started:
-        if relay.process.poll() is None:
-            relay.kill()
+    started[0].process.kill()
 
 
 @pytest.fixture
@@ -369,33 +349,6 @@ def test_relays_of_a_deployment_lose_nothing_with_the_leader_s_process_nor_with_
         assert sorted(event.step for event in reported.values()) == list(range(1, 21))
     finally:
         started.close()
-
-
-def test_relay_container_restarted_in_place_reads_both_runs(cluster, bus, start_relay, gate):
-    relay = start_relay(cluster, "run-c")
-    once = gate.parent / "once"
-    trainer = f"{sys.executable} {gate.parent / 'trainer.py'} {gate}"
-    script = f"if [ -e {once} ]; then exec {trainer} 3 5; fi; touch {once}; {trainer} 1 2;"
-    script += " echo 'config.yaml is missing' >&2; exit 9"
-    submit(cluster, pytorchjob("run-c", master=False, workers=1, script=script))
-    open_gate(gate, range(1, 6))
-
-    bus.wait_for(lambda: 5 in bus.steps(), "step 5")
-    bus.wait_for(
-        lambda: "Succeeded" in [e.condition for e in bus.events("job.condition_changed")],
-        "the end of the job",
-    )
-
-    assert bus.steps() == [1, 2, 3, 4, 5]
-    exits = [
-        (e.exit_code, e.restarts) for e in bus.events("pod.changed") if e.exit_code is not None
-    ]
-    assert exits[0] == (9, 0)
-    assert exits[-1] == (0, 1)
-    reported = [(e.pod, e.restarts, e.line) for e in bus.events("process.failed")]
-    assert reported == [("run-c-worker-0", 0, "config.yaml is missing")]
-    assert_nothing_doubled(bus.events())
-    assert relay.terminate() == 0
 
 
 def test_relay_without_its_variables_says_which_and_ends():

@@ -10,7 +10,6 @@ import boto3
 import pytest
 from saving_world import BUCKET, Report, SavedRun
 
-from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_REFUSED
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
@@ -94,14 +93,6 @@ def test_result_with_another_manifest_than_was_recorded_is_not_brought_back(
     assert contents(tmp_path / "next") == {}
 
 
-def test_checkpoint_alone_leaves_the_model_in_the_bucket(run: SavedRun, tmp_path: Path) -> None:
-    run.save()
-
-    bring_back(order(run), tmp_path / "next")
-
-    assert not any(path.startswith("model/") for path in contents(tmp_path / "next"))
-
-
 def test_what_is_there_is_found_and_not_read_again(large: SavedRun, tmp_path: Path) -> None:
     large.save()
     wanted = order(large, model=True)
@@ -119,11 +110,34 @@ def test_another_order_is_not_taken_for_the_one_that_is_there(
 ) -> None:
     run.save()
     bring_back(order(run), tmp_path / "next")
+    assert not any(path.startswith("model/") for path in contents(tmp_path / "next"))
 
     staged = bring_back(order(run, step=None, model=True), tmp_path / "next")
 
     assert not staged.was_there
     assert (tmp_path / "next/restored/model/model.safetensors").read_bytes() == b"few weights"
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        (None, "nothing was saved of that run"),
+        ("manifest.json", "the result of run .* is not complete"),
+        ("checkpoint/step-00000060/weights.pt", r"step-00000060/weights\.pt is not in the bucket"),
+        ("", "use a larger file system"),
+    ],
+)
+def test_result_that_is_not_whole_or_has_no_room_is_refused(
+    run: SavedRun, tmp_path: Path, gone: str | None, said: str
+) -> None:
+    if gone is not None:
+        run.save()
+    wanted = order(run)
+    if gone:
+        remove(run, gone)
+
+    with pytest.raises(Refused, match=said):
+        bring_back(wanted, tmp_path / "next", free_bytes=lambda _: 10)
 
 
 def test_file_that_was_changed_on_disk_is_refused_and_read_again(
@@ -146,38 +160,6 @@ def test_file_that_was_changed_on_disk_is_refused_and_read_again(
     assert weights.read_bytes() == b"newer"
 
 
-def test_result_that_is_not_complete_is_refused(run: SavedRun, tmp_path: Path) -> None:
-    run.save()
-    remove(run, "manifest.json")
-
-    with pytest.raises(Refused, match=rf"the result of run {run.run_id} is not complete"):
-        bring_back(order(run), tmp_path / "next")
-
-
-def test_result_without_objects_is_refused(run: SavedRun, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="nothing was saved of that run"):
-        bring_back(order(run), tmp_path / "next")
-
-
-def test_step_that_was_not_saved_is_refused_with_the_one_that_was(
-    run: SavedRun, tmp_path: Path
-) -> None:
-    run.save()
-
-    with pytest.raises(
-        PermanentError, match="no checkpoint of step 40; its checkpoint is of step 60"
-    ):
-        bring_back(order(run, step=40), tmp_path / "next")
-
-
-def test_object_that_is_gone_is_named(run: SavedRun, tmp_path: Path) -> None:
-    run.save()
-    remove(run, "checkpoint/step-00000060/weights.pt")
-
-    with pytest.raises(Refused, match=r"step-00000060/weights\.pt is not in the bucket"):
-        bring_back(order(run), tmp_path / "next")
-
-
 def test_missing_right_names_the_bucket_of_results(run: SavedRun, tmp_path: Path) -> None:
     run.save()
     wanted = order(run)
@@ -185,13 +167,6 @@ def test_missing_right_names_the_bucket_of_results(run: SavedRun, tmp_path: Path
 
     with pytest.raises(Refused, match=r"was refused: AccessDenied: .* may read runs/ of"):
         bring_back(wanted, tmp_path / "next")
-
-
-def test_file_system_without_room_is_refused(run: SavedRun, tmp_path: Path) -> None:
-    run.save()
-
-    with pytest.raises(Refused, match="use a larger file system"):
-        bring_back(order(run), tmp_path / "next", free_bytes=lambda _: 10)
 
 
 def test_program_says_lines_and_exit_codes(
@@ -211,6 +186,6 @@ def test_program_says_lines_and_exit_codes(
     assert ends == [0, EXIT_MISUNDERSTOOD, EXIT_REFUSED, EXIT_MISUNDERSTOOD]
     assert isinstance(read_staging_line(last), StagedLine)
     assert '"kind":"staging"' in first
-    assert "no checkpoint of step 1;" in sentences[0]
+    assert "no checkpoint of step 1; its checkpoint is of step 60" in sentences[0]
     assert "bucket nobodys does not exist; it is the artifacts bucket" in sentences[1]
     assert "neither a checkpoint nor a model is asked for" in sentences[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import boto3
 import pytest
@@ -28,20 +29,26 @@ def test_objects_become_files_and_the_manifest_lists_them(data: Data) -> None:
     data.put("train/b.jsonl", b"two\n")
     data.put("notes", b"")
     data.put("train/", b"")
+    data.put("rows.jsonl", b"secret", ServerSideEncryption="aws:kms")
 
     staged = data.stage()
 
     assert data.files(staged) == {
         "notes": b"",
+        "rows.jsonl": b"secret",
         "train/a.jsonl": b"one\n",
         "train/b.jsonl": b"two\n",
     }
-    assert (staged.num_files, staged.num_bytes, staged.was_there) == (3, 8, False)
+    assert (staged.num_files, staged.num_bytes, staged.was_there) == (4, 14, False)
     listed = {file.path: file for file in manifest_of(data, staged).files}
-    assert listed["train/a.jsonl"].checked_by is CheckedBy.SHA256
-    assert listed["train/b.jsonl"].checked_by is CheckedBy.ETAG
+    assert {path: file.checked_by for path, file in listed.items()} == {
+        "notes": CheckedBy.ETAG,
+        "rows.jsonl": CheckedBy.SIZE,  # encrypted with a key
+        "train/a.jsonl": CheckedBy.SHA256,
+        "train/b.jsonl": CheckedBy.ETAG,
+    }
     assert listed["train/b.jsonl"].sha256 == hashlib.sha256(b"two\n").hexdigest()
-    assert data.report.expected == sum(data.report.arrived) == 8
+    assert data.report.expected == sum(data.report.arrived) == 14
 
 
 @pytest.mark.parametrize(
@@ -64,15 +71,6 @@ def test_large_object_is_compared_with_what_s3_says(
     (file,) = manifest_of(data, staged).files
     assert file.checked_by is by
     assert not (data.directory / staged.data_id / "partial").exists()
-
-
-def test_object_encrypted_with_a_key_is_compared_by_size_and_says_so(data: Data) -> None:
-    data.put("rows.jsonl", b"secret", ServerSideEncryption="aws:kms")
-
-    staged = data.stage()
-
-    (file,) = manifest_of(data, staged).files
-    assert (file.num_bytes, file.checked_by) == (6, CheckedBy.SIZE)
 
 
 def test_parts_that_arrived_are_not_read_again(data: Data) -> None:
@@ -120,8 +118,9 @@ def test_part_that_was_changed_on_disk_is_found_out(data: Data) -> None:
     assert data.files(data.stage()) == {"large.tar": LARGE}
 
 
-def test_data_that_is_there_is_found_again_and_not_read(data: Data) -> None:
+def test_data_that_is_there_is_found_until_it_lost_a_file_or_its_source_changed(data: Data) -> None:
     data.put("rows.jsonl", b"rows")
+    data.put("more.jsonl", b"more")
     first = data.stage()
     data.aws.forget_calls()
 
@@ -130,31 +129,15 @@ def test_data_that_is_there_is_found_again_and_not_read(data: Data) -> None:
     assert again.was_there
     assert (again.data_id, again.root, again.counts) == (first.data_id, first.root, first.counts)
     assert data.reads() == 0
-
-
-def test_data_that_has_lost_a_file_is_brought_again(data: Data) -> None:
-    data.put("rows.jsonl", b"rows")
-    data.put("more.jsonl", b"more")
-    staged = data.stage()
-    (data.directory / staged.root / "more.jsonl").unlink()
-    data.aws.forget_calls()
-
-    again = data.stage()
-
-    assert not again.was_there
-    assert data.files(again) == {"rows.jsonl": b"rows", "more.jsonl": b"more"}
-
-
-def test_source_that_changed_is_other_data(data: Data) -> None:
-    data.put("rows.jsonl", b"rows")
-    first = data.stage()
+    (data.directory / first.root / "more.jsonl").unlink()
+    brought = data.stage()
+    assert (brought.was_there, brought.data_id) == (False, first.data_id)
+    assert data.files(brought) == {"rows.jsonl": b"rows", "more.jsonl": b"more"}
     data.put("rows.jsonl", b"tows")
-
-    second = data.stage()
-
-    assert second.data_id != first.data_id
-    assert data.files(first) == {"rows.jsonl": b"rows"}
-    assert data.files(second) == {"rows.jsonl": b"tows"}
+    changed = data.stage()
+    assert changed.data_id != first.data_id
+    assert data.files(first)["rows.jsonl"] == b"rows"
+    assert data.files(changed)["rows.jsonl"] == b"tows"
 
 
 def test_what_was_prepared_is_found_and_nothing_is_left_to_do(data: Data) -> None:
@@ -164,10 +147,10 @@ def test_what_was_prepared_is_found_and_nothing_is_left_to_do(data: Data) -> Non
     assert copied.preparation is Preparation.TOKENS
     manifest = manifest_of(data, copied)
     name = data_id(data.source.uri, manifest.source_version, Preparation.TOKENS, settings)
-    (data.directory / name).mkdir()
     prepared = manifest.model_copy(
         update={"preparation": Preparation.TOKENS, "files": (), "root": f"{name}/files"}
     )
+    (data.directory / name).mkdir()
     (data.directory / name / MANIFEST_FILE).write_bytes(prepared.to_json())
 
     found = data.stage(task="pretraining", settings=settings)
@@ -175,13 +158,6 @@ def test_what_was_prepared_is_found_and_nothing_is_left_to_do(data: Data) -> Non
 
     assert (found.data_id, found.preparation) == (name, Preparation.NONE)
     assert (other.data_id, other.preparation) == (copied.data_id, Preparation.TOKENS)
-
-
-def test_packed_data_needs_no_preparation(data: Data) -> None:
-    for name in ("manifest.json", "tokenizer.json", "tokens-00000.bin"):
-        data.put(name, b"x")
-
-    assert data.stage(task="pretraining").preparation is Preparation.NONE
 
 
 def test_data_without_room_is_refused_before_anything_is_read(data: Data) -> None:
@@ -194,14 +170,10 @@ def test_data_without_room_is_refused_before_anything_is_read(data: Data) -> Non
     assert data.stage(task="image-classification", free=2100, keep_free_bytes=100).num_bytes == 1000
 
 
-def test_empty_prefix_is_refused(data: Data) -> None:
-    with pytest.raises(Refused, match=f"s3://{BUCKET}/{data.prefix}/ holds no objects"):
-        data.stage()
-
-
 @pytest.mark.parametrize(
     ("call", "code", "said"),
     [
+        ("", "", f"s3://{BUCKET}/.*/ holds no objects"),
         ("ListObjectsV2", "AccessDenied", "listing objects in .* was refused: AccessDenied"),
         ("ListObjectsV2", "NoSuchBucket", f"bucket {BUCKET} does not exist"),
         ("GetObject", "AccessDenied", "reading rows.jsonl in .* was refused"),
@@ -211,11 +183,19 @@ def test_empty_prefix_is_refused(data: Data) -> None:
 def test_refusal_of_s3_is_final_and_says_what_to_do(
     data: Data, call: str, code: str, said: str
 ) -> None:
-    data.put("rows.jsonl", b"rows")
-    data.aws.inject("s3", call, code)
+    if call:
+        data.put("rows.jsonl", b"rows")
+        data.aws.inject("s3", call, code)
 
     with pytest.raises(Refused, match=said):
         data.stage()
+
+
+def copier(data: Data, bucket: Any) -> Copier:
+    folder = data.directory
+    return Copier(
+        bucket, files=folder / "files", partial=folder / "partial", on_copied=lambda _: None
+    )
 
 
 class Wire:
@@ -244,41 +224,27 @@ def test_small_object_that_comes_other_than_it_is_is_not_taken(
 ) -> None:
     data.put("rows.jsonl", b"rows")
     bucket = SourceBucket.connect(data.source, region="us-west-2", connections=1)
-    files = data.directory / "files"
-    copier = Copier(
-        Wire(bucket, pieces),
-        files=files,
-        partial=data.directory / "partial",
-        on_copied=lambda _: None,
-    )
+    wired = copier(data, Wire(bucket, pieces))
 
     if said:
         with pytest.raises(NotDone, match=said):
-            copier.copy(bucket.objects())
-        assert not files.exists()
+            wired.copy(bucket.objects())
+        assert not (data.directory / "files").exists()
     else:
-        (file,) = copier.copy(bucket.objects())
+        (file,) = wired.copy(bucket.objects())
         assert file.num_bytes == 4
 
 
-def test_object_that_is_replaced_after_it_was_listed_is_not_taken(data: Data) -> None:
+def test_object_that_is_replaced_or_whose_name_leaves_the_directory_is_not_taken(
+    data: Data,
+) -> None:
     data.put("rows.jsonl", b"rows")
     bucket = SourceBucket.connect(data.source, region="us-west-2", connections=1)
     listed = bucket.objects()
     data.put("rows.jsonl", b"tows")
-    copier = Copier(
-        bucket,
-        files=data.directory / "files",
-        partial=data.directory / "partial",
-        on_copied=lambda _: None,
-    )
 
     with pytest.raises(NotDone, match="the object changed while data was copied"):
-        copier.copy(listed)
-
-
-def test_object_whose_name_leaves_the_directory_is_refused(data: Data) -> None:
+        copier(data, bucket).copy(listed)
     boto3.client("s3").put_object(Bucket=BUCKET, Key=f"{data.prefix}/../rows", Body=b"x")
-
     with pytest.raises(Refused, match="cannot be a file"):
         data.stage()
