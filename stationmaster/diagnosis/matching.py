@@ -2,7 +2,7 @@
 
 A log may have millions of lines, most of which differ from others in their figures only. So a line
 without its digits is searched for hints, once for all lines of the same words; patterns are tried
-where a hint was found. Hints have no digits.
+where a hint was found. Hints are words of the patterns: every line that can match has one of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Final
+from re import _parser  # type: ignore[attr-defined]  # no public module parses a pattern
+from typing import Any, Final
 
 from stationmaster.diagnosis.rules import Rank, Rule, Where
 from stationmaster.diagnosis.table import RULES
@@ -83,9 +84,40 @@ def _hints(words: str) -> tuple[str, ...]:
 def _rules_of_hints() -> Mapping[str, tuple[int, ...]]:
     rules: dict[str, tuple[int, ...]] = {}
     for index, rule in enumerate(RULES):
-        for hint in rule.hint.split("|"):
+        for hint in hints_of(rule.pattern):
             rules[hint] = (*rules.get(hint, ()), index)
     return rules
+
+
+def hints_of(pattern: str) -> frozenset[str]:
+    """List words in lower case, without digits, of which each text that can match has one.
+
+    Raises:
+        ValueError: a text without any word can match.
+    """
+    hints = _needed(_parser.parse(pattern))
+    if not hints:
+        raise ValueError(f"{pattern} has no word that is in every text that it matches")
+    return hints
+
+
+def _needed(parsed: Any) -> frozenset[str]:
+    """Choose the words of the part of a sequence whose shortest word is the longest."""
+    choices, run = [frozenset[str]()], ""
+    for operation, argument in [*parsed, (None, None)]:
+        if operation is _parser.LITERAL:
+            run += chr(argument).translate(_WORDS)
+            continue
+        choices.append(frozenset({run} - {""}))
+        run = ""
+        if operation is _parser.SUBPATTERN:
+            choices.append(_needed(argument[3]))
+        elif operation is _parser.BRANCH:
+            ways = [_needed(way) for way in argument[1]]
+            choices.append(frozenset[str]().union(*ways) if all(ways) else frozenset())
+        elif operation is _parser.MAX_REPEAT and argument[0] > 0:
+            choices.append(_needed(argument[2]))
+    return max(choices, key=lambda words: min(map(len, words), default=0))
 
 
 @cache

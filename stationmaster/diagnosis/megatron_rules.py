@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from stationmaster.diagnosis.rules import LOG, Rank, Rule, Severity
+from stationmaster.diagnosis.rules import Rank, Rule, Severity
 
 _SOURCE: Final = "Megatron-LM {}"
 
 RULES: Final = (
     Rule(
         id="megatron-batch",
-        where=LOG,
-        hint="is not divisible by micro batch size",
         pattern=r"global batch size \((?P<batch>\d+)\) is not divisible by micro batch size "
         r"\((?P<micro>\d+)\) times data parallel size \((?P<ranks>\d+)\)",
-        rank=Rank.PROGRAM,
         diagnosis="the global batch of {batch} is no multiple of {micro} x {ranks}: micro batch "
         "times data-parallel ranks",
         remedy="pass --global-batch-size as a multiple of {micro} x {ranks} in command=",
@@ -23,21 +20,15 @@ RULES: Final = (
     ),
     Rule(
         id="megatron-heads",
-        where=LOG,
-        hint="must be a multiple of tensor_model_parallel_size",
         pattern=r"(?P<what>num_attention_heads|num_query_groups) \((?P<heads>\d+)\) must be a "
         r"multiple of tensor_model_parallel_size \((?P<tp>\d+)\)",
-        rank=Rank.PROGRAM,
         diagnosis="{what}, {heads}, cannot be divided over {tp} tensor-parallel ranks",
         remedy="pass a --tensor-model-parallel-size that divides {heads} in command=",
         source=_SOURCE.format("core/transformer/transformer_config.py"),
     ),
     Rule(
         id="megatron-world",
-        where=LOG,
-        hint="is not divisible by total_model_size",
         pattern=r"world size \((?P<world>\d+)\) is not divisible by total_model_size",
-        rank=Rank.PROGRAM,
         diagnosis="{world} processes cannot be divided by tensor x pipeline x context parallel "
         "size",
         remedy="start it again with another nodes=, or pass parallel sizes whose product divides "
@@ -46,11 +37,8 @@ RULES: Final = (
     ),
     Rule(
         id="megatron-connections",
-        where=LOG,
-        hint="cuda_device_max_connections",
         pattern=r"requires setting the environment variable.{0,8}CUDA_DEVICE_MAX_CONNECTIONS to 1"
         r"(?! while)",
-        rank=Rank.PROGRAM,
         diagnosis="Megatron's tensor and sequence parallelism needs CUDA_DEVICE_MAX_CONNECTIONS=1",
         remedy="set CUDA_DEVICE_MAX_CONNECTIONS=1 in command= (env CUDA_DEVICE_MAX_CONNECTIONS=1 "
         "torchrun ...); `stationmaster lint FILE` checks a manifest for it",
@@ -58,11 +46,8 @@ RULES: Final = (
     ),
     Rule(
         id="megatron-data",
-        where=LOG,
-        hint=".idx and .bin|bad header, cannot read",
         pattern=r"One or both of the \.idx and \.bin files cannot be found"
         r"|bad header, cannot read: (?P<file>\S{1,200})",
-        rank=Rank.PROGRAM,
         diagnosis="the prepared data is not there, or is no index of Megatron's",
         remedy="give --data-path the prefix without .bin and .idx, and prepare the data again with "
         "tools/preprocess_data.py where it is damaged",
@@ -70,11 +55,8 @@ RULES: Final = (
     ),
     Rule(
         id="megatron-helpers",
-        where=LOG,
-        hint="dataset helper functions|helpers_cpp",
         pattern=r"Failed to compile the C\+\+ dataset helper functions"
         r"|(?:No module named|cannot import name) '[\w.]*helpers(?:_cpp)?'",
-        rank=Rank.PROGRAM,
         diagnosis="Megatron's data helpers are not compiled, or several nodes compiled them at "
         "once",
         remedy="compile them when the image is built (make -C megatron/core/datasets), then start "
@@ -83,8 +65,6 @@ RULES: Final = (
     ),
     Rule(
         id="megatron-random-start",
-        where=LOG,
-        hint="will not load any checkpoints",
         pattern=r"will not load any checkpoints and will start from\s+random",
         rank=Rank.NOTE,
         severity=Severity.WARNING,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
-from stationmaster.diagnosis.rules import DMESG, LOG, NODE, Rank, Rule, Severity, Where
+from stationmaster.diagnosis.rules import DMESG, NODE, Rank, Rule, Severity, Where
 
 _XID: Final = r"NVRM: Xid \(PCI:(?P<gpu>[0-9a-f:.]{1,20})\): (?P<xid>{numbers})\b"
 _NVIDIA: Final = "NVIDIA, XID errors"
@@ -14,43 +15,30 @@ _REPLACE: Final = (
 )
 _PRESSURE: Final = frozenset({Where.NODE, Where.EVENT})
 
+_fault = partial(Rule, rank=Rank.HARDWARE, remedy=_REPLACE)
+_xid = partial(_fault, where=DMESG, source=_NVIDIA)
+_node = partial(_fault, where=NODE)
+
 RULES: Final = (
-    Rule(
+    _xid(
         id="xid-lost-gpu",
-        where=DMESG,
-        hint="nvrm: xid",
         pattern=_XID.replace("{numbers}", "79"),
-        rank=Rank.HARDWARE,
         diagnosis="GPU {gpu} fell off the bus (Xid {xid}): the node needs a reboot or is faulty",
-        remedy=_REPLACE,
-        source=_NVIDIA,
     ),
-    Rule(
+    _xid(
         id="xid-reset",
-        where=DMESG,
-        hint="nvrm: xid",
         pattern=_XID.replace("{numbers}", "48|64|74|95|119"),
-        rank=Rank.HARDWARE,
         diagnosis="GPU {gpu} reports a fault of its memory, its NVLink or its firmware (Xid {xid})",
-        remedy=_REPLACE,
-        source=_NVIDIA,
     ),
-    Rule(
+    _xid(
         id="xid-isolate",
-        where=DMESG,
-        hint="nvrm: xid",
         pattern=_XID.replace("{numbers}", "54"),
-        rank=Rank.HARDWARE,
         diagnosis="GPU {gpu} gets too little power (Xid {xid})",
-        remedy=_REPLACE,
-        source=_NVIDIA,
     ),
     Rule(
         id="xid-program",
         where=DMESG,
-        hint="nvrm: xid",
         pattern=_XID.replace("{numbers}", "13|31|94"),
-        rank=Rank.PROGRAM,
         diagnosis="a program on GPU {gpu} read or wrote where it may not (Xid {xid}), or one "
         "memory error was contained to it",
         remedy="`/train logs {run}`: look for the CUDA error of that process; replace the node "
@@ -60,7 +48,6 @@ RULES: Final = (
     Rule(
         id="xid-watch",
         where=DMESG,
-        hint="nvrm: xid",
         pattern=_XID.replace("{numbers}", "63|92"),
         rank=Rank.NOTE,
         severity=Severity.INFO,
@@ -68,55 +55,39 @@ RULES: Final = (
         remedy="nothing to do now; replace the node where it comes often",
         source=_NVIDIA,
     ),
-    Rule(
+    _fault(
         id="nvlink",
-        where=LOG,
-        hint="over nvlink|error |failure ",
         pattern=r"Invalid access of peer GPU memory over nvlink|(?:CUDA error|Cuda failure):? 226\b"
         r"|\(error 226\)",
-        rank=Rank.HARDWARE,
         diagnosis="a GPU could not read another one's memory over NVLink: hardware, or a process "
         "of the same node that was killed",
         remedy="where no process was killed before: " + _REPLACE,
         source="CUDA driver API, error 226",
     ),
-    Rule(
+    _fault(
         id="nvls",
-        where=LOG,
-        hint="(nvls) multicast|failure ",
         pattern=r"Failed to bind NVLink SHARP \(NVLS\) Multicast|Cuda failure 401\b",
-        rank=Rank.HARDWARE,
         diagnosis="NVLink's multicast does not work on a node: a fault of its fabric manager",
         remedy="replace the node, or set NCCL_NVLS_ENABLE=0 until then, which costs speed",
         source="NVIDIA/nccl#2077",
     ),
-    Rule(
+    _node(
         id="gpu-unhealthy",
-        where=NODE,
-        hint="acceleratedhardwareready|nvidiaxid",
         pattern=r"AcceleratedHardwareReady False|NvidiaXID(?P<xid>\d+)",
-        rank=Rank.HARDWARE,
         diagnosis="EKS's node monitoring reports a fault of a GPU or an EFA adapter",
-        remedy=_REPLACE,
         source="EKS user guide, node health issues",
     ),
-    Rule(
+    _node(
         id="node-lost",
-        where=NODE,
-        hint="ready false|ready unknown|nodenotready|is lost|is not ready",
         pattern=r"(?<![a-z])Ready (?:False|Unknown)\b|\bNodeNotReady\b|node \S+ is lost",
-        rank=Rank.HARDWARE,
         diagnosis="a node is gone or does not answer, and its pods with it",
         remedy="`/train status {run}` says whether it recovers on another node; otherwise "
         "`/train resume {run}`",
         source="Kubernetes, node status",
     ),
-    Rule(
+    _node(
         id="spot-taken",
-        where=NODE,
-        hint="taken back|spot interruption|rebalance",
         pattern=r"is taken back by AWS|spot interruption",
-        rank=Rank.HARDWARE,
         diagnosis="AWS took back a spot instance",
         remedy="`/train resume {run}` continues from the last saved checkpoint; "
         "capacity=on-demand is not taken back",
@@ -125,7 +96,6 @@ RULES: Final = (
     Rule(
         id="node-pressure",
         where=_PRESSURE,
-        hint="pressure true|nodehasdiskpressure|nodehasinsufficientmemory|nodehaspidpressure",
         pattern=r"(?:Disk|Memory|PID)Pressure True|NodeHas(?:DiskPressure|InsufficientMemory)",
         rank=Rank.KILLED,
         diagnosis="a node has too little disk, memory or process ids left, and evicts pods",
@@ -135,8 +105,6 @@ RULES: Final = (
     ),
     Rule(
         id="gpu-idle",
-        where=LOG,
-        hint="dmon: gpu",
         pattern=r"^dmon: GPU (?P<gpu>\d{1,4}) sm (?P<sm>[0-4]?\d) % on average over "
         r"(?P<samples>\d+) samples",
         rank=Rank.SLOW,
@@ -148,13 +116,11 @@ RULES: Final = (
         "the network",
         source="Megatron workshop, monitoring, health ranges; nvidia-smi dmon",
     ),
-    Rule(
+    _fault(
         id="device-lost",
         where=frozenset({Where.EVENT, Where.POD}),
-        hint="unexpectedadmissionerror",
         pattern=r"UnexpectedAdmissionError.{0,200}?(?P<device>nvidia\.com/gpu"
         r"|vpc\.amazonaws\.com/efa)",
-        rank=Rank.HARDWARE,
         diagnosis="a node had fewer healthy devices ({device}) than it had reported",
         remedy="`/train validate {cluster}` counts them; " + _REPLACE,
         source="kubelet, device manager admission",

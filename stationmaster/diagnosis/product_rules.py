@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from stationmaster.diagnosis.rules import LOG, TOOL, Rank, Rule
 
 _SAID: Final = LOG | TOOL
 
+_said = partial(Rule, where=_SAID, rank=Rank.STEP)
+
 RULES: Final = (
     Rule(
         id="held-out-samples",
         where=_SAID,
-        hint="held out by eval_samples",
         pattern=r"held out by eval_samples",
-        rank=Rank.PROGRAM,
         diagnosis="the data set is too small for what eval_samples= holds out of it",
         remedy="start it again with a smaller eval_samples=, or with eval_samples=0",
         source="training/data/packed.py, instructions.py",
@@ -22,78 +23,59 @@ RULES: Final = (
     Rule(
         id="local-hardware",
         where=_SAID,
-        hint="local mode cannot run it",
         pattern=r"local mode cannot run it",
         rank=Rank.PLACEMENT,
         diagnosis="this machine does not have the GPUs that the run asks for",
         remedy="`/train {recipe} preset=smoke` runs the same code small, on CPUs",
         source="local/cluster/node/launch.py",
     ),
-    Rule(
+    _said(
         id="workflow-stopped",
-        where=_SAID,
-        hint="the workflow was stopped|the workflow ran out|reached its time limit",
         pattern=r"the workflow was stopped from outside|the workflow ran out of time"
         r"|reached its time limit",
-        rank=Rank.STEP,
         diagnosis="the run's workflow in AWS Step Functions was stopped by somebody, or reached "
         "its time limit",
         remedy="`/train resume {run}` continues from what it has saved; without a checkpoint, type "
         "its command again",
         source="stationmaster/steps/record_events.py, domain/reactions/ending.py",
     ),
-    Rule(
+    _said(
         id="job-deleted",
-        where=_SAID,
-        hint="was deleted from the cluster|was deleted during|during the run",
         pattern=r"was deleted from the cluster before it had ended|was deleted during the run"
         r"|is (?:DELETING|DELETE_FAILED|FAILED) during the run",
-        rank=Rank.STEP,
         diagnosis="somebody deleted the job, its nodes or its cluster while it trained",
         remedy="`/train resume {run}` continues from what it has saved, on a cluster of its own",
         source="stationmaster/steps/parts/silence.py",
     ),
-    Rule(
+    _said(
         id="relay-silent",
-        where=_SAID,
-        hint="fell silent",
         pattern=r"the relay in the cluster fell silent",
-        rank=Rank.STEP,
         diagnosis="nothing in the cluster reports on the job any more: its system node is gone, or "
         "the way from there to AWS",
         remedy="`/train resume {run}` continues from what it has saved; `/train preflight "
         "{recipe}` checks the network",
         source="stationmaster/steps/parts/silence.py",
     ),
-    Rule(
+    _said(
         id="check-failed",
-        where=_SAID,
-        hint="check ",
         pattern=r"\bcheck (?P<check>[\w-]{1,40}) failed: (?P<why>.{1,200})",
-        rank=Rank.STEP,
         diagnosis="the check {check} refused the cluster: {why}",
         remedy="type its command again for a new cluster; of a kept cluster, repair it, then "
         "`/train validate {cluster}`",
         source="stationmaster/steps/run_check.py",
     ),
-    Rule(
+    _said(
         id="not-created",
-        where=_SAID,
-        hint="could not create|could not resize",
         pattern=r"(?:EKS|FSx) could not (?:create|resize) "
         r"(?P<what>file system|cluster|node group|add-on)",
-        rank=Rank.STEP,
         diagnosis="AWS gave up on the {what}",
         remedy="`/train preflight {recipe}` checks quotas, rights and zones; then type its command "
         "again",
         source="stationmaster/steps/ensure_file_system.py, ensure_cluster.py",
     ),
-    Rule(
+    _said(
         id="not-ready",
-        where=_SAID,
-        hint="is not ready after|did not start|is not scheduled",
         pattern=r"is not ready after \d+ s|did not start|is not scheduled",
-        rank=Rank.STEP,
         diagnosis="a part of the cluster, or a pod of the job, was not ready in its time",
         remedy="type its command again for a new cluster; of a kept cluster, "
         "`/train validate {cluster}` says what is missing",

@@ -10,7 +10,6 @@ RULES: Final = (
     Rule(
         id="oom-host",
         where=EVENT | DMESG,
-        hint="oomkill|out of memory: killed process",
         pattern=r"\bOOMKill(?:ed|ing)\b|out of memory: Killed process \d+",
         rank=Rank.KILLED,
         diagnosis="the kernel killed the process because the container used more memory than its "
@@ -23,7 +22,6 @@ RULES: Final = (
     Rule(
         id="killed",
         where=LOG | EVENT,
-        hint="exitcode|sigkill|code ",
         pattern=r"exitcode *: *-9\b|Signal 9 \(SIGKILL\)|killed by SIGKILL|(?:exit )?code 137\b",
         rank=Rank.UNKNOWN_SIGNAL,
         diagnosis="a process was killed (SIGKILL); most often for memory, else by a person or with "
@@ -34,11 +32,8 @@ RULES: Final = (
     ),
     Rule(
         id="shm",
-        where=LOG,
-        hint="bus error|shared memory|/torch_|/dev/shm",
         pattern=r"killed by signal: Bus error|^Bus error|unable to open shared memory object"
         r"|error while creating shared memory segment|No space left on device.{0,80}/torch_",
-        rank=Rank.PROGRAM,
         diagnosis="the container's /dev/shm is full; without a volume of its own it has 64 MB",
         remedy="mount an emptyDir with medium: Memory at /dev/shm (runs of `/train` have one), or "
         "start it again with data_workers=0; `stationmaster lint FILE` checks a manifest",
@@ -46,10 +41,7 @@ RULES: Final = (
     ),
     Rule(
         id="fork",
-        where=LOG,
-        hint="cannot allocate memory",
         pattern=r"\[Errno 12\] Cannot allocate memory",
-        rank=Rank.PROGRAM,
         diagnosis="a process could not fork: EFA's huge pages are reserved for its children too",
         remedy="set FI_EFA_USE_HUGE_PAGE=0 in the pods (runs of `/train` do so), or start it again "
         "with data_workers=0",
@@ -57,10 +49,7 @@ RULES: Final = (
     ),
     Rule(
         id="oom-gpu",
-        where=LOG,
-        hint="cuda out of memory|outofmemoryerror|cuda error: out of memory",
         pattern=r"CUDA out of memory|OutOfMemoryError|CUDA error: out of memory",
-        rank=Rank.PROGRAM,
         diagnosis="the GPU has too little memory for this model and batch; in the middle of a run "
         "also for a longer sample or by fragmentation",
         remedy="start it again with micro_batch_size=1 activation_checkpointing=full "
@@ -70,11 +59,8 @@ RULES: Final = (
     ),
     Rule(
         id="vocabulary",
-        where=LOG,
-        hint="device-side assert|srcselectdimsize|index out of range in self",
         pattern=r"device-side assert triggered|srcIndex < srcSelectDimSize"
         r"|IndexError: index out of range in self",
-        rank=Rank.PROGRAM,
         diagnosis="an index was larger than its table, most often a token id beyond the model's "
         "vocabulary: the tokenizer belongs to another model",
         remedy="start it again without tokenizer=, or with the tokenizer of the model",
@@ -82,33 +68,24 @@ RULES: Final = (
     ),
     Rule(
         id="gpu-architecture",
-        where=LOG,
-        hint="no kernel image|is not compatible with the current pytorch",
         pattern=r"no kernel image is available for execution"
         r"|with CUDA capability (?P<sm>sm_\d+) is not compatible",
-        rank=Rank.PROGRAM,
         diagnosis="the image's PyTorch was built without code for this GPU",
         remedy="use an image with a newer PyTorch (image=...), or `/train {recipe}` without image=",
         source="PyTorch torch/cuda/__init__.py; awslabs/awsome-distributed-ai#103",
     ),
     Rule(
         id="gpu-driver",
-        where=LOG,
-        hint="driver version is insufficient|forward compatibility|your system is too old",
         pattern=r"CUDA driver version is insufficient|forward compatibility was attempted"
         r"|NVIDIA driver on your system is too old",
-        rank=Rank.PROGRAM,
         diagnosis="the node's NVIDIA driver is older than the image's CUDA needs",
         remedy="use a newer machine image for the nodes, or an older CUDA in the image: image=...",
         source="NVIDIA, CUDA compatibility",
     ),
     Rule(
         id="hub-gated",
-        where=LOG,
-        hint="gatedrepoerror| client error|gated repo|is restricted",
         pattern=r"GatedRepoError|401 Client Error|Cannot access gated repo"
         r"|Access to model \S{1,120} is restricted",
-        rank=Rank.PROGRAM,
         diagnosis="the Hugging Face hub refused access: no valid token, or the model's licence was "
         "not accepted",
         remedy="accept the licence on the model's page, and put the token into the deployment's "
@@ -117,10 +94,7 @@ RULES: Final = (
     ),
     Rule(
         id="hub-limit",
-        where=LOG,
-        hint=" client error|hfhubhttperror: |too many requests",
         pattern=r"429 Client Error|HfHubHTTPError: 429|Too Many Requests",
-        rank=Rank.PROGRAM,
         diagnosis="the Hugging Face hub limits the requests: many ranks read from it at once",
         remedy="start it again with dataset=packed:hub:ORG/NAME, which downloads once, and with a "
         "token in the deployment's secret (`/train preflight {recipe}`)",
@@ -128,10 +102,7 @@ RULES: Final = (
     ),
     Rule(
         id="hub-down",
-        where=LOG,
-        hint="server error",
         pattern=r"(?:HfHubHTTPError: )?(?P<code>50[0234]) Server Error: .{0,80}huggingface\.co",
-        rank=Rank.PROGRAM,
         diagnosis="the Hugging Face hub answered with an error of its own ({code})",
         remedy="`/train resume {run}`, or start it again with dataset=packed:hub:ORG/NAME, which "
         "downloads once",
@@ -139,10 +110,7 @@ RULES: Final = (
     ),
     Rule(
         id="hub-missing",
-        where=LOG,
-        hint="valid model identifier|can't load tokenizer",
         pattern=r"is not a valid model identifier|Can't load tokenizer for '(?P<what>[^']{1,120})'",
-        rank=Rank.PROGRAM,
         diagnosis="the model or tokenizer is neither on the hub nor a folder in the container",
         remedy="check the name, ORG/MODEL, or the path on the shared file system; "
         "`/train plan hf:ORG/MODEL` looks a model up before it costs anything",
@@ -150,24 +118,17 @@ RULES: Final = (
     ),
     Rule(
         id="hub-data",
-        where=LOG,
-        hint="emptydataseterror|gzip://|hf://datasets/",
         pattern=r"EmptyDatasetError|FileNotFoundError: (?:gzip|hf)://"
         r"|FileNotFoundError: Unable to find 'hf://",
-        rank=Rank.PROGRAM,
         diagnosis="streaming the data set from the hub failed: its files were not found",
         remedy="start it again with dataset=packed:hub:ORG/NAME, which downloads it once",
         source="awslabs/awsome-distributed-ai#635, #716",
     ),
     Rule(
         id="not-finite",
-        where=LOG,
-        hint="loss: nan|loss: inf|loss:  nan|loss:  inf|loss=nan|loss=inf|loss nan|loss inf"
-        "|loss: -inf|result nan|in local|nan iterations|nan or infinite|expected finite",
         pattern=r"Unexpected result nan|found (?:NaN|Inf) in local"
         r"|\b(?:lm )?loss[:= ]{1,8}[-+]?(?:nan|inf)(?:inity)?\b"
         r"|number of nan iterations: +[1-9]|was nan or infinite|expected finite numbers",
-        rank=Rank.PROGRAM,
         diagnosis="the loss or the gradient is not finite any more",
         remedy="`/train resume {run} learning_rate=...` from the last checkpoint with a lower "
         "rate; in the first steps also check the weights and the data",
@@ -175,8 +136,6 @@ RULES: Final = (
     ),
     Rule(
         id="gradient-norm",
-        where=LOG,
-        hint="grad norm:|grad_norm:",
         pattern=r"\bgrad[ _]norm: *(?P<norm>[1-9]\d{2,}(?:\.\d+)?)\b",
         rank=Rank.NOTE,
         severity=Severity.WARNING,
@@ -188,10 +147,7 @@ RULES: Final = (
     ),
     Rule(
         id="checkpoint-empty",
-        where=LOG,
-        hint="state_dict is empty",
         pattern=r"(?:RuntimeError|ValueError|AssertionError): .{0,120}state_dict is empty",
-        rank=Rank.PROGRAM,
         diagnosis="the program asked the checkpoint for nothing: it passed an empty state dict to "
         "the loader",
         remedy="pass the model's own state dict as the template to torch.distributed.checkpoint; "
@@ -200,11 +156,8 @@ RULES: Final = (
     ),
     Rule(
         id="checkpoint-mismatch",
-        where=LOG,
-        hint="size mismatch|missing key",
         pattern=r"size mismatch for \S|Missing key\(s\) in state_dict|Missing key in checkpoint"
         r"|Size mismatch between saved",
-        rank=Rank.PROGRAM,
         diagnosis="the checkpoint is of another model: two recipes share a directory, or the model "
         "was changed",
         remedy="give each recipe its own checkpoint directory, or start without resume_from= and "
@@ -213,10 +166,7 @@ RULES: Final = (
     ),
     Rule(
         id="checkpoint-torn",
-        where=LOG,
-        hint="pytorchstreamreader|ran out of input",
         pattern=r"PytorchStreamReader failed|EOFError: Ran out of input",
-        rank=Rank.PROGRAM,
         diagnosis="a checkpoint or model file is not complete: it was read while it was written, "
         "or its writer was killed",
         remedy="remove the file and start again from the checkpoint before; "
@@ -225,11 +175,8 @@ RULES: Final = (
     ),
     Rule(
         id="checkpoint-timeout",
-        where=LOG,
-        hint="checkpointexception|monitoredbarrier",
         pattern=r"CheckpointException.{0,300}?(?:timed out|timeout)"
         r"|failed to pass monitoredBarrier in \d+ ms",
-        rank=Rank.PROGRAM,
         diagnosis="saving or loading a checkpoint took longer than ranks wait for each other: the "
         "file system is too slow for its size",
         remedy="start it again with file_system_type=persistent-500 or a larger file_system=GIB; "
@@ -238,8 +185,6 @@ RULES: Final = (
     ),
     Rule(
         id="checkpoint-incomplete",
-        where=LOG,
-        hint="metadata not found",
         pattern=r"metadata not found\. Skipping this incomplete checkpoint",
         rank=Rank.NOTE,
         severity=Severity.INFO,
@@ -249,10 +194,7 @@ RULES: Final = (
     ),
     Rule(
         id="module-missing",
-        where=LOG,
-        hint="no module named",
         pattern=r"ModuleNotFoundError: No module named '(?P<module>(?!etcd')[\w.]{1,100})'",
-        rank=Rank.PROGRAM,
         diagnosis="the image has no Python module {module}",
         remedy="install it in the image (image=...), or `/train {recipe}` without image= and "
         "command=",
@@ -261,11 +203,9 @@ RULES: Final = (
     Rule(
         id="command-missing",
         where=LOG | EVENT,
-        hint="executable file not found|no such file|command not found",
         pattern=r'exec: "(?P<program>[^"]{1,200})": (?:executable file not found|stat )'
         r"|(?:^|: )\S{0,120}torchrun: No such file|: (?:line )?\d+: \S{1,120}: command not found"
         r"|: \S{1,120}: command not found",
-        rank=Rank.PROGRAM,
         diagnosis="the image does not have the program that the command starts",
         remedy="start `python -m torch.distributed.run` in place of a path to torchrun, and check "
         "command= against the image",
@@ -273,10 +213,7 @@ RULES: Final = (
     ),
     Rule(
         id="script-missing",
-        where=LOG,
-        hint="can't open file",
         pattern=r"can't open file '(?P<script>[^']{1,200})': \[Errno 2\]",
-        rank=Rank.PROGRAM,
         diagnosis="the image does not have the script {script}",
         remedy="copy it into the image, or put it on the shared file system and name that path in "
         "command=",
@@ -284,20 +221,14 @@ RULES: Final = (
     ),
     Rule(
         id="arguments",
-        where=LOG,
-        hint="unrecognized arguments",
         pattern=r"error: unrecognized arguments: (?P<arguments>.{1,120})",
-        rank=Rank.PROGRAM,
         diagnosis="the program does not know these arguments: {arguments}",
         remedy="correct them in command=; `/train plan {recipe}` lists the keys of a recipe",
         source="Python, argparse",
     ),
     Rule(
         id="disk-full",
-        where=LOG,
-        hint="no space left on device",
         pattern=r"\[Errno 28\] No space left on device(?!.{0,80}/torch_)",
-        rank=Rank.PROGRAM,
         diagnosis="a disk or file system is full",
         remedy="start it again with a larger file_system=GIB, and write to the shared file system: "
         "the container's own disk is the node's root volume",
@@ -306,9 +237,7 @@ RULES: Final = (
     Rule(
         id="crash",
         where=LOG | EVENT,
-        hint="segmentation fault|sigsegv|exitcode|code ",
         pattern=r"Segmentation fault|Signal 11 \(SIGSEGV\)|exitcode *: *-11\b|code 139\b",
-        rank=Rank.PROGRAM,
         diagnosis="a process crashed in native code (SIGSEGV): libraries that do not fit together, "
         "or faulty memory",
         remedy="`/train logs {run}`; try `/train {recipe}` without image=; where it always is the "
@@ -317,8 +246,6 @@ RULES: Final = (
     ),
     Rule(
         id="abort",
-        where=LOG,
-        hint="exitcode|sigabrt",
         pattern=r"exitcode *: *-6\b|Signal 6 \(SIGABRT\)",
         rank=Rank.CONSEQUENCE,
         diagnosis="a process ended itself (SIGABRT), most often NCCL's watchdog after it had "
@@ -328,8 +255,6 @@ RULES: Final = (
     ),
     Rule(
         id="child-failed",
-        where=LOG,
-        hint="childfailederror",
         pattern=r"ChildFailedError",
         rank=Rank.WRAPPER,
         diagnosis="torchrun ended because one of its processes did",

@@ -21,6 +21,14 @@ class Where(StrEnum):
     NODE = "node condition"
 
 
+LOG = frozenset({Where.LOG})
+POD = frozenset({Where.POD})
+EVENT = frozenset({Where.EVENT, Where.POD})
+TOOL = frozenset({Where.TOOL})
+ANSWER = frozenset({Where.TOOL, Where.EVENT})
+STACK = frozenset({Where.STACK})
+NODE = frozenset({Where.NODE, Where.EVENT})
+DMESG = frozenset({Where.DMESG, Where.LOG, Where.EVENT, Where.NODE})
 TEXT_LINE = frozenset({Where.LOG, Where.DMESG, Where.TOOL, Where.STACK, Where.EVENT})
 """What a line of a text file may be; only its words say which."""
 
@@ -83,17 +91,14 @@ class Rule:
     """
 
     id: str
-    where: frozenset[Where]
-    hint: str
-    """Words in lower case and without digits, separated by "|"; every line that can match has one
-    of them, once its own digits are left out."""
     pattern: str
     """A regular expression; case does not matter."""
-    rank: Rank
     diagnosis: str
     remedy: str
     source: str
     """The source of the wording that it matches."""
+    where: frozenset[Where] = LOG
+    rank: Rank = Rank.PROGRAM
     severity: Severity = Severity.ERROR
     not_in: str = ""
     """A regular expression; the rule does not hold for a line in which it is found."""
@@ -103,12 +108,3 @@ class Rule:
     """False for a rule that only cancels others."""
     least_efa: int = 0
     """The least number of EFA adapters of instance types for which the rule holds."""
-
-
-LOG = frozenset({Where.LOG})
-POD = frozenset({Where.POD})
-EVENT = frozenset({Where.EVENT, Where.POD})
-TOOL = frozenset({Where.TOOL})
-STACK = frozenset({Where.STACK})
-NODE = frozenset({Where.NODE, Where.EVENT})
-DMESG = frozenset({Where.DMESG, Where.LOG, Where.EVENT, Where.NODE})

@@ -5,82 +5,69 @@ One dump shows one moment; the same frame in several dumps means that the proces
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from stationmaster.diagnosis.rules import STACK, Rank, Rule, Severity
 
-_SOURCE: Final = "py-spy, dump; Megatron workshop, chapter on troubleshooting"
-
 # A frame of py-spy: four spaces, a function, a path with a line number in parentheses.
 _FRAME: Final = r"^\s+\S.{0,120} \((?:\S*/)?"
 
-
-def _standing(name: str, hint: str, path: str, diagnosis: str, remedy: str) -> Rule:
-    return Rule(
-        id=name,
-        where=STACK,
-        hint=hint,
-        pattern=path,
-        rank=Rank.STUCK,
-        severity=Severity.WARNING,
-        diagnosis=diagnosis,
-        remedy=remedy,
-        source=_SOURCE,
-    )
-
+_standing = partial(
+    Rule,
+    where=STACK,
+    rank=Rank.STUCK,
+    severity=Severity.WARNING,
+    source="py-spy, dump; Megatron workshop, chapter on troubleshooting",
+)
 
 RULES: Final = (
     _standing(
-        "stack-compiler",
-        "triton/",
-        _FRAME + r"triton/(?:compiler|runtime|backends)/\S{1,80}:\d+\)",
-        "a process compiles kernels, or waits for the lock of a compiler cache that is on the "
-        "shared file system",
-        "set TRITON_CACHE_DIR and TORCHINDUCTOR_CACHE_DIR to a path in the container, e.g. "
+        id="stack-compiler",
+        pattern=_FRAME + r"triton/(?:compiler|runtime|backends)/\S{1,80}:\d+\)",
+        diagnosis="a process compiles kernels, or waits for the lock of a compiler cache that "
+        "is on the shared file system",
+        remedy="set TRITON_CACHE_DIR and TORCHINDUCTOR_CACHE_DIR to a path in the container, e.g. "
         "/tmp/triton; `stationmaster lint FILE` checks a manifest for it",
     ),
     _standing(
-        "stack-collector",
-        "gc.collect|gc_collect|(gc.py|gc_callback",
-        r"^\s+(?:\S*gc[._]collect\w*|gc_callback\w*) \(",
-        "a process stands in Python's garbage collector",
-        "disable the trainer's gc callback, and set FI_EFA_USE_HUGE_PAGE=0 where data loaders fork",
+        id="stack-collector",
+        pattern=r"^\s+(?:\S*gc[._]collect\w*|gc_callback\w*) \(",
+        diagnosis="a process stands in Python's garbage collector",
+        remedy="disable the trainer's gc callback, and set FI_EFA_USE_HUGE_PAGE=0 where "
+        "data loaders fork",
     ),
     _standing(
-        "stack-experts",
-        "token_dispatcher",
-        _FRAME + r"\S*token_dispatcher\.py:\d+\)",
-        "a process waits where tokens are sent to experts: some ranks have more of them",
-        "check the balancing loss of the experts; `/train logs {run}`",
+        id="stack-experts",
+        pattern=_FRAME + r"\S*token_dispatcher\.py:\d+\)",
+        diagnosis="a process waits where tokens are sent to experts: some ranks have more of them",
+        remedy="check the balancing loss of the experts; `/train logs {run}`",
     ),
     _standing(
-        "stack-gather",
-        "all_gather|allgather",
-        r"^\s+_?all_?gather\w* \(\S{0,160}:\d+\)",
-        "a process waits in an all-gather for other ranks",
-        "dump the other ranks too: one that stands elsewhere is the one they wait for; "
+        id="stack-gather",
+        pattern=r"^\s+_?all_?gather\w* \(\S{0,160}:\d+\)",
+        diagnosis="a process waits in an all-gather for other ranks",
+        remedy="dump the other ranks too: one that stands elsewhere is the one they wait for; "
         "`/train logs {run}`",
     ),
     _standing(
-        "stack-synchronize",
-        "synchronize (",
-        _FRAME.replace(r"\S.{0,120}", "synchronize") + r"torch/cuda/\S{1,60}:\d+\)",
-        "a process waits for its GPU, which most often waits for other ranks",
-        "dump the other ranks too; `/train logs {run}` shows the newest step of each",
+        id="stack-synchronize",
+        pattern=_FRAME.replace(r"\S.{0,120}", "synchronize") + r"torch/cuda/\S{1,60}:\d+\)",
+        diagnosis="a process waits for its GPU, which most often waits for other ranks",
+        remedy="dump the other ranks too; `/train logs {run}` shows the newest step of each",
     ),
     _standing(
-        "stack-data",
-        "dataloader.py",
-        _FRAME + r"torch/utils/data/dataloader\.py:\d+\)",
-        "a process waits for its data",
-        "more data_workers, or data that is prepared on the file system (dataset=packed:...)",
+        id="stack-data",
+        pattern=_FRAME + r"torch/utils/data/dataloader\.py:\d+\)",
+        diagnosis="a process waits for its data",
+        remedy="more data_workers, or data that is prepared on the file system "
+        "(dataset=packed:...)",
     ),
     _standing(
-        "stack-save",
-        "serialization.py|checkpoint/",
-        _FRAME + r"torch/(?:serialization\.py|distributed/checkpoint/\S{1,60}):\d+\)",
-        "a process is writing or reading a checkpoint",
-        "a file system with more throughput (file_system_type=persistent-500), or larger "
+        id="stack-save",
+        pattern=_FRAME + r"torch/(?:serialization\.py|distributed/checkpoint/\S{1,60}):\d+\)",
+        diagnosis="a process is writing or reading a checkpoint",
+        remedy="a file system with more throughput (file_system_type=persistent-500), or larger "
         "checkpoint_every",
     ),
 )
