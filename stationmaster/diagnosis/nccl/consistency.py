@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from stationmaster.diagnosis.nccl.operations import algorithm_gbps, bus_factor, ranks_of_factor
-from stationmaster.diagnosis.nccl.report import Finding, Verdict
+from stationmaster.diagnosis.nccl.report import Finding, failure
 from stationmaster.diagnosis.nccl.rows import Measured, Row
 from stationmaster.domain.sizes import size_text
 
@@ -54,12 +54,11 @@ def contradictions(rows: Sequence[Row], *, operation: str, num_ranks: int) -> li
     num_rows = len({id(row) for row, _ in bad})
     others = f", and {num_rows - 1} more of {len(rows)} rows" if num_rows > 1 else ""
     return [
-        Finding(
-            verdict=Verdict.FAIL,
-            text=f"the row of {size_text(row.size_bytes)} contradicts itself: {half.time_us:g} us "
+        failure(
+            f"the row of {size_text(row.size_bytes)} contradicts itself: {half.time_us:g} us "
             f"give a bus bandwidth of {expected_busbw_gbps(row, half, factor):.3g} GB/s for "
             f"{num_ranks} ranks, it says {half.busbw_gbps:g} GB/s{others}",
-            remedy="take the log as the test printed it, and measure again if it is that already",
+            "take the log as the test printed it, and measure again if it is that already",
         )
     ]
 

@@ -16,7 +16,7 @@ from typing import Final
 from stationmaster.diagnosis.nccl.consistency import contradictions
 from stationmaster.diagnosis.nccl.log import NcclLog
 from stationmaster.diagnosis.nccl.machines import machine_findings
-from stationmaster.diagnosis.nccl.report import Finding, Verdict, worst_first
+from stationmaster.diagnosis.nccl.report import Finding, Verdict, failure, worst_first
 from stationmaster.diagnosis.nccl.rows import Row
 from stationmaster.diagnosis.nccl.speed import correctness_findings, row_to_judge
 from stationmaster.diagnosis.nccl.tables import Table
@@ -119,7 +119,7 @@ def _missing(
     what = f"{' and '.join(missing)} among all nodes was not measured to its end" if missing else ""
     if len(pairs) < expected_pairs:
         what = f"{len(pairs)} of {expected_pairs} pairs of nodes were measured"
-    return [_failure(what, _HANGS)] if what else []
+    return [failure(what, _HANGS)] if what else []
 
 
 def _of_parts(
@@ -171,7 +171,7 @@ def _slow_node(pairs: Sequence[Table]) -> list[Finding]:
                 f"{median(others)} GB/s between others"
             )
             remedy = "train without this node: a job is as slow as its slowest node"
-            return [Finding(verdict=Verdict.FAIL, text=text, remedy=remedy, nodes=(host,))]
+            return [failure(text, remedy, nodes=(host,))]
     return []
 
 
@@ -207,23 +207,19 @@ def _unproven(
     if not instance.num_efa or num_nodes == 1:
         return []
     if transport.kind is Kind.UNKNOWN:
-        return [_failure("no line of NCCL proves that EFA was used between the nodes", _PLUGIN)]
+        return [failure("no line of NCCL proves that EFA was used between the nodes", _PLUGIN)]
     report = judge(NcclLog(tuple(of_all), transport), instance, num_nodes=num_nodes)
     is_fast = (report.judged_busbw_gbps or 0.0) >= (report.warn_busbw_gbps or float("inf"))
     known = transport.num_nics is not None or transport.num_devices_used == instance.num_efa
     if transport.kind is Kind.EFA and not known and not is_fast:
         return [
-            _failure(
+            failure(
                 f"no line of NCCL says how many of the {instance.num_efa} EFA interfaces were "
                 "found",
                 "put a newer aws-ofi-nccl into the training image, which prints their number",
             )
         ]
     return []
-
-
-def _failure(text: str, remedy: str) -> Finding:
-    return Finding(verdict=Verdict.FAIL, text=text, remedy=remedy)
 
 
 def _row(table: Table) -> Row | None:

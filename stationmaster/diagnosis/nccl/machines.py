@@ -6,7 +6,7 @@ A test of one node is fast over NVLink and says nothing of the network, so it mu
 from __future__ import annotations
 
 from stationmaster.diagnosis.nccl.consistency import implied_ranks
-from stationmaster.diagnosis.nccl.report import Finding, Verdict
+from stationmaster.diagnosis.nccl.report import Finding, failure, warning
 from stationmaster.diagnosis.nccl.tables import Table
 from stationmaster.domain.catalogue.instances import InstanceType
 
@@ -28,10 +28,9 @@ def machine_findings(table: Table, instance: InstanceType, *, num_nodes: int) ->
     """Find where the log is of other machines than the ones that were named."""
     if table.ran_alone or _sends_nothing(table):
         return [
-            Finding(
-                verdict=Verdict.FAIL,
-                text="each process tested itself alone: its bus bandwidth is 0",
-                remedy="build nccl-tests with MPI=1, and start it with mpirun",
+            failure(
+                "each process tested itself alone: its bus bandwidth is 0",
+                "build nccl-tests with MPI=1, and start it with mpirun",
             )
         ]
     return [*_nodes(table, instance, num_nodes=num_nodes), *_gpus(table, instance)]
@@ -48,19 +47,17 @@ def _nodes(table: Table, instance: InstanceType, *, num_nodes: int) -> list[Find
     if not num_hosts and ranks <= instance.num_gpus * (num_nodes - 1):
         return [_wrong_nodes(f"{ranks} ranks", num_nodes)]
     return [
-        Finding(
-            verdict=Verdict.WARN,
-            text=f"{ranks} ranks were measured, {num_nodes} x {instance.name} have {expected} GPUs",
-            remedy=f"run one rank on each GPU: mpirun -np {expected} -N {instance.num_gpus}",
+        warning(
+            f"{ranks} ranks were measured, {num_nodes} x {instance.name} have {expected} GPUs",
+            f"run one rank on each GPU: mpirun -np {expected} -N {instance.num_gpus}",
         )
     ]
 
 
 def _wrong_nodes(what: str, num_nodes: int) -> Finding:
-    return Finding(
-        verdict=Verdict.FAIL,
-        text=f"the test ran on {what}, not on {num_nodes} node{'s' * (num_nodes != 1)}",
-        remedy="run it on all of the nodes, or say with --nodes how many it ran on",
+    return failure(
+        f"the test ran on {what}, not on {num_nodes} node{'s' * (num_nodes != 1)}",
+        "run it on all of the nodes, or say with --nodes how many it ran on",
     )
 
 
@@ -70,10 +67,9 @@ def _gpus(table: Table, instance: InstanceType) -> list[Finding]:
     if other is None:
         return []
     return [
-        Finding(
-            verdict=Verdict.FAIL,
-            text=f"the test ran on GPUs of the type {other}, {instance.name} has {gpu}",
-            remedy="say with --instance where it ran",
+        failure(
+            f"the test ran on GPUs of the type {other}, {instance.name} has {gpu}",
+            "say with --instance where it ran",
         )
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stationmaster.diagnosis.nccl.report import Finding, Verdict
+from stationmaster.diagnosis.nccl.report import Finding, Verdict, failure, passed, warning
 from stationmaster.diagnosis.nccl.transport import Kind, Transport
 from stationmaster.domain.catalogue.defects import defect_of
 from stationmaster.domain.catalogue.instances import InstanceType
@@ -32,10 +32,9 @@ def network_findings(
     if num_nodes == 1:
         if transport.kind is Kind.SOCKET:
             findings.append(
-                Finding(
-                    verdict=Verdict.WARN,
-                    text="NCCL would use sockets between nodes: it did not load EFA's plugin",
-                    remedy=_socket_remedy(transport),
+                warning(
+                    "NCCL would use sockets between nodes: it did not load EFA's plugin",
+                    _socket_remedy(transport),
                 )
             )
         return findings
@@ -63,9 +62,7 @@ def _sockets(transport: Transport) -> Finding:
         what += ": libfabric found no EFA interface"
     elif transport.plugin_not_found and transport.plugin_version is None:
         what += ": its plugin for EFA was not found"
-    return Finding(
-        verdict=Verdict.FAIL, text=what, remedy=_socket_remedy(transport), nodes=tuple(hosts)
-    )
+    return failure(what, _socket_remedy(transport), nodes=tuple(hosts))
 
 
 def _socket_remedy(transport: Transport) -> str:
@@ -79,15 +76,12 @@ def _socket_remedy(transport: Transport) -> str:
 
 def _unknown(transport: Transport, *, is_fast: bool) -> Finding:
     if transport.no_provider:
-        return Finding(
-            verdict=Verdict.FAIL, text="libfabric found no EFA interface", remedy=_DEVICES
-        )
+        return failure("libfabric found no EFA interface", _DEVICES)
     hint = ", and NCCL did not find its plugin" if transport.plugin_not_found else ""
     speed = "; sockets are not known to be so fast" if is_fast else ""
-    return Finding(
-        verdict=Verdict.WARN,
-        text=f"no line of the log proves that EFA was used{hint}{speed}",
-        remedy=_socket_remedy(transport) if hint else _DEBUG,
+    return warning(
+        f"no line of the log proves that EFA was used{hint}{speed}",
+        _socket_remedy(transport) if hint else _DEBUG,
     )
 
 
@@ -108,21 +102,18 @@ def _interfaces(transport: Transport, instance: InstanceType, *, is_fast: bool) 
     if found < expected:
         where = f" on {transport.fewest_nics_on}" if transport.fewest_nics_on else ""
         return [
-            Finding(
-                verdict=Verdict.FAIL,
-                text=f"{found} of {expected} EFA interfaces were found{where}",
-                remedy=f"request vpc.amazonaws.com/efa: {expected} in each pod, and check that the "
+            failure(
+                f"{found} of {expected} EFA interfaces were found{where}",
+                f"request vpc.amazonaws.com/efa: {expected} in each pod, and check that the "
                 f"node group's launch template attaches {expected} interfaces",
                 nodes=(transport.fewest_nics_on,) if transport.fewest_nics_on else (),
             )
         ]
     return [
-        Finding(verdict=Verdict.PASS, text=f"EFA was used, with all of its {expected} interfaces")
+        passed(f"EFA was used, with all of its {expected} interfaces")
         if found == expected
-        else Finding(
-            verdict=Verdict.WARN,
-            text=f"{found} EFA interfaces were found, {instance.name} has {expected}",
-            remedy="check --instance",
+        else warning(
+            f"{found} EFA interfaces were found, {instance.name} has {expected}", "check --instance"
         )
     ]
 
@@ -133,18 +124,11 @@ def _direct(transport: Transport, instance: InstanceType, *, is_fast: bool) -> l
     if transport.has_gpudirect is None and is_fast:
         return []
     if transport.has_gpudirect is None:
-        return [
-            Finding(
-                verdict=Verdict.WARN,
-                text="no line of the log says whether GPUDirect RDMA was used",
-                remedy=_DEBUG,
-            )
-        ]
+        return [warning("no line of the log says whether GPUDirect RDMA was used", _DEBUG)]
     return [
-        Finding(
-            verdict=Verdict.WARN,
-            text="messages went through the host's memory: channels without GPUDirect RDMA",
-            remedy="load the kernel module efa_nv_peermem or nvidia_peermem on the nodes, and "
+        warning(
+            "messages went through the host's memory: channels without GPUDirect RDMA",
+            "load the kernel module efa_nv_peermem or nvidia_peermem on the nodes, and "
             "unset FI_EFA_USE_DEVICE_RDMA and NCCL_NET_GDR_LEVEL",
         )
     ]
@@ -157,9 +141,8 @@ def _versions(transport: Transport) -> list[Finding]:
     if bad is None:
         return []
     return [
-        Finding(
-            verdict=Verdict.FAIL,
-            text=f"{bad.name} {transport.plugin_version} {bad.what} ({bad.source}, {bad.as_of})",
-            remedy=bad.remedy,
+        failure(
+            f"{bad.name} {transport.plugin_version} {bad.what} ({bad.source}, {bad.as_of})",
+            bad.remedy,
         )
     ]

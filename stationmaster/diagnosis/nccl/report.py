@@ -33,6 +33,18 @@ class Finding(BaseModel):
     """The machines that it is about, as the log calls them; empty where it is about none."""
 
 
+def failure(text: str, remedy: str | None = None, nodes: tuple[str, ...] = ()) -> Finding:
+    return Finding(verdict=Verdict.FAIL, text=text, remedy=remedy, nodes=nodes)
+
+
+def warning(text: str, remedy: str | None = None) -> Finding:
+    return Finding(verdict=Verdict.WARN, text=text, remedy=remedy)
+
+
+def passed(text: str) -> Finding:
+    return Finding(verdict=Verdict.PASS, text=text)
+
+
 def worst(findings: list[Finding]) -> Verdict:
     """Return the worst verdict of all; FAIL without any, as nothing was shown to work."""
     return max((finding.verdict for finding in findings), key=_ORDER.index, default=Verdict.FAIL)
@@ -53,39 +65,42 @@ class MeasuredRow(BaseModel):
     in_place_busbw_gbps: float | None
 
 
-class TestReport(BaseModel):
+class Figures(BaseModel):
+    """What one test measured; None where it did not."""
+
+    operation: str | None = None
+    num_ranks: int | None = None
+    peak_busbw_gbps: float | None = None
+    judged_size_bytes: int | None = None
+    judged_busbw_gbps: float | None = None
+    floor_busbw_gbps: float | None = None
+    """The bandwidth below which a test fails, at the judged size."""
+    warn_busbw_gbps: float | None = None
+    reference_busbw_gbps: float | None = None
+    small_message_us: float | None = None
+    rows: list[MeasuredRow] = []
+
+
+class TestReport(Figures):
     """One test of a log, e.g. the all-reduce before the broadcast."""
 
-    operation: str | None
     verdict: Verdict
-    num_ranks: int | None
-    peak_busbw_gbps: float | None
     average_busbw_gbps: float | None
     """The average as the log has it; shown, and never judged: it depends on the range of sizes."""
-    judged_size_bytes: int | None
-    judged_busbw_gbps: float | None
-    floor_busbw_gbps: float | None
-    """The bandwidth below which a test fails, at the judged size."""
-    warn_busbw_gbps: float | None
-    reference_busbw_gbps: float | None
     reference_source: str | None
-    small_message_us: float | None
     wrong_values: int
     is_complete: bool
-    rows: list[MeasuredRow]
     findings: list[Finding]
 
     __test__ = False  # its name is no test's for pytest
 
 
-class NcclReport(BaseModel):
-    """The whole answer; its first figures are those of the first all-reduce, or first test."""
+class NcclReport(Figures):
+    """The whole answer; its figures are those of the first all-reduce, or first test."""
 
     verdict: Verdict
     instance_type: str
     nodes: int
-    operation: str | None
-    num_ranks: int | None
     transport: Kind
     provider: str | None
     num_nics: int | None
@@ -93,15 +108,7 @@ class NcclReport(BaseModel):
     gpudirect: bool | None
     plugin_version: str | None
     nccl_version: str | None
-    peak_busbw_gbps: float | None
-    judged_size_bytes: int | None
-    judged_busbw_gbps: float | None
-    floor_busbw_gbps: float | None
-    warn_busbw_gbps: float | None
-    reference_busbw_gbps: float | None
-    small_message_us: float | None
     wrong_values: int
-    rows: list[MeasuredRow]
     reasons: list[str]
     next_steps: list[str]
     findings: list[Finding]

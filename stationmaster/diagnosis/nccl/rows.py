@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from stationmaster.diagnosis.nccl.operations import TYPE_BYTES
@@ -108,15 +108,7 @@ class PartialRow:
 
     def with_rest(self, values: tuple[str, ...]) -> PartialRow:
         """Add the values of its next part."""
-        return PartialRow(
-            self.size_bytes,
-            self.count,
-            self.type,
-            self.redop,
-            self.root,
-            self.values + values,
-            self.columns,
-        )
+        return replace(self, values=self.values + values)
 
     def row(self) -> Row | None:
         """Make the row with the halves that are whole and make sense; None without any."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from stationmaster.diagnosis.nccl.report import Finding, Verdict
+from stationmaster.diagnosis.nccl.report import Finding, Verdict, failure, passed, warning
 from stationmaster.diagnosis.nccl.rows import Row
 from stationmaster.diagnosis.nccl.tables import Table
 from stationmaster.domain.catalogue.instances import InstanceType
@@ -89,11 +89,10 @@ def speed_findings(
     if row is None:
         largest = max(row.size_bytes for row in table.rows)
         return [
-            Finding(
-                verdict=Verdict.FAIL,
-                text=f"{name} has nothing to judge: its largest message has {size_text(largest)}, "
+            failure(
+                f"{name} has nothing to judge: its largest message has {size_text(largest)}, "
                 f"bandwidth is judged from {size_text(SMALLEST_JUDGED_BYTES)} on",
-                remedy=_LARGER,
+                _LARGER,
             )
         ]
     return [
@@ -121,11 +120,10 @@ def latency_findings(table: Table, *, num_nodes: int) -> list[Finding]:
     if latency is None or not is_judged or latency <= SLOW_SMALL_MESSAGE_US:
         return []
     return [
-        Finding(
-            verdict=Verdict.WARN,
-            text=f"small messages take {latency:.0f} us, "
+        warning(
+            f"small messages take {latency:.0f} us, "
             f"at most {SLOW_SMALL_MESSAGE_US:.0f} us are expected",
-            remedy="unset NCCL_ALGO and NCCL_PROTO, and use a current NCCL and aws-ofi-nccl",
+            "unset NCCL_ALGO and NCCL_PROTO, and use a current NCCL and aws-ofi-nccl",
         )
     ]
 
@@ -145,21 +143,14 @@ def correctness_findings(table: Table) -> list[Finding]:
         )
         values = "values are" if table.num_wrong > 1 else "value is"
         findings.append(
-            Finding(
-                verdict=Verdict.FAIL,
-                text=f"{table.num_wrong} {values} wrong in {name}{where}: whatever its speed, "
+            failure(
+                f"{table.num_wrong} {values} wrong in {name}{where}: whatever its speed, "
                 "such a network ruins a model",
-                remedy="test the nodes in pairs to find the one that is bad, and replace it",
+                "test the nodes in pairs to find the one that is bad, and replace it",
             )
         )
     elif not table.was_checked:
-        findings.append(
-            Finding(
-                verdict=Verdict.WARN,
-                text=f"{name} did not compare its results",
-                remedy="run the test with -c 1",
-            )
-        )
+        findings.append(warning(f"{name} did not compare its results", "run the test with -c 1"))
     return [*findings, *_ending(table, name)]
 
 
@@ -169,18 +160,16 @@ def _ending(table: Table, name: str) -> list[Finding]:
     reached = max((row.size_bytes for row in table.rows), default=0)
     if table.max_bytes is None or reached >= table.max_bytes:
         return [
-            Finding(
-                verdict=Verdict.WARN,
-                text=f'the log ends before {name} does: the line "Avg bus bandwidth" is missing',
-                remedy="take the whole log, once the test has ended",
+            warning(
+                f'the log ends before {name} does: the line "Avg bus bandwidth" is missing',
+                "take the whole log, once the test has ended",
             )
         ]
     return [
-        Finding(
-            verdict=Verdict.FAIL,
-            text=f"{name} did not end: the log stops at {size_text(reached)} of "
+        failure(
+            f"{name} did not end: the log stops at {size_text(reached)} of "
             f"{size_text(table.max_bytes)}",
-            remedy="take the whole log; if the test hangs there, look for the first NCCL WARN of "
+            "take the whole log; if the test hangs there, look for the first NCCL WARN of "
             "any rank, and use a current aws-ofi-nccl",
         )
     ]
@@ -195,16 +184,12 @@ def _compared(name: str, judged: Judged, *, num_nodes: int) -> Finding:
         f"{size_text(floor.reference_size_bytes)} (as of {FLOORS_AS_OF})"
     )
     if judged.busbw_gbps > _MORE_THAN_KNOWN * floor.reference_gbps:
-        return Finding(
-            verdict=Verdict.WARN,
-            text=f"{speed} is more than these instances are known to reach; {reference}",
-            remedy="say with --instance and --nodes where the test ran",
+        return warning(
+            f"{speed} is more than these instances are known to reach; {reference}",
+            "say with --instance and --nodes where the test ran",
         )
     if judged.is_fast:
-        return Finding(
-            verdict=Verdict.PASS,
-            text=f"{speed}, above the limit of {limits.warn_below_gbps:g}; {reference}",
-        )
+        return passed(f"{speed}, above the limit of {limits.warn_below_gbps:g}; {reference}")
     is_failed = judged.busbw_gbps < limits.fail_below_gbps
     limit = limits.fail_below_gbps if is_failed else limits.warn_below_gbps
     return Finding(

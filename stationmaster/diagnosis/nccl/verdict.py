@@ -11,11 +11,13 @@ from stationmaster.diagnosis.nccl.machines import machine_findings, ranks_of
 from stationmaster.diagnosis.nccl.network import network_findings
 from stationmaster.diagnosis.nccl.operations import OPERATIONS
 from stationmaster.diagnosis.nccl.report import (
+    Figures,
     Finding,
     MeasuredRow,
     NcclReport,
     TestReport,
     Verdict,
+    failure,
     worst,
     worst_first,
 )
@@ -33,10 +35,9 @@ from stationmaster.diagnosis.nccl.tables import Table
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.nccl_floors import floor_for
 
-_NO_TABLE = Finding(
-    verdict=Verdict.FAIL,
-    text="the log has no table of nccl-tests: no test has begun",
-    remedy="look for the first NCCL WARN of any rank, and for how the launcher ended",
+_NO_TABLE = failure(
+    "the log has no table of nccl-tests: no test has begun",
+    "look for the first NCCL WARN of any rank, and for how the launcher ended",
 )
 
 
@@ -54,15 +55,14 @@ def judge(log: NcclLog, instance: InstanceType, *, num_nodes: int) -> NcclReport
     network = network_findings(log.transport, instance, num_nodes=num_nodes, is_fast=is_fast)
     findings = network + [finding for test in tests for finding in test.findings]
     findings = worst_first(list(dict.fromkeys(findings if tests else [_NO_TABLE, *findings])))
-    main = next((test for test in tests if test.operation == "all_reduce"), None)
-    main = main or (tests[0] if tests else _no_test())
+    all_reduces = [test for test in tests if test.operation == "all_reduce"]
+    main: Figures = [*all_reduces, *tests, Figures()][0]
     transport = log.transport
     return NcclReport(
+        **{name: getattr(main, name) for name in Figures.model_fields},
         verdict=worst(findings),
         instance_type=instance.name,
         nodes=num_nodes,
-        operation=main.operation,
-        num_ranks=main.num_ranks,
         transport=transport.kind,
         provider=transport.provider,
         num_nics=transport.num_nics,
@@ -70,15 +70,7 @@ def judge(log: NcclLog, instance: InstanceType, *, num_nodes: int) -> NcclReport
         gpudirect=transport.has_gpudirect,
         plugin_version=transport.plugin_version,
         nccl_version=transport.nccl_version,
-        peak_busbw_gbps=main.peak_busbw_gbps,
-        judged_size_bytes=main.judged_size_bytes,
-        judged_busbw_gbps=main.judged_busbw_gbps,
-        floor_busbw_gbps=main.floor_busbw_gbps,
-        warn_busbw_gbps=main.warn_busbw_gbps,
-        reference_busbw_gbps=main.reference_busbw_gbps,
-        small_message_us=main.small_message_us,
         wrong_values=sum(test.wrong_values for test in tests),
-        rows=main.rows,
         reasons=[finding.text for finding in findings],
         next_steps=_next_steps(findings, network, num_nodes=num_nodes),
         findings=findings,
@@ -128,18 +120,13 @@ def _test_findings(
 ) -> list[Finding]:
     if not table.rows:
         return [
-            Finding(
-                verdict=Verdict.FAIL,
-                text=f"{table.operation or 'a test'} began and measured nothing",
-                remedy=_NO_TABLE.remedy,
-            )
+            failure(f"{table.operation or 'a test'} began and measured nothing", _NO_TABLE.remedy)
         ]
     if table.operation is None:
         return [
-            Finding(
-                verdict=Verdict.FAIL,
-                text="the log does not say what was measured",
-                remedy=f"name it with --operation: {', '.join(OPERATIONS)}",
+            failure(
+                "the log does not say what was measured",
+                f"name it with --operation: {', '.join(OPERATIONS)}",
             )
         ]
     ranks = ranks_of(table, instance, num_nodes=num_nodes)
@@ -158,26 +145,4 @@ def _measured_row(row: Row) -> MeasuredRow:
         algbw_gbps=row.judged.algbw_gbps,
         busbw_gbps=row.judged.busbw_gbps,
         in_place_busbw_gbps=row.in_place.busbw_gbps if row.in_place else None,
-    )
-
-
-def _no_test() -> TestReport:
-    """Report a log without any test."""
-    return TestReport(
-        operation=None,
-        verdict=Verdict.FAIL,
-        num_ranks=None,
-        peak_busbw_gbps=None,
-        average_busbw_gbps=None,
-        judged_size_bytes=None,
-        judged_busbw_gbps=None,
-        floor_busbw_gbps=None,
-        warn_busbw_gbps=None,
-        reference_busbw_gbps=None,
-        reference_source=None,
-        small_message_us=None,
-        wrong_values=0,
-        is_complete=False,
-        rows=[],
-        findings=[],
     )
