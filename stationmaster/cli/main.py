@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -327,12 +328,7 @@ def _render(arguments: argparse.Namespace) -> int:
 
 
 def _preflight(arguments: argparse.Namespace) -> int:
-    # boto3, which most commands do without.
-    try:
-        from stationmaster.cli.preflight import preflight
-    except ImportError as exc:
-        return _missing_extra("preflight", "aws", exc)
-    return preflight(arguments, look_up=_look_up)
+    return int(_loaded("preflight").preflight(arguments, look_up=_look_up))
 
 
 def _diagnose(arguments: argparse.Namespace) -> int:
@@ -342,21 +338,11 @@ def _diagnose(arguments: argparse.Namespace) -> int:
 
 
 def _results(arguments: argparse.Namespace) -> int:
-    # boto3, which most commands do without.
-    try:
-        from stationmaster.cli.results import results
-    except ImportError as exc:
-        return _missing_extra("results", "aws", exc)
-    return results(arguments)
+    return int(_loaded("results").results(arguments))
 
 
 def _redrive(arguments: argparse.Namespace) -> int:
-    # boto3, which most commands do without.
-    try:
-        from stationmaster.cli.redrive import redrive
-    except ImportError as exc:
-        return _missing_extra("redrive", "aws", exc)
-    return redrive(arguments)
+    return int(_loaded("redrive").redrive(arguments))
 
 
 def _slack_manifest(arguments: argparse.Namespace) -> int:
@@ -366,27 +352,24 @@ def _slack_manifest(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _missing_extra(what: str, extra: str, exc: ImportError) -> int:
-    print(
-        f"stationmaster: {what} needs the `{extra}` extra, {exc.name} is missing; "
-        f"run: pip install 'stationmaster[{extra}]'",
-        file=sys.stderr,
-    )
-    return NO
-
-
 def _local_up(arguments: argparse.Namespace) -> int:
-    return _local(arguments, "up")
+    return int(_loaded("local_mode", "local").up(arguments))
 
 
 def _local_run(arguments: argparse.Namespace) -> int:
-    return _local(arguments, "run")
+    return int(_loaded("local_mode", "local").run(arguments))
 
 
-def _local(arguments: argparse.Namespace, verb: str) -> int:
-    # Local mode brings moto, uvicorn and the rest of the `local` extra.
+def _loaded(name: str, extra: str = "aws") -> Any:
+    """Import a module of this package that needs boto3, or moto, uvicorn and the rest of `local`.
+
+    Raises:
+        StationmasterError: the extra is not installed.
+    """
     try:
-        from stationmaster.cli import local_mode
+        return import_module(f"stationmaster.cli.{name}")
     except ImportError as exc:
-        return _missing_extra("local mode", "local", exc)
-    return local_mode.up(arguments) if verb == "up" else local_mode.run(arguments)
+        raise StationmasterError(
+            f"{name.replace('_', ' ')} needs the `{extra}` extra, {exc.name} is missing; "
+            f"run: pip install 'stationmaster[{extra}]'"
+        ) from exc

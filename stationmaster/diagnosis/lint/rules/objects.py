@@ -6,7 +6,7 @@ Sources: Training Operator 1.9.4 (pytorchjob_webhook.go), MPI operator 0.8 (vali
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from stationmaster.diagnosis.lint.containers import Container
@@ -20,7 +20,7 @@ from stationmaster.domain.spelling import nearest
 
 _POLICIES: Final = ("Always", "OnFailure", "Never", "ExitCode")
 _TEMPLATE: Final = ("template", "spec")
-_CLEANING: Final = ("None", "Running", "All")
+_CLEANING: Final = ("All", "None", "Running")
 _BACKENDS: Final = ("c10d", "etcd", "etcd-v2")
 _MPI: Final = ("OpenMPI", "Intel", "MPICH")
 # Kinds that current clusters do not serve, and what took their place.
@@ -164,25 +164,22 @@ def _names(named: Iterator[tuple[str, Path]]) -> Iterator[Found]:
 
 def _pytorch_job(manifest: Manifest) -> Iterator[Found]:
     for path, message in pytorch_job_rules.denials(manifest.data):
-        at: Any = manifest.data
-        for part in path:
-            at = at.get(part) if isinstance(at, Mapping) else None
-        if not is_unresolved(at):
-            is_misnamed = "container with name" in message and bool(at)
+        value = _at(manifest, path)
+        if not is_unresolved(value):
+            is_misnamed = "container with name" in message and bool(value)
             place = (*path, 0, "name") if is_misnamed else path
             fix = _remedy(manifest, path, message)
-            yield found("admission", place, _plain(message), fix=fix)
-    spec = manifest.spec
-    yield from _one_of(spec, ("spec", "runPolicy", "cleanPodPolicy"), _CLEANING)
-    yield from _one_of(spec, ("spec", "elasticPolicy", "rdzvBackend"), _BACKENDS)
-    for role, replica in mapping(spec.get("pytorchReplicaSpecs")).items():
-        at = ("spec", "pytorchReplicaSpecs", role, "restartPolicy")
-        yield from _policy(mapping(replica).get("restartPolicy"), at, _POLICIES)
-        yield from _number(mapping(replica).get("replicas"), (*at[:-1], "replicas"))
+            said = f"the operator's webhook refuses it: {message}"
+            yield found("admission", place, said, fix=fix)
+    yield from _words(manifest, ("spec", "runPolicy", "cleanPodPolicy"), _CLEANING)
+    yield from _words(manifest, ("spec", "elasticPolicy", "rdzvBackend"), _BACKENDS)
+    for role in mapping(manifest.spec.get("pytorchReplicaSpecs")):
+        at = ("spec", "pytorchReplicaSpecs", role)
+        yield from _words(manifest, (*at, "restartPolicy"), _POLICIES)
+        yield from _number(manifest, (*at, "replicas"))
     for field in ("minReplicas", "maxReplicas", "maxRestarts", "nProcPerNode"):
-        path = ("spec", "elasticPolicy", field)
-        yield from _number(mapping(spec.get("elasticPolicy")).get(field), path)
-    count = spec.get("nprocPerNode")
+        yield from _number(manifest, ("spec", "elasticPolicy", field))
+    count = manifest.spec.get("nprocPerNode")
     if count is not None and not isinstance(count, str):
         yield _quotes(("spec", "nprocPerNode"), count)
     elif (
@@ -193,10 +190,6 @@ def _pytorch_job(manifest: Manifest) -> Iterator[Found]:
         message = f'nprocPerNode "{count}" is neither auto, cpu, gpu nor a number'
         fix = 'write a number in quotes, or "auto"'
         yield found("admission", ("spec", "nprocPerNode"), message, fix=fix)
-
-
-def _plain(message: str) -> str:
-    return f"the operator's webhook refuses it: {message}"
 
 
 def _remedy(manifest: Manifest, path: Path, message: str) -> str:
@@ -222,42 +215,33 @@ def _remedy(manifest: Manifest, path: Path, message: str) -> str:
     return "change it as the message says"
 
 
-def _one_of(spec: Mapping[str, Any], path: Path, words: Collection[str]) -> Iterator[Found]:
-    value = mapping(spec.get(str(path[1]))).get(str(path[2]))
+def _at(manifest: Manifest, path: Path) -> Any:
+    """Return the value at a path of mappings; None where there is none."""
+    value: Any = manifest.data
+    for part in path:
+        value = mapping(value).get(str(part))
+    return value
+
+
+def _words(manifest: Manifest, path: Path, words: Sequence[str]) -> Iterator[Found]:
+    value = _at(manifest, path)
     if value is not None and value not in words and not is_unresolved(value):
-        yield found(
-            "admission",
-            path,
-            f'{path[-1]} "{value}" is none of {", ".join(sorted(words))}',
-            fix=_nearest_of(value, words),
-        )
+        message = f'{path[-1]} "{value}" is none of {", ".join(words)}'
+        yield found("admission", path, message, fix=_nearest_of(value, words))
 
 
-def _nearest_of(value: object, words: Collection[str]) -> str:
+def _nearest_of(value: object, words: Sequence[str]) -> str:
     near = nearest(str(value), words)
     return f"write {near}" if near else f"write one of {', '.join(words)}"
 
 
-def _policy(value: object, path: Path, words: Collection[str]) -> Iterator[Found]:
-    if value is not None and value not in words and not is_unresolved(value):
-        yield found(
-            "admission",
-            path,
-            f'restartPolicy "{value}" is none of {", ".join(words)}',
-            fix=_nearest_of(value, words),
-        )
-
-
-def _number(value: object, path: Path) -> Iterator[Found]:
+def _number(manifest: Manifest, path: Path) -> Iterator[Found]:
+    value = _at(manifest, path)
     if value is None or is_unresolved(value):
         return
     if isinstance(value, bool) or not isinstance(value, int):
-        yield found(
-            "wrong-type",
-            path,
-            f'{path[-1]} must be a whole number, not "{value}"',
-            fix="write the number without quotes",
-        )
+        message = f'{path[-1]} must be a whole number, not "{value}"'
+        yield found("wrong-type", path, message, fix="write the number without quotes")
 
 
 def _mpi_job(manifest: Manifest) -> Iterator[Found]:
@@ -265,16 +249,12 @@ def _mpi_job(manifest: Manifest) -> Iterator[Found]:
     spec = manifest.spec
     replicas = mapping(spec.get("mpiReplicaSpecs"))
     yield from _mpi_roles(replicas)
-    yield from _one_of(spec, ("spec", "runPolicy", "cleanPodPolicy"), _CLEANING)
-    implementation = spec.get("mpiImplementation")
-    if implementation is not None and implementation not in _MPI:
-        message = f'mpiImplementation "{implementation}" is none of {", ".join(_MPI)}'
-        fix = _nearest_of(implementation, _MPI)
-        yield found("admission", ("spec", "mpiImplementation"), message, fix=fix)
-    yield from _number(spec.get("slotsPerWorker"), ("spec", "slotsPerWorker"))
-    for role, replica in replicas.items():
-        at = ("spec", "mpiReplicaSpecs", role, "restartPolicy")
-        yield from _policy(mapping(replica).get("restartPolicy"), at, ("Never", "OnFailure"))
+    yield from _words(manifest, ("spec", "runPolicy", "cleanPodPolicy"), _CLEANING)
+    yield from _words(manifest, ("spec", "mpiImplementation"), _MPI)
+    yield from _number(manifest, ("spec", "slotsPerWorker"))
+    for role in replicas:
+        path = ("spec", "mpiReplicaSpecs", role, "restartPolicy")
+        yield from _words(manifest, path, ("Never", "OnFailure"))
     for field in ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds"):
         if field in spec:
             message = f"v2beta1 has no spec.{field}: the API server drops or refuses it"
@@ -321,9 +301,8 @@ def _mpi_job_v1(manifest: Manifest) -> Iterator[Found]:
         fix="write apiVersion: kubeflow.org/v2beta1, and move cleanPodPolicy to spec.runPolicy",
     )
     yield from _mpi_roles(mapping(manifest.spec.get("mpiReplicaSpecs")))
-    for role, replica in mapping(manifest.spec.get("mpiReplicaSpecs")).items():
-        at = ("spec", "mpiReplicaSpecs", role, "restartPolicy")
-        yield from _policy(mapping(replica).get("restartPolicy"), at, _POLICIES)
+    for role in mapping(manifest.spec.get("mpiReplicaSpecs")):
+        yield from _words(manifest, ("spec", "mpiReplicaSpecs", role, "restartPolicy"), _POLICIES)
 
 
 def _train_job(manifest: Manifest) -> Iterator[Found]:
@@ -340,10 +319,10 @@ def _train_job(manifest: Manifest) -> Iterator[Found]:
             fix="add runtimeRef: {name: torch-distributed}",
         )
     trainer = mapping(spec.get("trainer"))
-    yield from _number(trainer.get("numNodes"), ("spec", "trainer", "numNodes"))
+    yield from _number(manifest, ("spec", "trainer", "numNodes"))
     processes = trainer.get("numProcPerNode")
     if isinstance(processes, str) and processes not in ("auto", "cpu", "gpu"):
-        yield from _number(processes, ("spec", "trainer", "numProcPerNode"))
+        yield from _number(manifest, ("spec", "trainer", "numProcPerNode"))
     for index, item in enumerate(sequence(trainer.get("env"))):
         name = mapping(item).get("name")
         if name in _RESERVED:
