@@ -15,8 +15,8 @@ from stationmaster.checks.whole_job import (
     how_it_ended,
     job_name,
     look_at_job,
+    render_job,
     with_nodes,
-    with_volume,
 )
 from stationmaster.diagnosis.nccl.gate import GateReport, judge_gate
 from stationmaster.diagnosis.nccl.log import read_log
@@ -27,7 +27,7 @@ from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.sizes import counted
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.kubernetes.views import PodView
-from stationmaster.rendering.collectives_job import render_collectives_job
+from stationmaster.rendering.check_job import collectives
 from stationmaster.rendering.job_spec import KubernetesObject
 
 NAME: Final = "network"
@@ -48,17 +48,8 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
     Raises:
         TransientError: the file system is not there (any more).
     """
-    job = render_collectives_job(
-        cluster.cluster_id,
-        cluster.spec,
-        backend=cluster.kubernetes.backend,
-        check=NAME,
-        name=job_name(cluster, _LETTERS),
-        nodes=len(cluster.idle_nodes),
-        image=cluster.services.settings.training_image,
-        is_full=cluster.is_full,
-    )
-    return with_volume(cluster, job)
+    program = collectives(is_full=cluster.is_full)
+    return render_job(cluster, program, check=NAME, name=job_name(cluster, _LETTERS))
 
 
 def look(cluster: LiveCluster) -> Finding:

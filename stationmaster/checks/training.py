@@ -15,8 +15,8 @@ from stationmaster.checks.whole_job import (
     how_it_ended,
     job_name,
     look_at_job,
+    render_job,
     with_nodes,
-    with_volume,
 )
 from stationmaster.diagnosis.explaining import Context, Seen, Source
 from stationmaster.diagnosis.rules import POD
@@ -26,9 +26,8 @@ from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.sizes import counted, size_text
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.kubernetes.views import PodView
-from stationmaster.rendering.check_job import processes_on_node
+from stationmaster.rendering.check_job import SMOKE_STEPS, processes_on_node, smoke
 from stationmaster.rendering.job_spec import KubernetesObject
-from stationmaster.rendering.smoke_job import STEPS, render_smoke_job
 
 NAME: Final = "training"
 _LETTERS: Final = "tr"
@@ -47,17 +46,9 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
     Raises:
         TransientError: the file system is not there (any more).
     """
-    job = render_smoke_job(
-        cluster.cluster_id,
-        cluster.spec,
-        backend=cluster.kubernetes.backend,
-        check=NAME,
-        name=job_name(cluster, _LETTERS),
-        nodes=len(cluster.idle_nodes),
-        image=cluster.services.settings.training_image,
-        recipe=recipe_name(cluster),
-    )
-    return with_volume(cluster, job)
+    name, nodes = job_name(cluster, _LETTERS), len(cluster.idle_nodes)
+    program = smoke(cluster.spec, name=name, nodes=nodes, recipe=recipe_name(cluster))
+    return render_job(cluster, program, check=NAME, name=name)
 
 
 def recipe_name(cluster: LiveCluster) -> str:
@@ -90,7 +81,7 @@ def look(cluster: LiveCluster) -> Finding:
         tried.take(cluster.kubernetes.log(pod.name).splitlines())
     num_ranks = num_nodes * processes_on_node(cluster.spec)
     device = "cuda" if cluster.spec.num_gpus else "cpu"
-    fault = fault_of(tried, num_ranks=num_ranks, steps=STEPS, device=device)
+    fault = fault_of(tried, num_ranks=num_ranks, steps=SMOKE_STEPS, device=device)
     if fault:
         return Finding(Verdict.BAD, fault)
     return _good(tried, num_ranks=num_ranks, num_nodes=num_nodes)
@@ -101,10 +92,11 @@ def _good(tried: Tried, *, num_ranks: int, num_nodes: int) -> Finding:
     ranks, nodes = counted(num_ranks, "rank"), counted(num_nodes, "node")
     return Finding(
         Verdict.GOOD,
-        f"{STEPS} steps on {ranks} of {nodes}, loss {first:.3f} to {last:.3f}, the same on every "
-        f"rank; a checkpoint of {size_text(tried.checkpoint_bytes)} was written and read back",
+        f"{SMOKE_STEPS} steps on {ranks} of {nodes}, loss {first:.3f} to {last:.3f}, the same on "
+        f"every rank; a checkpoint of {size_text(tried.checkpoint_bytes)} was written and read "
+        "back",
         {
-            "steps": STEPS,
+            "steps": SMOKE_STEPS,
             "ranks": num_ranks,
             "nodes": num_nodes,
             "first_loss_nats": first,

@@ -11,6 +11,7 @@ from stationmaster.cluster_file_system import shared_storage
 from stationmaster.domain.names import LABEL_CLUSTER_ID
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.kubernetes.views import PodView
+from stationmaster.rendering.check_job import CheckProgram, render_check_job
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import LABEL_CHECK, namespace
 from stationmaster.rendering.shared_volume import render_storage
@@ -37,13 +38,25 @@ def job_name(cluster: LiveCluster, letters: str) -> str:
     return f"{prefix}-{letters}-{digest(hostnames, cluster.passes)}"
 
 
-def with_volume(cluster: LiveCluster, job: Sequence[KubernetesObject]) -> list[KubernetesObject]:
-    """Put what its pods mount before the job, as for training pods.
+def render_job(
+    cluster: LiveCluster, program: CheckProgram, *, check: str, name: str
+) -> list[KubernetesObject]:
+    """Make the volume that training pods mount, and the job on the idle nodes.
 
     Raises:
         TransientError: the file system is not there (any more).
     """
     storage = shared_storage(cluster.services, cluster.cluster_id)
+    job = render_check_job(
+        cluster.cluster_id,
+        cluster.spec,
+        program,
+        backend=cluster.kubernetes.backend,
+        check=check,
+        name=name,
+        nodes=len(cluster.idle_nodes),
+        image=cluster.services.settings.training_image,
+    )
     return [namespace(), *render_storage(cluster.cluster_id, storage), *job]
 
 

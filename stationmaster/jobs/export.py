@@ -16,9 +16,10 @@ from stationmaster.domain.run.events import ExportEnded, RunPhase
 from stationmaster.inspection import Verdict
 from stationmaster.jobs.live_run import LiveRun, Outcome
 from stationmaster.jobs.run_jobs import look_at_jobs, render_model_job
+from stationmaster.rendering.environment import literal
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import RunRole, run_labels
-from stationmaster.rendering.run_job import one_cpu, unexpanded
+from stationmaster.rendering.run_job import one_cpu
 
 NAME: Final = "export"
 ROLE: Final[RunRole] = "exporting"
@@ -38,7 +39,7 @@ def render(live: LiveRun) -> list[KubernetesObject]:
     request, progress = live.run.request, live.run.progress
     trained_with = getattr(live.spec().recipe.training, "tokenizer", "")
     named = getattr(request.resolved.training, "tokenizer", "")
-    tokenizer = unexpanded(trained_with) if trained_with != named else ""
+    tokenizer = literal(trained_with) if trained_with != named else ""
     words = [f"{key}={value}" for key, value in sorted(request.overrides.items())]
     job = render_model_job(
         live,
@@ -46,7 +47,7 @@ def render(live: LiveRun) -> list[KubernetesObject]:
         ROLE,
         [
             *("python", "-m", "training.frameworks", request.recipe),
-            *map(unexpanded, words),
+            *map(literal, words),
             *("--output-dir", f"{RUNS_DIRECTORY}/{live.run_id}"),
             *(("--tokenizer", tokenizer) if tokenizer else ()),
             *(("--loss", f"{progress.loss_nats:.6g}") if progress is not None else ()),

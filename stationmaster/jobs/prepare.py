@@ -29,9 +29,9 @@ from stationmaster.jobs.staging import (
     staging_labels,
     staging_settings,
 )
+from stationmaster.rendering.environment import literal
 from stationmaster.rendering.job_spec import DATA_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import LABEL_HOSTNAME
-from stationmaster.rendering.run_job import unexpanded
 
 NAME: Final = "prepare"
 WORK: Final[StagingWork] = "preparing"
@@ -77,7 +77,7 @@ def _words(preparation: Preparation, recipe: Recipe, data_id: str) -> Sequence[s
     if preparation is Preparation.IMAGES:
         rest = ["--no-validation"] if NO_VALIDATION in settings else []
         return ["images", data_id, "--classes", str(settings["num_classes"]), *rest]
-    tokenizer, size = unexpanded(str(settings["tokenizer"])), str(settings["vocab_size"])
+    tokenizer, size = literal(str(settings["tokenizer"])), str(settings["vocab_size"])
     what = [data_id]
     if not data_id:
         assert isinstance(recipe.data, PackedSource), "other data is copied first"

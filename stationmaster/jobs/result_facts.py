@@ -12,7 +12,7 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.jobs.live_run import LiveRun
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.frameworks import framework_program
-from stationmaster.rendering.job_spec import KubernetesObject, framework_paths
+from stationmaster.rendering.job_spec import KubernetesObject, run_directory
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.saver_job import render_saving
 
@@ -38,7 +38,7 @@ def result_facts(live: LiveRun, *, outcome: RunPhase) -> RunFacts:
             live.kubernetes.pods(labels=run_labels(run.run_id, "training")),
         ),
         pods=tuple(sorted(run.pods)),
-        program=request.program or framework_program(recipe, framework_paths(run.run_id)),
+        program=request.program or framework_program(recipe, run_directory(run.run_id)),
         versions={"stationmaster": __version__},
         seed=None if request.program else recipe.training.seed,
         data=_data(run, request.dataset),

@@ -9,17 +9,15 @@ differs between pods and hosts), OMP_NUM_THREADS on CPU recipes (PyTorch takes e
 
 from __future__ import annotations
 
-import base64
 from typing import Final
 
 from pydantic import SecretStr
 
 from stationmaster.domain.catalogue.places import Machine
 from stationmaster.domain.catalogue.variables import wanted_values
-from stationmaster.domain.names import NAMESPACE
 from stationmaster.rendering.frameworks import framework_environment
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, JobSpec, KubernetesObject
-from stationmaster.rendering.metadata import LABEL_MANAGED_BY
+from stationmaster.rendering.metadata import LABEL_MANAGED_BY, render_secret
 
 HUGGING_FACE_SECRET: Final = "huggingface"
 HUGGING_FACE_SECRET_KEY: Final = "token"
@@ -77,19 +75,8 @@ def render_hugging_face_token() -> KubernetesObject:
 
 def render_hugging_face_secret(token: SecretStr) -> KubernetesObject:
     """Return the Secret behind HF_TOKEN, shared by the jobs of the cluster."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": HUGGING_FACE_SECRET,
-            "namespace": NAMESPACE,
-            "labels": {LABEL_MANAGED_BY: "stationmaster"},
-        },
-        "type": "Opaque",
-        "data": {
-            HUGGING_FACE_SECRET_KEY: base64.b64encode(token.get_secret_value().encode()).decode()
-        },
-    }
+    labels = {LABEL_MANAGED_BY: "stationmaster"}
+    return render_secret(HUGGING_FACE_SECRET, labels, HUGGING_FACE_SECRET_KEY, token)
 
 
 def _own_code_values(spec: JobSpec) -> dict[str, str]:

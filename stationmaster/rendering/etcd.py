@@ -15,8 +15,9 @@ from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import (
     container_security,
     metadata,
-    off_the_training_nodes,
+    render_deployment,
     run_labels,
+    small_resources,
 )
 
 # torch's rendezvous speaks the v2 protocol, which etcd has on demand up to 3.5 and no more in 3.6.
@@ -75,31 +76,19 @@ def render_wait(spec: JobSpec) -> list[KubernetesObject]:
 
 
 def render_etcd(run_id: RunId, *, job: str) -> list[KubernetesObject]:
-    """Return the Deployment and the Service that the agents find it under."""
-    selector = {LABEL_RUN_ID: run_id, LABEL_ROLE: "rendezvous"}
+    """Return the Deployment and the Service that the agents find it under.
+
+    Two etcds at a time would be two different meeting places.
+    """
     name = etcd_name(job)
     return [
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": metadata(run_labels(run_id, "rendezvous"), name=name),
-            "spec": {
-                # Two at a time would be two different meeting places.
-                "replicas": 1,
-                "strategy": {"type": "Recreate"},
-                "selector": {"matchLabels": selector},
-                "template": {
-                    "metadata": {"labels": run_labels(run_id, "rendezvous")},
-                    "spec": _pod_spec(name),
-                },
-            },
-        },
+        render_deployment(run_id, "rendezvous", name=name, pod=_pod_spec(name)),
         {
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": metadata(run_labels(run_id, "rendezvous"), name=name),
             "spec": {
-                "selector": selector,
+                "selector": {LABEL_RUN_ID: run_id, LABEL_ROLE: "rendezvous"},
                 "ports": [{"name": "client", "port": ETCD_PORT, "targetPort": ETCD_PORT}],
             },
         },
@@ -107,31 +96,25 @@ def render_etcd(run_id: RunId, *, job: str) -> list[KubernetesObject]:
 
 
 def _pod_spec(name: str) -> KubernetesObject:
+    container = {
+        "name": "etcd",
+        "image": IMAGE,
+        "command": _command(name),
+        "ports": [{"name": "client", "containerPort": ETCD_PORT}],
+        "readinessProbe": {
+            "httpGet": {"path": "/health", "port": ETCD_PORT},
+            "periodSeconds": 2,
+        },
+        "resources": small_resources(),
+        "securityContext": {**container_security(), "runAsUser": 65532},
+        "volumeMounts": [{"name": "data", "mountPath": _DATA}],
+    }
     return {
         "automountServiceAccountToken": False,
         # The variables that Kubernetes makes of every Service of the namespace would be read by
         # etcd as its own settings: a Service named etcd gives ETCD_PORT.
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 10,
-        "affinity": off_the_training_nodes(),
-        "containers": [
-            {
-                "name": "etcd",
-                "image": IMAGE,
-                "command": _command(name),
-                "ports": [{"name": "client", "containerPort": ETCD_PORT}],
-                "readinessProbe": {
-                    "httpGet": {"path": "/health", "port": ETCD_PORT},
-                    "periodSeconds": 2,
-                },
-                "resources": {
-                    "requests": {"cpu": "100m", "memory": "128Mi"},
-                    "limits": {"memory": "512Mi"},
-                },
-                "securityContext": {**container_security(), "runAsUser": 65532},
-                "volumeMounts": [{"name": "data", "mountPath": _DATA}],
-            }
-        ],
+        "containers": [container],
         "securityContext": {"fsGroup": 65532},
         "volumes": [{"name": "data", "emptyDir": {}}],
     }

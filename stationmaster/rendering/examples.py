@@ -18,6 +18,7 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.images import RELAY_IMAGE
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import own_namespace
 from stationmaster.domain.results import RunFacts
@@ -27,7 +28,7 @@ from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.nccl_tests import render_nccl_tests
 from stationmaster.rendering.placing import placed
-from stationmaster.rendering.run_objects import EXAMPLE, render_all
+from stationmaster.rendering.run_objects import BUCKET, REGION, render_all
 from stationmaster.rendering.saver_job import render_saving
 
 DIRECTORY: Final = Path(__file__).resolve().parents[2] / "manifests" / "examples"
@@ -96,9 +97,9 @@ def saving_example() -> str:
     objects = render_saving(
         facts,
         cluster_id=ClusterId(run_id),
-        image=EXAMPLE.relay_image,
-        bucket="stationmaster-artifacts",
-        region=EXAMPLE.region,
+        image=RELAY_IMAGE,
+        bucket=BUCKET,
+        region=REGION,
     )
     return _HEADER.format(name=SAVED) + to_yaml(objects)
 

@@ -28,7 +28,7 @@ from stationmaster.domain.restoring import ResumePoint, model_directory
 from stationmaster.domain.results import OUTPUT
 from stationmaster.domain.run.attempts import Assignment
 from stationmaster.domain.run.request import TrainingRequest
-from stationmaster.rendering.frameworks import FrameworkPaths, framework_program
+from stationmaster.rendering.frameworks import framework_program
 
 RUNS_DIRECTORY: Final = f"{SHARED_MOUNT}/{RUNS}"
 DATA_DIRECTORY: Final = f"{SHARED_MOUNT}/data"
@@ -131,7 +131,7 @@ class JobSpec:
     @property
     def output_dir(self) -> str:
         """Where the trainer writes checkpoints, on the shared file system."""
-        return f"{RUNS_DIRECTORY}/{self.run_id}"
+        return run_directory(self.run_id)
 
     @property
     def program_output_dir(self) -> str:
@@ -176,7 +176,7 @@ def job_spec(
         min_nodes=request.min_nodes,
         resume_from=request.resume_from,
         has_own_image=bool(request.image),
-        program=request.program or framework_program(recipe, framework_paths(run_id)),
+        program=request.program or framework_program(recipe, run_directory(run_id)),
         dataset=overrides.get("dataset", ""),
         options=request.job_options,
     )
@@ -190,17 +190,16 @@ def _brought(request: TrainingRequest, data_root: str) -> dict[str, str]:
     return {"dataset": root}
 
 
-def framework_paths(run_id: RunId) -> FrameworkPaths:
-    """Return where a framework writes for a run."""
-    directory = f"{RUNS_DIRECTORY}/{run_id}"
-    return FrameworkPaths(output_dir=f"{directory}/{OUTPUT}", work_dir=directory)
+def run_directory(run_id: RunId) -> str:
+    """Return where a run writes, on the shared file system."""
+    return f"{RUNS_DIRECTORY}/{run_id}"
 
 
 def _first_weights(request: TrainingRequest, run_id: RunId) -> dict[str, str]:
     """Return where another run's model was brought, with the tokenizer of its training."""
     if request.weights_from is None:
         return {}
-    directory = f"{RUNS_DIRECTORY}/{run_id}/{model_directory()}"
+    directory = f"{run_directory(run_id)}/{model_directory()}"
     training = request.resolved.training
     is_made = isinstance(training, LanguageTraining) and training.tokenizer in MADE_ON_THE_SPOT
     return {"weights": directory, **({"tokenizer": directory} if is_made else {})}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
+
+from pydantic import SecretStr
 
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
@@ -23,6 +26,7 @@ RunRole = Literal[
 ]
 ClusterRole = Literal["check", "storage"]
 
+_RBAC: Final = "rbac.authorization.k8s.io"
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 LABEL_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 LABEL_HOSTNAME: Final = "kubernetes.io/hostname"
@@ -55,6 +59,88 @@ def render_account(name: str) -> KubernetesObject:
     """Return a service account in the namespace."""
     labels = {LABEL_MANAGED_BY: "stationmaster"}
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(labels, name=name)}
+
+
+def render_secret(
+    name: str, labels: Mapping[str, str], key: str, value: SecretStr
+) -> KubernetesObject:
+    """Return a Secret of one value in the namespace."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata(labels, name=name),
+        "type": "Opaque",
+        "data": {key: base64.b64encode(value.get_secret_value().encode()).decode()},
+    }
+
+
+def render_role(
+    name: str,
+    rules: Sequence[KubernetesObject],
+    subject: KubernetesObject,
+    *,
+    binding: str = "",
+    everywhere: bool = False,
+) -> list[KubernetesObject]:
+    """Return a role, in the namespace or `everywhere`, and the binding by which a subject has it.
+
+    The binding has the name of the role unless it is given one.
+    """
+    prefix, place = ("Cluster", {}) if everywhere else ("", {"namespace": NAMESPACE})
+    labels = {LABEL_MANAGED_BY: "stationmaster"}
+    return [
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": f"{prefix}Role",
+            "metadata": {"name": name, **place, "labels": labels},
+            "rules": list(rules),
+        },
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": f"{prefix}RoleBinding",
+            "metadata": {"name": binding or name, **place, "labels": labels},
+            "roleRef": {"apiGroup": _RBAC, "kind": f"{prefix}Role", "name": name},
+            "subjects": [subject],
+        },
+    ]
+
+
+def account_subject(name: str) -> KubernetesObject:
+    """Return a service account as a binding names it."""
+    return {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
+
+
+def render_deployment(
+    run_id: RunId, role: RunRole, *, name: str, pod: KubernetesObject
+) -> KubernetesObject:
+    """Return a Deployment of one small pod of a run, never of two at a time."""
+    labels, selector = run_labels(run_id, role), {LABEL_RUN_ID: run_id, LABEL_ROLE: role}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(labels, name=name),
+        "spec": {
+            "replicas": 1,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": selector},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "terminationGracePeriodSeconds": 10,
+                    "affinity": off_the_training_nodes(),
+                    **pod,
+                },
+            },
+        },
+    }
+
+
+def small_resources() -> KubernetesObject:
+    """Return the resources of a program that mostly waits."""
+    return {
+        "requests": {"cpu": "100m", "memory": "128Mi"},
+        "limits": {"memory": "512Mi"},
+    }
 
 
 def container_security() -> KubernetesObject:

@@ -38,7 +38,7 @@ _ITERATIONS: Final = 20
 
 
 def render_nccl_tests(
-    cluster_id: ClusterId, *, instance: InstanceType, num_nodes: int, image: str = IMAGE
+    cluster_id: ClusterId, *, instance: InstanceType, num_nodes: int
 ) -> KubernetesObject:
     """Return one rank on each GPU of `num_nodes` nodes, which have no other pods with GPUs.
 
@@ -66,12 +66,12 @@ def render_nccl_tests(
                     "replicas": 1,
                     # A new pod for a further try, so that the log of the one before stays.
                     "restartPolicy": "Never",
-                    "template": _launcher(labels, instance, num_nodes=num_nodes, image=image),
+                    "template": _launcher(labels, instance, num_nodes=num_nodes),
                 },
                 "Worker": {
                     "replicas": num_nodes,
                     "restartPolicy": "Never",
-                    "template": _worker(labels, instance, image=image),
+                    "template": _worker(labels, instance),
                 },
             },
         },
@@ -121,11 +121,11 @@ def _test(operation: str, instance: InstanceType, num_nodes: int) -> list[str]:
 
 
 def _launcher(
-    labels: dict[str, str], instance: InstanceType, *, num_nodes: int, image: str
+    labels: dict[str, str], instance: InstanceType, *, num_nodes: int
 ) -> KubernetesObject:
     container = {
         "name": "launcher",
-        "image": image,
+        "image": IMAGE,
         "command": ["/bin/bash", "-c", script(instance, num_nodes=num_nodes)],
         "resources": {
             "requests": {"cpu": "100m", "memory": "256Mi"},
@@ -136,7 +136,7 @@ def _launcher(
     return _template(labels, instance, container, volumes=[])
 
 
-def _worker(labels: dict[str, str], instance: InstanceType, *, image: str) -> KubernetesObject:
+def _worker(labels: dict[str, str], instance: InstanceType) -> KubernetesObject:
     resources = pod_resources(instance, num_gpus=instance.num_gpus, num_efa=instance.num_efa)
     # A core and some memory of the node stay for the launcher.
     resources["requests"]["cpu"] = str(max(1, int(resources["requests"]["cpu"]) // 2))
@@ -144,7 +144,7 @@ def _worker(labels: dict[str, str], instance: InstanceType, *, image: str) -> Ku
         amounts["memory"] = f"{int(amounts['memory'].removesuffix('Gi')) // 2}Gi"
     container = {
         "name": "worker",
-        "image": image,
+        "image": IMAGE,
         "resources": resources,
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
     }

@@ -9,50 +9,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from stationmaster.domain.names import NAMESPACE, PEOPLE
+from stationmaster.domain.names import PEOPLE
 from stationmaster.rendering.job_spec import KubernetesObject
-from stationmaster.rendering.metadata import LABEL_MANAGED_BY
+from stationmaster.rendering.metadata import render_role
 
-_RBAC: Final = "rbac.authorization.k8s.io"
 _NAME: Final = "stationmaster-people"
 _READ: Final = ["get", "list", "watch"]
 
 
 def render_people_rights() -> list[KubernetesObject]:
     """Return two roles, one for the namespace and one for the cluster, and who has them."""
-    ours = {LABEL_MANAGED_BY: "stationmaster"}
-    here = {"name": _NAME, "namespace": NAMESPACE, "labels": ours}
-    everywhere = {"name": _NAME, "labels": ours}
-    subject = {"kind": "Group", "name": PEOPLE, "apiGroup": _RBAC}
+    subject = {"kind": "Group", "name": PEOPLE, "apiGroup": "rbac.authorization.k8s.io"}
+    # kubectl execs over a WebSocket, which is a GET, or over SPDY, which is a POST.
+    execute = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]}
+    look = [
+        {"apiGroups": [""], "resources": ["nodes", "persistentvolumes"], "verbs": _READ},
+        {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": _READ},
+    ]
     return [
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "Role",
-            "metadata": here,
-            # kubectl execs over a WebSocket, which is a GET, or over SPDY, which is a POST.
-            "rules": [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]}],
-        },
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "RoleBinding",
-            "metadata": here,
-            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": _NAME},
-            "subjects": [subject],
-        },
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "ClusterRole",
-            "metadata": everywhere,
-            "rules": [
-                {"apiGroups": [""], "resources": ["nodes", "persistentvolumes"], "verbs": _READ},
-                {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": _READ},
-            ],
-        },
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": everywhere,
-            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": _NAME},
-            "subjects": [subject],
-        },
+        *render_role(_NAME, [execute], subject),
+        *render_role(_NAME, look, subject, everywhere=True),
     ]

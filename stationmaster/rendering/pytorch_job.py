@@ -16,7 +16,7 @@ from zlib import crc32
 from stationmaster.domain.catalogue import pytorch_job_rules
 from stationmaster.domain.job_kinds import ConditionName, JobCondition, JobKind
 from stationmaster.rendering.etcd import ETCD_PORT, etcd_name
-from stationmaster.rendering.job_conditions import conditions_of, is_true, text_of
+from stationmaster.rendering.job_conditions import true_conditions
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import metadata
 from stationmaster.rendering.rendezvous import MAX_WORKER_RESTARTS, as_option, rendezvous_conf
@@ -87,16 +87,7 @@ def parts(name: str) -> list[tuple[str, str, str]]:
 
 def conditions(job: Mapping[str, Any]) -> list[JobCondition]:
     """Return the conditions that are true, in the operator's own words, which are the product's."""
-    return [
-        JobCondition(
-            name=condition["type"],
-            reason=text_of(condition, "reason"),
-            message=text_of(condition, "message"),
-            since=condition.get("lastTransitionTime"),
-        )
-        for condition in conditions_of(job)
-        if is_true(condition) and condition.get("type") in get_args(ConditionName)
-    ]
+    return true_conditions(job, {name: name for name in get_args(ConditionName)})
 
 
 def is_suspended(job: Mapping[str, Any]) -> bool:

@@ -10,7 +10,6 @@ Identity association of the service account, made by the cluster step.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from typing import Final
 
@@ -18,9 +17,6 @@ from pydantic import SecretStr
 
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import (
-    LABEL_ROLE,
-    LABEL_RUN_ID,
-    NAMESPACE,
     RELAY,
     RELAY_KEY_VARIABLE,
     relay_name,
@@ -30,15 +26,18 @@ from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import (
     GPU_TAINT,
     LABEL_HOSTNAME,
-    LABEL_MANAGED_BY,
     TRAINING_TOLERATION,
+    account_subject,
     container_security,
     metadata,
-    off_the_training_nodes,
+    render_account,
+    render_deployment,
+    render_role,
+    render_secret,
     run_labels,
+    small_resources,
 )
 
-_RBAC: Final = "rbac.authorization.k8s.io"
 _KEY: Final = "key"
 _READ: Final = ["get", "list", "watch"]
 
@@ -75,111 +74,49 @@ def render_relay(
 
 def render_relay_key(run_id: RunId, key: SecretStr) -> KubernetesObject:
     """Make the Secret with which the run's relays sign; needed before they start."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": metadata(run_labels(run_id, "relay"), name=relay_name(run_id)),
-        "type": "Opaque",
-        "data": {_KEY: base64.b64encode(key.get_secret_value().encode()).decode()},
-    }
+    return render_secret(relay_name(run_id), run_labels(run_id, "relay"), _KEY, key)
 
 
 def render_relay_rights(backend: JobBackend) -> list[KubernetesObject]:
     """Make the account and rights of all relays of a cluster; `backend` is of its jobs."""
     group, plural = backend.TYPES[0]
-    ours = {LABEL_MANAGED_BY: "stationmaster"}
-    shared = {"name": RELAY, "namespace": NAMESPACE, "labels": ours}
-    subject = {"kind": "ServiceAccount", "name": RELAY, "namespace": NAMESPACE}
+    subject = account_subject(RELAY)
+    rules = [
+        {"apiGroups": [""], "resources": ["pods", "events"], "verbs": _READ},
+        {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+        {"apiGroups": [group], "resources": [plural], "verbs": _READ},
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "verbs": ["get", "create", "update"],
+        },
+    ]
+    nodes = {"apiGroups": [""], "resources": ["nodes"], "verbs": _READ}
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": shared,
-        },
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "Role",
-            "metadata": shared,
-            "rules": [
-                {"apiGroups": [""], "resources": ["pods", "events"], "verbs": _READ},
-                {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
-                {"apiGroups": [group], "resources": [plural], "verbs": _READ},
-                {
-                    "apiGroups": ["coordination.k8s.io"],
-                    "resources": ["leases"],
-                    "verbs": ["get", "create", "update"],
-                },
-            ],
-        },
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "RoleBinding",
-            "metadata": shared,
-            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": RELAY},
-            "subjects": [subject],
-        },
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": RELAY, "labels": ours},
-            "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": _READ}],
-        },
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": RELAY, "labels": ours},
-            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": RELAY},
-            "subjects": [subject],
-        },
+        render_account(RELAY),
+        *render_role(RELAY, rules, subject),
+        *render_role(RELAY, [nodes], subject, everywhere=True),
     ]
 
 
 def _deployment(run_id: RunId, image: str, variables: Mapping[str, str]) -> KubernetesObject:
-    selector = {LABEL_RUN_ID: run_id, LABEL_ROLE: "relay"}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": metadata(run_labels(run_id, "relay"), name=relay_name(run_id)),
-        "spec": {
-            # Two without a lease would report everything twice: harmless, and twice the traffic.
-            "replicas": 1,
-            "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": selector},
-            "template": {
-                "metadata": {"labels": run_labels(run_id, "relay")},
-                "spec": {
-                    "serviceAccountName": RELAY,
-                    "terminationGracePeriodSeconds": 10,
-                    "affinity": off_the_training_nodes(),
-                    "containers": [
-                        {
-                            "name": "relay",
-                            "image": image,
-                            "command": ["python", "-m", "stationmaster.relay"],
-                            "env": [
-                                *({"name": name, "value": variables[name]} for name in variables),
-                                {
-                                    "name": "STATIONMASTER_POD",
-                                    "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
-                                },
-                                {
-                                    "name": RELAY_KEY_VARIABLE,
-                                    "valueFrom": {
-                                        "secretKeyRef": {"name": relay_name(run_id), "key": _KEY}
-                                    },
-                                },
-                            ],
-                            "resources": {
-                                "requests": {"cpu": "100m", "memory": "128Mi"},
-                                "limits": {"memory": "512Mi"},
-                            },
-                            "securityContext": {**container_security(), "runAsUser": 65532},
-                        }
-                    ],
-                },
-            },
-        },
+    """Return one relay: two without a lease would report everything twice, harmless as it is."""
+    own_name = {"fieldRef": {"fieldPath": "metadata.name"}}
+    key = {"secretKeyRef": {"name": relay_name(run_id), "key": _KEY}}
+    container = {
+        "name": "relay",
+        "image": image,
+        "command": ["python", "-m", "stationmaster.relay"],
+        "env": [
+            *({"name": name, "value": variables[name]} for name in variables),
+            {"name": "STATIONMASTER_POD", "valueFrom": own_name},
+            {"name": RELAY_KEY_VARIABLE, "valueFrom": key},
+        ],
+        "resources": small_resources(),
+        "securityContext": {**container_security(), "runAsUser": 65532},
     }
+    pod = {"serviceAccountName": RELAY, "containers": [container]}
+    return render_deployment(run_id, "relay", name=relay_name(run_id), pod=pod)
 
 
 def _lease(run_id: RunId) -> KubernetesObject:

@@ -118,11 +118,6 @@ def one_cpu(memory: str, *, most: str) -> KubernetesObject:
     return {"requests": {"cpu": "1", "memory": memory}, "limits": {"memory": most}}
 
 
-def unexpanded(text: str) -> str:
-    """Text that a person typed, as a word of a command: the kubelet must not expand $(VAR)."""
-    return text.replace("$", "$$")
-
-
 def unexpanded_json(text: str) -> str:
-    """Return the same for JSON in a variable, which reads back as it was."""
+    """Keep the kubelet from expanding $(VAR) in JSON in a variable, which reads back as it was."""
     return text.replace("$", "\\u0024")

@@ -1,14 +1,15 @@
-"""All objects of one run together, for `stationmaster render` and the committed examples.
+"""All objects of one run together, with example names of what is around it.
+
+For `stationmaster render` and the committed examples.
 
 The steps apply the same pieces one after another, because each needs what the ones before it made.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from stationmaster.domain.catalogue.recipes import FRAMEWORK_IMAGES, Framework
+from stationmaster.domain.catalogue.recipes import FRAMEWORK_IMAGES
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE, product_image
@@ -22,33 +23,18 @@ from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.relay import render_relay, render_relay_rights
 from stationmaster.rendering.shared_volume import SharedStorage, render_storage
 
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What the objects name and the request does not say; the defaults are examples."""
-
-    training_image: str = TRAINING_IMAGE
-    relay_image: str = RELAY_IMAGE
-    bus_name: str = "stationmaster"
-    bucket: str = "stationmaster-artifacts"
-    region: str = "us-west-2"
-    file_system_id: str = "fs-0123456789abcdef0"
-    mount_name: str = "abcdefgh"
-
-    def image_of(self, framework: Framework) -> str:
-        """Return the image of the training pods, of a framework or of the product's own trainer."""
-        image = FRAMEWORK_IMAGES.get(framework)
-        return product_image(image) if image is not None else self.training_image
-
-
-EXAMPLE: Final = Surroundings()
+# What the objects name and a request does not say.
+BUCKET: Final = "stationmaster-artifacts"
+REGION: Final = "us-west-2"
+_BUS: Final = "stationmaster"
+_FILE_SYSTEM: Final = "fs-0123456789abcdef0"
+_MOUNT_NAME: Final = "abcdefgh"
 
 
 def render_all(
     request: TrainingRequest,
     *,
     run_id: RunId,
-    surroundings: Surroundings = EXAMPLE,
     kind: JobKind = JobKind.PYTORCH_JOB,
 ) -> list[KubernetesObject]:
     """Return every object of the run in an order in which they can be applied.
@@ -58,12 +44,13 @@ def render_all(
             cannot do what is asked.
     """
     assignment = first_assignment(run_id, request)
-    image = surroundings.image_of(request.resolved.framework)
+    framework = FRAMEWORK_IMAGES.get(request.resolved.framework)
+    image = product_image(framework) if framework is not None else TRAINING_IMAGE
     spec = job_spec(request, assignment, run_id=run_id, image=image)
     storage = SharedStorage(
-        file_system_id=surroundings.file_system_id,
-        dns_name=f"{surroundings.file_system_id}.fsx.{surroundings.region}.amazonaws.com",
-        mount_name=surroundings.mount_name,
+        file_system_id=_FILE_SYSTEM,
+        dns_name=f"{_FILE_SYSTEM}.fsx.{REGION}.amazonaws.com",
+        mount_name=_MOUNT_NAME,
         storage_gib=spec.recipe.file_system_gib,
     )
     backend = backend_of(kind)
@@ -72,10 +59,10 @@ def render_all(
     relay = render_relay(
         run_id,
         job=assignment.job,
-        image=surroundings.relay_image,
-        bus_name=surroundings.bus_name,
-        bucket=surroundings.bucket,
-        region=surroundings.region,
+        image=RELAY_IMAGE,
+        bus_name=_BUS,
+        bucket=BUCKET,
+        region=REGION,
         backend=backend,
     )
     return [

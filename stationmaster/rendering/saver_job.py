@@ -14,7 +14,6 @@ from typing import Final
 
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import (
-    NAMESPACE,
     SAVER,
     results_account,
     run_job_name,
@@ -22,10 +21,11 @@ from stationmaster.domain.names import (
 from stationmaster.domain.results import RunFacts
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import (
-    LABEL_MANAGED_BY,
+    account_subject,
     namespace,
     off_the_training_nodes,
     render_account,
+    render_role,
     run_labels,
 )
 from stationmaster.rendering.run_job import Program, one_cpu, run_job, unexpanded_json
@@ -35,8 +35,6 @@ BACKUP: Final = "backup"
 CONTAINER: Final = "save"
 # A terabyte takes 20 minutes at the 1 GB/s of a system node: a saver that hangs is ended.
 DEADLINE_S: Final = 6 * 3600
-
-_RBAC: Final = "rbac.authorization.k8s.io"
 
 
 def render_saving(
@@ -80,27 +78,9 @@ def render_saving(
 
 def render_saving_rights(account: str = SAVER, *, binding: str = SAVER) -> list[KubernetesObject]:
     """Make the account and rights of a run's savers; of no run where none is named."""
-    shared = {
-        "name": SAVER,
-        "namespace": NAMESPACE,
-        "labels": {LABEL_MANAGED_BY: "stationmaster"},
-    }
-    return [
-        render_account(account),
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "Role",
-            "metadata": shared,
-            "rules": [
-                {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
-                {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
-            ],
-        },
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "RoleBinding",
-            "metadata": {**shared, "name": binding},
-            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": SAVER},
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}],
-        },
+    rules = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
     ]
+    subject = account_subject(account)
+    return [render_account(account), *render_role(SAVER, rules, subject, binding=binding)]

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from stationmaster.domain.job_kinds import ConditionName, JobCondition, JobKind
 from stationmaster.rendering.etcd import ETCD_PORT, etcd_name
-from stationmaster.rendering.job_conditions import conditions_of, is_true, text_of
+from stationmaster.rendering.job_conditions import conditions_of, true_conditions
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import metadata
 from stationmaster.rendering.rendezvous import MAX_WORKER_RESTARTS, as_option, rendezvous_conf
@@ -72,16 +72,7 @@ def conditions(job: Mapping[str, Any]) -> list[JobCondition]:
 
     A job that resumes after a suspension runs anew: its time is that of the resumption.
     """
-    found = [
-        JobCondition(
-            name=_CONDITIONS[condition["type"]],
-            reason=text_of(condition, "reason"),
-            message=text_of(condition, "message"),
-            since=condition.get("lastTransitionTime"),
-        )
-        for condition in conditions_of(job)
-        if is_true(condition) and condition.get("type") in _CONDITIONS
-    ]
+    found = true_conditions(job, _CONDITIONS)
     counts = (job.get("status") or {}).get("jobsStatus") or []
     if found or not any(each.get("ready") for each in counts):
         return found

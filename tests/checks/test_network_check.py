@@ -14,7 +14,7 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
 from stationmaster.kubernetes.views import JobView, NodeView, PodView
 from stationmaster.rendering import pytorch_job
-from stationmaster.rendering.collectives_job import render_collectives_job
+from stationmaster.rendering.check_job import collectives, render_check_job
 from tests.support.nccl_logs import Figures, efa, ramp, sockets, whole
 
 SPEC = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
@@ -318,15 +318,15 @@ def test_network_is_measured_where_messages_travel(instance, nodes, quick, full)
 
 
 def test_job_runs_as_training_does_but_for_its_program_and_its_log():
-    [job] = render_collectives_job(
+    [job] = render_check_job(
         "c-1",
         SPEC,
+        collectives(is_full=True),
         backend=pytorch_job,
         check="network",
         name="c-1-nw",
         nodes=2,
         image="training:1",
-        is_full=True,
     )
 
     spec = job["spec"]

@@ -16,7 +16,8 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
 from stationmaster.kubernetes.views import JobView, NodeView, PodView
 from stationmaster.rendering import pytorch_job
-from stationmaster.rendering.smoke_job import STEPS, render_smoke_job
+from stationmaster.rendering.check_job import SMOKE_STEPS as STEPS
+from stationmaster.rendering.check_job import render_check_job, smoke
 
 CPUS = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge")
 GPUS = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
@@ -266,15 +267,15 @@ def test_recipe_of_the_run_is_tried_where_it_has_a_small_preset(request_of_run, 
 
 
 def test_job_trains_as_runs_do_in_a_directory_of_its_own():
-    [job] = render_smoke_job(
+    [job] = render_check_job(
         "c-1",
         GPUS,
+        smoke(GPUS, name="c-1-tr", nodes=2, recipe="llama2-7b"),
         backend=pytorch_job,
         check="training",
         name="c-1-tr",
         nodes=2,
         image="t:1",
-        recipe="llama2-7b",
     )
 
     [worker] = job["spec"]["pytorchReplicaSpecs"].values()

@@ -31,7 +31,7 @@ from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.controllers import replicas
 from stationmaster.local.cluster.controllers.children import pod_from
 from stationmaster.rendering import pytorch_job
-from stationmaster.rendering.collectives_job import render_collectives_job
+from stationmaster.rendering.check_job import collectives, render_check_job, smoke
 from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.examples import example, saving_example, to_yaml
 from stationmaster.rendering.job_spec import job_spec
@@ -41,7 +41,6 @@ from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.relay import render_relay, render_relay_rights
 from stationmaster.rendering.run_objects import render_all
 from stationmaster.rendering.shared_volume import SharedStorage, render_storage
-from stationmaster.rendering.smoke_job import render_smoke_job
 from tests.support.admitting import admit_pod, api_server, store
 from tests.support.factories import make_request
 from tests.support.live_runs import live_run
@@ -92,25 +91,25 @@ def of_data() -> list[dict[str, Any]]:
         *render_jobs(LONG, hostnames=[HOSTNAME], image="t:1"),
         *render_speed_jobs(LONG, hostnames=[HOSTNAME], image="t:1", storage_gib=1200),
         *gpu_health.render_jobs(LONG, hostnames=[HOSTNAME], image="t:1", spec=GPU_CLUSTER),
-        *render_collectives_job(
+        *render_check_job(
             LONG,
             GPU_CLUSTER,
+            collectives(is_full=True),
             backend=pytorch_job,
             check="network",
             name=f"{LONG}-nw-0a1b2c",
             nodes=64,
             image="t:1",
-            is_full=True,
         ),
-        *render_smoke_job(
+        *render_check_job(
             LONG,
             GPU_CLUSTER,
+            smoke(GPU_CLUSTER, name=f"{LONG}-tr-0a1b2c", nodes=64, recipe="llama2-7b"),
             backend=pytorch_job,
             check="training",
             name=f"{LONG}-tr-0a1b2c",
             nodes=64,
             image="t:1",
-            recipe="llama2-7b",
         ),
         *yaml.safe_load_all(saving_example()),
     ]

@@ -21,7 +21,7 @@ from stationmaster.domain.names import relay_name
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run import events as ev
 from stationmaster.rendering import train_job
-from stationmaster.rendering.collectives_job import render_collectives_job
+from stationmaster.rendering.check_job import collectives, render_check_job
 from stationmaster.rendering.metadata import namespace
 from stationmaster.steps.submit_job import submit_job
 from tests.support.aws_fixtures import until
@@ -174,15 +174,15 @@ def furnish(account: Account) -> None:
 
 
 def _of_check(account: Account) -> list[dict[str, Any]]:
-    return render_collectives_job(
+    return render_check_job(
         account.cluster_id,
         account.cluster.spec,
+        collectives(is_full=True),
         backend=train_job,
         check="network",
         name=f"{account.cluster_id}-nw-0",
         nodes=2,
         image="image",
-        is_full=True,
     )
 
 

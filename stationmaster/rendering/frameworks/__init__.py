@@ -6,8 +6,6 @@ A module for each framework, with `render_program`: recipe and paths in, words o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stationmaster.domain.catalogue.framework_training import (
     BridgeTraining,
     FrameworkTraining,
@@ -17,36 +15,25 @@ from stationmaster.domain.catalogue.framework_training import (
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.results import OUTPUT
 from stationmaster.rendering.frameworks import megatron, megatron_bridge, torchtitan
 
 
-@dataclass(frozen=True, kw_only=True)
-class FrameworkPaths:
-    """Where a framework writes, on the shared file system."""
+def framework_program(recipe: Recipe, directory: str) -> tuple[str, ...]:
+    """Return the words that each pod runs; empty for a recipe of the product's own trainer.
 
-    output_dir: str
-    """What is saved when the run ends."""
-    work_dir: str
-    """What is not saved, such as caches."""
-
-
-def framework_program(recipe: Recipe, paths: FrameworkPaths) -> tuple[str, ...]:
-    """Return the words that each pod runs; empty for a recipe of the product's own trainer."""
+    It writes to the run's `directory`: what is saved to `output` in it.
+    """
     training, model = recipe.training, recipe.model
     if not isinstance(training, FrameworkTraining):
         return ()
     assert isinstance(model, LanguageModel), f"{recipe.name} is no language model"
+    output_dir = f"{directory}/{OUTPUT}"
     if isinstance(training, TitanTraining):
-        return torchtitan.render_program(
-            training, model, output_dir=paths.output_dir, work_dir=paths.work_dir
-        )
+        return torchtitan.render_program(training, model, output_dir, directory)
     if isinstance(training, BridgeTraining):
-        return megatron_bridge.render_program(
-            training, model, output_dir=paths.output_dir, work_dir=paths.work_dir
-        )
-    return megatron.render_program(
-        training, model, output_dir=paths.output_dir, work_dir=paths.work_dir
-    )
+        return megatron_bridge.render_program(training, model, output_dir, directory)
+    return megatron.render_program(training, model, output_dir, directory)
 
 
 def framework_environment(recipe: Recipe, instance: InstanceType) -> dict[str, str]:

@@ -26,7 +26,7 @@ Settings = dict[str, str | int | float | bool]
 
 
 def render_program(
-    training: BridgeTraining, model: LanguageModel, *, output_dir: str, work_dir: str
+    training: BridgeTraining, model: LanguageModel, output_dir: str, work_dir: str
 ) -> tuple[str, ...]:
     """Return the words that each pod runs.
 

@@ -32,7 +32,7 @@ Flags = dict[str, str | int | float | bool]
 
 
 def render_program(
-    training: TitanTraining, model: LanguageModel, *, output_dir: str, work_dir: str
+    training: TitanTraining, model: LanguageModel, output_dir: str, work_dir: str
 ) -> tuple[str, ...]:
     """Return the words that each pod runs.
 
