@@ -18,96 +18,70 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from bench.figures import AtMost, Figure
-from training.checkpoint import Checkpointer, State
+from bench.figures import Figure
+from training.checkpoint import Checkpointer
 from training.config import Launch
 from training.parallel import Ranks, joined_ranks
 
 ROUNDS: Final = 5
 NUM_LAYERS: Final = 40
-
-
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """A stack of square layers, its weights and AdamW's two moments in float32."""
-
-    name: str
-    width: int
-    rows: int
-    """In a step, so that it takes some 0.2 to 0.4 s on one core, as tiny-llama's does."""
-
-    @property
-    def state_mib(self) -> float:
-        return NUM_LAYERS * self.width**2 * 3 * 4 / 2**20
-
-
-_LOADS: Final = (_Load("21 MiB", 214, 2048), _Load("300 MiB", 809, 256))
+# By size of the state (weights and AdamW's two moments in float32): the width of square layers, and
+# the rows of a step, so that it takes some 0.2 to 0.4 s on one core, as tiny-llama's does.
+_LOADS: Final = {"21 MiB": (214, 2048), "300 MiB": (809, 256)}
 
 
 def measure_checkpoints() -> list[Figure]:
     """Stall and slow-down of a save over the time of a synchronous one, for two sizes."""
     launch = Launch(rank=0, local_rank=0, world_size=1, elastic=False)
-    figures = []
     with joined_ranks(launch) as ranks:
-        for load in _LOADS:
-            figures += _measure(load, ranks)
-    return figures
+        return [figure for name in _LOADS for figure in _measure(name, ranks)]
 
 
-@dataclass(slots=True)
-class _Round:
-    """Seconds of one save."""
+class _Round(NamedTuple):
+    """Milliseconds of one save."""
 
     stall: float
-    building: float
     slow_down: float
     duration: float
     synchronous: float
 
 
-def _measure(load: _Load, ranks: Ranks) -> list[Figure]:
+def _measure(name: str, ranks: Ranks) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="bench-checkpoint-") as directory:
         checkpointer = Checkpointer(
             Path(directory, "async"), ranks=ranks, kept=1, configuration={}, rank_0_only=False
         )
         checkpointer.newest_complete_step()
-        run = _Run(load)
+        run = _Run(*_LOADS[name])
         # The first save takes new memory and starts threads; it is not counted.
         rounds = [
             _save_beside_steps(run, checkpointer, Path(directory, "sync"), ranks)
             for _ in range(ROUNDS + 1)
         ][1:]
-
-    def median(part: Callable[[_Round], float]) -> float:
-        return statistics.median(map(part, rounds))
-
-    synchronous = median(lambda one: one.synchronous)
-    stall, slow_down = median(lambda one: one.stall), median(lambda one: one.slow_down)
+    median = _Round(*map(statistics.median, zip(*rounds, strict=True)))
     return [
         Figure(
-            name=f"checkpoint stall, {load.name}",
-            value=stall / synchronous,
+            name=f"checkpoint stall, {name}",
+            value=median.stall / median.synchronous,
             unit="of a save",
-            target=AtMost(0.10),
-            note=f"{1000 * stall:.2f} of {1000 * synchronous:.0f} ms for {load.state_mib:.0f} MiB; "
-            f"medians of {ROUNDS}, worst {1000 * max(one.stall for one in rounds):.1f}; listing "
-            f"the state takes {1000 * median(lambda one: one.building):.1f} ms besides",
+            at_most=0.10,
+            note=f"{median.stall:.2f} of {median.synchronous:.0f} ms; medians of {ROUNDS}, worst "
+            f"{max(one.stall for one in rounds):.1f}",
         ),
         Figure(
-            name=f"steps slowed beside it, {load.name}",
-            value=slow_down / synchronous,
+            name=f"steps slowed beside it, {name}",
+            value=median.slow_down / median.synchronous,
             unit="of a save",
-            note=f"{1000 * slow_down:.0f} ms lost while written, hashed and read back in "
-            f"{1000 * median(lambda one: one.duration):.0f} ms",
+            note=f"{median.slow_down:.0f} ms lost while written, hashed and read back in "
+            f"{median.duration:.0f} ms",
         ),
     ]
 
@@ -115,17 +89,17 @@ def _measure(load: _Load, ranks: Ranks) -> list[Figure]:
 class _Run:
     """Training, step by step."""
 
-    def __init__(self, load: _Load) -> None:
+    def __init__(self, width: int, rows: int) -> None:
         torch.manual_seed(1)
         self.model = nn.Sequential(
-            *(nn.Linear(load.width, load.width, bias=False) for _ in range(NUM_LAYERS))
+            *(nn.Linear(width, width, bias=False) for _ in range(NUM_LAYERS))
         )
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
-        self._inputs = torch.randn(load.rows, load.width)
+        self._inputs = torch.randn(rows, width)
         self.num_steps = 0
 
     def step(self, before_update: Callable[[], None]) -> float:
-        """Forward, backward, update; returns its seconds."""
+        """Forward, backward, update; returns its milliseconds."""
         began = time.monotonic()
         loss = (self.model(self._inputs) - self._inputs).square().mean()
         loss.backward()
@@ -133,25 +107,23 @@ class _Run:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.num_steps += 1
-        return time.monotonic() - began
-
-    def state(self) -> State:
-        return {
-            "model": get_model_state_dict(self.model),
-            "optimizer": get_optimizer_state_dict(self.model, self.optimizer),
-            "rng": {"rank-0": torch.get_rng_state()},
-            "data": {},
-        }
+        return 1000 * (time.monotonic() - began)
 
 
 def _save_beside_steps(
     run: _Run, checkpointer: Checkpointer, synchronous_path: Path, ranks: Ranks
 ) -> _Round:
     undisturbed = statistics.median(run.step(lambda: None) for _ in range(5))
+    state = {
+        "model": get_model_state_dict(run.model),
+        "optimizer": get_optimizer_state_dict(run.model, run.optimizer),
+        "rng": {"rank-0": torch.get_rng_state()},
+        "data": {},
+    }
+    shutil.rmtree(synchronous_path, ignore_errors=True)
     began = time.monotonic()
-    state = run.state()
-    building = time.monotonic() - began
-    synchronous = _save_at_once(synchronous_path, state, ranks)
+    save(state, checkpoint_id=synchronous_path, process_group=ranks.checkpoint_group)
+    synchronous = 1000 * (time.monotonic() - began)
 
     checkpointer.start_save(run.num_steps, state, changing=())
     disturbed = []
@@ -160,16 +132,8 @@ def _save_beside_steps(
         disturbed.append(run.step(checkpointer.wait_staged))
         saved = checkpointer.completed(wait=False)
     return _Round(
-        stall=saved.stall_s,
-        building=building,
+        stall=1000 * saved.stall_s,
         slow_down=sum(disturbed) - len(disturbed) * undisturbed,
-        duration=saved.duration_s,
+        duration=1000 * saved.duration_s,
         synchronous=synchronous,
     )
-
-
-def _save_at_once(path: Path, state: State, ranks: Ranks) -> float:
-    shutil.rmtree(path, ignore_errors=True)
-    began = time.monotonic()
-    save(state, checkpoint_id=path, process_group=ranks.checkpoint_group)
-    return time.monotonic() - began

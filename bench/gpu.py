@@ -19,48 +19,41 @@ import json
 import os
 import re
 import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from bench.figures import AtLeast, Figure, NotHere
-from bench.speed_lines import Window, read_progress_line, read_titan_line
-
-TORCHTITAN_PYTHON: Final = "TORCHTITAN_PYTHON"
-"""Environment variable: the Python that torchtitan is installed for; `--torchtitan` sets it."""
+from bench.figures import Figure, NotHere
+from bench.gang import free_port
+from stationmaster.domain.progress_lines import ProgressLine, read_line
 
 RECIPE: Final = "llama3.2-1b"
 VOCABULARY: Final = 128_256
 WINDOW_STEPS: Final = 5
 WARM_UP_WINDOWS: Final = 3
 WINDOWS: Final = 8
-_LAST_STEP: Final = (WARM_UP_WINDOWS + WINDOWS) * WINDOW_STEPS
+LAST_STEP: Final = (WARM_UP_WINDOWS + WINDOWS) * WINDOW_STEPS
+# Sequences a step, and tokens a sequence: the first that fits is measured.
+SETUPS: Final = ((8, 8192), (6, 8192), (4, 8192), (2, 8192), (1, 8192), (1, 4096), (1, 2048))
 
 # Compilation of two dozen kernels takes 1 to 3 min, the steps about as long.
 _TIME_LIMIT_S: Final = 1200
-# Weights, gradients and moments in float32 and gathered weights in bfloat16: 18 bytes each; and
-# what a sequence of 8,192 keeps for backward, compiled, its logits included. The second is a rough
-# guess to start the search at: what does not fit is tried again smaller.
-_FIXED_GIB: Final = 18 * 1.2358 / 1.0737
-_SEQUENCE_GIB: Final = 13.0
-_LARGEST_BATCH: Final = 8
-
 _CHECKOUT: Final = Path(__file__).resolve().parents[1]
-
 _OUT_OF_MEMORY: Final = re.compile("OutOfMemoryError|CUDA out of memory")
-
+_TITAN: Final = re.compile(
+    r"\bstep: *(\d+) .*\bmemory: *([\d.]+)GiB.*\btps: *([\d,]+) .*\bmfu: *(?:([\d.]+)%|N/A)"
+)
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _DESCRIBE: Final = """
 import importlib.metadata, json, torch
-gpu = torch.cuda.is_available()
 def version(name):
     try:
         return importlib.metadata.version(name)
@@ -69,35 +62,24 @@ def version(name):
 print(json.dumps({
     "torch": torch.__version__,
     "cuda": torch.version.cuda or "",
-    "cudnn": str(torch.backends.cudnn.version() or "") if gpu else "",
-    "device": torch.cuda.get_device_name(0) if gpu else "",
-    "memory_gib": torch.cuda.get_device_properties(0).total_memory / 2**30 if gpu else 0.0,
+    "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "",
     "torchtitan": version("torchtitan"),
 }))
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
-    """What one Python sees; `device` is "" without a GPU, `torchtitan` "" where it is missing."""
+class Window:
+    """What a trainer reports after some steps: speed and memory reserved on the device."""
 
-    torch: str
-    cuda: str
-    cudnn: str
-    device: str
+    step: int
+    tokens_per_s: float
     memory_gib: float
-    torchtitan: str
+    mfu: float | None
+    """A fraction; None where the trainer does not know the GPU."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """Sequences a step, and tokens a sequence."""
-
-    batch: int
-    sequence_length: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Measured:
     """One trainer's run."""
 
@@ -121,44 +103,50 @@ def measure_gpu() -> list[Figure]:
     Raises:
         NotHere: no GPU, or one too small for the model.
     """
-    environment = describe(sys.executable)
-    if not environment.device:
-        raise NotHere(f"no NVIDIA GPU that torch {environment.torch} can use")
-    peer = os.environ.get(TORCHTITAN_PYTHON, sys.executable)
-    peer_environment = describe(peer)
-    with tempfile.TemporaryDirectory(prefix="bench-gpu-") as directory:
-        data = write_tokens(Path(directory, "data"))
-        for setup in setups(environment.memory_gib):
+    here = _describe(sys.executable)
+    if not here["device"]:
+        raise NotHere(f"no NVIDIA GPU that torch {here['torch']} can use")
+    peer = os.environ.get("TORCHTITAN_PYTHON", sys.executable)
+    there = _describe(peer)
+    with tempfile.TemporaryDirectory(prefix="bench-gpu-") as name:
+        data = write_tokens(Path(name, "data"))
+        for number, (batch, length) in enumerate(SETUPS):
+            outputs = Path(name, f"ours-{number}"), Path(name, f"theirs-{number}")
+            words = our_command(batch, length, data=data, output_dir=outputs[0])
+            environ = {"STATIONMASTER_CACHE_DIR": name}
             try:
-                ours = run(
-                    our_command(setup, data=data, output_dir=_new_directory(directory)),
-                    environ={"STATIONMASTER_CACHE_DIR": directory},
-                    read=read_progress_line,
-                    directory=_CHECKOUT,
-                )
-                theirs: Measured | str = f"name its Python with {TORCHTITAN_PYTHON}="
-                if peer_environment.torchtitan:
-                    theirs = _measure_theirs(peer, setup, data=data, directory=directory)
+                ours = run(words, environ=environ, read=read_progress_line, directory=_CHECKOUT)
+                theirs: Measured | str = "name its Python with --torchtitan"
+                if there["torchtitan"]:
+                    words = titan_command(peer, batch, length, data=data, output_dir=outputs[1])
+                    theirs = _measure_theirs(words, Path(name))
             except OutOfMemory:
                 continue
-            return figures(environment, setup, ours, theirs, peer=peer_environment)
-    raise NotHere(f"{environment.device} has too little memory for a sequence of {RECIPE}")
+            where = f"{here['device']}, torch {here['torch']}, CUDA {here['cuda']}"
+            version = f"torchtitan {there['torchtitan']}, torch {there['torch']}"
+            how = f"{where}; {batch} x {length} tokens, bf16"
+            return figures(ours, theirs, where=how, peer=version)
+    raise NotHere(f"{here['device']} has too little memory for a sequence of {RECIPE}")
 
 
-def _measure_theirs(python: str, setup: Setup, *, data: Path, directory: str) -> Measured | str:
+def _measure_theirs(command: Sequence[str], directory: Path) -> Measured | str:
     """Measure torchtitan's run, or say why it failed: that must not hide our own figures."""
+    # What an agent would set for the only worker of a job.
+    environ = {
+        "PYTHONPATH": str(_CHECKOUT / "bench" / "peers"),
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+    }
     try:
-        return run(
-            titan_command(python, setup, data=data, output_dir=_new_directory(directory)),
-            environ=titan_environ(),
-            read=read_titan_line,
-            directory=Path(directory),
-        )
+        return run(command, environ=environ, read=read_titan_line, directory=directory)
     except RuntimeError as error:
         return str(error)
 
 
-def describe(python: str) -> Environment:
+def _describe(python: str) -> dict[str, str]:
     """Ask an interpreter, in a process of its own that leaves nothing on the GPU.
 
     Raises:
@@ -169,30 +157,22 @@ def describe(python: str) -> Environment:
     )
     if answer.returncode:
         raise RuntimeError(f"{python} cannot name its torch: {answer.stderr.strip()[-300:]}")
-    return Environment(**json.loads(answer.stdout))
+    found: dict[str, str] = json.loads(answer.stdout)
+    return found
 
 
-def setups(memory_gib: float) -> Iterator[Setup]:
-    """Yield what may fit, largest first: batches of 8,192 tokens a sequence, then less."""
-    fitting = int((0.95 * memory_gib - _FIXED_GIB) / _SEQUENCE_GIB)
-    for batch in range(min(_LARGEST_BATCH, max(1, fitting)), 0, -1):
-        yield Setup(batch=batch, sequence_length=8192)
-    for length in (4096, 2048):
-        yield Setup(batch=1, sequence_length=length)
-
-
-def our_command(setup: Setup, *, data: Path, output_dir: Path) -> list[str]:
+def our_command(batch: int, length: int, *, data: Path, output_dir: Path) -> list[str]:
     """Return the trainer as a pod starts it; stopped from outside before it writes a checkpoint."""
     return [
         *(sys.executable, "-m", "training", RECIPE),
-        f"steps={20 * _LAST_STEP}",
-        f"checkpoint_every={20 * _LAST_STEP}",
+        f"steps={20 * LAST_STEP}",
+        f"checkpoint_every={20 * LAST_STEP}",
         f"log_every={WINDOW_STEPS}",
         "eval_every=0",
         "eval_samples=0",
-        f"global_batch_size={setup.batch}",
-        f"micro_batch_size={setup.batch}",
-        f"sequence_length={setup.sequence_length}",
+        f"global_batch_size={batch}",
+        f"micro_batch_size={batch}",
+        f"sequence_length={length}",
         "activation_checkpointing=off",
         "compile=true",
         "precision=bf16",
@@ -201,31 +181,45 @@ def our_command(setup: Setup, *, data: Path, output_dir: Path) -> list[str]:
     ]
 
 
-def titan_command(python: str, setup: Setup, *, data: Path, output_dir: Path) -> list[str]:
+def titan_command(
+    python: str, batch: int, length: int, *, data: Path, output_dir: Path
+) -> list[str]:
     """Return the command of torchtitan on one GPU; see bench/peers/torchtitan_llama.py."""
     return [
         *(python, "-m", "torchtitan.train"),
         *("--module", "torchtitan_llama", "--config", "llama32_1b"),
         *("--hf_assets_path", str(data)),
         *("--dataloader.dataset_path", str(data / "tokens-00000.bin")),
-        *("--training.local_batch_size", str(setup.batch)),
-        *("--training.seq_len", str(setup.sequence_length)),
-        *("--training.steps", str(_LAST_STEP)),
+        *("--training.local_batch_size", str(batch)),
+        *("--training.seq_len", str(length)),
+        *("--training.steps", str(LAST_STEP)),
         *("--metrics.log_freq", str(WINDOW_STEPS)),
         *("--dump_folder", str(output_dir)),
     ]
 
 
-def titan_environ() -> dict[str, str]:
-    """Return what an agent would set for the only worker of a job."""
-    return {
-        "PYTHONPATH": str(_CHECKOUT / "bench" / "peers"),
-        "RANK": "0",
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(_free_port()),
-    }
+def read_progress_line(line: str) -> Window | None:
+    """Return a `progress` line of our trainer."""
+    read = read_line(line)
+    if not isinstance(read, ProgressLine) or read.tokens_per_s is None or read.memory_gib is None:
+        return None
+    return Window(
+        step=read.step, tokens_per_s=read.tokens_per_s, memory_gib=read.memory_gib, mfu=read.mfu
+    )
+
+
+def read_titan_line(line: str) -> Window | None:
+    """Read a metrics line of torchtitan 0.2 and 0.3; its tps are for its one GPU."""
+    match = _TITAN.search(_COLOUR.sub("", line))
+    if match is None:
+        return None
+    step, memory, tps, mfu = match.groups()
+    return Window(
+        step=int(step),
+        tokens_per_s=float(tps.replace(",", "")),
+        memory_gib=float(memory),
+        mfu=float(mfu) / 100 if mfu else None,
+    )
 
 
 def run(
@@ -270,11 +264,13 @@ def run(
                 # torchtitan reports its first step too, which is no window of five.
                 if window is not None and window.step % WINDOW_STEPS == 0:
                     windows.append(window)
-                if windows and windows[-1].step >= _LAST_STEP:
+                if windows and windows[-1].step >= LAST_STEP:
                     break
         finally:
             too_long.cancel()
-            _end(process)
+            # With its compiler's workers: it is the first of a process group of its own.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     measured = [one for one in windows if one.step > WARM_UP_WINDOWS * WINDOW_STEPS]
     if len(measured) < WINDOWS:
         text = "".join(tail)
@@ -282,70 +278,54 @@ def run(
             raise OutOfMemory
         raise RuntimeError(f"{' '.join(command)} ended early:\n{text[-3000:]}")
     words = [*(f"{name}={value}" for name, value in settings.items()), *command]
-    return Measured(command=" ".join(words), windows=measured)
+    return Measured(" ".join(words), measured)
 
 
-def figures(
-    environment: Environment,
-    setup: Setup,
-    ours: Measured,
-    theirs: Measured | str,
-    *,
-    peer: Environment,
-) -> list[Figure]:
+def figures(ours: Measured, theirs: Measured | str, *, where: str, peer: str) -> list[Figure]:
     """Return what the two runs say; the notes carry all that is needed to measure them again.
 
     Args:
-        environment: of our run.
-        setup: of both.
         ours: our run.
         theirs: torchtitan's, or why there is none.
-        peer: of torchtitan's run.
+        where: the machine and versions of our run, and the batch of both.
+        peer: the versions of torchtitan's run.
     """
-    where = (
-        f"{environment.device}, torch {environment.torch}, CUDA {environment.cuda}, "
-        f"cuDNN {environment.cudnn}; {setup.batch} x {setup.sequence_length} tokens, bf16"
-    )
     reported = _reported("gpu", ours, note=where)
     if isinstance(theirs, str):
-        return [
-            *reported[:-1],
-            replace(reported[-1], note=f"torchtitan was not measured: {theirs}"),
-        ]
+        why = f"torchtitan was not measured: {theirs}"
+        return [*reported, Figure(name="gpu torchtitan", value=0, unit="runs", note=why)]
     ratio = Figure(
         name="gpu ours to torchtitan's tokens/s",
         value=ours.tokens_per_s / theirs.tokens_per_s,
         unit="",
-        target=AtLeast(1.0),
+        at_least=1.0,
         note=f"medians of {WINDOWS} windows of {WINDOW_STEPS} steps, same batch",
     )
-    version = f"torchtitan {peer.torchtitan}, torch {peer.torch}, CUDA {peer.cuda}"
-    return [ratio, *reported, *_reported("gpu torchtitan", theirs, note=version)]
+    return [ratio, *reported, *_reported("gpu torchtitan", theirs, note=peer)]
 
 
 def _reported(name: str, measured: Measured, *, note: str) -> list[Figure]:
     rates = [window.tokens_per_s for window in measured.windows]
-    reported = [
+    shares = [window.mfu for window in measured.windows if window.mfu is not None]
+    return [
         Figure(
             name=f"{name} {RECIPE} tokens/s",
             value=measured.tokens_per_s,
             unit="tokens/s",
             note=f"{min(rates):,.0f} to {max(rates):,.0f}; {note}; {measured.command}",
-        )
+        ),
+        Figure(
+            name=f"{name} {RECIPE} MFU",
+            value=statistics.median(shares or [0.0]),
+            unit="",
+            note="6 (N - N_embedding) + 12 L H S FLOPs a token; a tied embedding stays in N",
+        ),
+        Figure(
+            name=f"{name} {RECIPE} peak memory",
+            value=max(window.memory_gib for window in measured.windows),
+            unit="GiB",
+        ),
     ]
-    shares = [window.mfu for window in measured.windows if window.mfu is not None]
-    if shares:
-        reported.append(
-            Figure(
-                name=f"{name} {RECIPE} MFU",
-                value=statistics.median(shares),
-                unit="",
-                note="6 (N - N_embedding) + 12 L H S FLOPs a token; a tied embedding stays in N",
-            )
-        )
-    peak_gib = max(window.memory_gib for window in measured.windows)
-    reported.append(Figure(name=f"{name} {RECIPE} peak memory", value=peak_gib, unit="GiB"))
-    return reported
 
 
 def write_tokens(directory: Path) -> Path:
@@ -357,8 +337,8 @@ def write_tokens(directory: Path) -> Path:
     directory.mkdir()
     end = "<|endoftext|>"
     Tokenizer(models.WordLevel({end: 0}, unk_token=end)).save(str(directory / TOKENIZER))
-    # As many as the longer run reads, four batches of eight aside: no token is seen twice.
-    num_tokens = (_LAST_STEP + 4) * _LARGEST_BATCH * 8192 + 1
+    # As many as the longer run reads, four of the largest batches aside: no token is seen twice.
+    num_tokens = (LAST_STEP + 4) * SETUPS[0][0] * SETUPS[0][1] + 1
     plan = PackPlan(
         dataset="random",
         revision="",
@@ -376,20 +356,3 @@ def write_tokens(directory: Path) -> Path:
     writer.add(ids, at=Position())
     writer.finish()
     return directory
-
-
-def _new_directory(parent: str) -> Path:
-    return Path(tempfile.mkdtemp(dir=parent, prefix="output-"))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """End a trainer and its compiler's workers: it is the first of a process group of its own."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)

@@ -12,32 +12,30 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from bench.figures import AtLeast, AtMost, Figure, percentile
+from bench.figures import Figure, percentile
 
 COMMAND: Final = "/train tiny-llama nodes=2 steps=60"
 TIMEOUT_S: Final = 240
-_REPOSITORY: Final = Path(__file__).resolve().parent.parent
 
 Line = dict[str, Any]
+Seen = tuple[datetime, Line]
+"""A line, and when it came out of the command."""
 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """One run as it was shown: each line with the moment at which it came out of the command."""
+    """One run as it was shown."""
 
     began: datetime
-    ended: datetime
     exit_code: int
-    lines: Sequence[tuple[datetime, Line]]
+    lines: Sequence[Seen]
 
     @property
     def result(self) -> Line:
@@ -54,21 +52,9 @@ class JobRecord:
             )
         return last
 
-    def events(self, kind: str, **fields: object) -> list[tuple[datetime, Line]]:
-        """Return the lines of run events of a type, whose fields have the given values."""
-        return [
-            (seen, line)
-            for seen, line in self.lines
-            if line.get("type") == kind and all(line.get(k) == v for k, v in fields.items())
-        ]
-
-    def calls(self, method: str) -> list[tuple[datetime, Line]]:
-        """Return the Slack calls of a method, by the moment at which Slack took them."""
-        return [
-            (seen, line)
-            for seen, line in self.lines
-            if line.get("kind") == "slack" and line.get("method") == method
-        ]
+    def found(self, **fields: object) -> list[Seen]:
+        """Return the lines whose fields have the given values."""
+        return [one for one in self.lines if fields.items() <= one[1].items()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,46 +85,39 @@ def stretches(record: JobRecord) -> Stretches:
     Raises:
         RuntimeError: a line that every successful run has is missing.
     """
-    (asked, _) = _only(record.events("run.requested"), "run.requested")
-    (_, running) = _only(record.events("run.phase_changed", phase="running"), "phase running")
-    ends = record.events("pod.changed", phase="Succeeded")
-    steps = record.events("progress.reported")
-    receipts = [seen for seen, line in record.calls("chat.postMessage") if _is_receipt(line)]
-    if not (ends and steps and receipts):
-        raise RuntimeError(
-            f"{len(ends)} pods succeeded, {len(steps)} progress lines, {len(receipts)} receipts; "
-            "expected at least one of each"
-        )
-    started, first_step = _time(running["event_at"]), _time(steps[0][1]["event_at"])
-    ended = max(_end_of_second(seen, _time(line["event_at"])) for seen, line in ends)
+    posts = record.found(kind="slack", method="chat.postMessage")
+    of_kind = {
+        "requests": record.found(type="run.requested"),
+        "starts of the pods": record.found(type="run.phase_changed", phase="running"),
+        "pods succeeded": record.found(type="pod.changed", phase="Succeeded"),
+        "progress lines": record.found(type="progress.reported"),
+        "receipts": [one for one in posts if str(one[1]["text"]).startswith("receipt of ")],
+    }
+    if not all(of_kind.values()):
+        counts = ", ".join(f"{len(found)} {what}" for what, found in of_kind.items())
+        raise RuntimeError(f"{counts}; expected at least one of each")
+    [(asked, _), *_], [starting, *_], ends, [step, *_], receipts = of_kind.values()
+    started, receipt = happened(starting), receipts[-1][0]
+    ended = max(min(one[0], happened(one).replace(microsecond=999_999)) for one in ends)
     return Stretches(
-        to_receipt=(receipts[-1] - record.began).total_seconds(),
+        to_receipt=(receipt - record.began).total_seconds(),
         to_command=(asked - record.began).total_seconds(),
         to_pods=(started - asked).total_seconds(),
         pods=(ended - started).total_seconds(),
-        to_first_step=(first_step - started).total_seconds(),
-        after_pods=(receipts[-1] - ended).total_seconds(),
+        to_first_step=(happened(step) - started).total_seconds(),
+        after_pods=(receipt - ended).total_seconds(),
     )
 
 
-def line_delays_s(record: JobRecord) -> list[float]:
-    """Measure from the trainer's own stamp in a progress line to its event out of the stream."""
-    return [
-        (seen - _time(line["event_at"])).total_seconds()
-        for seen, line in record.events("progress.reported")
-    ]
+def happened(one: Seen) -> datetime:
+    """Return when the event of a line happened."""
+    return datetime.fromisoformat(one[1]["event_at"])
 
 
 def busiest_minute(moments: Sequence[datetime]) -> int:
     """Return the most moments in any 60 seconds."""
-    window: deque[datetime] = deque()
-    most = 0
-    for moment in sorted(moments):
-        window.append(moment)
-        while (moment - window[0]).total_seconds() >= 60:
-            window.popleft()
-        most = max(most, len(window))
-    return most
+    minute = timedelta(minutes=1)
+    return max(sum(begin <= one < begin + minute for one in moments) for begin in moments)
 
 
 def measure_job() -> list[Figure]:
@@ -146,20 +125,22 @@ def measure_job() -> list[Figure]:
     record = run_main_job()
     result = record.result
     parts = stretches(record)
-    delays = line_delays_s(record)
+    # From the trainer's own stamp in a progress line to its event out of the stream.
+    reported = record.found(type="progress.reported")
+    delays = [(one[0] - happened(one)).total_seconds() for one in reported]
     return [
         Figure(
             name="main-job to receipt",
             value=parts.to_receipt,
             unit="s",
-            target=AtMost(60),
+            at_most=60,
             note=f"{result['steps']} steps, {result['billable_resources_left']} resources left",
         ),
         Figure(
             name="main-job control plane",
             value=parts.control_plane,
             unit="s",
-            target=AtMost(8),
+            at_most=8,
             note=f"start of local mode {parts.to_command:.1f}, command to pods {parts.to_pods:.1f},"
             f" last pod to receipt {parts.after_pods:.1f}",
         ),
@@ -173,7 +154,7 @@ def measure_job() -> list[Figure]:
             name="log line to table, p95",
             value=percentile(delays, 95),
             unit="s",
-            target=AtMost(1),
+            at_most=1,
             note=f"of {len(delays)}, read back from the stream; median "
             f"{percentile(delays, 50):.2f}, worst {max(delays):.2f}",
         ),
@@ -183,23 +164,23 @@ def measure_job() -> list[Figure]:
 def measure_slack_calls() -> list[Figure]:
     """Return how often the card is edited, and whether it ends on the final state."""
     record = run_main_job()
-    edits = record.calls("chat.update")
-    ends = f"{record.result['status']}"
-    endings = sum(ends in line["text"] for _, line in edits[-1:])
+    edits = record.found(kind="slack", method="chat.update")
+    last = str(edits[-1][1]["text"]) if edits else "no edit"
+    posts = record.found(kind="slack", method="chat.postMessage")
     return [
         Figure(
             name="slack-calls chat.update, busiest minute",
-            value=busiest_minute([seen for seen, _ in edits]),
+            value=busiest_minute([seen for seen, _ in edits]) if edits else 0,
             unit="calls",
-            target=AtMost(50),
-            note=f"{len(edits)} edits and {len(record.calls('chat.postMessage'))} posts in all",
+            at_most=50,
+            note=f"{len(edits)} edits and {len(posts)} posts in all",
         ),
         Figure(
             name="slack-calls final state delivered",
-            value=endings,
+            value=record.result["status"] in last,
             unit="",
-            target=AtLeast(1),
-            note=f"the card's last edit: {edits[-1][1]['text']}" if edits else "no edit",
+            at_least=1,
+            note=f"the card's last edit: {last}",
         ),
     ]
 
@@ -213,35 +194,14 @@ def run_main_job() -> JobRecord:
         options = ["--state-dir", state, "--json", f"/dev/fd/{writing}"]
         options += ["--timeout", str(TIMEOUT_S)]
         began = datetime.now(UTC)
-        deadline = time.monotonic() + TIMEOUT_S
         with subprocess.Popen(
             [program, "local", "run", COMMAND, *options],
             pass_fds=(writing,),
             stdout=subprocess.DEVNULL,
-            cwd=_REPOSITORY,
+            cwd=Path(__file__).parents[1],
         ) as process:
             os.close(writing)
             # The pipe ends with the command, which has a limit of its own.
             with os.fdopen(reading) as pipe:
                 lines = [(datetime.now(UTC), json.loads(text)) for text in pipe]
-            exit_code = process.wait(timeout=max(1.0, deadline - time.monotonic()))
-    return JobRecord(began=began, ended=datetime.now(UTC), exit_code=exit_code, lines=lines)
-
-
-def _only(found: Sequence[tuple[datetime, Line]], what: str) -> tuple[datetime, Line]:
-    if len(found) != 1:
-        raise RuntimeError(f"{len(found)} lines of {what}, expected one")
-    return found[0]
-
-
-def _is_receipt(line: Line) -> bool:
-    return str(line["text"]).startswith("receipt of ")
-
-
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
-
-
-def _end_of_second(seen: datetime, whole: datetime) -> datetime:
-    """Return a moment known to the second: as late as it can have been."""
-    return min(seen, whole.replace(microsecond=999_999))
+    return JobRecord(began=began, exit_code=process.returncode, lines=lines)

@@ -12,13 +12,13 @@ import os
 import shutil
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from bench.figures import AtMost, Figure
+from bench.figures import Figure
 from bench.gang import Gang, Lines, Pod, etcd_server, newest_start, num_starts
 
 _LIMIT_S: Final = 10.0
@@ -30,19 +30,22 @@ _KEYS: Final = (
 
 def measure_recovery() -> list[Figure]:
     """Worker and agent deaths under c10d, and under etcd where it is installed."""
-    figures = _measure("c10d")
-    if shutil.which("etcd"):
-        figures += _measure("etcd-v2")
-    return figures
+    return [*_measure("c10d"), *(_measure("etcd-v2") if shutil.which("etcd") else [])]
 
 
 def _measure(backend: str) -> list[Figure]:
+    environ = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        # Without it a restarted worker may dial a port of the dead generation.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
     with (
         tempfile.TemporaryDirectory(prefix="bench-recovery-") as name,
-        _endpoint(backend, Path(name)) as endpoint,
+        nullcontext() if backend == "c10d" else etcd_server(Path(name)) as endpoint,
         Gang(
             ["-m", "training", "tiny-llama", *_KEYS, "--output-dir", f"{name}/out"],
-            environ=_environ(),
+            environ=environ,
             directory=Path(name),
             nnodes="2:2",
             backend=backend,
@@ -86,24 +89,6 @@ def _figure(what: str, seconds: list[float]) -> Figure:
         name=f"first step after {what}",
         value=statistics.median(seconds),
         unit="s",
-        target=AtMost(_LIMIT_S),
+        at_most=_LIMIT_S,
         note=f"median of {', '.join(f'{one:.1f}' for one in seconds)}",
     )
-
-
-@contextmanager
-def _endpoint(backend: str, directory: Path) -> Iterator[str | None]:
-    if backend == "c10d":
-        yield None
-    else:
-        with etcd_server(directory) as endpoint:
-            yield endpoint
-
-
-def _environ() -> dict[str, str]:
-    return {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        # Without it a restarted worker may dial a port of the dead generation.
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-    }

@@ -14,10 +14,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.figures import AtLeast, Figure
+from bench.figures import Figure
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.results import MIB, RunFacts, SavedLine
 from stationmaster.local.aws import DeploymentSpec, InProcessRuntime, LocalAws
@@ -77,27 +78,29 @@ def measure_saving() -> list[Figure]:
             name="results saved, of the throughput of plain uploads",
             value=statistics.median(ratios),
             unit="of it",
-            target=AtLeast(0.8),
+            at_least=0.8,
             note=f"{num_bytes / MIB / statistics.median(saver_s):.0f} MiB/s to the local S3; "
             f"{num_bytes / MIB:.0f} MiB in {len(_FILES)} files, medians of {ROUNDS}",
         )
     ]
 
 
-def _environment(aws: LocalAws) -> dict[str, str]:
-    return {**os.environ, **aws.environment()}
-
-
-def _plain(aws: LocalAws, directory: Path) -> float:
-    """Return the seconds that boto3 takes."""
+def _last_line(words: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Return the last line that a Python process prints."""
     done = subprocess.run(
-        [sys.executable, "-c", _PLAIN, BUCKET, "plain/", str(directory)],
-        env=_environment(aws),
+        [sys.executable, *words],
+        env={**os.environ, **environ},
         capture_output=True,
         text=True,
         check=True,
     )
-    return float(done.stdout)
+    return done.stdout.splitlines()[-1]
+
+
+def _plain(aws: LocalAws, directory: Path) -> float:
+    """Return the seconds that boto3 takes."""
+    words = ["-c", _PLAIN, BUCKET, "plain/", str(directory)]
+    return float(_last_line(words, aws.environment()))
 
 
 def _saved(aws: LocalAws, directory: Path, kubeconfig: Path) -> float:
@@ -106,17 +109,11 @@ def _saved(aws: LocalAws, directory: Path, kubeconfig: Path) -> float:
     facts = RunFacts(
         run_id=run_id, recipe="bench", nodes=1, instance_type="none", outcome="succeeded"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "stationmaster.relay.save"],
-        env={
-            **_environment(aws),
-            "STATIONMASTER_ARTIFACTS_BUCKET": BUCKET,
-            "STATIONMASTER_RUN_DIRECTORY": str(directory),
-            "STATIONMASTER_RUN_FACTS": facts.model_dump_json(),
-            "KUBECONFIG": str(kubeconfig),
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return SavedLine.model_validate_json(done.stdout.splitlines()[-1]).seconds
+    environ = aws.environment() | {
+        "STATIONMASTER_ARTIFACTS_BUCKET": BUCKET,
+        "STATIONMASTER_RUN_DIRECTORY": str(directory),
+        "STATIONMASTER_RUN_FACTS": facts.model_dump_json(),
+        "KUBECONFIG": str(kubeconfig),
+    }
+    line = _last_line(["-m", "stationmaster.relay.save"], environ)
+    return SavedLine.model_validate_json(line).seconds

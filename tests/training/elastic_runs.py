@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 from trainer_runs import Workspace
 
-from stationmaster.settings import HubAccess
-
-# The benchmarks are run from the checkout and are no part of what is installed.
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
 from bench.gang import Gang
+from stationmaster.settings import HubAccess
 from tests.chaos.forked_programs import add_programs
 
 
