@@ -146,11 +146,11 @@ class NativeService:
         return json.dumps(method(parameters), default=datetime.timestamp).encode()
 
 
-def page(
-    items: list[Any], parameters: Mapping[str, Any], *, limit: str, token: str
-) -> tuple[list[Any], str | None]:
-    """Return one page of `items` and the token of the next; tokens are offsets."""
+def paged(
+    key: str, items: list[Any], parameters: Mapping[str, Any], *, most: int = 100
+) -> dict[str, Any]:
+    """Return one page of `items` under their key, and the token of the next; tokens are offsets."""
+    limit, token = ("maxResults", "nextToken") if key[0].islower() else ("MaxResults", "NextToken")
     start = int(parameters.get(token) or 0)
-    size = int(parameters.get(limit) or 100)
-    end = start + size
-    return items[start:end], str(end) if end < len(items) else None
+    end = start + min(int(parameters.get(limit) or most), most)
+    return {key: items[start:end], **({token: str(end)} if end < len(items) else {})}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import re
+import uuid
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +19,7 @@ from stationmaster.local.aws.services.eks_inside import InsideCluster
 from stationmaster.local.aws.services.eks_network import EksNetwork
 from stationmaster.local.aws.services.eks_nodes import Nodes
 from stationmaster.local.aws.services.eks_records import Cluster, NodeGroup
-from stationmaster.local.aws.wire import ApiError, page
+from stationmaster.local.aws.wire import ApiError, paged
 
 # Emulated seconds. Real clusters take 8-12 min, node groups 2-4 min; source: AWS samples' measured
 # runs.
@@ -75,8 +76,7 @@ class EksService(InsideCluster):
 
     def list_clusters(self, params: dict[str, Any]) -> dict[str, Any]:
         """Return the names of clusters."""
-        names, token = page(sorted(self.clusters), params, limit="maxResults", token="nextToken")
-        return {"clusters": names, "nextToken": token}
+        return paged("clusters", sorted(self.clusters), params)
 
     def delete_cluster(self, params: dict[str, Any]) -> dict[str, Any]:
         """Start deleting a cluster that has no node groups."""
@@ -102,14 +102,13 @@ class EksService(InsideCluster):
             if not params.get("defaultOnly") or version["defaultVersion"]
             if params.get("versionStatus") in (None, version["versionStatus"])
         ]
-        shown, token = page(found, params, limit="maxResults", token="nextToken")
-        return {"clusterVersions": shown, "nextToken": token}
+        return paged("clusterVersions", found, params)
 
     # -- node groups ------------------------------------------------------------------------------
 
     def create_nodegroup(self, params: dict[str, Any]) -> dict[str, Any]:
         """Start creating a node group."""
-        cluster = self._active(params["clusterName"])
+        cluster = self._ready(params["clusterName"])
         name = params["nodegroupName"]
         if name in cluster.node_groups:
             raise ApiError(
@@ -126,9 +125,7 @@ class EksService(InsideCluster):
         )
         group = cluster.node_groups[name] = NodeGroup(described=described, launch=launch)
         self._nodes.try_to_launch(group)
-        self.emulation.clock.after(
-            NODE_GROUP_CREATE_S, lambda: self._group_created(params["clusterName"], name, group)
-        )
+        self.emulation.clock.after(NODE_GROUP_CREATE_S, lambda: self._group_created(group))
         return {"nodegroup": group.described}
 
     def describe_nodegroup(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -138,8 +135,7 @@ class EksService(InsideCluster):
     def list_nodegroups(self, params: dict[str, Any]) -> dict[str, Any]:
         """Return the names of a cluster's node groups."""
         names = sorted(self.cluster(params["clusterName"]).node_groups)
-        shown, token = page(names, params, limit="maxResults", token="nextToken")
-        return {"nodegroups": shown, "nextToken": token}
+        return paged("nodegroups", names, params)
 
     def update_nodegroup_config(self, params: dict[str, Any]) -> dict[str, Any]:
         """Start a change of size, which is all that can be changed here."""
@@ -155,35 +151,27 @@ class EksService(InsideCluster):
         group.described["scalingConfig"].update(params["scalingConfig"])
         group.described["modifiedAt"] = datetime.now(UTC)
         group.described["status"] = "UPDATING"
-        self.emulation.clock.after(
-            NODE_GROUP_UPDATE_S,
-            lambda: self._group_resized(params["clusterName"], params["nodegroupName"], group),
-        )
-        return {"update": shapes.update(params)}
+        self.emulation.clock.after(NODE_GROUP_UPDATE_S, lambda: self._group_resized(group))
+        update = {"id": str(uuid.uuid4()), "status": "Successful", "createdAt": datetime.now(UTC)}
+        return {"update": update}
 
     def delete_nodegroup(self, params: dict[str, Any]) -> dict[str, Any]:
         """Start deleting a node group."""
         group = self._group(params)
         if group.described["status"] != "DELETING":
             group.described["status"] = "DELETING"
-            cluster, name = params["clusterName"], params["nodegroupName"]
-            self.emulation.clock.after(
-                NODE_GROUP_DELETE_S, lambda: self._group_gone(cluster, name, group)
-            )
+            self.emulation.clock.after(NODE_GROUP_DELETE_S, lambda: self._group_gone(group))
         return {"nodegroup": group.described}
 
     def replace_instance(self, instance_id: str) -> str | None:
         """Have an Auto Scaling group replace an instance: its name, None where it is in none."""
-        for name, cluster in list(self.clusters.items()):
-            for group in list(cluster.node_groups.values()):
-                if instance_id in group.instance_ids:
-                    return self._replace(name, group, instance_id)
-        return None
-
-    def _replace(self, cluster: str, group: NodeGroup, instance_id: str) -> str:
+        groups = [each for held in self.clusters.values() for each in held.node_groups.values()]
+        group = next((each for each in groups if instance_id in each.instance_ids), None)
+        if group is None:
+            return None
         if instance_id not in group.ending:
             self.emulation.clock.after(
-                INSTANCE_END_S, lambda: self._instance_ended(cluster, group, instance_id)
+                INSTANCE_END_S, lambda: self._instance_ended(group, instance_id)
             )
         return self._nodes.begin_to_replace(group, instance_id)
 
@@ -193,16 +181,8 @@ class EksService(InsideCluster):
         if cluster.described["status"] != "CREATING":
             return
         if "cluster-fails" in self.emulation.faults:
-            cluster.described["status"] = "FAILED"
-            cluster.described["health"] = {
-                "issues": [
-                    {
-                        "code": "InternalFailure",
-                        "message": "The control plane could not be created",
-                        "resourceIds": [name],
-                    }
-                ]
-            }
+            why = "The control plane could not be created"
+            shapes.fail(cluster.described, "FAILED", shapes.issue("InternalFailure", why, name))
             return
         cluster.described["status"] = "ACTIVE"
         cluster.described["resourcesVpcConfig"]["clusterSecurityGroupId"] = cluster.group_id
@@ -218,32 +198,30 @@ class EksService(InsideCluster):
             self._network.detach(cluster)
             self.emulation.observer.cluster_deleted(name=name)
 
-    def _group_created(self, cluster: str, name: str, group: NodeGroup) -> None:
+    def _group_created(self, group: NodeGroup) -> None:
         if group.described["status"] != "CREATING":
             return
         shortage = self._nodes.shortage(group)
         if shortage is not None and self._nodes.is_silent(group):
             return
         if shortage is not None:
-            group.described["status"] = "CREATE_FAILED"
-            group.described["health"] = {"issues": [shortage]}
+            shapes.fail(group.described, "CREATE_FAILED", shortage)
             return
         self._launch(group)
         group.described["status"] = "ACTIVE"
-        self._report_active(cluster, group)
+        self._report_active(group)
 
-    def _group_resized(self, cluster: str, name: str, group: NodeGroup) -> None:
+    def _group_resized(self, group: NodeGroup) -> None:
         """Let new nodes join, or the newest go; those that stay are not touched."""
         if group.described["status"] != "UPDATING":
             return
         wanted, have = group.described["scalingConfig"]["desiredSize"], len(group.instance_ids)
         shortage = self._nodes.shortage(group, growing=True) if wanted > have else None
         if shortage is not None:
-            group.described["status"] = "DEGRADED"
-            group.described["health"] = {"issues": [shortage]}
+            shapes.fail(group.described, "DEGRADED", shortage)
             if "node-group-short" in self.emulation.faults:
                 self._launch(group, leave_out=1)
-                self._report_active(cluster, group)
+                self._report_active(group)
             self._nodes.fail_to_launch(group, shortage["message"])
             return
         self._nodes.terminate(group, keep=wanted)
@@ -254,33 +232,30 @@ class EksService(InsideCluster):
             group.described["health"] = {"issues": []}
         has_issues = bool(group.described["health"]["issues"])
         group.described["status"] = "DEGRADED" if has_issues else "ACTIVE"
-        self._report_active(cluster, group)
+        self._report_active(group)
 
-    def _instance_ended(self, cluster: str, group: NodeGroup, instance_id: str) -> None:
+    def _instance_ended(self, group: NodeGroup, instance_id: str) -> None:
         """Take the instance's node out, and let the group launch another instance."""
         if instance_id in group.instance_ids:
             self._nodes.end(group, [instance_id])
-            self._report_active(cluster, group)
-            self.emulation.clock.after(
-                INSTANCE_LAUNCH_S, lambda: self._instance_launched(cluster, group)
-            )
+            self._report_active(group)
+            self.emulation.clock.after(INSTANCE_LAUNCH_S, lambda: self._instance_launched(group))
 
-    def _instance_launched(self, cluster: str, group: NodeGroup) -> None:
+    def _instance_launched(self, group: NodeGroup) -> None:
         if group.described["status"] not in ("ACTIVE", "DEGRADED"):
             return
         shortage = self._nodes.shortage(group, growing=True)
         if shortage is not None:
             self._nodes.fail_to_launch(group, shortage["message"])
-            group.described["status"] = "DEGRADED"
-            group.described["health"] = {"issues": [shortage]}
+            shapes.fail(group.described, "DEGRADED", shortage)
             return
         self._launch(group)
-        self._report_active(cluster, group)
+        self._report_active(group)
 
-    def _report_active(self, cluster: str, group: NodeGroup) -> None:
+    def _report_active(self, group: NodeGroup) -> None:
         described = group.described
         self.emulation.observer.node_group_active(
-            cluster=cluster,
+            cluster=described["clusterName"],
             name=described["nodegroupName"],
             instance_type=group.launch.instance_type,
             instance_ids=list(group.instance_ids),
@@ -292,15 +267,19 @@ class EksService(InsideCluster):
             taints=list(described["taints"]),
         )
 
-    def _group_gone(self, cluster: str, name: str, group: NodeGroup) -> None:
+    def _group_gone(self, group: NodeGroup) -> None:
+        name, cluster = group.described["nodegroupName"], group.described["clusterName"]
         self._nodes.terminate(group)
         if "node-group-delete-fails" in self.emulation.faults and not group.has_failed_to_go:
             group.has_failed_to_go = True
-            group.described["status"] = "DELETE_FAILED"
-            group_id = self.clusters[cluster].group_id
-            group.described["health"] = {"issues": [shapes.not_deleted(group_id)]}
-            return
-        if self.clusters[cluster].node_groups.pop(name, None) is not None:
+            # Source: https://github.com/hashicorp/terraform-provider-aws/issues/20405
+            why = shapes.issue(
+                "Ec2SecurityGroupDeletionFailure",
+                "DependencyViolation - resource has a dependent object",
+                self.clusters[cluster].group_id,
+            )
+            shapes.fail(group.described, "DELETE_FAILED", why)
+        elif self.clusters[cluster].node_groups.pop(name, None) is not None:
             self.emulation.observer.node_group_deleted(cluster=cluster, name=name)
 
     def _launch(self, group: NodeGroup, *, leave_out: int = 0) -> None:
@@ -311,19 +290,6 @@ class EksService(InsideCluster):
             self._nodes.launch(group, lacking, subnet_id=self._nodes.subnet(group).id)
 
     # -- finding ----------------------------------------------------------------------------------
-
-    def cluster(self, name: str) -> Cluster:
-        """Return a cluster, or raise the service's error."""
-        found = self.clusters.get(name)
-        if found is None:
-            raise ApiError("ResourceNotFoundException", f"No cluster found for name: {name}.")
-        return found
-
-    def _active(self, name: str) -> Cluster:
-        cluster = self.cluster(name)
-        if cluster.described["status"] != "ACTIVE":
-            raise ApiError("InvalidRequestException", f"Cluster '{name}' is not in ACTIVE status")
-        return cluster
 
     def _group(self, params: dict[str, Any]) -> NodeGroup:
         found = self.cluster(params["clusterName"]).node_groups.get(params["nodegroupName"])

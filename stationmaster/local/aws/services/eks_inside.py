@@ -14,7 +14,7 @@ from moto.core.resource_tagging import TaggedResource
 from stationmaster.local.aws.emulation import Emulation
 from stationmaster.local.aws.services import eks_shapes as shapes
 from stationmaster.local.aws.services.eks_records import Cluster
-from stationmaster.local.aws.wire import ApiError, NativeService, page
+from stationmaster.local.aws.wire import ApiError, NativeService, paged
 
 # Emulated seconds until an add-on is ACTIVE, or gone.
 ADDON_S = 60.0
@@ -28,7 +28,10 @@ class InsideCluster(NativeService):
 
     def cluster(self, name: str) -> Cluster:
         """Return a cluster, or raise the service's error."""
-        raise NotImplementedError
+        found = self.clusters.get(name)
+        if found is None:
+            raise ApiError("ResourceNotFoundException", f"No cluster found for name: {name}.")
+        return found
 
     # -- add-ons ----------------------------------------------------------------------------------
 
@@ -53,24 +56,15 @@ class InsideCluster(NativeService):
     def list_addons(self, params: dict[str, Any]) -> dict[str, Any]:
         """Return the names of a cluster's add-ons."""
         names = sorted(self.cluster(params["clusterName"]).addons)
-        shown, token = page(names, params, limit="maxResults", token="nextToken")
-        return {"addons": shown, "nextToken": token}
+        return paged("addons", names, params)
 
     def _addon_installed(self, cluster: str, name: str, addon: dict[str, Any]) -> None:
         if addon["status"] != "CREATING":
             return
         if "addon-fails" in self.emulation.faults:
-            addon["status"] = "CREATE_FAILED"
-            addon["health"] = {
-                "issues": [
-                    {
-                        "code": "InsufficientNumberOfReplicas",
-                        "message": "The add-on is unhealthy because it doesn't have the desired "
-                        "number of replicas.",
-                        "resourceIds": [name],
-                    }
-                ]
-            }
+            why = "The add-on is unhealthy because it doesn't have the desired number of replicas."
+            issue = shapes.issue("InsufficientNumberOfReplicas", why, name)
+            shapes.fail(addon, "CREATE_FAILED", issue)
             return
         addon["status"] = "ACTIVE"
         self.emulation.observer.addon_active(cluster=cluster, name=name)
@@ -110,8 +104,7 @@ class InsideCluster(NativeService):
             for arn, held in self.cluster(params["clusterName"]).access_entries.items()
             if wanted is None or wanted in held["policies"]
         ]
-        shown, token = page(arns, params, limit="maxResults", token="nextToken")
-        return {"accessEntries": shown, "nextToken": token}
+        return paged("accessEntries", arns, params)
 
     def associate_access_policy(self, params: dict[str, Any]) -> dict[str, Any]:
         """Give a principal one of EKS's access policies."""
@@ -180,10 +173,6 @@ class InsideCluster(NativeService):
                         }
         return "", {}
 
-    def describe_pod_identity_association(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return one association."""
-        return {"association": self._association(params)}
-
     def list_pod_identity_associations(self, params: dict[str, Any]) -> dict[str, Any]:
         """Return a cluster's associations, without their roles as the API does."""
         keys = ("clusterName", "namespace", "serviceAccount", "associationArn", "associationId")
@@ -193,8 +182,7 @@ class InsideCluster(NativeService):
             if params.get("namespace") in (None, association["namespace"])
             if params.get("serviceAccount") in (None, association["serviceAccount"])
         ]
-        shown, token = page(found, params, limit="maxResults", token="nextToken")
-        return {"associations": shown, "nextToken": token}
+        return paged("associations", found, params)
 
     def delete_pod_identity_association(self, params: dict[str, Any]) -> dict[str, Any]:
         """Take the role from a service account."""
@@ -238,6 +226,6 @@ class InsideCluster(NativeService):
     def _ready(self, name: str) -> Cluster:
         """Return a cluster that accepts changes."""
         cluster = self.cluster(name)
-        if cluster.described["status"] not in ("ACTIVE", "UPDATING"):
+        if cluster.described["status"] != "ACTIVE":
             raise ApiError("InvalidRequestException", f"Cluster '{name}' is not in ACTIVE status")
         return cluster

@@ -91,7 +91,7 @@ class Nodes:
         is_rare = _is_rare(group)
         if group.launch.reservation_id:
             refused = self._refused_by_reservation(group)
-            return shapes.not_in_reservation(described, refused) if refused else None
+            return shapes.not_launched(described, refused) if refused else None
         if is_rare and "vcpu-quota" in faults:
             return shapes.quota_reached(described)
         subnet = self.subnet(group)
@@ -103,7 +103,9 @@ class Nodes:
         ):
             return shapes.no_capacity(described, zone=subnet.availability_zone)
         if self.is_silent(group) and not faults & _SHORTAGES:
-            return shapes.not_started(described)
+            # Instances end while they start.
+            # Source: EC2 Auto Scaling user guide, "EC2 instance launch failures".
+            return shapes.not_launched(described, "Client.InternalError: Client error on launch.")
         return None
 
     def is_silent(self, group: NodeGroup) -> bool:

@@ -5,7 +5,6 @@ Used by `eks` and `eks_inside` only. Pure: request parameters in, response membe
 
 from __future__ import annotations
 
-import copy
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -47,17 +46,19 @@ def _arn(emulation: Emulation, rest: str) -> str:
     return f"arn:aws:eks:{emulation.region}:{emulation.account_id}:{rest}"
 
 
+def _made(params: dict[str, Any], **members: Any) -> dict[str, Any]:
+    """Return what was asked for as EKS shows it: under the same names, with what EKS adds."""
+    now = datetime.now(UTC)
+    added = {"createdAt": now, "modifiedAt": now, "health": {"issues": []}}
+    return {"tags": {}, **params, **added, **members}
+
+
 def new_cluster(params: dict[str, Any], *, emulation: Emulation, vpc_id: str) -> dict[str, Any]:
     """Return a cluster in CREATING; it has no endpoint yet."""
-    name = params["name"]
-    identity = uuid.uuid4().hex.upper()
-    return {
-        "name": name,
-        "arn": _arn(emulation, f"cluster/{name}"),
-        "createdAt": datetime.now(UTC),
-        "version": params.get("version", DEFAULT_VERSION),
-        "roleArn": params["roleArn"],
-        "resourcesVpcConfig": {
+    return _made(
+        {"version": DEFAULT_VERSION, **params},
+        arn=_arn(emulation, f"cluster/{params['name']}"),
+        resourcesVpcConfig={
             "endpointPublicAccess": True,
             "endpointPrivateAccess": False,
             "securityGroupIds": [],
@@ -65,27 +66,12 @@ def new_cluster(params: dict[str, Any], *, emulation: Emulation, vpc_id: str) ->
             **params["resourcesVpcConfig"],
             "vpcId": vpc_id,
         },
-        "kubernetesNetworkConfig": {
-            "serviceIpv4Cidr": "172.20.0.0/16",
-            "ipFamily": "ipv4",
-            **params.get("kubernetesNetworkConfig", {}),
-        },
-        "logging": params.get("logging", {"clusterLogging": []}),
-        "accessConfig": {
+        accessConfig={
             "authenticationMode": "API_AND_CONFIG_MAP",
             **params.get("accessConfig", {}),
         },
-        "encryptionConfig": params.get("encryptionConfig", []),
-        "identity": {
-            "oidc": {"issuer": f"https://oidc.eks.{emulation.region}.amazonaws.com/id/{identity}"}
-        },
-        "status": "CREATING",
-        "health": {"issues": []},
-        "platformVersion": "eks.1",
-        "certificateAuthority": {},
-        "upgradePolicy": params.get("upgradePolicy", {"supportType": "EXTENDED"}),
-        "tags": dict(params.get("tags", {})),
-    }
+        status="CREATING",
+    )
 
 
 def new_node_group(
@@ -93,98 +79,50 @@ def new_node_group(
 ) -> dict[str, Any]:
     """Return a node group in CREATING."""
     cluster, name, identity = params["clusterName"], params["nodegroupName"], str(uuid.uuid4())
-    now = datetime.now(UTC)
-    described = {
-        "nodegroupName": name,
-        "nodegroupArn": _arn(emulation, f"nodegroup/{cluster}/{name}/{identity}"),
-        "clusterName": cluster,
-        "version": params.get("version", version),
-        "releaseVersion": params.get("releaseVersion", f"{version}.0-20261101"),
-        "createdAt": now,
-        "modifiedAt": now,
-        "status": "CREATING",
-        "capacityType": params.get("capacityType", "ON_DEMAND"),
-        "scalingConfig": {
-            "minSize": 1,
-            "maxSize": 2,
-            "desiredSize": 2,
-            **params.get("scalingConfig", {}),
+    sizes = {"minSize": 1, "maxSize": 2, "desiredSize": 2}
+    return _made(
+        {
+            "version": version,
+            "capacityType": "ON_DEMAND",
+            "amiType": "AL2023_x86_64_STANDARD",
+            "labels": {},
+            "taints": [],
+            **params,
         },
-        "instanceTypes": params.get("instanceTypes") or [instance_type],
-        "subnets": params["subnets"],
-        "amiType": params.get("amiType", "AL2023_x86_64_STANDARD"),
-        "nodeRole": params["nodeRole"],
-        "labels": dict(params.get("labels", {})),
-        "taints": list(params.get("taints", [])),
-        "resources": {"autoScalingGroups": [{"name": f"eks-{name}-{identity}"}]},
-        "diskSize": params.get("diskSize", 20),
-        "health": {"issues": []},
-        "updateConfig": params.get("updateConfig", {"maxUnavailable": 1}),
-        "tags": dict(params.get("tags", {})),
-    }
-    for key in ("launchTemplate", "nodeRepairConfig"):
-        if key in params:
-            described[key] = params[key]
-    return described
+        nodegroupArn=_arn(emulation, f"nodegroup/{cluster}/{name}/{identity}"),
+        status="CREATING",
+        scalingConfig=sizes | params.get("scalingConfig", {}),
+        instanceTypes=params.get("instanceTypes") or [instance_type],
+        resources={"autoScalingGroups": [{"name": f"eks-{name}-{identity}"}]},
+    )
 
 
 def new_addon(params: dict[str, Any], *, emulation: Emulation) -> dict[str, Any]:
     """Return an add-on in CREATING."""
-    cluster, name = params["clusterName"], params["addonName"]
-    now = datetime.now(UTC)
-    described = {
-        "addonName": name,
-        "clusterName": cluster,
-        "status": "CREATING",
-        "addonVersion": params.get("addonVersion", _ADDON_VERSIONS[name]),
-        "health": {"issues": []},
-        "addonArn": _arn(emulation, f"addon/{cluster}/{name}/{uuid.uuid4()}"),
-        "createdAt": now,
-        "modifiedAt": now,
-        "tags": dict(params.get("tags", {})),
-    }
-    for key in ("serviceAccountRoleArn", "configurationValues", "podIdentityAssociations"):
-        if key in params:
-            described[key] = params[key]
-    return described
+    name = params["addonName"]
+    where = f"addon/{params['clusterName']}/{name}/{uuid.uuid4()}"
+    return _made(
+        {"addonVersion": _ADDON_VERSIONS[name], **params},
+        addonArn=_arn(emulation, where),
+        status="CREATING",
+    )
 
 
 def new_access_entry(params: dict[str, Any], *, emulation: Emulation) -> dict[str, Any]:
     """Return an access entry without policies."""
-    cluster, principal = params["clusterName"], params["principalArn"]
-    now = datetime.now(UTC)
-    return {
-        "clusterName": cluster,
-        "principalArn": principal,
-        "kubernetesGroups": params.get("kubernetesGroups", []),
-        "accessEntryArn": _arn(
-            emulation, f"access-entry/{cluster}/{principal.rsplit('/', 1)[-1]}/{uuid.uuid4()}"
-        ),
-        "createdAt": now,
-        "modifiedAt": now,
-        "tags": dict(params.get("tags", {})),
-        "username": params.get("username", principal),
-        "type": params.get("type", "STANDARD"),
-    }
+    principal = params["principalArn"]
+    where = f"{params['clusterName']}/{principal.rsplit('/', 1)[-1]}/{uuid.uuid4()}"
+    return _made(
+        {"kubernetesGroups": [], "username": principal, "type": "STANDARD", **params},
+        accessEntryArn=_arn(emulation, f"access-entry/{where}"),
+    )
 
 
 def new_pod_identity(params: dict[str, Any], *, emulation: Emulation) -> dict[str, Any]:
     """Return a pod identity association."""
-    association_id = f"a-{uuid.uuid4().hex[:17]}"
-    now = datetime.now(UTC)
-    return {
-        "clusterName": params["clusterName"],
-        "namespace": params["namespace"],
-        "serviceAccount": params["serviceAccount"],
-        "roleArn": params["roleArn"],
-        "associationArn": _arn(
-            emulation, f"podidentityassociation/{params['clusterName']}/{association_id}"
-        ),
-        "associationId": association_id,
-        "tags": dict(params.get("tags", {})),
-        "createdAt": now,
-        "modifiedAt": now,
-    }
+    identity = f"a-{uuid.uuid4().hex[:17]}"
+    where = f"podidentityassociation/{params['clusterName']}/{identity}"
+    return _made(params, associationArn=_arn(emulation, where), associationId=identity)
 
 
 def is_version(text: str) -> bool:
@@ -217,19 +155,6 @@ def is_addon(name: str) -> bool:
     return name in _ADDON_VERSIONS
 
 
-def update(params: dict[str, Any]) -> dict[str, Any]:
-    """Return the record of a change that took effect at once."""
-    changed = copy.deepcopy({k: v for k, v in params.items() if k not in ("name", "clusterName")})
-    return {
-        "id": str(uuid.uuid4()),
-        "status": "Successful",
-        "type": "ConfigUpdate",
-        "params": [{"type": key, "value": str(value)} for key, value in changed.items()],
-        "createdAt": datetime.now(UTC),
-        "errors": [],
-    }
-
-
 def _day(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
@@ -240,72 +165,50 @@ def no_capacity(node_group: Mapping[str, Any], *, zone: str) -> dict[str, Any]:
     Source: https://github.com/aws/containers-roadmap/issues/2204; of spot instances,
     https://github.com/mludvig/aws-ethereum-miner/issues/23
     """
-    if node_group["capacityType"] == "SPOT":
-        return _not_launched(
-            node_group,
-            "UnfulfillableCapacity - Unable to fulfill capacity due to your request configuration. "
-            "Please adjust your request and try again.",
-        )
     kind = node_group["instanceTypes"][0]
-    return _not_launched(
+    return not_launched(
         node_group,
         f"InsufficientInstanceCapacity - We currently do not have sufficient {kind} capacity in "
         f"the Availability Zone you requested ({zone}). Our system will be working on provisioning "
         "additional capacity.",
+        spot="UnfulfillableCapacity - Unable to fulfill capacity due to your request "
+        "configuration. Please adjust your request and try again.",
     )
-
-
-def not_in_reservation(node_group: Mapping[str, Any], why: str) -> dict[str, Any]:
-    """Return the health issue of a node group whose reservation lacks its instances.
-
-    Source: https://github.com/aws/karpenter-provider-aws/issues/7976
-    """
-    return _not_launched(node_group, why)
 
 
 def quota_reached(node_group: Mapping[str, Any]) -> dict[str, Any]:
     """Return the health issue of a node group that the account's quota of vCPUs does not allow.
 
-    Source: https://github.com/klothoplatform/klotho/pull/311
+    Source: https://github.com/klothoplatform/klotho/pull/311; of spot instances,
+    https://github.com/aws-deepracer-community/deepracer-on-the-spot/issues/55
     """
-    if node_group["capacityType"] == "SPOT":
-        # Source: https://github.com/aws-deepracer-community/deepracer-on-the-spot/issues/55
-        return _not_launched(
-            node_group, "MaxSpotInstanceCountExceeded - Max spot instance count exceeded."
-        )
-    return _not_launched(
+    return not_launched(
         node_group,
         "VcpuLimitExceeded - You have requested more vCPU capacity than your current vCPU limit of "
         "0 allows for the instance bucket that the specified instance type belongs to. Please "
         "visit http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this "
         "limit.",
+        spot="MaxSpotInstanceCountExceeded - Max spot instance count exceeded.",
     )
 
 
-def not_started(node_group: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the health issue of a node group whose instances end while they start.
-
-    Source: EC2 Auto Scaling user guide, "EC2 instance launch failures": Client.InternalError.
-    """
-    return _not_launched(node_group, "Client.InternalError: Client error on launch.")
+def fail(described: dict[str, Any], status: str, why: dict[str, Any]) -> None:
+    """Give a resource a status, and say why."""
+    described["status"] = status
+    described["health"] = {"issues": [why]}
 
 
-def not_deleted(group_id: str) -> dict[str, Any]:
-    """Return the health issue of a node group whose deletion failed.
-
-    Source: https://github.com/hashicorp/terraform-provider-aws/issues/20405
-    """
-    return {
-        "code": "Ec2SecurityGroupDeletionFailure",
-        "message": "DependencyViolation - resource has a dependent object",
-        "resourceIds": [group_id],
-    }
+def issue(code: str, message: str, resource_id: str) -> dict[str, Any]:
+    """Return a health issue of a resource."""
+    return {"code": code, "message": message, "resourceIds": [resource_id]}
 
 
-def _not_launched(node_group: Mapping[str, Any], why: str) -> dict[str, Any]:
-    bought = "Spot" if node_group["capacityType"] == "SPOT" else "On-Demand"
-    return {
-        "code": "AsgInstanceLaunchFailures",
-        "message": f"Could not launch {bought} Instances. {why} Launching EC2 instance failed.",
-        "resourceIds": [node_group["resources"]["autoScalingGroups"][0]["name"]],
-    }
+def not_launched(node_group: Mapping[str, Any], why: str, *, spot: str = "") -> dict[str, Any]:
+    """Return the health issue of a node group whose instances are not launched; why of `spot`."""
+    is_spot = node_group["capacityType"] == "SPOT"
+    bought, reason = ("Spot", spot or why) if is_spot else ("On-Demand", why)
+    return issue(
+        "AsgInstanceLaunchFailures",
+        f"Could not launch {bought} Instances. {reason} Launching EC2 instance failed.",
+        node_group["resources"]["autoScalingGroups"][0]["name"],
+    )

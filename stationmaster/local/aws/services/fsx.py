@@ -17,7 +17,7 @@ from moto.ec2.models import ec2_backends
 
 from stationmaster.local.aws.emulation import Emulation
 from stationmaster.local.aws.services.fsx_associations import Associations, Request
-from stationmaster.local.aws.wire import ApiError, NativeService, page
+from stationmaster.local.aws.wire import ApiError, NativeService, paged
 
 # Emulated seconds. Real file systems take 5-12 min to create and a few minutes to go.
 CREATE_S = 360.0
@@ -76,8 +76,7 @@ class FsxService(NativeService):
         if ids:
             return {"FileSystems": [self._find(each).described for each in ids]}
         everything = [held.described for held in list(self.file_systems.values())]
-        shown, token = page(everything, params, limit="MaxResults", token="NextToken")
-        return {"FileSystems": shown, **({"NextToken": token} if token else {})}
+        return paged("FileSystems", everything, params)
 
     def delete_file_system(self, params: dict[str, Any]) -> dict[str, Any]:
         """Start deleting a file system."""

@@ -19,7 +19,7 @@ from moto.s3.models import FakeKey, s3_backends
 
 from stationmaster.local.aws.emulation import Emulation
 from stationmaster.local.aws.observer import ImportedFile
-from stationmaster.local.aws.wire import ApiError, page
+from stationmaster.local.aws.wire import ApiError, paged
 
 # Emulated seconds. The real service takes minutes to link, and its import task runs after that.
 LINK_S = 120.0
@@ -126,10 +126,7 @@ class Associations:
         found = [held.described for held in list(self._held.values())]
         for each in params.get("Filters", []):
             found = [one for one in found if _matches(one, each["Name"], each["Values"])]
-        # The API returns no more than 25 at a time.
-        limit = {**params, "MaxResults": min(int(params.get("MaxResults") or 25), 25)}
-        shown, token = page(found, limit, limit="MaxResults", token="NextToken")
-        return {"Associations": shown, **({"NextToken": token} if token else {})}
+        return paged("Associations", found, params, most=25)
 
     def delete(self, params: dict[str, Any]) -> dict[str, Any]:
         """Start unlinking; files stay unless they are asked to go."""
