@@ -46,25 +46,20 @@ def give_roles(
     aws.identities.account.keys |= dict.fromkeys((table, bucket, "secretsmanager"), key)
     text = text.replace("${deployment}-", "")
     values = _values(aws, made, text, deployment=deployment, table=table, bucket=bucket)
+    functions = {function.name for function in registry.FUNCTIONS}
     for path, role in json.loads(text).items():
-        function = _function_of(path)
-        name = function or ROLES.get(path, "")
+        name = path.partition("/Roles/")[2]
+        name = name if name in functions else ROLES.get(path, "")
         if name:
             arn = made.role_arns.get(name) or aws.identities.account.arn(
                 f"iam:role/{deployment}-{name}"
             )
-            aws.identities.add(name, role_arn=arn, role=role, values=values, function=function)
+            aws.identities.add(name, role_arn=arn, role=role, values=values)
 
 
 def committed_policies(repository: Path) -> str:
     """Return the text that `make generate` has written."""
     return (repository / registry.POLICIES).read_text()
-
-
-def _function_of(path: str) -> str:
-    """Return the function whose role stands at this path, "" for any other role."""
-    _, _, name = path.partition("/Roles/")
-    return name if name in {function.name for function in registry.FUNCTIONS} else ""
 
 
 def _values(

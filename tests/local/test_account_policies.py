@@ -32,7 +32,7 @@ def account(folder: Path, text: str) -> LocalAws:
 def test_every_function_and_pod_acts_with_a_role_of_its_own(tmp_path: Path) -> None:
     aws = account(tmp_path, committed_policies(REPOSITORY))
 
-    principals = [aws.identities.of_function(each.name) for each in FUNCTIONS]
+    principals = [aws.identities.named(each.name) for each in FUNCTIONS]
     assert {each.name for each in principals if each} == {each.name for each in FUNCTIONS}
     assert all("lambda.amazonaws.com" in each.trusted for each in principals if each)
     for name in ROLES.values():

@@ -15,7 +15,6 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -30,52 +29,45 @@ _AUTHORIZATION = re.compile(
     r"SignedHeaders=([\w;.-]+),\s*Signature=([0-9a-f]{64})",
     re.ASCII,
 )
-_CONTENT_HASH = "x-amz-content-sha256"
 SIGNATURE: Final = "X-Amz-Signature"
 """The part of a presigned address that has its signature."""
 _SCOPE = re.compile(r"\d{8}/([^/,\s]+)/s3/aws4_request", re.ASCII)
 _TIMESTAMP = re.compile(r"\d{8}T\d{6}Z", re.ASCII)
 
 
-class Denial(StrEnum):
-    """Why a request is not served."""
+@dataclass(frozen=True)
+class Denial:
+    """Why a request is not served: what AWS says, and its code by protocol.
 
-    UNSIGNED = "unsigned"
-    UNKNOWN_KEY = "unknown key"
-    WRONG_SIGNATURE = "wrong signature"
-    EXPIRED = "expired"
+    The code under "" is of every protocol that is not listed. Source: "Common Errors" of the
+    service's API reference, for EC2 "Error codes for the Amazon EC2 API", for S3 "Error responses".
+    """
+
+    message: str
+    codes: Mapping[str, str]
 
 
-# Error codes by protocol; "" is for every protocol that is not listed.
-# Source: "Common Errors" of the service's API reference, for EC2 "Error codes for the Amazon EC2
-# API", for S3 "Error responses".
-_CODES = {
-    Denial.UNSIGNED: {
-        "": "MissingAuthenticationTokenException",
-        "query": "MissingAuthenticationToken",
-    },
-    Denial.UNKNOWN_KEY: {
+_UNSIGNED: Final = Denial(
+    "Missing Authentication Token",
+    {"": "MissingAuthenticationTokenException", "query": "MissingAuthenticationToken"},
+)
+_UNKNOWN_KEY: Final = Denial(
+    "The security token included in the request is invalid.",
+    {
         "": "UnrecognizedClientException",
         "query": "InvalidClientTokenId",
         "ec2": "AuthFailure",
         "rest-xml": "InvalidAccessKeyId",
     },
-    Denial.WRONG_SIGNATURE: {
+)
+_WRONG_SIGNATURE: Final = Denial(
+    "The request signature we calculated does not match the signature you provided.",
+    {
         "": "InvalidSignatureException",
-        "query": "SignatureDoesNotMatch",
-        "ec2": "SignatureDoesNotMatch",
-        "rest-xml": "SignatureDoesNotMatch",
+        **dict.fromkeys(("query", "ec2", "rest-xml"), "SignatureDoesNotMatch"),
     },
-    Denial.EXPIRED: {"": "AccessDenied"},
-}
-_MESSAGES = {
-    Denial.UNSIGNED: "Missing Authentication Token",
-    Denial.UNKNOWN_KEY: "The security token included in the request is invalid.",
-    Denial.WRONG_SIGNATURE: (
-        "The request signature we calculated does not match the signature you provided."
-    ),
-    Denial.EXPIRED: "Request has expired",
-}
+)
+_EXPIRED: Final = Denial("Request has expired", {"": "AccessDenied"})
 
 
 @dataclass(frozen=True)
@@ -100,8 +92,7 @@ class AccessKey:
         """
         denial = self._denial(method, uri, headers, body)
         if denial is not None:
-            codes = _CODES[denial]
-            raise ApiError(codes.get(protocol, codes[""]), _MESSAGES[denial])
+            raise ApiError(denial.codes.get(protocol, denial.codes[""]), denial.message)
 
     def _denial(
         self, method: str, uri: str, headers: Mapping[str, str], body: bytes
@@ -111,26 +102,30 @@ class AccessKey:
             return self._denial_of_link(method, uri, headers)
         match = _AUTHORIZATION.fullmatch(stated)
         if match is None or not hmac.compare_digest(match[1], self.key_id):
-            return Denial.UNKNOWN_KEY
+            return _UNKNOWN_KEY
         _, region, service, signed, signature = match.groups()
         names = signed.split(";")
         timestamp = headers.get("x-amz-date", "")
         if not timestamp or not headers.keys() >= set(names) or not _hash_fits(headers, body):
-            return Denial.WRONG_SIGNATURE
+            return _WRONG_SIGNATURE
         request = AWSRequest(
             method=method,
             url=f"http://{headers['host']}{uri}" if uri.startswith("/") else uri,
             headers={name: headers[name] for name in names},
             data=body,
         )
+        kind = S3SigV4Auth if service == "s3" else SigV4Auth
+        is_right = self._has_signed(request, timestamp, kind, service, region, signature)
+        return None if is_right else _WRONG_SIGNATURE
+
+    def _has_signed(
+        self, request: AWSRequest, timestamp: str, kind: Any, service: str, region: str, stated: str
+    ) -> bool:
+        """Say whether a signature is the one that botocore's signer of this kind makes."""
         request.context["timestamp"] = timestamp
-        # Typed as Any: botocore's stubs leave out the steps of signing.
-        kind: Any = S3SigV4Auth if service == "s3" else SigV4Auth
         signer = kind(Credentials(self.key_id, self.secret), service, region)
         text = signer.string_to_sign(request, signer.canonical_request(request))
-        if hmac.compare_digest(signer.signature(text, request), signature):
-            return None
-        return Denial.WRONG_SIGNATURE
+        return hmac.compare_digest(signer.signature(text, request).encode(), stated.encode())
 
     def _denial_of_link(self, method: str, uri: str, headers: Mapping[str, str]) -> Denial | None:
         """Return why a presigned address of S3 is denied; a request without any is unsigned.
@@ -141,37 +136,33 @@ class AccessKey:
         pairs = [pair for pair in query.split("&") if pair]
         stated = {name: unquote(value) for name, _, value in (p.partition("=") for p in pairs)}
         if SIGNATURE not in stated:
-            return Denial.UNSIGNED
+            return _UNSIGNED
         key_id, _, scope = stated.get("X-Amz-Credential", "").partition("/")
         if not hmac.compare_digest(key_id.encode(), self.key_id.encode()):
-            return Denial.UNKNOWN_KEY
+            return _UNKNOWN_KEY
         names = stated.get("X-Amz-SignedHeaders", "").split(";")
         timestamp, seconds = stated.get("X-Amz-Date", ""), stated.get("X-Amz-Expires", "")
         match = _SCOPE.fullmatch(scope)
         is_whole = _TIMESTAMP.fullmatch(timestamp) and seconds.isascii() and seconds.isdigit()
         if match is None or not is_whole or not headers.keys() >= set(names):
-            return Denial.WRONG_SIGNATURE
+            return _WRONG_SIGNATURE
         signed = "&".join(pair for pair in pairs if not pair.startswith(f"{SIGNATURE}="))
         request = AWSRequest(
             method=method,
             url=f"http://{headers['host']}{path}?{signed}",
             headers={name: headers[name] for name in names},
         )
-        request.context["timestamp"] = timestamp
-        kind: Any = S3SigV4QueryAuth
-        signer = kind(Credentials(self.key_id, self.secret), "s3", match[1])
-        text = signer.string_to_sign(request, signer.canonical_request(request))
-        signature = signer.signature(text, request).encode()
-        if not hmac.compare_digest(signature, stated[SIGNATURE].encode()):
-            return Denial.WRONG_SIGNATURE
+        signature = stated[SIGNATURE]
+        if not self._has_signed(request, timestamp, S3SigV4QueryAuth, "s3", match[1], signature):
+            return _WRONG_SIGNATURE
         begun = datetime.strptime(timestamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
         is_over = datetime.now(UTC) > begun + timedelta(seconds=int(seconds))
-        return Denial.EXPIRED if is_over else None
+        return _EXPIRED if is_over else None
 
 
 def _hash_fits(headers: Mapping[str, str], body: bytes) -> bool:
     """Say whether the body is the one whose hash the headers state, if they state one."""
-    stated = headers.get(_CONTENT_HASH, "")
+    stated = headers.get("x-amz-content-sha256", "")
     if not re.fullmatch("[0-9a-f]{64}", stated):
         return True  # UNSIGNED-PAYLOAD, or chunks with signatures of their own: S3 only
     return hmac.compare_digest(hashlib.sha256(body).hexdigest(), stated)

@@ -311,7 +311,7 @@ class LocalAws:
 
     def _key_of(self, function: str) -> AccessKey | None:
         """Return the key of a function's role, None when it has no role of its own."""
-        principal = self.identities.of_function(function)
+        principal = self.identities.named(function)
         return None if principal is None else principal.key
 
     def _client(self, service: str, *, own: bool) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from stationmaster.local.aws.access import AccessKey
 from stationmaster.local.aws.iam.account import Account
 from stationmaster.local.aws.iam.needs import Parameters, checks_of
-from stationmaster.local.aws.iam.on_behalf import LINKING, ON_BEHALF, PASSED
+from stationmaster.local.aws.iam.on_behalf import LINKING, ON_BEHALF, PASSED, Worded
 from stationmaster.local.aws.iam.policies import (
     PRINCIPAL_TAG,
     Check,
@@ -98,21 +98,14 @@ class Identities:
         self.account = account
         self._most_asked = most_asked
         self._by_name: dict[str, Principal] = {}
-        self._of_functions: dict[str, str] = {}
         self._sessions: dict[tuple[str, frozenset[tuple[str, str]]], AccessKey] = {}
         self._asked: set[tuple[str, str, str, frozenset[tuple[str, str]], bool]] = set()
         self._guard = threading.Lock()
 
     def add(
-        self,
-        name: str,
-        *,
-        role_arn: str,
-        role: Mapping[str, Any],
-        values: Mapping[str, str],
-        function: str = "",
+        self, name: str, *, role_arn: str, role: Mapping[str, Any], values: Mapping[str, str]
     ) -> Principal:
-        """Make a principal of a role as `lambdas/policies.json` has it.
+        """Make a principal of a role as `lambdas/policies.json` has it, a function's by its name.
 
         Raises:
             PolicyError: its policies have what cannot be evaluated.
@@ -129,36 +122,26 @@ class Identities:
         )
         with self._guard:
             self._by_name[name] = made
-            if function:
-                self._of_functions[function] = name
         return made
 
-    def named(self, name: str) -> Principal:
-        """Return the principal of this name.
-
-        Raises:
-            ValueError: there is none.
-        """
+    def named(self, name: str) -> Principal | None:
+        """Return the principal of this name, or of the function of this name; None for none."""
         with self._guard:
-            found = self._by_name.get(name)
-            known = ", ".join(sorted(self._by_name))
-        if found is None:
-            raise ValueError(f'role "{name}" is not known; known are {known}')
-        return found
+            return self._by_name.get(name)
 
     def principals(self) -> list[Principal]:
         """Return every principal."""
-        return self._all()
+        with self._guard:
+            return list(self._by_name.values())
 
     def of_key(self, key_id: str) -> Principal | None:
         """Return whose key it is, None for the owner's and for one that nobody has."""
         with self._guard:
-            sessions = list(self._sessions.items())
-        for (name, tags), key in sessions:
-            if key.key_id == key_id:
-                known = {f"{PRINCIPAL_TAG}{tag}": value for tag, value in tags}
-                return replace(self.named(name), key=key, tags=known)
-        return next((each for each in self._all() if each.key.key_id == key_id), None)
+            for (name, tags), key in self._sessions.items():
+                if key.key_id == key_id:
+                    known = {f"{PRINCIPAL_TAG}{tag}": value for tag, value in tags}
+                    return replace(self._by_name[name], key=key, tags=known)
+        return next((each for each in self.principals() if each.key.key_id == key_id), None)
 
     def assume(self, role_arn: str, *, service: str, tags: Mapping[str, str]) -> AccessKey | None:
         """Return the key of a session of a role, for a service; None where its trust refuses.
@@ -181,14 +164,9 @@ class Identities:
             session = (role.name, frozenset(tags.items()))
             return self._sessions.setdefault(session, AccessKey.new())
 
-    def of_function(self, function: str) -> Principal | None:
-        """Return the role of a Lambda function, None when it has none."""
-        with self._guard:
-            return self._by_name.get(self._of_functions.get(function, ""))
-
     def of_role(self, role_arn: str) -> Principal | None:
         """Return the principal of a role, None when none has it."""
-        return next((each for each in self._all() if each.role_arn == role_arn), None)
+        return next((each for each in self.principals() if each.role_arn == role_arn), None)
 
     def asked(self) -> Iterator[tuple[str, Check]]:
         """Yield each different check so far, with the name of the principal that asked."""
@@ -217,21 +195,22 @@ class Identities:
         for check in checks_of(self.account, service, operation, given):
             self._require(principal, check, protocol)
         asked = f"{service}:{operation}"
-        for passed in PASSED:
-            for role_arn in passed.role(given) if passed.operation == asked else ():
+        if passed := PASSED.get(asked):
+            for role_arn in passed.roles(given):
                 context = {"iam:PassedToService": passed.service}
                 self._require(principal, Check("iam:PassRole", role_arn, context), protocol)
                 role = self.of_role(role_arn)
-                if role is not None and passed.trusted not in role.trusted:
+                if role is not None and (passed.trusted or passed.service) not in role.trusted:
                     message = passed.distrust.format(role=role_arn)
                     raise ApiError("InvalidParameterException", message)
-        for row in ON_BEHALF:
-            for check in row.checks(self.account, given) if row.operation == asked else ():
+        for row in ON_BEHALF.get(asked, ()):
+            worded = row if isinstance(row, Worded) else Worded(row, "{denied}")
+            for check in worded.checks(self.account, given):
                 try:
                     self._require(principal, check, protocol)
                 except ApiError as denied:
-                    words = row.words.replace("{denied}", denied.message)
-                    raise ApiError(row.code or denied.code, words) from denied
+                    words = worded.words.replace("{denied}", denied.message)
+                    raise ApiError(worded.code or denied.code, words) from denied
         if asked in LINKING:
             self.account.linked.add(LINKING[asked])
 
@@ -244,10 +223,6 @@ class Identities:
                     (principal.name, check.action, check.resource, context, check.is_missing)
                 )
         principal.require(check, protocol)
-
-    def _all(self) -> list[Principal]:
-        with self._guard:
-            return list(self._by_name.values())
 
 
 def _services(trust: Iterable[Mapping[str, Any]]) -> Iterator[str]:

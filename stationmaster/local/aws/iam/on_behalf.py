@@ -1,7 +1,7 @@
 """What services check with the caller's rights, besides the call itself.
 
-No trace of calls shows these, so each row has a source. A caller without one of them is refused as
-if the call itself were not allowed, in words of the service where it has its own.
+No trace of calls shows these, so each row has its source above it. A caller without one of them is
+refused as if the call itself were not allowed, in words of the service where it has its own.
 
 SAR is the Service Authorization Reference, docs.aws.amazon.com/service-authorization/latest.
 """
@@ -16,20 +16,18 @@ from stationmaster.local.aws.iam.account import Account
 from stationmaster.local.aws.iam.needs import Parameters, request_tags
 from stationmaster.local.aws.iam.policies import Check
 
+Checks = Callable[[Account, Parameters], Iterable[Check]]
+"""What a service looks at before it does what it is asked for."""
+
 
 @dataclass(frozen=True)
-class OnBehalf:
-    """One thing that a service looks at before it does what it is asked for.
+class Worded:
+    """Checks after which a service answers in words of its own; {denied} is IAM's sentence."""
 
-    `code` and `words` are what the service answers where it does not use IAM's own; {denied} stands
-    for IAM's sentence.
-    """
-
-    operation: str
-    checks: Callable[[Account, Parameters], Iterable[Check]]
-    source: str
+    checks: Checks
+    words: str
     code: str = ""
-    words: str = "{denied}"
+    """"" for IAM's own."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +37,16 @@ class Passed:
     Source: IAM user guide, "Grant a user permissions to pass a role to an AWS service".
     """
 
-    operation: str
-    role: Callable[[Parameters], Iterable[str]]
+    roles: Callable[[Parameters], Iterable[str]]
     service: str
     """To whom it is passed, iam:PassedToService."""
-    trusted: str
-    """Who takes it on: whom its trust policy has to name."""
-    source: str
     distrust: str
     """What the service answers when the role does not trust it."""
+    trusted: str = ""
+    """Who takes it on, whom its trust policy has to name; "" for the service."""
 
 
-def _describe(*kinds: str) -> Callable[[Account, Parameters], Iterator[Check]]:
+def _describe(*kinds: str) -> Checks:
     def checks(_account: Account, _given: Parameters) -> Iterator[Check]:
         for kind in kinds:
             yield Check(f"ec2:Describe{kind}")
@@ -58,14 +54,14 @@ def _describe(*kinds: str) -> Callable[[Account, Parameters], Iterator[Check]]:
     return checks
 
 
-def _on_role(action: str, parameter: str) -> Callable[[Account, Parameters], Iterator[Check]]:
+def _on_role(action: str, parameter: str) -> Checks:
     def checks(_account: Account, given: Parameters) -> Iterator[Check]:
         yield Check(action, str(given.get(parameter, "")))
 
     return checks
 
 
-def _linked(service: str, name: str) -> Callable[[Account, Parameters], Iterator[Check]]:
+def _linked(service: str, name: str) -> Checks:
     """Check that the caller may make a service's role, as its first use in an account does."""
 
     def checks(account: Account, _given: Parameters) -> Iterator[Check]:
@@ -163,105 +159,66 @@ _LAUNCHED: Final = frozenset({"instance", "volume", "network-interface", "spot-i
 NODE_GROUPS: Final = "eks-nodegroup.amazonaws.com"
 S3_OF_FSX: Final = "s3.data-source.lustre.fsx.amazonaws.com"
 
-ON_BEHALF: Final = (
-    OnBehalf(
-        "eks:CreateCluster",
+_NO_LAUNCH: Final = "You are not authorized to launch instances with this launch template. {denied}"
+_INVALID: Final = "InvalidRequestException"
+ON_BEHALF: Final[Mapping[str, tuple[Checks | Worded, ...]]] = {
+    "eks:CreateCluster": (
+        # EKS validates subnets and groups of a new cluster: EKS user guide, "Amazon EKS networking
+        # requirements for VPC and subnets"; for the caller's rights, as CreateNodegroup below.
         _describe("Subnets", "Vpcs", "SecurityGroups"),
-        "EKS validates subnets and groups of a new cluster: EKS user guide, 'Amazon EKS networking "
-        "requirements for VPC and subnets'; for the caller's rights, as CreateNodegroup below",
-    ),
-    OnBehalf(
-        "eks:CreateCluster",
+        # EKS user guide, "Using roles for Amazon EKS clusters", service-linked role permissions.
         _linked("eks.amazonaws.com", "AWSServiceRoleForAmazonEKS"),
-        "EKS user guide, 'Using roles for Amazon EKS clusters', service-linked role permissions",
     ),
-    OnBehalf(
-        "eks:CreateNodegroup",
+    "eks:CreateNodegroup": (
+        # Step Functions developer guide, "IAM policies for Amazon EKS", CreateNodeGroup;
+        # https://github.com/terraform-aws-modules/terraform-aws-eks/issues/2018
         _on_role("iam:GetRole", "nodeRole"),
-        "Step Functions developer guide, 'IAM policies for Amazon EKS', CreateNodeGroup; "
-        "https://github.com/terraform-aws-modules/terraform-aws-eks/issues/2018",
-    ),
-    OnBehalf(
-        "eks:CreateNodegroup",
+        # https://github.com/aws-controllers-k8s/community/issues/2164
         _on_role("iam:ListAttachedRolePolicies", "nodeRole"),
-        "https://github.com/aws-controllers-k8s/community/issues/2164",
-    ),
-    OnBehalf(
-        "eks:CreateNodegroup",
-        _describe("Subnets"),
-        "https://github.com/aws-controllers-k8s/community/issues/2164",
-        words="You are not authorized to perform ec2:DescribeSubnets. {denied}",
-    ),
-    OnBehalf(
-        "eks:CreateNodegroup",
-        _node_group_role,
-        "https://github.com/terraform-aws-modules/terraform-aws-eks/issues/823",
-        code="InvalidRequestException",
-        words="Failed to validate if SLR: AWSServiceRoleForAmazonEKSNodegroup already exists due "
-        "to missing permissions for 'iam:GetRole'. {denied}",
-    ),
-    OnBehalf(
-        "eks:CreateNodegroup",
+        Worded(
+            _describe("Subnets"),
+            "You are not authorized to perform ec2:DescribeSubnets. {denied}",
+        ),
+        # https://github.com/terraform-aws-modules/terraform-aws-eks/issues/823
+        Worded(
+            _node_group_role,
+            "Failed to validate if SLR: AWSServiceRoleForAmazonEKSNodegroup already exists due to "
+            "missing permissions for 'iam:GetRole'. {denied}",
+            _INVALID,
+        ),
+        # EKS user guide, "Using roles for Amazon EKS node groups", service-linked role permissions.
         _linked(NODE_GROUPS, "AWSServiceRoleForAmazonEKSNodegroup"),
-        "EKS user guide, 'Using roles for Amazon EKS node groups', service-linked role permissions",
-    ),
-    OnBehalf(
-        "eks:CreateNodegroup",
+        # https://github.com/rancher/docs/pull/3127
         _describe("LaunchTemplateVersions"),
-        "https://github.com/rancher/docs/pull/3127",
+        # https://github.com/aws-samples/terraform-eks-code/issues/13; the resources: SAR, EC2,
+        # RunInstances.
+        Worded(_launch, _NO_LAUNCH, _INVALID),
+        # SAR, EC2, RunInstances, dependent action ec2:CreateTags; EC2 user guide, "Grant permission
+        # to tag Amazon EC2 resources during creation".
+        Worded(_launch_tags, _NO_LAUNCH, _INVALID),
     ),
-    OnBehalf(
-        "eks:CreateNodegroup",
-        _launch,
-        "https://github.com/aws-samples/terraform-eks-code/issues/13; the resources: SAR, EC2, "
-        "RunInstances",
-        code="InvalidRequestException",
-        words="You are not authorized to launch instances with this launch template. {denied}",
-    ),
-    OnBehalf(
-        "eks:CreateNodegroup",
-        _launch_tags,
-        "SAR, EC2, RunInstances, dependent action ec2:CreateTags; EC2 user guide, 'Grant "
-        "permission to tag Amazon EC2 resources during creation'",
-        code="InvalidRequestException",
-        words="You are not authorized to launch instances with this launch template. {denied}",
-    ),
-    OnBehalf(
-        "eks:CreateAddon",
-        _associations_of_addon,
-        "SAR, EKS, CreateAddon (resource type podidentityassociation); for the role, as "
-        "CreatePodIdentityAssociation",
-    ),
-    OnBehalf(
-        "eks:CreatePodIdentityAssociation",
-        _on_role("iam:GetRole", "roleArn"),
-        "EKS user guide, 'Assign an IAM role to a Kubernetes service account', prerequisites",
-    ),
-    OnBehalf(
-        "fsx:CreateFileSystem",
+    # SAR, EKS, CreateAddon (resource type podidentityassociation); for the role, as
+    # CreatePodIdentityAssociation.
+    "eks:CreateAddon": (_associations_of_addon,),
+    # EKS user guide, "Assign an IAM role to a Kubernetes service account", prerequisites.
+    "eks:CreatePodIdentityAssociation": (_on_role("iam:GetRole", "roleArn"),),
+    "fsx:CreateFileSystem": (
+        # SAR, FSx, CreateFileSystem, dependent action ec2:GetSecurityGroupsForVpc.
         _network_of_file_system,
-        "SAR, FSx, CreateFileSystem, dependent action ec2:GetSecurityGroupsForVpc",
-    ),
-    OnBehalf(
-        "fsx:CreateFileSystem",
+        # FSx for Lustre user guide, "Using service-linked roles for Amazon FSx"; the interfaces are
+        # created with that role, and not with the caller's rights.
         _linked("fsx.amazonaws.com", "AWSServiceRoleForAmazonFSx"),
-        "FSx for Lustre user guide, 'Using service-linked roles for Amazon FSx'; the interfaces "
-        "are created with that role, and not with the caller's rights",
     ),
-    OnBehalf(
-        "fsx:CreateDataRepositoryAssociation",
+    "fsx:CreateDataRepositoryAssociation": (
+        # FSx for Lustre user guide, "Unable to validate access to an S3 bucket".
         _linked_bucket,
-        "FSx for Lustre user guide, 'Unable to validate access to an S3 bucket'",
-    ),
-    OnBehalf(
-        "fsx:CreateDataRepositoryAssociation",
+        # FSx for Lustre user guide, "Adding permissions to use data repositories in Amazon S3".
         _link_role,
-        "FSx for Lustre user guide, 'Adding permissions to use data repositories in Amazon S3'",
     ),
-)
+}
 
 
-def _one(parameter: str) -> Callable[[Parameters], Iterator[str]]:
+def _named(parameter: str) -> Callable[[Parameters], Iterator[str]]:
     def roles(given: Parameters) -> Iterator[str]:
         if given.get(parameter):
             yield str(given[parameter])
@@ -274,63 +231,34 @@ def _addon_roles(given: Parameters) -> Iterator[str]:
         yield str(association.get("roleArn", ""))
 
 
-def _target_role(given: Parameters) -> Iterator[str]:
-    if role := given.get("Target", {}).get("RoleArn"):
-        yield str(role)
-
-
 _NOT_ASSUMABLE: Final = (
     "Role with arn: {role}, could not be assumed because it does not exist or the trusted entity "
     "is not correct"
 )
+_PODS: Final = "pods.eks.amazonaws.com"
 _POD_TRUST: Final = "Trust policy of the role provided is invalid: {role}"
-PASSED: Final = (
-    Passed(
-        "eks:CreateCluster",
-        _one("roleArn"),
-        "eks.amazonaws.com",
-        "eks.amazonaws.com",
-        "EKS user guide, 'Amazon EKS identity-based policy examples', creating a cluster",
-        _NOT_ASSUMABLE,
-    ),
-    Passed(
-        "eks:CreateNodegroup",
-        _one("nodeRole"),
-        "eks.amazonaws.com",
-        "ec2.amazonaws.com",
-        "Step Functions developer guide, 'IAM policies for Amazon EKS', CreateNodeGroup; instances "
-        "take the role on, so EC2 has to be trusted",
-        _NOT_ASSUMABLE,
-    ),
-    Passed(
-        "eks:CreatePodIdentityAssociation",
-        _one("roleArn"),
-        "pods.eks.amazonaws.com",
-        "pods.eks.amazonaws.com",
-        "https://github.com/aws-samples/appmod-blueprints/pull/816",
-        _POD_TRUST,
-    ),
-    Passed(
-        "eks:CreateAddon",
-        _addon_roles,
-        "pods.eks.amazonaws.com",
-        "pods.eks.amazonaws.com",
-        "as CreatePodIdentityAssociation, which CreateAddon stands for",
-        _POD_TRUST,
-    ),
-    *(
-        Passed(
-            f"scheduler:{call}",
-            _target_role,
-            "scheduler.amazonaws.com",
-            "scheduler.amazonaws.com",
-            f"SAR, EventBridge Scheduler, {call}, dependent action iam:PassRole",
-            "The execution role you provide must allow AWS EventBridge Scheduler to assume the "
-            "role: {role}",
-        )
-        for call in ("CreateSchedule", "UpdateSchedule")
-    ),
+_OF_SCHEDULE: Final = Passed(
+    lambda given: _named("RoleArn")(given.get("Target", {})),
+    "scheduler.amazonaws.com",
+    "The execution role you provide must allow AWS EventBridge Scheduler to assume the role: "
+    "{role}",
 )
+PASSED: Final[Mapping[str, Passed]] = {
+    # EKS user guide, "Amazon EKS identity-based policy examples", creating a cluster.
+    "eks:CreateCluster": Passed(_named("roleArn"), "eks.amazonaws.com", _NOT_ASSUMABLE),
+    # Step Functions developer guide, "IAM policies for Amazon EKS", CreateNodeGroup; instances take
+    # the role on, so EC2 has to be trusted.
+    "eks:CreateNodegroup": Passed(
+        _named("nodeRole"), "eks.amazonaws.com", _NOT_ASSUMABLE, "ec2.amazonaws.com"
+    ),
+    # https://github.com/aws-samples/appmod-blueprints/pull/816
+    "eks:CreatePodIdentityAssociation": Passed(_named("roleArn"), _PODS, _POD_TRUST),
+    # As CreatePodIdentityAssociation, which CreateAddon stands for.
+    "eks:CreateAddon": Passed(_addon_roles, _PODS, _POD_TRUST),
+    # SAR, EventBridge Scheduler, dependent action iam:PassRole.
+    "scheduler:CreateSchedule": _OF_SCHEDULE,
+    "scheduler:UpdateSchedule": _OF_SCHEDULE,
+}
 # Which service an operation makes the service-linked role of, once it has succeeded.
 LINKING: Final[Mapping[str, str]] = {
     "eks:CreateCluster": "eks.amazonaws.com",
