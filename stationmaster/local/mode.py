@@ -38,7 +38,6 @@ from stationmaster.local.aws.clock import SHORTEST_WAIT_S
 from stationmaster.local.cluster import LocalCluster, back_off
 from stationmaster.local.cluster_behind_eks import ClusterBehindEks
 from stationmaster.local.handler_log import HANDLER_LOG
-from stationmaster.local.limits import limits_with
 from stationmaster.local.private import write_private
 from stationmaster.local.product import product
 from stationmaster.local.slack import TRAINING_CHANNEL_ID, LocalSlack
@@ -52,7 +51,7 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 DEPLOYMENT: Final = "stationmaster"
 ARTIFACTS_BUCKET: Final = f"{DEPLOYMENT}-artifacts"
 _POD_PYTHON: Final = Path(__file__).parent / "pod_python"
-REGION: Final = "us-west-2"
+REGION: Final = LocalAws.region
 # No image is pulled here. What image= may name stands for the programs of this Python, as the
 # images of the product do.
 _REGISTRY: Final = "localhost/stationmaster"
@@ -161,7 +160,6 @@ class LocalMode:
             handlers={function.handler for function in registry.FUNCTIONS},
             speed=self.options.speed,
             shortest_wait_s=self.options.shortest_wait_s,
-            region=REGION,
             observer=ClusterBehindEks(self.cluster, self.options.state_dir),
             kubernetes_endpoint=self.cluster.url,
             faults=set(self.options.faults & set(AWS_FAULTS)),
@@ -340,7 +338,7 @@ class LocalMode:
             "emulated_speed": self.options.speed,
             # All nodes are this machine, which goes as a whole; each relay is a process of it.
             "relay_replicas": 1,
-            **limits_with(self.options.faults),
+            **faults.limits_with(self.options.faults),
             **self.options.limits,
             **self.options.settings,
         }

@@ -16,7 +16,7 @@ from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunEvent
-from stationmaster.local.limits import DEFAULT_LIMITS
+from stationmaster.local.faults import DEFAULT_LIMITS
 from stationmaster.local.mode import LocalMode, LocalOptions
 from stationmaster.local.slack import TRAINING_CHANNEL_ID
 from stationmaster.services import Services

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from stationmaster.local.aws.clock import LifecycleClock
 from stationmaster.local.aws.faults import FaultInjector
-from stationmaster.local.aws.lost_answers import LostAnswers
+from stationmaster.local.aws.first_calls import FirstCalls
 from stationmaster.local.aws.observer import AwsObserver
-from stationmaster.local.aws.propagation import Propagation
 from stationmaster.local.aws.scaling_activities import ScalingActivities
 
 if TYPE_CHECKING:
@@ -50,42 +49,15 @@ class Emulation:
     locks: defaultdict[str, threading.RLock] = field(
         default_factory=lambda: defaultdict(threading.RLock)
     )
-    _invoker: Invoker | None = None
-    _delivery: RuleDelivery | None = None
-    _streams: StreamPumps | None = None
-    _ticker: Ticker | None = None
+    # These need the emulation themselves: the endpoint sets them before it accepts requests.
+    invoker: Invoker = field(init=False)
+    delivery: RuleDelivery = field(init=False)
+    streams: StreamPumps = field(init=False)
+    ticker: Ticker = field(init=False)
 
     def __post_init__(self) -> None:
-        self.propagation = Propagation(self.faults)
-        self.lost_answers = LostAnswers(self.faults)
+        self.first_calls = FirstCalls(self.faults)
         self.scaling_activities = ScalingActivities()
-
-    def connect(
-        self, *, invoker: Invoker, delivery: RuleDelivery, streams: StreamPumps, ticker: Ticker
-    ) -> None:
-        """Attach the parts that themselves need the emulation."""
-        self._invoker, self._delivery = invoker, delivery
-        self._streams, self._ticker = streams, ticker
-
-    @property
-    def invoker(self) -> Invoker:
-        assert self._invoker is not None, "connect() runs before the server accepts requests"
-        return self._invoker
-
-    @property
-    def delivery(self) -> RuleDelivery:
-        assert self._delivery is not None, "connect() runs before the server accepts requests"
-        return self._delivery
-
-    @property
-    def streams(self) -> StreamPumps:
-        assert self._streams is not None, "connect() runs before the server accepts requests"
-        return self._streams
-
-    @property
-    def ticker(self) -> Ticker:
-        assert self._ticker is not None, "connect() runs before the server accepts requests"
-        return self._ticker
 
 
 _current: list[Emulation] = []

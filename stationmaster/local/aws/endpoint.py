@@ -22,7 +22,6 @@ from moto.moto_api._internal.models import moto_api_backend
 from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 from werkzeug.serving import BaseWSGIServer, make_server
 
-from lambdas.registry import Route
 from stationmaster.local.aws import deployment, emulation, moto_patches
 from stationmaster.local.aws.access import AccessKey
 from stationmaster.local.aws.clock import SHORTEST_WAIT_S, LifecycleClock
@@ -56,6 +55,7 @@ class LocalAws:
     """An emulated AWS account on a loopback address; one at a time in a process."""
 
     account_id = _ACCOUNT
+    region = "us-west-2"
     KEY_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
     def __init__(
@@ -66,12 +66,10 @@ class LocalAws:
         handlers: Collection[str],
         speed: float = 240.0,
         shortest_wait_s: float = SHORTEST_WAIT_S,
-        region: str = "us-west-2",
         observer: AwsObserver | None = None,
         kubernetes_endpoint: str = "",
         faults: set[str] | None = None,
         num_gpus: int | None = None,
-        http_port: int = 0,
     ) -> None:
         """`speed` emulated seconds pass in one real second; `faults` are names of `local.faults`.
         No wait of a workflow is shorter than `shortest_wait_s` real seconds.
@@ -82,17 +80,15 @@ class LocalAws:
         `num_gpus` is how many GPUs the account's machines have: EC2 describes none with more. None
         leaves every instance type as AWS publishes it.
         """
-        self.region = region
         self.url = ""
         self.http_url = ""
         self._state_dir = state_dir
         self._runtime = invoker
         self._handlers = frozenset(handlers)
         self._key = AccessKey.new()
-        self._http_port = http_port
         self._emulation = Emulation(
             account_id=_ACCOUNT,
-            region=region,
+            region=self.region,
             speed=speed,
             shortest_wait_s=shortest_wait_s,
             kubernetes_endpoint=kubernetes_endpoint,
@@ -101,7 +97,7 @@ class LocalAws:
             observer=observer or AwsObserver(),
             clock=LifecycleClock(speed=speed),
             injector=FaultInjector(),
-            identities=Identities(Account(_ACCOUNT, region)),
+            identities=Identities(Account(_ACCOUNT, self.region)),
         )
         self._server: BaseWSGIServer | None = None
         self._front: Front | None = None
@@ -125,22 +121,18 @@ class LocalAws:
         try:
             moto_api_backend.reset()
             default_user_config["stepfunctions"] = {"execute_state_machine": True}
-            invoker = Invoker(
+            invoker = running.invoker = Invoker(
                 runtime=self._runtime,
                 handlers=self._handlers,
                 account_id=_ACCOUNT,
                 region=self.region,
                 key_of=self._key_of,
             )
-            running.connect(
-                invoker=invoker,
-                delivery=RuleDelivery(send=self._send, discard=self._discard_event),
-                streams=StreamPumps(invoke=invoker.invoke, discard=self._dead_letters.stream_batch),
-                ticker=Ticker(
-                    speed=running.speed,
-                    invoke=invoker.invoke,
-                ),
+            running.delivery = RuleDelivery(send=self._send, discard=self._discard_event)
+            running.streams = StreamPumps(
+                invoke=invoker.invoke, discard=self._dead_letters.stream_batch
             )
+            running.ticker = Ticker(speed=running.speed, invoke=invoker.invoke)
             eks, fsx = EksService(running), FsxService(running)
             self._eks = eks
             tagging.add_source(eks)
@@ -160,6 +152,8 @@ class LocalAws:
             tagging.clear_sources()
             raise
         self.url = running.url = f"http://{_HOST}:{self._server.server_port}"
+        self._http_api = HttpApi(invoke=invoker.invoke, account_id=_ACCOUNT)
+        self.http_url = self._http_api.url
         running.clock.start()
         self._runtime.configure(self.environment())
         self._write_environment()
@@ -226,14 +220,14 @@ class LocalAws:
 
     def deploy(self, spec: DeploymentSpec) -> Deployment:
         """Create everything in `spec`, start its schedules and serve its routes; repeatable."""
-        with self._emulation.propagation.deploying():
+        with self._emulation.first_calls.deploying():
             made = deployment.create(
                 spec, client=lambda service: self._client(service, own=True), region=self.region
             )
         for schedule in spec.schedules:
             self._emulation.ticker.add(schedule)
-        if spec.routes:
-            self._http_api_with(list(spec.routes))
+        if self._http_api is not None:
+            self._http_api.add(spec.routes)
         made.http_url = self.http_url
         return made
 
@@ -334,20 +328,6 @@ class LocalAws:
                     ),
                 )
             return found
-
-    def _http_api_with(self, routes: list[Route]) -> None:
-        if self._http_api is not None:
-            self._http_api.add(routes)
-            return
-        self._http_api = HttpApi(
-            routes=routes,
-            invoke=self._emulation.invoker.invoke,
-            account_id=_ACCOUNT,
-            host=_HOST,
-            port=self._http_port,
-        )
-        self._http_api.start()
-        self.http_url = self._http_api.url
 
     def _send(self, delivery: Delivery) -> None:
         """Make one attempt to deliver an event."""

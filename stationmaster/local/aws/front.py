@@ -158,7 +158,7 @@ class Front:
                 raise ApiError(
                     "InternalFailure", "the local AWS endpoint failed; see its log"
                 ) from exc
-        if is_recorded and self._emulation.lost_answers.take(service, operation):
+        if is_recorded and self._emulation.first_calls.loses_answer(service, operation):
             _hang_up(environ, "the answer is lost, as a fault says")
         return answer
 

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -30,23 +30,20 @@ _TEXT_TYPES = ("text/", "application/json", "application/x-www-form-urlencoded",
 
 
 class HttpApi:
-    """The HTTP front door."""
+    """The HTTP front door, which serves in the background."""
 
-    def __init__(
-        self, *, routes: list[Route], invoke: Invoke, account_id: str, host: str, port: int = 0
-    ) -> None:
+    def __init__(self, *, invoke: Invoke, account_id: str) -> None:
         self._routes: dict[tuple[str, str], Route] = {}
-        self.add(routes)
         self._invoke = invoke
         self._account_id = account_id
-        self._server = ThreadingHTTPServer((host, port), _handler_class(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_class(self))
         self._server.daemon_threads = True
-        self._thread = threading.Thread(
+        threading.Thread(
             target=self._server.serve_forever,
             kwargs={"poll_interval": 0.05},
             name="http-api",
             daemon=True,
-        )
+        ).start()
 
     @property
     def url(self) -> str:
@@ -54,14 +51,10 @@ class HttpApi:
         host, port = self._server.server_address[:2]
         return f"http://{host!s}:{port}"
 
-    def add(self, routes: list[Route]) -> None:
+    def add(self, routes: Iterable[Route]) -> None:
         """Serve these routes too."""
         for route in routes:
             self._routes[route.method.upper(), route.path] = route
-
-    def start(self) -> None:
-        """Serve in the background."""
-        self._thread.start()
 
     def stop(self) -> None:
         """Stop serving."""

@@ -144,7 +144,7 @@ def _delete_placement_group(self: Any) -> ActionResult:
     ):
         raise _in_use(name)
     emulation = running()
-    if emulation is not None and emulation.propagation.is_in_use(group.id):
+    if emulation is not None and emulation.first_calls.is_in_use(group.id):
         raise _in_use(name)
     del _groups(backend)[name]
     backend.tags.pop(group.id, None)
@@ -156,13 +156,13 @@ def _made(self: Any, create: Any, arguments: Any, named: Any) -> Any:
     found = create(self, *arguments, **named)
     emulation = running()
     if emulation is not None:
-        emulation.propagation.made(str(found.id))
+        emulation.first_calls.made(str(found.id))
     return found
 
 
 def _is_unknown(group_id: str, operation: str) -> bool:
     emulation = running()
-    return emulation is not None and emulation.propagation.is_unknown(group_id, to=operation)
+    return emulation is not None and emulation.first_calls.is_unknown(group_id, to=operation)
 
 
 def _create_group(self: Any, *arguments: Any, **named: Any) -> Any:

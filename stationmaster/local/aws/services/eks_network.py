@@ -119,7 +119,7 @@ class EksNetwork:
 
     def group(self, group_id: str, *, asks: str) -> Any:
         """EC2's record of a security group; None where the operation `asks` knows none."""
-        if self._emulation.propagation.is_unknown(group_id, to=asks):
+        if self._emulation.first_calls.is_unknown(group_id, to=asks):
             return None
         return self.ec2.get_security_group_from_id(group_id)
 
@@ -141,7 +141,7 @@ class EksNetwork:
             )
             cluster.group_id = str(group.id)
             # Nobody hears of it before the cluster is active, minutes later.
-            self._emulation.propagation.settle(cluster.group_id)
+            self._emulation.first_calls.settle(cluster.group_id)
             itself = [{"GroupId": group.id}]
             self.ec2.authorize_security_group_ingress(group.id, "-1", None, None, [], None, itself)
             for subnet_id in config["subnetIds"][:2]:

@@ -55,7 +55,7 @@ class Nodes:
         vpc_id = cluster.described["resourcesVpcConfig"]["vpcId"]
         subnets = self._network.subnets(params["subnets"], of_vpc=vpc_id)
         template_id, data = read_template(
-            params, ec2=self._ec2, propagation=self._emulation.propagation
+            params, ec2=self._ec2, first_calls=self._emulation.first_calls
         )
         launch = launch_of(params, template_id, data, default_group_id=cluster.group_id)
         wanted = [

@@ -17,7 +17,7 @@ from typing import Any, Final
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.ec2.utils import convert_tag_spec
 
-from stationmaster.local.aws.propagation import Propagation
+from stationmaster.local.aws.first_calls import FirstCalls
 from stationmaster.local.aws.services.eks_records import Launch
 from stationmaster.local.aws.wire import ApiError
 
@@ -26,7 +26,7 @@ _DEFAULT_INTERFACE: Final = "interface"
 
 
 def read_template(
-    params: dict[str, Any], *, ec2: Any, propagation: Propagation
+    params: dict[str, Any], *, ec2: Any, first_calls: FirstCalls
 ) -> tuple[str, dict[str, Any]]:
     """Id and data of the launch template that a CreateNodegroup names; empty without one.
 
@@ -40,7 +40,7 @@ def read_template(
         if wanted.get("id", template.id) == template.id and (
             wanted.get("name", template.name) == template.name
         ):
-            if propagation.is_unknown(str(template.id), to="CreateNodegroup"):
+            if first_calls.is_unknown(str(template.id), to="CreateNodegroup"):
                 break
             version = template.get_version(wanted.get("version", "$Default"))
             return str(template.id), dict(version.data)

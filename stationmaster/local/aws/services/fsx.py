@@ -185,7 +185,7 @@ class FsxService(NativeService):
                     raise ApiError(
                         "InvalidNetworkSettings", f"The security group {group_id} does not exist"
                     )
-                if self.emulation.propagation.is_unknown(group_id, to="CreateFileSystem"):
+                if self.emulation.first_calls.is_unknown(group_id, to="CreateFileSystem"):
                     # Source: https://github.com/aws/aws-parallelcluster/issues/6181
                     raise ApiError(
                         "InvalidNetworkSettings",
