@@ -11,7 +11,6 @@ import httpx
 import pytest
 from botocore.exceptions import ClientError
 
-from lambdas.registry import Route
 from stationmaster.local.aws import (
     Deployment,
     DeploymentSpec,
@@ -24,21 +23,6 @@ from stationmaster.local.aws.moto_patches import require_version
 from tests.support.aws_fixtures import HANDLER, Script
 
 
-@pytest.fixture(scope="module")
-def url(aws: LocalAws) -> str:
-    """Address of an HTTP API whose routes lead to the function "web"."""
-    made = aws.deploy(
-        DeploymentSpec(
-            functions=[FunctionSpec(name="web", handler=HANDLER)],
-            routes=[
-                Route(method="POST", path="/slack/events", function="web"),
-                Route(method="POST", path="/any", function="web"),
-            ],
-        )
-    )
-    return made.http_url
-
-
 def test_operation_that_is_not_emulated_is_named(aws: LocalAws, script: Script) -> None:
     with pytest.raises(ClientError, match="eks:ListInsights is not emulated"):
         aws.client("eks").list_insights(clusterName="c")
@@ -47,11 +31,11 @@ def test_operation_that_is_not_emulated_is_named(aws: LocalAws, script: Script) 
 # -- HTTP front ---------------------------------------------------------------
 
 
-def test_http_request_becomes_a_payload_2_event(url: str, script: Script) -> None:
+def test_http_request_becomes_a_payload_2_event(http_url: str, script: Script) -> None:
     script.on("web", lambda event, context: {"statusCode": 200, "body": "ok"})
 
     answer = httpx.post(
-        f"{url}/slack/events?a=1&a=2&b=",
+        f"{http_url}/slack/events?a=1&a=2&b=",
         content="text=%2Ftrain",
         headers={
             "Content-Type": "application/x-www-form-urlencoded",
@@ -77,38 +61,38 @@ def test_http_request_becomes_a_payload_2_event(url: str, script: Script) -> Non
     ],
 )
 def test_http_response_is_what_the_function_returned(
-    url: str, script: Script, result: dict[str, Any], status: int, text: str
+    http_url: str, script: Script, result: dict[str, Any], status: int, text: str
 ) -> None:
     script.on("web", lambda event, context: result)
 
-    answer = httpx.post(f"{url}/any")
+    answer = httpx.post(f"{http_url}/any")
 
     assert (answer.status_code, answer.text) == (status, text)
     assert answer.headers.get("x-kind") == result.get("headers", {}).get("X-Kind")
 
 
-def test_http_function_error_is_500_without_its_text(url: str, script: Script) -> None:
+def test_http_function_error_is_500_without_its_text(http_url: str, script: Script) -> None:
     script.fail("web", times=1)
 
-    answer = httpx.post(f"{url}/any")
+    answer = httpx.post(f"{http_url}/any")
 
     assert (answer.status_code, answer.json()) == (500, {"message": "Internal Server Error"})
 
 
 def test_http_unknown_route_is_404_and_keeps_the_connection_usable(
-    url: str, script: Script
+    http_url: str, script: Script
 ) -> None:
     script.on("web", lambda event, context: {"statusCode": 200, "body": event.get("body")})
 
     with httpx.Client() as client:
-        missing = client.post(f"{url}/other", content="x" * 1000)
-        found = client.post(f"{url}/any", content="y", headers={"Content-Type": "text/plain"})
+        missing = client.post(f"{http_url}/other", content="x" * 1000)
+        found = client.post(f"{http_url}/any", content="y", headers={"Content-Type": "text/plain"})
 
     assert (missing.status_code, found.text) == (404, "y")
 
 
-def test_http_body_over_the_limit_is_413(url: str, script: Script) -> None:
-    target = urlsplit(url)
+def test_http_body_over_the_limit_is_413(http_url: str, script: Script) -> None:
+    target = urlsplit(http_url)
     connection = http.client.HTTPConnection(target.hostname or "", target.port)
     connection.putrequest("POST", "/any")
     connection.putheader("Content-Length", str(11 * 1024 * 1024))
@@ -154,8 +138,3 @@ def test_deployed_calls_are_not_recorded(aws: LocalAws, deployed: Deployment) ->
 def test_substitute_refuses_an_unknown_placeholder() -> None:
     with pytest.raises(ValueError, match=r'state machine "train": placeholder \$\{Nobody\}'):
         substitute("${Nobody}", {"Ensure": "arn:x"}, name="train")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _deployed_first(deployed: Deployment) -> None:
-    """Create the scripted functions and the role before any later deployment."""

@@ -1,8 +1,9 @@
-"""The local FSx for Lustre and EC2: lifecycles, validation, dependencies, tags."""
+"""The local FSx for Lustre with its data repository associations, and EC2 where both are used."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -11,18 +12,13 @@ from botocore.exceptions import ClientError
 from stationmaster.aws.launch_templates import LaunchTemplates
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.names import launch_template_name
-from stationmaster.local.aws import Deployment, LocalAws
+from stationmaster.local.aws import AwsObserver, Deployment, LocalAws
 from stationmaster.local.aws.emulation import current
+from stationmaster.local.aws.observer import ImportedFile
 from stationmaster.settings import Settings
-from tests.support.aws_fixtures import until
 
-TAGS = [{"Key": "stationmaster:run-id", "Value": "run-9"}]
-
-
-@pytest.fixture
-def fsx(aws: LocalAws, deployed: Deployment) -> Iterator[Any]:
-    yield aws.client("fsx")
-    aws.faults.clear()
+BUCKET = "research-data"
+TAGS = [{"Key": "stationmaster:cluster-id", "Value": "c-1"}]
 
 
 @pytest.fixture
@@ -30,68 +26,54 @@ def ec2(aws: LocalAws, deployed: Deployment) -> Any:
     return aws.client("ec2")
 
 
-def create(fsx: Any, deployed: Deployment, **fields: Any) -> dict[str, Any]:
-    """Create a file system of 1.2 TiB."""
-    answer: dict[str, Any] = fsx.create_file_system(
+@pytest.fixture(scope="module")
+def bucket(aws: LocalAws) -> str:
+    s3 = aws.client("s3")
+    s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+    s3.put_object(Bucket=BUCKET, Key="a/one.txt", Body=b"1")
+    return BUCKET
+
+
+@pytest.fixture
+def fsx(aws: LocalAws, deployed: Deployment, bucket: str) -> Iterator[Any]:
+    yield aws.client("fsx")
+    aws.faults.clear()
+
+
+def create(fsx: Any, deployed: Deployment, **fields: Any) -> str:
+    """Create a file system of 1.2 TiB; its id."""
+    lustre = {"DeploymentType": "PERSISTENT_2", "PerUnitStorageThroughput": 250}
+    made = fsx.create_file_system(
         **{
             "FileSystemType": "LUSTRE",
             "FileSystemTypeVersion": "2.15",
             "StorageCapacity": 1200,
             "SubnetIds": deployed.subnet_ids[:1],
-            "LustreConfiguration": {
-                "DeploymentType": "PERSISTENT_2",
-                "PerUnitStorageThroughput": 250,
-            },
+            "LustreConfiguration": lustre,
+            **fields,
+        }
+    )
+    return str(made["FileSystem"]["FileSystemId"])
+
+
+def link(fsx: Any, file_system_id: str, **fields: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = fsx.create_data_repository_association(
+        **{
+            "FileSystemId": file_system_id,
+            "FileSystemPath": "/linked",
+            "DataRepositoryPath": f"s3://{BUCKET}/a/",
+            "BatchImportMetaDataOnCreate": True,
             "Tags": TAGS,
             **fields,
         }
-    )["FileSystem"]
+    )["Association"]
     return answer
 
 
-def reaches(fsx: Any, identity: str, lifecycle: str) -> dict[str, Any]:
-    """Wait for a lifecycle and return the file system."""
-
-    def found() -> dict[str, Any] | None:
-        described: dict[str, Any] = fsx.describe_file_systems(FileSystemIds=[identity])[
-            "FileSystems"
-        ][0]
-        return described if described["Lifecycle"] == lifecycle else None
-
-    described: dict[str, Any] = until(found)
-    return described
-
-
-def is_gone(fsx: Any, identity: str) -> bool:
-    """Return whether a file system no longer exists."""
-    try:
-        fsx.describe_file_systems(FileSystemIds=[identity])
-    except fsx.exceptions.FileSystemNotFound:
-        return True
-    return False
-
-
-def group(ec2: Any, deployed: Deployment, name: str) -> str:
-    """Create a security group."""
-    answer = ec2.create_security_group(
-        GroupName=name,
-        Description="test",
-        VpcId=deployed.vpc_id,
-        TagSpecifications=[{"ResourceType": "security-group", "Tags": TAGS}],
-    )
-    return str(answer["GroupId"])
-
-
-# -- FSx ----------------------------------------------------------------------
-
-
-def test_file_system_token_returns_the_same_one(fsx: Any, deployed: Deployment) -> None:
-    first = create(fsx, deployed, ClientRequestToken="run-9")
-    second = create(fsx, deployed, ClientRequestToken="run-9")
-
-    assert first["FileSystemId"] == second["FileSystemId"]
-    with pytest.raises(fsx.exceptions.IncompatibleParameterError):
-        create(fsx, deployed, ClientRequestToken="run-9", StorageCapacity=2400)
+def links_of(fsx: Any, file_system_id: str) -> list[dict[str, Any]]:
+    filters = [{"Name": "file-system-id", "Values": [file_system_id]}]
+    found = fsx.describe_data_repository_associations(Filters=filters)
+    return list(found["Associations"])
 
 
 def lustre(kind: str = "SCRATCH_2", mbps: int = 0, **fields: Any) -> dict[str, Any]:
@@ -129,12 +111,25 @@ def test_file_system_that_the_service_refuses_is_refused(
     assert len(fsx.describe_file_systems()["FileSystems"]) == before
 
 
-def test_file_systems_are_listed_in_pages(fsx: Any, deployed: Deployment) -> None:
-    made = {create(fsx, deployed)["FileSystemId"] for _ in range(3)}
+def test_token_returns_the_same_one(fsx: Any, aws: LocalAws, deployed: Deployment) -> None:
+    made = create(fsx, deployed, ClientRequestToken="run-9")
 
-    pages = list(
-        fsx.get_paginator("describe_file_systems").paginate(PaginationConfig={"PageSize": 2})
-    )
+    assert create(fsx, deployed, ClientRequestToken="run-9") == made
+    with pytest.raises(fsx.exceptions.IncompatibleParameterError):
+        create(fsx, deployed, ClientRequestToken="run-9", StorageCapacity=2400)
+
+    with aws.lifecycles_held():
+        first = link(fsx, made, ClientRequestToken="run-1")
+        assert link(fsx, made, ClientRequestToken="run-1") == first
+    with pytest.raises(fsx.exceptions.IncompatibleParameterError):
+        link(fsx, made, ClientRequestToken="run-1", FileSystemPath="/elsewhere")
+
+
+def test_file_systems_are_listed_in_pages(fsx: Any, deployed: Deployment) -> None:
+    made = {create(fsx, deployed) for _ in range(3)}
+
+    paginator = fsx.get_paginator("describe_file_systems")
+    pages = list(paginator.paginate(PaginationConfig={"PageSize": 2}))
 
     listed = [each["FileSystemId"] for page in pages for each in page["FileSystems"]]
     assert len(pages) > 1
@@ -142,55 +137,166 @@ def test_file_systems_are_listed_in_pages(fsx: Any, deployed: Deployment) -> Non
     assert len(listed) == len(set(listed))
 
 
-# -- EC2 ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("call", ["create_placement_group", "delete_placement_group"])
-def test_placement_group_that_is_there_or_not_is_refused(ec2: Any, call: str) -> None:
-    ec2.create_placement_group(GroupName=call, Strategy="cluster")
-    if call == "delete_placement_group":
-        ec2.delete_placement_group(GroupName=call)
-
-    with pytest.raises(ClientError, match=r"InvalidPlacementGroup\.(Duplicate|Unknown)"):
-        getattr(ec2, call)(GroupName=call, **({"Strategy": "cluster"} if "create" in call else {}))
-
-
-def test_security_group_that_another_one_references_is_in_use(
-    ec2: Any, deployed: Deployment
+def test_file_system_that_finds_no_room_here_fails_with_the_reason(
+    fsx: Any, aws: LocalAws, deployed: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    used, user = group(ec2, deployed, "used"), group(ec2, deployed, "user")
+    class Full(AwsObserver):
+        def file_system_available(self, *, file_system_id: str) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device", f"/state/{file_system_id}")
+
+    monkeypatch.setattr(current(), "observer", Full())
+    identity = create(fsx, deployed)
+    aws.finish_lifecycles()
+
+    (described,) = fsx.describe_file_systems(FileSystemIds=[identity])["FileSystems"]
+    assert described["Lifecycle"] == "FAILED"
+    assert described["FailureDetails"]["Message"] == (
+        f"The file system could not be created: /state/{identity}: no space left on device"
+    )
+
+
+# -- associations -----------------------------------------------------------------------------
+
+
+def test_association_is_available_and_goes_with_its_file_system_or_by_itself(
+    fsx: Any, aws: LocalAws, deployed: Deployment
+) -> None:
+    identity = create(fsx, deployed)
+    with aws.lifecycles_held():
+        made = link(fsx, identity, DataRepositoryPath=f"s3://{BUCKET}/a")
+        other = link(fsx, identity, FileSystemPath="/b", DataRepositoryPath=f"s3://{BUCKET}/b")
+        with pytest.raises(fsx.exceptions.BadRequest):
+            fsx.delete_data_repository_association(AssociationId=made["AssociationId"])
+    aws.finish_lifecycles()
+
+    assert (made["Lifecycle"], made["DataRepositoryPath"]) == ("CREATING", f"s3://{BUCKET}/a/")
+    found = links_of(fsx, identity)
+    assert [(each["Lifecycle"], each["Tags"]) for each in found] == [("AVAILABLE", TAGS)] * 2
+    tagged = aws.client("resourcegroupstaggingapi").get_resources(
+        ResourceTypeFilters=["fsx:association"]
+    )["ResourceTagMappingList"]
+    assert {each["ResourceARN"] for each in tagged} >= {made["ResourceARN"], other["ResourceARN"]}
+
+    answer = fsx.delete_data_repository_association(AssociationId=other["AssociationId"])
+    aws.finish_lifecycles()
+    assert (answer["Lifecycle"], answer["DeleteDataInFileSystem"]) == ("DELETING", False)
+    assert [each["AssociationId"] for each in links_of(fsx, identity)] == [made["AssociationId"]]
+
+    fsx.delete_file_system(FileSystemId=identity)
+    aws.finish_lifecycles()
+    with pytest.raises(fsx.exceptions.FileSystemNotFound):
+        fsx.describe_file_systems(FileSystemIds=[identity])
+    with pytest.raises(fsx.exceptions.DataRepositoryAssociationNotFound):
+        fsx.describe_data_repository_associations(AssociationIds=[made["AssociationId"]])
+
+
+def test_objects_are_imported_while_their_file_system_stays(
+    fsx: Any, aws: LocalAws, deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3 = aws.client("s3")
+    s3.put_object(
+        Bucket=BUCKET, Key="c/d/two", Body=b"22", Metadata={"file-permissions": "0100640"}
+    )
+    for key in ("c/", "c/one", "c/gone", "other"):
+        s3.put_object(Bucket=BUCKET, Key=key, Body=key.encode())
+    s3.delete_object(Bucket=BUCKET, Key="c/gone")
+    imported: list[ImportedFile] = []
+
+    class Observer(AwsObserver):
+        def files_imported(
+            self, *, file_system_id: str, directory: str, files: Iterable[ImportedFile]
+        ) -> None:
+            assert (file_system_id, directory) == (identity, "/linked")
+            with pytest.raises(ClientError, match="data repository task that is executing"):
+                fsx.delete_file_system(FileSystemId=identity)
+            imported.extend(files)
+
+    monkeypatch.setattr(current(), "observer", Observer())
+    identity = create(fsx, deployed)
+    link(fsx, identity, DataRepositoryPath=f"s3://{BUCKET}/c/")
+
+    aws.finish_lifecycles()
+
+    assert imported == [
+        ImportedFile("d/two", b"22", 0o640),
+        ImportedFile("one", b"c/one", 0o755),
+    ]
+    assert fsx.delete_file_system(FileSystemId=identity)["Lifecycle"] == "DELETING"
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "said"),
+    [
+        ({"DataRepositoryPath": "s3://no-such-bucket/a"}, "BadRequest", "unable to validate"),
+        ({"FileSystemPath": "linked"}, "BadRequest", "does not begin with"),
+        ({"FileSystemPath": "/taken/below"}, "BadRequest", "FileSystemPath .* overlaps"),
+        ({"DataRepositoryPath": f"s3://{BUCKET}/b/c"}, "BadRequest", "DataRepositoryPath .*overl"),
+        ({"FileSystemId": "fs-0123456789abcdef0"}, "FileSystemNotFound", "does not exist"),
+        ({"FileSystemTypeVersion": "2.10"}, "UnsupportedOperation", "."),
+        ({"others": 7}, "BadRequest", "at most 8"),
+    ],
+)
+def test_association_that_fsx_would_refuse_is_refused(
+    fsx: Any, deployed: Deployment, fields: dict[str, Any], error: str, said: str
+) -> None:
+    fields = dict(fields)
+    version = {name: fields.pop(name) for name in ("FileSystemTypeVersion",) if name in fields}
+    identity = create(fsx, deployed, **version)
+    if not version:
+        link(fsx, identity, FileSystemPath="/taken", DataRepositoryPath=f"s3://{BUCKET}/b/")
+    for number in range(fields.pop("others", 0)):
+        place = f"s3://{BUCKET}/{number}/"
+        link(fsx, identity, FileSystemPath=f"/{number}", DataRepositoryPath=place)
+
+    with pytest.raises(ClientError, match=said) as refused:
+        link(fsx, identity, **fields)
+
+    assert refused.value.response["Error"]["Code"] == error
+
+
+# -- EC2 --------------------------------------------------------------------------------------
+
+
+def test_placement_group_that_is_there_or_not_is_refused(ec2: Any) -> None:
+    ec2.create_placement_group(GroupName="g", Strategy="cluster")
+    with pytest.raises(ClientError, match=r"InvalidPlacementGroup\.Duplicate"):
+        ec2.create_placement_group(GroupName="g", Strategy="cluster")
+    ec2.delete_placement_group(GroupName="g")
+    with pytest.raises(ClientError, match=r"InvalidPlacementGroup\.Unknown"):
+        ec2.delete_placement_group(GroupName="g")
+
+
+def test_what_something_else_is_in_or_names_cannot_be_deleted(
+    fsx: Any, aws: LocalAws, ec2: Any, deployed: Deployment
+) -> None:
+    used, user, of_lustre = (
+        ec2.create_security_group(GroupName=name, Description=name, VpcId=deployed.vpc_id)[
+            "GroupId"
+        ]
+        for name in ("used", "user", "lustre")
+    )
     for group_id in (user, used):  # a rule of its own does not hold a group
         ec2.authorize_security_group_ingress(
             GroupId=group_id,
             IpPermissions=[{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": used}]}],
         )
+    network = ec2.create_subnet(VpcId=deployed.vpc_id, CidrBlock="10.42.224.0/24")
+    subnet = network["Subnet"]["SubnetId"]
+    file_system = create(fsx, deployed, SubnetIds=[subnet], SecurityGroupIds=[of_lustre])
+    aws.finish_lifecycles()
 
-    with pytest.raises(ClientError, match="DependencyViolation"):
-        ec2.delete_security_group(GroupId=used)
-    ec2.delete_security_group(GroupId=user)
-    ec2.delete_security_group(GroupId=used)
-
-
-def test_file_system_holds_its_group_and_subnet_until_it_is_gone(
-    fsx: Any, ec2: Any, deployed: Deployment
-) -> None:
-    subnet = ec2.create_subnet(VpcId=deployed.vpc_id, CidrBlock="10.42.224.0/24")["Subnet"][
-        "SubnetId"
-    ]
-    identity = group(ec2, deployed, "lustre")
-    file_system = create(fsx, deployed, SubnetIds=[subnet], SecurityGroupIds=[identity])[
-        "FileSystemId"
-    ]
-    reaches(fsx, file_system, "AVAILABLE")
-
-    with pytest.raises(ClientError, match="DependencyViolation"):
-        ec2.delete_security_group(GroupId=identity)
-    with pytest.raises(ClientError, match="DependencyViolation"):
-        ec2.delete_subnet(SubnetId=subnet)
+    for call, held in (
+        (ec2.delete_security_group, {"GroupId": used}),
+        (ec2.delete_security_group, {"GroupId": of_lustre}),
+        (ec2.delete_subnet, {"SubnetId": subnet}),
+    ):
+        with pytest.raises(ClientError, match="DependencyViolation"):
+            call(**held)
     fsx.delete_file_system(FileSystemId=file_system)
-    until(lambda: is_gone(fsx, file_system))
+    aws.finish_lifecycles()
 
-    ec2.delete_security_group(GroupId=identity)
+    for group_id in (user, used, of_lustre):
+        ec2.delete_security_group(GroupId=group_id)
     ec2.delete_subnet(SubnetId=subnet)
 
 
@@ -223,34 +329,29 @@ def test_launch_template_has_the_interfaces_that_the_cards_take(
     templates.ensure_training(run_id, instance=get_instance(instance), security_group_ids=["sg-1"])
     templates.ensure_system(run_id, security_group_ids=["sg-1"])
 
-    name, system = launch_template_name(run_id), launch_template_name(run_id, "system")
-    by_tag = ec2.describe_launch_templates(
-        Filters=[{"Name": "tag:stationmaster:cluster-id", "Values": [run_id]}]
-    )["LaunchTemplates"]
-    versions = ec2.describe_launch_template_versions(LaunchTemplateName=name)
-    data = versions["LaunchTemplateVersions"][0]["LaunchTemplateData"]
-
-    assert {template["LaunchTemplateName"] for template in by_tag} == {name, system}
-    assert [
-        (nic["NetworkCardIndex"], nic["DeviceIndex"], nic["InterfaceType"])
-        for nic in data.get("NetworkInterfaces", [])
-    ] == interfaces
-    for template in (name, system):
-        (version,) = ec2.describe_launch_template_versions(LaunchTemplateName=template)[
+    data = []
+    for name in (launch_template_name(run_id), launch_template_name(run_id, "system")):
+        (version,) = ec2.describe_launch_template_versions(LaunchTemplateName=name)[
             "LaunchTemplateVersions"
         ]
-        options = version["LaunchTemplateData"]["MetadataOptions"]
+        data.append(version["LaunchTemplateData"])
+        options, (disk,) = data[-1]["MetadataOptions"], data[-1]["BlockDeviceMappings"]
         assert (options["HttpPutResponseHopLimit"], options["HttpTokens"]) == (1, "required")
-        (disk,) = version["LaunchTemplateData"]["BlockDeviceMappings"]
         assert disk["Ebs"]["Encrypted"] is True
-    for left in templates.left(run_id):
+    assert [
+        (nic["NetworkCardIndex"], nic["DeviceIndex"], nic["InterfaceType"])
+        for nic in data[0].get("NetworkInterfaces", [])
+    ] == interfaces
+    both = templates.left(run_id)
+    for left in both:
         templates.release(run_id, left.id)
+    assert len(both) == 2
     assert templates.left(run_id) == []
 
 
 @pytest.mark.parametrize(("num_gpus", "described"), [(None, 8), (8, 8), (2, 2), (0, 0)])
 def test_instance_types_have_no_more_gpus_than_the_machine(
-    aws: LocalAws, ec2: Any, monkeypatch: pytest.MonkeyPatch, num_gpus: int | None, described: int
+    ec2: Any, monkeypatch: pytest.MonkeyPatch, num_gpus: int | None, described: int
 ) -> None:
     monkeypatch.setattr(current(), "num_gpus", num_gpus)
 

@@ -10,36 +10,19 @@ import pytest
 from botocore.exceptions import ClientError
 
 from stationmaster.local.aws import Function, InProcessRuntime, LocalAws
-from tests.support.aws_fixtures import CapacityError, Script
-
-
-def in_process(event: Any, context: Any) -> Any:
-    """Tell who and where the function is, or misbehave as asked."""
-    if event.get("do") == "raise":
-        raise CapacityError("no capacity in us-west-2a")
-    return {
-        "pid": os.getpid(),
-        "function": context.function_name,
-        "memory": context.memory_limit_in_mb,
-        "remaining_ms": context.get_remaining_time_in_millis(),
-        "arn": context.invoked_function_arn,
-        "variable": os.environ.get("COLOUR", ""),
-    }
+from tests.support.aws_fixtures import Script
 
 
 def function(**fields: Any) -> Function:
-    """Return a function with the handler of this file."""
+    """Return a function with a handler of this file."""
+    environment = {"COLOUR": "blue"}
     return Function(
-        **{
-            "name": "probe",
-            "handler": f"{__name__}.in_process",
-            "arn": "arn:aws:lambda:us-west-2:123456789012:function:probe",
-            "timeout_s": 30,
-            "memory_mib": 256,
-            "environment": {"COLOUR": "blue"},
-            **fields,
-        }
+        **{"name": "probe", "handler": f"{__name__}.echo", "environment": environment, **fields}
     )
+
+
+def echo(event: Any, context: Any) -> Any:
+    return event
 
 
 # -- the Invoke API -----------------------------------------------------------
