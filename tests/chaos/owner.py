@@ -79,7 +79,7 @@ class Owner:
             resourcesVpcConfig={"subnetIds": list(settings.subnet_ids)},
             accessConfig={"authenticationMode": "API"},
         )
-        self._until_active(lambda: eks.describe_cluster(name=NAME)["cluster"])
+        self.world.aws.finish_lifecycles()
         for group, instance, count in (("pool", "m5.2xlarge", 4), ("tools", "c5.2xlarge", 1)):
             eks.create_nodegroup(
                 clusterName=NAME,
@@ -89,12 +89,9 @@ class Owner:
                 instanceTypes=[instance],
                 scalingConfig={"minSize": count, "maxSize": count, "desiredSize": count},
             )
-            about = {"clusterName": NAME, "nodegroupName": group}
-            self._until_active(lambda about=about: eks.describe_nodegroup(**about)["nodegroup"])
         for addon in ADDONS:
-            about = {"clusterName": NAME, "addonName": addon}
-            eks.create_addon(**about)
-            self._until_active(lambda about=about: eks.describe_addon(**about)["addon"])
+            eks.create_addon(clusterName=NAME, addonName=addon)
+        self.world.aws.finish_lifecycles()
         for role in settings.cluster_access_role_arns:
             eks.create_access_entry(clusterName=NAME, principalArn=role)
 
@@ -124,17 +121,8 @@ class Owner:
                 "PerUnitStorageThroughput": 250,
             },
         )["FileSystem"]["FileSystemId"]
-        self.world.until(
-            lambda: (
-                fsx.describe_file_systems(FileSystemIds=[made])["FileSystems"][0]["Lifecycle"]
-                == "AVAILABLE"
-            ),
-            "the file system is available",
-        )
+        self.world.aws.finish_lifecycles()
         self.file_system = self.world.find_file_system(made).spec
-
-    def _until_active(self, describe: Any) -> None:
-        self.world.until(lambda: describe()["status"] == "ACTIVE", "EKS makes it")
 
     @property
     def guest(self) -> dict[str, Any]:

@@ -166,34 +166,17 @@ def test_item_is_read_as_it_was_written_with_each_type_of_attribute(
 
 def test_stream_has_nothing_of_a_transaction_that_failed(aws: LocalAws, script: Script) -> None:
     write(aws, "kept", 1)
-    client = aws.client("dynamodb")
-    key = {"pk": {"S": "kept"}, "sk": {"S": "x"}}
-    change = {"N": "2"}
+    client, table = aws.client("dynamodb"), {"TableName": "runs"}
+    kept, created, absent = ({"pk": {"S": name}, "sk": {"S": "x"}} for name in ("kept", "b", "c"))
+    set_n = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": {"N": "2"}}}
+    exists = {"ConditionExpression": "attribute_exists(pk)"}
 
     with pytest.raises(client.exceptions.TransactionCanceledException):
         client.transact_write_items(
             TransactItems=[
-                {
-                    "Put": {
-                        "TableName": "runs",
-                        "Item": {"pk": {"S": "rolled-back"}, "sk": {"S": "x"}},
-                    }
-                },
-                {
-                    "Update": {
-                        "TableName": "runs",
-                        "Key": key,
-                        "UpdateExpression": "SET n = :n",
-                        "ExpressionAttributeValues": {":n": change},
-                    }
-                },
-                {
-                    "ConditionCheck": {
-                        "TableName": "runs",
-                        "Key": {"pk": {"S": "absent"}, "sk": {"S": "x"}},
-                        "ConditionExpression": "attribute_exists(pk)",
-                    }
-                },
+                {"Put": {**table, "Item": created}},
+                {"Update": {**table, "Key": kept, **set_n}},
+                {"ConditionCheck": {**table, "Key": absent, **exists}},
             ]
         )
     write(aws, "after", 1)
@@ -201,9 +184,8 @@ def test_stream_has_nothing_of_a_transaction_that_failed(aws: LocalAws, script: 
     until(lambda: len(records(script)) >= 2)
     assert aws.settle()
     assert [r["dynamodb"]["Keys"]["pk"]["S"] for r in records(script)] == ["kept", "after"]
-    assert client.get_item(TableName="runs", Key=key)["Item"]["n"] == {"N": "1"}
-    absent = {"pk": {"S": "rolled-back"}, "sk": {"S": "x"}}
-    assert "Item" not in client.get_item(TableName="runs", Key=absent)
+    assert client.get_item(**table, Key=kept)["Item"]["n"] == {"N": "1"}
+    assert "Item" not in client.get_item(**table, Key=created)
 
 
 # -- schedules ----------------------------------------------------------------

@@ -26,6 +26,12 @@ def token_of(script: Script, name: str = "worker", *, index: int = 0) -> str:
     return found
 
 
+def is_closed(machines: Machines, token: str) -> bool:
+    with pytest.raises(machines.client.exceptions.TaskTimedOut):
+        machines.client.send_task_success(taskToken=token, output="{}")
+    return True
+
+
 def test_unknown_function_fails_as_resource_not_found(machines: Machines) -> None:
     ended = machines.run({"Do": task("nobody")})
 
@@ -33,79 +39,60 @@ def test_unknown_function_fails_as_resource_not_found(machines: Machines) -> Non
     assert "function:nobody" in ended["cause"]
 
 
-def test_map_item_failure_ends_the_other_items(machines: Machines, script: Script) -> None:
-    each = {
-        "Type": "Map",
-        "ItemsPath": "$.items",
-        "ItemProcessor": {
-            "StartAt": "Which",
-            "States": {
-                "Which": {
-                    "Type": "Choice",
-                    "Choices": [{"Variable": "$", "NumericEquals": 1, "Next": "Await"}],
-                    "Default": "Fail",
-                },
-                "Await": task("worker", token=True, payload={}),
-                "Fail": task("flaky", payload={}),
+_AWAIT, _FAIL = task("worker", token=True, payload={}), task("flaky", payload={})
+_EITHER = {
+    "Type": "Choice",
+    "Choices": [{"Variable": "$", "NumericEquals": 1, "Next": "Await"}],
+    "Default": "Fail",
+}
+
+
+@pytest.mark.parametrize(
+    "both",
+    [
+        {
+            "Type": "Map",
+            "ItemsPath": "$.items",
+            "ItemProcessor": {
+                "StartAt": "Either",
+                "States": {"Either": _EITHER, "Await": _AWAIT, "Fail": _FAIL},
             },
         },
-        "Catch": [CATCH],
-        "End": True,
-    }
-
-    def fail_once_the_other_waits(event: Any, context: Any) -> None:
-        until(lambda: script.received("worker"))
-        raise CapacityError("no capacity")
-
-    script.on("flaky", fail_once_the_other_waits)
-    execution = machines.start({"Each of": each, "Caught": CAUGHT}, start_input={"items": [1, 2]})
-    token = token_of(script)
-
-    ended = machines.end(execution)
-
-    assert json.loads(ended["output"])["error"]["Error"] == "CapacityError"
-    with pytest.raises(machines.client.exceptions.TaskTimedOut):
-        machines.client.send_task_success(taskToken=token, output="{}")
-
-
-def test_parallel_branch_failure_closes_the_tokens_of_others(
-    machines: Machines, script: Script
+        {
+            "Type": "Parallel",
+            "Branches": [
+                {"StartAt": "Await", "States": {"Await": _AWAIT}},
+                {"StartAt": "Fail", "States": {"Fail": _FAIL}},
+            ],
+        },
+    ],
+    ids=["map", "parallel"],
+)
+def test_failure_of_an_item_or_a_branch_ends_the_others_and_closes_their_tokens(
+    machines: Machines, script: Script, both: dict[str, Any]
 ) -> None:
     def fail_once_the_other_waits(event: Any, context: Any) -> None:
         until(lambda: script.received("worker"))
         raise CapacityError("no capacity")
 
     script.on("flaky", fail_once_the_other_waits)
-    both = {
-        "Type": "Parallel",
-        "Branches": [
-            {"StartAt": "Await", "States": {"Await": task("worker", token=True)}},
-            {"StartAt": "Bad", "States": {"Bad": task("flaky")}},
-        ],
-        "Catch": [CATCH],
-        "End": True,
-    }
-    execution = machines.start({"Both": both, "Caught": CAUGHT})
+    states = {"Both": {**both, "Catch": [CATCH], "End": True}, "Caught": CAUGHT}
+    execution = machines.start(states, start_input={"items": [1, 2]})
     token = token_of(script)
 
-    machines.end(execution)
+    ended = machines.end(execution)
 
-    with pytest.raises(machines.client.exceptions.TaskTimedOut):
-        machines.client.send_task_success(taskToken=token, output="{}")
+    assert json.loads(ended["output"])["error"]["Error"] == "CapacityError"
+    assert is_closed(machines, token)
 
 
 def test_parallel_is_retried_as_a_whole(machines: Machines, script: Script) -> None:
     script.fail("flaky", times=1, then="second")
-    both = {
-        "Type": "Parallel",
-        "Branches": [
-            {"StartAt": "A", "States": {"A": task("flaky", OutputPath="$.Payload")}},
-        ],
-        "Retry": [RETRY],
-        "End": True,
-    }
+    branch = {"StartAt": "A", "States": {"A": task("flaky", OutputPath="$.Payload")}}
 
-    ended = machines.run({"Both": both})
+    ended = machines.run(
+        {"Both": {"Type": "Parallel", "Branches": [branch], "Retry": [RETRY], "End": True}}
+    )
 
     assert json.loads(ended["output"]) == ["second"]
 
@@ -155,8 +142,7 @@ def test_token_answered_twice_is_refused_as_timed_out(machines: Machines, script
     machines.client.send_task_success(taskToken=token, output="{}")
     machines.end(execution)
 
-    with pytest.raises(machines.client.exceptions.TaskTimedOut):
-        machines.client.send_task_success(taskToken=token, output="{}")
+    assert is_closed(machines, token)
 
 
 def test_token_unknown_is_invalid(machines: Machines) -> None:
@@ -227,8 +213,7 @@ def test_task_that_is_out_of_time_closes_its_token(
     ended = machines.end(execution)
 
     assert json.loads(ended["output"])["error"]["Error"] == error
-    with pytest.raises(machines.client.exceptions.TaskTimedOut):
-        machines.client.send_task_success(taskToken=token, output="{}")
+    assert is_closed(machines, token)
 
 
 def test_stop_during_back_off_does_not_try_again(machines: Machines, script: Script) -> None:
@@ -276,8 +261,7 @@ def test_machine_timeout_ends_as_timed_out_and_closes_tokens(
     ended = machines.end(execution)
 
     assert (ended["status"], ended["error"]) == ("TIMED_OUT", "States.Timeout")
-    with pytest.raises(machines.client.exceptions.TaskTimedOut):
-        machines.client.send_task_success(taskToken=token, output="{}")
+    assert is_closed(machines, token)
 
 
 def test_definition_is_parsed_once_and_built_anew_for_each_execution() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -161,19 +161,17 @@ def test_event_for_a_function_that_is_gone_goes_to_the_queue_of_the_rule(
     assert letter["MessageAttributes"]["TARGET_ARN"]["StringValue"] == target["Arn"]
 
 
-@dataclass
-class Mapping:
-    """What a pump reads of an event source mapping."""
-
-    uuid: str = "m"
-    function_name: str = "f"
-    function_arn: str = "arn:f"
-    batch_size: int = 100
-    enabled: bool = True
-    max_retry_attempts: int | None = None
-    max_record_age: int | None = 60
-    bisect_on_error: bool = False
-    function_response_types: tuple[str, ...] = ()
+# What a pump reads of an event source mapping.
+MAPPING = SimpleNamespace(
+    uuid="m",
+    function_name="f",
+    function_arn="arn:f",
+    batch_size=1,
+    enabled=True,
+    max_retry_attempts=None,
+    max_record_age=60,
+    bisect_on_error=False,
+)
 
 
 def test_records_that_are_too_old_are_given_up_before_they_are_tried_again() -> None:
@@ -193,8 +191,8 @@ def test_records_that_are_too_old_are_given_up_before_they_are_tried_again() -> 
         for number, created in (("1", time.time() - 61), ("2", time.time()))
     )
 
-    pumps.publish(mapping=Mapping(batch_size=1), record=old)
-    pumps.publish(mapping=Mapping(batch_size=1), record=new)
+    pumps.publish(mapping=MAPPING, record=old)
+    pumps.publish(mapping=MAPPING, record=new)
 
     until(lambda: pumps.idle and invoked)
     pumps.stop()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,6 +15,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from stationmaster.local.slack import (
     OPERATOR_ID,
+    TRAINING_CHANNEL_ID,
     ArgumentHint,
     Choice,
     LocalSlack,
@@ -48,6 +48,34 @@ APP_CONFIG = SlackAppConfig(
     ],
     sample_commands=[SampleCommand("/train help", "every command")],
 )
+
+
+HERE = TRAINING_CHANNEL_ID
+PNG_1X1 = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489"
+    "0000000d49444154789c6360000002000001e221bc330000000049454e44ae426082"
+)
+Json = dict[str, Any]
+
+
+def plain(text: str) -> Json:
+    return {"type": "plain_text", "text": text}
+
+
+def mrkdwn(text: str) -> Json:
+    return {"type": "mrkdwn", "text": text}
+
+
+def section(text: str) -> Json:
+    return {"type": "section", "text": mrkdwn(text)}
+
+
+def button(action_id: str, text: str = "Go", **fields: Any) -> Json:
+    return {"type": "button", "action_id": action_id, "text": plain(text), **fields}
+
+
+def actions(*elements: Json) -> Json:
+    return {"type": "actions", "elements": list(elements)}
 
 
 class Clock:
@@ -92,15 +120,23 @@ def http_app(handle: Any) -> Iterator[str]:
 
 
 @contextmanager
-def bolt_app(app: App) -> Iterator[str]:
-    """Serve a Bolt app over signed HTTP; yield its address."""
+def workspace_with_app(**overrides: Any) -> Iterator[tuple[LocalSlack, App]]:
+    """A local workspace whose commands and clicks reach a real Bolt app."""
+    address: dict[str, str] = {}
+    with local_slack(delivery_url=lambda: address["url"], **overrides) as slack:
+        # It verifies signatures, and answers through the local workspace.
+        app = App(
+            client=web_client(slack),
+            signing_secret=SIGNING_SECRET,
+            token_verification_enabled=False,
+        )
 
-    def handle(headers: dict[str, str], body: str) -> tuple[int, dict[str, str], str]:
-        answer = app.dispatch(BoltRequest(body=body, headers=headers))
-        return answer.status, answer.first_headers_without_set_cookie(), answer.body or ""
+        def handle(headers: dict[str, str], body: str) -> tuple[int, dict[str, str], str]:
+            answer = app.dispatch(BoltRequest(body=body, headers=headers))
+            return answer.status, answer.first_headers_without_set_cookie(), answer.body or ""
 
-    with http_app(handle) as url:
-        yield url
+        with http_app(handle) as address["url"]:
+            yield slack, app
 
 
 @contextmanager
@@ -123,26 +159,14 @@ def local_slack(**overrides: Any) -> Iterator[LocalSlack]:
         slack.stop()
 
 
+def say(slack: LocalSlack, text: str = "card", **fields: Any) -> str:
+    """Post a message as the app; its timestamp."""
+    return str(web_client(slack).chat_postMessage(channel=HERE, text=text, **fields)["ts"])
+
+
 def web_client(slack: LocalSlack, *, token: str = BOT_TOKEN) -> WebClient:
     """Return the real SDK's client, talking to the local workspace."""
     return WebClient(token=token, base_url=slack.api_url)
-
-
-def new_bolt_app(slack: LocalSlack) -> App:
-    """Return a Bolt app that verifies signatures and answers through the local workspace."""
-    return App(
-        client=web_client(slack),
-        signing_secret=SIGNING_SECRET,
-        token_verification_enabled=False,
-    )
-
-
-def wait_until(condition: Callable[[], Any], *, what: str, timeout_s: float = 1800) -> None:
-    """Return once `condition()` is true; fail with `what` when it does not become so."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come within {timeout_s} s"
-        time.sleep(0.02)
 
 
 def page_cookies(slack: LocalSlack) -> httpx.Cookies:

@@ -7,19 +7,26 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from slack_fixtures import bolt_app, local_slack, new_bolt_app, web_client
+from slack_fixtures import (
+    HERE,
+    PNG_1X1,
+    Json,
+    actions,
+    button,
+    mrkdwn,
+    plain,
+    say,
+    section,
+    web_client,
+    workspace_with_app,
+)
 from slack_sdk import WebClient
 
-from stationmaster.local.slack import (
-    OPERATOR_ID,
-    TRAINING_CHANNEL_ID,
-    LocalSlack,
-)
+from stationmaster.local.slack import OPERATOR_ID, LocalSlack
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(
@@ -32,38 +39,23 @@ expect = sync_api.expect
 # Ends a hang; a machine that does fifty things at once must not reach it.
 PATIENCE_MS = 1_800_000
 
-PNG_1X1 = bytes.fromhex(
-    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489"
-    "0000000d49444154789c6360000002000001e221bc330000000049454e44ae426082"
+STOP = button(
+    "stop",
+    "Stop",
+    value="run-1",
+    style="danger",
+    confirm={
+        "title": plain("Stop this run?"),
+        "text": mrkdwn("It can be resumed."),
+        "confirm": plain("Stop run"),
+        "deny": plain("Keep training"),
+    },
 )
 
 
-def card(step: int, *, is_live: bool = True) -> list[dict[str, Any]]:
-    blocks: list[dict[str, Any]] = [
-        {"type": "header", "text": {"type": "plain_text", "text": "tiny-llama on 2 nodes"}},
-        {"type": "section", "text": {"type": "mrkdwn", "text": f"*step {step}* of 60"}},
-    ]
-    if is_live:
-        stop = {
-            "type": "button",
-            "action_id": "stop",
-            "value": "run-1",
-            "style": "danger",
-            "text": {"type": "plain_text", "text": "Stop"},
-            "confirm": {
-                "title": {"type": "plain_text", "text": "Stop this run?"},
-                "text": {"type": "mrkdwn", "text": "It can be resumed."},
-                "confirm": {"type": "plain_text", "text": "Stop run"},
-                "deny": {"type": "plain_text", "text": "Keep training"},
-            },
-        }
-        logs = {
-            "type": "button",
-            "action_id": "logs",
-            "text": {"type": "plain_text", "text": "Logs"},
-        }
-        blocks.append({"type": "actions", "elements": [stop, logs]})
-    return blocks
+def card(step: int, logs: str = "logs") -> list[Json]:
+    header = {"type": "header", "text": plain("tiny-llama on 2 nodes")}
+    return [header, section(f"*step {step}* of 60"), actions(STOP, button(logs, "Logs"))]
 
 
 @dataclass
@@ -79,26 +71,21 @@ class Demo:
 
 @pytest.fixture
 def demo() -> Iterator[Demo]:
-    address: dict[str, str] = {}
-    with ExitStack() as stack:
-        slack = stack.enter_context(local_slack(delivery_url=lambda: address["url"]))
+    with workspace_with_app() as (slack, app):
         state = Demo(slack, web_client(slack))
         state.may_ack.set()
-        app = new_bolt_app(slack)
 
         @app.command("/train")
-        def train(ack: Any, command: dict[str, Any]) -> None:
+        def train(ack: Any, command: Json) -> None:
             state.commands.append(command["text"])
             ack(f"You asked for `{command['text']}`")
 
-        @app.action({"action_id": "stop"})
         @app.action({"action_id": "logs"})
-        def click(ack: Any, body: dict[str, Any], action: dict[str, Any]) -> None:
+        def click(ack: Any, body: Json, action: Json) -> None:
             state.may_ack.wait(1800)
             state.clicks.append((action["action_id"], action.get("value", ""), body["user"]["id"]))
             ack()
 
-        address["url"] = stack.enter_context(bolt_app(app))
         yield state
         state.may_ack.set()
 
@@ -153,11 +140,8 @@ def shown(page: Any, ts: str) -> Any:
     return page.locator(f'[data-testid="messages"] [data-ts="{ts}"]')
 
 
-def post_card(demo: Demo, step: int = 1) -> str:
-    answer = demo.client.chat_postMessage(
-        channel=TRAINING_CHANNEL_ID, text="card", blocks=card(step)
-    )
-    return str(answer["ts"])
+def post_card(demo: Demo, step: int = 1, logs: str = "logs") -> str:
+    return say(demo.slack, blocks=card(step, logs))
 
 
 def test_page_command_typed_with_autocomplete_gets_an_ephemeral_answer(
@@ -194,7 +178,7 @@ def test_page_card_is_edited_in_place_and_keeps_focus(page: Any, demo: Demo) -> 
     shown(page, ts).locator('[data-action-id="logs"]').focus()
     page.evaluate("window.nodeBefore = document.querySelector('[data-action-id=logs]')")
 
-    demo.client.chat_update(channel=TRAINING_CHANNEL_ID, ts=ts, text="card", blocks=card(2))
+    demo.client.chat_update(channel=HERE, ts=ts, text="card", blocks=card(2))
 
     expect(shown(page, ts)).to_contain_text("step 2 of 60")
     expect(shown(page, ts).locator('[data-testid="edited"]')).to_have_text("(edited)")
@@ -216,9 +200,7 @@ def test_page_button_is_disabled_while_its_click_is_delivered(page: Any, demo: D
 
 
 def test_page_click_that_the_app_refuses_says_why(page: Any, demo: Demo) -> None:
-    blocks = card(1)
-    blocks[-1]["elements"][1]["action_id"] = "unhandled"
-    ts = demo.client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="c", blocks=blocks)["ts"]
+    ts = post_card(demo, logs="unhandled")
 
     shown(page, ts).locator('[data-action-id="unhandled"]').click()
 
@@ -227,7 +209,7 @@ def test_page_click_that_the_app_refuses_says_why(page: Any, demo: Demo) -> None
 
 def test_page_thread_shows_replies_and_takes_one(page: Any, demo: Demo) -> None:
     ts = post_card(demo)
-    demo.client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="pod started", thread_ts=ts)
+    say(demo.slack, "pod started", thread_ts=ts)
     expect(by_id(page, "reply-bar")).to_contain_text("1 reply")
 
     by_id(page, "reply-bar").click()
@@ -244,9 +226,7 @@ def test_page_thread_shows_replies_and_takes_one(page: Any, demo: Demo) -> None:
 
 
 def test_page_uploaded_image_is_inline_and_enlarges(page: Any, demo: Demo) -> None:
-    demo.client.files_upload_v2(
-        channel=TRAINING_CHANNEL_ID, content=PNG_1X1, filename="loss.png", title="Loss"
-    )
+    demo.client.files_upload_v2(channel=HERE, content=PNG_1X1, filename="loss.png", title="Loss")
 
     image = by_id(page, "file").locator("img")
     expect(image).to_be_visible()
@@ -259,7 +239,7 @@ def test_page_uploaded_image_is_inline_and_enlarges(page: Any, demo: Demo) -> No
 
 def test_page_user_text_never_becomes_markup(page: Any, demo: Demo) -> None:
     text = "<img src=x onerror=window.hit=1> <javascript:window.hit=1|click> `<b>`"
-    demo.client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text=text)
+    say(demo.slack, text)
 
     expect(by_id(page, "text")).to_contain_text("click")
     assert page.evaluate("window.hit") is None
@@ -271,7 +251,7 @@ def test_page_mrkdwn_becomes_elements(page: Any, demo: Demo) -> None:
         "*bold* _it_ ~gone~ `code` :rocket: <https://example.com|site> <@U000OPERATOR> "
         "a*b*c &lt;kept&gt;\n&gt; quoted\n\N{BULLET} one\n\N{BULLET} two\n```x = 1```"
     )
-    demo.client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text=text)
+    say(demo.slack, text)
 
     body = by_id(page, "text")
     expect(body.locator("strong")).to_have_text("bold")
@@ -291,7 +271,7 @@ def test_page_acting_as_another_user_hides_ephemerals_and_names_the_clicker(
     page: Any, demo: Demo
 ) -> None:
     ts = post_card(demo)
-    demo.client.chat_postEphemeral(channel=TRAINING_CHANNEL_ID, user=OPERATOR_ID, text="psst")
+    demo.client.chat_postEphemeral(channel=HERE, user=OPERATOR_ID, text="psst")
     expect(by_id(page, "ephemeral-note")).to_have_count(1)
 
     page.locator('[data-user-id="U000APPROVER"]').click()
@@ -306,7 +286,7 @@ def test_page_unread_messages_of_another_channel_are_counted(page: Any, demo: De
     page.locator('[data-testid="channel"][data-channel="C000GENERAL"]').click()
     post_card(demo)
 
-    entry = page.locator(f'[data-testid="channel"][data-channel="{TRAINING_CHANNEL_ID}"]')
+    entry = page.locator(f'[data-testid="channel"][data-channel="{HERE}"]')
     expect(entry).to_contain_text("1")
     expect(page).to_have_title("(1) #general - Local workspace")
     entry.click()
@@ -328,9 +308,7 @@ def test_page_comes_back_after_the_connection_was_lost(page: Any, demo: Demo) ->
 
 def test_page_counts_how_long_ago_without_an_edit(page: Any, demo: Demo) -> None:
     began = int(time.time()) - 125
-    demo.client.chat_postMessage(
-        channel=TRAINING_CHANNEL_ID, text=f"_began <!date^{began}^{{ago}}|at 09:00 UTC>_"
-    )
+    say(demo.slack, f"_began <!date^{began}^{{ago}}|at 09:00 UTC>_")
     counted = by_id(page, "text").locator("em time")
 
     expect(counted).to_have_text("2 minutes ago")
@@ -347,5 +325,5 @@ def test_page_archived_channel_takes_no_text(page: Any, demo: Demo) -> None:
 
     expect(by_id(page, "composer")).to_be_disabled()
     expect(by_id(page, "composer")).to_have_attribute("placeholder", re.compile("is archived"))
-    entry = page.locator(f'[data-testid="channel"][data-channel="{TRAINING_CHANNEL_ID}"]')
+    entry = page.locator(f'[data-testid="channel"][data-channel="{HERE}"]')
     expect(entry.locator(".icon-archive")).to_have_count(1)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from slack_fixtures import local_slack, page_cookies, page_socket, web_client
+from slack_fixtures import local_slack, page_cookies, page_socket, say, web_client
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
@@ -129,7 +129,7 @@ def test_port_of_the_privileged_says_so() -> None:
 def test_socket_sends_a_snapshot_then_changes(slack: LocalSlack) -> None:
     with page_socket(slack) as page:
         snapshot = json.loads(page.recv(timeout=1800))
-        ts = web_client(slack).chat_postMessage(channel=TRAINING_CHANNEL_ID, text="live")["ts"]
+        ts = say(slack, "live")
         kinds = [json.loads(page.recv(timeout=1800)) for _ in range(2)]
 
     assert snapshot["kind"] == "snapshot"

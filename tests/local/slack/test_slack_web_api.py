@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from slack_fixtures import BOT_TOKEN, local_slack, page_cookies, web_client
+from slack_fixtures import HERE, PNG_1X1, local_slack, page_cookies, say, web_client
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError
 
@@ -14,14 +14,8 @@ from stationmaster.local.slack import (
     GENERAL_CHANNEL_ID,
     OPERATOR_ID,
     PRIVATE_CHANNEL_ID,
-    TRAINING_CHANNEL_ID,
     ApiCall,
     LocalSlack,
-)
-
-PNG_1X1 = bytes.fromhex(
-    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489"
-    "0000000d49444154789c6360000002000001e221bc330000000049454e44ae426082"
 )
 
 
@@ -38,19 +32,6 @@ def client(slack: LocalSlack) -> WebClient:
 
 def error_of(refused: pytest.ExceptionInfo[SlackApiError]) -> str:
     return refused.value.response["error"]
-
-
-def test_auth_test_empty_json_body_is_accepted(slack: LocalSlack) -> None:
-    answer = httpx.post(
-        f"{slack.api_url}auth.test",
-        content=b"",
-        headers={
-            "Authorization": f"Bearer {BOT_TOKEN}",
-            "Content-Type": "application/json;charset=utf-8",
-        },
-    )
-
-    assert answer.json()["ok"] is True
 
 
 def test_token_wrong_or_missing_is_refused(slack: LocalSlack) -> None:
@@ -79,15 +60,15 @@ def test_unknown_method_is_refused_and_shown_in_the_traffic(
     [
         ({"channel": "C404", "text": "x"}, "channel_not_found"),
         ({"channel": GENERAL_CHANNEL_ID, "text": "x"}, "not_in_channel"),
-        ({"channel": TRAINING_CHANNEL_ID, "text": " "}, "no_text"),
-        ({"channel": TRAINING_CHANNEL_ID, "text": "x" * 40_001}, "msg_too_long"),
-        ({"channel": TRAINING_CHANNEL_ID, "text": "x", "thread_ts": "1.0"}, "thread_not_found"),
+        ({"channel": HERE, "text": " "}, "no_text"),
+        ({"channel": HERE, "text": "x" * 40_001}, "msg_too_long"),
+        ({"channel": HERE, "text": "x", "thread_ts": "1.0"}, "thread_not_found"),
         (
-            {"channel": TRAINING_CHANNEL_ID, "text": "x", "blocks": "not json"},
+            {"channel": HERE, "text": "x", "blocks": "not json"},
             "invalid_blocks_format",
         ),
         (
-            {"channel": TRAINING_CHANNEL_ID, "text": "x", "metadata": '{"event_type": "run"}'},
+            {"channel": HERE, "text": "x", "metadata": '{"event_type": "run"}'},
             "invalid_metadata_schema",
         ),
     ],
@@ -108,14 +89,14 @@ def test_update_of_unknown_or_foreign_message_is_refused(
     httpx.post(
         f"{slack.url}/local/send",
         cookies=page_cookies(slack),
-        json={"user": OPERATOR_ID, "channel": TRAINING_CHANNEL_ID, "text": "mine"},
+        json={"user": OPERATOR_ID, "channel": HERE, "text": "mine"},
     )
     [foreign] = slack.messages()
 
     with pytest.raises(SlackApiError) as missing:
-        client.chat_update(channel=TRAINING_CHANNEL_ID, ts="1.000000", text="x")
+        client.chat_update(channel=HERE, ts="1.000000", text="x")
     with pytest.raises(SlackApiError) as not_ours:
-        client.chat_update(channel=TRAINING_CHANNEL_ID, ts=foreign.ts, text="x")
+        client.chat_update(channel=HERE, ts=foreign.ts, text="x")
 
     assert error_of(missing) == "message_not_found"
     assert error_of(not_ours) == "cant_update_message"
@@ -126,11 +107,11 @@ def test_update_without_blocks_keeps_them_and_with_empty_ones_removes_them(
     slack: LocalSlack, client: WebClient
 ) -> None:
     blocks = [{"type": "divider"}]
-    posted = client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="a", blocks=blocks)
+    posted = client.chat_postMessage(channel=HERE, text="a", blocks=blocks)
 
-    client.chat_update(channel=TRAINING_CHANNEL_ID, ts=posted["ts"], text="b")
+    client.chat_update(channel=HERE, ts=posted["ts"], text="b")
     kept = slack.messages()[0].blocks
-    client.chat_update(channel=TRAINING_CHANNEL_ID, ts=posted["ts"], text="c", blocks=[])
+    client.chat_update(channel=HERE, ts=posted["ts"], text="c", blocks=[])
 
     assert [block["type"] for block in kept] == ["divider"]
     assert slack.messages()[0].blocks == []
@@ -139,10 +120,10 @@ def test_update_without_blocks_keeps_them_and_with_empty_ones_removes_them(
 def test_files_upload_v2_shares_the_bytes_in_the_thread(
     slack: LocalSlack, client: WebClient
 ) -> None:
-    parent = client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="card")["ts"]
+    parent = say(slack, "card")
 
     client.files_upload_v2(
-        channel=TRAINING_CHANNEL_ID,
+        channel=HERE,
         thread_ts=parent,
         content=PNG_1X1,
         filename="loss.png",
@@ -150,8 +131,8 @@ def test_files_upload_v2_shares_the_bytes_in_the_thread(
         initial_comment="the curve",
     )
 
-    [file] = slack.files(TRAINING_CHANNEL_ID)
-    [_, reply] = slack.thread(TRAINING_CHANNEL_ID, parent)
+    [file] = slack.files(HERE)
+    [_, reply] = slack.thread(HERE, parent)
     served = httpx.get(reply.files[0]["url_private"])
     assert (file.title, file.width, file.height) == ("Loss", 1, 1)
     assert reply.text == "the curve"
@@ -160,9 +141,7 @@ def test_files_upload_v2_shares_the_bytes_in_the_thread(
 
 
 def test_uploaded_svg_is_a_download_and_never_runs(slack: LocalSlack, client: WebClient) -> None:
-    client.files_upload_v2(
-        channel=TRAINING_CHANNEL_ID, content=b"<svg onload='x'/>", filename="x.svg"
-    )
+    client.files_upload_v2(channel=HERE, content=b"<svg onload='x'/>", filename="x.svg")
 
     [message] = slack.messages()
     served = httpx.get(message.files[0]["url_private"])
@@ -177,7 +156,7 @@ def test_complete_upload_without_bytes_is_refused(client: WebClient) -> None:
 
     with pytest.raises(SlackApiError) as refused:
         client.files_completeUploadExternal(
-            files=[{"id": announced["file_id"], "title": "a"}], channel_id=TRAINING_CHANNEL_ID
+            files=[{"id": announced["file_id"], "title": "a"}], channel_id=HERE
         )
 
     assert error_of(refused) == "file_not_found"
@@ -189,9 +168,9 @@ def test_subscribe_sees_what_changed_the_channel_and_nothing_else(
     calls: list[ApiCall] = []
     slack.subscribe(calls.append)
 
-    ts = client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="a")["ts"]
+    ts = say(slack, "a")
     client.users_info(user=OPERATOR_ID)
-    client.chat_update(channel=TRAINING_CHANNEL_ID, ts=ts, text="b")
+    client.chat_update(channel=HERE, ts=ts, text="b")
     with pytest.raises(SlackApiError):
         client.chat_postMessage(channel="C404", text="x")
 
@@ -218,13 +197,13 @@ def test_private_channel_exists_for_the_app_once_it_is_invited(
 def test_app_that_was_removed_can_neither_post_nor_edit(
     slack: LocalSlack, client: WebClient
 ) -> None:
-    ts = client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="step 1")["ts"]
+    ts = say(slack, "step 1")
 
     slack.type_command("/remove @stationmaster")
 
     for call in (client.chat_postMessage, client.chat_update):
         with pytest.raises(SlackApiError) as refused:
-            call(channel=TRAINING_CHANNEL_ID, ts=ts, text="step 2")
+            call(channel=HERE, ts=ts, text="step 2")
         assert error_of(refused) == "not_in_channel"
     assert [message.text for message in slack.messages()] == ["step 1"]
 
@@ -232,17 +211,17 @@ def test_app_that_was_removed_can_neither_post_nor_edit(
 def test_archived_channel_takes_no_post_no_edit_and_no_command(
     slack: LocalSlack, client: WebClient
 ) -> None:
-    ts = client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="step 1")["ts"]
+    ts = say(slack, "step 1")
 
     slack.type_command("/archive")
 
     with pytest.raises(SlackApiError) as refused:
-        client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="step 2")
+        client.chat_postMessage(channel=HERE, text="step 2")
     assert error_of(refused) == "is_archived"
     with pytest.raises(SlackApiError) as refused:
-        client.chat_update(channel=TRAINING_CHANNEL_ID, ts=ts, text="step 2")
+        client.chat_update(channel=HERE, ts=ts, text="step 2")
     assert error_of(refused) == "is_inactive"
-    assert client.conversations_info(channel=TRAINING_CHANNEL_ID)["channel"]["is_archived"]
+    assert client.conversations_info(channel=HERE)["channel"]["is_archived"]
     assert slack.type_command("/train tiny-llama").error == "is_archived"
 
 
@@ -255,7 +234,7 @@ def test_people_and_threads_that_are_not_there_are_refused(
         ("conversations.open", {"users": "U404"}, "user_not_found"),
         (
             "conversations.replies",
-            {"channel": TRAINING_CHANNEL_ID, "ts": "1.0"},
+            {"channel": HERE, "ts": "1.0"},
             "thread_not_found",
         ),
     ):

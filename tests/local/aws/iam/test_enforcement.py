@@ -93,9 +93,14 @@ def client_of(aws: LocalAws, *, without: str = "") -> Client:
         {**each, "Action": [action for action in each["Action"] if action != without]}
         for each in GRANTS
     ]
-    role = {"trust": [TRUST], "statements": [each for each in left if each["Action"]]}
-    worker = aws.identities.add("worker", role_arn=ROLE, role=role, values={})
-    session = boto3.Session(worker.key.key_id, worker.key.secret, region_name="us-west-2")
+    return acting(aws, "worker", [each for each in left if each["Action"]])
+
+
+def acting(aws: LocalAws, name: str, statements: list[dict[str, Any]]) -> Client:
+    """Clients of a principal with these rights."""
+    role = {"trust": [TRUST], "statements": statements}
+    made = aws.identities.add(name, role_arn=ARN.format(name), role=role, values={})
+    session = boto3.Session(made.key.key_id, made.key.secret, region_name="us-west-2")
     # Without a version, boto3 signs addresses of S3 in the way of long ago.
     config = Config(retries={"total_max_attempts": 1}, signature_version="v4")
     return lambda service: session.client(service, endpoint_url=aws.url, config=config)  # type: ignore[call-overload]  # the stubs list literal names
@@ -285,45 +290,19 @@ def test_access_entries_are_for_whom_the_policies_name_with_the_policy_they_name
 ) -> None:
     """A role that may let others in could otherwise make anybody an administrator."""
     eks, ours = aws.client("eks"), "arn:aws:iam::123456789012:role/ours"
-    eks.create_cluster(
-        name="entries",
-        roleArn=ARN.format("cluster"),
-        resourcesVpcConfig={"subnetIds": network.subnet_ids},
-    )
-    eks.get_waiter("cluster_active").wait(name="entries", WaiterConfig={"Delay": 0.05})
+    eks.create_cluster(**cluster(network, "entries"))
+    aws.finish_lifecycles()
     view, admin = (
         f"arn:aws:eks::aws:cluster-access-policy/AmazonEKS{name}Policy"
         for name in ("View", "ClusterAdmin")
     )
+    to_ours = {"eks:principalArn": [ours]}
+    of_cluster = {"eks:accessScope": "cluster", "eks:policyArn": view}
     grants = [
-        {
-            "Effect": "Allow",
-            "Action": "eks:CreateAccessEntry",
-            "Resource": "*",
-            "Condition": {"ArnLike": {"eks:principalArn": [ours]}},
-        },
-        {
-            "Effect": "Allow",
-            "Action": "eks:AssociateAccessPolicy",
-            "Resource": "*",
-            "Condition": {
-                "StringEquals": {
-                    "eks:accessScope": "cluster",
-                    "eks:policyArn": view,
-                },
-                "ArnLike": {"eks:principalArn": [ours]},
-            },
-        },
+        statement("eks:CreateAccessEntry", ArnLike=to_ours),
+        statement("eks:AssociateAccessPolicy", StringEquals=of_cluster, ArnLike=to_ours),
     ]
-    doorkeeper = aws.identities.add(
-        "doorkeeper",
-        role_arn=ARN.format("doorkeeper"),
-        role={"trust": [TRUST], "statements": grants},
-        values={},
-    )
-    client = boto3.Session(
-        doorkeeper.key.key_id, doorkeeper.key.secret, region_name="us-west-2"
-    ).client("eks", endpoint_url=aws.url)
+    client = acting(aws, "doorkeeper", grants)("eks")
 
     entry = {"clusterName": "entries", "principalArn": ours}
     whole: dict[str, Any] = {"policyArn": view, "accessScope": {"type": "cluster"}}

@@ -25,76 +25,56 @@ def decided(check: Check, *documents: dict[str, Any]) -> Decision:
     return decide([read_statement(each, {}) for each in documents], check)
 
 
+def where(operator: str, key: str, value: Any) -> dict[str, Any]:
+    return {"Condition": {operator: {key: value}}}
+
+
+def deleting(resource: str = CLUSTER, **context: Any) -> Check:
+    is_missing = context.pop("is_missing", False)
+    known = {f"aws:{name.replace('_', '/')}": value for name, value in context.items()}
+    return Check("eks:DeleteCluster", resource, known, is_missing)
+
+
+TAGGED = where("StringLike", "aws:ResourceTag/team", "a*")
+TAGGING = where("Null", "aws:RequestTag/team", "false")
+OF_TEAM = {"Resource": CLUSTER.replace("-a", "-${aws:PrincipalTag/team}")}
+PASSED = where("StringEquals", "iam:PassedToService", ["x", "eks.amazonaws.com"])
+BOTH = {"StringEquals": {"aws:RequestTag/team": "a"}, "Bool": {"aws:ViaAWSService": "true"}}
+
+
 @pytest.mark.parametrize(
-    ("elements", "check", "expected"),
+    ("elements", "check", "is_allowed"),
     [
-        ({}, Check("eks:DeleteCluster", CLUSTER), Decision.ALLOWED),
-        ({}, Check("eks:CreateCluster", CLUSTER), Decision.NOT_ALLOWED),
-        ({"Action": "EKS:delete*"}, Check("eks:DeleteCluster", CLUSTER), Decision.ALLOWED),
-        (
-            {"Resource": "arn:aws:eks:*:111122223333:cluster/stationmaster-?"},
-            Check("eks:DeleteCluster", CLUSTER),
-            Decision.ALLOWED,
-        ),
+        ({}, deleting(), True),
+        ({}, Check("eks:CreateCluster", CLUSTER), False),
+        ({"Action": "EKS:delete*"}, deleting(), True),
+        ({"Resource": "arn:aws:eks:*:111122223333:cluster/stationmaster-?"}, deleting(), True),
         # No wildcard reaches past a colon.
-        ({"Resource": "arn:aws:*/stationmaster-a"}, Check("eks:DeleteCluster", CLUSTER), "not"),
+        ({"Resource": "arn:aws:*/stationmaster-a"}, deleting(), False),
         # A call that AWS does not limit to resources is not allowed by a statement that names some.
-        ({"Resource": CLUSTER}, Check("eks:DeleteCluster"), Decision.NOT_ALLOWED),
-        (
-            {"Condition": {"Null": {"aws:RequestTag/team": "false"}}},
-            Check("eks:DeleteCluster", CLUSTER, {"aws:RequestTag/team": ""}),
-            Decision.ALLOWED,
-        ),
-        (
-            {"Condition": {"Null": {"aws:RequestTag/team": "false"}}},
-            Check("eks:DeleteCluster", CLUSTER),
-            Decision.NOT_ALLOWED,
-        ),
-        (
-            {"Condition": {"StringLike": {"aws:ResourceTag/team": "a*"}}},
-            Check("eks:DeleteCluster", CLUSTER, {"aws:ResourceTag/team": "b"}),
-            Decision.NOT_ALLOWED,
-        ),
-        # A policy variable is what the session's tag says; without the tag it fits nothing.
-        (
-            {"Resource": CLUSTER.replace("-a", "-${aws:PrincipalTag/team}")},
-            Check("eks:DeleteCluster", CLUSTER, {"aws:PrincipalTag/team": "a"}),
-            Decision.ALLOWED,
-        ),
-        (
-            {"Resource": CLUSTER.replace("-a", "-${aws:PrincipalTag/team}")},
-            Check("eks:DeleteCluster", CLUSTER),
-            Decision.NOT_ALLOWED,
-        ),
+        ({"Resource": CLUSTER}, deleting("*"), False),
+        (TAGGING, deleting(RequestTag_team=""), True),
+        (TAGGING, deleting(), False),
+        (TAGGED, deleting(ResourceTag_team="b"), False),
         # AWS says that a resource is not there before it asks for its tags.
+        (TAGGED, deleting(is_missing=True), True),
+        # A policy variable is what the session's tag says; without the tag it fits nothing.
+        (OF_TEAM, deleting(PrincipalTag_team="a"), True),
+        (OF_TEAM, deleting(), False),
         (
-            {"Condition": {"StringLike": {"aws:ResourceTag/team": "a*"}}},
-            Check("eks:DeleteCluster", CLUSTER, is_missing=True),
-            Decision.ALLOWED,
-        ),
-        (
-            {"Condition": {"StringEquals": {"iam:PassedToService": ["x", "eks.amazonaws.com"]}}},
+            PASSED,
             Check("eks:DeleteCluster", CLUSTER, {"iam:PassedToService": "eks.amazonaws.com"}),
-            Decision.ALLOWED,
+            True,
         ),
-        (
-            {
-                "Condition": {
-                    "StringEquals": {"events:source": "ours"},
-                    "Bool": {"aws:ViaAWSService": "true"},
-                }
-            },
-            Check("eks:DeleteCluster", CLUSTER, {"events:source": "ours"}),
-            Decision.NOT_ALLOWED,
-        ),
+        ({"Condition": BOTH}, deleting(RequestTag_team="a"), False),
     ],
 )
 def test_statement_allows_what_fits_it_wholly(
-    elements: dict[str, Any], check: Check, expected: str
+    elements: dict[str, Any], check: Check, is_allowed: bool
 ) -> None:
-    wanted = Decision.NOT_ALLOWED if expected == "not" else expected
+    expected = Decision.ALLOWED if is_allowed else Decision.NOT_ALLOWED
 
-    assert decided(check, allow(**elements)) == wanted
+    assert decided(check, allow(**elements)) is expected
 
 
 def test_explicit_deny_outweighs_every_allow() -> None:
