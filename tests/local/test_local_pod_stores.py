@@ -11,6 +11,18 @@ import pytest
 
 POD_PYTHON = Path(__file__).parents[2] / "stationmaster" / "local" / "pod_python"
 
+
+def run_as_in_a_pod(program, *arguments, path=POD_PYTHON, **variables):
+    return subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+        env=os.environ | {"PYTHONPATH": str(path), **variables},
+    )
+
+
 PROGRAM = """
 import json, socket, sys
 from datetime import timedelta
@@ -48,14 +60,7 @@ def test_store_of_a_pod_serves_on_loopback_only_and_is_refused_on_a_taken_port(t
     with socket.create_server(("127.0.0.1", 0)) as listener:
         taken = listener.getsockname()[1]
 
-        ended = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(taken)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=1800,
-            env=os.environ | {"PYTHONPATH": f"{POD_PYTHON}:{tmp_path}"},
-        )
+        ended = run_as_in_a_pod(PROGRAM, taken, path=f"{POD_PYTHON}:{tmp_path}")
 
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout) == {
@@ -88,18 +93,10 @@ print(json.dumps([count, is_lustre, written - began >= 0.2, read - written >= 0.
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc/mounts")
 def test_slow_file_system_is_lustre_to_a_program_and_takes_its_time(tmp_path):
     (tmp_path / "fsx").mkdir()
-    slow = {
-        "STATIONMASTER_LOCAL_LUSTRE": str(tmp_path / "fsx"),
-        "STATIONMASTER_LOCAL_LUSTRE_MBPS": "1",
-    }
+    slow = {"LUSTRE": str(tmp_path / "fsx"), "LUSTRE_MBPS": "1"}
 
-    ended = subprocess.run(
-        [sys.executable, "-c", SLOW, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        env=os.environ | slow | {"PYTHONPATH": str(POD_PYTHON)},
+    ended = run_as_in_a_pod(
+        SLOW, tmp_path, **{f"STATIONMASTER_LOCAL_{name}": slow[name] for name in slow}
     )
 
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -120,18 +117,6 @@ print(json.dumps(time.monotonic() - began >= 0.4))
 
 
 def test_collectives_take_the_time_of_a_slow_link(tmp_path):
-    ended = subprocess.run(
-        [sys.executable, "-c", LINK],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=1800,
-        env=os.environ
-        | {
-            "PYTHONPATH": str(POD_PYTHON),
-            "STATIONMASTER_LOCAL_LINK_MBPS": "1",
-            "STORE": str(tmp_path / "store"),
-        },
-    )
+    ended = run_as_in_a_pod(LINK, STATIONMASTER_LOCAL_LINK_MBPS="1", STORE=str(tmp_path / "store"))
 
     assert json.loads(ended.stdout) is True, ended.stderr

@@ -128,27 +128,33 @@ def not_authorized(action: str, resource: str) -> str:
     )
 
 
-def test_json_service_answers_access_denied_exception(client: Client) -> None:
-    code, message = refused(client("eks").describe_cluster, name="theirs")
+@pytest.mark.parametrize(
+    ("service", "call", "asked", "code", "action", "where"),
+    [
+        (
+            *("eks", "describe_cluster", {"name": "theirs"}, "AccessDeniedException"),
+            *("eks:DescribeCluster", "arn:aws:eks:us-west-2:123456789012:cluster/theirs"),
+        ),
+        (
+            *("ec2", "describe_instances", {}, "UnauthorizedOperation"),
+            *("ec2:DescribeInstances", "*"),
+        ),
+        (
+            *("s3", "put_object", {"Bucket": "ours", "Key": "b", "Body": b""}, "AccessDenied"),
+            *("s3:PutObject", '"arn:aws:s3:::ours/b"'),
+        ),
+    ],
+)
+def test_refusal_is_in_the_words_of_the_service(
+    client: Client, service: str, call: str, asked: Any, code: str, action: str, where: str
+) -> None:
+    found, message = refused(getattr(client(service), call), **asked)
 
-    assert code == "AccessDeniedException"
-    where = "arn:aws:eks:us-west-2:123456789012:cluster/theirs"
-    assert message == not_authorized("eks:DescribeCluster", where)
+    of_ec2 = "You are not authorized to perform this operation. " if service == "ec2" else ""
+    assert (found, message) == (code, of_ec2 + not_authorized(action, where))
 
 
-def test_ec2_answers_unauthorized_operation(client: Client) -> None:
-    code, message = refused(client("ec2").describe_instances)
-
-    assert code == "UnauthorizedOperation"
-    assert message.startswith("You are not authorized to perform this operation. User: ")
-    assert not_authorized("ec2:DescribeInstances", "*") in message
-
-
-def test_s3_answers_access_denied(client: Client) -> None:
-    code, message = refused(client("s3").put_object, Bucket="ours", Key="b", Body=b"")
-
-    assert code == "AccessDenied"
-    assert message == not_authorized("s3:PutObject", '"arn:aws:s3:::ours/b"')
+def test_what_is_allowed_is_served(client: Client) -> None:
     assert client("s3").get_object(Bucket="ours", Key="a")["Body"].read() == b"text"
     assert client("s3").list_objects_v2(Bucket="ours", Prefix="a")["KeyCount"] == 1
 
