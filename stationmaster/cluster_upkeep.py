@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import PassBegan, PassFailed, cluster_event_id
+from stationmaster.domain.cluster.events import PassBegan, PassFailed
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.reactions.cluster import (
     AnnounceDrain,
@@ -63,9 +63,7 @@ def begin_pass(
     """
     number = cluster.passes + 1
     event = PassBegan(
-        event_id=cluster_event_id(cluster.cluster_id, "pass", number, nodes, user_id),
-        cluster_id=cluster.cluster_id,
-        at=services.now(),
+        **services.cluster_stamp(cluster.cluster_id, "pass", number, nodes, user_id),
         nodes=nodes,
         user_id=user_id,
         is_full=is_full,
@@ -78,9 +76,7 @@ def begin_pass(
 def go_back(services: Services, cluster: Cluster, failed: GoBack) -> Cluster:
     """Start an execution that gives the cluster its size before a failed resize."""
     event = PassFailed(
-        event_id=cluster_event_id(cluster.cluster_id, "pass.failed", cluster.passes),
-        cluster_id=cluster.cluster_id,
-        at=services.now(),
+        **services.cluster_stamp(cluster.cluster_id, "pass.failed", cluster.passes),
         nodes=failed.nodes,
         reason=failed.reason,
     )

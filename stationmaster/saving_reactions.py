@@ -13,7 +13,7 @@ from stationmaster.domain.cluster.keeping import outlives
 from stationmaster.domain.reactions.ending import LeaveUnsaved, SaveAgain
 from stationmaster.domain.reactions.run import Reaction
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import ResultsUnsaved, SavingRequested, run_event_id
+from stationmaster.domain.run.events import ResultsUnsaved, SavingRequested
 from stationmaster.services import Services
 
 
@@ -30,10 +30,7 @@ def settle_saving(services: Services, run: Run, reactions: Iterable[Reaction]) -
 def save_once_more(services: Services, run: Run, *, user_id: str = "") -> Run:
     """Record that saving is tried again, and start the workflow that does it."""
     event = SavingRequested(
-        event_id=run_event_id(run.run_id, "results.saving_requested", run.passes),
-        run_id=run.run_id,
-        at=services.now(),
-        user_id=user_id,
+        **services.run_stamp(run.run_id, "results.saving_requested", run.passes), user_id=user_id
     )
     run = services.runs.record(run.run_id, [event])
     services.workflows.start_train(run.run_id, run.passes)
@@ -47,10 +44,7 @@ def results_unsaved(services: Services, run: Run, *, reason: str) -> Run:
     are the dearest thing it has, and saving does without them.
     """
     event = ResultsUnsaved(
-        event_id=run_event_id(run.run_id, "results.unsaved", run.passes),
-        run_id=run.run_id,
-        at=services.now(),
-        reason=reason,
+        **services.run_stamp(run.run_id, "results.unsaved", run.passes), reason=reason
     )
     run = services.runs.record(run.run_id, [event])
     cluster = services.cluster_states.find(run.cluster_id) if run.cluster_id is not None else None

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.cluster.events import cluster_event_id
+from stationmaster.domain.ids import ClusterId, EventId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import NAMESPACE, own_namespace
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run.events import run_event_id
 from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
@@ -101,6 +103,22 @@ def _bare(name: str) -> Make:
 def _quick(*names: str) -> Make:
     """Return what makes a part that is asked quickly: for a command that a person waits for."""
     return lambda services, kind: kind(services.settings, *map(services.quick_client, names))
+
+
+class RunStamp(TypedDict):
+    """The fields that every event of a run has."""
+
+    event_id: EventId
+    run_id: RunId
+    at: datetime
+
+
+class ClusterStamp(TypedDict):
+    """The fields that every event of a cluster has."""
+
+    event_id: EventId
+    cluster_id: ClusterId
+    at: datetime
 
 
 class Services:
@@ -275,6 +293,18 @@ class Services:
         from stationmaster.aws.calls import QUICK
 
         return Account(region=self.settings.region, config=QUICK)
+
+    def run_stamp(self, run_id: RunId, *about: object, at: datetime | None = None) -> RunStamp:
+        """Stamp an event of a run; `about` makes its id."""
+        event_id = run_event_id(run_id, *about)
+        return {"event_id": event_id, "run_id": run_id, "at": at or self.now()}
+
+    def cluster_stamp(
+        self, cluster_id: ClusterId, *about: object, at: datetime | None = None
+    ) -> ClusterStamp:
+        """Stamp an event of a cluster; `about` makes its id."""
+        event_id = cluster_event_id(cluster_id, *about)
+        return {"event_id": event_id, "cluster_id": cluster_id, "at": at or self.now()}
 
     def in_deletion_order(self) -> dict[ResourceKind, Releasable]:
         """Return every kind that is deleted by itself; each may hold the ones after it."""

@@ -21,7 +21,6 @@ from stationmaster.domain.cluster.events import (
     DeletionRequested,
     KeepExtended,
     Requester,
-    cluster_event_id,
 )
 from stationmaster.domain.commands.guards import Spending
 from stationmaster.domain.commands.requests import CreateCluster
@@ -72,9 +71,7 @@ def create_cluster(
     now = services.now()
     cluster_id = new_cluster_id(wish.name, dedup_key=f"{team_id}/{request_id}")
     requested = ClusterRequested(
-        event_id=cluster_event_id(cluster_id, "requested"),
-        cluster_id=cluster_id,
-        at=now,
+        **services.cluster_stamp(cluster_id, "requested", at=now),
         spec=wish.spec,
         name=wish.name,
         requester=Requester(team_id=team_id, channel_id=channel_id, user_id=user_id),
@@ -205,9 +202,7 @@ def extend_cluster(
             suggestion=_longest_extension(cluster.label, end - now),
         )
     extended = KeepExtended(
-        event_id=cluster_event_id(cluster.cluster_id, "extended", cluster.version),
-        cluster_id=cluster.cluster_id,
-        at=now,
+        **services.cluster_stamp(cluster.cluster_id, "extended", cluster.version, at=now),
         keep_until=until,
         user_id=user_id,
     )
@@ -316,10 +311,7 @@ def delete_cluster(services: Services, label: str, *, channel_id: str, user_id: 
         raise NotPossibleNow(f"cluster {cluster.label} is {cluster.phase.value} already")
     view = view_cluster(services, cluster)
     deletion = DeletionRequested(
-        event_id=cluster_event_id(cluster.cluster_id, "deletion"),
-        cluster_id=cluster.cluster_id,
-        at=services.now(),
-        user_id=user_id,
+        **services.cluster_stamp(cluster.cluster_id, "deletion"), user_id=user_id
     )
     cluster = services.cluster_states.record(cluster.cluster_id, [deletion])
     follow_up(services, cluster)

@@ -36,7 +36,6 @@ from stationmaster.domain.run.events import (
     RunPhase,
     RunRequested,
     StopRequested,
-    run_event_id,
 )
 from stationmaster.domain.run.view import RunView
 from stationmaster.saving_reactions import save_once_more
@@ -185,9 +184,7 @@ def request_run(
     now = services.now()
     run_id = new_run_id(start.recipe, dedup_key=f"{team_id}/{request_id}")
     requested = RunRequested(
-        event_id=run_event_id(run_id, "requested"),
-        run_id=run_id,
-        at=now,
+        **services.run_stamp(run_id, "requested", at=now),
         request=start.requested(
             command=command, team_id=team_id, channel_id=channel_id, user_id=user_id
         ),
@@ -268,12 +265,7 @@ def stop_run(services: Services, run_id: RunId | None, *, channel_id: str, user_
         raise NotPossibleNow(f"run {run.run_id} has ended already: {run.phase.value}")
     if run.phase is RunPhase.SAVING and not run.has_unpushed_model:
         raise NotPossibleNow(_why_too_late(run))
-    stop = StopRequested(
-        event_id=run_event_id(run.run_id, "stop"),
-        run_id=run.run_id,
-        at=services.now(),
-        user_id=user_id,
-    )
+    stop = StopRequested(**services.run_stamp(run.run_id, "stop"), user_id=user_id)
     run = services.runs.record(run.run_id, [stop])
     # A workflow that waits for its job is woken; one that is busy asks before its next step.
     settle_wait(services, run.run_id, decide(run, stop, POLICY))
@@ -309,12 +301,7 @@ def give_up_results(services: Services, run_id: RunId, *, channel_id: str, user_
         RunNotFound, NotPossibleNow: there is no such run, or saving has not given up.
     """
     run = _unsaved(services, run_id, channel_id=channel_id)
-    given_up = ResultsGivenUp(
-        event_id=run_event_id(run_id, "results.given_up"),
-        run_id=run_id,
-        at=services.now(),
-        user_id=user_id,
-    )
+    given_up = ResultsGivenUp(**services.run_stamp(run_id, "results.given_up"), user_id=user_id)
     run = services.runs.record(run_id, [given_up])
     services.workflows.start_train(run_id, run.passes)
     return run

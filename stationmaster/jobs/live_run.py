@@ -4,31 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from stationmaster.domain.errors import PermanentError
-from stationmaster.domain.ids import ClusterId, EventId, RunId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import run_job_name
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import Attempt
-from stationmaster.domain.run.events import RunEvent, run_event_id
+from stationmaster.domain.run.events import RunEvent
 from stationmaster.domain.run.staging import Staging
 from stationmaster.inspection import Verdict
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.job_spec import JobSpec
-from stationmaster.services import Services
+from stationmaster.services import RunStamp, Services
 
 if TYPE_CHECKING:
     from stationmaster.kubernetes.gateway import KubernetesGateway
-
-
-class Stamp(TypedDict):
-    """The fields that every event of a run has."""
-
-    event_id: EventId
-    run_id: RunId
-    at: datetime
 
 
 @dataclass(frozen=True)
@@ -87,11 +78,9 @@ class LiveRun:
         """Name one of its Jobs, by the name of the Job's module."""
         return run_job_name(self.run_id, name, number)
 
-    def stamp(self, *about: object) -> Stamp:
+    def stamp(self, *about: object) -> RunStamp:
         """Make the fields that every event has; `about` makes its id."""
-        run_id = self.run_id
-        event_id = run_event_id(run_id, *about)
-        return {"event_id": event_id, "run_id": run_id, "at": self.services.now()}
+        return self.services.run_stamp(self.run_id, *about)
 
     def record(self, event: RunEvent | None) -> LiveRun:
         """Record the event, if there is one."""

@@ -8,7 +8,6 @@ from stationmaster.domain.cluster.events import (
     ClusterRequested,
     LeaseRequested,
     Requester,
-    cluster_event_id,
 )
 from stationmaster.domain.cluster.fitting import why_unfit
 from stationmaster.domain.cluster.keeping import awaits_window, has_old_checks
@@ -20,7 +19,7 @@ from stationmaster.domain.keys.registry import placed
 from stationmaster.domain.reactions.run import POLICY, Queued, decide
 from stationmaster.domain.run.aggregate import Run, Wait
 from stationmaster.domain.run.attempts import Attempt, first_assignment
-from stationmaster.domain.run.events import AttemptStarted, run_event_id
+from stationmaster.domain.run.events import AttemptStarted
 from stationmaster.services import Services
 from stationmaster.steps.keep_clock import look_at_clock
 from stationmaster.steps.parts.records import change_phases, mirror_phase
@@ -70,9 +69,7 @@ def _begin_attempt(services: Services, run: Run) -> Attempt:
     """Begin the run's first attempt, on the cluster that it names, or one with the run's id."""
     if run.attempt is None:
         event = AttemptStarted(
-            event_id=run_event_id(run.run_id, "attempt.started", 1),
-            run_id=run.run_id,
-            at=services.now(),
+            **services.run_stamp(run.run_id, "attempt.started", 1),
             **dict(first_assignment(run.run_id, run.request)),
         )
         run = services.runs.record(run.run_id, [event])
@@ -88,9 +85,7 @@ def _ask_for_nodes(services: Services, run: Run, attempt: Attempt) -> Cluster:
         return cluster
     needed = _needed(run, attempt)
     wanted = LeaseRequested(
-        event_id=cluster_event_id(cluster_id, "lease.requested", attempt.attempt_id),
-        cluster_id=cluster_id,
-        at=services.now(),
+        **services.cluster_stamp(cluster_id, "lease.requested", attempt.attempt_id),
         run_id=run.run_id,
         nodes=needed.nodes,
         min_nodes=run.request.min_nodes,
@@ -137,9 +132,7 @@ def _own_cluster(services: Services, run: Run, needed: ClusterSpec) -> ClusterRe
         team_id=request.team_id, channel_id=request.channel_id, user_id=request.user_id
     )
     return ClusterRequested(
-        event_id=cluster_event_id(cluster_id, "requested"),
-        cluster_id=cluster_id,
-        at=services.now(),
+        **services.cluster_stamp(cluster_id, "requested"),
         spec=needed,
         run_id=run.run_id,
         requester=requester if request.keep_s > 0 else None,

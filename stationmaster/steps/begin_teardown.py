@@ -8,7 +8,6 @@ from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import (
     ClusterPhase,
     TeardownStarted,
-    cluster_event_id,
 )
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions import cluster as cluster_reactions
@@ -55,9 +54,7 @@ def begin_teardown(services: Services, cluster_id: ClusterId) -> StepResult:
         services.schedules.delete(cluster_id)
     event = TeardownStarted(
         # One id for each attempt: an attempt begins from the version the last one ended with.
-        event_id=cluster_event_id(cluster_id, "teardown.started", cluster.version),
-        cluster_id=cluster_id,
-        at=services.now(),
+        **services.cluster_stamp(cluster_id, "teardown.started", cluster.version)
     )
     services.cluster_states.record(cluster_id, [event])
     return READY

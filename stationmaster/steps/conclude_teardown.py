@@ -11,7 +11,6 @@ from stationmaster.domain.cluster.events import (
     ClusterEvent,
     TeardownCompleted,
     TeardownFailed,
-    cluster_event_id,
 )
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.ids import ClusterId
@@ -61,15 +60,13 @@ def _as_event(
     cluster_id = cluster.cluster_id
     if isinstance(reaction, CompleteTeardown):
         return TeardownCompleted(
-            event_id=cluster_event_id(cluster_id, "teardown.completed"),
-            cluster_id=cluster_id,
-            at=now,
+            **services.cluster_stamp(cluster_id, "teardown.completed", at=now),
             cost_usd=round(cluster.cost_usd(now), 6),
         )
     return TeardownFailed(
-        event_id=cluster_event_id(cluster_id, "teardown.failed", cluster.teardown_started_at),
-        cluster_id=cluster_id,
-        at=now,
+        **services.cluster_stamp(
+            cluster_id, "teardown.failed", cluster.teardown_started_at, at=now
+        ),
         reason=reaction.reason,
         left=_left(services, cluster),
     )

@@ -20,8 +20,9 @@ from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.entry_to_existing import ensure_in_existing
 from stationmaster.steps.parts.records import (
-    check_time,
+    check_provisioning,
     creation,
+    requested_at,
     resource_created,
     resource_seen,
 )
@@ -60,14 +61,9 @@ def ensure_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
         why = found.failure or "EKS gives no reason"
         raise ResourceFailed(f"EKS could not create cluster {name}: {why}; try again later")
     if found.status != "ACTIVE":
-        requested = cluster.resource(ResourceKind.CLUSTER, name)
-        check_time(
-            services,
-            since=requested.requested_at if requested else None,
-            limit_s=services.settings.provision_timeout_s,
-            what=f"cluster {name} is still {found.status}",
-            then="try again later",
-        )
+        since = requested_at(cluster, ResourceKind.CLUSTER, name)
+        what = f"cluster {name} is still {found.status}"
+        check_provisioning(services, since, what, then="try again later")
         return NOT_READY
     services.access_entries.ensure(cluster_id, run_id=cluster.run_id)
     services.pod_identities.ensure(cluster_id, run_id=cluster.run_id)

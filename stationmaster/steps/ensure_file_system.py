@@ -15,8 +15,9 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.records import (
-    check_time,
+    check_provisioning,
     creation,
+    requested_at,
     resource_created,
     resource_seen,
     resources_deleted,
@@ -74,14 +75,9 @@ def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
             f"FSx could not create file system {found.file_system_id}: {why}; {_REMEDY}"
         )
     if found.lifecycle != "AVAILABLE":
-        requested = cluster.resource(ResourceKind.FILE_SYSTEM, name)
-        check_time(
-            services,
-            since=requested.requested_at if requested else None,
-            limit_s=services.settings.provision_timeout_s,
-            what=f"file system {found.file_system_id} is still {found.lifecycle}",
-            then=_REMEDY,
-        )
+        since = requested_at(cluster, ResourceKind.FILE_SYSTEM, name)
+        what = f"file system {found.file_system_id} is still {found.lifecycle}"
+        check_provisioning(services, since, what, then=_REMEDY)
         return NOT_READY
     cluster = resource_created(
         services, cluster, ResourceKind.FILE_SYSTEM, name, resource_id=found.file_system_id
@@ -97,13 +93,9 @@ def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
 def _wait_for_nodes(services: Services, cluster: Cluster) -> None:
     """Raise StepTimedOut where nodes do not follow into the zone that was chosen last."""
     if cluster.given_up_zones:
-        check_time(
-            services,
-            since=cluster.given_up_zones[-1].at,
-            limit_s=services.settings.provision_timeout_s,
-            what="the training nodes have not come to the zone of their file system",
-            then="try again later",
-        )
+        since = cluster.given_up_zones[-1].at
+        what = "the training nodes have not come to the zone of their file system"
+        check_provisioning(services, since, what, then="try again later")
 
 
 def _name(cluster: Cluster, number: int) -> str:
@@ -148,14 +140,9 @@ def _leave(services: Services, cluster: Cluster, found: FileSystem) -> Cluster:
         cluster = resource_seen(services, cluster, ResourceKind.FILE_SYSTEM, name)
     if found.lifecycle != "DELETING":
         services.file_systems.release(cluster.cluster_id, found.file_system_id)
-    check_time(
-        services,
-        since=cluster.given_up_zones[-1].at,
-        limit_s=services.settings.provision_timeout_s,
-        what=f"file system {found.file_system_id} in a zone that was given up is still "
-        f"{found.lifecycle}",
-        seen=found.failure,
-    )
+    where = f"file system {found.file_system_id} in a zone that was given up"
+    what, since = f"{where} is still {found.lifecycle}", cluster.given_up_zones[-1].at
+    check_provisioning(services, since, what, seen=found.failure)
     return cluster
 
 
@@ -178,5 +165,5 @@ def _earlier_are_gone(services: Services, cluster: Cluster) -> bool:
         if may_appear(known):
             gone = False
         else:
-            cluster = resources_deleted(services, cluster, {ResourceKind.FILE_SYSTEM}, name=name)
+            cluster = resources_deleted(services, cluster, ResourceKind.FILE_SYSTEM, name=name)
     return gone

@@ -12,7 +12,7 @@ from stationmaster.domain.reactions.ending import ChangePhase
 from stationmaster.domain.reactions.queueing import JobSuspended
 from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import PhaseChanged, RunPhase, run_event_id
+from stationmaster.domain.run.events import PhaseChanged, RunPhase
 from stationmaster.jobs.live_run import cluster_of
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import JobView, PodView
@@ -105,9 +105,7 @@ def _wait_in_queue(
 def _record_phase(services: Services, run: Run, change: ChangePhase, job: JobView) -> Run:
     """Record the phase; the run may have been queued before, for the nodes that it leases."""
     event = PhaseChanged(
-        event_id=run_event_id(run.run_id, "phase", change.phase, job.uid),
-        run_id=run.run_id,
-        at=services.now(),
+        **services.run_stamp(run.run_id, "phase", change.phase, job.uid),
         phase=change.phase,
         reason=change.reason,
     )

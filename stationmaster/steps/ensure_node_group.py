@@ -26,7 +26,7 @@ from stationmaster.steps.parts.degraded_groups import lacks_wanted_nodes
 from stationmaster.steps.parts.live_clusters import live_cluster
 from stationmaster.steps.parts.node_replacements import replace_nodes
 from stationmaster.steps.parts.records import (
-    check_time,
+    check_provisioning,
     creation,
     price_resource,
     resource_created,
@@ -103,14 +103,11 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
             what = f"resize node group {node_group} to {shape}"
         raise ResourceFailed(f"EKS could not {what}: {found.why_failed}")
     if found.status not in ("ACTIVE", "DEGRADED"):
-        check_time(
-            services,
-            since=_since(cluster, node_group),
-            limit_s=services.settings.provision_timeout_s,
-            what=f"node group {node_group} is still {found.status}",
-            seen=found.failure,
-            then=found.remedy or _next_try(found),
-        )
+        what, then = f"node group {node_group} is still {found.status}", "try again later"
+        if found.failure:
+            then = found.remedy or "repair that in the AWS account, then try again"
+        since = _since(cluster, node_group)
+        check_provisioning(services, since, what, seen=found.failure, then=then)
         return NOT_READY
     cluster = resource_created(services, cluster, ResourceKind.NODE_GROUP, node_group)
     # The file system may just have given up the zone.
@@ -121,10 +118,6 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
 def _has_failed(cluster: Cluster, found: NodeGroup) -> bool:
     """Say whether EKS calls it failed."""
     return found.status == "CREATE_FAILED" or lacks_wanted_nodes(cluster, found)
-
-
-def _next_try(found: NodeGroup) -> str:
-    return "repair that in the AWS account, then try again" if found.failure else "try again later"
 
 
 def _since(cluster: Cluster, node_group: str) -> datetime | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stationmaster.domain.cluster.events import PluginReady, cluster_event_id
+from stationmaster.domain.cluster.events import PluginReady
 from stationmaster.domain.errors import ResourceFailed
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.inspection import Finding, LiveCluster, Verdict
@@ -43,9 +43,7 @@ def install_plugin(services: Services, cluster_id: ClusterId, *, plugin: str) ->
         )
         return NOT_READY
     event = PluginReady(
-        event_id=cluster_event_id(cluster_id, "plugin.ready", plugin, *of_pass(cluster)),
-        cluster_id=cluster_id,
-        at=services.now(),
+        **services.cluster_stamp(cluster_id, "plugin.ready", plugin, *of_pass(cluster)),
         plugin=plugin,
     )
     services.cluster_states.record(cluster_id, [event])

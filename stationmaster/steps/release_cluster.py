@@ -13,7 +13,7 @@ from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.exit_from_existing import release_in_existing
 from stationmaster.steps.parts.holders import raise_if_held
-from stationmaster.steps.parts.records import check_time, resources_deleted
+from stationmaster.steps.parts.records import check_teardown, resources_deleted
 
 
 def release_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
@@ -30,7 +30,7 @@ def release_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
     found = services.clusters.describe(cluster_id)
     if found is None:
         resources_deleted(
-            services, cluster, {ResourceKind.CLUSTER, ResourceKind.ADDON, ResourceKind.NODE_GROUP}
+            services, cluster, ResourceKind.CLUSTER, ResourceKind.ADDON, ResourceKind.NODE_GROUP
         )
         return READY
     late = services.node_groups.left(cluster_id)
@@ -38,26 +38,17 @@ def release_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
         services.node_groups.release(cluster_id, node_group.id)
     if not late and found.status != "DELETING":
         services.clusters.release(cluster_id, found.name)
-    check_time(
-        services,
-        since=cluster.teardown_started_at,
-        limit_s=services.settings.release_timeout_s,
-        what=f"cluster {found.name} is still {found.status}",
-        seen=found.failure,
-    )
+    what = f"cluster {found.name} is still {found.status}"
+    check_teardown(services, cluster, what, seen=found.failure)
     return NOT_READY
 
 
 def _release_in_existing(services: Services, cluster: Cluster) -> StepResult:
     left = release_in_existing(services, cluster)
     if not left:
-        kinds = {ResourceKind.NAMESPACE, ResourceKind.POD_IDENTITY}
-        resources_deleted(services, cluster, kinds)
+        kinds = (ResourceKind.NAMESPACE, ResourceKind.POD_IDENTITY)
+        resources_deleted(services, cluster, *kinds)
         return READY
-    check_time(
-        services,
-        since=cluster.teardown_started_at,
-        limit_s=services.settings.release_timeout_s,
-        what=f"{left[0].name} is still in EKS cluster {cluster.spec.eks_name}",
-    )
+    what = f"{left[0].name} is still in EKS cluster {cluster.spec.eks_name}"
+    check_teardown(services, cluster, what)
     return NOT_READY

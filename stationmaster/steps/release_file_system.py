@@ -11,7 +11,7 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.holders import holders, raise_if_held
-from stationmaster.steps.parts.records import check_time, resources_deleted
+from stationmaster.steps.parts.records import check_teardown, resources_deleted
 
 
 def release_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
@@ -28,17 +28,13 @@ def release_file_system(services: Services, cluster_id: ClusterId) -> StepResult
     if held.gave_up:
         raise_if_held(services, cluster)
     if held.run_ids:
-        check_time(
-            services,
-            since=cluster.teardown_started_at,
-            limit_s=services.settings.release_timeout_s,
-            what=f"the results of run {held.run_ids[0]} are still being saved",
-        )
+        what = f"the results of run {held.run_ids[0]} are still being saved"
+        check_teardown(services, cluster, what)
         return NOT_READY
     found = services.file_systems.list_tagged(cluster_id)
     links = services.data_links.list_tagged(cluster_id)
     if not found and not links:
-        resources_deleted(services, cluster, {ResourceKind.FILE_SYSTEM, ResourceKind.DATA_LINK})
+        resources_deleted(services, cluster, ResourceKind.FILE_SYSTEM, ResourceKind.DATA_LINK)
         return READY
     for file_system in found:
         if file_system.lifecycle != "DELETING":
@@ -49,11 +45,6 @@ def release_file_system(services: Services, cluster_id: ClusterId) -> StepResult
         for link in links:
             services.data_links.release(cluster_id, link.association_id)
         what = f"data repository association {links[0].association_id} is still there"
-    check_time(
-        services,
-        since=cluster.teardown_started_at,
-        limit_s=services.settings.release_timeout_s,
-        what=what,
-        seen=found[0].failure if found else links[0].failure,
-    )
+    seen = found[0].failure if found else links[0].failure
+    check_teardown(services, cluster, what, seen=seen)
     return NOT_READY

@@ -12,7 +12,7 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import Left
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.parts.records import check_time, resources_deleted
+from stationmaster.steps.parts.records import check_teardown, resources_deleted
 
 
 def release_network(services: Services, cluster_id: ClusterId) -> StepResult:
@@ -29,17 +29,12 @@ def release_network(services: Services, cluster_id: ClusterId) -> StepResult:
             kind.release(cluster_id, found.id)
         left += kind.left(cluster_id)
     if not left:
-        resources_deleted(services, cluster, set(kinds))
+        resources_deleted(services, cluster, *kinds)
         return READY
     late = services.file_systems.left(cluster_id)
     for file_system in late:
         services.file_systems.release(cluster_id, file_system.id)
     if not late and services.clusters.left(cluster_id):
         return READY
-    check_time(
-        services,
-        since=cluster.teardown_started_at,
-        limit_s=services.settings.release_timeout_s,
-        what=f"{', '.join(map(str, left))} cannot be deleted yet",
-    )
+    check_teardown(services, cluster, f"{', '.join(map(str, left))} cannot be deleted yet")
     return NOT_READY

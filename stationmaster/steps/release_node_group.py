@@ -21,7 +21,7 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.holders import holders, raise_if_held
-from stationmaster.steps.parts.records import check_time, resources_deleted
+from stationmaster.steps.parts.records import check_teardown, resources_deleted
 
 logger = logging.getLogger(__name__)
 
@@ -41,19 +41,14 @@ def release_node_group(services: Services, cluster_id: ClusterId, *, node_group:
         raise_if_held(services, cluster)
     found = services.node_groups.describe(cluster_id, node_group)
     if found is None:
-        resources_deleted(services, cluster, {ResourceKind.NODE_GROUP}, name=node_group)
+        resources_deleted(services, cluster, ResourceKind.NODE_GROUP, name=node_group)
         return READY
     if found.status != "DELETING":
         if node_group == TRAINING_NODE_GROUP and _is_still_written(services, cluster):
             return NOT_READY
         services.node_groups.release(cluster_id, node_group)
-    check_time(
-        services,
-        since=cluster.teardown_started_at,
-        limit_s=services.settings.release_timeout_s,
-        what=f"node group {node_group} is still {found.status}",
-        seen=found.failure,
-    )
+    what = f"node group {node_group} is still {found.status}"
+    check_teardown(services, cluster, what, seen=found.failure)
     return NOT_READY
 
 

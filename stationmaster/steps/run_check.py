@@ -18,7 +18,7 @@ from stationmaster.checks import (
     time_limit_s,
 )
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import CheckFinished, ClusterPhase, cluster_event_id
+from stationmaster.domain.cluster.events import CheckFinished, ClusterPhase
 from stationmaster.domain.cluster.replacing import checked_since
 from stationmaster.domain.errors import CheckFailed
 from stationmaster.domain.ids import ClusterId
@@ -72,11 +72,9 @@ def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepR
         why_not = begin_replacing(services, cluster, live, check=check, bad=finding.bad_nodes)
         detail = f"{detail}; {why_not}"
     event = CheckFinished(
-        event_id=cluster_event_id(
+        **services.cluster_stamp(
             cluster_id, "check.finished", check, *of_pass(cluster), *of_nodes(cluster)
         ),
-        cluster_id=cluster_id,
-        at=services.now(),
         check=check,
         passed=finding.verdict is Verdict.GOOD,
         detail=detail,

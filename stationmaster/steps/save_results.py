@@ -16,7 +16,7 @@ from stationmaster.domain.reactions.run import POLICY, SilenceExplained, decide
 from stationmaster.domain.reactions.workflow import WorkflowEnds
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import ResultsLost, RunPhase, run_event_id
+from stationmaster.domain.run.events import ResultsLost, RunPhase
 from stationmaster.inspection import Verdict
 from stationmaster.jobs import export, save
 from stationmaster.jobs.live_run import LiveRun, cluster_of
@@ -107,9 +107,7 @@ def _has_file_system(services: Services, cluster_id: ClusterId) -> bool:
 
 def _record_loss(services: Services, run: Run) -> None:
     event = ResultsLost(
-        event_id=run_event_id(run.run_id, "results.lost"),
-        run_id=run.run_id,
-        at=services.now(),
+        **services.run_stamp(run.run_id, "results.lost"),
         reason=f"the file system of cluster {cluster_of(run)} does not exist any more",
     )
     services.runs.record(run.run_id, [event])

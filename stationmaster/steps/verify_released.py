@@ -15,7 +15,7 @@ from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.exit_from_existing import release_in_existing
 from stationmaster.steps.parts.holders import raise_if_held
 from stationmaster.steps.parts.leftovers import find_left, release_left
-from stationmaster.steps.parts.records import check_time, resources_deleted
+from stationmaster.steps.parts.records import check_teardown, resources_deleted
 
 
 def verify_released(services: Services, cluster_id: ClusterId) -> StepResult:
@@ -37,18 +37,13 @@ def verify_released(services: Services, cluster_id: ClusterId) -> StepResult:
     if not left and not is_quiet:
         return NOT_READY
     if not left:
-        resources_deleted(services, cluster, set(ResourceKind))
+        resources_deleted(services, cluster, *ResourceKind)
         return READY
     release_left(services, cluster_id, left)
     if cluster.spec.eks_name:
         release_in_existing(services, cluster)
     try:
-        check_time(
-            services,
-            since=cluster.teardown_started_at,
-            limit_s=services.settings.release_timeout_s,
-            what=f"still there: {', '.join(map(str, left))}",
-        )
+        check_teardown(services, cluster, f"still there: {', '.join(map(str, left))}")
     except StepTimedOut as exc:
         raise LeftBehind(str(exc)) from exc
     return NOT_READY

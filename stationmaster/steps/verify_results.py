@@ -5,7 +5,7 @@ from __future__ import annotations
 from stationmaster.domain.errors import ResultMissing
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.results import is_backup
-from stationmaster.domain.run.events import ResultsSaved, run_event_id
+from stationmaster.domain.run.events import ResultsSaved
 from stationmaster.services import Services
 
 
@@ -25,9 +25,7 @@ def verify_results(services: Services, run_id: RunId) -> None:
     if is_backup(found.manifest):
         raise ResultMissing(f"{found.uri} has a backup of run {run_id} only, of before its end")
     event = ResultsSaved(
-        event_id=run_event_id(run_id, "results.saved", found.manifest_sha256),
-        run_id=run_id,
-        at=services.now(),
+        **services.run_stamp(run_id, "results.saved", found.manifest_sha256),
         uri=found.uri,
         num_files=len(found.manifest.files),
         num_bytes=found.manifest.num_bytes,

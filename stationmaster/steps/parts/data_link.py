@@ -16,8 +16,9 @@ from stationmaster.inspection import Verdict
 from stationmaster.jobs.live_run import Outcome
 from stationmaster.services import Services
 from stationmaster.steps.parts.records import (
-    check_time,
+    check_provisioning,
     request_resource,
+    requested_at,
     resource_created,
     resource_refused,
     resource_seen,
@@ -58,14 +59,10 @@ def ensure_link(services: Services, run: Run, cluster_id: ClusterId) -> Outcome:
         said = found.failure or found.lifecycle
         return Outcome(Verdict.BAD, f"FSx could not link {source.uri}: {said}")
     if found.lifecycle != "AVAILABLE":
-        requested = cluster.resource(ResourceKind.DATA_LINK, name)
+        since = requested_at(cluster, ResourceKind.DATA_LINK, name)
         try:
-            check_time(
-                services,
-                since=requested.requested_at if requested else None,
-                limit_s=services.settings.provision_timeout_s,
-                what=f"the link of {source.uri} is still {found.lifecycle}",
-            )
+            what = f"the link of {source.uri} is still {found.lifecycle}"
+            check_provisioning(services, since, what)
         except StepTimedOut as exc:
             return Outcome(Verdict.BAD, str(exc))
         return Outcome(Verdict.WAITING)

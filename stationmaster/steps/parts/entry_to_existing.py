@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from stationmaster.checks import existing
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import JobKindChosen, cluster_event_id
+from stationmaster.domain.cluster.events import JobKindChosen
 from stationmaster.domain.errors import CheckFailed
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import RELAY, STAGER, own_namespace
@@ -55,9 +55,6 @@ def ensure_in_existing(services: Services, cluster: Cluster) -> StepResult:
 def _choose(services: Services, cluster: Cluster, kind: JobKind) -> Cluster:
     """Record what jobs are there, before anything that depends on it: it stays so."""
     event = JobKindChosen(
-        event_id=cluster_event_id(cluster.cluster_id, "cluster.job_kind_chosen"),
-        cluster_id=cluster.cluster_id,
-        at=services.now(),
-        kind=kind,
+        **services.cluster_stamp(cluster.cluster_id, "cluster.job_kind_chosen"), kind=kind
     )
     return services.cluster_states.record(cluster.cluster_id, [event])

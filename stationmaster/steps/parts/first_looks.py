@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import ClusterPreflightWarned, cluster_event_id
+from stationmaster.domain.cluster.events import ClusterPreflightWarned
 from stationmaster.domain.errors import PreflightFailed
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import PreflightWarned, run_event_id
+from stationmaster.domain.run.events import PreflightWarned
 from stationmaster.preflight import examine
 from stationmaster.preflight.findings import Finding, lacking, uncertain
 from stationmaster.preflight.subject import Subject, of_cluster, of_request
@@ -33,12 +33,7 @@ def look_before_run(services: Services, run: Run) -> Run:
     warned = _warnings(services, of_request(run.request))
     if not warned:
         return run
-    event = PreflightWarned(
-        event_id=run_event_id(run.run_id, "preflight.warned"),
-        run_id=run.run_id,
-        at=services.now(),
-        findings=warned,
-    )
+    event = PreflightWarned(**services.run_stamp(run.run_id, "preflight.warned"), findings=warned)
     return services.runs.record(run.run_id, [event])
 
 
@@ -54,10 +49,7 @@ def look_before_cluster(services: Services, cluster: Cluster) -> Cluster:
     if not warned:
         return cluster
     event = ClusterPreflightWarned(
-        event_id=cluster_event_id(cluster.cluster_id, "preflight.warned"),
-        cluster_id=cluster.cluster_id,
-        at=services.now(),
-        findings=warned,
+        **services.cluster_stamp(cluster.cluster_id, "preflight.warned"), findings=warned
     )
     return services.cluster_states.record(cluster.cluster_id, [event])
 

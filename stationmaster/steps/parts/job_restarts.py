@@ -15,7 +15,7 @@ from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
 from stationmaster.domain.reactions.restarts import RestartJob
 from stationmaster.domain.reactions.run import Reaction
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import JobRestarted, RunPhase, run_event_id
+from stationmaster.domain.run.events import JobRestarted, RunPhase
 from stationmaster.jobs.live_run import LiveRun, attempt_of, cluster_of
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.services import Services
@@ -50,9 +50,7 @@ def _look(services: Services, run: Run, restart: RestartJob) -> None:
         gateway.apply(gateway.backend.render(spec))
     # Else a recorder that was killed has made it, and it is not written yet.
     event = JobRestarted(
-        event_id=run_event_id(run.run_id, "job restarted", restart.number),
-        run_id=run.run_id,
-        at=services.now(),
+        **services.run_stamp(run.run_id, "job restarted", restart.number),
         number=restart.number,
         reason=restart.why,
     )

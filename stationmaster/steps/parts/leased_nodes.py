@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import NodesLeased, run_event_id
+from stationmaster.domain.run.events import NodesLeased
 from stationmaster.jobs.live_run import attempt_of
 from stationmaster.services import Services
 
@@ -24,9 +24,7 @@ def place_attempt(services: Services, run: Run) -> Run:
     price = cluster.spec.price_per_hour_usd
     share = nodes / cluster.spec.nodes if run.request.cluster_id is not None else 1
     event = NodesLeased(
-        event_id=run_event_id(run.run_id, "nodes.leased", attempt.attempt_id, nodes),
-        run_id=run.run_id,
-        at=services.now(),
+        **services.run_stamp(run.run_id, "nodes.leased", attempt.attempt_id, nodes),
         attempt_id=attempt.attempt_id,
         nodes=nodes,
         price_per_hour_usd=round(price * share, 2),

@@ -15,7 +15,6 @@ from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import (
     NodeReplaced,
     NodeReplacementBegan,
-    cluster_event_id,
 )
 from stationmaster.domain.cluster.replacements import Replacement
 from stationmaster.domain.cluster.replacing import of_this_pass, open_replacements, why_not_replaced
@@ -78,11 +77,9 @@ def begin_replacing(
     number = len(of_this_pass(cluster))
     events = [
         NodeReplacementBegan(
-            event_id=cluster_event_id(
+            **services.cluster_stamp(
                 cluster.cluster_id, "node.replacement_began", nodes[name].instance_id
             ),
-            cluster_id=cluster.cluster_id,
-            at=services.now(),
             node=name,
             instance_id=nodes[name].instance_id,
             check=check,
@@ -112,9 +109,7 @@ def replace_nodes(services: Services, cluster: Cluster, found: NodeGroup) -> boo
     if not left and ready >= cluster.spec.nodes and ready == len(there):
         events = [
             NodeReplaced(
-                event_id=cluster_event_id(cluster_id, "node.replaced", each.instance_id),
-                cluster_id=cluster_id,
-                at=services.now(),
+                **services.cluster_stamp(cluster_id, "node.replaced", each.instance_id),
                 node=each.node,
                 instance_id=each.instance_id,
             )

@@ -21,7 +21,6 @@ from stationmaster.domain.cluster.events import (
     ResourceRefused,
     ResourceRequested,
     ResourceSeen,
-    cluster_event_id,
 )
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.errors import PermanentError, StepTimedOut
@@ -32,8 +31,8 @@ from stationmaster.domain.reactions.ending import ChangePhase
 from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import PhaseChanged, RunPhase, run_event_id
-from stationmaster.services import Services
+from stationmaster.domain.run.events import PhaseChanged, RunPhase
+from stationmaster.services import ClusterStamp, Services
 
 # Their steps look for them, and request them only where they are missing.
 _LOOKED_FOR: Final = frozenset(
@@ -51,11 +50,7 @@ def enter_phase(services: Services, run: Run, phase: RunPhase, *, reason: str = 
     if run.entered(phase) is not None:
         return run
     event = PhaseChanged(
-        event_id=run_event_id(run.run_id, "phase", phase),
-        run_id=run.run_id,
-        at=services.now(),
-        phase=phase,
-        reason=reason,
+        **services.run_stamp(run.run_id, "phase", phase), phase=phase, reason=reason
     )
     return services.runs.record(run.run_id, [event])
 
@@ -79,9 +74,7 @@ def enter_cluster_phase(
     if cluster.entered_in_pass(phase) is not None:
         return cluster
     event = ClusterPhaseChanged(
-        event_id=cluster_event_id(cluster.cluster_id, "phase", phase, cluster.passes),
-        cluster_id=cluster.cluster_id,
-        at=services.now(),
+        **services.cluster_stamp(cluster.cluster_id, "phase", phase, cluster.passes),
         phase=phase,
         reason=reason,
     )
@@ -119,10 +112,7 @@ def run_left(services: Services, cluster: Cluster, run_id: RunId) -> Cluster:
     if since is None:
         return cluster
     event = LeaseReleased(
-        event_id=cluster_event_id(cluster.cluster_id, "lease.released", run_id, since),
-        cluster_id=cluster.cluster_id,
-        at=services.now(),
-        run_id=run_id,
+        **services.cluster_stamp(cluster.cluster_id, "lease.released", run_id, since), run_id=run_id
     )
     return services.cluster_states.record(cluster.cluster_id, [event])
 
@@ -138,6 +128,26 @@ def mirror_phase(services: Services, cluster: Cluster) -> None:
     for run in runs:
         seen = run_reactions.ClusterSeen(cluster.phase)
         change_phases(services, run, run_reactions.decide(run, seen, POLICY))
+
+
+class _ResourceStamp(ClusterStamp):
+    kind: ResourceKind
+    name: str
+
+
+def _stamp(
+    services: Services,
+    cluster: Cluster,
+    what: str,
+    kind: ResourceKind,
+    name: str,
+    *more: object,
+) -> _ResourceStamp:
+    """Stamp an event of a resource; each further creation of it has ids of its own."""
+    known = cluster.resource(kind, name)
+    again = (known.creations,) if known is not None and known.creations > 1 else ()
+    stamp = services.cluster_stamp(cluster.cluster_id, what, kind, name, *more, *again)
+    return {**stamp, "kind": kind, "name": name}
 
 
 def request_resource(
@@ -164,20 +174,13 @@ def request_resource(
         return cluster
     again = (known.creations + 1,) if known is not None else ()
     event = ResourceRequested(
-        event_id=cluster_event_id(cluster.cluster_id, "resource.requested", kind, name, *again),
-        cluster_id=cluster.cluster_id,
-        at=services.now(),
+        **services.cluster_stamp(cluster.cluster_id, "resource.requested", kind, name, *again),
         kind=kind,
         name=name,
         price_per_hour_usd=price_per_hour_usd,
         anew=anew,
     )
     return services.cluster_states.record(cluster.cluster_id, [event])
-
-
-def _again(known: Resource | None) -> tuple[int, ...]:
-    """Return the end of event ids that every further creation records anew."""
-    return (known.creations,) if known is not None and known.creations > 1 else ()
 
 
 def _is_created_anew(known: Resource) -> bool:
@@ -212,16 +215,7 @@ def creation(
 
 def resource_refused(services: Services, cluster: Cluster, kind: ResourceKind, name: str) -> None:
     """Record that AWS refused a creation, of which nothing can appear then."""
-    known = cluster.resource(kind, name)
-    event = ResourceRefused(
-        event_id=cluster_event_id(
-            cluster.cluster_id, "resource.refused", kind, name, *_again(known)
-        ),
-        cluster_id=cluster.cluster_id,
-        at=services.now(),
-        kind=kind,
-        name=name,
-    )
+    event = ResourceRefused(**_stamp(services, cluster, "resource.refused", kind, name))
     services.cluster_states.record(cluster.cluster_id, [event])
 
 
@@ -230,13 +224,7 @@ def resource_seen(services: Services, cluster: Cluster, kind: ResourceKind, name
     known = cluster.resource(kind, name)
     if known is None or known.has_appeared or known.status is ResourceStatus.DELETED:
         return cluster
-    event = ResourceSeen(
-        event_id=cluster_event_id(cluster.cluster_id, "resource.seen", kind, name, *_again(known)),
-        cluster_id=cluster.cluster_id,
-        at=services.now(),
-        kind=kind,
-        name=name,
-    )
+    event = ResourceSeen(**_stamp(services, cluster, "resource.seen", kind, name))
     return services.cluster_states.record(cluster.cluster_id, [event])
 
 
@@ -247,14 +235,9 @@ def price_resource(
     known = cluster.resource(kind, name)
     if known is not None and known.price_per_hour_usd == price_per_hour_usd:
         return cluster
+    about = (price_per_hour_usd, cluster.version)
     event = ResourceRequested(
-        event_id=cluster_event_id(
-            cluster.cluster_id, "resource.priced", kind, name, price_per_hour_usd, cluster.version
-        ),
-        cluster_id=cluster.cluster_id,
-        at=services.now(),
-        kind=kind,
-        name=name,
+        **_stamp(services, cluster, "resource.priced", kind, name, *about),
         price_per_hour_usd=price_per_hour_usd,
     )
     return services.cluster_states.record(cluster.cluster_id, [event])
@@ -268,40 +251,47 @@ def resource_created(
     if known is not None and known.status is ResourceStatus.ACTIVE:
         return cluster
     event = ResourceCreated(
-        event_id=cluster_event_id(
-            cluster.cluster_id, "resource.created", kind, name, resource_id, *_again(known)
-        ),
-        cluster_id=cluster.cluster_id,
-        at=services.now(),
-        kind=kind,
-        name=name,
+        **_stamp(services, cluster, "resource.created", kind, name, resource_id),
         resource_id=resource_id,
     )
     return services.cluster_states.record(cluster.cluster_id, [event])
 
 
 def resources_deleted(
-    services: Services, cluster: Cluster, kinds: set[ResourceKind], *, name: str | None = None
+    services: Services, cluster: Cluster, *kinds: ResourceKind, name: str | None = None
 ) -> Cluster:
     """Record that every known resource of these kinds (and name) was seen to be gone."""
-    cluster_id = cluster.cluster_id
     events: list[ClusterEvent] = [
         ResourceDeleted(
-            event_id=cluster_event_id(
-                cluster_id, "resource.deleted", resource.kind, resource.name, *_again(resource)
-            ),
-            cluster_id=cluster_id,
-            at=services.now(),
-            kind=resource.kind,
-            name=resource.name,
-            never_was=resource.never_was,
+            **_stamp(services, cluster, "resource.deleted", known.kind, known.name),
+            never_was=known.never_was,
         )
-        for resource in cluster.resources.values()
-        if resource.kind in kinds
-        and resource.status is not ResourceStatus.DELETED
-        and name in (None, resource.name)
+        for known in cluster.resources.values()
+        if known.kind in kinds
+        and known.status is not ResourceStatus.DELETED
+        and name in (None, known.name)
     ]
-    return services.cluster_states.record(cluster_id, events) if events else cluster
+    return services.cluster_states.record(cluster.cluster_id, events) if events else cluster
+
+
+def requested_at(cluster: Cluster, kind: ResourceKind, name: str) -> datetime | None:
+    """Return when a resource was requested first, None for never."""
+    known = cluster.resource(kind, name)
+    return known.requested_at if known is not None else None
+
+
+def check_provisioning(
+    services: Services, since: datetime | None, what: str, *, seen: str = "", then: str = ""
+) -> None:
+    """Raise StepTimedOut, as `check_time`, where what is provisioned takes too long."""
+    limit_s = services.settings.provision_timeout_s
+    check_time(services, since=since, limit_s=limit_s, what=what, seen=seen, then=then)
+
+
+def check_teardown(services: Services, cluster: Cluster, what: str, *, seen: str = "") -> None:
+    """Raise StepTimedOut, as `check_time`, once the time of the cluster's teardown is over."""
+    since, limit_s = cluster.teardown_started_at, services.settings.release_timeout_s
+    check_time(services, since=since, limit_s=limit_s, what=what, seen=seen)
 
 
 def check_time(

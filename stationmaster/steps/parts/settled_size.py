@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import SizeSettled, cluster_event_id
+from stationmaster.domain.cluster.events import SizeSettled
 from stationmaster.domain.errors import ResourceFailed
 from stationmaster.domain.names import TRAINING_NODE_GROUP
 from stationmaster.domain.resources import ResourceKind
@@ -88,10 +88,6 @@ def _waited_s(services: Services, cluster: Cluster) -> float:
 
 def _record(services: Services, cluster: Cluster, nodes: int, *, reason: str = "") -> None:
     event = SizeSettled(
-        event_id=cluster_event_id(cluster.cluster_id, "size.settled"),
-        cluster_id=cluster.cluster_id,
-        at=services.now(),
-        nodes=nodes,
-        reason=reason,
+        **services.cluster_stamp(cluster.cluster_id, "size.settled"), nodes=nodes, reason=reason
     )
     services.cluster_states.record(cluster.cluster_id, [event])

@@ -43,7 +43,7 @@ def find_lost_capacity(services: Services, run: Run) -> str | None:
     cluster = services.cluster_states.load(cluster_of(run))
     found = services.control_plane(cluster.cluster_id)
     if found is None:
-        resources_deleted(services, cluster, {ResourceKind.CLUSTER, ResourceKind.NODE_GROUP})
+        resources_deleted(services, cluster, ResourceKind.CLUSTER, ResourceKind.NODE_GROUP)
         return f"the cluster of run {run.run_id} was deleted during the run"
     if found.status in _GOING:
         return f"cluster {found.name} is {found.status} during the run"
@@ -52,7 +52,7 @@ def find_lost_capacity(services: Services, run: Run) -> str | None:
     for name in (TRAINING_NODE_GROUP, SYSTEM_NODE_GROUP):
         group = services.node_groups.describe(cluster.cluster_id, name)
         if group is None:
-            resources_deleted(services, cluster, {ResourceKind.NODE_GROUP}, name=name)
+            resources_deleted(services, cluster, ResourceKind.NODE_GROUP, name=name)
             return f"the {name} node group was deleted during the run"
         if group.status in _GOING:
             failure = f": {group.failure}" if group.failure else ""

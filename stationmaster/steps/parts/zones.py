@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import ZoneGivenUp, cluster_event_id
+from stationmaster.domain.cluster.events import ZoneGivenUp
 from stationmaster.domain.errors import ResourceFailed, ZoneChanged
 from stationmaster.domain.names import TRAINING_NODE_GROUP
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
-from stationmaster.steps.parts.records import check_time, resources_deleted
+from stationmaster.steps.parts.records import check_provisioning, resources_deleted
 
 if TYPE_CHECKING:
     from stationmaster.aws.file_systems import FileSystem
@@ -122,9 +122,7 @@ def _give_up(
             f"{spec.instance_type}; {said}"
         )
     event = ZoneGivenUp(
-        event_id=cluster_event_id(cluster.cluster_id, "zone.given_up", here),
-        cluster_id=cluster.cluster_id,
-        at=services.now(),
+        **services.cluster_stamp(cluster.cluster_id, "zone.given_up", here),
         zone=here,
         left_subnet_id=subnet_id,
         next_zone=zones[left[0]],
@@ -160,14 +158,8 @@ def leave_zone(services: Services, cluster: Cluster, found: NodeGroup) -> None:
     if found.status != "DELETING":
         services.node_groups.release(cluster.cluster_id, found.name)
     left = cluster.given_up_zones[-1]
-    check_time(
-        services,
-        since=left.at,
-        limit_s=services.settings.provision_timeout_s,
-        what=f"node group {found.name} of zone {left.zone}, which was given up, is still "
-        f"{found.status}",
-        seen=found.failure,
-    )
+    what = f"node group {found.name} of zone {left.zone}, which was given up, is still"
+    check_provisioning(services, left.at, f"{what} {found.status}", seen=found.failure)
 
 
 def node_group_gone(services: Services, cluster: Cluster) -> Cluster:
@@ -175,4 +167,4 @@ def node_group_gone(services: Services, cluster: Cluster) -> Cluster:
     nodes = cluster.resource(ResourceKind.NODE_GROUP, TRAINING_NODE_GROUP)
     if not cluster.given_up_zones or nodes is None or not nodes.has_appeared:
         return cluster
-    return resources_deleted(services, cluster, {ResourceKind.NODE_GROUP}, name=TRAINING_NODE_GROUP)
+    return resources_deleted(services, cluster, ResourceKind.NODE_GROUP, name=TRAINING_NODE_GROUP)
