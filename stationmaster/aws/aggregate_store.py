@@ -18,12 +18,12 @@ from pydantic import ValidationError
 
 from stationmaster.aws import table
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
+from stationmaster.aws.rows import MAX_BODY_BYTES, ParsedT, Rows, read_body, unreadable
 from stationmaster.aws.table import Item, Key, Prefix
 from stationmaster.domain.aggregate import Aggregate, EventT, StateT
 from stationmaster.domain.errors import (
     IllegalTransition,
     NotStorable,
-    TransientError,
     Unreadable,
     WriteConflict,
 )
@@ -36,29 +36,24 @@ if TYPE_CHECKING:
 # A transaction takes 100 items; one is the state itself.
 _EVENTS_PER_TRANSACTION: Final = 40
 _WRITE_ATTEMPTS: Final = 8
-_MOST_AT_ONCE: Final = 100  # of BatchGetItem
-# DynamoDB takes items of 400 KiB, their keys included.
-# Source: Amazon DynamoDB developer guide, "Service, account, and table quotas".
-MAX_BODY_BYTES: Final = 400 * 1024 - 2_000
 _MAX_LIVING_BYTES: Final = 200 * 1024
 
 logger = logging.getLogger(__name__)
 
 # Text, but a run's id is not taken for a cluster's.
 IdT = TypeVar("IdT", bound=str)
-_ParsedT = TypeVar("_ParsedT")
 
 
-class AggregateStore(Generic[IdT, StateT, EventT]):
+class AggregateStore(Rows, Generic[IdT, StateT, EventT]):
     """Reads and writes one kind of aggregate; the only place where its state changes."""
 
     def __init__(
         self, aggregate: Aggregate[StateT, EventT], table_name: str, client: DynamoDBClient
     ) -> None:
+        super().__init__(table_name, client)
         self._aggregate = aggregate
         self._kind = aggregate.key_prefix
-        self._table = table_name
-        self._client = client
+        self._listing = f"listing {aggregate.name}s or their events"
 
     def load(self, owner: IdT) -> StateT:
         """Load the state as last written, by a consistent read.
@@ -81,7 +76,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         """Read those that exist and can be read, in few calls."""
         wanted = {table.state(self._kind, owner): owner for owner in owners}
         states = {}
-        for key, item in read_items(self._client, self._table, wanted):
+        for key, item in self._items(wanted):
             with suppress(Unreadable):
                 states[wanted[key]] = self._state_in(item)
         return states
@@ -166,12 +161,8 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
 
     def save_task_token(self, owner: IdT, purpose: str, token: str) -> None:
         """Keep the token that resolves a workflow's wait; beside the state, never in an event."""
-        with aws_call(f"keeping the {purpose} token of {self._named(owner)}"):
-            self._client.put_item(
-                TableName=self._table,
-                Item=table.task_token(self._kind, owner, purpose).attributes
-                | {"token": {"S": token}},
-            )
+        item = table.task_token(self._kind, owner, purpose).attributes | {"token": {"S": token}}
+        self._put_item(f"keeping the {purpose} token of {self._named(owner)}", item)
 
     def load_task_token(self, owner: IdT, purpose: str) -> str | None:
         """Load the token of a workflow that waits for `purpose`, or None."""
@@ -197,11 +188,11 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         return [event for _, event in sorted(placed, key=lambda pair: pair[0])]
 
     def _items_of(self, group: Prefix) -> Iterator[Item]:
-        return self._query(**group.query, ConsistentRead=True)
+        return self._query(self._listing, **group.query, ConsistentRead=True)
 
     def _readable(
-        self, items: Iterable[Item], read: Callable[[Item], _ParsedT]
-    ) -> Iterator[_ParsedT]:
+        self, items: Iterable[Item], read: Callable[[Item], ParsedT]
+    ) -> Iterator[ParsedT]:
         """Yield what can be read of `items`; the rest is logged and must not hide the others."""
         for item in items:
             try:
@@ -275,7 +266,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
 
     def _listed(self, index: str, *, newest_first: bool = False) -> Iterator[StateT]:
         query = table.index_query(index, self._kind)
-        items = self._query(**query, ScanIndexForward=not newest_first)
+        items = self._query(self._listing, **query, ScanIndexForward=not newest_first)
         return self._readable(items, self._state_in)
 
     def _state_item(self, state: StateT) -> Item:
@@ -308,54 +299,11 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         return f"{self._aggregate.name} {owner}"
 
     def _get(self, owner: str, key: Key, **arguments: Any) -> Item | None:
-        with aws_call(f"reading {self._named(owner)}"):
-            answer = self._client.get_item(
-                TableName=self._table,
-                Key=key.attributes,
-                ConsistentRead=True,
-                **arguments,
-            )
-        item: Item | None = answer.get("Item")
-        return item
-
-    def _put(
-        self, item: Item, condition: str, values: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
-        put = {"TableName": self._table, "Item": item, "ConditionExpression": condition}
-        if values is not None:
-            put["ExpressionAttributeValues"] = values
-        return {"Put": put}
+        return self._item(f"reading {self._named(owner)}", key, **arguments)
 
     def _transact(self, writes: Sequence[Any]) -> None:
         with aws_call(f"writing a {self._aggregate.name}"):
             self._client.transact_write_items(TransactItems=writes)
-
-    def _query(self, **arguments: Any) -> Iterator[Item]:
-        start: dict[str, Any] = {}
-        while True:
-            with aws_call(f"listing {self._aggregate.name}s or their events"):
-                answer = self._client.query(TableName=self._table, **arguments, **start)
-            yield from answer["Items"]
-            last = answer.get("LastEvaluatedKey")
-            if not last:
-                return
-            start = {"ExclusiveStartKey": last}
-
-
-def read_items(
-    client: DynamoDBClient, table_name: str, keys: Iterable[Key]
-) -> Iterator[tuple[Key, Item]]:
-    """Read the items that exist, consistently and a hundred at once; in no order."""
-    left = [key.attributes for key in keys]
-    while left:
-        now: Any = {"Keys": left[:_MOST_AT_ONCE], "ConsistentRead": True}
-        with aws_call("reading items"):
-            answer: Any = client.batch_get_item(RequestItems={table_name: now})
-        yield from ((table.key_of(item), item) for item in answer["Responses"][table_name])
-        unread = answer["UnprocessedKeys"].get(table_name, {}).get("Keys", [])
-        if len(unread) == len(now["Keys"]):
-            raise TransientError("reading items: DynamoDB reads none of them now")
-        left = [*left[_MOST_AT_ONCE:], *unread]
 
 
 def _body(
@@ -372,26 +320,8 @@ def _body(
     return text
 
 
-def read_body(item: Item, parse: Callable[[str], _ParsedT]) -> _ParsedT:
-    """Parse the item's body.
-
-    Raises:
-        Unreadable: it has none, or `parse` refuses it.
-    """
-    try:
-        return parse(str(item["body"]["S"]))
-    except ValidationError as exc:
-        raise _unreadable(item, first_problem(exc)) from exc
-    except (KeyError, TypeError) as exc:
-        raise _unreadable(item, "it has no text named body") from exc
-
-
 def _read_place(item: Item) -> int:
     try:
         return int(item["place"]["N"])
     except (KeyError, TypeError, ValueError) as exc:
-        raise _unreadable(item, "it has no number named place") from exc
-
-
-def _unreadable(item: Item, why: str) -> Unreadable:
-    return Unreadable(f"item {table.key_text(item)} of the table cannot be read: {why}")
+        raise unreadable(item, "it has no number named place") from exc

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from stationmaster.aws import table
 from stationmaster.aws.aggregate_store import AggregateStore
-from stationmaster.aws.calls import AwsConditionFailed, aws_call
+from stationmaster.aws.calls import AwsConditionFailed
 from stationmaster.domain.aggregates import CLUSTER
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import (
@@ -73,11 +73,5 @@ class ClusterStore(AggregateStore[ClusterId, Cluster, ClusterEvent]):
         return self._put(item, condition, {":last": {"S": last.cluster_id}})
 
     def _named_id(self, name: str) -> ClusterId | None:
-        with aws_call("reading the name of a cluster"):
-            answer = self._client.get_item(
-                TableName=self._table,
-                Key=table.cluster_name(name).attributes,
-                ConsistentRead=True,
-            )
-        item = answer.get("Item")
+        item = self._item("reading the name of a cluster", table.cluster_name(name))
         return ClusterId(item["cluster_id"]["S"]) if item is not None else None

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NewType
+from typing import Any, Final, NewType
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.aws import table
-from stationmaster.aws.aggregate_store import read_body, read_items
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
+from stationmaster.aws.rows import MOST_AT_ONCE, Rows, at_version, read_body
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.errors import Unreadable, WriteConflict
 from stationmaster.domain.ids import ClusterId, RunId
-
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 _KEPT: Final = timedelta(days=90)
 
@@ -32,8 +29,8 @@ BUCKET_REFILL_PER_S: Final = 30 / 60
 POST_BURST: Final = 5.0
 POSTS_PER_S: Final = 1.0
 _BUCKET_ATTEMPTS: Final = 5
-# What TransactWriteItems takes.
-_MOST_AT_ONCE: Final = 100
+_READING: Final = "reading what was posted in Slack"
+_KEEPING: Final = "keeping what was posted in Slack"
 
 
 # A run's own cluster has the run's id, and each may have a card.
@@ -74,12 +71,8 @@ class Delivery(BaseModel):
     receipt_posted: TeardownStatus | None = None
 
 
-class DeliveryStore:
+class DeliveryStore(Rows):
     """Reads and writes deliveries: for the bot the first one, for the notifier all that follow."""
-
-    def __init__(self, table_name: str, client: DynamoDBClient) -> None:
-        self._table = table_name
-        self._client = client
 
     def load(self, owner: Owner) -> Delivery:
         """Load what was posted of a run or a cluster, by a consistent read.
@@ -87,7 +80,7 @@ class DeliveryStore:
         Raises:
             Unreadable: this version did not write it.
         """
-        item = self._get(table.delivery(owner).attributes)
+        item = self._item(_READING, table.delivery(owner))
         if item is None:
             return Delivery(owner=owner)
         return read_body(item, Delivery.model_validate_json)
@@ -96,7 +89,7 @@ class DeliveryStore:
         """Read what was posted of each, in few calls; leave out those that cannot be read."""
         wanted = {table.delivery(owner): owner for owner in owners}
         found = {owner: Delivery(owner=owner) for owner in wanted.values()}
-        for key, item in read_items(self._client, self._table, wanted):
+        for key, item in self._items(wanted):
             try:
                 found[wanted[key]] = read_body(item, Delivery.model_validate_json)
             except Unreadable:
@@ -115,7 +108,7 @@ class DeliveryStore:
             "body": {"S": saved.model_dump_json()},
             table.EXPIRES_AT: _expiry(now),
         }
-        if not self._put_if_version(item, read_version=delivery.version):
+        if not self._put_item(_KEEPING, item, **at_version(delivery.version)):
             raise WriteConflict(
                 f"delivery of {delivery.owner} is not at version {delivery.version} any more"
             )
@@ -135,7 +128,7 @@ class DeliveryStore:
         wanted = {table.delivery_claim(owner, key): key for key in keys}
         claims: dict[str, datetime | None] = dict.fromkeys(wanted.values())
         more = {"claimed_at": {"S": now.isoformat()}, table.EXPIRES_AT: _expiry(now)}
-        for key, item in read_items(self._client, self._table, wanted):
+        for key, item in self._items(wanted):
             name = wanted.pop(key)
             if "claimed_at" in item:
                 claims[name] = datetime.fromisoformat(item["claimed_at"]["S"])
@@ -166,27 +159,21 @@ class DeliveryStore:
 
     def bring_batch(self, now: datetime) -> None:
         """Write an item, so that the notifier is soon invoked again for what it holds back."""
-        with aws_call("asking for the next batch"):
-            self._client.put_item(
-                TableName=self._table,
-                Item=table.SLACK_HELD.attributes | {"at": {"N": f"{now.timestamp():.6f}"}},
-            )
+        item = table.SLACK_HELD.attributes | {"at": {"N": f"{now.timestamp():.6f}"}}
+        self._put_item("asking for the next batch", item)
 
     def ask_for_log(self, run_id: RunId, *, now: datetime) -> None:
         """Have the notifier upload the log of a run into its thread."""
-        with aws_call(f"asking for the log of run {run_id}"):
-            self._client.put_item(
-                TableName=self._table,
-                Item=table.log_file(run_id).attributes
-                | {"at": {"S": now.isoformat()}, table.EXPIRES_AT: _expiry(now)},
-            )
+        more = {"at": {"S": now.isoformat()}, table.EXPIRES_AT: _expiry(now)}
+        item = table.log_file(run_id).attributes | more
+        self._put_item(f"asking for the log of run {run_id}", item)
 
     def _take(
         self, key: table.Key, now: datetime, reserve: int, capacity: float, per_s: float
     ) -> float:
         at = now.timestamp()
         for _ in range(_BUCKET_ATTEMPTS):
-            item = self._get(key.attributes)
+            item = self._item(_READING, key)
             version, tokens = 0, capacity
             if item is not None:
                 version = int(item["version"]["N"])
@@ -202,24 +189,9 @@ class DeliveryStore:
                 "version": {"N": str(version + 1)},
                 table.EXPIRES_AT: _expiry(now),
             }
-            if self._put_if_version(bucket, read_version=version):
+            if self._put_item(_KEEPING, bucket, **at_version(version)):
                 return 0.0
         raise WriteConflict("the budget of Slack is being taken from by others; try again")
-
-    def _get(self, key: dict[str, Any]) -> dict[str, Any] | None:
-        with aws_call("reading what was posted in Slack"):
-            answer = self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True)
-        item: dict[str, Any] | None = answer.get("Item")
-        return item
-
-    def _put_if_version(self, item: dict[str, Any], *, read_version: int) -> bool:
-        if read_version == 0:
-            return self._put_if(item, ConditionExpression=table.IS_NEW)
-        return self._put_if(
-            item,
-            ConditionExpression="version = :read",
-            ExpressionAttributeValues={":read": {"N": str(read_version)}},
-        )
 
     def _put_all(self, items: Sequence[dict[str, Any]], **condition: Any) -> bool:
         """Put all items, a hundred at once; False when the condition is not met for one."""
@@ -227,19 +199,11 @@ class DeliveryStore:
             {"Put": {"TableName": self._table, "Item": item, **condition}} for item in items
         ]
         try:
-            for start in range(0, len(puts), _MOST_AT_ONCE):
-                with aws_call("keeping what was posted in Slack"):
+            for start in range(0, len(puts), MOST_AT_ONCE):
+                with aws_call(_KEEPING):
                     self._client.transact_write_items(
-                        TransactItems=puts[start : start + _MOST_AT_ONCE]
+                        TransactItems=puts[start : start + MOST_AT_ONCE]
                     )
-        except AwsConditionFailed:
-            return False
-        return True
-
-    def _put_if(self, item: dict[str, Any], **condition: Any) -> bool:
-        try:
-            with aws_call("keeping what was posted in Slack"):
-                self._client.put_item(TableName=self._table, Item=item, **condition)
         except AwsConditionFailed:
             return False
         return True

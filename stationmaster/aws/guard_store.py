@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from stationmaster.aws import table
-from stationmaster.aws.calls import aws_call
-
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
+from stationmaster.aws.rows import Rows, at_version
 
 # An index is at most seconds behind; a function may be held for its whole time in between.
 _LATELY: Final = timedelta(minutes=10)
@@ -30,19 +27,11 @@ class Turn:
     """The ids of runs and clusters, with when each was started."""
 
 
-class GuardStore:
+class GuardStore(Rows):
     """Reads the item, and makes the write that goes with a start."""
 
-    def __init__(self, table_name: str, client: DynamoDBClient) -> None:
-        self._table = table_name
-        self._client = client
-
     def read(self) -> Turn:
-        with aws_call("reading what was started lately"):
-            answer = self._client.get_item(
-                TableName=self._table, Key=table.START_GUARD.attributes, ConsistentRead=True
-            )
-        item = answer.get("Item")
+        item = self._item("reading what was started lately", table.START_GUARD)
         if item is None:
             return Turn()
         started = {
@@ -62,9 +51,4 @@ class GuardStore:
                 }
             },
         }
-        put: dict[str, Any] = {"TableName": self._table, "Item": item}
-        if read.version == 0:
-            return {"Put": put | {"ConditionExpression": table.IS_NEW}}
-        put["ConditionExpression"] = "version = :read"
-        put["ExpressionAttributeValues"] = {":read": {"N": str(read.version)}}
-        return {"Put": put}
+        return {"Put": {"TableName": self._table, "Item": item, **at_version(read.version)}}

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from stationmaster.aws import table
 from stationmaster.aws.calls import aws_call
+from stationmaster.aws.rows import Rows
 from stationmaster.domain.ids import ClusterId
-
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 _FINDING: Final = "finding"
 
@@ -22,12 +20,8 @@ def read_finding(image: Mapping[str, Any]) -> str:
     return str(value.get("S", "")) if isinstance(value, Mapping) else ""
 
 
-class OrphanStore:
+class OrphanStore(Rows):
     """An item for each cluster that has orphans."""
-
-    def __init__(self, table_name: str, client: DynamoDBClient) -> None:
-        self._table = table_name
-        self._client = client
 
     def seen(self, cluster_id: ClusterId, *, finding: str, now: datetime) -> None:
         """Keep what was found now, and since when the cluster has orphans."""
@@ -44,7 +38,4 @@ class OrphanStore:
 
     def forget(self, cluster_id: ClusterId) -> None:
         """Forget the cluster, of which nothing is left."""
-        with aws_call(f"forgetting what was left of {cluster_id}"):
-            self._client.delete_item(
-                TableName=self._table, Key=table.orphans(cluster_id).attributes
-            )
+        self._delete_item(f"forgetting what was left of {cluster_id}", table.orphans(cluster_id))

@@ -8,8 +8,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from stationmaster.aws import table
-from stationmaster.aws.aggregate_store import AggregateStore, read_body
-from stationmaster.aws.calls import AwsConditionFailed, aws_call
+from stationmaster.aws.aggregate_store import AggregateStore
+from stationmaster.aws.calls import AwsConditionFailed
+from stationmaster.aws.rows import read_body
 from stationmaster.aws.table import Item
 from stationmaster.domain.aggregates import RUN
 from stationmaster.domain.bus import LogTail
@@ -85,25 +86,19 @@ class RunStore(AggregateStore[RunId, Run, RunEvent]):
     def save_log_tails(self, run_id: RunId, tails: Sequence[LogTail]) -> None:
         """Keep the newest lines of each pod, unless newer ones are kept already."""
         for tail in tails:
-            try:
-                with aws_call(f"keeping log lines of run {run_id}"):
-                    self._client.put_item(
-                        TableName=self._table,
-                        Item=table.log_tail(self._kind, run_id, tail.pod).attributes
-                        | {
-                            "at": {"S": tail.at.isoformat()},
-                            "body": {"S": tail.model_dump_json()},
-                        },
-                        ConditionExpression=f"{table.IS_NEW} OR #at < :at",
-                        ExpressionAttributeNames={"#at": "at"},
-                        ExpressionAttributeValues={":at": {"S": tail.at.isoformat()}},
-                    )
-            except AwsConditionFailed:
-                continue  # newer lines are kept already
+            at = {"S": tail.at.isoformat()}
+            self._put_item(
+                f"keeping log lines of run {run_id}",
+                table.log_tail(self._kind, run_id, tail.pod).attributes
+                | {"at": at, "body": {"S": tail.model_dump_json()}},
+                ConditionExpression=f"{table.IS_NEW} OR #at < :at",
+                ExpressionAttributeNames={"#at": "at"},
+                ExpressionAttributeValues={":at": at},
+            )
 
     def log_tails(self, run_id: RunId) -> list[LogTail]:
         """List the newest log lines of each pod, by pod name."""
-        items = self._query(**table.log_tails(self._kind, run_id).query)
+        items = self._query(self._listing, **table.log_tails(self._kind, run_id).query)
         read = self._readable(items, lambda item: read_body(item, LogTail.model_validate_json))
         return [*read]
 
@@ -118,11 +113,4 @@ class RunStore(AggregateStore[RunId, Run, RunEvent]):
             return self.load(RunId(item["run_id"]["S"]))
 
     def _dedup_item(self, dedup_key: str) -> Item | None:
-        with aws_call("reading an earlier request"):
-            answer = self._client.get_item(
-                TableName=self._table,
-                Key=table.earlier_request(dedup_key).attributes,
-                ConsistentRead=True,
-            )
-        item: Item | None = answer.get("Item")
-        return item
+        return self._item("reading an earlier request", table.earlier_request(dedup_key))

@@ -9,17 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.aws import table
-from stationmaster.aws.aggregate_store import MAX_BODY_BYTES, read_body
-from stationmaster.aws.calls import AwsConditionFailed, aws_call
+from stationmaster.aws.rows import MAX_BODY_BYTES, Rows, read_body
 from stationmaster.domain.errors import Unreadable
-
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 # As long as what was posted is remembered.
 KEPT: Final = timedelta(days=90)
@@ -42,12 +38,8 @@ class SetAside(BaseModel):
     is_cut: bool = Field(default=False, description="the payload was too long to keep whole")
 
 
-class SetAsideStore:
+class SetAsideStore(Rows):
     """Writes, lists and deletes dead letters."""
-
-    def __init__(self, table_name: str, client: DynamoDBClient) -> None:
-        self._table = table_name
-        self._client = client
 
     def put(
         self, *, function: str, what: str, reason: str, payload: str, now: datetime
@@ -68,33 +60,18 @@ class SetAsideStore:
             "body": {"S": entry.model_dump_json()},
             table.EXPIRES_AT: {"N": str(int((now + KEPT).timestamp()))},
         }
-        try:
-            with aws_call("setting something aside"):
-                self._client.put_item(
-                    TableName=self._table, Item=item, ConditionExpression=table.IS_NEW
-                )
-        except AwsConditionFailed:
-            return None
-        return entry
+        is_new = self._put_item("setting something aside", item, ConditionExpression=table.IS_NEW)
+        return entry if is_new else None
 
     def list(self) -> Iterator[SetAside]:
         """Yield every dead letter that can be read."""
-        arguments: dict[str, Any] = {**table.SET_ASIDE_ITEMS.query, "ConsistentRead": True}
-        while True:
-            with aws_call("listing dead letters"):
-                answer = self._client.query(TableName=self._table, **arguments)
-            for item in answer["Items"]:
-                entry = read_entry(item)
-                if entry is not None:
-                    yield entry
-            if not answer.get("LastEvaluatedKey"):
-                return
-            arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+        query = table.SET_ASIDE_ITEMS.query
+        entries = map(read_entry, self._query("listing dead letters", **query, ConsistentRead=True))
+        return (entry for entry in entries if entry is not None)
 
     def delete(self, item_id: str) -> None:
         """Delete what was sent again."""
-        with aws_call("deleting a dead letter"):
-            self._client.delete_item(TableName=self._table, Key=table.set_aside(item_id).attributes)
+        self._delete_item("deleting a dead letter", table.set_aside(item_id))
 
 
 def read_entry(item: dict[str, Any]) -> SetAside | None:
