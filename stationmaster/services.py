@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.instances import Instances
     from stationmaster.aws.kinds import Releasable
     from stationmaster.aws.launch_templates import LaunchTemplates
-    from stationmaster.aws.log_groups import LogGroups
-    from stationmaster.aws.metrics_logs import MetricsLogs
+    from stationmaster.aws.log_groups import LogGroups, MetricsLogs
     from stationmaster.aws.network_interfaces import NetworkInterfaces
     from stationmaster.aws.node_groups import NodeGroups
     from stationmaster.aws.orphan_store import OrphanStore
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
     from stationmaster.aws.pod_identities import PodIdentities
     from stationmaster.aws.reservations import Reservations
     from stationmaster.aws.run_store import RunStore
-    from stationmaster.aws.scaling_activities import ScalingActivities
     from stationmaster.aws.scaling_groups import ScalingGroups
     from stationmaster.aws.schedules import Schedules
     from stationmaster.aws.secrets import Secrets
@@ -163,13 +161,9 @@ class Services:
     """Who may talk to a cluster."""
     pod_identities: PodIdentities = _part("pod_identities.PodIdentities", _of("eks"))
     """AWS roles of pods."""
-    scaling_activities: ScalingActivities = _part(
-        "scaling_activities.ScalingActivities", _bare("autoscaling")
-    )
-    """What the Auto Scaling groups of node groups have tried."""
     scaling_groups: ScalingGroups = _part("scaling_groups.ScalingGroups", _bare("autoscaling"))
-    """The same groups, which replace instances."""
-    metrics_logs: MetricsLogs = _part("metrics_logs.MetricsLogs", _of("logs"))
+    """The Auto Scaling groups of node groups."""
+    metrics_logs: MetricsLogs = _part("log_groups.MetricsLogs", _of("logs"))
     """Log groups of clusters whose metrics go to CloudWatch."""
     log_groups: LogGroups = _part("log_groups.LogGroups", _bare("logs"))
     """Log groups that clusters have left."""

@@ -30,11 +30,10 @@ from stacks.constructs.statements import (
     service_linked_role_arn,
 )
 from stationmaster.aws.access_entries import ACCESS_POLICIES, ADMIN_POLICY, VIEW_POLICY
-from stationmaster.aws.kubernetes_versions import VERSION_ACTIONS
+from stationmaster.aws.clusters import VERSION_ACTIONS
 from stationmaster.aws.launch_templates import LAUNCHED
-from stationmaster.aws.metrics_logs import METRICS_LOG_ACTIONS
-from stationmaster.aws.scaling_activities import SCALING_ACTIONS
-from stationmaster.aws.scaling_groups import REPLACE_ACTIONS
+from stationmaster.aws.log_groups import METRICS_LOG_ACTIONS
+from stationmaster.aws.scaling_groups import REPLACE_ACTIONS, SCALING_ACTIONS
 from stationmaster.domain.names import TRAINING_NODE_GROUP, cluster_name, metrics_log_group
 
 # The service of EKS that keeps node groups, by its name in roles.

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from botocore.config import Config
 
-from stationmaster.aws.calls import AwsConflict, AwsNotFound, aws_call, make_client
-from stationmaster.aws.kubernetes_versions import VERSION_ACTIONS, offered_versions
+from stationmaster.aws.calls import AwsConflict, AwsNotFound, aws_call, listed, make_client
+from stationmaster.aws.clusters import VERSION_ACTIONS, offered_versions
+from stationmaster.aws.subnets import zones_of, zones_offering
 from stationmaster.domain.catalogue.instances import CATALOGUE
 from stationmaster.domain.catalogue.kubernetes_versions import OfferedVersion
 from stationmaster.domain.catalogue.quotas import VcpuQuota
@@ -109,17 +110,12 @@ class Account:
             TransientError, PermanentError: EC2 does not answer, or refuses to.
         """
         states = {"Name": "instance-state-name", "Values": ["pending", "running"]}
-        with aws_call("listing running instances"):
-            pages = self._ec2.get_paginator("describe_instances").paginate(Filters=[states])
-            found = [
-                instance
-                for page in pages
-                for reservation in page["Reservations"]
-                for instance in reservation["Instances"]
-            ]
+        what = "listing running instances"
+        found = listed(self._ec2, "describe_instances", "Reservations", what, Filters=[states])
         return sum(
             _vcpus(each)
-            for each in found
+            for reservation in found
+            for each in reservation["Instances"]
             if quota.counts(each["InstanceType"])
             and each.get("InstanceLifecycle") == ("spot" if quota.is_spot else None)
         )
@@ -130,9 +126,7 @@ class Account:
         Raises:
             TransientError, PermanentError: one does not exist, or EC2 does not answer.
         """
-        with aws_call("reading subnets"):
-            found = self._ec2.describe_subnets(SubnetIds=list(subnet_ids))["Subnets"]
-        return {each["SubnetId"]: each["AvailabilityZone"] for each in found}
+        return zones_of(self._ec2, [*subnet_ids])
 
     def zones_offering(self, instance_type: str) -> set[str]:
         """List the region's zones in which EC2 offers an instance type at all.
@@ -140,12 +134,7 @@ class Account:
         Raises:
             TransientError, PermanentError: EC2 does not answer, or refuses to.
         """
-        with aws_call(f"asking where {instance_type} is offered"):
-            answer = self._ec2.describe_instance_type_offerings(
-                LocationType="availability-zone",
-                Filters=[{"Name": "instance-type", "Values": [instance_type]}],
-            )
-        return {offer["Location"] for offer in answer["InstanceTypeOfferings"]}
+        return zones_offering(self._ec2, instance_type)
 
     def has_image(self, image: EcrImage) -> bool:
         """Say whether a registry has an image.

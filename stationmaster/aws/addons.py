@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_existing
+from stationmaster.aws.calls import AwsNotFound, aws_call, health_issues, ignoring_existing
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
     FSX_CSI_ACCOUNT,
@@ -79,10 +79,9 @@ class Addons:
                 )["addon"]
         except AwsNotFound:
             return None
-        issues = addon.get("health", {}).get("issues", [])
         return Addon(
             status=addon.get("status", "CREATING"),
-            failure="; ".join(f"{i.get('code')}: {i.get('message')}" for i in issues),
+            failure=health_issues(addon),
         )
 
     def ensure(self, cluster_id: ClusterId, name: str, *, run_id: RunId | None = None) -> None:

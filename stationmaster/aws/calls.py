@@ -174,3 +174,16 @@ def ignoring_gone_or_busy(what: str, *codes: str) -> Iterator[None]:
     """
     with suppress(AwsNotFound, AwsConflict), aws_call(what, *codes):
         yield
+
+
+def listed(client: Any, operation: str, key: str, what: str, **arguments: Any) -> Iterator[Any]:
+    """Yield what an operation lists, page by page, as `aws_call`; `key` is its name for that."""
+    with aws_call(what):
+        for page in client.get_paginator(operation).paginate(**arguments):
+            yield from page[key]
+
+
+def health_issues(described: Any) -> str:
+    """Write the health issues that EKS reports of one of its resources; "" for none."""
+    issues = described.get("health", {}).get("issues", [])
+    return "; ".join(f"{each.get('code')}: {each.get('message')}" for each in issues)

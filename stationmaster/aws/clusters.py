@@ -6,9 +6,19 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_existing, ignoring_gone_or_busy
-from stationmaster.aws.kubernetes_versions import offered_versions
-from stationmaster.domain.catalogue.kubernetes_versions import OfferedVersion, choose_version
+from stationmaster.aws.calls import (
+    AwsNotFound,
+    aws_call,
+    health_issues,
+    ignoring_existing,
+    ignoring_gone_or_busy,
+    listed,
+)
+from stationmaster.domain.catalogue.kubernetes_versions import (
+    OfferedVersion,
+    Support,
+    choose_version,
+)
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import cluster_name, tags
 from stationmaster.domain.resources import Left, ResourceKind
@@ -16,9 +26,11 @@ from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_eks import EKSClient
-    from mypy_boto3_eks.type_defs import VpcConfigRequestTypeDef
+    from mypy_boto3_eks.type_defs import ClusterVersionInformationTypeDef, VpcConfigRequestTypeDef
 
 _ANYWHERE: Final = "0.0.0.0/0"
+# AWS grants it on all resources or none.
+VERSION_ACTIONS: Final = ("eks:DescribeClusterVersions",)
 
 
 class EksCluster(BaseModel):
@@ -54,7 +66,6 @@ class Clusters:
                 found = self._client.describe_cluster(name=name)["cluster"]
         except AwsNotFound:
             return None
-        issues = found.get("health", {}).get("issues", [])
         network = found.get("resourcesVpcConfig", {})
         return EksCluster(
             name=name,
@@ -62,7 +73,7 @@ class Clusters:
             endpoint=found.get("endpoint", ""),
             certificate_authority=found.get("certificateAuthority", {}).get("data", ""),
             security_group_id=network.get("clusterSecurityGroupId", ""),
-            failure="; ".join(f"{i.get('code')}: {i.get('message')}" for i in issues),
+            failure=health_issues(found),
             is_closed=not network.get("endpointPublicAccess", True)
             or _ANYWHERE not in network.get("publicAccessCidrs", [_ANYWHERE]),
         )
@@ -132,3 +143,25 @@ class Clusters:
         """List the control plane, if it still exists."""
         cluster = self.describe(cluster_id)
         return [] if cluster is None else [Left(ResourceKind.CLUSTER, cluster.name, cluster.name)]
+
+
+def offered_versions(client: EKSClient) -> list[OfferedVersion]:
+    """List all versions in standard or extended support.
+
+    Raises:
+        TransientError, PermanentError: EKS does not answer, or refuses to.
+    """
+    what = "reading the Kubernetes versions of EKS"
+    found = listed(client, "describe_cluster_versions", "clusterVersions", what)
+    supported = {each.value for each in Support}
+    return [_offered(each) for each in found if each.get("versionStatus") in supported]
+
+
+def _offered(found: ClusterVersionInformationTypeDef) -> OfferedVersion:
+    ends = found.get("endOfStandardSupportDate")
+    return OfferedVersion(
+        version=found["clusterVersion"],
+        support=Support(found["versionStatus"]),
+        is_default=found.get("defaultVersion", False),
+        standard_support_ends=ends.date() if ends is not None else None,
+    )

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_gone_or_busy
 from stationmaster.aws.kinds import Actions
+from stationmaster.aws.tags import is_of, tag_list
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.names import TAG_CLUSTER_ID, tags
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.settings import Settings
 
@@ -76,10 +76,8 @@ class DataLinks:
                     answer = self._client.describe_data_repository_associations(**arguments)
             except AwsNotFound:  # the file system of one went while FSx listed them
                 return found
-            for item in answer["Associations"]:
-                item_tags = {tag["Key"]: tag["Value"] for tag in item.get("Tags", [])}
-                if item_tags.get(TAG_CLUSTER_ID) == cluster_id:
-                    found.append(_data_link(item))
+            associations = answer["Associations"]
+            found += [_data_link(each) for each in associations if is_of(cluster_id, each)]
             token = answer.get("NextToken")
             if not token:
                 return found
@@ -106,12 +104,7 @@ class DataLinks:
                 FileSystemPath=path,
                 DataRepositoryPath=source,
                 BatchImportMetaDataOnCreate=True,
-                Tags=[
-                    {"Key": key, "Value": value}
-                    for key, value in tags(
-                        cluster_id, run_id, deployment=self._settings.deployment
-                    ).items()
-                ],
+                Tags=tag_list(cluster_id, run_id, deployment=self._settings.deployment),
             )
 
     def release(self, cluster_id: ClusterId, association_id: str) -> None:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_gone_or_busy
+from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_gone_or_busy, listed
 from stationmaster.aws.kinds import Actions
+from stationmaster.aws.tags import is_of, tag_list
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.names import TAG_CLUSTER_ID, tags
 from stationmaster.domain.planning.cost import deployment_type
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.rendering.shared_volume import SharedStorage
@@ -113,19 +113,9 @@ class FileSystems:
 
     def list_tagged(self, cluster_id: ClusterId) -> list[FileSystem]:
         """List every file system that carries the cluster's tag."""
-        found: list[FileSystem] = []
-        arguments: dict[str, str] = {}
-        while True:
-            with aws_call(f"listing file systems of {cluster_id}"):
-                answer = self._client.describe_file_systems(**arguments)  # type: ignore[arg-type]
-            for item in answer["FileSystems"]:
-                item_tags = {tag["Key"]: tag["Value"] for tag in item.get("Tags", [])}
-                if item_tags.get(TAG_CLUSTER_ID) == cluster_id:
-                    found.append(_file_system(item))
-            token = answer.get("NextToken")
-            if not token:
-                return found
-            arguments = {"NextToken": token}
+        what = f"listing file systems of {cluster_id}"
+        found = listed(self._client, "describe_file_systems", "FileSystems", what)
+        return [_file_system(each) for each in found if is_of(cluster_id, each)]
 
     def ensure(
         self,
@@ -154,12 +144,7 @@ class FileSystems:
                 SubnetIds=[subnet_id],
                 SecurityGroupIds=[security_group_id],
                 LustreConfiguration=_lustre(mbps_per_tib),
-                Tags=[
-                    {"Key": key, "Value": value}
-                    for key, value in tags(
-                        cluster_id, run_id, deployment=self._settings.deployment
-                    ).items()
-                ],
+                Tags=tag_list(cluster_id, run_id, deployment=self._settings.deployment),
             )
 
     def release(self, cluster_id: ClusterId, file_system_id: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stationmaster.aws.calls import aws_call, ignoring_gone_or_busy
+from stationmaster.aws.calls import ignoring_gone_or_busy, listed
 from stationmaster.aws.kinds import Actions
 from stationmaster.aws.tags import by_cluster
 from stationmaster.domain.ids import ClusterId
@@ -41,12 +41,11 @@ class Instances:
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
         """List every instance with the cluster's tag that is not going away."""
-        pages = self._client.get_paginator("describe_instances")
         filters = [by_cluster(cluster_id), {"Name": "instance-state-name", "Values": [*_THERE]}]
-        with aws_call(f"listing instances of {cluster_id}"):
-            reservations = [
-                each for page in pages.paginate(Filters=filters) for each in page["Reservations"]
-            ]
+        what = f"listing instances of {cluster_id}"
+        reservations = listed(
+            self._client, "describe_instances", "Reservations", what, Filters=filters
+        )
         return [
             Left(
                 ResourceKind.INSTANCE,

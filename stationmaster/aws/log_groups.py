@@ -1,9 +1,9 @@
 """CloudWatch log groups of clusters: AWS deletes none of them with its cluster.
 
-The product makes one (`metrics_logs`) for the metrics of GPUs, and deletes it with the cluster; the
-metrics stay in CloudWatch. EKS makes another one when somebody switches on the logs of a control
-plane, which the product never does. That group has no tag and no retention, so its lines are kept
-and paid for. It is somebody else's wish, so it is only listed.
+The product makes one for the metrics of GPUs, and deletes it with the cluster; the metrics stay in
+CloudWatch. EKS makes another one when somebody switches on the logs of a control plane, which the
+product never does. That group has no tag and no retention, so its lines are kept and paid for. It
+is somebody else's wish, so it is only listed.
 
 Sources: EKS user guide, "Send control plane logs to CloudWatch Logs"; CloudWatch Logs API
 reference, DeleteLogGroup.
@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stationmaster.aws.calls import aws_call, ignoring_gone_or_busy
+from stationmaster.aws.calls import aws_call, ignoring_existing, ignoring_gone_or_busy, listed
 from stationmaster.aws.kinds import Actions
-from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.names import control_plane_log_group, metrics_log_group
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.names import control_plane_log_group, metrics_log_group, tags
 from stationmaster.domain.resources import Left, ResourceKind
+from stationmaster.settings import Settings
 
 ACTIONS: Final = Actions(
     permission="network",
@@ -25,9 +26,32 @@ ACTIONS: Final = Actions(
     read=("logs:DescribeLogGroups",),
     delete=("logs:DeleteLogGroup",),
 )
+METRICS_LOG_ACTIONS: Final = ("logs:CreateLogGroup", "logs:PutRetentionPolicy", "logs:TagResource")
+_DAYS: Final = 7
 # Two calls change the same group at once; the next look tries again.
 _BUSY: Final = "OperationAbortedException"
 _BEFORE, _AFTER = control_plane_log_group("|").split("|")
+
+
+class MetricsLogs:
+    """Makes the group to which CloudWatch's agent writes metrics, before they are metrics.
+
+    The agent would make it without the cluster's tag, and would keep every line for ever.
+    """
+
+    def __init__(self, settings: Settings, client: Any) -> None:
+        self._deployment = settings.deployment
+        self._client = client
+
+    def ensure(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
+        """Create the group for metrics if it is missing; its lines expire after a week."""
+        name = metrics_log_group(cluster_id)
+        with ignoring_existing(f"creating log group {name}", "ResourceAlreadyExistsException"):
+            self._client.create_log_group(
+                logGroupName=name, tags=tags(cluster_id, run_id, deployment=self._deployment)
+            )
+        with aws_call(f"limiting how long log group {name} keeps lines"):
+            self._client.put_retention_policy(logGroupName=name, retentionInDays=_DAYS)
 
 
 class LogGroups:
@@ -55,13 +79,12 @@ class LogGroups:
         }
 
     def _groups(self, prefix: str) -> list[Any]:
-        pages = self._client.get_paginator("describe_log_groups")
-        with aws_call(f"listing log groups {prefix}*"):
-            return [
-                each
-                for page in pages.paginate(logGroupNamePrefix=prefix)
-                for each in page["logGroups"]
-            ]
+        what = f"listing log groups {prefix}*"
+        return [
+            *listed(
+                self._client, "describe_log_groups", "logGroups", what, logGroupNamePrefix=prefix
+            )
+        ]
 
 
 def _left(group: Any) -> Left:

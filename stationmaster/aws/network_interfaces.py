@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from stationmaster.aws.calls import aws_call, ignoring_gone_or_busy
+from stationmaster.aws.calls import ignoring_gone_or_busy, listed
 from stationmaster.aws.kinds import Actions
 from stationmaster.aws.tags import by_cluster
 from stationmaster.domain.ids import ClusterId
@@ -53,13 +53,13 @@ class NetworkInterfaces:
     def left(self, cluster_id: ClusterId) -> list[Left]:
         """List every interface of the cluster that no instance has; the others go with theirs."""
         by_cni: Any = {"Name": f"tag:{CNI_TAG}", "Values": [cluster_name(cluster_id)]}
-        pages = self._client.get_paginator("describe_network_interfaces")
-        with aws_call(f"listing network interfaces of {cluster_id}"):
-            found = [
-                each["NetworkInterfaceId"]
-                for tagged in (by_cni, by_cluster(cluster_id))
-                for page in pages.paginate(Filters=[tagged])
-                for each in page["NetworkInterfaces"]
-                if each["Status"] == "available"
-            ]
+        what, key = f"listing network interfaces of {cluster_id}", "NetworkInterfaces"
+        found = [
+            each["NetworkInterfaceId"]
+            for tagged in (by_cni, by_cluster(cluster_id))
+            for each in listed(
+                self._client, "describe_network_interfaces", key, what, Filters=[tagged]
+            )
+            if each["Status"] == "available"
+        ]
         return [Left(ResourceKind.NETWORK_INTERFACE, each, each) for each in dict.fromkeys(found)]

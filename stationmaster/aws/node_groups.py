@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_existing, ignoring_gone_or_busy
+from stationmaster.aws.calls import (
+    AwsNotFound,
+    aws_call,
+    health_issues,
+    ignoring_existing,
+    ignoring_gone_or_busy,
+)
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.cluster.spec import CapacityType
 from stationmaster.domain.ids import ClusterId, RunId
@@ -59,7 +65,7 @@ _ATTEMPTS: Final = 2
 class NodeGroup(BaseModel):
     """A managed node group; `failure` has the health issues that EKS reports.
 
-    `ScalingActivities` adds what its Auto Scaling group says before EKS gives it up.
+    `ScalingGroups` adds what its Auto Scaling group says before EKS gives it up.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -125,7 +131,6 @@ class NodeGroups:
                 )["nodegroup"]
         except AwsNotFound:
             return None
-        issues = found.get("health", {}).get("issues", [])
         return NodeGroup(
             name=name,
             status=found.get("status", "CREATING"),
@@ -134,7 +139,7 @@ class NodeGroups:
             scaling_groups=tuple(
                 each["name"] for each in found.get("resources", {}).get("autoScalingGroups", ())
             ),
-            failure="; ".join(f"{i.get('code')}: {i.get('message')}" for i in issues),
+            failure=health_issues(found),
         )
 
     def ensure_system(

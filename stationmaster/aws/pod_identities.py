@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from stationmaster.aws.calls import (
     AwsNotFound,
-    aws_call,
     ignoring_existing,
     ignoring_gone_or_busy,
+    listed,
 )
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
@@ -103,20 +103,19 @@ class PodIdentities:
     def left_in(self, cluster_id: ClusterId, eks_name: str) -> list[Left]:
         """List those of a cluster, in an existing EKS cluster where named; none if it is gone."""
         name, namespace = _place(cluster_id, eks_name)
-        pages = self._client.get_paginator("list_pod_identity_associations")
+        what, operation = (
+            f"listing pod identity associations of {name}",
+            "pod_identity_associations",
+        )
+        where = {"clusterName": name, "namespace": namespace}
+        found = listed(self._client, f"list_{operation}", "associations", what, **where)
         try:
-            with aws_call(f"listing pod identity associations of {name}"):
-                found = [
-                    each
-                    for page in pages.paginate(clusterName=name, namespace=namespace)
-                    for each in page["associations"]
-                ]
+            return [
+                Left(ResourceKind.POD_IDENTITY, each["serviceAccount"], each["associationId"])
+                for each in found
+            ]
         except AwsNotFound:
             return []
-        return [
-            Left(ResourceKind.POD_IDENTITY, each["serviceAccount"], each["associationId"])
-            for each in found
-        ]
 
     def release_in(self, eks_name: str, association_id: str) -> None:
         """Delete one of these, unless it is gone."""

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from stationmaster.aws.calls import aws_call
+from stationmaster.aws.calls import listed
 from stationmaster.aws.eks_security_groups import EKS_TAG
 from stationmaster.aws.network_interfaces import CNI_TAG
 from stationmaster.domain.ids import ClusterId
@@ -52,7 +52,7 @@ class TaggedResources:
             CNI_TAG,
             "describe_network_interfaces",
             what="network interfaces of all clusters",
-            listed="NetworkInterfaces",
+            key="NetworkInterfaces",
             id_name="NetworkInterfaceId",
             tags="TagSet",
         )
@@ -60,51 +60,43 @@ class TaggedResources:
             EKS_TAG,
             "describe_security_groups",
             what="security groups that EKS made",
-            listed="SecurityGroups",
+            key="SecurityGroups",
             id_name="GroupId",
             tags="Tags",
         )
         return [*self._by_tag(), *interfaces, *groups]
 
     def _by_tag(self) -> list[Tagged]:
-        pages = self._tagging.get_paginator("get_resources")
-        with aws_call("listing what carries the tag of a cluster"):
-            found = [
-                each
-                for page in pages.paginate(TagFilters=[{"Key": TAG_CLUSTER_ID}])
-                for each in page["ResourceTagMappingList"]
-            ]
+        what, of_clusters = "listing what carries the tag of a cluster", [{"Key": TAG_CLUSTER_ID}]
         return [
             _tagged(each["ResourceARN"], {tag["Key"]: tag["Value"] for tag in each["Tags"]})
-            for each in found
+            for each in listed(
+                self._tagging,
+                "get_resources",
+                "ResourceTagMappingList",
+                what,
+                TagFilters=of_clusters,
+            )
         ]
 
     def _of_part(
-        self, tag: str, operation: str, *, what: str, listed: str, id_name: str, tags: str
+        self, tag: str, operation: str, *, what: str, key: str, id_name: str, tags: str
     ) -> list[Tagged]:
         """List what an AWS part made and tagged with the name of an EKS cluster of ours.
 
-        `listed`, `id_name` and `tags` are the operation's own names of these in its answer.
+        `key`, `id_name` and `tags` are the operation's own names of these in its answer.
         """
-        # Typed as Any: the stubs have a type of their own for each operation's pages.
-        pages: Any = self._ec2.get_paginator(operation)  # type: ignore[call-overload]
         filters = [{"Name": f"tag:{tag}", "Values": [cluster_name("*")]}]
-        with aws_call(f"listing {what}"):
-            found = [each for page in pages.paginate(Filters=filters) for each in page[listed]]
         return [
             Tagged(each[id_name], _of_name(one["Value"]))
-            for each in found
+            for each in listed(self._ec2, operation, key, f"listing {what}", Filters=filters)
             for one in each.get(tags, [])
             if one["Key"] == tag
         ]
 
 
 def _tagged(arn: str, tags: dict[str, str]) -> Tagged:
-    return Tagged(
-        arn,
-        ClusterId(tags[TAG_CLUSTER_ID]),
-        tags.get(TAG_DEPLOYMENT, ""),
-    )
+    return Tagged(arn, ClusterId(tags[TAG_CLUSTER_ID]), tags.get(TAG_DEPLOYMENT, ""))
 
 
 def _of_name(eks_name: str) -> ClusterId:

@@ -1,7 +1,8 @@
-"""How EC2 takes the product's tags: set in the creating call, and searched for afterwards."""
+"""How EC2 and FSx take the product's tags: set at creation, and searched for afterwards."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from stationmaster.domain.ids import ClusterId, RunId
@@ -13,17 +14,32 @@ def by_cluster(cluster_id: ClusterId) -> Any:
     return {"Name": f"tag:{TAG_CLUSTER_ID}", "Values": [cluster_id]}
 
 
+def is_of(cluster_id: ClusterId, described: Mapping[str, Any]) -> bool:
+    """Say whether what FSx describes carries the cluster's tag."""
+    found = {tag["Key"]: tag["Value"] for tag in described.get("Tags", [])}
+    return found.get(TAG_CLUSTER_ID) == cluster_id
+
+
+def tag_list(
+    cluster_id: ClusterId,
+    run_id: RunId | None,
+    more: Mapping[str, str] | None = None,
+    *,
+    deployment: str,
+) -> Any:
+    """Write the tags of a resource, in the form of creating calls."""
+    pairs = {**tags(cluster_id, run_id, deployment=deployment), **(more or {})}
+    return [{"Key": key, "Value": value} for key, value in pairs.items()]
+
+
 def tag_specification(
     resource_type: str,
     cluster_id: ClusterId,
     run_id: RunId | None,
-    more: dict[str, str] | None = None,
+    more: Mapping[str, str] | None = None,
     *,
     deployment: str,
 ) -> Any:
-    """Write the tags of a resource, in the form of EC2's creating calls."""
-    pairs = tags(cluster_id, run_id, deployment=deployment) | (more or {})
-    return {
-        "ResourceType": resource_type,
-        "Tags": [{"Key": key, "Value": value} for key, value in pairs.items()],
-    }
+    """Write the same in the form of EC2's creating calls."""
+    wanted = tag_list(cluster_id, run_id, more, deployment=deployment)
+    return {"ResourceType": resource_type, "Tags": wanted}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stationmaster.aws.calls import aws_call, ignoring_gone_or_busy
+from stationmaster.aws.calls import ignoring_gone_or_busy, listed
 from stationmaster.aws.kinds import Actions
 from stationmaster.aws.tags import by_cluster
 from stationmaster.domain.ids import ClusterId
@@ -37,10 +37,9 @@ class Volumes:
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
         """List volumes with the cluster's tag that no instance has; the others go with theirs."""
-        pages = self._client.get_paginator("describe_volumes")
         filters = [by_cluster(cluster_id), {"Name": "status", "Values": ["available", "error"]}]
-        with aws_call(f"listing volumes of {cluster_id}"):
-            found = [each for page in pages.paginate(Filters=filters) for each in page["Volumes"]]
+        what = f"listing volumes of {cluster_id}"
+        found = listed(self._client, "describe_volumes", "Volumes", what, Filters=filters)
         return [
             Left(ResourceKind.VOLUME, f"{each['VolumeId']} of {each['Size']} GiB", each["VolumeId"])
             for each in found

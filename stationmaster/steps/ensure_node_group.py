@@ -90,7 +90,7 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
     if node_group == TRAINING_NODE_GROUP and is_asked_for_all(cluster, found):
         return READY if settle_size(services, cluster, found) else NOT_READY
     if found.status in ("CREATING", "UPDATING", "DEGRADED"):
-        found = services.scaling_activities.add_to(found)
+        found = services.scaling_groups.add_to(found)
     is_training = node_group == TRAINING_NODE_GROUP
     is_full = is_training and found.lacks_instances and may_change_zone(services, cluster)
     if _has_failed(cluster, found) or (found.keeps_failing and (is_full or found.lacks_quota)):

@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from stationmaster.aws.node_groups import NodeGroup
-from stationmaster.aws.scaling_activities import ScalingActivities
+from stationmaster.aws.scaling_groups import ScalingGroups
 
 FULL = "We currently do not have sufficient p5 capacity in the zone. Launching EC2 instance failed."
 QUOTA = "You have requested more vCPU capacity than your current vCPU limit of 0 allows."
@@ -36,7 +36,7 @@ def activity(status: str, at: int, why: str = FULL) -> dict[str, Any]:
 def looked_at(*activities: dict[str, Any], refusal: str = "", **group: Any) -> NodeGroup:
     made = {"name": "training", "status": "CREATING", "scaling_groups": ("eks-training-1",)}
     client = AutoScaling(list(activities), refusal)
-    return ScalingActivities(client).add_to(NodeGroup(**{**made, **group}))
+    return ScalingGroups(client).add_to(NodeGroup(**{**made, **group}))
 
 
 @pytest.mark.parametrize(

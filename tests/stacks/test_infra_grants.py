@@ -18,8 +18,7 @@ from stationmaster import jobs
 from stationmaster.aws.existing_file_systems import LOOK_ACTIONS
 from stationmaster.aws.file_system_room import ROOM_ACTIONS
 from stationmaster.aws.kinds import actions_by_module
-from stationmaster.aws.scaling_activities import SCALING_ACTIONS
-from stationmaster.aws.scaling_groups import REPLACE_ACTIONS
+from stationmaster.aws.scaling_groups import REPLACE_ACTIONS, SCALING_ACTIONS
 from stationmaster.aws.schedules import CLOCK_ACTIONS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -47,7 +46,8 @@ NEEDED = {
     "node_groups.resize": P.NODE_GROUP_CREATE,
     "node_groups.left": P.CLUSTER_READ,
     "node_groups.release": P.NODE_GROUP_DELETE,
-    "scaling_activities.add_to": P.NODE_GROUP_CREATE,
+    "scaling_groups.add_to": P.NODE_GROUP_CREATE,
+    "scaling_groups.replace": P.NODE_GROUP_CREATE,
     "subnets.zones": P.NETWORK_READ,
     "subnets.zones_offering": P.NETWORK_READ,
     "datasets.measure": P.DATASETS_LIST,
@@ -233,9 +233,7 @@ def taken_by(kind: str, method: str) -> set[str]:
     while waiting:
         for node in ast.walk(waiting.pop()):
             match node:
-                case ast.Call(
-                    func=ast.Attribute(attr="get_paginator"), args=[ast.Constant(value=call)]
-                ):
+                case ast.Call(func=ast.Name(id="listed"), args=[_, ast.Constant(value=call), *_]):
                     taken.add(f"{service}:{call.title().replace('_', '')}")
                 case ast.Attribute(attr="get_paginator"):
                     continue
@@ -322,8 +320,7 @@ def test_kind_states_exactly_the_actions_that_its_calls_take(kind: str) -> None:
     ("module", "service", "stated"),
     [
         ("schedules", "scheduler", CLOCK_ACTIONS),
-        ("scaling_activities", "autoscaling", SCALING_ACTIONS),
-        ("scaling_groups", "autoscaling", REPLACE_ACTIONS),
+        ("scaling_groups", "autoscaling", SCALING_ACTIONS + REPLACE_ACTIONS),
     ],
 )
 def test_calls_of_a_service_take_exactly_the_actions_that_are_stated(

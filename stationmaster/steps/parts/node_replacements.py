@@ -121,7 +121,7 @@ def replace_nodes(services: Services, cluster: Cluster, found: NodeGroup) -> boo
     what = f"node {last.node} failed check {last.check} ({last.reason}) and no other one has come"
     # A group that lacked instances before, such as one that settled for fewer, has old failures.
     since = min(each.began_at for each in begun)
-    found = services.scaling_activities.add_to(found, since=since)
+    found = services.scaling_groups.add_to(found, since=since)
     is_degraded = found.failed_attempts > 0 and lacks_wanted_nodes(cluster, found)
     if is_degraded or (found.failed_attempts > 1 and found.lacks_instances):
         raise ResourceFailed(f"{what}: {found.why_failed}")

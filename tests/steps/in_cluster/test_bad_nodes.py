@@ -211,7 +211,7 @@ def test_launches_that_failed_before_a_node_was_replaced_do_not_count(account: A
             at=account.now() - timedelta(minutes=minutes),
             subnet=SimpleNamespace(id="subnet-1", availability_zone="us-west-2a"),
         )
-    assert account.services.scaling_activities.add_to(described(account)).failed_attempts == 2
+    assert account.services.scaling_groups.add_to(described(account)).failed_attempts == 2
 
     with pytest.raises(NodesToReplace):
         fail_check(account)
