@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
@@ -125,3 +126,16 @@ class LiveCluster:
         pods = self.kubernetes.pods(labels={LABEL_ROLE: "training"})
         busy = {pod.node for pod in pods if pod.phase not in ("Succeeded", "Failed")}
         return [node for node in self.training_nodes if node.name not in busy]
+
+
+def live_cluster(services: Services, cluster: Cluster) -> LiveCluster:
+    """Combine the cluster, what it should be, and how to reach it."""
+    return LiveCluster(
+        services,
+        cluster.cluster_id,
+        cluster.spec,
+        cluster.passes,
+        is_full=cluster.is_full,
+        run_id=cluster.run_id,
+        job_kind=cluster.job_kind,
+    )

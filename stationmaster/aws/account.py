@@ -66,6 +66,8 @@ def read_ecr_image(image: str) -> EcrImage | None:
 
 
 class Account:
+    """Asks AWS: TransientError or PermanentError where it does not answer, or refuses to."""
+
     def __init__(self, *, region: str, config: Config) -> None:
         def client(service: str) -> Any:
             return make_client(service, region=region, config=config)
@@ -78,19 +80,11 @@ class Account:
         self._eks = client("eks")
 
     def kubernetes_versions(self) -> list[OfferedVersion]:
-        """List the Kubernetes versions of which EKS makes clusters in the region.
-
-        Raises:
-            TransientError, PermanentError: EKS does not answer, or refuses to.
-        """
+        """List the Kubernetes versions of which EKS makes clusters in the region."""
         return offered_versions(self._eks)
 
     def quota(self, service: str, code: str) -> int:
-        """Return what a quota allows; AWS's default where nobody has asked for more.
-
-        Raises:
-            TransientError, PermanentError: Service Quotas does not answer, or refuses to.
-        """
+        """Return what a quota allows; AWS's default where nobody has asked for more."""
         asked = {"ServiceCode": service, "QuotaCode": code}
         try:
             with aws_call(f"reading the quota {code}"):
@@ -104,11 +98,7 @@ class Account:
         return int(answer["Quota"]["Value"])
 
     def vcpus_in_use(self, quota: VcpuQuota) -> int:
-        """Count the vCPUs of a quota in use; those of capacity blocks count towards none.
-
-        Raises:
-            TransientError, PermanentError: EC2 does not answer, or refuses to.
-        """
+        """Count the vCPUs of a quota in use; those of capacity blocks count towards none."""
         states = {"Name": "instance-state-name", "Values": ["pending", "running"]}
         what = "listing running instances"
         found = listed(self._ec2, "describe_instances", "Reservations", what, Filters=[states])
@@ -129,19 +119,11 @@ class Account:
         return zones_of(self._ec2, [*subnet_ids])
 
     def zones_offering(self, instance_type: str) -> set[str]:
-        """List the region's zones in which EC2 offers an instance type at all.
-
-        Raises:
-            TransientError, PermanentError: EC2 does not answer, or refuses to.
-        """
+        """List the region's zones in which EC2 offers an instance type at all."""
         return zones_offering(self._ec2, instance_type)
 
     def has_image(self, image: EcrImage) -> bool:
-        """Say whether a registry has an image.
-
-        Raises:
-            TransientError, PermanentError: ECR does not answer, or refuses to.
-        """
+        """Say whether a registry has an image."""
         named = {"imageDigest": image.digest} if image.digest else {"imageTag": image.tag}
         try:
             with aws_call(f"looking for image {image.repository}"):

@@ -78,9 +78,7 @@ class Artifacts:
         uri = results_uri(self._bucket, run_id)
         try:
             with aws_call(f"reading {uri}{MANIFEST_FILE}"):
-                found = self._client.get_object(
-                    Bucket=self._bucket, Key=results_prefix(run_id) + MANIFEST_FILE
-                )
+                found = self._client.get_object(**self._place(run_id, MANIFEST_FILE))
                 text = found["Body"].read()
         except AwsNotFound as exc:
             raise ResultMissing(
@@ -118,12 +116,11 @@ class Artifacts:
 
         It is valid for `seconds`, and no longer than the credentials that signed it.
         """
-        place = {"Bucket": self._bucket, "Key": results_prefix(run_id) + path}
         # A browser saves the file and shows none of it.
         name = path.rpartition("/")[2]
         saved_as = {"ResponseContentDisposition": f'attachment; filename="{name}"'}
         address: str = self._client.generate_presigned_url(
-            "get_object", Params=place | saved_as, ExpiresIn=seconds
+            "get_object", Params=self._place(run_id, path) | saved_as, ExpiresIn=seconds
         )
         return address
 
@@ -134,7 +131,7 @@ class Artifacts:
             ResultMissing: it is not in the bucket.
         """
         uri = results_uri(self._bucket, run_id) + path
-        place = {"Bucket": self._bucket, "Key": results_prefix(run_id) + path}
+        place = self._place(run_id, path)
         try:
             with aws_call(f"reading {uri}"):
                 found = self._client.get_object(**place, Range=f"bytes=-{num_bytes}")
@@ -143,15 +140,15 @@ class Artifacts:
             raise ResultMissing(f"{uri} is not in the bucket") from exc
         return text
 
+    def _place(self, run_id: RunId, path: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": results_prefix(run_id) + path}
+
     def _verify_file(self, run_id: RunId, file: ResultFile) -> None:
         uri = results_uri(self._bucket, run_id) + file.path
         try:
             with aws_call(f"looking at {uri}"):
-                found = self._client.head_object(
-                    Bucket=self._bucket,
-                    Key=results_prefix(run_id) + file.path,
-                    ChecksumMode="ENABLED",
-                )
+                place = self._place(run_id, file.path)
+                found = self._client.head_object(**place, ChecksumMode="ENABLED")
         except AwsNotFound as exc:
             raise ResultMissing(f"{uri} is in the manifest and not in the bucket") from exc
         difference = _difference(file, found)
@@ -233,11 +230,8 @@ class Artifacts:
             uri = results_uri(self._bucket, run_id) + file.path
             try:
                 with aws_call(f"downloading {uri}", "InvalidRange"):
-                    found = self._client.get_object(
-                        Bucket=self._bucket,
-                        Key=results_prefix(run_id) + file.path,
-                        Range=f"bytes={have}-",
-                    )
+                    place = self._place(run_id, file.path)
+                    found = self._client.get_object(**place, Range=f"bytes={have}-")
                     for piece in found["Body"].iter_chunks(_PIECE_BYTES):
                         written.write(piece)
             except AwsNotFound as exc:

@@ -3,7 +3,7 @@
 `runs` has what is asked of runs, `results` of those that have ended, `clusters` of kept clusters.
 """
 
-from stationmaster.commands.asking import finders
+from stationmaster.commands.account import finders
 from stationmaster.commands.clusters import (
     create_cluster,
     delete_cluster,

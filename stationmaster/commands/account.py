@@ -1,19 +1,48 @@
-"""What the account and the hub say of what a person names: asked once a command."""
+"""What the channel, the account and the hub say of what a person names: asked once a command."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TypeVar
 
+from stationmaster.commands.finding import find_usable_cluster
+from stationmaster.commands.results import find_saved_run
 from stationmaster.domain.datasets import HubSource, Listing, S3Source
 from stationmaster.domain.errors import NotPossibleNow, TransientError
-from stationmaster.domain.keys.questions import FoundFileSystem, FoundReservation
+from stationmaster.domain.keys.questions import (
+    Finders,
+    FoundFileSystem,
+    FoundReservation,
+    OwnCodeRules,
+)
 from stationmaster.services import Services
 
 logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
+
+
+def finders(services: Services, *, channel_id: str) -> Finders:
+    """Return the answers that the channel, the account and the hub give."""
+    settings = services.settings
+    return {
+        "look_up": services.hub.look_up,
+        "find_cluster": partial(find_usable_cluster, services, channel_id=channel_id),
+        "find_saved": partial(find_saved_run, services, channel_id=channel_id),
+        "measure": partial(measure, services),
+        "find_file_system": partial(find_file_system, services),
+        "find_eks_cluster": partial(find_eks_cluster, services),
+        "find_reservation": partial(find_reservation, services),
+        "own_code": OwnCodeRules(
+            channel_id=channel_id,
+            registries=settings.image_registries,
+            channels=settings.image_channels,
+            is_this_machine=settings.emulated_speed is not None,
+            allows_commands=settings.allow_commands,
+        ),
+    }
 
 
 def measure(services: Services, source: S3Source | HubSource, task: str) -> Listing | None:

@@ -20,11 +20,10 @@ from stationmaster.domain.names import (
 )
 from stationmaster.domain.planning.cost import node_group_price
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.inspection import live_cluster
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.parts.degraded_groups import lacks_wanted_nodes
-from stationmaster.steps.parts.live_clusters import live_cluster
-from stationmaster.steps.parts.node_replacements import replace_nodes
+from stationmaster.steps.parts.node_replacements import lacks_wanted_nodes, replace_nodes
 from stationmaster.steps.parts.records import (
     check_provisioning,
     creation,

@@ -5,13 +5,12 @@ from __future__ import annotations
 from stationmaster.domain.cluster.events import PluginReady
 from stationmaster.domain.errors import ResourceFailed
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.inspection import Finding, LiveCluster, Verdict
+from stationmaster.inspection import Finding, LiveCluster, Verdict, live_cluster
 from stationmaster.plugins import Plugin, get_plugin
 from stationmaster.rendering.placing import from_copies
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
-from stationmaster.steps.parts.live_clusters import live_cluster
 from stationmaster.steps.parts.records import check_time, of_pass
 from stationmaster.steps.parts.stops import raise_if_unwanted
 

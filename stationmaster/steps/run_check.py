@@ -23,12 +23,11 @@ from stationmaster.domain.cluster.replacing import checked_since
 from stationmaster.domain.errors import CheckFailed
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import LABEL_CLUSTER_ID
-from stationmaster.inspection import Finding, LiveCluster, Verdict
+from stationmaster.inspection import Finding, LiveCluster, Verdict, live_cluster
 from stationmaster.rendering.metadata import LABEL_CHECK
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
-from stationmaster.steps.parts.live_clusters import live_cluster
 from stationmaster.steps.parts.node_replacements import (
     begin_replacing,
     of_nodes,

@@ -13,12 +13,12 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import IllegalTransition, PermanentError, ResourceFailed
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.inspection import live_cluster
 from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_cluster import conclude_cluster
 from stationmaster.steps.ensure_node_group import ensure_node_group
-from stationmaster.steps.parts.degraded_groups import lacks_wanted_nodes
-from stationmaster.steps.parts.live_clusters import live_cluster
+from stationmaster.steps.parts.node_replacements import lacks_wanted_nodes
 from stationmaster.steps.parts.records import price_resource
 from stationmaster.steps.prepare_cluster import prepare_cluster
 from stationmaster.steps.reap import reap

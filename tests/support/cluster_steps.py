@@ -20,6 +20,7 @@ from stationmaster.domain.cluster.events import ClusterPhase, LeaseRequested
 from stationmaster.domain.names import LABEL_CLUSTER_ID, LABEL_ROLE, LABEL_RUN_ID, NAMESPACE
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.inspection import live_cluster
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.local.cluster import LocalCluster
 from stationmaster.local.cluster.controllers.nodes import NODE_GROUP_LABEL
@@ -29,7 +30,6 @@ from stationmaster.rendering.job_backends import JobBackend
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.relay import render_relay, render_relay_rights
 from stationmaster.rendering.shared_volume import render_storage
-from stationmaster.steps.parts.live_clusters import live_cluster
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import Account
 from tests.support.cluster_fixtures import instances

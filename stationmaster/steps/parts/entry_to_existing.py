@@ -13,12 +13,11 @@ from stationmaster.domain.errors import CheckFailed
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import RELAY, STAGER, own_namespace
 from stationmaster.domain.resources import ResourceKind
-from stationmaster.inspection import Verdict
+from stationmaster.inspection import Verdict, live_cluster
 from stationmaster.rendering.metadata import namespace
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
 from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
-from stationmaster.steps.parts.live_clusters import live_cluster
 from stationmaster.steps.parts.records import request_resource, resource_created
 
 

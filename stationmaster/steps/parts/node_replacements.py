@@ -19,10 +19,9 @@ from stationmaster.domain.cluster.events import (
 from stationmaster.domain.cluster.replacements import Replacement
 from stationmaster.domain.cluster.replacing import of_this_pass, open_replacements, why_not_replaced
 from stationmaster.domain.errors import NodesToReplace, ResourceFailed
-from stationmaster.inspection import LiveCluster
+from stationmaster.domain.names import TRAINING_NODE_GROUP
+from stationmaster.inspection import LiveCluster, live_cluster
 from stationmaster.services import Services
-from stationmaster.steps.parts.degraded_groups import lacks_wanted_nodes
-from stationmaster.steps.parts.live_clusters import live_cluster
 from stationmaster.steps.parts.records import check_time
 
 if TYPE_CHECKING:
@@ -152,3 +151,24 @@ def of_nodes(cluster: Cluster) -> tuple[str, ...]:
     """Return the end of event ids that the checks of other nodes record anew."""
     replaced = len(of_this_pass(cluster))
     return (f"{replaced} replaced",) if replaced else ()
+
+
+def lacks_wanted_nodes(cluster: Cluster, found: NodeGroup) -> bool:
+    """Say whether the group is DEGRADED for nodes that this execution asks for.
+
+    A node group whose Auto Scaling group could not launch an instance stays DEGRADED until a later
+    launch succeeds, also once it is back at a size at which it lacks none. Whether the nodes of
+    such a group are there, the check of nodes sees.
+    Source: https://github.com/aws/containers-roadmap/issues/2326
+
+    `found` needs what the attempts of its Auto Scaling group failed with where the cluster was
+    given another size before.
+    """
+    if found.status != "DEGRADED":
+        return False
+    if found.name != TRAINING_NODE_GROUP:
+        return True  # its size never changes
+    if cluster.resizes_from is None or cluster.resizes_from >= cluster.spec.nodes:
+        return not cluster.earlier_sizes
+    is_first_change = len(cluster.earlier_sizes) == 1
+    return is_first_change or found.has_failed_since(cluster.pass_began_at)

@@ -15,8 +15,8 @@ from stationmaster.domain.cluster.events import SizeSettled
 from stationmaster.domain.errors import ResourceFailed
 from stationmaster.domain.names import TRAINING_NODE_GROUP
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.inspection import live_cluster
 from stationmaster.services import Services
-from stationmaster.steps.parts.live_clusters import live_cluster
 
 if TYPE_CHECKING:
     from stationmaster.aws.node_groups import NodeGroup

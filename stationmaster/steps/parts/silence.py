@@ -19,11 +19,11 @@ from stationmaster.domain.names import (
 )
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.inspection import live_cluster
 from stationmaster.jobs.live_run import cluster_of
 from stationmaster.kubernetes.views import PodView
 from stationmaster.services import Services
 from stationmaster.steps.parts.failure_reasons import why_failed
-from stationmaster.steps.parts.live_clusters import live_cluster
 from stationmaster.steps.parts.records import resources_deleted
 
 logger = logging.getLogger(__name__)

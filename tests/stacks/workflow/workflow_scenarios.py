@@ -23,7 +23,7 @@ from stationmaster.domain.cluster.events import (
 )
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.steps.parts.live_clusters import live_cluster
+from stationmaster.inspection import live_cluster
 from stationmaster.steps.parts.records import enter_cluster_phase
 from tests.chaos.outcomes import Outcome
 from tests.chaos.rules import ApiFault, Fault

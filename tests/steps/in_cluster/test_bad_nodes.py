@@ -24,6 +24,7 @@ from stationmaster.domain.errors import (
     StepTimedOut,
 )
 from stationmaster.domain.names import LABEL_ROLE, NAMESPACE
+from stationmaster.inspection import live_cluster
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.kubernetes.views import NodeView
 from stationmaster.local.aws.emulation import current
@@ -32,7 +33,6 @@ from stationmaster.local.cluster_behind_eks import ClusterBehindEks
 from stationmaster.rendering.metadata import namespace
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_node_group import ensure_node_group
-from stationmaster.steps.parts.live_clusters import live_cluster
 from stationmaster.steps.parts.node_replacements import WAIT_S
 from stationmaster.steps.run_check import run_check
 from tests.support.aws_fixtures import until
