@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from histories import event
 
 from stationmaster.domain.reactions.backups import PAUSE, LookAtBackup, StartBackup
 from stationmaster.domain.reactions.run import POLICY, ProlongWait, RelayHeard, decide
@@ -13,7 +14,7 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.changes import apply
 from stationmaster.domain.run.events import RunPhase
-from tests.support.factories import START, make_event, make_request
+from tests.support.factories import START, make_request
 from tests.support.factories import make_run as make_run_in
 
 HOUR = timedelta(hours=1)
@@ -21,7 +22,7 @@ SAVED = {"num_bytes": 9, "uri": "s3://b/runs/r/", "manifest_sha256": "0" * 64}
 
 
 def take(run: Run, kind: type, *, at: timedelta, **fields: object) -> Run:
-    return apply(run, make_event(kind, at=START + at, **fields))
+    return apply(run, event(kind, at=at.total_seconds(), **fields))
 
 
 def trains(phase: RunPhase = RunPhase.RUNNING, **values: object) -> Run:
@@ -56,14 +57,14 @@ def failed(run: Run, *, at: timedelta = HOUR) -> Run:
 
 
 def test_backup_is_due_once_its_time_has_passed():
+    beat = RelayHeard(START + HOUR, heartbeat=True)
+    recovers = trains(RunPhase.RECOVERING, set_back_at=START + HOUR)
+
     assert heard(trains(), HOUR - timedelta(seconds=1)) == ()
-    assert heard(trains(), HOUR) == (StartBackup(number=1, step=40),)
-
-
-def test_heartbeat_prolongs_the_wait_before_a_backup_begins():
-    reactions = decide(trains(), RelayHeard(START + HOUR, heartbeat=True), POLICY)
-
-    assert reactions == (ProlongWait(), StartBackup(number=1, step=40))
+    assert heard(trains(), HOUR, heartbeat=False) == ()
+    assert decide(trains(), beat, POLICY) == (ProlongWait(), StartBackup(number=1, step=40))
+    assert StartBackup(1, 40) in decide(recovers, beat, POLICY)
+    assert decide(trains(job_condition="Succeeded"), beat, POLICY) == (EndWait(),)
 
 
 @pytest.mark.parametrize(
@@ -82,22 +83,6 @@ def test_heartbeat_prolongs_the_wait_before_a_backup_begins():
 )
 def test_run_is_not_backed_up_after_an_hour(values):
     assert heard(trains(**values), HOUR) == ()
-
-
-def test_run_that_recovers_is_backed_up():
-    run = trains(RunPhase.RECOVERING, set_back_at=START + HOUR)
-
-    assert StartBackup(1, 40) in decide(run, RelayHeard(START + HOUR, heartbeat=True), POLICY)
-
-
-def test_batch_without_a_heartbeat_begins_nothing():
-    assert heard(trains(), HOUR, heartbeat=False) == ()
-
-
-def test_job_that_has_ended_is_not_backed_up():
-    run = trains(job_condition="Succeeded")
-
-    assert decide(run, RelayHeard(START + HOUR, heartbeat=True), POLICY) == (EndWait(),)
 
 
 def test_backup_that_runs_is_looked_at_once_a_minute_and_no_other_begun():

@@ -3,19 +3,15 @@
 from datetime import timedelta
 
 import pytest
+from histories import after, event, step, take
 
-from stationmaster.domain.reactions.run import POLICY, WaitOpen, decide, phase_changes
+from stationmaster.domain.reactions.run import POLICY, WaitOpen, decide
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.changes import apply
 from stationmaster.domain.run.events import RunPhase
-from tests.support.factories import RUN_ID, START, make_run
+from tests.support.factories import START, make_run
 
 RESTART_LIMIT = POLICY.restart_limit
 MUCH_LATER = START + timedelta(minutes=41, seconds=10)
-
-
-def at(seconds):
-    return START + timedelta(seconds=seconds)
 
 
 def why_stalled(run, now):
@@ -28,29 +24,17 @@ class History:
 
     def __init__(self, phase=RunPhase.RUNNING):
         self.run = make_run(phase)
-        self._count = 0
 
     def take(self, event_class, second=0, **fields):
-        self._count += 1
-        event = event_class(event_id=f"e{self._count}", run_id=RUN_ID, at=at(second), **fields)
-        self.run = apply(self.run, event)
-        for following in phase_changes(self.run, event):
-            self.run = apply(self.run, following)
+        self.run = take(self.run, event(event_class, at=second, **fields))
         return self
 
     def pod(self, name, phase, second=0, **fields):
         return self.take(ev.PodChanged, second, pod=name, phase=phase, **fields)
 
     def step(self, number, second, **fields):
-        return self.take(
-            ev.ProgressReported,
-            second,
-            seq=number,
-            step=number,
-            total_steps=1000,
-            loss_nats=1.0,
-            **fields,
-        )
+        self.run = take(self.run, step(number, at=second, **fields))
+        return self
 
 
 def running():
@@ -71,12 +55,6 @@ def test_pod_that_stops_running_is_a_recovery(phase, fields, reason):
 
     assert run.phase is RunPhase.RECOVERING
     assert reason in run.reason
-
-
-def test_pod_that_is_only_starting_is_no_setback():
-    run = History().pod("w-0", "Pending", reason="ContainerCreating").run
-
-    assert run.phase is RunPhase.RUNNING
 
 
 @pytest.mark.parametrize("end", [{"phase": "Succeeded"}, {"phase": "Running", "exit_code": 0}])
@@ -102,7 +80,7 @@ def test_pods_that_never_come_back_are_given_up_with_the_lost_node_first():
     history.pod("w-1", "Deleted", 11)
     history.pod("w-1", "Pending", 12, reason="Unschedulable", message="0/2 nodes are available")
 
-    assert why_stalled(history.run, at(10) + RESTART_LIMIT) is None
+    assert why_stalled(history.run, after(seconds=10) + RESTART_LIMIT) is None
     assert why_stalled(history.run, MUCH_LATER) == (
         "node n-1 is lost: the node was deleted; "
         "pod w-1 is Pending (Unschedulable: 0/2 nodes are available); no step in 41 minutes"
@@ -117,14 +95,6 @@ def test_pod_on_a_node_that_stays_lost_is_given_up_with_the_nodes_reason():
     )
 
 
-def test_node_that_is_ready_again_is_not_held_against_the_run():
-    history = running().take(ev.NodeLost, 10, node="n-1", reason="NodeStatusUnknown")
-    history.take(ev.NodeRecovered, 20, node="n-1").step(2, 21)
-
-    assert history.run.phase is RunPhase.RUNNING
-    assert why_stalled(history.run, MUCH_LATER + timedelta(days=1)) is None
-
-
 def test_node_that_training_goes_on_without_is_not_held_against_the_run():
     history = running().take(ev.NodeLost, 10, node="n-1", reason="NodeStatusUnknown")
     history.pod("w-1", "Running", 40, node="n-2").step(2, 41)
@@ -137,8 +107,8 @@ def test_waiting_begins_anew_with_each_word_of_the_trainer():
     history = running().pod("w-1", "Running", 10, reason="CrashLoopBackOff")
     history.take(ev.TrainingEvaluated, 2000, step=1, loss_nats=1.0)
 
-    assert why_stalled(history.run, at(2000) + RESTART_LIMIT) is None
-    assert why_stalled(history.run, at(2001) + RESTART_LIMIT) is not None
+    assert why_stalled(history.run, after(seconds=2000) + RESTART_LIMIT) is None
+    assert why_stalled(history.run, after(seconds=2001) + RESTART_LIMIT) is not None
 
 
 def test_pod_that_is_down_for_ever_new_reasons_is_given_up_from_the_first():
@@ -146,15 +116,22 @@ def test_pod_that_is_down_for_ever_new_reasons_is_given_up_from_the_first():
     history.pod("w-1", "Pending", 1000, reason="ErrImagePull")
     history.pod("w-1", "Pending", 2000, reason="ImagePullBackOff")
 
-    assert why_stalled(history.run, at(11) + RESTART_LIMIT) == (
+    assert why_stalled(history.run, after(seconds=11) + RESTART_LIMIT) == (
         "pod w-1 is Pending (ImagePullBackOff); no step in 36 minutes"
     )
 
 
-def test_pods_that_all_run_and_take_no_step_are_left_to_the_trainer():
-    history = running()
+def test_run_whose_pods_run_or_are_starting_is_left_to_the_trainer():
+    back = running().take(ev.NodeLost, 10, node="n-1", reason="NodeStatusUnknown")
+    back.take(ev.NodeRecovered, 20, node="n-1").step(2, 21)
+    starting = History().pod("w-0", "Pending", reason="ContainerCreating")
+    without_steps = History().pod("w-0", "Running")
+    without_steps.take(ev.WorkersRestarting, 10, pod="w-0", reason="r")
 
-    assert why_stalled(history.run, MUCH_LATER + timedelta(days=30)) is None
+    assert (back.run.phase, starting.run.phase) == (RunPhase.RUNNING, RunPhase.RUNNING)
+    assert without_steps.run.phase is RunPhase.RECOVERING
+    for history in (running(), back, without_steps):
+        assert why_stalled(history.run, MUCH_LATER + timedelta(days=30)) is None
 
 
 def test_recovery_that_does_not_end_is_given_up_and_long_steps_get_their_time():
@@ -163,19 +140,11 @@ def test_recovery_that_does_not_end_is_given_up_and_long_steps_get_their_time():
 
     limit = RESTART_LIMIT + timedelta(seconds=20 * 60)
 
-    assert why_stalled(history.run, at(10) + limit) is None
-    assert why_stalled(history.run, at(11) + limit) == (
+    assert why_stalled(history.run, after(seconds=10) + limit) is None
+    assert why_stalled(history.run, after(seconds=11) + limit) == (
         "training did not recover (process 1 was killed by SIGKILL) although all pods run; "
         "no step in 56 minutes"
     )
-
-
-def test_recovery_of_a_container_that_reports_no_steps_is_not_judged():
-    history = History().pod("w-0", "Running")
-    history.take(ev.WorkersRestarting, 10, pod="w-0", reason="r")
-
-    assert history.run.phase is RunPhase.RECOVERING
-    assert why_stalled(history.run, MUCH_LATER + timedelta(days=30)) is None
 
 
 def test_cause_that_is_reported_after_its_consequences_becomes_the_reason_of_the_recovery():
