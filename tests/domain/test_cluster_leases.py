@@ -70,6 +70,7 @@ def queued(cluster: Cluster) -> list[str]:
 def test_runs_share_the_nodes_and_the_next_one_waits_for_its_turn():
     shared = walk(ready(), wants(A, 2), wants(B, 2), wants(C, 1))
     assert (held(shared), queued(shared), shared.free_nodes) == ({A: 2, B: 2}, [C], 0)
+    assert [decide(shared, RunWaits(run_id)) for run_id in (A, C)] == [(EndWait(),), ()]
 
     after = walk(shared, leaves(A))
 
@@ -84,14 +85,8 @@ def test_nobody_overtakes_the_first_of_the_queue_however_small():
 
     assert (held(first), queued(first)) == ({B: 4}, [C])
     assert held(walk(first, leaves(B))) == {C: 1}
-
-
-def test_run_that_gives_up_in_the_queue_lets_the_next_one_pass():
-    crowded = walk(ready(), wants(A, 2), wants(B, 4), wants(C, 1))
-
-    after = walk(crowded, leaves(B))
-
-    assert (held(after), queued(after)) == ({A: 2, C: 1}, [])
+    given_up = walk(crowded, leaves(B))
+    assert (held(given_up), queued(given_up)) == ({A: 2, C: 1}, [])
 
 
 def test_request_that_is_repeated_keeps_its_place_and_its_lease():
@@ -100,11 +95,6 @@ def test_request_that_is_repeated_keeps_its_place_and_its_lease():
     again = walk(crowded, wants(B, 1), wants(A, 4))
 
     assert (held(again), queued(again)) == ({A: 4}, [B, C])
-
-
-def test_request_for_more_nodes_than_there_are_is_refused():
-    with pytest.raises(IllegalTransition, match="has 4 training nodes, run run-a wants 5"):
-        apply(ready(), wants(A, 5))
 
 
 @pytest.mark.parametrize(("others", "gets"), [(0, 4), (1, 3), (2, 2), (3, 0)])
@@ -126,10 +116,14 @@ def test_range_of_nodes_waits_for_its_least_and_is_overtaken_by_nobody():
     assert (held(after), queued(after)) == ({B: 2, C: 2}, [RUN_ID])
 
 
-def test_range_whose_least_is_more_than_there_are_is_refused():
+def test_more_nodes_than_there_are_and_fewer_than_are_used_are_refused():
     assert held(walk(ready(), wants(A, 9, at_least=4))) == {A: 4}
-    with pytest.raises(IllegalTransition, match="has 4 training nodes, run run-a wants 5"):
-        apply(ready(), wants(A, 9, at_least=5))
+    for most, least in ((5, None), (9, 5)):
+        with pytest.raises(IllegalTransition, match="has 4 training nodes, run run-a wants 5"):
+            apply(ready(), wants(A, most, at_least=least))
+    with pytest.raises(IllegalTransition, match="in use and cannot get fewer nodes"):
+        apply(walk(ready(), wants(A, 1)), event(ev.PassBegan, nodes=3))
+    assert apply(ready(), event(ev.PassBegan, nodes=3)).spec.nodes == 3
 
 
 def made_for_a_range() -> Cluster:
@@ -178,16 +172,14 @@ def test_cluster_that_goes_away_or_failed_takes_no_further_run(phase):
             apply(gone, refused)
 
 
-def test_cluster_goes_with_its_last_lease_unless_it_is_kept():
+def test_cluster_goes_with_its_last_lease_unless_it_is_kept_or_waited_for():
+    kept = ready(keep_until=START + HOUR)
+    only_waits = walk(ready(), wants(A, 4), wants(B, 4)).model_copy(update={"leases": {}})
+
     assert walk(ready(), wants(A, 1), leaves(A)).phase is ClusterPhase.DRAINING
-    kept = walk(ready(keep_until=START + HOUR), wants(A, 1), leaves(A))
-    assert kept.phase is ClusterPhase.READY
-
-
-def test_queue_keeps_a_cluster_as_a_lease_does():
-    only_waits = walk(ready(), wants(A, 4), wants(B, 4))
-    only_waits = only_waits.model_copy(update={"leases": {}})
-
+    assert walk(kept, wants(A, 1), leaves(A)).phase is ClusterPhase.READY
+    late = leaves(A, at=START + 2 * HOUR)
+    assert walk(kept, wants(A, 1), late).phase is ClusterPhase.DRAINING
     assert decide(only_waits, TimeReached(START + HOUR)) == ()
 
 
@@ -199,15 +191,6 @@ def test_keep_of_a_run_begins_when_it_has_ended_and_never_shortens():
 
     long = walk(ready(keep_until=end + 5 * HOUR), wants(A, 1, keep_s=600), leaves(A, at=end))
     assert long.keep_until == end + 5 * HOUR
-
-
-def test_run_that_ends_after_the_kept_time_takes_the_cluster_with_it():
-    late = START + 2 * HOUR
-
-    assert (
-        walk(ready(keep_until=START + HOUR), wants(A, 1), leaves(A, at=late)).phase
-        is ClusterPhase.DRAINING
-    )
 
 
 def test_clock_warns_once_and_then_ends_the_keep():
@@ -225,6 +208,10 @@ def test_clock_warns_once_and_then_ends_the_keep():
     assert decide(warned, TimeReached(until)) == (EndKeep(until),)
     over = event(ev.KeepEnded, keep_until=until, at=until)
     assert walk(warned, over).phase is ClusterPhase.DRAINING
+    longer = walk(warned, event(ev.KeepExtended, keep_until=until + HOUR, user_id="U1"))
+    assert next_time(longer) == until + HOUR - WARN_BEFORE
+    short = ready(keep_until=START + timedelta(seconds=40))
+    assert next_time(short) == START + timedelta(seconds=30)
 
 
 def test_end_of_the_keep_finds_the_run_that_has_come_meanwhile_and_goes_with_it():
@@ -237,20 +224,6 @@ def test_end_of_the_keep_finds_the_run_that_has_come_meanwhile_and_goes_with_it(
     assert walk(used, leaves(A, at=until + HOUR)).phase is ClusterPhase.DRAINING
     longer = event(ev.KeepExtended, keep_until=until + HOUR, user_id="U1")
     assert walk(ready(keep_until=until), longer, over).phase is ClusterPhase.READY
-
-
-def test_short_keep_is_warned_of_in_its_last_quarter():
-    assert next_time(ready(keep_until=START + timedelta(seconds=40))) == START + timedelta(
-        seconds=30
-    )
-
-
-def test_longer_keep_is_warned_of_anew():
-    kept = walk(ready(keep_until=START + HOUR), event(ev.KeepEnding, keep_until=START + HOUR))
-
-    longer = walk(kept, event(ev.KeepExtended, keep_until=START + 3 * HOUR, user_id="U1"))
-
-    assert next_time(longer) == START + 3 * HOUR - WARN_BEFORE
 
 
 def test_clock_leaves_a_used_cluster_alone_and_does_not_ring_for_others():
@@ -273,13 +246,6 @@ def test_deletion_takes_a_cluster_in_use_and_ends_every_wait():
         (end,) = decide(gone, RunWaits(run_id))
         assert isinstance(end, EndWait)
         assert end.error is ClusterFailed
-
-
-def test_wait_ends_for_the_runs_with_nodes_and_not_for_the_queue():
-    shared = walk(ready(), wants(A, 4), wants(B, 1))
-
-    assert decide(shared, RunWaits(A)) == (EndWait(),)
-    assert decide(shared, RunWaits(B)) == ()
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -363,14 +329,6 @@ def test_checks_are_old_after_a_day_and_for_a_run_that_is_alone():
     assert not has_old_checks(alone, A, later - timedelta(seconds=1))
     assert not has_old_checks(walk(alone, wants(B, 2)), A, later)
     assert not has_old_checks(resized(alone, 4), A, later)
-
-
-def test_cluster_in_use_gets_no_fewer_nodes():
-    used = walk(ready(), wants(A, 1))
-
-    with pytest.raises(IllegalTransition, match="in use and cannot get fewer nodes"):
-        apply(used, event(ev.PassBegan, nodes=3))
-    assert apply(ready(), event(ev.PassBegan, nodes=3)).spec.nodes == 3
 
 
 def test_run_that_leases_a_cluster_again_keeps_its_earlier_lease_on_record():

@@ -20,7 +20,6 @@ from stationmaster.domain.cluster.spec import Reservation
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.job_kinds import JobKind
-from stationmaster.domain.reactions.cluster import consequences
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import run_event_id
 from tests.support.factories import RUN_ID, START, make_cluster, walk
@@ -104,17 +103,35 @@ def test_resource_of_a_cluster_that_goes_away_cannot_be_asked_for(phase):
         apply(make_cluster(phase), asked)
 
 
-def test_resource_that_lands_late_is_taken_in_all_the_same():
+@pytest.mark.parametrize(
+    ("phase", "refused", "why"),
+    [
+        (
+            ClusterPhase.REQUESTED,
+            event(ev.LeaseGranted, run_id=OTHER_RUN, nodes=1),
+            f"0 of 2 nodes free, run {OTHER_RUN} wants 1",
+        ),
+        (ClusterPhase.READY, event(ev.TeardownStarted), "is ready and cannot be torn down"),
+        (ClusterPhase.DRAINING, event(ev.TeardownCompleted, cost_usd=1.0), "be released"),
+        (
+            ClusterPhase.REQUESTED,
+            event(ev.TeardownStarted, cluster_id="other-12345678"),
+            "is not of",
+        ),
+    ],
+)
+def test_event_that_cannot_happen_to_the_cluster_is_refused(phase, refused, why):
+    with pytest.raises(IllegalTransition, match=why):
+        apply(make_cluster(phase), refused)
+
+
+def test_kind_of_jobs_and_a_resource_that_lands_late_are_kept():
     late = event(ev.ResourceCreated, kind=ResourceKind.FILE_SYSTEM, name="fs", resource_id="fs-1")
+    kind = event(ev.JobKindChosen, kind=JobKind.TRAIN_JOB)
 
-    cluster = apply(make_cluster(ClusterPhase.DRAINING), late)
+    cluster = walk(make_cluster(ClusterPhase.DRAINING), late, kind)
 
-    assert cluster.billable_left == ["file system fs"]
-
-
-def test_lease_of_more_nodes_than_are_free_is_refused_with_the_figures():
-    with pytest.raises(IllegalTransition, match=f"0 of 2 nodes free, run {OTHER_RUN} wants 1"):
-        apply(make_cluster(), event(ev.LeaseGranted, run_id=OTHER_RUN, nodes=1))
+    assert (cluster.billable_left, cluster.job_kind) == (["file system fs"], JobKind.TRAIN_JOB)
 
 
 def test_resources_are_billed_from_request_until_seen_gone():
@@ -275,32 +292,8 @@ def test_teardown_failed_then_completed_ends_with_nothing_left():
     )
 
 
-def test_teardown_of_a_cluster_that_somebody_leases_is_refused():
-    with pytest.raises(IllegalTransition, match="is ready and cannot be torn down"):
-        apply(make_cluster(ClusterPhase.READY), event(ev.TeardownStarted))
-
-
-def test_event_of_another_cluster_is_refused():
-    with pytest.raises(IllegalTransition, match="is not of"):
-        apply(make_cluster(), event(ev.TeardownStarted, cluster_id="other-12345678"))
-
-
 def test_cluster_named_after_its_run_shares_no_event_id_with_it() -> None:
     # Threads and listeners tell events of both apart by their ids alone.
     assert ev.cluster_event_id(ClusterId(RUN_ID), "phase", "provisioning") != run_event_id(
         RUN_ID, "phase", "provisioning"
     )
-
-
-def test_kind_of_jobs_is_kept_once_it_was_chosen():
-    made = make_cluster()
-
-    chosen = walk(made, event(ev.JobKindChosen, kind=JobKind.TRAIN_JOB))
-
-    assert (made.job_kind, chosen.job_kind) == (None, JobKind.TRAIN_JOB)
-    assert consequences(chosen, event(ev.JobKindChosen, kind=JobKind.TRAIN_JOB)) == []
-
-
-def test_cluster_is_released_only_from_its_teardown():
-    with pytest.raises(IllegalTransition, match="be released"):
-        apply(make_cluster(ClusterPhase.DRAINING), event(ev.TeardownCompleted, cost_usd=1.0))
