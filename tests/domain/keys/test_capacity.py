@@ -60,50 +60,6 @@ def test_reservation_decides_type_and_zone_and_is_typed_again():
     assert note in " ".join(start.plan.warnings)
 
 
-def test_reserved_machines_take_nothing_of_the_quota_of_their_family():
-    start = start_of(f"llama2-7b nodes=2 capacity=odcr:{ID}")
-
-    machines = of_start(start).machines
-
-    assert machines.reservation_id == ID
-    assert [quota.code for quota in needed_vcpus(machines) if quota] == ["L-1216C47A"]
-
-
-def test_on_demand_is_what_is_without_the_word():
-    ec2 = Ec2()
-
-    assert start_of("tiny-llama nodes=2 capacity=on-demand", ec2) == start_of("tiny-llama nodes=2")
-    assert ec2.asked == []
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (f"capacity=odcr:{ID} instance=p4d.24xlarge", "is for p5.48xlarge and instance=p4d.24xl"),
-        (f"capacity=odcr:{ID} nodes=8", "has 4 of 8 p5.48xlarge free, and 8 are needed"),
-        ("capacity=block:cr-1", "expected on-demand, spot, or odcr: or block: and the id of"),
-        ("capacity=cheap", "expected on-demand, spot, or odcr: or block: and the id of a capacity"),
-        (f"capacity={ID}", "expected on-demand, spot, or odcr:"),
-        (
-            f"capacity=block:{ID}",
-            f"an on-demand capacity reservation, not what it says; type capacity=odcr:{ID}",
-        ),
-    ],
-)
-def test_capacity_that_cannot_be_used_is_refused_with_the_reason(words, said):
-    assert said in str(refused(f"llama2-7b {words}"))
-
-
-def test_reservation_is_refused_in_another_zone_than_the_file_system():
-    elsewhere = replace(FOUND, reservation=Reservation(reservation_id=ID, zone="us-west-2a"))
-
-    error = refused(
-        f"llama2-7b nodes=2 file_system={FILE_SYSTEM} capacity=odcr:{ID}", Ec2(elsewhere)
-    )
-
-    assert "is in zone us-west-2a and the file system in us-west-2b" in str(error)
-
-
 @pytest.mark.parametrize(
     ("typed", "suggestion"),
     [
@@ -184,18 +140,6 @@ def test_spot_nodes_are_planned_at_the_most_that_they_can_cost():
     assert start_of(spot.words) == spot
 
 
-def test_spot_nodes_are_not_asked_of_a_cluster_that_has_its_own():
-    error = refused(f"llama2-7b capacity=spot cluster=eks:theirs file_system={FILE_SYSTEM}")
-
-    assert "capacity=spot cannot be used with cluster=eks:theirs" in str(error)
-
-
-def test_spot_nodes_count_towards_the_quota_of_spot_instances():
-    machines = of_start(start_of("llama2-7b nodes=2 instance=p5.48xlarge capacity=spot")).machines
-
-    assert [quota.code for quota in needed_vcpus(machines) if quota] == ["L-1216C47A", "L-C4BD4855"]
-
-
 def test_machines_without_a_price_on_demand_can_be_had_in_a_block():
     p5e = replace(BLOCK, instance_type="p5e.48xlarge")
 
@@ -224,20 +168,6 @@ def test_plan_lists_what_is_created_of_each_capacity(capacity, nodes, has_group)
     assert ("1 placement group" in plan.will_create[-1]) is has_group
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (f"keep=2h capacity=block:{ID}", "cannot be used with keep="),
-        (
-            f"capacity=odcr:{ID}",
-            f"names a capacity block, not what it says; type capacity=block:{ID}",
-        ),
-    ],
-)
-def test_block_is_refused_as_anything_else(words, said):
-    assert said in str(refused(f"llama2-7b nodes=2 {words}", Ec2(BLOCK)))
-
-
 def test_range_of_nodes_is_of_a_reservation_or_block_at_both_ends():
     ends = replace(FOUND, ends_at=datetime(2026, 12, 1, 11, 30, tzinfo=UTC))
     reserved = start_of(f"llama2-7b nodes=2:8 capacity=odcr:{ID}", Ec2(ends)).plan
@@ -246,3 +176,48 @@ def test_range_of_nodes_is_of_a_reservation_or_block_at_both_ends():
     assert reserved.min_nodes == 2
     assert "it ends at 2026-12-01 11:30 UTC" in " ".join(reserved.warnings)
     assert block.fewest.price_per_hour_usd == block.price_per_hour_usd
+
+
+ELSEWHERE = replace(FOUND, reservation=Reservation(reservation_id=ID, zone="us-west-2a"))
+EXPECTED = "expected on-demand, spot, or odcr: or block: and the id of a capacity reservation"
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "found"),
+    [
+        (f"capacity=odcr:{ID} instance=p4d.24xlarge", "p5.48xlarge and instance=p4d.24xl", FOUND),
+        (f"capacity=odcr:{ID} nodes=8", "has 4 of 8 p5.48xlarge free, and 8 are needed", FOUND),
+        ("capacity=block:cr-1", EXPECTED, FOUND),
+        ("capacity=cheap", EXPECTED, FOUND),
+        (f"capacity={ID}", EXPECTED, FOUND),
+        (f"capacity=block:{ID}", f"not what it says; type capacity=odcr:{ID}", FOUND),
+        (f"capacity=odcr:{ID}", "names a capacity block, not what it says; type capaci", BLOCK),
+        (f"keep=2h capacity=block:{ID}", "cannot be used with keep=", BLOCK),
+        (
+            f"file_system={FILE_SYSTEM} capacity=odcr:{ID}",
+            "is in zone us-west-2a and the file system in us-west-2b",
+            ELSEWHERE,
+        ),
+        (
+            f"capacity=spot cluster=eks:theirs file_system={FILE_SYSTEM}",
+            "capacity=spot cannot be used with cluster=eks:theirs",
+            FOUND,
+        ),
+    ],
+)
+def test_capacity_that_cannot_be_used_is_refused_with_the_reason(words, said, found):
+    assert said in str(refused(f"llama2-7b {words}", Ec2(found)))
+
+
+@pytest.mark.parametrize(
+    ("capacity", "codes"),
+    [(f"odcr:{ID}", []), ("spot", ["L-C4BD4855"]), ("on-demand", ["L-417A185B"])],
+)
+def test_only_machines_of_no_reservation_count_towards_the_quota_of_their_family(capacity, codes):
+    start = start_of(f"llama2-7b nodes=2 instance=p5.48xlarge capacity={capacity}")
+
+    of_family = [quota.code for quota in needed_vcpus(of_start(start).machines) if quota]
+
+    assert of_family == ["L-1216C47A", *codes]
+    plain = start_of("llama2-7b nodes=2 instance=p5.48xlarge")
+    assert (start == plain) is (capacity == "on-demand")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from stationmaster.domain.catalogue.instances import get_instance
@@ -96,10 +94,6 @@ def test_run_for_which_the_queue_has_no_place_is_refused_when_typed():
 @pytest.mark.parametrize(
     ("text", "words", "suggestion"),
     [
-        ("tiny-llama keep=2", "keep=2 is not accepted", "/train plan tiny-llama keep=2h"),
-        ("tiny-llama keep=2H", "from 1s to 7d", "/train tiny-llama keep=2h"),
-        ("tiny-llama keep=90min", "keep=90min", "/train tiny-llama keep=90m"),
-        ("tiny-llama keep=30d", "keep=30d", "/train plan tiny-llama keep=7d"),
         ("tiny-llama on=team-b nodes=1", "team-b", "/train plan tiny-llama nodes=1"),
         (
             "tiny-llama on=team-a nodes=8",
@@ -119,8 +113,7 @@ def test_start_that_its_cluster_cannot_run_is_answered_with_a_command(text, word
 
     assert words in str(error)
     assert error.suggestion == suggestion
-    if suggestion.startswith("/train plan"):
-        assert isinstance(parse(suggestion.removeprefix("/train ")), ShowPlan)
+    assert isinstance(parse(suggestion.removeprefix("/train ")), ShowPlan)
 
 
 def test_model_that_does_not_fit_its_cluster_is_offered_no_other_machines():
@@ -147,12 +140,3 @@ def test_cluster_that_does_not_offer_its_devices_refuses_a_recipe_that_needs_the
 def test_cluster_is_looked_up_in_a_channel_only():
     with pytest.raises(NotPossibleNow, match="type the command in the channel"):
         parse_command("tiny-llama on=team-a")
-
-
-def test_request_on_a_cluster_that_is_made_fitting_keeps_its_place():
-    start = parse("tiny-llama on=team-a keep=2h")
-    plan = start.plan.model_copy(update={"suggestion": "micro_batch_size=1"})
-
-    fitting = replace(start, plan=plan).fitting_words
-
-    assert fitting == "tiny-llama on=team-a keep=2h micro_batch_size=1"
