@@ -26,10 +26,6 @@ def state_gb(layout: Layout) -> float:
 # FLOPs
 
 
-def test_llama2_7b_has_the_published_number_of_parameters():
-    assert CATALOGUE["llama2-7b"].model.num_parameters == 6_738_415_616
-
-
 @pytest.mark.parametrize(
     ("name", "sequence_length", "gflops"),
     [
@@ -75,6 +71,8 @@ def test_plan_of_llama2_7b_on_two_p4d_adds_up():
     parts = memory.model_dump(exclude={"graphs", "total", "available", "in_host_memory"})
     assert memory.total == pytest.approx(sum(parts.values()), abs=0.01)
     assert all(value > 0 for value in parts.values())
+    assert plan.misfits == []
+    assert plan.warnings[-1] == plan.price_note
 
 
 @pytest.mark.parametrize(
@@ -182,13 +180,6 @@ def test_plan_that_does_not_fit_names_a_change_that_does(name, nodes, instance):
     assert changed.fits
 
 
-def test_plan_that_fits_has_no_misfit_and_ends_with_the_date_of_its_prices():
-    plan = make_plan("llama2-7b")
-
-    assert (plan.fits, plan.misfits) == (True, [])
-    assert plan.warnings[-1] == plan.price_note
-
-
 def test_suggestion_is_the_cheapest_of_the_changes_that_fit():
     plan = make_plan("mixtral-8x7b", nodes=2, instance_type="p4d.24xlarge")
     words = dict(word.split("=") for word in plan.suggestion.split())
@@ -267,14 +258,6 @@ def test_sharding_over_a_slow_network_is_reported_as_the_limit():
     assert hybrid_step.step.network == pytest.approx(full_step.step.network / 4)
 
 
-def test_plan_of_images_counts_images():
-    plan = make_plan("resnet50")
-
-    assert plan.counts_images
-    assert plan.tokens_per_s == pytest.approx(plan.samples_per_s, rel=1e-3)
-    assert not make_plan("llama2-7b").counts_images
-
-
 # Machines
 
 
@@ -289,22 +272,6 @@ def test_plan_of_images_counts_images():
 def test_machines_that_cannot_run_or_have_no_price_are_refused(instance, reason):
     with pytest.raises(BadParameter, match=f"instance={instance} .*{reason}.*; use p4d"):
         make_plan("llama2-7b", instance_type=instance, overrides={"precision": "fp32"})
-
-
-def test_what_adds_to_computing_is_named_where_gpus_idle():
-    (note,) = [
-        warning
-        for warning in make_plan("llama2-7b", overrides={"cpu_offload": "true"}).warnings
-        if "GPUs idle" in warning
-    ]
-
-    assert note.startswith("moving weights to host memory adds to computing: GPUs idle 30%")
-
-
-def test_interval_that_is_shorter_than_a_minute_is_in_seconds():
-    plan = make_plan("megatron-llama3-8b", overrides={"checkpoint_every": "1"})
-
-    assert any("takes 3 min to write, longer than the 11 s between two" in w for w in plan.warnings)
 
 
 def test_cpu_recipe_that_does_not_fit_is_said_once_with_what_fits():
@@ -322,23 +289,11 @@ def test_no_plan_has_the_price_of_its_control_plane_alone():
         node_group_price(get_instance("p5e.48xlarge"), nodes=2)
 
 
-def test_gpus_without_bfloat16_are_planned_where_fp32_is_asked_for():
-    plan = make_plan("llama3.2-1b", instance_type="g4dn.8xlarge", overrides={"precision": "fp32"})
-
-    assert any("half as fast as bf16" in warning for warning in plan.warnings)
-
-
 def test_every_gpu_of_the_instances_has_its_figures():
     named = {instance.gpu for instance in INSTANCES.values() if not instance.is_neuron}
 
     assert named - {None} == set(GPUS)
     assert {name for name, figures in GPUS.items() if not figures.has_bf16} == {"V100", "T4"}
-
-
-def test_gpu_of_unknown_peak_is_planned_with_a_stated_one():
-    plan = make_plan("llama2-7b", nodes=1, instance_type="g7e.48xlarge")
-
-    assert any("peak of RTX PRO 6000 is not known" in warning for warning in plan.warnings)
 
 
 # The file system
@@ -383,31 +338,31 @@ def test_plan_says_what_pods_read_from_the_hub():
 # The rest of a plan
 
 
-def test_offer_with_too_few_gpus_is_warned_of_with_the_way_out():
-    recipe, instance = get_recipe("llama2-7b"), get_instance("p4d.24xlarge")
+@pytest.mark.parametrize(
+    ("preset", "offer", "said"),
+    [
+        (
+            {},
+            Offer("us-west-2", True, num_gpus=7),
+            "EC2 in us-west-2 says that p4d.24xlarge has 7 GPUs, and each pod asks for 8: training "
+            "cannot start there; preset=smoke runs it small, on CPUs",
+        ),
+        ({}, Offer("us-west-2", True, num_gpus=8), None),
+        ({"preset": "smoke"}, Offer("us-west-2", True, num_gpus=0), None),
+        (
+            {},
+            Offer("eu-west-1", False, num_gpus=0),
+            "p4d.24xlarge is not offered in eu-west-1: a run would stop while it provisions; use "
+            "another instance",
+        ),
+    ],
+)
+def test_offer_of_too_little_is_warned_of(preset, offer, said):
+    recipe = get_recipe("llama2-7b").with_overrides(preset)
 
-    (warning,) = offer_warnings(recipe, instance, Offer("us-west-2", True, num_gpus=7))
+    found = offer_warnings(recipe, get_instance("p4d.24xlarge"), offer)
 
-    assert warning == (
-        "EC2 in us-west-2 says that p4d.24xlarge has 7 GPUs, and each pod asks for 8: training "
-        "cannot start there; preset=smoke runs it small, on CPUs"
-    )
-    assert offer_warnings(recipe, instance, Offer("us-west-2", True, num_gpus=8)) == []
-
-
-def test_offer_without_gpus_is_right_for_a_recipe_that_needs_none():
-    smoke = get_recipe("llama2-7b").with_overrides({"preset": "smoke"})
-    offer = Offer("us-west-2", True, num_gpus=0)
-
-    assert offer_warnings(smoke, get_instance("p4d.24xlarge"), offer) == []
-
-
-def test_instance_that_is_not_offered_is_warned_of():
-    recipe, instance = get_recipe("llama2-7b"), get_instance("p5e.48xlarge")
-
-    (warning,) = offer_warnings(recipe, instance, Offer("eu-west-1", False, num_gpus=0))
-
-    assert warning.startswith("p5e.48xlarge is not offered in eu-west-1: a run would stop")
+    assert found == ([said] if said else [])
 
 
 def test_plan_cost_is_price_times_duration_with_teardown():
@@ -444,23 +399,6 @@ def test_smoke_preset_of_every_recipe_is_planned_on_two_small_cpu_nodes(name):
     assert plan.price_per_hour_usd < 2
 
 
-def test_parallelism_is_described_in_words():
-    def words(**overrides: str) -> str:
-        return make_plan("llama2-7b", nodes=2, overrides=overrides).parallelism
-
-    assert words() == "FSDP full shard over 16 processes"
-    assert words(parallelism="hybrid") == "hybrid: FSDP over the 8 processes of a node, 2 copies"
-    assert make_plan("resnet50").parallelism == "DDP over 8 processes"
-    one = make_plan("tiny-llama", nodes=1)
-    assert one.parallelism == "one process"
-
-
-def test_sequence_longer_than_the_models_context_is_warned_about():
-    plan = make_plan("llama2-7b", overrides={"sequence_length": "8192"})
-
-    assert any("longer than the 4,096 tokens" in warning for warning in plan.warnings)
-
-
 @pytest.mark.parametrize("name", INSTANCES)
 def test_every_instance_type_is_found_by_name_and_has_consistent_figures(name):
     instance = get_instance(name)
@@ -474,10 +412,3 @@ def test_defaults_follow_what_was_typed():
 
     assert short.training.warmup_steps == 3
     assert short.training.min_learning_rate == pytest.approx(1e-5)
-
-
-def test_overrides_that_contradict_each_other_are_refused():
-    with pytest.raises(BadParameter, match="warmup_steps=9 is more than steps=3"):
-        TINY_LLAMA.with_overrides({"steps": "3", "warmup_steps": "9"})
-    with pytest.raises(BadParameter, match="profile=4 is after the last of steps=3; use 3 or less"):
-        TINY_LLAMA.with_overrides({"steps": "3", "profile": "4"})

@@ -1,6 +1,5 @@
 """Recipes that another framework trains: their keys, the machines they divide, what is refused."""
 
-import re
 from functools import partial
 from typing import Any
 
@@ -10,7 +9,7 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import FOR_MEGATRON
-from stationmaster.domain.errors import BadParameter, NotPossibleNow, UserError
+from stationmaster.domain.errors import NotPossibleNow, UserError
 from stationmaster.domain.planning.estimators import checkpoint_bytes, memory_of, step_time
 from stationmaster.domain.planning.frameworks.megatron import bubble, padded_vocabulary
 from stationmaster.domain.planning.frameworks.rules import why_no_image
@@ -19,7 +18,6 @@ from stationmaster.domain.planning.requirements import check_data, repositories_
 from stationmaster.domain.run.events import RunPhase
 from tests.support import plans
 from tests.support.factories import START, make_request, make_run
-from tests.support.plans import make_plan
 from tests.support.typed import RUN, channel, saved
 
 MEGATRON = "megatron-llama3-8b"
@@ -44,56 +42,6 @@ def test_framework_has_no_key_of_the_own_trainer_that_it_ignores(name: str) -> N
     ignored = {"optimizer", "momentum", "cpu_offload", "profile", "document_mask", "parallelism"}
 
     assert not ignored & set(CATALOGUE[name].keys)
-    assert str(refusal(f"{name} cpu_offload=true")).startswith(
-        f'recipe {name} has no key "cpu_offload"'
-    )
-
-
-@pytest.mark.parametrize("name", FRAMEWORKS)
-def test_framework_has_no_small_preset(name: str) -> None:
-    assert "trains on GPUs only; /train tiny-llama" in str(refusal(f"{name} preset=smoke"))
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (
-            "tensor_parallel=3",
-            "3 does not divide the model's 32 attention heads; use 1, 2, 4 or 8$",
-        ),
-        ("tensor_parallel=16", "16 does not divide the model's 8 key/value groups; use 1, 2, 4 or"),
-        (
-            "pipeline_parallel=5",
-            "5 does not divide the model's 32 layers; use 1, 2, 4, 8, 16 or 32",
-        ),
-        (
-            "sequence_length=8190 context_parallel=2",
-            "8190 is no multiple of 8, .* with tensor_parallel=2 and context_parallel=2; use 8192",
-        ),
-        ("eval_every=10 eval_steps=0", "needs batches .* eval_steps=10, or eval_every=0 for no"),
-        ("warmup_steps=101", "warmup_steps=101 is more than steps=100"),
-        ("tensor_parallel=8 instance=g6e.12xlarge", "the 4 of a g6e.12xlarge .* use 1 or 2 or 4"),
-        (
-            "pipeline_parallel=4 context_parallel=4",
-            "groups of 32 GPUs, which 16 GPUs on nodes=2 are no multiple of; use nodes=4",
-        ),
-        (
-            "global_batch_size=100",
-            "100 is no multiple of 8: micro_batch_size=1 on each of 8 data-parallel ranks "
-            r"\(16 GPUs in groups of 2\); use 96",
-        ),
-        ("global_batch_size=20 micro_batch_size=4", "20 is no multiple of 32: .* use 32$"),
-        ("micro_batch_size=24", "128 is no multiple of 192: .* use 192, or micro_batch_size=8$"),
-        ("nodes=1:2", "Megatron-LM trains on a number of GPUs that is fixed .* use nodes=2"),
-        ("instance=p3.16xlarge", "p3"),
-        ("rendezvous=etcd", "expected 'c10d' or 'static'"),
-        ("activation_checkpointing=selective", "expected 'off' or 'full'"),
-    ],
-)
-def test_sizes_that_do_not_come_out_even_are_refused(words: str, said: str) -> None:
-    error = refusal(f"{MEGATRON} {words}")
-
-    assert re.search(said, str(error)), error
 
 
 # What Megatron-LM's own estimate says of its arguments for these keys on 16 GPUs (core_v0.19.0,
@@ -144,21 +92,6 @@ def test_bubble_makes_a_step_longer() -> None:
     assert staged.micro_batches == 8
     assert bubble(staged) == pytest.approx(1 / 9)
     assert step_time(staged).computing == pytest.approx(step_time(flat).computing * 9 / 8)
-    assert any(
-        "stages wait for each other 11% of a step" in note
-        for note in make_plan(
-            MEGATRON, overrides={"pipeline_parallel": "2", "global_batch_size": "32"}
-        ).warnings
-    )
-
-
-def test_plan_says_what_few_micro_batches_and_whole_optimizers_cost() -> None:
-    keys = {"pipeline_parallel": "2", "global_batch_size": "4", "distributed_optimizer": "false"}
-
-    notes = " ".join(make_plan(MEGATRON, overrides=keys).warnings)
-
-    assert "50% of a step, which has 1 micro-batch; a larger global_batch_size" in notes
-    assert "distributed_optimizer=false: each GPU keeps the optimizer's state" in notes
 
 
 def test_gradients_of_a_stage_within_a_node_do_not_cross_its_border() -> None:
@@ -168,11 +101,6 @@ def test_gradients_of_a_stage_within_a_node_do_not_cross_its_border() -> None:
     passed = 8 * 2 * 32 * 8192 / 2 * 4096 * 2
     assert step_time(within).network == pytest.approx(passed / (3200e9 / 8 * 0.7))
     assert step_time(spread).network > 2 * step_time(within).network
-
-
-def test_split_products_are_exchanged_and_nothing_hides_it() -> None:
-    assert step_time(lay(tensor_parallel=1)).splitting == 0
-    assert step_time(lay(tensor_parallel=8)).splitting > step_time(lay()).splitting > 0
 
 
 def test_vocabulary_is_padded_for_the_gpus_that_share_it() -> None:
@@ -188,14 +116,6 @@ def test_vocabulary_is_padded_for_the_gpus_that_share_it() -> None:
 
 def test_checkpoint_has_weights_twice_and_two_moments() -> None:
     assert checkpoint_bytes(lay()) == 14 * 8_030_261_248
-
-
-@pytest.mark.parametrize("name", FRAMEWORKS)
-def test_model_of_a_framework_may_be_pushed(name: str) -> None:
-    found = start(f"{name} push_to=lab/model")
-
-    assert found.options.push_to == "lab/model"
-    assert any(note.startswith("push_to=lab/model: after it") for note in found.plan.warnings)
 
 
 @pytest.mark.parametrize("words", ["resume {}", f"{MEGATRON} resume_from={{}}"])
@@ -245,11 +165,6 @@ def test_data_on_the_file_system_of_a_kept_cluster_is_accepted() -> None:
     assert repositories_of(recipe) == ("meta-llama/Llama-3.1-8B",)
 
 
-def test_tokens_that_are_made_up_need_no_tokenizer_and_are_said_to_teach_nothing() -> None:
-    assert repositories_of(CATALOGUE[MEGATRON]) == ()
-    assert any("nothing is learned" in note for note in make_plan(MEGATRON).warnings)
-
-
 @pytest.mark.parametrize("condition", ["Succeeded", "Failed"])
 def test_run_of_a_framework_has_run_once_its_job_has_ended(condition: str) -> None:
     framework = make_request(recipe=MEGATRON, instance_type="p5.48xlarge")
@@ -274,13 +189,3 @@ def test_deployment_without_the_image_says_what_to_set() -> None:
         recipe, is_this_machine=False
     )
     assert "local mode has neither" in why_no_image(recipe, is_this_machine=True)
-
-
-def test_parallelism_is_described_in_words() -> None:
-    assert lay().parallelism == "tensor parallel 2 x data parallel 8 over 16 GPUs"
-    assert lay(tensor_parallel=1, nodes=1, instance="p5.4xlarge").parallelism == "one GPU"
-
-
-def test_key_of_two_that_contradict_is_named() -> None:
-    with pytest.raises(BadParameter, match="is above learning_rate"):
-        CATALOGUE[MEGATRON].with_overrides({"learning_rate": "0.01", "min_learning_rate": "0.1"})

@@ -92,11 +92,6 @@ def test_norm_batch_size_is_a_part_of_the_batch_for_every_process():
         make_plan("resnet50", nodes=4, overrides={"norm_batch_size": "128"})
 
 
-def test_static_rendezvous_has_a_fixed_number_of_nodes():
-    with pytest.raises(BadParameter, match=r"nodes=1:2 is not possible with rendezvous=static"):
-        make_plan("tiny-llama", nodes=2, min_nodes=1, overrides={"rendezvous": "static"})
-
-
 def on_cluster(text, *, nodes=4, used=0):
     cluster = make_cluster(ClusterPhase.READY, nodes=nodes, leased=False).model_copy(
         update={
