@@ -41,21 +41,11 @@ def test_card_is_posted_before_the_run_is_written(person, services, settings, sl
     assert started_workflows(settings) == [run.run_id]
 
 
-def test_notifier_goes_on_with_the_card_of_the_start(person, notifier, stream, slack):
-    person.type("tiny-llama")
-
-    notifier.notify(read_batch(stream.next_batch()))
-
-    assert len(slack.cards) == 1
-
-
 @pytest.mark.parametrize(
     ("code", "advice"),
     [
         ("not_in_channel", "/invite @Stationmaster"),
-        ("channel_not_found", "/invite @Stationmaster"),
         ("is_archived", "this one is archived"),
-        ("restricted_action", "let an admin allow it"),
         ("restricted_action_read_only_channel", "let an admin allow it"),
     ],
 )
@@ -78,16 +68,6 @@ def test_direct_conversation_of_others_is_not_asked_to_invite(person, services, 
     assert "type the command in a channel" in seen(answer)
     assert "/invite" not in seen(answer)
     assert_nothing_started(services, settings)
-
-
-def test_same_words_start_at_once_after_the_invitation(person, services, slack):
-    slack.lost[CHANNEL] = "not_in_channel"
-    person.type("tiny-llama")
-    slack.lost.clear()
-
-    person.type("tiny-llama")
-
-    assert len(services.runs.list_recent()) == 1
 
 
 @pytest.mark.parametrize("second", ["same", "another"])

@@ -257,29 +257,61 @@ def test_thread_of_any_events_is_within_slacks_limits(events, view):
         assert_slack_takes(message)
 
 
-def test_what_is_on_the_card_is_no_news_of_the_thread():
-    made = event(cl.ResourceCreated, kind=ResourceKind.CLUSTER, name="c")
-    passed = event(cl.CheckFinished, check="nodes", passed=True, detail="fine")
-    failed = event(cl.CheckFinished, check="nodes", passed=False, detail="one is missing")
-
-    assert cluster_message([made, passed], make_cluster()) is None
-    assert "one is missing" in seen(cluster_message([failed], make_cluster()))
-    for check, detail, figures in (
-        ("network", "all-reduce 77.0 GB/s", {"all_reduce_busbw_gbps": 77.0}),
-        ("training", "6 steps", {"last_loss_nats": 7.4}),
-    ):
-        about = {"check": check, "detail": detail, "figures": figures}
-        measured = event(cl.CheckFinished, passed=True, **about)
-        assert f"\u2713 check *{check}*: {detail}" in seen(
-            cluster_message([measured], make_cluster())
-        )
+KEEP = {"keep_until": START + timedelta(hours=8)}
+IN_USE = make_cluster(leases={RUN_ID: lease()})
+RESIZED = make_cluster(earlier_sizes=[(NOW, 4)])
 
 
-def test_size_for_which_a_cluster_settles_is_news_where_it_is_less_than_wanted():
-    asked = event(cl.LeaseRequested, run_id=RUN_ID, nodes=8, min_nodes=2)
-    fewer = event(cl.SizeSettled, nodes=6, reason="no capacity")
+@pytest.mark.parametrize(
+    ("happened", "cluster", "said"),
+    [
+        (event(cl.ResourceCreated, kind=ResourceKind.CLUSTER, name="c"), make_cluster(), None),
+        (event(cl.CheckFinished, check="n", passed=True, detail="fine"), make_cluster(), None),
+        (
+            event(cl.CheckFinished, check="n", passed=False, detail="one is missing"),
+            make_cluster(),
+            "\u2717 check *n*: one is missing",
+        ),
+        *(
+            (
+                event(cl.CheckFinished, check="n", passed=True, detail="it", figures={figure: 7.4}),
+                make_cluster(),
+                "\u2713 check *n*: it",
+            )
+            for figure in ("all_reduce_busbw_gbps", "last_loss_nats")
+        ),
+        (
+            event(cl.LeaseRequested, run_id=RUN_ID, nodes=8, min_nodes=2),
+            make_cluster(),
+            f"run `{RUN_ID}` waits for 2 to 8 nodes",
+        ),
+        (event(cl.SizeSettled, nodes=6, reason="no capacity"), make_cluster(), "6 nodes: no capac"),
+        (event(cl.SizeSettled, nodes=8), make_cluster(), None),
+        (
+            event(cl.PassBegan, nodes=6, user_id="U0OTHER"),
+            RESIZED,
+            "it changes to 6 nodes, as <@U0OTHER> asked",
+        ),
+        (
+            event(cl.PassBegan, nodes=6),
+            make_cluster(),
+            "its checks run again, because they are too old",
+        ),
+        (event(cl.KeepEnded, **KEEP), IN_USE, "it goes as soon as its runs have ended"),
+        (
+            event(cl.ClusterPhaseChanged, phase=ClusterPhase.FAILED, reason="no capacity"),
+            make_cluster(),
+            "the cluster failed*: no capacity",
+        ),
+    ],
+)
+def test_thread_says_what_the_card_does_not(happened, cluster, said):
+    message = cluster_message([happened], cluster)
 
-    told = seen(cluster_message([asked, fewer], make_cluster()))
-    assert "waits for 2 to 8 nodes" in told
-    assert "goes on with 6 nodes: no capacity" in told
-    assert cluster_message([event(cl.SizeSettled, nodes=8)], make_cluster()) is None
+    assert (message is None) if said is None else (said in seen(message))
+
+
+def test_card_of_a_failed_cluster_says_why():
+    failed = make_cluster(ClusterPhase.FAILED, reason="no capacity for m5.2xlarge")
+
+    assert "no capacity for m5.2xlarge" in seen(cluster_card(ClusterView(failed), now=NOW))

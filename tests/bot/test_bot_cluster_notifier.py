@@ -214,16 +214,6 @@ def test_receipt_of_a_cluster_splits_its_bill(notifier, stream, cluster, slack, 
     assert "Cluster team-a: gone" in card_of(slack, "Cluster team-a").seen
 
 
-def test_failed_cluster_says_why(notifier, stream, cluster, slack):
-    cluster.begin()
-    cluster.phases(ClusterPhase.PROVISIONING)
-    cluster.phases(ClusterPhase.FAILED, reason="no capacity for m5.2xlarge")
-    tell(notifier, stream)
-
-    assert "no capacity for m5.2xlarge" in card_of(slack, "Cluster team-a").seen
-    assert "the cluster failed*: no capacity" in thread_of(slack, "Cluster team-a")
-
-
 def test_run_and_its_kept_cluster_of_the_same_id_have_each_a_card(
     notifier, stream, services, clock, slack, cluster
 ):
@@ -253,17 +243,6 @@ def test_cluster_whose_channel_is_lost_is_followed_in_the_requesters_conversatio
     assert "stays: it goes" in answer["body"]
 
 
-def test_refresh_draws_the_cost_of_a_live_cluster_anew(notifier, stream, cluster, slack, clock):
-    cluster.begin()
-    cluster.become_ready()
-    tell(notifier, stream)
-    clock.advance(1800)
-
-    notifier.refresh()
-
-    assert "$18.00" in card_of(slack, "Cluster team-a").seen
-
-
 def test_cluster_that_is_over_is_left_alone(notifier, stream, cluster, slack, clock):
     cluster.begin()
     cluster.become_ready()
@@ -276,27 +255,3 @@ def test_cluster_that_is_over_is_left_alone(notifier, stream, cluster, slack, cl
     notifier.refresh()
 
     assert len(slack.calls) == calls
-
-
-def test_second_pass_is_said_by_what_it_is_for(notifier, stream, cluster, slack, clock):
-    cluster.begin()
-    cluster.become_ready()
-    cluster.happen(cl.PassBegan, nodes=6, user_id="U0OTHER")
-    cluster.phases(ClusterPhase.READY)
-    clock.advance(10)
-    cluster.happen(cl.PassBegan, nodes=6)
-    tell(notifier, stream)
-
-    thread = thread_of(slack, "Cluster team-a")
-    assert "it changes to 6 nodes, as <@U0OTHER> asked" in thread
-    assert "its checks run again, because they are too old" in thread
-
-
-def test_end_of_the_keep_waits_for_the_runs(notifier, stream, cluster, slack):
-    made = cluster.begin()
-    cluster.become_ready()
-    cluster.use(FIRST)
-    cluster.happen(cl.KeepEnded, keep_until=made.keep_until)
-    tell(notifier, stream)
-
-    assert "it goes as soon as its runs have ended" in thread_of(slack, "Cluster team-a")

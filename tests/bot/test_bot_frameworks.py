@@ -4,57 +4,11 @@ from __future__ import annotations
 
 import pytest
 from bot_world import seen
-from run_blocks import NOW
-from run_blocks import seen as seen_in
-from saved_cards import saved
 
-from bot.blocks.card import card_milestone, run_card
-from bot.blocks.results import export_line
-from stationmaster.domain.run.events import ExportEnded, RunPhase
-from stationmaster.domain.run.kept import Export
-from tests.support.factories import make_request
+from stationmaster.domain.run.events import RunPhase
 
-REASON = "meta-llama/Llama-3.1-8B is gated: <accept> its licence"
 WORDS = "megatron-llama3-8b nodes=2"
 IMAGE = "123456789012.dkr.ecr.us-west-2.amazonaws.com/stationmaster/megatron:1"
-
-
-def of_framework(export: Export | None):
-    request = make_request(recipe="megatron-llama3-8b", instance_type="p5.48xlarge")
-    return saved(RunPhase.SUCCEEDED, request=request, export=export)
-
-
-def test_card_shows_how_to_load_the_model_that_was_made_of_a_checkpoint():
-    text = seen_in(run_card(of_framework(Export(ended_at=NOW)), now=NOW))
-
-    assert r"AutoModelForCausalLM.from_pretrained(\"my-model/model\")" in text
-    assert "No model" not in text
-
-
-def test_card_says_why_there_is_no_model_and_where_the_checkpoint_is():
-    text = seen_in(run_card(of_framework(Export(ended_at=NOW, reason=REASON)), now=NOW))
-
-    assert "*No model:* meta-llama/Llama-3.1-8B is gated: &lt;accept&gt; its licence" in text
-    assert "ls my-results/output" in text
-    assert "from_pretrained" not in text
-    assert "from_pretrained" not in seen_in(run_card(of_framework(None), now=NOW))
-
-
-def test_thread_says_what_became_of_the_model():
-    made, failed = (
-        export_line(ExportEnded(event_id="e", run_id="r", at=NOW, reason=reason))
-        for reason in ("", REASON)
-    )
-
-    assert "a model that transformers loads was made" in made
-    assert "*no model was made of the newest checkpoint*, which is saved all the same" in failed
-    assert "&lt;accept&gt;" in failed
-
-
-def test_end_of_an_export_that_failed_changes_the_card_at_once():
-    views = [of_framework(None), of_framework(Export(ended_at=NOW, reason=REASON))]
-
-    assert len({card_milestone(view) for view in views}) == 2
 
 
 @pytest.fixture

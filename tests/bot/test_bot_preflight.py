@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from bot.blocks.answers import preflight_findings
-from bot.blocks.thread import thread_message
-from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.view import RunView
 from stationmaster.preflight.findings import Finding, Severity, unanswered
-from tests.support.factories import make_event, make_run
 
 THERE = Finding(check="images", severity=Severity.INFO, message="the relay image is there")
 LACKS = Finding(
@@ -33,12 +29,3 @@ def test_answer_says_that_nothing_is_lacking() -> None:
     assert preflight_findings([("the deployment", [THERE])]).text == "preflight: nothing is lacking"
     unasked = preflight_findings([("the deployment", [THERE, unanswered("quota", "no answer")])])
     assert unasked.text == "preflight: nothing is lacking, 1 question without an answer"
-
-
-def test_thread_has_what_may_be_lacking() -> None:
-    event = make_event(ev.PreflightWarned, findings=("images: could not be asked: AccessDenied",))
-
-    message = thread_message([event], RunView(make_run(), None))
-
-    assert message is not None
-    assert "before the start: images: could not be asked: AccessDenied" in str(message.blocks)

@@ -179,11 +179,3 @@ def test_shipped_handler_refreshes_on_a_scheduled_event(
     notifier_handler.handler({}, None)
 
     assert [story.run_id in card.seen for card in slack.cards] == [True]
-
-
-def test_refresh_of_an_empty_account_asks_slack_for_nothing(settings, slack):
-    assert boto3.client("dynamodb", REGION).scan(TableName="runs")["Count"] == 0
-
-    notifier_handler.handler({"detail-type": "Scheduled Event"}, None)
-
-    assert slack.attempts == []

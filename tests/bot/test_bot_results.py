@@ -1,4 +1,4 @@
-"""What a person in a channel uses of the results of runs that have ended."""
+"""What a person in a channel does with the results and backups of runs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import socket
 import time
 from typing import Any
 
+import boto3
 import pytest
-from bot_world import Person, Story, seen
+from bot_world import REGION, Person, Story, seen
 from recording_slack import RecordingSlack
+from saved_cards import DENIED, URI
 
 from bot.blocks import words
 from bot.blocks.card import run_card
+from bot.blocks.mrkdwn import link
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.restoring import ResumePoint
@@ -172,3 +175,141 @@ def test_bucket_that_does_not_answer_is_given_up_in_time_for_slack(
             asked.quick_artifacts.read(ended)
     # A client of a step waits for a minute in all.
     assert time.monotonic() - began < 30
+
+
+BACKUP = {"checkpoint/step-00000060/complete.json": b"{}"}
+
+
+def test_backup_is_resumed_as_one_and_gives_no_model(person, story: Story, bucket, ended):
+    source = "tiny-llama-0123456789ab/step-00000060"
+    backup = save_run(bucket, ended, BACKUP, checkpoint_source=source, outcome="running")
+    story.happen(ev.BackupStarted, number=1, step=60)
+    story.happen(ev.BackupSaved, number=1, step=60, **backup.recorded)
+
+    refused = seen(person.type(f"tiny-llama weights={ended}"))
+    resumed = seen(person.type("resume last steps=+40"))
+
+    assert "it is a backup of while the run trained; its checkpoint is of step 60" in refused
+    assert f"resumes from a backup of {ended} at step 60" in resumed
+    assert "what that run trained after its newest backup is not saved" in resumed
+
+
+def leave_unsaved(story) -> str:
+    story.begin()
+    story.phases(RunPhase.PROVISIONING, RunPhase.VALIDATING, RunPhase.SUBMITTING, RunPhase.RUNNING)
+    story.happen(ev.TrainingStarted, total_steps=9)
+    story.phases(RunPhase.SAVING)
+    story.happen(ev.ResultsUnsaved, reason=DENIED)
+    return json.dumps({"run_id": story.run_id})
+
+
+def test_save_again_button_starts_another_try(person, story, services, slack):
+    value = leave_unsaved(story)
+
+    person.press("save_again", value, user="U0OTHER")
+    person.press("save_again", value, user="U0OTHER")
+
+    run = services.runs.load(story.run_id)
+    assert (run.passes, run.unsaved_reason) == (2, "")
+    assert services.workflows.train_status(story.run_id, 2) is not None
+    assert "are being saved again" in slack.responses[0].seen
+    assert "are being saved" in slack.responses[1].seen
+
+
+def test_delete_without_saving_button_gives_the_results_up(person, story, services, slack):
+    value = leave_unsaved(story)
+
+    person.press("give_up_results", value, user="U0OTHER")
+
+    assert services.runs.load(story.run_id).results_given_up_by == "U0OTHER"
+    assert "ends without its results" in slack.responses[0].seen
+
+
+def test_results_cannot_be_deleted_while_they_are_saved_again_or_once_they_are(
+    person, story, services, slack
+):
+    value = leave_unsaved(story)
+    person.press("save_again", value, user="U0OTHER")
+
+    person.press("give_up_results", value, user="U0THIRD")
+    story.happen(ev.ResultsSaved, uri=URI, num_files=7, num_bytes=1024, manifest_sha256="0" * 64)
+    person.press("give_up_results", value, user="U0THIRD")
+    person.press("save_again", value, user="U0THIRD")
+
+    run = services.runs.load(story.run_id)
+    assert (run.results_given_up_by, run.passes) == ("", 2)
+    answers = [answer.seen for answer in slack.responses[1:]]
+    assert "are being saved" in answers[0]
+    assert all("are not waiting to be saved" in answer for answer in answers[1:])
+
+
+LINKED = {
+    "checkpoint/step-00000060/weights.pt": b"checkpoint",
+    "metrics.jsonl": b"{}\n",
+    "model/model.safetensors": b"weights",
+}
+
+
+@pytest.fixture
+def value(story: Story, bucket) -> str:
+    """What the button of a saved run says."""
+    story.begin()
+    story.phases(RunPhase.PROVISIONING, RunPhase.VALIDATING, RunPhase.SUBMITTING, RunPhase.RUNNING)
+    story.happen(ev.TrainingStarted, total_steps=9)
+    story.phases(RunPhase.SAVING)
+    made = save_run(bucket, story.run_id, LINKED)
+    story.happen(ev.ResultsSaved, num_files=3, **made.recorded)
+    return json.dumps({"run_id": story.run_id})
+
+
+def test_answer_is_for_one_person_and_says_how_long_links_are_valid(
+    person: Person, slack: RecordingSlack, value: str
+):
+    person.press("link_results", value, user="U0OTHER")
+
+    (answer,) = slack.responses
+    assert answer.arguments["response_type"] == "ephemeral"
+    assert answer.arguments["replace_original"] is False
+    assert "The links are valid until" in answer.seen
+    assert "1 more file; the command on the card brings all of them" in answer.seen
+    for path in ("manifest.json", "metrics.jsonl", "model/model.safetensors"):
+        assert f"|{path}>" in answer.seen
+    assert answer.seen.count("X-Amz-Signature=") == 3
+    assert slack.of("chat.postMessage") == []
+
+
+def test_other_channel_is_answered_as_if_there_were_no_such_run(
+    person: Person, slack: RecordingSlack, value: str
+):
+    person.press("link_results", value, channel="C0OTHER")
+
+    (answer,) = slack.responses
+    assert "no run is called" in answer.seen
+    assert "X-Amz-Signature" not in answer.seen
+
+
+def test_link_keeps_its_address_whole():
+    address = "http://127.0.0.1:1/b/k?a=1&b=%20"
+
+    assert link(address, "a|b<c") == "<http://127.0.0.1:1/b/k?a=1&amp;b=%20|a/b&lt;c>"
+
+
+REPOSITORY = "lab/tiny"
+REVISION = "0123456789abcdef" * 2
+
+
+def test_allowed_push_is_part_of_the_request(
+    person: Person, services: Services, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("STATIONMASTER_PUSH_ORGANISATIONS", "lab,team")
+    monkeypatch.setenv("STATIONMASTER_HUGGING_FACE_SECRET_ID", "hub")
+    secrets = boto3.client("secretsmanager", REGION)
+    secrets.create_secret(Name="hub", SecretString=json.dumps({"token": ""}))
+    refused = person.type(f"tiny-llama push_to={REPOSITORY}")
+    secrets.put_secret_value(SecretId="hub", SecretString=json.dumps({"token": "hf_x"}))
+
+    person.type(f"tiny-llama push_to={REPOSITORY}")
+
+    assert "has no token for the Hugging Face hub" in json.dumps(refused["answer"]["blocks"])
+    (run,) = services.runs.list_recent()
+    assert run.request.push_to == REPOSITORY

@@ -116,17 +116,8 @@ def qwen(repository: str = "Qwen/Qwen2.5-7B") -> LanguageModel:
     ("config", "expected"),
     [
         (QWEN, {"layers": 28, "heads": 28, "kv_heads": 4, "ffn_size": 18944, "rope_theta": 1e6}),
-        (
-            GPT2,
-            {
-                "layers": 12,
-                "hidden_size": 768,
-                "kv_heads": 12,
-                "ffn_size": 3072,
-                "context_length": 1024,
-                "tied_embeddings": True,
-            },
-        ),
+        (GPT2, {"layers": 12, "hidden_size": 768, "kv_heads": 12, "context_length": 1024}),
+        (GPT2, {"ffn_size": 3072, "tied_embeddings": True}),
         (NEOX, {"kv_heads": 8, "ffn_size": 2048, "tied_embeddings": False}),
         (FALCON, {"kv_heads": 1, "ffn_size": 4 * 4544, "tied_embeddings": True}),
         (MIXTRAL, {"experts": 8, "experts_per_token": 2, "kv_heads": 8}),
@@ -210,16 +201,11 @@ def test_any_configuration_is_a_model_with_a_plan_or_one_sentence(
         (QWEN | {"num_hidden_layers": None}, "states no number of layers"),
         (QWEN | {"vocab_size": "many"}, "states no vocabulary size.*'many'"),
         (QWEN | {"hidden_size": float("inf")}, "no hidden size that a model can have .*got inf"),
-        (QWEN | {"hidden_size": 10**400}, r"no hidden size .*got 10{70,79};"),
-        (QWEN | {"num_hidden_layers": -28}, "no number of layers .*got -28"),
         (QWEN | {"rope_theta": float("nan")}, "no rope theta .*got nan"),
-        (QWEN | {"num_key_value_heads": "4"}, "no kv heads .*got '4'"),
         (QWEN | {"intermediate_size": ["a"] * 28}, r"no ffn size .*got \['a'"),
         (QWEN | {"rms_norm_eps": {}, "head_dim": True}, "no own head dim .*got True"),
-        (QWEN | {"num_experts": -1}, "no experts .*got -1"),
         (QWEN | {"tie_word_embeddings": "no"}, "no tied embeddings .*got 'no'"),
         (LLAMA3 | {"rope_scaling": {"rope_type": "llama3"}}, "no rope scaling .*got {'rope_type'"),
-        (QWEN | {"architectures": 7}, "model type qwen2, no architecture"),
         (QWEN | {"quantization_config": [8]}, r"quantised weights \(unknown method\)"),
         (QWEN | {"num_attention_heads": 5000}, "5000 heads of size 0; no such model"),
         (QWEN | {"hidden_size": 10**9, "vocab_size": 10**9}, r"describes \S+e\+\d+ parameters"),
@@ -266,15 +252,6 @@ def test_a_recipe_of_the_hub_asks_for_the_cheapest_machines_that_it_fits_on(
     assert (plan.instance_type, plan.nodes) == machines
 
 
-def test_a_model_that_fits_nowhere_on_the_list_says_so_in_its_plan() -> None:
-    giant = qwen().model_copy(update={"published_parameters": 2_000_000_000_000})
-
-    plan = make_plan("hf:Qwen/Qwen2.5-7B", model=giant)
-
-    assert not plan.fits
-    assert plan.nodes == 8
-
-
 def test_a_recipe_of_the_hub_trains_on_from_the_published_weights() -> None:
     recipe = get_recipe("hf:Qwen/Qwen2.5-7B", qwen())
 
@@ -315,13 +292,6 @@ def test_the_hub_is_asked_once_and_for_hub_recipes_only() -> None:
     assert isinstance(plan, ShowPlan)
     assert (plan.request.recipe, plan.request.overrides) == ("hf:Qwen/Qwen2.5-7B", {})
     assert asked == ["Qwen/Qwen2.5-7B"] * 2
-
-
-def test_a_mistyped_key_of_a_hub_recipe_is_mended_for_the_same_model() -> None:
-    with pytest.raises(BadParameter, match="did you mean steps") as refused:
-        parse_command("hf:Qwen/Qwen2.5-7B nodes=2 stpes=9", look_up=qwen)
-
-    assert refused.value.suggestion == "/train hf:Qwen/Qwen2.5-7B nodes=2 steps=9"
 
 
 def test_what_the_hub_answers_against_a_model_suggests_no_other_model() -> None:

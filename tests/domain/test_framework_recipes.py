@@ -1,4 +1,6 @@
-"""Recipes that another framework trains: their keys, the machines they divide, what is refused."""
+"""Recipes that another framework trains: their keys, the machines they divide, their data."""
+
+from __future__ import annotations
 
 from functools import partial
 from typing import Any
@@ -29,12 +31,6 @@ def start(text: str, **asked: Any) -> StartRun:
     command = parse_command(text, **asked)
     assert isinstance(command, StartRun)
     return command
-
-
-def refusal(text: str, **asked: Any) -> UserError:
-    with pytest.raises(UserError) as error:
-        start(text, **asked)
-    return error.value
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
@@ -131,9 +127,8 @@ def test_result_of_a_framework_is_continued_by_no_run(words: str) -> None:
 def test_model_of_an_own_run_is_no_checkpoint_of_a_framework() -> None:
     ours = saved(recipe="llama3.1-8b", instance_type="p5.48xlarge")
 
-    error = refusal(f"{MEGATRON} weights={RUN}", find_saved=channel(ours))
-
-    assert "Megatron-LM reads checkpoints of its own" in str(error)
+    with pytest.raises(UserError, match="Megatron-LM reads checkpoints of its own"):
+        start(f"{MEGATRON} weights={RUN}", find_saved=channel(ours))
 
 
 @pytest.mark.parametrize(
@@ -153,16 +148,6 @@ def test_data_that_the_framework_cannot_read_is_refused(keys: dict[str, str], sa
         check_data(recipe)
 
     assert said in str(error.value)
-
-
-def test_data_on_the_file_system_of_a_kept_cluster_is_accepted() -> None:
-    keys = {"dataset": "/fsx/data/c4_text_document", "weights": "/fsx/weights/llama"}
-    recipe = CATALOGUE[MEGATRON].with_overrides(keys)
-
-    check_data(recipe, on_cluster=True)
-
-    assert make_request(recipe=MEGATRON, overrides=keys).data_task == FOR_MEGATRON
-    assert repositories_of(recipe) == ("meta-llama/Llama-3.1-8B",)
 
 
 @pytest.mark.parametrize("condition", ["Succeeded", "Failed"])
@@ -189,3 +174,65 @@ def test_deployment_without_the_image_says_what_to_set() -> None:
         recipe, is_this_machine=False
     )
     assert "local mode has neither" in why_no_image(recipe, is_this_machine=True)
+
+
+OF_MEGATRON = ("megatron-llama3-8b", "megatron-bridge-llama3.1-8b")
+each_recipe = pytest.mark.parametrize("name", OF_MEGATRON)
+
+
+@each_recipe
+@pytest.mark.parametrize(
+    "dataset", ["packed:c4", "packed:hub:o/texts/en", "s3://bucket/text", "/fsx/data/c4_text"]
+)
+def test_text_is_prepared_before_training_or_lies_on_a_file_system(name: str, dataset: str) -> None:
+    recipe = CATALOGUE[name].with_overrides({"dataset": dataset})
+
+    check_data(recipe, on_cluster=dataset.startswith("/"))
+
+    assert recipe.data_task == FOR_MEGATRON
+    assert repositories_of(recipe) == ("meta-llama/Llama-3.1-8B",)
+
+
+@each_recipe
+@pytest.mark.parametrize("dataset", ["c4", "hub:o/texts", "python-code", "packed:x"])
+def test_text_that_is_not_prepared_is_refused_with_what_is(name: str, dataset: str) -> None:
+    recipe = CATALOGUE[name].with_overrides({"dataset": dataset})
+
+    with pytest.raises(NotPossibleNow, match="use packed:c4, packed:hub:ORG/NAME, s3://"):
+        check_data(recipe)
+
+
+@each_recipe
+def test_weights_of_the_hub_are_converted_first(name: str) -> None:
+    keys = {"weights": "meta-llama/Llama-3.1-8B"}
+    recipe = CATALOGUE[name].with_overrides(keys)
+    request = make_request(recipe=name, overrides=keys)
+
+    check_data(recipe)
+
+    assert request.weights_to_convert == "meta-llama/Llama-3.1-8B"
+    assert request.brings_data
+    assert repositories_of(recipe) == ("meta-llama/Llama-3.1-8B",)
+
+
+def test_gated_configuration_that_megatron_bridge_reads_is_asked_for() -> None:
+    assert repositories_of(CATALOGUE[OF_MEGATRON[0]]) == ()
+    assert repositories_of(CATALOGUE[OF_MEGATRON[1]]) == ("meta-llama/Llama-3.1-8B",)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "weights", "program"),
+    [
+        ("megatron-llama3-8b", "random", ()),
+        ("megatron-llama3-8b", "/fsx/weights/llama", ()),
+        ("llama2-7b", "org/model", ()),
+        ("megatron-llama3-8b", "org/model", ("sh",)),
+    ],
+)
+def test_other_weights_are_not_converted(
+    recipe: str, weights: str, program: tuple[str, ...]
+) -> None:
+    request = make_request(recipe=recipe, overrides={"weights": weights}, program=program)
+
+    assert request.weights_to_convert == ""
+    assert not request.brings_data

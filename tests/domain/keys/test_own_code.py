@@ -99,16 +99,6 @@ def test_keys_of_the_recipes_trainer_are_refused_beside_a_command(key: str):
     assert str(error).startswith(f"{key.partition('=')[0]}= has no effect beside command=")
 
 
-@pytest.mark.parametrize(
-    ("word", "key"), [("cmd=true", "command"), (f"container={IMAGE}", "image")]
-)
-def test_words_of_other_tools_are_known(word: str, key: str):
-    error = refused(f"ddp-cpu {word}")
-
-    assert f"did you mean {key}" in str(error)
-    assert error.suggestion == f"/train ddp-cpu {key}={word.partition('=')[2]}"
-
-
 def test_data_of_a_command_is_measured_as_it_is():
     asked = []
 

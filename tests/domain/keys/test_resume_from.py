@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stationmaster.domain.cluster.spec import FileSystemSpec
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.requests import ShowPlan
 from stationmaster.domain.commands.resuming import continued_words
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.errors import (
-    BadCommand,
-    BadParameter,
     NotPossibleNow,
     UserError,
 )
@@ -23,7 +20,18 @@ from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.training_pod import command
 from tests.support.factories import make_request
-from tests.support.typed import CONSTANT, FILES, RUN, STEP, channel, described, finding, kept, saved
+from tests.support.typed import (
+    CONSTANT,
+    FILES,
+    RUN,
+    STEP,
+    STORAGE,
+    channel,
+    described,
+    finding,
+    kept,
+    saved,
+)
 
 WITHOUT = RunId("tiny-llama-0000bbbb")
 
@@ -58,10 +66,9 @@ def test_resume_is_a_start_with_the_runs_own_keys(label):
 
 
 def test_resume_keeps_how_the_job_is_run_and_its_queue_only_in_the_same_cluster():
-    storage = FileSystemSpec(storage_gib=1200, mbps_per_tib=125, existing_id="fs-0123456789abcdef0")
     options = JobOptions(queue="night", priority_class="high", host_network=True, nccl_debug="INFO")
     on_kept = saved(job_options=options)
-    guest = saved(job_options=options, eks_name="theirs", file_system=storage)
+    guest = saved(job_options=options, eks_name="theirs", file_system=STORAGE)
 
     alone = read(f"resume {RUN} steps=+40", on_kept)
     again = continued_words(guest, {}, at="", cluster=None)
@@ -82,20 +89,19 @@ def test_resume_keeps_the_range_of_nodes_unless_a_cluster_has_fewer_than_its_lea
 
 
 def test_resume_stays_on_the_file_system_that_existed_unless_a_cluster_has_another():
-    storage = FileSystemSpec(storage_gib=4800, mbps_per_tib=200, existing_id="fs-0123456789abcdef0")
     overrides = CONSTANT | {"dataset": "/fsx/books"}
-    before = saved(overrides=overrides, file_system=storage)
+    before = saved(overrides=overrides, file_system=STORAGE)
 
     def resumed(text):
         return parse_command(
             text,
             find_saved=channel(before),
             find_cluster=finding(kept()),
-            find_file_system=lambda _: FoundFileSystem(spec=storage, zone="us-west-2a"),
+            find_file_system=lambda _: FoundFileSystem(spec=STORAGE, zone="us-west-2a"),
         )
 
     alone = resumed("resume last steps=+40")
-    assert alone.options.file_system == storage
+    assert alone.options.file_system == STORAGE
     assert "file_system=fs-0123456789abcdef0" in alone.words
     assert resumed("resume last steps=+40 on=team-a").options.file_system is None
     assert resumed("resume last steps=+40 file_system=2400").options.file_system_gib == 2400
@@ -112,15 +118,11 @@ def test_resume_stays_on_the_file_system_that_existed_unless_a_cluster_has_anoth
     ],
 )
 def test_resume_makes_a_file_system_of_the_runs_type_unless_it_makes_none(typed, mbps_per_tib):
-    existing = FileSystemSpec(
-        storage_gib=4800, mbps_per_tib=125, existing_id="fs-0123456789abcdef0"
-    )
-
     start = parse_command(
         f"resume last steps=+40 {typed}".strip(),
         find_saved=channel(saved(file_system_mbps_per_tib=200)),
         find_cluster=finding(kept()),
-        find_file_system=lambda _: FoundFileSystem(spec=existing, zone="us-west-2a"),
+        find_file_system=lambda _: FoundFileSystem(spec=STORAGE, zone="us-west-2a"),
     )
 
     assert start.options.file_system_mbps_per_tib == mbps_per_tib
@@ -257,18 +259,18 @@ def test_what_cannot_be_resumed_is_refused_with_one_sentence(text, said):
     assert not (error.suggestion or "").startswith(("/train tiny-llama resume", "/train resume"))
 
 
-def test_result_without_a_checkpoint_is_refused():
-    error = refused("resume last", saved(step=None, files=FILES[3:]))
+@pytest.mark.parametrize(
+    ("text", "files", "said"),
+    [
+        ("resume last", FILES[3:], "has no checkpoint to resume from; weights= takes its model"),
+        (f"tiny-llama weights={WITHOUT}", FILES[:4], f"result of run {WITHOUT} has no trained mod"),
+    ],
+)
+def test_result_without_what_is_wanted_is_refused(text, files, said):
+    error = refused(text, saved(WITHOUT, step=STEP if "weights" in text else None, files=files))
 
     assert isinstance(error, NotPossibleNow)
-    assert str(error).endswith("has no checkpoint to resume from; weights= takes its model")
-
-
-def test_result_without_a_model_is_refused_as_weights():
-    error = refused(f"tiny-llama weights={WITHOUT}", saved(WITHOUT, files=FILES[:4]))
-
-    assert isinstance(error, NotPossibleNow)
-    assert f"weights={WITHOUT}: the result of run {WITHOUT} has no trained model" in str(error)
+    assert said in str(error)
 
 
 def test_run_without_steps_left_gets_a_plan_that_has_some():
@@ -276,15 +278,6 @@ def test_run_without_steps_left_gets_a_plan_that_has_some():
 
     assert error.suggestion.startswith("/train plan tiny-llama nodes=2")
     assert isinstance(read(error.suggestion.removeprefix("/train ")), ShowPlan)
-
-
-def test_mistyped_key_of_a_resume_is_corrected_in_a_start_that_resumes():
-    error = refused("resume last stepz=+40")
-
-    assert isinstance(error, BadParameter | BadCommand)
-    start = read(str(error.suggestion).removeprefix("/train "))
-    assert isinstance(start, StartRun | ShowPlan)
-    assert f"resume_from={RUN}" in str(error.suggestion)
 
 
 def resumed_request(**values):

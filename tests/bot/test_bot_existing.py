@@ -1,22 +1,23 @@
-"""What the channel sees of a file system that a person made: it stays, and nobody pays for it."""
+"""What the channel sees of existing file systems and EKS clusters: they stay, and cost nothing."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
+from datetime import timedelta
 
 import pytest
-from bot_world import CHANNEL
+from bot_world import CHANNEL, seen
 from cluster_blocks import make_cluster
 from cluster_blocks import seen as seen_blocks
-from run_blocks import NOW
-from saved_cards import unsaved
+from run_blocks import NOW, START, in_phase
 
 from bot.blocks import cluster_answers
 from bot.blocks.card import run_card
 from bot.blocks.cluster_card import cluster_card
+from bot.blocks.receipt import run_receipt
 from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.spec import FileSystemSpec, spec_for_any
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.view import ClusterView
 from stationmaster.local.slack.blocks import check_blocks
 
@@ -27,6 +28,7 @@ SPEC = spec_for_any(
     file_system_gib=1200,
     existing=FileSystemSpec(storage_gib=4800, mbps_per_tib=200, existing_id=ID),
 )
+GUEST = SPEC.model_copy(update={"eks_name": "theirs"})
 
 
 def test_card_of_a_cluster_says_whose_file_system_it_is_and_that_it_stays():
@@ -41,27 +43,18 @@ def test_card_of_a_cluster_says_whose_file_system_it_is_and_that_it_stays():
     assert f"file system {ID} stays with all that is on it. No run uses it." in seen_blocks(card)
 
 
-def test_card_of_a_run_says_that_the_file_system_stays_and_results_are_not_deleted():
-    view = unsaved()
-    card = run_card(replace(view, cluster=make_cluster(spec=SPEC)), now=NOW)
-
-    text = seen_blocks(card)
-    assert check_blocks(card.blocks) == []
-    assert f"file system `{ID}`, not in the price, stays" in text
-    assert f"They are on file system `{ID}` only" in text
-    assert "End without saving" in text
-    assert f"stay on file system {ID} only, and are not saved" in text
-    assert "deleted with its file system" not in text
-
-
 @pytest.mark.parametrize("words", ["plan tiny-llama", "tiny-llama", "cluster create lab"])
-def test_file_system_that_aws_does_not_know_is_refused_and_nothing_is_made(
-    person, services, slack, words
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (f"file_system={ID}", f"there is no file system {ID} in region "),
+        ("cluster=eks:theirs", "this deployment uses no existing EKS cluster"),
+    ],
+)
+def test_what_aws_or_the_deployment_does_not_know_is_refused_and_nothing_is_made(
+    person, services, slack, words, key, said
 ):
-    answer = person.type(f"{words} file_system={ID}")
-
-    said = json.dumps(answer["answer"]["blocks"])
-    assert f"there is no file system {ID} in region " in said
+    assert said in seen(person.type(f"{words} {key}"))
     assert services.runs.list_recent(limit=5) == []
     assert services.cluster_states.list_open() == []
     assert slack.cards == []
@@ -75,8 +68,8 @@ def test_data_on_the_file_system_of_a_kept_cluster_is_planned_and_of_a_new_one_i
     on = person.type("plan tiny-llama nodes=1 on=team-a dataset=/fsx/books")
     alone = person.type("plan tiny-llama nodes=1 dataset=/fsx/books")
 
-    assert "/fsx/books is read where it lies" in json.dumps(on["answer"]["blocks"])
-    said = json.dumps(alone["answer"]["blocks"])
+    assert "/fsx/books is read where it lies" in seen(on)
+    said = seen(alone)
     assert "file_system=fs-... names one that exists, and on= a kept cluster" in said
 
 
@@ -94,7 +87,7 @@ def test_what_the_account_has_and_the_deployment_does_not_list_is_refused(
 ):
     monkeypatch.setenv(f"STATIONMASTER_{field.upper()}", "listed-1")
 
-    said = json.dumps(person.type(f"{words} {typed}")["answer"]["blocks"])
+    said = seen(person.type(f"{words} {typed}"))
 
     assert "is not one that this deployment may use: listed-1; its owner lists them as" in said
     assert f"{field} in cdk.json" in said
@@ -119,9 +112,44 @@ def test_directory_of_a_run_is_data_for_its_own_channel_only(
     (run,) = services.runs.list_recent(limit=5)
     dataset = path.format(run=run.run_id)
 
-    said = json.dumps(
-        person.type(f"plan tiny-llama nodes=1 on=team-a dataset={dataset}")["answer"]["blocks"]
-    )
+    said = seen(person.type(f"plan tiny-llama nodes=1 on=team-a dataset={dataset}"))
 
     assert ("may read those of its own runs only" in said) == is_refused
     assert is_refused or "is read where it lies" in said
+
+
+def test_card_of_a_kept_guest_says_what_goes_and_how_to_reach_the_cluster_of_others():
+    view = ClusterView(make_cluster(spec=GUEST))
+
+    card = cluster_card(view, now=NOW)
+    shown = cluster_answers.cluster_shown(view, now=NOW, reach=cluster_answers.Reach("us-west-2"))
+
+    assert check_blocks(card.blocks) == []
+    text = seen_blocks(card)
+    assert "m5.2xlarge of EKS cluster theirs" in text
+    assert "goes with its namespace in EKS cluster theirs, which stays as it is" in text
+    assert f"file system {ID} stays with all that is on it" in text
+    assert "aws eks update-kubeconfig --name theirs --region us-west-2" in seen_blocks(shown)
+
+
+def test_card_and_receipt_of_a_guest_say_whose_the_cluster_is_and_that_it_stays():
+    view = in_phase(
+        ev.RunPhase.SUCCEEDED,
+        teardown=TeardownStatus.COMPLETED,
+        torn_down_at=START + timedelta(minutes=9),
+    )
+    request = view.run.request.model_copy(update={"eks_name": "theirs"})
+    view = type(view)(
+        view.run.model_copy(update={"request": request}),
+        view.cluster.model_copy(update={"spec": GUEST}),
+    )
+
+    card, receipt = run_card(view, now=NOW), run_receipt(view, now=NOW)
+
+    for content in (card, receipt):
+        assert check_blocks(content.blocks) == []
+    assert "guest in EKS cluster `theirs`, not in the price" in seen_blocks(card)
+    assert (
+        f"EKS cluster `theirs`, its nodes and plugins, and file system `{ID}` stay as they were, "
+        "and are not in this bill."
+    ) in seen_blocks(receipt)

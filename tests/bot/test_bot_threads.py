@@ -1,0 +1,398 @@
+"""What the threads of runs and kept clusters say of events, and what they leave out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from run_blocks import (
+    NOW,
+    REQUEST,
+    RUN_ID,
+    START,
+    event,
+    in_phase,
+    make_cluster,
+    progress,
+    running,
+    seen,
+)
+from saved_cards import DENIED, URI, unsaved
+
+from bot.blocks.card import card_milestone, run_card
+from bot.blocks.cluster_thread import cluster_message
+from bot.blocks.thread import thread_message
+from stationmaster.domain.cluster import events as cl
+from stationmaster.domain.cluster.resources import Resource, ResourceStatus
+from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run import changes
+from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.failures import Failure
+from stationmaster.domain.run.kept import Backup, Backups
+from stationmaster.domain.run.view import RunView
+from tests.support.factories import make_request
+
+POD = f"{RUN_ID}-worker-0"
+PROCESS = "process 0 was killed by SIGKILL"
+FAILED = f"pod w-1 failed: {PROCESS}"
+STOPS = "stopped because capacity block cr-1 ends at 2026-01-07 11:30 UTC"
+WAITS = "capacity block cr-1 starts at 2026-01-05 11:30 UTC, nothing is made before"
+OUT_OF_MEMORY = Failure(pod="w-1", restarts=0, at=START, exit_code=137, reason="OOMKilled")
+RESUMED = f"resumed from step 40, 5 steps again, after {OUT_OF_MEMORY.sentence}"
+WHY = " ".join(f"node-{number} offers 0 of 8 GPUs;" for number in range(20)) + " look at its log"
+NEWEST = Backup(step=4200, uri=URI, num_bytes=2**30, manifest_sha256="0" * 64, saved_at=NOW)
+SIZE = {"uri": URI, "num_files": 7, "num_bytes": 1024, "manifest_sha256": "0"}
+STOPPING = unsaved(unsaved_reason="", stop_requested_by="U0X")
+
+
+def pod(index: int = 0, **values: object) -> ev.PodChanged:
+    return event(ev.PodChanged, index, **({"pod": POD} | values))
+
+
+def phase(of: RunPhase, reason: str = "", index: int = 0, **values: object) -> ev.PhaseChanged:
+    return event(ev.PhaseChanged, index, phase=of, reason=reason, **values)
+
+
+def process(index: int = 0, **values: object) -> ev.ProcessFailed:
+    return event(ev.ProcessFailed, index, **({"pod": "w-1", "process": PROCESS} | values))
+
+
+def recovered() -> RunView:
+    """A run that was set back twice, for nine seconds each."""
+    view = running()
+    for index, of in enumerate((RunPhase.RECOVERING, RunPhase.RUNNING) * 2):
+        entered = phase(of, RESUMED, index, at=NOW + timedelta(seconds=9 * index))
+        view = replace(view, run=changes.apply(view.run, entered))
+    return view
+
+
+TOLD = [
+    (
+        [
+            pod(0, phase="Pending", node="n1"),
+            pod(1, phase="Failed", reason="OOMKilled", exit_code=137),
+            pod(2, phase="Running", node="n1", restarts=1),
+        ],
+        running(),
+        [
+            "\u2717 `worker-0` ended with exit code 137 (OOMKilled)",
+            "\u2713 `worker-0` running on `n1`, restart 1",
+        ],
+    ),
+    (
+        [pod(n, pod=f"{RUN_ID}-worker-{n}", phase="Running", node="n") for n in range(9)],
+        running(),
+        [f"\u2713 {', '.join(f'`worker-{n}`' for n in range(6))} and 3 more running"],
+    ),
+    (
+        [
+            process(pod=POD, process="process 0 exited with code 1", line="E: x"),
+            process(1, pod=POD, process="exited with code 75", lost_peer=True),
+        ],
+        running(),
+        ["\u2717 `worker-0`: process 0 exited with code 1: E: x"],
+    ),
+    (
+        [phase(RunPhase.RUNNING, RESUMED, 3, at=NOW + timedelta(seconds=27))],
+        recovered(),
+        [
+            f"\u25b8 *training continues* after 9s, restart 2: {RESUMED}",
+            "> *the kernel killed the process because the container used more memory than its "
+            "limit; what it keeps in /dev/shm counts*",
+        ],
+    ),
+    ([phase(RunPhase.RUNNING)], running(), ["\u25b8 *training*"]),
+    (
+        [
+            event(ev.TrainingResumed, step=1000),
+            phase(RunPhase.RUNNING, f"resumed from step 1,000 after {FAILED}", 1),
+        ],
+        running(),
+        [f"\u25b8 *training*: resumed from step 1,000 after {FAILED}"],
+    ),
+    (
+        [
+            event(ev.CapacityEnding, reason="AWS takes the nodes back"),
+            event(ev.StopRequested, 1, user_id="", why=STOPS),
+        ],
+        running(stop_requested_by="", stop_why=STOPS),
+        ["\u26a0\ufe0f AWS takes the nodes back", f"\U0001f6d1 the run is {STOPS}"],
+    ),
+    (
+        [phase(RunPhase.QUEUED, WAITS)],
+        in_phase(RunPhase.QUEUED, reason=WAITS),
+        [f"\u25b8 *queued*: {WAITS}"],
+    ),
+    *(
+        (
+            [event(ev.NodeTakenBack, node="ip-10-0-1-7")],
+            running(last_checkpoint_step=step),
+            [
+                "\u26a0\ufe0f spot node `ip-10-0-1-7` is being taken back by AWS; the run goes on "
+                f"from its last checkpoint{said} once there is another node"
+            ],
+        )
+        for step, said in ((None, ""), (1200, ", step 1,200,"))
+    ),
+    (
+        [phase(RunPhase.SAVING, "stopped by U0X")],
+        STOPPING,
+        ["\u25b8 *saving results*"],  # who asked for it was said with the request
+    ),
+    (
+        [phase(RunPhase.SAVING, "the loss is nan")],
+        STOPPING,
+        ["\u2717 *training failed*: the loss is nan; its results are being saved"],
+    ),
+    (
+        [event(ev.TrainingFinished, step=9, samples=[{"prompt": "`if", "text": "<x>\nreturn"}])],
+        running(),
+        ["\U0001f3c1 last step 9 taken", "> `'if` &lt;x&gt; return"],
+    ),
+    (
+        [
+            event(cl.SizeSettled, nodes=6, reason="no capacity"),
+            event(ev.NodesLeased, attempt_id="a", nodes=6, price_per_hour_usd=1.0),
+        ],
+        running(request=REQUEST.model_copy(update={"nodes": 8, "min_nodes": 2})),
+        [
+            "\u26a0\ufe0f it goes on with 6 nodes: no capacity",
+            "\u25b8 it has 6 nodes of 2:8",
+        ],
+    ),
+    (
+        [event(ev.ResultsSaved, **SIZE)],
+        running(),
+        [f"\U0001f4be results saved and verified: 7 files, 1.00 KiB in `{URI}`"],
+    ),
+    (
+        [event(ev.ResultsUnsaved, reason=DENIED)],
+        running(),
+        [
+            "\u26a0\ufe0f *the results are not saved:* S3 refuses &lt;the saver&gt;: AccessDenied",
+        ],
+    ),
+    (
+        [event(ev.SavingRequested, user_id="U0X")],
+        running(),
+        ["\u25b8 saving the results again, asked for by <@U0X>"],
+    ),
+    ([event(ev.SavingRequested)], running(), ["\u25b8 saving the results again"]),
+    (
+        [event(ev.ResultsLost, reason="gone")],
+        running(backups=Backups(number=1, newest=NEWEST)),
+        [
+            "\u2717 nothing can be saved: gone",
+            f"\U0001f4be *Newest backup:* step 4,200 (1.00 GiB) in `{URI}`",
+            f"```/train resume {RUN_ID}```",
+        ],
+    ),
+    (
+        [event(ev.ResultsGivenUp, user_id="U0X")],
+        running(),
+        ["\u2717 <@U0X> gave up the results that are not saved"],
+    ),
+    (
+        [
+            event(
+                ev.BackupSaved,
+                number=1,
+                step=4200,
+                num_bytes=2**30,
+                uri=URI,
+                manifest_sha256="0",
+            )
+        ],
+        running(),
+        [f"\U0001f4be backup of step 4,200 saved and verified: 1.00 GiB in `{URI}`"],
+    ),
+    (
+        [event(ev.BackupFailed, number=1, reason=DENIED)],
+        running(),
+        [
+            "\u26a0\ufe0f *a backup failed:* S3 refuses &lt;the saver&gt;: AccessDenied; it is "
+            "tried again"
+        ],
+    ),
+    (
+        [event(ev.ExportEnded, reason="")],
+        running(),
+        ["\u25b8 a model that transformers loads was made of the newest checkpoint"],
+    ),
+    (
+        [event(ev.ExportEnded, reason="<gated>")],
+        running(),
+        [
+            "\u26a0\ufe0f *no model was made of the newest checkpoint*, which is saved all the "
+            "same: &lt;gated&gt;"
+        ],
+    ),
+    (
+        [event(ev.ResultsPushed, repository="lab/tiny", revision="0123456789abcdef")],
+        running(),
+        ["\U0001f917 model pushed to `lab/tiny`, revision `0123456789ab`, and verified there"],
+    ),
+    (
+        [event(ev.ResultsNotPushed, repository="lab/tiny", reason="a < b")],
+        running(),
+        ["\u26a0\ufe0f *the model was not pushed* to `lab/tiny`: a &lt; b"],
+    ),
+    (
+        [event(ev.PreflightWarned, findings=("images: could not be asked: AccessDenied",))],
+        running(),
+        ["\u26a0\ufe0f before the start: images: could not be asked: AccessDenied"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("events", "view", "lines"), TOLD)
+def test_thread_has_these_lines_for_events(events, view, lines):
+    assert thread_message(events, view).text.splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [progress(1), progress(2)],
+        [event(ev.BackupFailed, number=1, reason=DENIED, again=True)],
+        [event(ev.BackupStarted, number=1, step=1), event(ev.BackupLookedAt, number=1)],
+    ],
+)
+def test_thread_is_silent_about_what_the_card_shows(events):
+    assert thread_message(events, running()) is None
+
+
+def test_thread_says_a_setback_once_in_a_message():
+    other = process(1, pod="w-2", line="RuntimeError: x")
+    restarting = event(ev.WorkersRestarting, pod="w-1", reason=PROCESS)
+    recovering = phase(RunPhase.RECOVERING, FAILED)
+    resumed = event(ev.TrainingResumed, step=1000)
+
+    def lines(*events):
+        return thread_message(events, running()).text.splitlines()
+
+    assert len(lines(process(), recovering, restarting, other, resumed)) == 3
+    assert len(lines(process(), restarting, resumed)) == 3
+
+
+CLUSTER = {"kind": ResourceKind.CLUSTER, "name": f"stationmaster-{RUN_ID}"}
+DELETED = event(cl.ResourceDeleted, 0, **CLUSTER)
+
+
+def after_its_cluster() -> RunView:
+    """A run whose cluster is gone."""
+    gone = Resource(**CLUSTER, status=ResourceStatus.DELETED, requested_at=START)
+    view = in_phase(RunPhase.FAILED)
+    resources = {"resources": {f"cluster/{gone.name}": gone}}
+    return replace(view, cluster=view.cluster.model_copy(update=resources))
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        pod(1, phase="Deleted"),
+        event(ev.NodeLost, 1, node="n", reason="the node was deleted"),
+        event(ev.JobConditionChanged, 1, condition="Failed", reason="r", message="m"),
+        event(ev.ClusterWarning, 1, object_name=RUN_ID, reason="r", message="m"),
+        event(ev.TrainingFinished, 1, step=9),
+        DELETED.model_copy(update={"never_was": True}),
+    ],
+)
+def test_thread_after_the_cluster_is_deleted_has_no_late_line_of_its_relay(late):
+    both = thread_message([DELETED, late], after_its_cluster())
+
+    assert both.text == f"\u2713 cluster `{CLUSTER['name']}` deleted"
+    assert thread_message([late], after_its_cluster()) is None
+
+
+def test_thread_of_one_batch_keeps_what_the_relay_said_before_the_cluster_went():
+    group = event(cl.ResourceDeleted, 2, kind=ResourceKind.NODE_GROUP, name="training")
+
+    message = thread_message([pod(phase="Deleted"), DELETED, group], after_its_cluster())
+
+    assert len(message.text.splitlines()) == 2
+    assert "gone" in message.text.splitlines()[0]
+
+
+LOST = {"object_name": POD, "message": "Node is not ready"}
+
+
+@pytest.mark.parametrize(
+    ("ended", "kind", "values", "seconds_after_the_end", "posted"),
+    [
+        (None, ev.JobDisappeared, {"job": RUN_ID}, 0, True),
+        (RunPhase.STOPPED, ev.JobDisappeared, {"job": RUN_ID}, 0, False),
+        (RunPhase.SUCCEEDED, ev.PodChanged, {"exit_code": 143}, 2, False),
+        (RunPhase.STOPPED, ev.PodChanged, {"exit_code": 137}, 2, False),
+        (RunPhase.SUCCEEDED, ev.PodChanged, {"exit_code": 143}, -0.5, False),
+        (RunPhase.SUCCEEDED, ev.PodChanged, {"exit_code": 1}, 2, True),
+        (RunPhase.FAILED, ev.PodChanged, {"exit_code": 137}, -60, True),
+        (None, ev.PodChanged, {"exit_code": 143}, 0, True),
+        (RunPhase.SUCCEEDED, ev.ClusterWarning, LOST | {"reason": "NodeNotReady"}, 2, False),
+        (RunPhase.SUCCEEDED, ev.ClusterWarning, LOST | {"reason": "NodeNotReady"}, -60, True),
+        (RunPhase.SUCCEEDED, ev.ClusterWarning, LOST | {"reason": "FailedMount"}, 2, True),
+        (None, ev.ClusterWarning, LOST | {"reason": "NodeNotReady"}, 2, True),
+    ],
+)
+def test_thread_tells_what_ends_unless_the_teardown_ended_it(
+    ended, kind, values, seconds_after_the_end, posted
+):
+    view = running() if ended is None else in_phase(ended, ended_at=NOW)
+    values = ({"pod": POD, "phase": "Failed"} if kind is ev.PodChanged else {}) | values
+
+    told = event(kind, at=NOW + timedelta(seconds=seconds_after_the_end), **values)
+
+    assert (thread_message([told], view) is not None) == posted
+
+
+ZONE = {
+    "zone": "us-east-1a",
+    "left_subnet_id": "subnet-1",
+    "next_zone": "us-east-1b",
+    "subnet_id": "subnet-2",
+    "instance_type": "p5.48xlarge",
+    "nodes": 2,
+}
+NODE = {"node": "node-a", "instance_id": "i-1"}
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (
+            event(cl.ZoneGivenUp, **ZONE),
+            "no 2 x p5.48xlarge free in us-east-1a, trying us-east-1b",
+        ),
+        (
+            event(cl.ZoneGivenUp, **ZONE, lacking=ResourceKind.FILE_SYSTEM),
+            "no room for a file system in us-east-1a, trying us-east-1b",
+        ),
+        (event(cl.CheckFinished, check="gpus", passed=False, detail=WHY), f"check *gpus*: {WHY}"),
+        (
+            event(cl.NodeReplacementBegan, check="gpu-health", reason="lost", number=1, **NODE),
+            "node `node-a` failed check *gpu-health* and is replaced (1 of at most 2): lost",
+        ),
+        (
+            event(cl.NodeReplaced, **NODE),
+            "another node came for `node-a`; every check begins anew",
+        ),
+    ],
+)
+def test_threads_of_a_run_and_of_its_cluster_say_the_same_of_its_nodes(told, said):
+    assert said in seen(thread_message([told], running()))
+    assert said in seen(cluster_message([told], make_cluster()))
+
+
+def test_network_that_is_not_used_is_said_on_card_and_thread_with_what_to_do():
+    request = make_request(recipe="llama2-7b", instance_type="p4d.24xlarge")
+    told = event(ev.NetworkObserved, job=RUN_ID, pod=f"{RUN_ID}-worker-1", uses_sockets=True)
+    view = running(request=request)
+    view = replace(view, run=changes.apply(view.run, told))
+
+    for text in (thread_message([told], view).text, seen(run_card(view, now=NOW))):
+        assert "NCCL used sockets instead of EFA on worker-1" in text
+        assert "To do: put aws-ofi-nccl into the image" in text
+    assert card_milestone(view) != card_milestone(running(request=request))
+    assert "instead of EFA" not in seen(run_card(running(request=request), now=NOW))
