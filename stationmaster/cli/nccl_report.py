@@ -6,7 +6,7 @@ import argparse
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -28,7 +28,7 @@ _BAR_WIDTH: Final = 30
 # Rows below it are all but 0 GB/s; the table leaves them out, the JSON has them.
 _SMALLEST_SHOWN_BYTES: Final = 1 << 20
 _MAX_LINE: Final = 1 << 16
-_BYTE_ORDER_MARKS: Final = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 def add_to(commands: Any) -> None:
@@ -204,29 +204,13 @@ def _lines(file: str) -> Iterator[str]:
         yield from _decoded(stream)
 
 
-def _decoded(stream: BinaryIO) -> Iterator[str]:
-    """Lines of any encoding that starts with its mark, else of UTF-8; \\r and \\n end a line."""
-    mark = stream.read(2)
-    encoding = _BYTE_ORDER_MARKS.get(mark, "utf-8")
-    rest = io.BufferedReader(_Raw(b"" if mark in _BYTE_ORDER_MARKS else mark, stream))
-    text = io.TextIOWrapper(rest, encoding=encoding, errors="replace", newline=None)
-    while line := text.readline(_MAX_LINE):
-        yield line
-
-
-class _Raw(io.RawIOBase):
-    """A stream with some bytes put back before it."""
-
-    def __init__(self, first: bytes, stream: BinaryIO) -> None:
-        super().__init__()
-        self._first = first
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._first or self._stream.read(len(buffer))
-        self._first = b""
-        buffer[: len(data)] = data
-        return len(data)
+def _decoded(stream: Any) -> Iterator[str]:
+    """Yield lines of UTF-16 with its mark, else of UTF-8; \\r and \\n end a line."""
+    reader = io.BufferedReader(stream)
+    encoding = "utf-16" if reader.peek(2)[:2] in _UTF_16 else "utf-8"
+    text = io.TextIOWrapper(reader, encoding=encoding, errors="replace", newline=None)
+    try:
+        while line := text.readline(_MAX_LINE):
+            yield line
+    finally:
+        text.detach().detach()  # standard input stays open

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
@@ -201,12 +201,7 @@ def _role(rule: Rule, cause: Rank, *, is_first: bool, has_failed: bool) -> Role:
 
 def _finding(hit: _Hit, role: Role, context: Context) -> Finding:
     rule, seen = hit.rule, hit.seen
-    values = {
-        "run": context.run,
-        "recipe": context.recipe,
-        "cluster": context.cluster,
-        "instance": context.instance,
-    } | dict(hit.fields)
+    values = asdict(context) | dict(hit.fields)
     return Finding(
         rule=rule.id,
         severity=rule.severity,

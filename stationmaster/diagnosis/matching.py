@@ -15,8 +15,32 @@ from functools import cache, lru_cache
 from re import _parser  # type: ignore[attr-defined]  # no public module parses a pattern
 from typing import Any, Final
 
+from stationmaster.diagnosis import (
+    account_rules,
+    cluster_rules,
+    megatron_rules,
+    network_rules,
+    node_rules,
+    product_rules,
+    program_rules,
+    stack_rules,
+    volume_rules,
+)
 from stationmaster.diagnosis.rules import Rank, Rule, Where
-from stationmaster.diagnosis.table import RULES
+
+# In the order in which those of one rank are preferred.
+RULES: Final[tuple[Rule, ...]] = (
+    *node_rules.RULES,
+    *account_rules.RULES,
+    *volume_rules.RULES,
+    *cluster_rules.RULES,
+    *megatron_rules.RULES,
+    *program_rules.RULES,
+    *network_rules.RULES,
+    *stack_rules.RULES,
+    *product_rules.RULES,
+)
+RULE: Final[Mapping[str, Rule]] = {rule.id: rule for rule in RULES}
 
 MAX_TEXT: Final = 4000  # of a line; what comes after it is not searched
 MAX_EVIDENCE: Final = 300

@@ -1,6 +1,6 @@
 """The vocabulary of the rule table: what a rule is, where it is read, and what it explains.
 
-Rules are data in the modules `*_rules`; `table` collects them and `matching` applies them.
+Rules are data in the modules `*_rules`; `matching` collects and applies them.
 """
 
 from __future__ import annotations

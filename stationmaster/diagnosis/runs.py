@@ -20,9 +20,8 @@ from stationmaster.diagnosis.explaining import (
     Source,
     explain,
 )
-from stationmaster.diagnosis.matching import matches
+from stationmaster.diagnosis.matching import RULE, matches
 from stationmaster.diagnosis.rules import LOG, POD, TEXT_LINE, Rank, Severity, Where
-from stationmaster.diagnosis.table import RULE
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.failures import Failure, first_cause

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from stationmaster.diagnosis.explaining import UNEXPLAINED, UNKNOWN, Context, Role, Source, explain
+from stationmaster.diagnosis.matching import RULE
 from stationmaster.diagnosis.rules import Rank
-from stationmaster.diagnosis.table import RULE
 from stationmaster.domain.progress_lines import ProgressLine, SmokeLine, read_line
 
 

@@ -6,7 +6,7 @@ machines wait. Every view is typed; plain dicts come in from `rendering` and man
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from stationmaster.diagnosis.evidence import Evidence
@@ -245,10 +245,7 @@ class KubernetesGateway:
 
     def failure_line(self, pod: str, *, namespace: str | None = None) -> str:
         """Return the line of the pod's log that says best why it ended; "" when it has no log."""
-        path = path_of("v1", "Pod", namespace=namespace or self.namespace, name=pod)
-        text = self._calls.log(
-            f"{path}/log", what=f"reading the log of pod {pod}", query={"tailLines": "500"}
-        )
+        text = self._tail(self._calls.log, pod, namespace, num_lines=500)
         lines, evidence = FailureLines(), Evidence()
         for line in text.splitlines():
             lines.take(line)
@@ -258,11 +255,7 @@ class KubernetesGateway:
 
     def last_log_line(self, pod: str, *, namespace: str | None = None) -> str:
         """Return the last line that the pod's container printed; "" when there is none (yet)."""
-        path = path_of("v1", "Pod", namespace=namespace or self.namespace, name=pod)
-        text = self._calls.log(
-            f"{path}/log", what=f"reading the log of pod {pod}", query={"tailLines": "5"}
-        )
-        return _last_line(text)
+        return _last_line(self._tail(self._calls.log, pod, namespace, num_lines=5))
 
     def log(self, pod: str) -> str:
         """Read the log of the pod's container up to 8 MiB; empty when there is none.
@@ -280,11 +273,14 @@ class KubernetesGateway:
         Raises:
             TransientError: the kubelet does not answer now; the line may still be there.
         """
+        return _last_line(self._tail(self._calls.kept_log, pod, namespace, num_lines=5))
+
+    def _tail(
+        self, read: Callable[..., str], pod: str, namespace: str | None, *, num_lines: int
+    ) -> str:
         path = path_of("v1", "Pod", namespace=namespace or self.namespace, name=pod)
-        text = self._calls.kept_log(
-            f"{path}/log", what=f"reading the log of pod {pod}", query={"tailLines": "5"}
-        )
-        return _last_line(text)
+        query = {"tailLines": str(num_lines)}
+        return read(f"{path}/log", what=f"reading the log of pod {pod}", query=query)
 
     def delete(
         self, api_version: str, kind: str, *, name: str, namespace: str | None = None

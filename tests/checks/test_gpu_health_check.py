@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
@@ -13,8 +13,9 @@ from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
-from stationmaster.kubernetes.views import BatchJobView, NodeView, PodView, parse_node
+from stationmaster.kubernetes.views import BatchJobView, PodView, parse_node
 from stationmaster.rendering.examples import to_yaml
+from tests.support.check_world import CheckWorld
 
 SPEC = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
 THEIRS = SPEC.model_copy(update={"eks_name": "theirs"})
@@ -41,33 +42,18 @@ def printed(num_gpus: int = 8, *, driver: str = "580.95.05", plugin: str = "1.20
 
 
 @dataclass
-class Looking:
-    """Services and gateway in one: two nodes, the Jobs on them, and what their pods printed."""
+class Looking(CheckWorld):
+    """The Jobs on two nodes, and what their pods printed."""
 
+    check = "gpu-health"
     lines: dict[str, str]
     """By the name of the Job that has succeeded."""
     running: tuple[str, ...] = ()
     pods_run: bool = False
     """Whether those that have not ended have pods that run, and not none at all."""
-    busy: tuple[str, ...] = ()
     deaf: bool = False
-    listed: list[NodeView] = field(
-        default_factory=lambda: [
-            NodeView(name=name, hostname=name, ready=True, instance_id=f"i-{name}")
-            for name in ("n-1", "n-2")
-        ]
-    )
 
-    def kubernetes(self, cluster_id):
-        return self
-
-    def nodes(self, *, labels):
-        return self.listed
-
-    def pods(self, *, labels):
-        if labels == {"stationmaster/role": "training"}:
-            return [PodView(name="worker", node=name, phase="Running") for name in self.busy]
-        assert labels == {"stationmaster/cluster-id": "c-1", "stationmaster/check": "gpu-health"}
+    def checking(self):
         live = self.running if self.pods_run else ()
         return [
             *(PodView(name=f"{job}-x", phase="Succeeded") for job in self.lines),
@@ -83,14 +69,11 @@ class Looking:
             raise TransientError("the kubelet does not answer")
         return self.lines[pod.removesuffix("-x")]
 
-    def explain(self, pods):
-        return "pod look is not scheduled: Insufficient nvidia.com/gpu"
-
 
 def look(looking: Looking, spec=SPEC, passes: int = 1):
     cluster = LiveCluster(looking, "c-1", spec, passes)
     if spec.eks_name:
-        vars(cluster)["training_nodes"] = looking.listed
+        vars(cluster)["training_nodes"] = looking.nodes(labels={})
     return gpu_health.look(cluster)
 
 
@@ -111,15 +94,25 @@ def test_gpus_are_good_once_every_node_has_printed_that_they_are():
         (Looking({}), 1, "missing", "the gpu-health check was just started"),
         (Looking({N1: printed()}), 1, "missing", "the gpu-health check was just started"),
         (Looking({N1: printed(), N2: printed()}), 2, "missing", "the gpu-health check was just"),
-        (Looking({N1: printed()}, running=(N2,)), 1, "waiting", "pod look is not scheduled"),
+        (Looking({N1: printed()}, running=(N2,)), 1, "waiting", "its pods are starting"),
         (
             Looking({N1: printed()}, running=(N2,), pods_run=True),
             1,
             "waiting",
             "the gpu-health check still runs on n-2",
         ),
-        (Looking({N1: printed(7)}, busy=("n-1", "n-2")), 1, "good", "runs use the GPUs of all"),
-        (Looking({N1: printed()}, busy=("n-2",)), 1, "good", "8 healthy GPUs on each of 1 node,"),
+        (
+            Looking({N1: printed(7)}, training_on=("n-1", "n-2")),
+            1,
+            "good",
+            "runs use the GPUs of all",
+        ),
+        (
+            Looking({N1: printed()}, training_on=("n-2",)),
+            1,
+            "good",
+            "8 healthy GPUs on each of 1 node,",
+        ),
         (Looking({N1: printed(), N2: ""}), 1, "bad", "node n-2: its pod printed no facts; see"),
     ],
 )

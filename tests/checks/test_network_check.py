@@ -9,53 +9,29 @@ import pytest
 from stationmaster.checks import network
 from stationmaster.checks.whole_job import job_name
 from stationmaster.domain.cluster.spec import ClusterSpec, FileSystemSpec, spec_for
-from stationmaster.domain.job_kinds import JobCondition, JobKind
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.inspection import LiveCluster, Verdict
-from stationmaster.kubernetes.views import JobView, NodeView, PodView
+from stationmaster.inspection import Verdict
+from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.check_job import collectives, render_check_job
+from tests.support.check_world import NODES, WholeJobWorld
 from tests.support.nccl_logs import Figures, efa, ramp, sockets, whole
 
 SPEC = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
 CPUS = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge")
-NODES = ("n-1", "n-2")
 
 
 @dataclass
-class World:
-    """Services and gateway in one: nodes, and the pods of the check with their logs."""
+class World(WholeJobWorld):
+    """The pods of the check with their logs."""
 
+    check, letters = "network", "nw"
     spec: ClusterSpec = SPEC
-    names: tuple[str, ...] = NODES
     lines: list[str] = field(default_factory=list)
-    phases: tuple[str, ...] = ("Succeeded", "Succeeded")
-    conditions: tuple[str, ...] = ("Succeeded",)
-    is_started: bool = True
     waiting_reason: str = ""
-    training_on: tuple[str, ...] = ()
 
-    backend = pytorch_job
-
-    def kubernetes(self, cluster_id):
-        return self
-
-    def nodes(self, *, labels):
-        return [NodeView(name=name, hostname=name, ready=True) for name in self.names]
-
-    def job(self, name):
-        conditions = [JobCondition(each, message="why") for each in self.conditions]
-        return (
-            JobView(kind=JobKind.PYTORCH_JOB, name=name, conditions=conditions)
-            if self.is_started
-            else None
-        )
-
-    def pods(self, *, labels):
-        if labels == {"stationmaster/role": "training"}:
-            return [PodView(name="t", phase="Running", node=node) for node in self.training_on]
-        assert labels == {"stationmaster/cluster-id": "c-1", "stationmaster/check": "network"}
-        name = job_name(self.live(), "nw")
+    def checking(self):
+        name = job_name(self.live(), self.letters)
         return [
             PodView(
                 name=f"{name}-worker-{index}",
@@ -72,12 +48,6 @@ class World:
 
     def failure_line(self, pod):
         return "RuntimeError: no route to host"
-
-    def explain(self, pods):
-        return "its pods are starting"
-
-    def live(self, *, is_full=False):
-        return LiveCluster(self, "c-1", self.spec, is_full=is_full)
 
     def look(self, *, is_full=False):
         return network.look(self.live(is_full=is_full))
@@ -288,7 +258,7 @@ def test_job_of_an_earlier_pass_or_of_other_nodes_is_another_one():
     names = {
         job_name(live, "nw"),
         job_name(live, "tr"),
-        job_name(LiveCluster(World(), "c-1", SPEC, passes=2), "nw"),
+        job_name(World().live(passes=2), "nw"),
         job_name(World(names=("n-1", "n-3")).live(), "nw"),
     }
 

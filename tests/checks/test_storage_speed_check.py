@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
@@ -11,9 +11,9 @@ from stationmaster.checks import storage, storage_speed
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
-from stationmaster.kubernetes.views import BatchJobView, NodeView, PodView
+from stationmaster.kubernetes.views import BatchJobView, PodView
+from tests.support.check_world import NODES, CheckWorld
 
-NODES = ["n-1", "n-2"]
 SPEC = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
 MADE = SPEC.file_system
 SEEN = [storage.job_name("c-1", name, nodes=NODES) for name in NODES]
@@ -33,30 +33,20 @@ def half(share: float) -> str:
 
 
 @dataclass
-class Measuring:
-    """Services and gateway in one: two nodes, and Jobs that have ended with a line each."""
+class Measuring(CheckWorld):
+    """Jobs on two nodes that have ended with a line each."""
 
+    check = "storage"
     lines: dict[str, str]
     failed: tuple[str, ...] = ()
-    busy: tuple[str, ...] = ()
-    asked: list[str] = field(default_factory=list)
 
-    def kubernetes(self, cluster_id):
-        return self
-
-    def nodes(self, *, labels):
-        return [NodeView(name=name, hostname=name, ready=True) for name in NODES]
-
-    def pods(self, *, labels):
-        if "stationmaster/check" not in labels:
-            return [PodView(name="worker", node=name, phase="Running") for name in self.busy]
+    def checking(self):
         ended = [PodView(name=f"{job}-x", phase="Succeeded") for job in self.lines]
         return ended + [
             PodView(name=f"{job}-x", phase="Failed", exit_code=1) for job in self.failed
         ]
 
     def batch_jobs(self, *, labels):
-        assert labels == {"stationmaster/cluster-id": "c-1", "stationmaster/check": "storage"}
         done = [BatchJobView(name=name, succeeded=True) for name in self.lines]
         return done + [BatchJobView(name=name, failed=True) for name in self.failed]
 
@@ -121,7 +111,7 @@ def test_speed_is_measured_only_in_a_full_pass_and_silence_is_no_pass():
 
 def test_file_system_that_others_may_use_is_never_failed():
     slow = half(0.1)
-    alone = Measuring({storage.job_name("c-1", "n-1", nodes=["n-1"]): ""}, busy=("n-2",))
+    alone = Measuring({storage.job_name("c-1", "n-1", nodes=["n-1"]): ""}, training_on=("n-2",))
     alone.lines[storage_speed.job_name("c-1", "n-1", nodes=["n-1"])] = slow
 
     theirs = look(ended(slow, slow), existing_id="fs-1")

@@ -11,17 +11,16 @@ import pytest
 from stationmaster.checks import training
 from stationmaster.checks.whole_job import job_name
 from stationmaster.domain.cluster.spec import ClusterSpec, spec_for
-from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.inspection import LiveCluster, Verdict
-from stationmaster.kubernetes.views import JobView, NodeView, PodView
+from stationmaster.inspection import Verdict
+from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.check_job import SMOKE_STEPS as STEPS
 from stationmaster.rendering.check_job import render_check_job, smoke
+from tests.support.check_world import NODES, WholeJobWorld
 
 CPUS = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge")
 GPUS = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
-NODES = ("n-1", "n-2")
 LOSSES = [7.6, 7.5, 7.4, 7.3, 7.2, 7.1]
 
 
@@ -52,15 +51,13 @@ def logs(*, first: str = "", second: str = "", steps: int = STEPS) -> list[list[
 
 
 @dataclass
-class World:
-    """Services and gateway in one: two nodes, and the pods of the check with their logs."""
+class World(WholeJobWorld):
+    """The pods of the check with their logs."""
 
+    check, letters, is_full = "training", "tr", True
     printed: list[list[str]] = field(default_factory=logs)
     spec: ClusterSpec = CPUS
-    phases: tuple[str, ...] = ("Succeeded", "Succeeded")
     ends: tuple[tuple[str, int], ...] = (("", 0), ("", 0))
-    is_started: bool = True
-    training_on: tuple[str, ...] = ()
     request: SimpleNamespace | None = None
 
     @property
@@ -70,22 +67,9 @@ class World:
     def load_each(self, run_ids):
         return [SimpleNamespace(request=self.request) for _ in run_ids], []
 
-    backend = pytorch_job
-
-    def kubernetes(self, cluster_id):
-        return self
-
-    def nodes(self, *, labels):
-        return [NodeView(name=name, hostname=name, ready=True) for name in NODES]
-
-    def job(self, name):
-        return JobView(kind=JobKind.PYTORCH_JOB, name=name) if self.is_started else None
-
-    def pods(self, *, labels):
-        if labels == {"stationmaster/role": "training"}:
-            return [PodView(name="t", phase="Running", node=node) for node in self.training_on]
-        assert labels == {"stationmaster/cluster-id": "c-1", "stationmaster/check": "training"}
-        name = job_name(self.live(), "tr")
+    def checking(self):
+        name = job_name(self.live(), self.letters)
+        ended = zip(self.phases, self.ends, strict=True)
         return [
             PodView(
                 name=f"{name}-worker-{index}",
@@ -94,9 +78,7 @@ class World:
                 terminated_reason=reason,
                 exit_code=code,
             )
-            for index, (phase, (reason, code)) in enumerate(
-                zip(self.phases, self.ends, strict=True)
-            )
+            for index, (phase, (reason, code)) in enumerate(ended)
         ]
 
     def log(self, pod):
@@ -104,12 +86,6 @@ class World:
 
     def failure_line(self, pod):
         return (self.printed[int(pod[-1])] or [""])[-1]
-
-    def explain(self, pods):
-        return "its pods are starting"
-
-    def live(self, **about):
-        return LiveCluster(self, "c-1", self.spec, is_full=True, **about)
 
     def look(self):
         return training.look(self.live())

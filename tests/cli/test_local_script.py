@@ -74,6 +74,10 @@ class PlayedMode:
         self._say(event)
 
     def create(self) -> None:
+        self.request_cluster()
+        self.phases(ClusterPhase.PROVISIONING, ClusterPhase.READY)
+
+    def request_cluster(self) -> None:
         self.cluster(
             cl.ClusterRequested,
             spec=spec_for_any(get_instance("m5.2xlarge"), nodes=2, file_system_gib=1200),
@@ -81,7 +85,6 @@ class PlayedMode:
             requester=cl.Requester(team_id="T1", channel_id=TRAINING_CHANNEL_ID, user_id="U1"),
             keep_until=datetime.now(UTC) + timedelta(hours=8),
         )
-        self.phases(ClusterPhase.PROVISIONING, ClusterPhase.READY)
 
     def phases(self, *phases: ClusterPhase) -> None:
         for phase in phases:
@@ -115,6 +118,10 @@ class PlayedMode:
         self.run(ev.ProgressReported, run_id, seq=1, step=1, total_steps=1, loss_nats=2.0)
         self.run(ev.PhaseChanged, run_id, phase=phase)
         self.cluster(cl.LeaseReleased, run_id=run_id)
+
+    def stop(self, run_id: str = "tiny-llama-aaaaaaaa") -> None:
+        self.run(ev.StopRequested, run_id, user_id="U1")
+        self.end(run_id, ev.RunPhase.STOPPED)
 
     def train(self, run_id: str, phase: ev.RunPhase = ev.RunPhase.SUCCEEDED) -> None:
         self.request(run_id)
@@ -183,9 +190,7 @@ def test_cluster_that_was_ready_and_fails_its_validation_is_the_verdict(mode, pl
     def validate() -> None:
         mode.cluster(cl.PassBegan, nodes=2, user_id="U1")
         mode.phases(ClusterPhase.VALIDATING, ClusterPhase.FAILED)
-        mode.cluster(cl.DeletionRequested, user_id="U1")
-        mode.cluster(cl.TeardownStarted)
-        mode.cluster(cl.TeardownCompleted, cost_usd=2.0)
+        mode.delete()
 
     mode.answers["validate team-a"] = validate
 
@@ -218,12 +223,9 @@ def test_refused_command_ends_the_script(mode, play):
     assert lines[-1]["succeeded"] == 1
 
 
-def test_questions_end_at_once(play):
+def test_questions_end_at_once_and_a_word_that_is_no_command_is_bad_input(play):
     assert play("cluster list") == (0, [])
     assert play("plan tiny-llama", "status")[0] == 0
-
-
-def test_word_that_is_no_command_is_bad_input(play):
     assert play("clusters")[0] == 2
 
 
@@ -245,13 +247,9 @@ def test_together_types_all_before_it_waits(mode, play):
 
 
 def test_run_that_takes_too_long_is_stopped_and_the_rest_goes_on(mode, play):
-    def stop() -> None:
-        mode.run(ev.StopRequested, "tiny-llama-aaaaaaaa", user_id="U1")
-        mode.end("tiny-llama-aaaaaaaa", ev.RunPhase.STOPPED)
-
     mode.answers |= {
         "slow": lambda: mode.request("tiny-llama-aaaaaaaa"),
-        "stop tiny-llama-aaaaaaaa": stop,
+        "stop tiny-llama-aaaaaaaa": mode.stop,
     }
 
     code, lines = play("cluster create team-a", "slow", timeout_s=0.05)
@@ -262,13 +260,9 @@ def test_run_that_takes_too_long_is_stopped_and_the_rest_goes_on(mode, play):
 
 
 def test_run_that_a_later_command_stops_has_one_result(mode, play):
-    def stop() -> None:
-        mode.run(ev.StopRequested, "tiny-llama-aaaaaaaa", user_id="U1")
-        mode.end("tiny-llama-aaaaaaaa", ev.RunPhase.STOPPED)
-
     mode.answers |= {
         "slow": lambda: mode.request("tiny-llama-aaaaaaaa"),
-        "stop": stop,
+        "stop": mode.stop,
     }
 
     code, lines = play("cluster create team-a", "slow", "stop", together=True)
@@ -316,13 +310,7 @@ def test_wait_in_the_queue_is_reported_in_seconds(mode, play):
 
 def test_cluster_that_fails_is_no_success(mode, play):
     def fail() -> None:
-        mode.cluster(
-            cl.ClusterRequested,
-            spec=spec_for_any(get_instance("m5.2xlarge"), nodes=2, file_system_gib=1200),
-            name="team-a",
-            requester=cl.Requester(team_id="T1", channel_id=TRAINING_CHANNEL_ID, user_id="U1"),
-            keep_until=datetime.now(UTC) + timedelta(hours=8),
-        )
+        mode.request_cluster()
         mode.phases(ClusterPhase.PROVISIONING)
         mode.cluster(cl.ClusterPhaseChanged, phase=ClusterPhase.FAILED, reason="no capacity")
         mode.cluster(cl.TeardownStarted)

@@ -57,71 +57,32 @@ Conditions:
   Ready          Unknown   Fri, 20 Nov 2026 18:20:11 +0000   Fri, 20 Nov 2026 18:00:11 +0000   NodeStatusUnknown   Kubelet stopped posting node status.
 Events:              <none>
 """  # noqa: E501
-OBJECTS = {
-    "apiVersion": "v1",
-    "kind": "List",
-    "items": [
-        {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "involvedObject": {"kind": "Pod", "name": "fsdp-w-1"},
-            "lastTimestamp": "2026-11-20T18:01:00Z",
-            "message": SCHEDULING,
-            "reason": "FailedScheduling",
-            "type": "Warning",
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "fsdp-w-0"},
-            "status": {
-                "phase": "Failed",
-                "containerStatuses": [
-                    {
-                        "name": "pytorch",
-                        "lastState": {
-                            "terminated": {
-                                "exitCode": 137,
-                                "reason": "OOMKilled",
-                                "finishedAt": "2026-11-20T18:02:00Z",
-                            }
-                        },
-                        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-                    }
-                ],
-            },
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": "n-1"},
-            "status": {
-                "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
-            },
-        },
-        {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "PyTorchJob",
-            "metadata": {"name": "fsdp"},
-            "status": {
-                "conditions": [
-                    {
-                        "type": "Failed",
-                        "status": "True",
-                        "reason": "PyTorchJobFailed",
-                        "message": "Job fsdp has failed because it has reached the specified "
-                        "backoff limit",
-                    }
-                ]
-            },
-        },
-    ],
-}
-FOUND = [
-    ("no-gpu", "fsdp-w-1", 14),
-    ("oom-host", "fsdp-w-0", None),
-    ("crash-loop", "fsdp-w-0", None),
-]
+OBJECTS = yaml.safe_load(f"""\
+apiVersion: v1
+kind: List
+items:
+- kind: Event
+  involvedObject: {{kind: Pod, name: fsdp-w-1}}
+  lastTimestamp: "2026-11-20T18:01:00Z"
+  message: {SCHEDULING!r}
+  reason: FailedScheduling
+- kind: Pod
+  metadata: {{name: fsdp-w-0}}
+  status:
+    containerStatuses:
+    - lastState:
+        terminated: {{exitCode: 137, reason: OOMKilled, finishedAt: "2026-11-20T18:02:00Z"}}
+      state: {{waiting: {{reason: CrashLoopBackOff}}}}
+- kind: Node
+  metadata: {{name: n-1}}
+  status:
+    conditions: [{{type: Ready, status: "True", reason: KubeletReady}}]
+- kind: PyTorchJob
+  metadata: {{name: fsdp}}
+  status:
+    conditions:
+    - {{type: Failed, status: "True", message: it has reached the specified backoff limit}}
+""")
 
 
 def found(text):

@@ -12,10 +12,9 @@ import yaml
 
 from stationmaster.cli.main import make_parser
 from stationmaster.diagnosis.explaining import Context, explain
-from stationmaster.diagnosis.matching import MAX_TEXT, hints_of, matches
+from stationmaster.diagnosis.matching import MAX_TEXT, RULE, RULES, hints_of, matches
 from stationmaster.diagnosis.reading import read_source
 from stationmaster.diagnosis.rules import Rank, Severity, Where
-from stationmaster.diagnosis.table import RULE, RULES
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.commands.table import TYPED_SUBCOMMANDS
 from stationmaster.domain.keys.names import KEY_MEANINGS, key_names

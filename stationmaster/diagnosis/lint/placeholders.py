@@ -19,8 +19,10 @@ _HIDDEN: Final = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
 _ALONE: Final = re.compile(r"^[ \t]*(\$\{[^{}\n]*\}|\$[A-Za-z_]\w*)[ \t]*$", re.MULTILINE)
 _OTHER_ENGINES: Final = re.compile(r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}")
 _OTHER_ALONE: Final = re.compile(r"^[ \t]*(\{\{.*\}\}|\{%.*%\})[ \t]*$", re.MULTILINE)
-# What a colon or a hash in a hidden placeholder would mean to YAML.
-_ESCAPES: Final = {":": "\ue002", "#": "\ue003", " ": "\ue004"}
+# Signs of a hidden placeholder that mean something to YAML, or to who searches for placeholders.
+_SIGNS, _STAND_INS = ":# ${}", "\ue002\ue003\ue004\ue005\ue006\ue007"
+_ESCAPES: Final = str.maketrans(_SIGNS, _STAND_INS)
+_BACK: Final = str.maketrans(_STAND_INS, _SIGNS)
 _NAME: Final = re.compile(r"\$\$|\$\{(?P<braced>[^{}\n]*)\}|\$(?P<plain>[A-Za-z_]\w*)")
 _SHELL_NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
@@ -57,25 +59,12 @@ def alone(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _hide(text: str) -> str:
-    for sign, stand_in in _ESCAPES.items():
-        text = text.replace(sign, stand_in)
-    for sign, stand_in in zip("${}", "\ue005\ue006\ue007", strict=True):
-        text = text.replace(sign, stand_in)
-    return f"{_OPEN}{text}{_CLOSE}"
+    return f"{_OPEN}{text.translate(_ESCAPES)}{_CLOSE}"
 
 
 def shown(text: str) -> str:
     """Undo `hidden`."""
-
-    def back(match: re.Match[str]) -> str:
-        found = match[1]
-        for sign, stand_in in _ESCAPES.items():
-            found = found.replace(stand_in, sign)
-        for sign, stand_in in zip("${}", "\ue005\ue006\ue007", strict=True):
-            found = found.replace(stand_in, sign)
-        return found
-
-    return _HIDDEN.sub(back, text)
+    return _HIDDEN.sub(lambda match: match[1].translate(_BACK), text)
 
 
 def placeholders(text: str) -> Iterator[Placeholder]:

@@ -137,24 +137,13 @@ def _syntax_fault(exc: Exception, first_line: int) -> Fault:
     return Fault("syntax", (), line, f"not YAML: {shown(str(what))}")
 
 
-@dataclass
-class _Open:
-    """A mapping or a list that is being filled."""
-
-    value: dict[str, Any] | list[Any]
-    path: Path
-    anchor: str | None
-    key: str | None = None
-    merged: list[Any] = field(default_factory=list)
-
-
 class _Builder:
-    """Fills one document from the parser's events, without recursion."""
+    """Fills one document from the parser's events."""
 
     def __init__(self, document: Document, first_line: int) -> None:
         self._document = document
         self._first_line = first_line
-        self._open: list[_Open] = []
+        self._events: Iterator[Any] = iter(())
         self._anchors: dict[str, Any] = {}
         self._num_values = 0
         self.texts: list[tuple[int, int]] = []
@@ -163,55 +152,85 @@ class _Builder:
         self._constructor = yaml.constructor.SafeConstructor()
 
     def build(self, events: Iterator[Any]) -> None:
+        self._events = events
         for event in events:
-            line = self._first_line + event.start_mark.line
-            match event:
-                case yaml.ScalarEvent():
-                    self._add_scalar(event, line)
-                case yaml.AliasEvent():
-                    self._add_alias(str(event.anchor), line)
-                case yaml.MappingStartEvent():
-                    self._begin({}, event.anchor, line)
-                case yaml.SequenceStartEvent():
-                    self._begin([], event.anchor, line)
-                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                    self._end(line)
+            if isinstance(event, yaml.NodeEvent):
+                self._document.data = self._value(event, ())
 
-    def _place(self, line: int) -> Path:
-        """Return the path of the value that comes next, and count it."""
-        self._num_values += 1
-        if self._num_values > _MAX_VALUES:
-            raise _Refused("too-large", f"more than {_MAX_VALUES:,} values, aliases expanded", line)
-        if not self._open:
-            return ()
-        around = self._open[-1]
-        if isinstance(around.value, list):
-            return (*around.path, len(around.value))
-        return around.path if around.key is None else (*around.path, around.key)
+    def _line(self, event: Any) -> int:
+        return self._first_line + int(event.start_mark.line)
 
-    def _add_scalar(self, event: Any, line: int) -> None:
-        around = self._open[-1] if self._open else None
-        if around is not None and isinstance(around.value, dict) and around.key is None:
-            self._take_key(around, shown(event.value), line)
-            return
-        path = self._place(line)
-        value = self._scalar(event)
-        if event.end_mark.line > event.start_mark.line:
-            self.texts.append((line, self._first_line + event.end_mark.line))
-            if event.style == "|":
-                self._document.blocks[path] = line
+    def _value(self, event: Any, path: Path) -> Any:
+        """Read the value that begins with an event, to its end."""
+        line, last = self._line(event), self._first_line + event.end_mark.line
+        self._count(1, line)
+        self._document.lines.setdefault(path, line)
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchors:
+                message = f"not YAML: no anchor &{event.anchor} ends before *{event.anchor}"
+                raise _Refused("syntax", message, line)
+            return self._copy(self._anchors[event.anchor], path, line)
+        value: Any
+        if isinstance(event, yaml.ScalarEvent):
+            value = self._scalar(event)
+            if last > line:
+                self.texts.append((line, last))
+                if event.style == "|":
+                    self._document.blocks[path] = line
+        else:
+            self._check_depth(path, line)
+            is_list = isinstance(event, yaml.SequenceStartEvent)
+            value = self._list(path) if is_list else self._mapping(path)
         if event.anchor:
             self._anchors[event.anchor] = value
-        self._put(value, path, line)
+        return value
 
-    def _take_key(self, around: _Open, key: str, line: int) -> None:
-        around.key = key
-        path = (*around.path, key)
-        if isinstance(around.value, dict) and key in around.value:
-            first = self._document.lines.get(path, line)
+    def _list(self, path: Path) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            items.append(self._value(event, (*path, len(items))))
+        return items
+
+    def _mapping(self, path: Path) -> dict[str, Any]:
+        pairs: dict[str, Any] = {}
+        merged: list[Any] = []
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            key = self._key(event, path, pairs)
+            value = self._value(next(self._events), (*path, key))
+            if key == "<<":
+                merged += value if isinstance(value, list) else [value]
+            else:
+                pairs[key] = value
+        for source in merged:
+            for key, item in source.items() if isinstance(source, Mapping) else ():
+                if key not in pairs:
+                    where = self._document.line((*path, "<<"))
+                    self._document.lines.setdefault((*path, key), where)
+                    pairs[key] = item
+        return pairs
+
+    def _key(self, event: Any, path: Path, before: Mapping[str, Any]) -> str:
+        line = self._line(event)
+        if not isinstance(event, yaml.ScalarEvent):
+            message = "a key must be text, not a mapping or a list, as an object is JSON in the end"
+            raise _Refused("syntax", message, line)
+        key = shown(event.value)
+        at = (*path, key)
+        if key in before:
+            first = self._document.lines.get(at, line)
             message = f'the key "{key}" stands here a second time, first on line {first}'
-            self._document.faults.append(Fault("key-twice", path, line, message))
-        self._document.lines[path] = line
+            self._document.faults.append(Fault("key-twice", at, line, message))
+        self._document.lines[at] = line
+        return key
+
+    def _count(self, number: int, line: int) -> None:
+        self._num_values += number
+        if self._num_values > _MAX_VALUES:
+            raise _Refused("too-large", f"more than {_MAX_VALUES:,} values, aliases expanded", line)
+
+    def _check_depth(self, path: Path, line: int) -> None:
+        if len(path) >= _MAX_DEPTH:
+            raise _Refused("too-large", f"nested more than {_MAX_DEPTH} levels deep", line)
 
     def _scalar(self, event: Any) -> Any:
         tag = event.tag
@@ -231,16 +250,8 @@ class _Builder:
         except (ValueError, KeyError, OverflowError):
             return shown(event.value)
 
-    def _add_alias(self, anchor: str, line: int) -> None:
-        path = self._place(line)
-        if anchor not in self._anchors:
-            raise _Refused("syntax", f"not YAML: no anchor &{anchor} ends before *{anchor}", line)
-        self._put(self._copy(self._anchors[anchor], path, line), path, line)
-
     def _copy(self, value: Any, path: Path, line: int) -> Any:
         """Copy an alias's value to its new place; its parts count, and have the alias's line."""
-        if len(path) > _MAX_DEPTH:
-            raise _Refused("too-large", f"nested more than {_MAX_DEPTH} levels deep", line)
         pairs: list[tuple[str | int, Any]]
         if isinstance(value, Mapping):
             pairs = list(value.items())
@@ -248,55 +259,10 @@ class _Builder:
             pairs = list(enumerate(value))
         else:
             return value
-        self._num_values += len(pairs)
-        if self._num_values > _MAX_VALUES:
-            raise _Refused("too-large", f"more than {_MAX_VALUES:,} values, aliases expanded", line)
+        self._check_depth(path, line)
+        self._count(len(pairs), line)
         copies = []
         for key, item in pairs:
             self._document.lines[(*path, key)] = line
             copies.append((key, self._copy(item, (*path, key), line)))
         return dict(copies) if isinstance(value, Mapping) else [item for _, item in copies]
-
-    def _begin(self, value: dict[str, Any] | list[Any], anchor: str | None, line: int) -> None:
-        if self._open and self._is_key_next():
-            message = "a key must be text, not a mapping or a list, as an object is JSON in the end"
-            raise _Refused("syntax", message, line)
-        path = self._place(line)
-        if len(self._open) >= _MAX_DEPTH:
-            raise _Refused("too-large", f"nested more than {_MAX_DEPTH} levels deep", line)
-        self._document.lines.setdefault(path, line)
-        self._open.append(_Open(value, path, anchor))
-
-    def _is_key_next(self) -> bool:
-        around = self._open[-1]
-        return isinstance(around.value, dict) and around.key is None
-
-    def _end(self, line: int) -> None:
-        done = self._open.pop()
-        if isinstance(done.value, dict):
-            for source in done.merged:
-                for key, item in source.items():
-                    if key not in done.value:
-                        where = self._document.line((*done.path, "<<"))
-                        self._document.lines.setdefault((*done.path, key), where)
-                        done.value[key] = item
-        if done.anchor:
-            self._anchors[done.anchor] = done.value
-        self._put(done.value, done.path, self._document.lines.get(done.path, line))
-
-    def _put(self, value: Any, path: Path, line: int) -> None:
-        if not self._open:
-            self._document.data = value
-            self._document.lines.setdefault((), line)
-            return
-        around = self._open[-1]
-        if isinstance(around.value, list):
-            self._document.lines.setdefault(path, line)
-            around.value.append(value)
-            return
-        key, around.key = around.key, None
-        if key == "<<":
-            sources = value if isinstance(value, list) else [value]
-            around.merged += [source for source in sources if isinstance(source, Mapping)]
-        elif key is not None:
-            around.value[key] = value

@@ -1,14 +1,16 @@
-"""The chart of bus bandwidth is a real picture with curve, limits and verdict on it."""
+"""Charts are real pictures with their curves, limits and marks on them."""
 
 from __future__ import annotations
 
 import io
+import math
 
 import pytest
 from PIL import Image, ImageChops
 
 from stationmaster.charts.busbw import busbw_chart, limit_levels
 from stationmaster.charts.canvas import HEIGHT, WIDTH
+from stationmaster.charts.loss import loss_chart
 
 BLUE, RED, AMBER, GREEN = (18, 100, 163), (192, 57, 43), (199, 119, 0), (43, 138, 62)
 GIB = 1 << 30
@@ -19,7 +21,15 @@ LABELS = (985, 100, WIDTH, HEIGHT)
 
 
 def draw(points=POINTS, *, verdict="pass", **more) -> Image.Image:
-    png = busbw_chart(points, title="all_reduce", subtitle="16 ranks", verdict=verdict, **more)
+    more |= {"title": "all_reduce", "subtitle": "16 ranks", "verdict": verdict}
+    return opened(busbw_chart(points, **more))
+
+
+def curve(points, **more) -> Image.Image:
+    return opened(loss_chart(points, title="training loss", subtitle="tiny-llama-1", **more))
+
+
+def opened(png: bytes) -> Image.Image:
     image = Image.open(io.BytesIO(png))
     assert image.format == "PNG"
     return image.convert("RGB")
@@ -92,7 +102,7 @@ def test_size_measured_twice_counts_with_its_slowest():
 
 
 @pytest.mark.parametrize("points", [[], [(8, 1.0)], [(8, 1.0), (8, 2.0)], [(0, 1.0), (8, 1.0)]])
-def test_chart_without_two_sizes_is_refused(points):
+def test_busbw_chart_without_two_sizes_is_refused(points):
     with pytest.raises(ValueError, match="needs 2 sizes"):
         busbw_chart(points, title="t", subtitle="s", verdict="fail")
 
@@ -100,3 +110,57 @@ def test_chart_without_two_sizes_is_refused(points):
 @pytest.mark.parametrize("top", [0.0, 1e-6, 5000.0])
 def test_any_bandwidths_are_drawn(top):
     assert count(draw([(8, 0.0), (1 << 40, top)]), BLUE) > 500
+
+
+def test_loss_chart_has_its_size_and_a_curve_across_its_width():
+    image = curve([(step, 4 + 4 * math.exp(-step / 20)) for step in range(1, 61)])
+
+    columns, _ = mask(image, BLUE).getprojection()
+    assert image.size == (WIDTH, HEIGHT) == (1200, 600)
+    assert all(columns[100:1_090])
+
+
+def test_loss_chart_of_a_falling_loss_falls():
+    image = curve([(step, 10 - step / 10) for step in range(1, 61)])
+
+    left, right = (rows(image, BLUE, (x, 0, x + 50, HEIGHT)) for x in (100, 1_020))
+    assert max(left) < min(right)
+
+
+def test_loss_chart_marks_where_training_resumed():
+    points = [(step, 8 - step / 20) for step in range(1, 61)]
+
+    middle = round(88 + (30 - 1) / 59 * (1200 - 88 - 104))
+    assert count(curve(points), AMBER) == 0
+    assert count(curve(points, resumed_at=[30]), AMBER, (middle - 4, 0, middle + 4, HEIGHT)) > 100
+
+
+def test_loss_chart_takes_the_newer_loss_of_a_step_taken_twice():
+    image = curve([(1, 8.0), (2, 7.0), (3, 900.0), (3, 6.0)])
+
+    assert image.tobytes() == curve([(1, 8.0), (2, 7.0), (3, 6.0)]).tobytes()
+
+
+def test_loss_chart_leaves_out_losses_that_are_not_finite():
+    image = curve([(1, 8.0), (2, math.nan), (3, math.inf), (4, 7.0)])
+
+    assert image.tobytes() == curve([(1, 8.0), (4, 7.0)]).tobytes()
+
+
+@pytest.mark.parametrize("values", [[2.0, 2.0], [0.0, 0.0], [1e-6, 2e-6], [1e8, 3e8], [-3.0, 4.0]])
+def test_loss_chart_of_any_range_draws_a_curve(values):
+    assert count(curve(list(enumerate(values))), BLUE) > 0
+
+
+def test_loss_chart_of_very_many_steps_is_small_enough_to_upload():
+    png = loss_chart(
+        [(step, 2 + math.sin(step) / 10) for step in range(200_000)], title="t", subtitle="s"
+    )
+
+    assert len(png) < 500_000
+
+
+@pytest.mark.parametrize("points", [[], [(1, 8.0)], [(1, 8.0), (2, math.nan)]])
+def test_loss_chart_without_two_finite_losses_is_refused(points):
+    with pytest.raises(ValueError, match="needs 2 steps"):
+        loss_chart(points, title="t", subtitle="s")
