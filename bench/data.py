@@ -14,9 +14,10 @@ from typing import Final
 import numpy as np
 
 from bench.figures import Figure
+from stationmaster.domain.catalogue.entries import TINY_LLAMA
+from stationmaster.domain.catalogue.training_config import LanguageTraining
 from training.data.corpus import PYTHON_CODE
-from training.data.corpus_lookup import find_corpus
-from training.data.corpus_reading import read_corpus
+from training.data.corpus_lookup import find_corpus, read_corpus
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
 from training.data.packed import PackedSource
 from training.data.shards import PackedData, Packing, Position, ShardWriter
@@ -64,14 +65,12 @@ def measure_data() -> list[Figure]:
 
 
 def _loading(data: PackedData, *, sequence_length: int, sequences: int) -> Figure:
-    batch = 16
+    batch, training = 16, TINY_LLAMA.training
+    assert isinstance(training, LanguageTraining)
+    sizes = {"sequence_length": sequence_length, "global_batch_size": batch}
     source = PackedSource(
         data,
-        sequence_length=sequence_length,
-        global_batch_size=batch,
-        micro_batch_size=batch,
-        eval_samples=0,
-        seed=1,
+        training.model_copy(update=sizes | {"micro_batch_size": batch, "eval_samples": 0}),
         rank=0,
         world_size=1,
     )

@@ -21,8 +21,7 @@ from pathlib import Path
 from stationmaster.domain.errors import StationmasterError
 from stationmaster.domain.full_disk import full_disk
 from training.config import cache_dir_from, positive
-from training.data.corpus_lookup import find_corpus
-from training.data.corpus_reading import read_corpus
+from training.data.corpus_lookup import find_corpus, read_corpus
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack, unfinished_packing
 from training.data.shards import MANIFEST, PackedData, read_packed, verify_packed
 from training.data.tokenizers import TRAINED, prepare_tokenizer

@@ -10,6 +10,7 @@ import json
 import lzma
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -17,6 +18,8 @@ import pyarrow.ipc
 from pyarrow import parquet
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from stationmaster.domain.catalogue.entries import TINY_LLAMA
+from stationmaster.domain.catalogue.training_config import LanguageTraining
 from training.data.shards import PackedData, Packing, PackPlan, Position, ShardWriter
 from training.data.tokenizers import END_OF_TEXT, TokenizerFile, describe_tokenizer
 
@@ -37,6 +40,13 @@ _COMPRESS = {
     ".xz": lzma.compress,
     ".zst": lambda data: pyarrow.compress(data, "zstd", asbytes=True),
 }
+
+
+def language_training(**changes: Any) -> LanguageTraining:
+    """The keys of a recipe, with a seed of 1 and whatever else is said."""
+    training = TINY_LLAMA.training
+    assert isinstance(training, LanguageTraining)
+    return training.model_copy(update={"seed": 1, **changes})
 
 
 def write_rows(path: Path, texts: Sequence[str]) -> Path:
@@ -89,7 +99,7 @@ def numbered(document: int, *, length: int) -> str:
 
 
 def pack_ids(
-    directory: Path, ids: Sequence[int], *, shard_tokens: int, vocab_size: int = 2**20
+    directory: Path, ids: Sequence[int], *, shard_tokens: int, end_id: int = 0
 ) -> PackedData:
     """A packed data set of exactly these ids."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -99,9 +109,9 @@ def pack_ids(
         corpus="",
         tokenizer="none",
         tokenizer_sha256="",
-        vocab_size=vocab_size,
+        vocab_size=2**20,
         begin_ids=(),
-        end_id=0,
+        end_id=end_id,
         dtype="uint32",
         shard_tokens=shard_tokens,
     )

@@ -12,7 +12,7 @@ from data_sets import FORMATS, write_rows
 from stationmaster.domain.errors import BadParameter, PermanentError
 from training.data.corpus import split_files
 from training.data.corpus_lookup import find_corpus
-from training.data.corpus_reading import read_documents
+from training.data.rows import read_documents
 
 TEXTS = ["one", "", 'a "quoted",\nline', "é 中", "five", "six", "seven"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from data_sets import number_tokenizer, numbered, write_rows
+from data_sets import language_training, number_tokenizer, numbered, write_rows
 from hub_stand_in import HubStandIn, Repository
 
 from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.errors import BadParameter, PermanentError
 from training.data.corpus_lookup import find_corpus
-from training.data.corpus_reading import read_documents
 from training.data.hub_files import open_on_hub
 from training.data.preparing import TokenWork, prepare
+from training.data.rows import read_documents
 from training.data.shards import read_packed
 from training.data.streaming import StreamingSource
 from training.data.targets import Target, find_target_on_hub
@@ -157,17 +157,10 @@ def test_stream_goes_on_at_the_commit_it_began_with(c4: Repository, tmp_path: Pa
     tokenizer = number_tokenizer(tmp_path / "tokenizer")
 
     def source() -> StreamingSource:
-        return StreamingSource(
-            find_corpus("c4"),
-            tokenizer,
-            sequence_length=8,
-            global_batch_size=3,
-            micro_batch_size=3,
-            eval_samples=1,
-            seed=1,
-            rank=0,
-            world_size=1,
+        sizes = language_training(
+            sequence_length=8, global_batch_size=3, micro_batch_size=3, eval_samples=1
         )
+        return StreamingSource(find_corpus("c4"), tokenizer, sizes, rank=0, world_size=1)
 
     first = source()
     list(first.micro_batches(0))

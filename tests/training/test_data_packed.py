@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_sets import pack_ids
+from data_sets import language_training, pack_ids
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spoiling import turn_a_bit
@@ -39,11 +39,12 @@ def source(
 ) -> PackedSource:
     return PackedSource(
         data,
-        sequence_length=LENGTH,
-        global_batch_size=global_batch_size,
-        micro_batch_size=2,
-        eval_samples=eval_samples,
-        seed=3,
+        language_training(
+            sequence_length=LENGTH,
+            global_batch_size=global_batch_size,
+            micro_batch_size=2,
+            eval_samples=eval_samples,
+        ),
         rank=rank,
         world_size=world_size,
     )

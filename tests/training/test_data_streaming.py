@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from data_sets import number_tokenizer, numbered, write_rows
+from data_sets import language_training, number_tokenizer, numbered, write_rows
 
 from stationmaster.domain.errors import BadParameter
 from training.data.corpus_lookup import find_corpus
@@ -50,11 +50,12 @@ def source(
     return StreamingSource(
         find_corpus(f"stream:{directory / 'text'}"),
         number_tokenizer(directory / "tokenizer"),
-        sequence_length=LENGTH,
-        global_batch_size=global_batch_size,
-        micro_batch_size=2,
-        eval_samples=eval_samples,
-        seed=1,
+        language_training(
+            sequence_length=LENGTH,
+            global_batch_size=global_batch_size,
+            micro_batch_size=2,
+            eval_samples=eval_samples,
+        ),
         rank=rank,
         world_size=world_size,
     )

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from data_sets import pack_ids
+from data_sets import language_training, pack_ids
 from hub_lone import lone_task, small
 from transformers import GPT2Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from training.data.documents import apart
-from training.data.packed import PackedSource
+from training.data.packed import PackedSource, apart
 from training.models.language import LanguageTask
 from training.task import IGNORED_LABEL, Batch
 
@@ -89,25 +88,17 @@ def test_places_begin_anew_after_an_end_and_the_next_beginning_is_no_target() ->
     assert batch.targets.tolist() == [[END, no, 6, END, no], [no, no, 8, 9, 1]]
 
 
-@pytest.mark.parametrize("document_end", [None, 7])
-def test_packed_source_gives_places_only_when_asked(
-    tmp_path: Path, document_end: int | None
-) -> None:
-    data = pack_ids(tmp_path / "packed", [n % 8 for n in range(33)], shard_tokens=100)
-    source = PackedSource(
-        data,
-        sequence_length=16,
-        global_batch_size=1,
-        micro_batch_size=1,
-        eval_samples=1,
-        seed=1,
-        rank=0,
-        world_size=1,
-        document_end=document_end,
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_packed_source_gives_places_only_when_asked(tmp_path: Path, is_asked: bool) -> None:
+    data = pack_ids(tmp_path / "packed", [n % 8 for n in range(33)], shard_tokens=100, end_id=7)
+    sizes = language_training(
+        sequence_length=16, global_batch_size=1, micro_batch_size=1, eval_samples=1
     )
+    asked = sizes.model_copy(update={"document_mask": is_asked})
+    source = PackedSource(data, asked, rank=0, world_size=1)
 
     for batch in (*source.micro_batches(0), *source.evaluation_batches()):
-        if document_end is None:
+        if not is_asked:
             assert batch.positions is None
             assert batch.count_targets() == 16
         else:

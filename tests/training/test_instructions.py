@@ -19,7 +19,7 @@ from stationmaster.domain.errors import BadParameter
 from training.config import TrainerConfig, parse_config
 from training.data.docstrings import docstring_pairs
 from training.data.examples import read_examples
-from training.data.instruction_source import InstructionSource, open_instructions
+from training.data.instruction_source import InstructionSource
 from training.data.instructions import PreparedInstructions, prepare_instructions
 from training.task import IGNORED_LABEL
 
@@ -73,6 +73,12 @@ def read_all(source: InstructionSource, *, steps: int, batch: int) -> list[list[
     return rows
 
 
+def source_of(
+    prepared: PreparedInstructions, config: TrainerConfig, *, rank: int = 0, world_size: int = 1
+) -> InstructionSource:
+    return InstructionSource(prepared, config.recipe.training, rank=rank, world_size=world_size)
+
+
 def responses_in(prepared: PreparedInstructions, source_batches: Iterator[Any]) -> list[str]:
     """What a reader of the targets alone would read, one entry an example."""
     tokenizer = Tokenizer.from_file(str(prepared.tokenizer))
@@ -96,16 +102,12 @@ def test_only_responses_and_their_end_are_learned_and_the_last_ones_held_out(
 ) -> None:
     prepared, config = hundred
     number = prepared.manifest.num_sequences
-    source = open_instructions(
-        prepared,
-        replace(config, recipe=config.recipe.with_overrides({"global_batch_size": str(number)})),
-        rank=0,
-        world_size=1,
-    )
+    recipe = config.recipe.with_overrides({"global_batch_size": str(number)})
+    source = source_of(prepared, replace(config, recipe=recipe))
 
     learned = responses_in(prepared, source.micro_batches(0))
     held_out = [
-        list(open_instructions(prepared, config, rank=rank, world_size=2).evaluation_batches())
+        list(source_of(prepared, config, rank=rank, world_size=2).evaluation_batches())
         for rank in range(2)
     ]
 
@@ -120,8 +122,8 @@ def test_a_sequence_of_several_examples_says_where_each_begins_when_asked(hundre
     end = Tokenizer.from_file(str(prepared.tokenizer)).token_to_id("<|endoftext|>")
     asked = replace(config, recipe=config.recipe.with_overrides({"document_mask": "true"}))
 
-    plain = next(open_instructions(prepared, config, rank=0, world_size=1).micro_batches(0))
-    batch = next(open_instructions(prepared, asked, rank=0, world_size=1).micro_batches(0))
+    plain = next(source_of(prepared, config).micro_batches(0))
+    batch = next(source_of(prepared, asked).micro_batches(0))
 
     known = plain.targets[:, :-1] != IGNORED_LABEL
     assert (plain.targets[:, :-1][known] == plain.inputs[:, 1:][known]).all()
@@ -143,7 +145,7 @@ def test_any_number_of_ranks_reads_every_sequence_once_an_epoch(hundred: Hundred
     for world_size in (1, 2, 3):
         parts = [
             read_all(
-                open_instructions(prepared, config, rank=rank, world_size=world_size),
+                source_of(prepared, config, rank=rank, world_size=world_size),
                 steps=number,  # as many epochs as there are sequences in a batch
                 batch=batch,
             )
@@ -314,5 +316,5 @@ def test_a_data_set_of_the_hub_is_read_once_with_its_own_validation_split(
     assert (prepared.manifest.num_examples, prepared.manifest.num_eval_examples) == (40, 4)
     assert again == prepared
     assert hub.requests == []
-    evaluated = open_instructions(prepared, config, rank=0, world_size=1).evaluation_batches()
+    evaluated = source_of(prepared, config).evaluation_batches()
     assert responses_in(prepared, evaluated) == ["held out"] * 4

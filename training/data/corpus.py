@@ -1,6 +1,6 @@
 """What `dataset=` names, as files of documents: where text comes from, before any tokenizer.
 
-`corpus_lookup` finds the files and `corpus_reading` reads them. A data set is one of
+`corpus_lookup` finds the files and `rows` reads them. A data set is one of
 
     python-code                  5 MB of the sources of transformers: text that every trainer has
     DIR                          a directory of files
@@ -27,7 +27,6 @@ PYTHON_CODE: Final = "python-code"
 STREAM_PREFIX: Final = "stream:"
 HUB_PREFIX: Final = "hub:"
 SHORT_NAMES: Final = {"c4": "hub:allenai/c4/en"}
-TEXT_COLUMN: Final = "text"
 
 _HELD_OUT_NAMES: Final = ("validation", "valid", "val", "dev", "eval", "test")
 

@@ -6,9 +6,10 @@ The table of names is in `corpus`.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import distribution
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,7 @@ from training.data.corpus import (
     Corpus,
     split_files,
 )
-from training.data.rows import strangeness_of
+from training.data.rows import read_documents, strangeness_of
 
 # 5 MB of source is about 1.5 M tokens, 12,000 sequences of 128: 700 steps of tiny-llama before a
 # sample comes twice, and about 2 s to prepare on one core. Of a package whose one wheel every
@@ -61,6 +62,11 @@ def find_corpus(dataset: str, *, revision: str = "") -> Corpus:
         )
     files, held_out = split_files([str(path) for path in _list_directory(dataset)])
     return Corpus(dataset=dataset, revision="", files=tuple(files), held_out=tuple(held_out))
+
+
+def read_corpus(corpus: Corpus) -> Iterator[str]:
+    """Yield the documents of all files for training, in order."""
+    return chain.from_iterable(map(read_documents, corpus.files))
 
 
 def _list_directory(dataset: str) -> list[Path]:

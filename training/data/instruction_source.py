@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from stationmaster.domain.catalogue.training_config import LanguageTraining
-from training.config import TrainerConfig
 from training.data.instructions import PreparedInstructions
 from training.data.packed import CountedSource
 from training.data.tokenizers import describe_tokenizer
@@ -29,38 +29,23 @@ class InstructionSource(CountedSource):
     def __init__(
         self,
         prepared: PreparedInstructions,
+        training: LanguageTraining,
         *,
-        global_batch_size: int,
-        micro_batch_size: int,
-        seed: int,
         rank: int,
         world_size: int,
-        document_end: int | None = None,
     ) -> None:
-        manifest = prepared.manifest
-        self._manifest = manifest
-        self._trained = _Sequences(
-            prepared.directory / "train",
-            num_sequences=manifest.num_sequences,
-            length=manifest.sequence_length + 1,
-            dtype=manifest.dtype,
-        )
-        self._evaluated = _Sequences(
-            prepared.directory / "eval",
-            num_sequences=manifest.num_eval_sequences,
-            length=manifest.sequence_length + 1,
-            dtype=manifest.dtype,
-        )
+        manifest = self._manifest = prepared.manifest
+        masks = training.document_mask
+        self._trained = _Sequences(prepared, "train", manifest.num_sequences)
+        self._evaluated = _Sequences(prepared, "eval", manifest.num_eval_sequences)
         super().__init__(
+            training,
             identity=manifest.sha256,
             num_trained=manifest.num_sequences,
             num_held_out=manifest.num_eval_sequences,
-            global_batch_size=global_batch_size,
-            micro_batch_size=micro_batch_size,
-            seed=seed,
+            document_end=describe_tokenizer(prepared.tokenizer).end_id if masks else None,
             rank=rank,
             world_size=world_size,
-            document_end=document_end,
         )
 
     def _read_trained(self, samples: npt.NDArray[np.int64]) -> Batch:
@@ -80,42 +65,22 @@ class InstructionSource(CountedSource):
         }
 
 
-def open_instructions(
-    prepared: PreparedInstructions, config: TrainerConfig, *, rank: int, world_size: int
-) -> InstructionSource:
-    """Open this rank's part of prepared instructions."""
-    training = config.recipe.training
-    assert isinstance(training, LanguageTraining)
-    return InstructionSource(
-        prepared,
-        global_batch_size=training.global_batch_size,
-        micro_batch_size=training.micro_batch_size,
-        seed=training.seed,
-        rank=rank,
-        world_size=world_size,
-        document_end=describe_tokenizer(prepared.tokenizer).end_id
-        if training.document_mask
-        else None,
-    )
-
-
 class _Sequences:
     """Two mapped files: token ids, and which of them are targets, T + 1 of each a sequence."""
 
-    def __init__(self, path: Path, *, num_sequences: int, length: int, dtype: str) -> None:
-        shape = (num_sequences, length)
-        # An empty file cannot be mapped.
-        self._tokens = (
-            np.memmap(path.with_suffix(".tokens"), dtype=dtype, mode="r", shape=shape)
-            if num_sequences
-            else np.empty(shape, dtype=dtype)
+    def __init__(self, prepared: PreparedInstructions, name: str, num_sequences: int) -> None:
+        self._length = prepared.manifest.sequence_length + 1
+        path = prepared.directory / name
+        self._tokens = self._map(
+            path.with_suffix(".tokens"), num_sequences, prepared.manifest.dtype
         )
-        self._is_target = (
-            np.memmap(path.with_suffix(".targets"), dtype=np.bool_, mode="r", shape=shape)
-            if num_sequences
-            else np.empty(shape, dtype=np.bool_)
-        )
-        self._length = length
+        self._is_target = self._map(path.with_suffix(".targets"), num_sequences, "bool")
+
+    def _map(self, path: Path, num_sequences: int, dtype: str) -> npt.NDArray[Any]:
+        shape = (num_sequences, self._length)
+        if not num_sequences:  # an empty file cannot be mapped
+            return np.empty(shape, dtype=dtype)
+        return np.memmap(path, dtype=dtype, mode="r", shape=shape)
 
     def read(self, indices: npt.NDArray[np.int64], *, num_rows: int) -> Batch:
         """Read `num_rows` rows: those of `indices`, then rows without any target."""

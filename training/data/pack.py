@@ -19,7 +19,7 @@ from typing import Final
 
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, PermanentError
 from training.data.corpus import Corpus
-from training.data.corpus_reading import read_documents
+from training.data.rows import read_documents
 from training.data.shards import (
     MANIFEST,
     PACKING,

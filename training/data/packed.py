@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.errors import BadParameter
-from training.data.documents import apart
 from training.data.order import SampleOrder, micro_batch_shape, rank_counters
 from training.data.shards import PackedData
 from training.data.tokenizers import TokenIds
@@ -32,26 +33,25 @@ class CountedSource(ABC):
 
     def __init__(
         self,
+        training: LanguageTraining,
         *,
         identity: str,
         num_trained: int,
         num_held_out: int,
-        global_batch_size: int,
-        micro_batch_size: int,
-        seed: int,
+        document_end: int | None,
         rank: int,
         world_size: int,
-        document_end: int | None = None,
     ) -> None:
         self._document_end = document_end
-        self._order = SampleOrder(num_samples=num_trained, seed=seed)
+        self._order = SampleOrder(num_samples=num_trained, seed=training.seed)
         self._num_held_out = num_held_out
-        self._global_batch_size = global_batch_size
+        self._global_batch_size = training.global_batch_size
         self._rank = rank
         self._world_size = world_size
         self.identity = identity
         self.num_micro_batches, self.micro_batch_size = micro_batch_shape(
-            -(-global_batch_size // world_size), micro_batch_size=micro_batch_size
+            -(-training.global_batch_size // world_size),
+            micro_batch_size=training.micro_batch_size,
         )
 
     @abstractmethod
@@ -96,24 +96,14 @@ class PackedSource(CountedSource):
     """A rank's part of a packed data set; a `training.task.BatchSource`.
 
     Sample i is the tokens [i T, i T + T], the last of which is the next sample's first: each token
-    but the very first is a target once. A sample may begin in one document and end in another;
-    `document_end`, the token that ends one, keeps them apart.
+    but the very first is a target once. A sample may begin in one document and end in another.
     """
 
     def __init__(
-        self,
-        data: PackedData,
-        *,
-        sequence_length: int,
-        global_batch_size: int,
-        micro_batch_size: int,
-        eval_samples: int,
-        seed: int,
-        rank: int,
-        world_size: int,
-        document_end: int | None = None,
+        self, data: PackedData, training: LanguageTraining, *, rank: int, world_size: int
     ) -> None:
         manifest = data.manifest
+        sequence_length, eval_samples = training.sequence_length, training.eval_samples
         num_samples = (manifest.num_tokens - 1) // sequence_length
         self._num_trained = num_samples - eval_samples
         if self._num_trained < 1:
@@ -126,15 +116,13 @@ class PackedSource(CountedSource):
         self._sequence_length = sequence_length
         self._num_tokens = manifest.num_tokens
         super().__init__(
+            training,
             identity=manifest.sha256,
             num_trained=self._num_trained,
             num_held_out=eval_samples,
-            global_batch_size=global_batch_size,
-            micro_batch_size=micro_batch_size,
-            seed=seed,
+            document_end=data.tokenizer.end_id if training.document_mask else None,
             rank=rank,
             world_size=world_size,
-            document_end=document_end,
         )
 
     def facts(self) -> Mapping[str, str | int]:
@@ -156,6 +144,26 @@ def as_batch(rows_BT: npt.NDArray[np.int64], *, num_rows: int) -> Batch:
     targets_BT[num_rows:] = IGNORED_LABEL
     return Batch(
         inputs=torch.from_numpy(rows_BT[:, :-1].copy()), targets=torch.from_numpy(targets_BT)
+    )
+
+
+def apart(batch: Batch, *, end_id: int | None) -> Batch:
+    """Keep documents apart, each of which ends with `end_id`; nothing without it.
+
+    Every token's place in its document is added to the batch, so that attention can stay inside of
+    it. The first token of a document cannot be predicted from the one before, so it is no target.
+    """
+    if end_id is None:
+        return batch
+    is_end_BT = batch.inputs == end_id
+    is_first_BT = torch.ones_like(is_end_BT)
+    is_first_BT[:, 1:] = is_end_BT[:, :-1]
+    index_T = torch.arange(batch.inputs.shape[1])
+    began_BT = torch.where(is_first_BT, index_T, 0).cummax(dim=1).values
+    return replace(
+        batch,
+        targets=batch.targets.masked_fill(is_end_BT, IGNORED_LABEL),
+        positions=index_T - began_BT,
     )
 
 

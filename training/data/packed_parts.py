@@ -17,8 +17,7 @@ from typing import Final
 
 from stationmaster.domain.errors import BadParameter
 from training.data.corpus import Corpus
-from training.data.corpus_lookup import find_corpus
-from training.data.corpus_reading import read_corpus
+from training.data.corpus_lookup import find_corpus, read_corpus
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
 from training.data.shards import (
     MANIFEST,

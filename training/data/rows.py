@@ -23,6 +23,7 @@ from stationmaster.domain.data_files import (
     HEAD_BYTES,
     PARQUET,
     compression_of,
+    is_table,
     strangeness,
     uncompressed,
 )
@@ -33,6 +34,7 @@ BROKEN: Final = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 Row = Mapping[str, Any]
 
+TEXT_COLUMN: Final = "text"
 _HUB_FILE: Final = "hf://"
 _BUFFER_BYTES: Final = 2**20
 _ROWS_AT_ONCE: Final = 64
@@ -85,6 +87,23 @@ def read_text(file: str) -> str:
         ) from exc
 
 
+def read_documents(file: str, *, start: int = 0) -> Iterator[str]:
+    """Yield the documents of a file from row `start` on, "" for a row without text.
+
+    A file of rows holds a document in the column `text` of every row; any other is one document.
+
+    Raises:
+        BadParameter: not in the form that the file's name says, no column `text`, or no UTF-8.
+        PermanentError: the file cannot be read to its end, on the hub after several tries.
+    """
+    if not is_table(file):
+        if start == 0:
+            yield read_text(file)
+        return
+    for where, row in read_rows(file, start=start, columns=[TEXT_COLUMN]):
+        yield "" if row is None else _text_of(row, where=where)
+
+
 def strangeness_of(file: str) -> str:
     """Say why a file cannot be read, as text or as rows, by its first bytes; "" if it can."""
     try:
@@ -126,6 +145,18 @@ def _reason(exc: BaseException) -> str:
     if "too much memory" in str(exc):  # zstd's own words for a window above 128 MiB
         return f"{exc}: compress it again without --long"
     return str(exc)
+
+
+def _text_of(row: Row, *, where: str) -> str:
+    if TEXT_COLUMN not in row:
+        keys = ", ".join(map(str, row))[:200]
+        raise BadParameter(f'{where} has no "{TEXT_COLUMN}" but {keys}; rename the column')
+    text = row[TEXT_COLUMN]
+    if text is not None and not isinstance(text, str):
+        raise BadParameter(
+            f'{where}: "{TEXT_COLUMN}" is {type(text).__name__}, {str(text)[:60]}; expected a text'
+        )
+    return text or ""
 
 
 def _open(file: str) -> io.BufferedReader:

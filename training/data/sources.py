@@ -20,8 +20,7 @@ from stationmaster.domain.data_files import is_table
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, PermanentError
 from training.config import TrainerConfig
 from training.data.corpus import HUB_PREFIX, SHORT_NAMES, STREAM_PREFIX, Corpus
-from training.data.corpus_lookup import find_corpus
-from training.data.corpus_reading import read_corpus
+from training.data.corpus_lookup import find_corpus, read_corpus
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
 from training.data.shards import MANIFEST, PACKING, PackedData, PackPlan, read_packed, verify_share
 from training.data.tokenizers import TokenizerFile, prepare_tokenizer
@@ -149,45 +148,20 @@ def open_source(
     training = config.recipe.training
     assert isinstance(training, LanguageTraining)
     match prepared.data:
-        case PackedData(tokenizer=tokenizer):
-            return PackedSource(
-                prepared.data,
-                sequence_length=training.sequence_length,
-                global_batch_size=training.global_batch_size,
-                micro_batch_size=training.micro_batch_size,
-                eval_samples=training.eval_samples,
-                seed=training.seed,
-                rank=rank,
-                world_size=world_size,
-                document_end=tokenizer.end_id if training.document_mask else None,
-            )
+        case PackedData() as packed:
+            return PackedSource(packed, training, rank=rank, world_size=world_size)
         case StreamedData(corpus=corpus, tokenizer=tokenizer):
-            return StreamingSource(
-                corpus,
-                tokenizer,
-                sequence_length=training.sequence_length,
-                global_batch_size=training.global_batch_size,
-                micro_batch_size=training.micro_batch_size,
-                eval_samples=training.eval_samples,
-                seed=training.seed,
-                rank=rank,
-                world_size=world_size,
-                document_end=tokenizer.end_id if training.document_mask else None,
-            )
-        case _:
-            from training.data.instruction_source import open_instructions  # as in prepare_source
+            return StreamingSource(corpus, tokenizer, training, rank=rank, world_size=world_size)
+        case instructions:
+            from training.data.instruction_source import InstructionSource  # as in prepare_source
 
-            return open_instructions(prepared.data, config, rank=rank, world_size=world_size)
+            return InstructionSource(instructions, training, rank=rank, world_size=world_size)
 
 
 def pack_in_cache(
     corpus: Corpus, tokenizer: TokenizerFile, *, spec: str, cache_dir: Path
 ) -> PackedData:
-    """Pack a small data set under a name made of its contents, unless the cache has it.
-
-    On FSx for Lustre the lock that lets one process build needs the mount option `flock`, which the
-    CSI driver's default options include.
-    """
+    """Pack a small data set under a name made of its contents, unless the cache has it."""
     plan = make_plan(corpus, tokenizer, spec=spec, shard_tokens=DEFAULT_SHARD_TOKENS)
     directory = cache_dir / "datasets" / _contents_key(corpus, plan)
     if (directory / MANIFEST).exists():

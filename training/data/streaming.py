@@ -28,13 +28,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.errors import BadParameter
 from training.data.corpus import Corpus
 from training.data.corpus_lookup import find_corpus
-from training.data.corpus_reading import read_documents
-from training.data.documents import apart
 from training.data.order import SampleOrder, micro_batch_shape
-from training.data.packed import as_batch
+from training.data.packed import apart, as_batch
+from training.data.rows import read_documents
 from training.data.tokenizers import TextTokenizer, TokenIds, TokenizerFile
 from training.task import Batch, DataState
 
@@ -100,16 +100,15 @@ class Lane:
         self,
         share: LaneShare,
         tokenizer: TextTokenizer,
+        training: LanguageTraining,
         *,
-        sequence_length: int,
-        seed: int,
         position: LanePosition,
     ) -> None:
         self.position = position
         self._share = share
         self._tokenizer = tokenizer
-        self._sequence_length = sequence_length
-        self._order = SampleOrder(num_samples=len(share.files), seed=seed)
+        self._sequence_length = training.sequence_length
+        self._order = SampleOrder(num_samples=len(share.files), seed=training.seed)
         self._documents = self._read(position)
         self._buffer: deque[tuple[LanePosition, TokenIds]] = deque()
         self._buffered = -position.offset
@@ -178,17 +177,13 @@ class StreamingSource:
         self,
         corpus: Corpus,
         tokenizer: TokenizerFile,
+        training: LanguageTraining,
         *,
-        sequence_length: int,
-        global_batch_size: int,
-        micro_batch_size: int,
-        eval_samples: int,
-        seed: int,
         rank: int,
         world_size: int,
-        document_end: int | None = None,
     ) -> None:
-        self._document_end = document_end
+        global_batch_size = training.global_batch_size
+        self._document_end = tokenizer.end_id if training.document_mask else None
         self._lanes = num_lanes(global_batch_size)
         if world_size > self._lanes:
             raise BadParameter(
@@ -196,12 +191,9 @@ class StreamingSource:
                 f"ranks, not {world_size}; use a multiple of {world_size}, or pack the data set "
                 "with python -m training.pack"
             )
-        self._corpus = corpus.with_held_out() if eval_samples else corpus
+        self._corpus = corpus.with_held_out() if training.eval_samples else corpus
         self._tokenizer = tokenizer
-        self._sequence_length = sequence_length
-        self._global_batch_size = global_batch_size
-        self._eval_samples = eval_samples
-        self._seed = seed
+        self._training = training
         self._rank = rank
         self._world_size = world_size
         self._own_lanes = range(rank, self._lanes, world_size)
@@ -209,7 +201,7 @@ class StreamingSource:
         self._rows_of_lane = global_batch_size // self._lanes
         most_rows = -(-self._lanes // world_size) * self._rows_of_lane
         self.num_micro_batches, self.micro_batch_size = micro_batch_shape(
-            most_rows, micro_batch_size=micro_batch_size
+            most_rows, micro_batch_size=training.micro_batch_size
         )
         self.identity = f"stream {corpus.identity} {tokenizer.identity} {tokenizer.end_id}"
         self._positions = {lane: LanePosition(0, 0, 0) for lane in self._own_lanes}
@@ -227,12 +219,12 @@ class StreamingSource:
             weakref.finalize(self, self._ahead.stop)
         step = self._ahead.next_step()
         self._positions = step.positions
-        self._next_sample = samples_seen + self._global_batch_size
+        self._next_sample = samples_seen + self._training.global_batch_size
         yield from self._in_micro_batches(step.rows, self.num_micro_batches)
 
     def evaluation_batches(self) -> Iterator[Batch]:
         """Yield this rank's part of the first sequences of the held-out files."""
-        if not self._eval_samples:
+        if not self._training.eval_samples:
             return
         if self._evaluation_BT is None:
             self._evaluation_BT = self._read_held_out()
@@ -268,7 +260,7 @@ class StreamingSource:
         """
         if state["revision"] != self._corpus.revision:
             found = find_corpus(self._corpus.dataset, revision=str(state["revision"]))
-            self._corpus = found.with_held_out() if self._eval_samples else found
+            self._corpus = found.with_held_out() if self._training.eval_samples else found
             self._evaluation_BT = None
         self._positions = {
             lane: LanePosition(*(int(value) for value in state[_key(lane)]))
@@ -284,10 +276,11 @@ class StreamingSource:
         tokenizer = TextTokenizer(self._tokenizer)
         lanes = {
             lane: Lane(
-                lane_share(self._corpus.files, lane=lane, lanes=self._lanes, seed=self._seed),
+                lane_share(
+                    self._corpus.files, lane=lane, lanes=self._lanes, seed=self._training.seed
+                ),
                 tokenizer,
-                sequence_length=self._sequence_length,
-                seed=self._seed,
+                self._training,
                 position=position,
             )
             for lane, position in self._positions.items()
@@ -297,7 +290,9 @@ class StreamingSource:
     def _in_micro_batches(self, rows_BT: npt.NDArray[np.int64], number: int) -> Iterator[Batch]:
         for index in range(number):
             part = rows_BT[index * self.micro_batch_size :][: self.micro_batch_size]
-            padded = np.zeros((self.micro_batch_size, self._sequence_length + 1), dtype=np.int64)
+            padded = np.zeros(
+                (self.micro_batch_size, self._training.sequence_length + 1), dtype=np.int64
+            )
             padded[: len(part)] = part
             batch = as_batch(padded, num_rows=len(part))
             yield apart(batch, end_id=self._document_end)
@@ -306,22 +301,21 @@ class StreamingSource:
         lane = Lane(
             LaneShare(files=self._corpus.held_out, part=0, parts=1),
             TextTokenizer(self._tokenizer),
-            sequence_length=self._sequence_length,
-            seed=self._seed,
+            self._training,
             position=LanePosition(0, 0, 0),
         )
         rows: list[npt.NDArray[np.int64]] = []
-        while len(rows) < self._eval_samples:
+        while len(rows) < self._training.eval_samples:
             row = lane.next_sequence()
             if lane.position.file >= len(self._corpus.held_out):
                 logger.warning(
                     "the held-out files give %d sequences, eval_samples asks for %d",
                     len(rows),
-                    self._eval_samples,
+                    self._training.eval_samples,
                 )
                 break
             rows.append(row)
-        return np.asarray(rows, dtype=np.int64).reshape(-1, self._sequence_length + 1)
+        return np.asarray(rows, dtype=np.int64).reshape(-1, self._training.sequence_length + 1)
 
 
 def _steps(lanes: Mapping[int, Lane], *, rows_of_lane: int) -> Iterator[_Step]:

@@ -34,7 +34,7 @@ from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.errors import BadParameter, StationmasterError
 from training.blocks import prepare_blocks
-from training.data.documents import apart
+from training.data.packed import apart
 from training.export import TRANSFORMERS_ERRORS, write_model
 from training.manifest import checkpoint_path
 from training.models.hub import describe_model, model_config
