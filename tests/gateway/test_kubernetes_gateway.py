@@ -20,35 +20,6 @@ from tests.support.kubernetes_gateway_fixtures import (
 )
 
 
-def test_apply_of_every_manifest_makes_the_plugins_ready_on_their_nodes(
-    cluster: LocalCluster, gateway: KubernetesGateway
-):
-    add_nodes(cluster, group="system")
-    devices = {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "4"}
-    add_nodes(cluster, group="training", cpu="96", memory="1152Gi", **devices)
-
-    for plugin in ("training-operator", "nvidia-device-plugin", "efa-device-plugin"):
-        gateway.apply(load_manifests(plugin))
-        gateway.apply(load_manifests(plugin))
-
-    eventually(lambda: gateway.crd_established("pytorchjobs.kubeflow.org"))
-    eventually(lambda: gateway.deployment_ready("training-operator", namespace="kubeflow"))
-    for name in ("nvidia-device-plugin", "aws-efa-k8s-device-plugin"):
-        eventually(
-            lambda name=name: gateway.daemon_set_ready(name, nodes=2, namespace="kube-system")
-        )
-    nodes = eventually(
-        lambda: [
-            node
-            for node in gateway.nodes(labels={"stationmaster/node-group": "training"})
-            if node.count("nvidia.com/gpu") and node.count("vpc.amazonaws.com/efa")
-        ][1:]
-    )
-    assert nodes[0].count("nvidia.com/gpu") == 8
-    assert nodes[0].count("vpc.amazonaws.com/efa") == 4
-    assert (nodes[0].instance_type, nodes[0].zone) == ("p4d.24xlarge", "us-west-2a")
-
-
 def test_apply_of_a_job_before_its_type_is_served_is_transient(gateway: KubernetesGateway):
     job = render_pytorch_job(
         job_spec(REQUEST, first_assignment(RUN_ID, REQUEST), run_id=RUN_ID, image="i")
@@ -69,9 +40,7 @@ def test_apply_of_a_job_before_the_webhook_answers_is_transient(gateway: Kuberne
 def test_apply_of_a_job_that_admission_refuses_is_permanent_with_its_reason(
     cluster: LocalCluster, gateway: KubernetesGateway
 ):
-    add_nodes(cluster, group="system")
-    gateway.apply(load_manifests("training-operator"))
-    eventually(lambda: gateway.deployment_ready("training-operator", namespace="kubeflow"))
+    with_operator(cluster, gateway)
     objects = render_all(REQUEST, run_id=RUN_ID)
     template = objects[-1]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["spec"]["containers"][0]["name"] = "trainer"
@@ -83,9 +52,7 @@ def test_apply_of_a_job_that_admission_refuses_is_permanent_with_its_reason(
 def test_apply_of_everything_a_run_renders_is_repeatable_and_bound(
     cluster: LocalCluster, gateway: KubernetesGateway
 ):
-    add_nodes(cluster, group="system")
-    gateway.apply(load_manifests("training-operator"))
-    eventually(lambda: gateway.deployment_ready("training-operator", namespace="kubeflow"))
+    with_operator(cluster, gateway)
     objects = render_all(REQUEST, run_id=RUN_ID)
 
     gateway.apply(objects)
@@ -121,26 +88,10 @@ def test_log_and_exit_code_of_a_finished_pod_are_read(
     assert gateway.last_log_line(pod.name, namespace="default") == "last"
 
 
-def test_delete_takes_dependents_along_and_is_repeatable(
-    cluster: LocalCluster, gateway: KubernetesGateway
-):
-    add_nodes(cluster, group="system")
-    gateway.apply([batch_job("import time; time.sleep(600)")])
-    eventually(lambda: gateway.pods(labels={"test": "job"}, namespace="default"))
-
-    for _ in range(2):
-        gateway.delete("batch/v1", "Job", name="job", namespace="default")
-
-    eventually(lambda: not gateway.pods(labels={"test": "job"}, namespace="default"))
-    assert not gateway.exists("batch/v1", "Job", name="job", namespace="default")
-
-
 def test_what_others_hold_and_run_is_seen_in_all_namespaces(
     cluster: LocalCluster, gateway: KubernetesGateway
 ):
-    add_nodes(cluster, group="system")
-    gateway.apply(load_manifests("training-operator"))
-    eventually(lambda: gateway.deployment_ready("training-operator", namespace="kubeflow"))
+    with_operator(cluster, gateway)
     job = batch_job("import time; time.sleep(600)")
     container = job["spec"]["template"]["spec"]["containers"][0]
     container["resources"] = {"requests": {"cpu": "1500m"}, "limits": {"memory": "1Gi"}}
@@ -195,22 +146,20 @@ def test_api_server_that_went_away_is_seen_and_transient(
         gateway.nodes()
 
 
+def with_operator(cluster: LocalCluster, gateway: KubernetesGateway) -> None:
+    add_nodes(cluster, group="system")
+    gateway.apply(load_manifests("training-operator"))
+    eventually(lambda: gateway.deployment_ready("training-operator", namespace="kubeflow"))
+
+
 def batch_job(script: str) -> dict[str, Any]:
     labels = {"test": "job"}
+    container = {"name": "c", "image": "python", "command": ["python", "-uc", script]}
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    template = {"metadata": {"labels": labels}, "spec": pod}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": "job", "namespace": "default", "labels": labels},
-        "spec": {
-            "backoffLimit": 0,
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "restartPolicy": "Never",
-                    "containers": [
-                        {"name": "c", "image": "python", "command": ["python", "-uc", script]}
-                    ],
-                },
-            },
-        },
+        "spec": {"backoffLimit": 0, "template": template},
     }

@@ -353,26 +353,6 @@ def test_submit_job_hands_the_hugging_face_token_to_the_pods_where_there_is_one(
     )
 
 
-def test_job_that_meets_at_an_etcd_has_one_of_its_own_until_its_release(
-    cluster: LocalCluster, world: World
-):
-    request = REQUEST.model_copy(update={"overrides": {"rendezvous": "etcd"}})
-    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=request)
-    furnish(cluster, world, training=0)
-    etcd = {"name": f"{RUN_ID}-etcd", "namespace": NAMESPACE}
-
-    submit_job(world, RUN_ID)
-    there = [
-        world.gateway.exists("apps/v1", "Deployment", **etcd),
-        world.gateway.exists("v1", "Service", **etcd),
-    ]
-    until_ready(release_job, world)
-
-    assert there == [True, True]
-    assert not world.gateway.exists("apps/v1", "Deployment", **etcd)
-    assert not world.gateway.exists("v1", "Service", **etcd)
-
-
 def test_job_whose_pods_find_no_node_does_not_start_and_says_what_they_wait_for(
     cluster: LocalCluster, world: World
 ):

@@ -36,6 +36,17 @@ MERGE, STRATEGIC, APPLY = (
 RBAC = "rbac.authorization.k8s.io"
 
 
+def volume(name: str, **spec: Any) -> dict[str, Any]:
+    csi = {"driver": "fsx.csi.aws.com", "volumeHandle": "fs-1"}
+    shape = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "csi": csi}
+    return {"metadata": {"name": name}, "spec": {**shape, **spec}}
+
+
+def claim(name: str, **spec: Any) -> dict[str, Any]:
+    shape = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"metadata": {"name": name}, "spec": {**shape, **spec}}
+
+
 @dataclass
 class Answer:
     """What a server said."""

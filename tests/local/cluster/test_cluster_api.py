@@ -116,40 +116,6 @@ def test_strategic_merge_tells_elements_apart_by_their_key() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("api_version", "kind", "spec", "undeclared"),
-    [
-        (
-            "v1",
-            "Pod",
-            {"containers": [{"name": "c", "image": "i", "resources": {"limit": {"cpu": "1"}}}]},
-            '.spec.containers[name="c"].resources.limit',
-        ),
-        ("v1", "PersistentVolume", {"csi": {"driver": "d", "handle": "h"}}, ".spec.csi.handle"),
-    ],
-)
-def test_server_side_apply_of_an_undeclared_field_is_a_500_that_names_it(
-    cluster: Cluster, api_version: str, kind: str, spec: dict[str, Any], undeclared: str
-) -> None:
-    types = cluster.dynamic().resources
-    body = {
-        "apiVersion": api_version,
-        "kind": kind,
-        "metadata": {"name": "typo", "namespace": "default"},
-        "spec": spec,
-    }
-
-    with pytest.raises(ApiException) as refused:
-        types.get(api_version=api_version, kind=kind).server_side_apply(
-            body=body, field_manager="test"
-        )
-
-    message = body_of(refused.value)["message"]
-    assert refused.value.status == 500
-    assert message.startswith("failed to create typed patch object (")
-    assert message.endswith(f"Kind={kind}): {undeclared}: field not declared in schema")
-
-
 def test_custom_object_against_schema_is_invalid_with_field_path(cluster: Cluster) -> None:
     job = pytorchjob("wrong-type")
     job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = "two"

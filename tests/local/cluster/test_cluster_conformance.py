@@ -30,6 +30,8 @@ from api_probes import (
     VOLUMES,
     Asked,
     asking,
+    claim,
+    volume,
 )
 from api_probes import (
     CONFIG_MAPS as MAPS,
@@ -68,17 +70,6 @@ def job(pod_spec: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     containers = [{"name": "c", "image": "i"}]
     template = {"spec": {"containers": containers, "restartPolicy": "Never", **(pod_spec or {})}}
     return {"metadata": {"name": "j"}, "spec": {"template": template, "suspend": True, **spec}}
-
-
-def volume(name: str = "v", **spec: Any) -> dict[str, Any]:
-    csi = {"driver": "fsx.csi.aws.com", "volumeHandle": "fs-1"}
-    shape = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "csi": csi}
-    return {"metadata": {"name": name}, "spec": {**shape, **spec}}
-
-
-def claim(**spec: Any) -> dict[str, Any]:
-    shape = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-    return {"metadata": {"name": "claim"}, "spec": {**shape, **spec}}
 
 
 def service(*ports: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -170,11 +161,16 @@ REFUSED: list[tuple[str, Any, str, str]] = [
     (JOBS, job({"restartPolicy": "Always"}), "spec.template.spec.restartPolicy", ENDS),
     (JOBS, job(selector=OTHERS), "spec.selector", "Invalid value"),
     (JOBS, job(podFailurePolicy={"rules": [EXIT_0]}), EXIT_0_PLACE, "Invalid value: 0: must not"),
-    (VOLUMES, volume(csi=None), "spec", "Required value: must specify a volume type"),
-    (VOLUMES, volume(csi={"driver": "d"}), "spec.csi.volumeHandle", "Required value"),
-    (VOLUMES, volume(capacity=None), "spec.capacity", "Required value"),
-    (VOLUMES, volume(accessModes=["All"]), "spec.accessModes", 'Unsupported value: "All": supp'),
-    (CLAIMS, claim(resources={}), "spec.resources[storage]", "Required value"),
+    (VOLUMES, volume("v", csi=None), "spec", "Required value: must specify a volume type"),
+    (VOLUMES, volume("v", csi={"driver": "d"}), "spec.csi.volumeHandle", "Required value"),
+    (VOLUMES, volume("v", capacity=None), "spec.capacity", "Required value"),
+    (
+        VOLUMES,
+        volume("v", accessModes=["All"]),
+        "spec.accessModes",
+        'Unsupported value: "All": ',
+    ),
+    (CLAIMS, claim("claim", resources={}), "spec.resources[storage]", "Required value"),
     (ROLES, ROLE, "rules[0].apiGroups", "Required value: resource rules must supply at least one"),
     (BINDINGS, BINDING, "subjects[0].namespace", "Required value"),
 ]
@@ -304,21 +300,9 @@ FIXED: list[tuple[str, Any, Any, str, str]] = [
     (PODS, pod(), {"hostNetwork": True}, "spec", "pod updates may not change fields"),
     (JOBS, job(), OTHER_LABELS, "spec.template", "field is immutable"),
     (JOBS, job(), {"completions": 3}, "spec.completions", "field is immutable"),
-    (
-        VOLUMES,
-        volume(),
-        {"csi": {"volumeHandle": "fs-2"}},
-        f"spec.{SOURCE}",
-        f"spec.{SOURCE} is im",
-    ),
-    (CLAIMS, claim(), {"storageClassName": "b"}, "spec", "spec is immutable after creation except"),
-    (
-        SERVICES,
-        service({"port": 1}),
-        {"clusterIP": "10.1.9.9"},
-        "spec.clusterIPs[0]",
-        "may not cha",
-    ),
+    (VOLUMES, volume("v"), {"csi": {"volumeHandle": "fs-2"}}, f"spec.{SOURCE}", f"{SOURCE} is im"),
+    (CLAIMS, claim("c"), {"storageClassName": "b"}, "spec", "spec is immutable after creation ex"),
+    (SERVICES, service({"port": 1}), {"clusterIP": "10.1.9.9"}, "spec.clusterIPs[0]", "may not"),
     (BINDINGS, BOUND, {}, "roleRef", "cannot change roleRef"),
 ]
 
