@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.local.cluster import LocalCluster
 from stationmaster.settings import Settings
-from tests.support.kubernetes_gateway_fixtures import REPOSITORY
+from tests.support.cluster_fixtures import local_cluster
 from tests.support.kubernetes_gateway_world import World, world_of
 
 
@@ -21,16 +19,10 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalClu
     """A cluster without nodes; its parameter, if any, is the images that it can run."""
     shared = tmp_path / "fsx"
     shared.mkdir()
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    cluster = LocalCluster(
-        state_dir=tmp_path / "state",
-        pod_environment={"PATH": path},
-        python_path=REPOSITORY,
-        file_system_dir=lambda handle: shared,
-        only_images=getattr(request, "param", None),
-        list_gpus=list,
+    images = getattr(request, "param", None)
+    cluster = local_cluster(
+        tmp_path / "state", file_system_dir=lambda handle: shared, only_images=images
     )
-    cluster.start()
     yield cluster
     cluster.stop(grace_s=0.5)
 

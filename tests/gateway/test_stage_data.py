@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,10 +22,10 @@ from stationmaster.local.cluster import LocalCluster
 from stationmaster.steps.release_job import release_job
 from stationmaster.steps.stage_data import stage_data
 from tests.support.aws_fixtures import until as eventually
+from tests.support.cluster_fixtures import local_cluster
 from tests.support.kubernetes_gateway_fixtures import (
     CLUSTER_ID,
     NAMESPACE,
-    REPOSITORY,
     REQUEST,
     RUN_ID,
     add_nodes,
@@ -103,15 +101,8 @@ def cluster(tmp_path: Path, programs: Programs) -> Iterator[LocalCluster]:
     """A cluster whose pods find the tests' python before any other."""
     shared = tmp_path / "fsx"
     shared.mkdir()
-    search = [str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
-    cluster = LocalCluster(
-        state_dir=tmp_path / "state",
-        pod_environment={"PATH": os.pathsep.join(search)},
-        python_path=REPOSITORY,
-        file_system_dir=lambda handle: shared,
-        list_gpus=list,
-    )
-    cluster.start()
+    programs_first = {"programs": str(tmp_path / "bin"), "file_system_dir": lambda handle: shared}
+    cluster = local_cluster(tmp_path / "state", **programs_first)
     cluster.install_addon("aws-fsx-csi-driver")
     yield cluster
     cluster.stop(grace_s=0.2)

@@ -183,18 +183,23 @@ def shell_pod(name: str, script: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def start_cluster(state_dir: Path, **changes: Any) -> Cluster:
-    file_systems: dict[str, Path] = {}
-    bin_dir = str(Path(sys.executable).parent)
+def local_cluster(state_dir: Path, *, programs: str = "", **changes: Any) -> LocalCluster:
+    """A started cluster whose pods look in `programs` first, then where the tests' Python is."""
+    path = os.pathsep.join(filter(None, [programs, str(Path(sys.executable).parent)]))
     arguments: dict[str, Any] = {
-        "pod_environment": {"PATH": f"{bin_dir}:{os.environ['PATH']}", "FROM_NODE": "yes"},
+        "pod_environment": {"PATH": f"{path}:{os.environ['PATH']}", "FROM_NODE": "yes"},
         "python_path": REPOSITORY,
-        "file_system_dir": file_systems.get,
         "list_gpus": list,
         **changes,
     }
     local = LocalCluster(state_dir=state_dir, **arguments)
     local.start()
+    return local
+
+
+def start_cluster(state_dir: Path, **changes: Any) -> Cluster:
+    file_systems: dict[str, Path] = {}
+    local = local_cluster(state_dir, **{"file_system_dir": file_systems.get, **changes})
     return Cluster(local, state_dir, file_systems)
 
 

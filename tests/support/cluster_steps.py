@@ -32,11 +32,10 @@ from stationmaster.rendering.relay import render_relay, render_relay_rights
 from stationmaster.rendering.shared_volume import render_storage
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import Account
-from tests.support.cluster_fixtures import instances
+from tests.support.cluster_fixtures import instances, local_cluster
 from tests.support.factories import TO_RUNNING
 from tests.support.kill_givens import joined
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 MEGATRON = {
     "recipe": "megatron-llama3-8b",
     "instance_type": "p5.48xlarge",
@@ -72,14 +71,9 @@ def cluster_with(
 
     `programs` is where its pods look for theirs; `shared` is what they mount as a file system.
     """
-    cluster = LocalCluster(
-        state_dir=state,
-        pod_environment={"PATH": programs},
-        python_path=REPOSITORY,
-        file_system_dir=lambda handle: shared,
-        list_gpus=list,
+    cluster = local_cluster(
+        state, pod_environment={"PATH": programs}, file_system_dir=lambda handle: shared
     )
-    cluster.start()
     with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
         gateway = KubernetesGateway(api)
         add_nodes(cluster, "system", {"stationmaster/node-group": "system"}, cpu="8")

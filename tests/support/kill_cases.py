@@ -45,11 +45,20 @@ from tests.support.kill_acts import (
     saves_again,
     sizes,
 )
-from tests.support.kill_points import Case
+from tests.support.kill_points import Call, Case, one
 
-# What a reaper that dies leaves undone, the next one sees when it is old enough, and the one after
-# that when its cluster drains.
-REAPED = (reaps, reaps_later, reaps_later)
+
+def reaped(what: str, given: Call, *, times: int = 3) -> Case:
+    """A case of reapers alone.
+
+    What one that dies leaves undone, the next one sees when it is old enough, and the one after
+    that when its cluster drains.
+    """
+    return Case(f"reap {what}", (reaps, reaps_later, reaps_later)[:times], given, asks_bus=False)
+
+
+def acquired(name: str, given: Call) -> Case:
+    return one(f"acquire_cluster{name}", of_run(acquire_cluster, task_token="token"), given)
 
 
 JOB_FAILED = (
@@ -59,23 +68,15 @@ JOB_FAILED = (
 SILENCE = {"Error": "States.HeartbeatTimeout", "Cause": ""}
 
 TRAIN = (
-    Case("prepare_run", [of_run(prepare_run)], writes_nothing=True, given=given.asked),
-    Case(
-        "acquire_cluster",
-        [of_run(acquire_cluster, task_token="token")],
-        given=given.asked,
+    one("prepare_run", of_run(prepare_run), given.asked, writes_nothing=True),
+    acquired("", given.asked),
+    acquired(
+        " that provisions",
+        lambda account: given.acquired(account, ClusterPhase.PROVISIONING),
     ),
-    Case(
-        "acquire_cluster that provisions",
-        [of_run(acquire_cluster, task_token="token")],
-        given=lambda account: given.acquired(account, ClusterPhase.PROVISIONING),
-    ),
-    Case(
-        "acquire_cluster that is ready",
-        [of_run(acquire_cluster, task_token="token")],
-        given=lambda account: given.acquired(
-            account, ClusterPhase.PROVISIONING, ClusterPhase.READY
-        ),
+    acquired(
+        " that is ready",
+        lambda account: given.acquired(account, ClusterPhase.PROVISIONING, ClusterPhase.READY),
     ),
     Case(
         "acquire_cluster of a run that is stopped meanwhile",
@@ -88,132 +89,101 @@ TRAIN = (
         may_raise=RunStopped,
         first_kill=3,
     ),
-    Case(
-        "await_job",
-        [of_run(await_job, task_token="token")],
-        given=Account.train,
-    ),
-    Case(
+    one("await_job", of_run(await_job, task_token="token"), Account.train),
+    one(
         "await_job that has succeeded",
-        [of_run(await_job, task_token="token")],
-        given=in_order(
+        of_run(await_job, task_token="token"),
+        in_order(
             Account.train,
             lambda account: account.happen(
                 ev.JobConditionChanged, condition="Succeeded", reason="r", message="m"
             ),
         ),
     ),
-    Case(
+    one(
         "await_job of a run that was stopped",
-        [of_run(await_job, task_token="token")],
-        given=in_order(
+        of_run(await_job, task_token="token"),
+        in_order(
             given.waiting_for_both, lambda account: account.happen(ev.StopRequested, user_id="U2")
         ),
     ),
-    Case(
-        "conclude_run",
-        [of_run(conclude_run)],
-        given=Account.train,
-    ),
-    Case(
-        "conclude_run that fails",
-        [of_run(conclude_run, error=given.FAILURE)],
-        given=Account.train,
-    ),
-    Case(
+    one("conclude_run", of_run(conclude_run), Account.train),
+    one("conclude_run that fails", of_run(conclude_run, error=given.FAILURE), Account.train),
+    one(
         "conclude_run of a cluster that is gone",
-        [of_run(conclude_run, error=SILENCE)],
-        given=given.lost_cluster,
+        of_run(conclude_run, error=SILENCE),
+        given.lost_cluster,
     ),
-    Case("release_lease", [of_run(release_lease)]),
-    Case(
-        "acquire_cluster of a cluster without free nodes",
-        [of_run(acquire_cluster, task_token="token")],
-        given=given.asking_for_nodes,
+    one("release_lease", of_run(release_lease)),
+    acquired(
+        " of a cluster without free nodes",
+        given.asking_for_nodes,
     ),
-    Case(
-        "acquire_cluster of a cluster whose checks are old",
-        [of_run(acquire_cluster, task_token="token")],
-        given=given.alone_after_a_day,
+    acquired(
+        " of a cluster whose checks are old",
+        given.alone_after_a_day,
     ),
-    Case("release_lease with the next one in line", [of_run(release_lease)], given=given.crowded),
+    one("release_lease with the next one in line", of_run(release_lease), given.crowded),
 )
 
 SAVING = (
-    Case("verify_results", [of_run(verify_results)], given=given.saved),
+    one("verify_results", of_run(verify_results), given.saved),
     Case(
         "conclude_run that is saved",
         [of_run(verify_results), of_run(conclude_run), of_run(release_lease)],
         given=given.saved,
     ),
-    Case(
+    one(
         "record_dead_execution of train that has trained",
-        [dies("train", lambda account: account.run_id)],
-        given=given.has_trained,
+        dies("train", lambda account: account.run_id),
+        given.has_trained,
     ),
-    Case("save again", [saves_again], given=given.not_saved),
-    Case("reap a run that is not saved", [reaps], asks_bus=False, given=given.not_saved_for_long),
+    one("save again", saves_again, given.not_saved),
+    one("reap a run that is not saved", reaps, given.not_saved_for_long, asks_bus=False),
 )
 
 CLUSTER = (
-    Case(
-        "prepare_cluster",
-        [of_cluster(prepare_cluster)],
-        given=Account.lease,
-    ),
-    Case(
-        "conclude_cluster",
-        [of_cluster(conclude_cluster)],
-        given=given.waiting_for_cluster,
-    ),
-    Case(
+    one("prepare_cluster", of_cluster(prepare_cluster), Account.lease),
+    one("conclude_cluster", of_cluster(conclude_cluster), given.waiting_for_cluster),
+    one(
         "conclude_cluster that failed",
-        [of_cluster(conclude_cluster, error=given.FAILURE)],
-        given=given.waiting_for_cluster,
+        of_cluster(conclude_cluster, error=given.FAILURE),
+        given.waiting_for_cluster,
     ),
-    Case(
+    one(
         "conclude_cluster of a resize that failed",
-        [of_cluster(conclude_cluster, pass_number=2, error=given.FAILURE)],
-        given=given.resized_in_vain,
+        of_cluster(conclude_cluster, pass_number=2, error=given.FAILURE),
+        given.resized_in_vain,
         also=passes,
     ),
-    Case(
+    one(
         "conclude_cluster that failed and that nobody leases",
-        [of_cluster(conclude_cluster, error=given.FAILURE)],
-        given=given.alone_in_the_making,
+        of_cluster(conclude_cluster, error=given.FAILURE),
+        given.alone_in_the_making,
     ),
 )
 
 CREATING = (
-    Case(
-        "ensure_cluster",
-        [of_cluster(ensure_cluster)],
-        creates=True,
-    ),
-    Case(
+    one("ensure_cluster", of_cluster(ensure_cluster), creates=True),
+    one(
         "ensure_node_group system",
-        [of_cluster(ensure_node_group, node_group="system")],
-        given=given.with_cluster,
+        of_cluster(ensure_node_group, node_group="system"),
+        given.with_cluster,
         creates=True,
     ),
-    Case(
+    one(
         "ensure_node_group training with EFA",
-        [of_cluster(ensure_node_group, node_group="training")],
-        given=lambda account: given.with_cluster(account, **given.EFA),
+        of_cluster(ensure_node_group, node_group="training"),
+        lambda account: given.with_cluster(account, **given.EFA),
         creates=True,
     ),
-    Case(
+    one(
         "ensure_node_group of another size",
-        [of_cluster(ensure_node_group, node_group="training")],
-        given=given.to_be_resized,
+        of_cluster(ensure_node_group, node_group="training"),
+        given.to_be_resized,
         also=sizes,
     ),
-    Case(
-        "ensure_file_system",
-        [of_cluster(ensure_file_system)],
-        given=given.with_nodes,
-        creates=True,
-    ),
+    one("ensure_file_system", of_cluster(ensure_file_system), given.with_nodes, creates=True),
     Case(
         "ensure_node_group whose first zone is full",
         [
@@ -227,136 +197,63 @@ CREATING = (
 )
 
 TEARDOWN = (
-    Case(
-        "begin_teardown under a run",
-        [of_cluster(begin_teardown)],
-        given=given.waiting_for_both,
-    ),
-    Case(
-        "begin_teardown under a run and a queue",
-        [of_cluster(begin_teardown)],
-        given=given.crowded,
-    ),
-    Case(
-        "begin_teardown that nobody leases",
-        [of_cluster(begin_teardown)],
-        given=given.unleased,
-    ),
-    Case(
-        "begin_teardown again",
-        [of_cluster(begin_teardown)],
-        given=given.torn_down_in_vain,
-    ),
-    Case(
-        "release_file_system",
-        [of_cluster(release_file_system)],
-        given=given.built,
-    ),
-    Case(
-        "release_node_group",
-        [of_cluster(release_node_group, node_group="training")],
-        given=given.built,
-    ),
-    Case(
-        "release_cluster with its node groups",
-        [of_cluster(release_cluster)],
-        given=given.built,
-    ),
-    Case(
-        "release_network",
-        [of_cluster(release_network)],
-        given=given.network_left,
-    ),
-    Case(
-        "verify_released of everything",
-        [of_cluster(verify_released)],
-        given=given.built,
-    ),
-    Case(
+    one("begin_teardown under a run", of_cluster(begin_teardown), given.waiting_for_both),
+    one("begin_teardown under a run and a queue", of_cluster(begin_teardown), given.crowded),
+    one("begin_teardown that nobody leases", of_cluster(begin_teardown), given.unleased),
+    one("begin_teardown again", of_cluster(begin_teardown), given.torn_down_in_vain),
+    one("release_file_system", of_cluster(release_file_system), given.built),
+    one("release_node_group", of_cluster(release_node_group, node_group="training"), given.built),
+    one("release_cluster with its node groups", of_cluster(release_cluster), given.built),
+    one("release_network", of_cluster(release_network), given.network_left),
+    one("verify_released of everything", of_cluster(verify_released), given.built),
+    one(
         "conclude_teardown",
-        [of_cluster(conclude_teardown)],
-        given=in_order(given.drained, lambda account: finish(account, of_cluster(begin_teardown))),
+        of_cluster(conclude_teardown),
+        in_order(given.drained, lambda account: finish(account, of_cluster(begin_teardown))),
     ),
-    Case(
+    one(
         "conclude_teardown that failed",
-        [of_cluster(conclude_teardown, error=given.FAILURE)],
-        given=given.with_cluster_draining,
+        of_cluster(conclude_teardown, error=given.FAILURE),
+        given.with_cluster_draining,
     ),
 )
 
 OUTSIDE = (
-    Case("keep_clock that warns", [of_cluster(keep_clock)], given=given.about_to_go, also=clock),
-    Case("keep_clock at the end", [of_cluster(keep_clock)], given=given.over, also=clock),
+    one("keep_clock that warns", of_cluster(keep_clock), given.about_to_go, also=clock),
+    one("keep_clock at the end", of_cluster(keep_clock), given.over, also=clock),
     Case(
         "reap a cluster whose clock is lost",
-        REAPED[:1],
+        [reaps],
         given=given.about_to_go,
         also=clock,
     ),
-    Case("start_teardown", [of_cluster(start_teardown)], given=given.drained),
-    Case(
+    one("start_teardown", of_cluster(start_teardown), given.drained),
+    one(
         "record_batch of a job that failed",
-        [reports(JOB_FAILED, pods=("a", "b"))],
-        given=given.waiting_for_both,
+        reports(JOB_FAILED, pods=("a", "b")),
+        given.waiting_for_both,
     ),
-    Case(
+    one(
         "record_batch that is news only",
-        [reports((ev.ProgressReported, {"seq": 1, "step": 1, "total_steps": 9, "loss_nats": 1.0}))],
-        given=given.waiting_for_job,
+        reports((ev.ProgressReported, {"seq": 1, "step": 1, "total_steps": 9, "loss_nats": 1.0})),
+        given.waiting_for_job,
     ),
-    Case(
-        "record_batch of a cluster that is gone",
-        [reports()],
-        given=given.lost_cluster,
-    ),
-    Case(
-        "record_dead_execution of train",
-        [dies("train", lambda account: account.run_id)],
-    ),
-    Case(
+    one("record_batch of a cluster that is gone", reports(), given.lost_cluster),
+    one("record_dead_execution of train", dies("train", lambda account: account.run_id)),
+    one(
         "record_dead_execution of cluster",
-        [dies("cluster", lambda account: account.cluster_id)],
-        given=given.waiting_for_cluster,
+        dies("cluster", lambda account: account.cluster_id),
+        given.waiting_for_cluster,
     ),
-    Case(
+    one(
         "record_dead_execution of teardown",
-        [dies("teardown", lambda account: f"{account.cluster_id}-teardown-1")],
-        given=given.drained,
+        dies("teardown", lambda account: f"{account.cluster_id}-teardown-1"),
+        given.drained,
     ),
-    Case(
-        "reap a run that was not started",
-        REAPED,
-        asks_bus=False,
-        given=in_order(given.asked, later),
-    ),
-    Case(
-        "reap a dead run",
-        REAPED,
-        asks_bus=False,
-        given=given.dead_train,
-    ),
-    Case(
-        "reap a cluster that was not started",
-        REAPED,
-        asks_bus=False,
-        given=given.forgotten_cluster,
-    ),
-    Case(
-        "reap a dead cluster",
-        REAPED[:2],
-        asks_bus=False,
-        given=given.dead_cluster,
-    ),
-    Case(
-        "reap a lease of a run that has ended",
-        REAPED,
-        asks_bus=False,
-        given=given.forgotten_lease,
-    ),
-    Case(
-        "reap a cluster that drains",
-        REAPED,
-        asks_bus=False,
-        given=given.forgotten_teardown,
-    ),
+    reaped("a run that was not started", in_order(given.asked, later)),
+    reaped("a dead run", given.dead_train),
+    reaped("a cluster that was not started", given.forgotten_cluster),
+    reaped("a dead cluster", given.dead_cluster, times=2),
+    reaped("a lease of a run that has ended", given.forgotten_lease),
+    reaped("a cluster that drains", given.forgotten_teardown),
 )

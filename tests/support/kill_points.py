@@ -93,6 +93,11 @@ class Case:
     """More to compare than is in the table and in the account."""
 
 
+def one(name: str, step: Call, given: Call = Account.request, **more: Any) -> Case:
+    """A case of a single step."""
+    return Case(name, [step], given, **more)
+
+
 def points(case: Case, made: Sequence[str], *, of: str = "") -> list[tuple[int, str]]:
     """Number and name of the writes after which the case's steps die, of those that they `made`.
 
@@ -223,7 +228,10 @@ def tear_down(account: Account) -> None:
     release_lease(account.services, account.run_id)
     walk: list[Call] = [
         lambda account: begin_teardown(account.services, account.cluster_id),
-        *(_release(step) for step in DELETING),
+        *(
+            lambda account, step=step: step(account.services, account.cluster_id)
+            for step in DELETING
+        ),
         lambda account: conclude_teardown(account.services, account.cluster_id),
     ]
     for step in walk:
@@ -303,10 +311,6 @@ def _is_unfinished(answer: Any) -> bool:
     return answer == {"ready": False}
 
 
-def _release(step: Callable[..., Any]) -> Call:
-    return lambda account: step(account.services, account.cluster_id)
-
-
 def _name_of(operation: str, params: dict[str, Any]) -> str:
     """The operation; where it records events, the last word of their types as well."""
     items = [each["Put"]["Item"] for each in params.get("TransactItems", [])]
@@ -335,8 +339,7 @@ def _in_table(account: Account) -> dict[str, list[Any]]:
 
 
 def _body(item: dict[str, Any]) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(item["body"]["S"]) if "body" in item else item
-    return body
+    return json.loads(item["body"]["S"]) if "body" in item else item
 
 
 def _workflows(account: Account) -> list[str | None]:
@@ -382,8 +385,7 @@ def _comparable(account: Account, found: Outcome) -> Outcome:
     text = text.replace(account.cluster_id, "CLUSTER").replace(account.run_id, "RUN")
     text = _DIGEST.sub("DIGEST", text)
     text = _COST.sub('cost_usd": "COST"', _MOMENT.sub("MOMENT", _RANDOM.sub(r"\1-ID", text)))
-    comparable: Outcome = json.loads(text)
-    return comparable
+    return json.loads(text)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ The fixtures are in tests/gateway/conftest.py.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from kubernetes import client, config
@@ -14,7 +13,6 @@ from stationmaster.local.cluster import LocalCluster
 from tests.support.cluster_fixtures import instances
 from tests.support.factories import make_request
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 NAMESPACE = "stationmaster"
 RUN_ID = "tiny-llama-0123abcd"
 CLUSTER_ID = RUN_ID
