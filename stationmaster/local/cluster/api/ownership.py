@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from stationmaster.local.cluster.api import errors
-from stationmaster.local.cluster.api.field_merging import merge
 from stationmaster.local.cluster.api.field_sets import (
     Path,
     decoded,
     difference,
     encoded,
     fields_of,
+    merge,
     text_of,
     with_named_parents,
     without,

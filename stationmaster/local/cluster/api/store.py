@@ -29,17 +29,6 @@ class Change:
     previous: Object | None = None
 
 
-class Subscription:
-    """A place in the stream of changes; close it when done."""
-
-    def __init__(self, store: Store, deliver: Callable[[Change], None]) -> None:
-        self._store = store
-        self.deliver = deliver
-
-    def close(self) -> None:
-        self._store.unsubscribe(self)
-
-
 Place = tuple[str, str]  # (namespace or "", name)
 
 
@@ -51,7 +40,7 @@ class Store:
         self._objects: dict[str, dict[Place, Object]] = {}
         self._version = FIRST_VERSION
         self._ring: deque[Change] = deque(maxlen=history)
-        self._subscriptions: list[Subscription] = []
+        self._subscribers: list[Callable[[Change], None]] = []
 
     @property
     def version(self) -> int:
@@ -108,10 +97,13 @@ class Store:
 
     def subscribe(
         self, deliver: Callable[[Change], None], *, resource: str = "", since: int | None = None
-    ) -> Subscription:
+    ) -> Callable[[], None]:
         """Call `deliver` for each change of `resource` (all when empty), in order, under the lock.
 
         With `since`, the changes after that version are delivered first. `deliver` must not block.
+
+        Returns:
+            What ends the subscription.
 
         Raises:
             ApiError: 410 Expired when the history no longer reaches back to `since`.
@@ -124,14 +116,14 @@ class Store:
         with self.lock:
             if since is not None:
                 self._replay(wanted, since)
-            subscription = Subscription(self, wanted)
-            self._subscriptions.append(subscription)
-            return subscription
+            self._subscribers.append(wanted)
 
-    def unsubscribe(self, subscription: Subscription) -> None:
-        with self.lock:
-            if subscription in self._subscriptions:
-                self._subscriptions.remove(subscription)
+        def close() -> None:
+            with self.lock:
+                if wanted in self._subscribers:
+                    self._subscribers.remove(wanted)
+
+        return close
 
     def _replay(self, deliver: Callable[[Change], None], since: int) -> None:
         if since < self.oldest:
@@ -142,5 +134,5 @@ class Store:
 
     def _emit(self, change: Change) -> None:
         self._ring.append(change)
-        for subscription in list(self._subscriptions):
-            subscription.deliver(change)
+        for deliver in list(self._subscribers):
+            deliver(change)

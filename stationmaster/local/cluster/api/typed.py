@@ -5,16 +5,13 @@ Called by the REST layer. Source: structured-merge-diff, typed/validate.go.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stationmaster.local.cluster.api import errors
+from stationmaster.local.cluster.api import decoding, errors
 from stationmaster.local.cluster.api.field_sets import child_type, element_of, text_of
 from stationmaster.local.cluster.api.resources import Object, Resource
 from stationmaster.local.cluster.api.types import Type, declared_type
-
-_UNDECLARED = "field not declared in schema"
 
 
 def check_applied(resource: Resource, applied: Object, *, namespace: str) -> None:
@@ -23,8 +20,12 @@ def check_applied(resource: Resource, applied: Object, *, namespace: str) -> Non
     Raises:
         ApiError: 500, as a real API server answers here.
     """
-    declared = declared_type(resource)
-    lines = [f"{path}: {what}" for path, what in _misfits(applied, declared, "")]
+    try:
+        _, unknown = decoding.pruned(resource, applied)
+        lines = [f".{path}: field not declared in schema" for path in unknown]
+    except decoding.WrongTypeError as exc:
+        lines = [str(exc)]
+    lines = lines or list(_doubled(applied, declared_type(resource), ""))
     if not lines:
         return
     listed = lines[0] if len(lines) == 1 else "errors:\n" + "\n".join(f"  {each}" for each in lines)
@@ -37,64 +38,23 @@ def check_applied(resource: Resource, applied: Object, *, namespace: str) -> Non
     )
 
 
-def _misfits(value: Any, declared: Type, path: str) -> Iterator[tuple[str, str]]:
-    """Paths below `path` that do not fit, and why."""
-    if value is None:
-        return
-    match declared.form:
-        case "struct" | "map":
-            if not isinstance(value, Mapping):
-                yield path, f"expected map, got {_go(value)}"
-                return
-            for name, item in value.items():
-                inner = f"{path}.{name}"
-                known = declared.form == "map" or name in declared.fields
-                if known or declared.takes_unknown_fields:
-                    yield from _misfits(item, child_type(declared, name), inner)
-                else:
-                    yield inner, _UNDECLARED
-                    return  # the server's own walk ends at the first, too
-        case "list":
-            if not isinstance(value, list):
-                yield path, f"expected list, got {_go(value)}"
-                return
-            yield from _list_misfits(value, declared, path)
-        case "integer" | "number":
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                yield path, f"expected numeric (int or float), got {_kind(value)}"
-        case "boolean":
-            if not isinstance(value, bool):
-                yield path, f"expected boolean, got {_go(value)}"
-        case "string" | "bytes" | "time":
-            if not isinstance(value, str):
-                yield path, f"expected string, got {_go(value)}"
-
-
-def _list_misfits(value: list[Any], declared: Type, path: str) -> Iterator[tuple[str, str]]:
-    taken: set[str] = set()
-    for index, item in enumerate(value):
-        place = f"[{index}]"
-        if declared.keys or declared.is_set:
-            try:
-                element = element_of(item, declared)
-            except ValueError as exc:
-                yield path, f"element {index}: {exc}"
-                return
-            place = text_of((element,))
-            if element in taken:
-                yield path, f"duplicate entries for key {place}"
-            taken.add(element)
-        yield from _misfits(item, declared.element or declared, path + place)
-
-
-def _kind(value: Any) -> str:
-    """Return the name of a value's type in Go."""
-    if isinstance(value, bool):
-        return "bool"
-    names = {int: "int64", float: "float64", str: "string", list: "[]interface {}"}
-    return names.get(type(value), "map[string]interface {}")
-
-
-def _go(value: Any) -> str:
-    """Return a value as Go prints it, near enough."""
-    return json.dumps(value)
+def _doubled(value: Any, declared: Type, path: str) -> Iterator[str]:
+    """Yield what cannot be told apart below `path`."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _doubled(item, child_type(declared, name), f"{path}.{name}")
+    elif isinstance(value, list):
+        taken: set[str] = set()
+        for index, item in enumerate(value):
+            place = f"[{index}]"
+            if declared.keys or declared.is_set:
+                try:
+                    element = element_of(item, declared)
+                except ValueError as exc:
+                    yield f"{path}: element {index}: {exc}"
+                    return
+                place = text_of((element,))
+                if element in taken:
+                    yield f"{path}: duplicate entries for key {place}"
+                taken.add(element)
+            yield from _doubled(item, declared.element or declared, path + place)

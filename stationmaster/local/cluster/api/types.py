@@ -103,11 +103,6 @@ class Type:
             for python, declared in model.openapi_types.items()
         }
 
-    @property
-    def takes_unknown_fields(self) -> bool:
-        """Whether a struct keeps fields that are not declared."""
-        return False
-
 
 _ANY = Type("any")
 
@@ -122,13 +117,6 @@ class CustomType(Type):
     def fields(self) -> Mapping[str, Type]:
         properties = self.schema.get("properties") or {}
         return {name: _of_schema(inner) for name, inner in properties.items()}
-
-    @property
-    def takes_unknown_fields(self) -> bool:
-        return bool(
-            self.schema.get("x-kubernetes-preserve-unknown-fields")
-            or self.schema.get("x-kubernetes-embedded-resource")
-        )
 
 
 class _CustomRoot(CustomType):

@@ -50,11 +50,10 @@ async def stream(
         else:
             since = int(request.since)
         try:
-            subscription = store.subscribe(deliver, resource=request.resource, since=since)
+            unsubscribe = store.subscribe(deliver, resource=request.resource, since=since)
         except ApiError as exc:
-            expired = exc.status()
-            subscription = None
-    if subscription is None:
+            unsubscribe, expired = None, exc.status()
+    if unsubscribe is None:
         yield "ERROR", expired
         return
     closer = asyncio.create_task(_push_end(closing, queue))
@@ -65,7 +64,7 @@ async def stream(
         async for event in _changes(store, request, queue):
             yield event
     finally:
-        subscription.close()
+        unsubscribe()
         closer.cancel()
 
 

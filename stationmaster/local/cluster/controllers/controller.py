@@ -10,11 +10,11 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.objects import Objects
-from stationmaster.local.cluster.api.store import Change, Subscription
+from stationmaster.local.cluster.api.store import Change
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Controller(ABC):
         self._due: dict[Key, float] = {}
         self._condition = threading.Condition()
         self._stopping = False
-        self._subscription: Subscription | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name=f"cluster-{self.name}", daemon=True)
 
     @abstractmethod
@@ -45,12 +45,11 @@ class Controller(ABC):
         """Bring the world of one key in order; a number asks for another call after seconds."""
 
     def start(self) -> None:
-        self._subscription = self.objects.store.subscribe(self._on_change)
+        self._unsubscribe = self.objects.store.subscribe(self._on_change)
         self._thread.start()
 
     def stop(self) -> None:
-        if self._subscription is not None:
-            self._subscription.close()
+        self._unsubscribe()
         with self._condition:
             self._stopping = True
             self._condition.notify_all()

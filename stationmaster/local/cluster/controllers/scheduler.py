@@ -14,10 +14,13 @@ from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.quantities import pod_requests
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.store import Change
-from stationmaster.local.cluster.controllers.anti_affinity import reason_against
 from stationmaster.local.cluster.controllers.children import has_ended, set_condition
 from stationmaster.local.cluster.controllers.controller import Controller, Key
-from stationmaster.local.cluster.controllers.placement import explain, reasons_against
+from stationmaster.local.cluster.controllers.placement import (
+    explain,
+    reason_against,
+    reasons_against,
+)
 from stationmaster.local.cluster.events import EventRecorder
 from stationmaster.local.cluster.labels import training_job_of
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from stationmaster.local.cluster.api import errors, resources
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.resources import Object
-from stationmaster.local.cluster.api.store import Change, Subscription
+from stationmaster.local.cluster.api.store import Change
 from stationmaster.local.cluster.logs import ContainerLog
 from stationmaster.local.cluster.node.launch import NodeContext
 from stationmaster.local.cluster.node.podstatus import ContainerRun
@@ -32,10 +33,10 @@ class Kubelet:
         self._workers: dict[str, PodWorker] = {}
         self._lost: set[str] = set()
         self._stopping = False
-        self._subscription: Subscription | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        self._subscription = self._context.objects.store.subscribe(
+        self._unsubscribe = self._context.objects.store.subscribe(
             self._on_change, resource=resources.PODS.key
         )
 
@@ -45,8 +46,7 @@ class Kubelet:
         Returns:
             The processes that are still there, each by its id and its pod.
         """
-        if self._subscription is not None:
-            self._subscription.close()
+        self._unsubscribe()
         with self._lock:
             self._stopping = True
         return self.end_all(grace_s, patience_s)
