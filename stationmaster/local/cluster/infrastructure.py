@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.conditions import condition_of, is_going
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import Object
 
@@ -66,9 +67,7 @@ def _is_relay(container: Mapping[str, Any]) -> bool:
 
 
 def is_ready(pod: Object) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    ready = any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
-    return ready and "deletionTimestamp" not in pod["metadata"]
+    return condition_of(pod.get("status"), "Ready") is not None and not is_going(pod)
 
 
 def operator_available(objects: Objects, role: str = OPERATOR) -> bool:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.conditions import is_going, phase
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import Object, Resource
 from stationmaster.local.cluster.controllers import jobstatus, replicas
-from stationmaster.local.cluster.controllers.children import delete_pod, is_going, owned, phase
+from stationmaster.local.cluster.controllers.children import delete_pod, owned
 from stationmaster.local.cluster.controllers.replicas import CONTAINER
 from stationmaster.local.cluster.events import Level
 from stationmaster.local.cluster.labels import TRAINING_LABEL

@@ -11,21 +11,19 @@ from datetime import UTC, datetime
 
 from stationmaster.local.cluster import infrastructure
 from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.conditions import (
+    condition_of,
+    has_ended,
+    is_going,
+    phase,
+    set_condition,
+)
 from stationmaster.local.cluster.api.metadata import clone, timestamp
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.store import Change
 from stationmaster.local.cluster.back_off import BackOff
-from stationmaster.local.cluster.controllers.children import (
-    condition_of,
-    controller_of,
-    has_ended,
-    is_going,
-    owned,
-    phase,
-    pod_from,
-    set_condition,
-)
+from stationmaster.local.cluster.controllers.children import controller_of, owned, pod_from
 from stationmaster.local.cluster.controllers.controller import Key
 from stationmaster.local.cluster.controllers.owners import OwnerController
 from stationmaster.local.cluster.events import EventRecorder

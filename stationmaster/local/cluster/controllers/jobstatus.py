@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from stationmaster.local.cluster.api.conditions import condition_of, is_going, phase
 from stationmaster.local.cluster.api.metadata import timestamp
 from stationmaster.local.cluster.api.resources import Object
-from stationmaster.local.cluster.controllers.children import condition_of, is_going, phase
 
 Kind = Literal["Created", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
 

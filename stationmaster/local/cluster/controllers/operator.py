@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from stationmaster.local.cluster import infrastructure
 from stationmaster.local.cluster.api import resources
 from stationmaster.local.cluster.api.admission import RESOURCE_KEY as JOBS_KEY
+from stationmaster.local.cluster.api.conditions import condition_of, is_going, phase
 from stationmaster.local.cluster.api.metadata import clone, timestamp
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.controllers import jobstatus, replicas
-from stationmaster.local.cluster.controllers.children import condition_of, is_going, owned, phase
+from stationmaster.local.cluster.controllers.children import owned
 from stationmaster.local.cluster.controllers.jobreplicas import JobReplicas, role_of
 from stationmaster.local.cluster.controllers.owners import OwnerController
 from stationmaster.local.cluster.controllers.replicas import MASTER, WORKER

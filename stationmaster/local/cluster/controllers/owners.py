@@ -7,11 +7,12 @@ from collections.abc import Iterable
 
 from stationmaster.local.cluster import infrastructure
 from stationmaster.local.cluster.api import errors, resources
+from stationmaster.local.cluster.api.conditions import is_going
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.store import Change
-from stationmaster.local.cluster.controllers.children import controller_of, delete_pod, is_going
+from stationmaster.local.cluster.controllers.children import controller_of, delete_pod
 from stationmaster.local.cluster.controllers.controller import Controller, Key
 from stationmaster.local.cluster.events import EventRecorder, Level
 

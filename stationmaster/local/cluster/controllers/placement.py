@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from stationmaster.local.cluster.api.conditions import has_ended
 from stationmaster.local.cluster.api.quantities import parse_quantity, pod_requests
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.selectors import (
@@ -17,7 +18,6 @@ from stationmaster.local.cluster.api.selectors import (
     match_labels,
     match_selector,
 )
-from stationmaster.local.cluster.controllers.children import has_ended
 
 
 def tolerates(tolerations: Sequence[Mapping[str, Any]], taint: Mapping[str, Any]) -> bool:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 
 from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.conditions import has_ended, set_condition
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.quantities import pod_requests
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.store import Change
-from stationmaster.local.cluster.controllers.children import has_ended, set_condition
 from stationmaster.local.cluster.controllers.controller import Controller, Key
 from stationmaster.local.cluster.controllers.placement import (
     explain,

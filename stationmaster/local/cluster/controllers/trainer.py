@@ -14,15 +14,12 @@ from typing import Any
 
 from stationmaster.local.cluster import infrastructure
 from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.conditions import condition_of, set_condition
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.metadata import clone
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.trainer_admission import NODE, RUNTIMES, STEP_LABEL, TRAIN_JOBS
-from stationmaster.local.cluster.controllers.children import (
-    condition_of,
-    owner_reference,
-    set_condition,
-)
+from stationmaster.local.cluster.controllers.children import owner_reference
 from stationmaster.local.cluster.controllers.jobsets import JOB_SETS
 from stationmaster.local.cluster.controllers.owners import OwnerController
 

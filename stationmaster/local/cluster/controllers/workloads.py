@@ -10,17 +10,15 @@ from collections.abc import Iterable
 
 from stationmaster.local.cluster import infrastructure
 from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.conditions import has_ended, is_going, set_condition
 from stationmaster.local.cluster.api.metadata import clone
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.store import Change
 from stationmaster.local.cluster.controllers.children import (
     controller_of,
-    has_ended,
-    is_going,
     owned,
     owner_reference,
     pod_from,
-    set_condition,
     template_hash,
 )
 from stationmaster.local.cluster.controllers.controller import Key

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from stationmaster.local.cluster.api import errors, resources
+from stationmaster.local.cluster.api.conditions import has_ended
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.store import Change
@@ -93,9 +94,9 @@ class Kubelet:
                 self._workers[uid] = self._new_worker(pod)
 
     def _is_new_work(self, pod: Object) -> bool:
-        ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
         node = pod["spec"].get("nodeName")
-        return bool(node) and node not in self._lost and not ended and not self._stopping
+        is_ours = bool(node) and node not in self._lost and not self._stopping
+        return is_ours and not has_ended(pod)
 
     def _new_worker(self, pod: Object) -> PodWorker:
         uid = pod["metadata"]["uid"]

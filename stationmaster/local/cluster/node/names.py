@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from stationmaster.local.cluster import infrastructure
 from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.conditions import has_ended
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.selectors import match_labels
 
@@ -28,7 +29,7 @@ def resolves(objects: Objects, namespace: str, name: str) -> bool:
         for pod in objects.list(resources.PODS, namespace)
         if match_labels(pod["metadata"].get("labels") or {}, spec.get("selector"))
         and (pod.get("status") or {}).get("podIP")
-        and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+        and not has_ended(pod)
     ]
     if spec.get("publishNotReadyAddresses"):
         return bool(shown)

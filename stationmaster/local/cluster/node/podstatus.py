@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stationmaster.local.cluster.api.conditions import set_condition
 from stationmaster.local.cluster.api.metadata import timestamp
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.back_off import duration_text
@@ -159,11 +160,9 @@ def pod_status(
         "ContainersReady": (ready, _not_ready_reason(phase, ready)),
         "PodScheduled": (True, ""),
     }
-    before = {condition["type"]: condition for condition in current.get("conditions") or []}
-    status["conditions"] = [
-        _condition(before.get(kind), kind, holds, reason)
-        for kind, (holds, reason) in conditions.items()
-    ]
+    status["conditions"] = list(current.get("conditions") or [])
+    for kind, (holds, reason) in conditions.items():
+        set_condition(status, kind, reason, "", value=str(holds))
     if init:
         status["initContainerStatuses"] = [_init_status(run) for run in init]
     status["containerStatuses"] = [run.status() for run in main]
@@ -180,17 +179,3 @@ def _not_ready_reason(phase: str, ready: bool) -> str:
     if ready:
         return ""
     return "PodCompleted" if phase == "Succeeded" else "ContainersNotReady"
-
-
-def _condition(before: Mapping[str, Any] | None, kind: str, holds: bool, reason: str) -> State:
-    value = "True" if holds else "False"
-    since = timestamp()
-    if before is not None and before["status"] == value:
-        since = before.get("lastTransitionTime") or since
-    shown = {
-        "type": kind,
-        "status": value,
-        "lastProbeTime": None,
-        "lastTransitionTime": since,
-    }
-    return {**shown, "reason": reason} if reason else shown
