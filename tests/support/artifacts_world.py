@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, Final
+
+from boto3.s3.transfer import TransferConfig
 
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.results import (
@@ -14,7 +17,6 @@ from stationmaster.domain.results import (
     ResultManifest,
     manifest_sha256,
     part_bytes,
-    part_sizes,
     results_prefix,
 )
 
@@ -42,8 +44,13 @@ class SavedRun:
         }
 
     def put(self, path: str, data: bytes) -> None:
-        """Write a file as the saver does, whatever the manifest says of it."""
-        put_file(self.s3, self.bucket, results_prefix(self.run_id) + path, data)
+        """Write a file as the saver does: in one request, or in parts."""
+        key, each = results_prefix(self.run_id) + path, part_bytes(len(data))
+        parts = TransferConfig(
+            multipart_threshold=each + 1, multipart_chunksize=each, use_threads=False
+        )
+        checksum = {"ChecksumAlgorithm": "SHA256"}
+        self.s3.upload_fileobj(BytesIO(data), self.bucket, key, ExtraArgs=checksum, Config=parts)
 
     def delete(self, path: str) -> None:
         """Delete a file or the manifest."""
@@ -76,24 +83,6 @@ def save_run(
         saved.put(path, data)
     saved.put(MANIFEST_FILE, saved.manifest.to_json())
     return saved
-
-
-def put_file(s3: Any, bucket: str, key: str, data: bytes) -> None:
-    """In one request, or in parts; S3 computes the checksum."""
-    each = part_bytes(len(data))
-    sizes = part_sizes(len(data), each)
-    if len(sizes) == 1:
-        s3.put_object(Bucket=bucket, Key=key, Body=data, ChecksumAlgorithm="SHA256")
-        return
-    upload = s3.create_multipart_upload(Bucket=bucket, Key=key, ChecksumAlgorithm="SHA256")
-    place = {"Bucket": bucket, "Key": key, "UploadId": upload["UploadId"]}
-    parts = []
-    for number in range(1, len(sizes) + 1):
-        body = data[(number - 1) * each : number * each]
-        made = s3.upload_part(**place, PartNumber=number, Body=body, ChecksumAlgorithm="SHA256")
-        parts.append({name: made[name] for name in ("ETag", "ChecksumSHA256")})
-        parts[-1]["PartNumber"] = number
-    s3.complete_multipart_upload(**place, MultipartUpload={"Parts": parts})
 
 
 def _described(path: str, data: bytes) -> ResultFile:

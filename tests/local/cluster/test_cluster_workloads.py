@@ -77,21 +77,30 @@ def test_taints_and_affinity_keep_pods_off_with_the_schedulers_words(
     own.pod_phase("tolerant", "Succeeded")
 
 
-def test_taint_of_a_node_group_of_eks_keeps_pods_off_its_nodes(empty_cluster: Cluster) -> None:
-    own = empty_cluster
+def join(own: Cluster, *instance_ids: str) -> list[Any]:
+    """The training nodes, once EKS has said on which instances they are."""
     ClusterBehindEks(own.local, own.state_dir).node_group_active(
         cluster="trial",
         name="training",
         instance_type="m5.2xlarge",
-        instance_ids=["i-1"],
+        instance_ids=instance_ids,
         zone="us-east-1a",
-        labels={},
+        labels={"pool": "training"},
         taints=[{"key": "training", "value": "true", "effect": "NO_SCHEDULE"}],
     )
+    return own.core.list_node(label_selector="pool=training").items
+
+
+TOLERANT = {"tolerations": [{"key": "training", "operator": "Exists"}]}
+
+
+def test_taint_of_a_node_group_of_eks_keeps_pods_off_its_nodes(empty_cluster: Cluster) -> None:
+    own = empty_cluster
+    join(own, "i-1")
 
     own.run_pod("stranger", "true")
     event = own.event("stranger", "FailedScheduling")
-    own.run_pod("trainer", "true", tolerations=[{"key": "training", "operator": "Exists"}])
+    own.run_pod("trainer", "true", **TOLERANT)
 
     assert "1 node(s) had untolerated taint {training: true}" in event.message
     own.pod_phase("trainer", "Succeeded")
@@ -100,29 +109,16 @@ def test_taint_of_a_node_group_of_eks_keeps_pods_off_its_nodes(empty_cluster: Cl
 def test_one_node_that_takes_jobs_has_a_slow_link_and_the_one_in_its_place_has_not(
     empty_cluster: Cluster,
 ) -> None:
-    own, behind = empty_cluster, ClusterBehindEks(empty_cluster.local, empty_cluster.state_dir)
+    own = empty_cluster
     own.local.faults.add("slow-node")
 
     def links(*instance_ids: str) -> list[str]:
         """What pods on these instances are given, by the order of their nodes."""
-        behind.node_group_active(
-            cluster="trial",
-            name="training",
-            instance_type="m5.2xlarge",
-            instance_ids=instance_ids,
-            zone="us-east-1a",
-            labels={"pool": "training"},
-            taints=[{"key": "training", "value": "true", "effect": "NO_SCHEDULE"}],
-        )
         found = []
-        for node in own.core.list_node(label_selector="pool=training").items:
+        for node in join(own, *instance_ids):
             name = f"on-{node.spec.provider_id.rpartition('/')[2]}-of-{'-'.join(instance_ids)}"
-            own.run_pod(
-                name,
-                "echo link=$STATIONMASTER_LOCAL_LINK_MBPS",
-                nodeName=node.metadata.name,
-                tolerations=[{"key": "training", "operator": "Exists"}],
-            )
+            script = "echo link=$STATIONMASTER_LOCAL_LINK_MBPS"
+            own.run_pod(name, script, nodeName=node.metadata.name, **TOLERANT)
             own.pod_phase(name, "Succeeded")
             found.append(own.log(name).strip())
         return found
@@ -131,22 +127,24 @@ def test_one_node_that_takes_jobs_has_a_slow_link_and_the_one_in_its_place_has_n
     assert links("i-2", "i-3") == ["link=", "link="]
 
 
+PAIR = {"matchLabels": {"app": "pair"}}
+TERM = {"labelSelector": PAIR, "topologyKey": "kubernetes.io/hostname"}
+APART = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}}
+
+
 def test_pods_that_avoid_each_other_share_no_node(empty_cluster: Cluster) -> None:
     own = empty_cluster
     own.add_nodes(node_group="one")
-    selector = {"matchLabels": {"app": "pair"}}
-    term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
-    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
     def run(name: str, script: str, **spec: Any) -> None:
         body = shell_pod(name, script, **spec)
         body["metadata"]["labels"] = {"app": "pair"}
         own.core.create_namespaced_pod("default", body)
 
-    run("first", "sleep 60", affinity=apart)
+    run("first", "sleep 60", affinity=APART)
     own.pod_phase("first", "Running")
 
-    run("second", "true", affinity=apart)
+    run("second", "true", affinity=APART)
     run("without-terms", "true")
 
     sentences = {
@@ -183,14 +181,8 @@ def test_node_that_goes_takes_no_pod_that_tolerates_everything(
 
 
 def test_job_with_a_failure_policy_fails_at_the_exit_code_that_it_names(cluster: Cluster) -> None:
-    refuses = {
-        "rules": [
-            {
-                "action": "FailJob",
-                "onExitCodes": {"containerName": "main", "operator": "In", "values": [3]},
-            }
-        ]
-    }
+    codes = {"containerName": "main", "operator": "In", "values": [3]}
+    refuses = {"rules": [{"action": "FailJob", "onExitCodes": codes}]}
     for name, script in (("refused", "exit 3"), ("retried", "exit 1")):
         job = batch_job(name, script)
         job["spec"] |= {"backoffLimit": 1, "podFailurePolicy": refuses}
@@ -220,13 +212,10 @@ def test_pods_that_fill_their_nodes_are_replaced(
 ) -> None:
     own = empty_cluster
     own.add_nodes(count=2)
-    selector = {"matchLabels": {"app": "pair"}}
-    term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
-    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     container = {"name": "main", "image": "trial:1", "command": ["sleep", "300"]}
-    pod = {"containers": [container], "terminationGracePeriodSeconds": 1, "affinity": apart}
+    pod = {"containers": [container], "terminationGracePeriodSeconds": 1, "affinity": APART}
     template = {"metadata": {"labels": {"app": "pair"}}, "spec": pod}
-    spec = {"replicas": 2, "selector": selector, "strategy": strategy, "template": template}
+    spec = {"replicas": 2, "selector": PAIR, "strategy": strategy, "template": template}
     own.apps.create_namespaced_deployment("default", {"metadata": {"name": "pair"}, "spec": spec})
 
     def status() -> Any:
