@@ -77,33 +77,21 @@ def main(variables: Mapping[str, str]) -> int:
         _events_client(config), bus_name=config.bus_name, key=config.key, may_send=may_send
     )
     batcher = Batcher(run_id=config.run_id, sender=sender)
+    crashed = _stop_on_crash(stop)
     with TemporaryDirectory() as scratch:
         kept = KeptLogs(Path(scratch), store=_bucket(config), may_send=may_send)
-        return _relay(api, config, batcher, kept, leadership, stop)
-
-
-def _relay(
-    api: ClusterApi,
-    config: RelayConfig,
-    batcher: Batcher,
-    kept: KeptLogs,
-    leadership: Leadership | None,
-    stop: threading.Event,
-) -> int:
-    watcher = RunWatcher(api=api, config=config, batcher=batcher, kept=kept, stop=stop)
-    crashed = _stop_on_crash(stop)
-    batcher.start(job_may_exist=watcher.job_may_exist, blind_s=watcher.blind_s)
-    if leadership:
-        leadership.start(batcher, stop)
-    else:
-        batcher.lead(None)
-    watcher.start()
-    while not stop.wait(SEND_LOGS_EVERY_S):
-        kept.send()  # what the relay that led before this one has not sent
-
-    sent = batcher.close(timeout_s=FLUSH_WITHIN_S)
-    if leadership and not crashed.is_set():  # it may have missed something: the lease runs out
-        leadership.give_back(batcher)
+        watcher = RunWatcher(api=api, config=config, batcher=batcher, kept=kept, stop=stop)
+        batcher.start(job_may_exist=watcher.job_may_exist, blind_s=watcher.blind_s)
+        if leadership:
+            leadership.start(batcher, stop)
+        else:
+            batcher.lead(None)
+        watcher.start()
+        while not stop.wait(SEND_LOGS_EVERY_S):
+            kept.send()  # what the relay that led before this one has not sent
+        sent = batcher.close(timeout_s=FLUSH_WITHIN_S)
+        if leadership and not crashed.is_set():  # it may have missed something: the lease runs out
+            leadership.give_back(batcher)
     logger.info("relay stops", extra={"everything_sent": sent})
     return EXIT_CRASHED if crashed.is_set() else 0
 

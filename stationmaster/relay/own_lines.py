@@ -6,8 +6,10 @@ numbers only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, TypedDict, assert_never
+from types import MappingProxyType
+from typing import Any, Final, TypedDict
 
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.outside import plausible
@@ -24,7 +26,6 @@ from stationmaster.domain.progress_lines import (
     StartedLine,
 )
 from stationmaster.domain.run.events import (
-    PROGRESS_FIGURES,
     CheckpointSaved,
     ProgressReported,
     RelayEvent,
@@ -38,6 +39,18 @@ from stationmaster.domain.run.events import (
 
 MAX_TEXT: Final = 1000  # characters of a reason, path or sample that go into an event
 MAX_SAMPLES: Final = 3
+_EVENTS: Final[Mapping[type[Line], type[RelayEvent]]] = MappingProxyType(
+    {
+        PreparingLine: TrainingPreparing,
+        StartedLine: TrainingStarted,
+        ProgressLine: ProgressReported,
+        EvaluatedLine: TrainingEvaluated,
+        CheckpointSavedLine: CheckpointSaved,
+        ResumedLine: TrainingResumed,
+        FinishedLine: TrainingFinished,
+        FailedLine: TrainingReportedFailure,
+    }
+)
 
 
 class EventHead(TypedDict):
@@ -50,69 +63,33 @@ class EventHead(TypedDict):
 
 def event_of(line: Line, head: EventHead) -> RelayEvent | None:
     """Make the event that a line reports; None for a progress line without `seq`, its place."""
-    match line:
-        case ProgressLine():
-            return _progress(line, head)
-        case PreparingLine():
-            return TrainingPreparing(**head, waits_for=line.waits_for)
-        case StartedLine():
-            return TrainingStarted(
-                **head,
-                total_steps=line.total_steps,
-                world_size=line.world_size,
-                num_parameters=line.num_parameters,
-            )
-        case EvaluatedLine():
-            return TrainingEvaluated(
-                **head,
-                step=line.step,
-                loss_nats=plausible(line.loss_nats),
-                perplexity=plausible(line.perplexity),
-                top1=plausible(line.top1),
-                top5=plausible(line.top5),
-            )
-        case CheckpointSavedLine():
-            return CheckpointSaved(
-                **head,
-                step=line.step,
-                path=line.path[:MAX_TEXT],
-                duration_s=plausible(line.duration_s),
-            )
-        case ResumedLine():
-            return TrainingResumed(**head, step=line.step, path=line.path[:MAX_TEXT])
-        case FinishedLine():
-            return TrainingFinished(
-                **head,
-                step=line.step,
-                loss_nats=plausible(line.loss_nats),
-                samples=tuple(
-                    # A channel sees one line of the data, and not what a model knows by heart.
-                    Sample(prompt=_lines(each.prompt)[-1], text=_lines(each.text)[0])
-                    for each in line.samples[:MAX_SAMPLES]
-                ),
-            )
-        case FailedLine():
-            reason = line.message or line.reason or line.error or "the trainer gave no reason"
-            return TrainingReportedFailure(
-                **head, reason=reason[:MAX_TEXT], restarting=line.restarting
-            )
+    if isinstance(line, ProgressLine) and line.seq is None:
+        return None
+    kind = _EVENTS[type(line)]
+    known = type(line).model_fields.keys() & kind.model_fields.keys() - head.keys()
+    same: dict[str, Any] = {name: _sound(getattr(line, name)) for name in known}
+    if isinstance(line, FinishedLine):
+        same["samples"] = tuple(
+            # A channel sees one line of the data, and not what a model knows by heart.
+            Sample(prompt=_lines(each.prompt)[-1], text=_lines(each.text)[0])
+            for each in line.samples[:MAX_SAMPLES]
+        )
+    if isinstance(line, FailedLine):
+        reason = line.message or line.reason or line.error or "the trainer gave no reason"
+        same["reason"] = reason[:MAX_TEXT]
+    return kind(**head, **same)
+
+
+def _sound(value: Any) -> Any:
+    match value:
+        case str():
+            return value[:MAX_TEXT]
+        case float():
+            return plausible(value)
         case _:
-            assert_never(line)
+            return value
 
 
 def _lines(text: str) -> list[str]:
     """Split a text into its lines that are not blank, each cut; one empty line for none."""
     return [each.strip()[:MAX_TEXT] for each in text.splitlines() if each.strip()] or [""]
-
-
-def _progress(line: ProgressLine, head: EventHead) -> ProgressReported | None:
-    if line.seq is None:
-        return None
-    return ProgressReported(
-        **head,
-        seq=line.seq,
-        step=line.step,
-        total_steps=line.total_steps,
-        loss_nats=plausible(line.loss_nats),
-        **{name: plausible(getattr(line, name)) for name in PROGRESS_FIGURES},
-    )

@@ -8,7 +8,7 @@ twice changes nothing. Tokens and secrets never appear in an event.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -351,12 +351,6 @@ class ProgressReported(_Event):
     memory_gib: float | None = None
     gpu_use: float | None = None
     """The part of the time, 0 to 1, in which the idlest GPU ran a kernel."""
-
-
-PROGRESS_FIGURES: Final = tuple(
-    name for name, field in ProgressReported.model_fields.items() if field.default is None
-)
-"""The fields of an event of progress that a log may leave out."""
 
 
 class TrainingEvaluated(_Event):

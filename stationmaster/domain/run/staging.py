@@ -88,16 +88,12 @@ def _brought(event: DataStaged) -> dict[str, object]:
 
 
 def _is_done(staging: Staging, work: StagingWork) -> bool:
-    match work:
-        case "restoring":
-            return staging.restored
-        case "converting":
-            return bool(staging.weights_root)
-        case "looking":
-            return staging.looked
-        case "linking":
-            return bool(staging.data_id or staging.unlinked_reason)
-        case "copying":
-            return bool(staging.data_id)
-        case "preparing":
-            return bool(staging.root)
+    done = {
+        "restoring": staging.restored,
+        "converting": staging.weights_root,
+        "looking": staging.looked,
+        "linking": staging.data_id or staging.unlinked_reason,
+        "copying": staging.data_id,
+        "preparing": staging.root,
+    }
+    return bool(done[work])
