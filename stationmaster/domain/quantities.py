@@ -7,23 +7,12 @@ from fractions import Fraction
 from typing import Final
 
 _FORM: Final = re.compile(r"([+-]?\d{1,18}(?:\.\d{0,9})?)(?:[eE]([+-]?\d{1,2}))?([A-Za-z]{0,2})")
+_POWERS: Final = {
+    1000: {"n": -3, "u": -2, "m": -1, "": 0, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6},
+    1024: {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6},
+}
 _UNITS: Final = {
-    "n": Fraction(1, 10**9),
-    "u": Fraction(1, 10**6),
-    "m": Fraction(1, 10**3),
-    "": Fraction(1),
-    "k": Fraction(10**3),
-    "M": Fraction(10**6),
-    "G": Fraction(10**9),
-    "T": Fraction(10**12),
-    "P": Fraction(10**15),
-    "E": Fraction(10**18),
-    "Ki": Fraction(2**10),
-    "Mi": Fraction(2**20),
-    "Gi": Fraction(2**30),
-    "Ti": Fraction(2**40),
-    "Pi": Fraction(2**50),
-    "Ei": Fraction(2**60),
+    unit: Fraction(base) ** power for base, of in _POWERS.items() for unit, power in of.items()
 }
 
 

@@ -21,6 +21,16 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 @pytest.fixture
+def bus():
+    return RecordingBus()
+
+
+@pytest.fixture
+def batcher(batcher_on, bus):
+    return batcher_on(bus)
+
+
+@pytest.fixture
 def batcher_on():
     batchers = []
 
@@ -38,6 +48,10 @@ def batcher_on():
         batcher.close(timeout_s=1)
 
 
+def tails(bus):
+    return [tail for batch in bus.batches for tail in batch.log_tails]
+
+
 def events(count, *, size=0, first=0):
     return [
         ClusterWarning(
@@ -52,11 +66,7 @@ def events(count, *, size=0, first=0):
     ]
 
 
-def test_start_sends_a_heartbeat(batcher_on):
-    bus = RecordingBus()
-
-    batcher_on(bus)
-
+def test_start_sends_a_heartbeat(batcher, bus):
     bus.wait_for(lambda: bus.entries)
     assert bus.batches[0].heartbeat
     assert is_signed(json.loads(bus.entries[0]["Detail"]), KEY)
@@ -67,9 +77,7 @@ def test_start_sends_a_heartbeat(batcher_on):
     }
 
 
-def test_start_job_gone_sends_no_heartbeat(batcher_on):
-    bus = RecordingBus()
-
+def test_start_job_gone_sends_no_heartbeat(batcher_on, bus):
     batcher = batcher_on(bus, job_may_exist=lambda: False)
     batcher.put(events(1))
 
@@ -77,25 +85,14 @@ def test_start_job_gone_sends_no_heartbeat(batcher_on):
     assert not any(batch.heartbeat for batch in bus.batches)
 
 
-def test_put_many_events_keeps_order_within_batch_limits(batcher_on):
-    bus = RecordingBus()
-    batcher = batcher_on(bus)
-
+def test_put_many_and_large_events_keeps_order_and_the_limits_of_the_bus(batcher, bus):
     for start in range(0, 1000, 50):
         batcher.put(events(50, first=start))
+    batcher.put(events(60, size=30_000, first=1000))
 
-    bus.wait_for(lambda: len(bus.events) == 1000)
-    assert bus.events == [str(n) for n in range(1000)]
+    bus.wait_for(lambda: len(bus.events) == 1060)
+    assert bus.events == [str(n) for n in range(1060)]
     assert max(len(batch.events) for batch in bus.batches) <= 200
-
-
-def test_put_large_events_stays_under_entry_and_call_limits(batcher_on):
-    bus = RecordingBus()
-    batcher = batcher_on(bus)
-
-    batcher.put(events(60, size=30_000))
-
-    bus.wait_for(lambda: len(bus.events) == 60)
     assert max(len(e["Detail"].encode()) for e in bus.entries) < 256_000
     assert max(sum(len(e["Detail"].encode()) for e in call) for call in bus.calls) < 256_000
     assert max(len(call) for call in bus.calls) <= 10
@@ -112,29 +109,24 @@ def test_send_outage_and_throttle_are_retried_until_taken(batcher_on):
     assert bus.events == ["0", "1", "2"]
 
 
-def test_send_partial_failure_resends_only_what_failed():
-    bus = RecordingBus([None, "InternalFailure", "ThrottlingException"])
+@pytest.mark.parametrize(
+    ("answer", "calls", "taken"),
+    [
+        ([None, "InternalFailure", "ThrottlingException"], [3, 2], ["0", "1", "2"]),
+        (["MalformedDetail", None, None], [3], ["1", "2"]),  # no retry helps it
+    ],
+)
+def test_send_partial_failure_resends_only_what_may_be_taken(answer, calls, taken):
+    bus = RecordingBus(answer)
     sender = BusSender(bus, bus_name="bus", key=KEY)
-    batches = [RelayBatch(run_id="run-1", batch_id=str(n), at=NOW) for n in range(3)]
 
-    assert sender.send(batches)
+    assert sender.send([RelayBatch(run_id="run-1", batch_id=str(n), at=NOW) for n in range(3)])
 
-    assert [len(call) for call in bus.calls] == [3, 2]
-    assert [batch.batch_id for batch in bus.batches] == ["0", "1", "2"]
-
-
-def test_send_entry_refused_for_good_does_not_stop_the_others():
-    bus = RecordingBus(["MalformedDetail", None])
-    sender = BusSender(bus, bus_name="bus", key=KEY)
-    batches = [RelayBatch(run_id="run-1", batch_id=str(n), at=NOW) for n in range(2)]
-
-    assert sender.send(batches)
-
-    assert [batch.batch_id for batch in bus.batches] == ["1"]
+    assert [len(call) for call in bus.calls] == calls
+    assert [batch.batch_id for batch in bus.batches] == taken
 
 
-def test_put_bus_away_holds_the_writer_back_and_loses_nothing(batcher_on):
-    bus = RecordingBus()
+def test_put_bus_away_holds_the_writer_back_and_loses_nothing(batcher_on, bus):
     bus.open.clear()
     batcher = batcher_on(bus)
     written = []
@@ -156,66 +148,54 @@ def test_put_bus_away_holds_the_writer_back_and_loses_nothing(batcher_on):
     assert bus.events == [str(n) for n in range(12_000)]
 
 
-def test_keep_line_tail_has_the_newest_lines_capped(batcher_on):
-    bus = RecordingBus()
-    batcher = batcher_on(bus)
-
+def test_keep_line_tail_has_the_newest_lines_capped(batcher, bus):
     for n in range(100):
         batcher.keep_line("pod-0", f"{n} " + "x" * 600, NOW)
 
-    bus.wait_for(lambda: any(batch.log_tails for batch in bus.batches))
-    tail = next(tail for batch in bus.batches for tail in batch.log_tails)
+    bus.wait_for(lambda: tails(bus))
+    tail = tails(bus)[0]
     assert [line.split()[0] for line in tail.lines] == [str(n) for n in range(40, 100)]
     assert max(len(line) for line in tail.lines) == 500
 
 
-def test_keep_line_of_the_trainer_stays_readable(batcher_on):
-    bus = RecordingBus()
-    batcher = batcher_on(bus)
+def test_keep_line_of_the_trainer_stays_readable(batcher, bus):
     line = FinishedLine(step=60, samples=(Sample(prompt="a" * 300, text="b" * 400),)).text()
 
     batcher.keep_line("worker-0", line, NOW)
 
-    bus.wait_for(lambda: any(batch.log_tails for batch in bus.batches))
-    assert read_line(bus.batches[0].log_tails[0].lines[0]) is not None
+    bus.wait_for(lambda: tails(bus))
+    assert read_line(tails(bus)[0].lines[0]) is not None
 
 
-def test_keep_line_unprintable_tail_fits_an_entry(batcher_on):
-    bus = RecordingBus()
-    batcher = batcher_on(bus)
-
+def test_keep_line_unprintable_tail_fits_an_entry(batcher, bus):
     for pod in range(30):
         for _ in range(60):
             batcher.keep_line(f"pod-{pod}", "\x01" * 500, NOW)
 
-    bus.wait_for(lambda: len({t.pod for b in bus.batches for t in b.log_tails}) == 30)
+    bus.wait_for(lambda: len({tail.pod for tail in tails(bus)}) == 30)
     assert max(len(entry["Detail"].encode()) for entry in bus.entries) < 256_000
 
 
-def test_end_of_log_sends_the_tail_before_its_interval(batcher_on):
-    bus = RecordingBus()
-    batcher = batcher_on(bus)
+def test_end_of_log_sends_the_tail_before_its_interval(batcher, bus):
     batcher.keep_line("pod-0", "first", NOW)
-    bus.wait_for(lambda: any(batch.log_tails for batch in bus.batches))
+    bus.wait_for(lambda: tails(bus))
 
     began = monotonic()
     batcher.keep_line("pod-0", "last", NOW)
     batcher.end_of_log("pod-0")
 
-    bus.wait_for(lambda: any(t.lines[-1] == "last" for b in bus.batches for t in b.log_tails))
+    bus.wait_for(lambda: any(tail.lines[-1] == "last" for tail in tails(bus)))
     assert monotonic() - began < 1.5
 
 
-def test_close_sends_everything_that_waits(batcher_on):
-    bus = RecordingBus()
-    batcher = batcher_on(bus)
+def test_close_sends_everything_that_waits(batcher, bus):
     batcher.put(events(3000))
     batcher.keep_line("pod-0", "last", NOW)
 
     assert batcher.close(timeout_s=1800)
 
     assert len(bus.events) == 3000
-    assert [t.lines for b in bus.batches for t in b.log_tails][-1] == ["last"]
+    assert tails(bus)[-1].lines == ["last"]
     assert not batcher.put(events(1))
 
 

@@ -37,10 +37,7 @@ class LookAtBackup:
     number: int
 
 
-BackupReactions = tuple[StartBackup | LookAtBackup, ...]
-
-
-def backup_due(run: Run, now: datetime) -> BackupReactions:
+def backup_due(run: Run, now: datetime) -> tuple[StartBackup | LookAtBackup, ...]:
     """Return the next thing to do for the run's backups at `now`; mostly nothing."""
     if run.phase not in TRAINING or run.stop_requested_by is not None:
         return ()
@@ -49,9 +46,11 @@ def backup_due(run: Run, now: datetime) -> BackupReactions:
         looked_at = backups.looked_at or now
         is_due = now - looked_at >= LOOK_EVERY
         return (LookAtBackup(backups.number),) if is_due else ()
-    step = _step_to_back_up(run)
-    since = backups.newest.saved_at if backups.newest is not None else run.training_started_at
+    step, newest = run.last_checkpoint_step, backups.newest
+    since = newest.saved_at if newest is not None else run.training_started_at
     if step is None or since is None or run.request.backup_every_s is None:
+        return ()
+    if newest is not None and step <= newest.step:
         return ()
     if not run.request.uses_own_trainer:
         return ()  # what others have written is not known to be whole before they end
@@ -59,9 +58,3 @@ def backup_due(run: Run, now: datetime) -> BackupReactions:
     if backups.failed and backups.ended_at is not None:
         due_at = max(due_at, backups.ended_at + PAUSE)
     return (StartBackup(backups.number + 1, step),) if now >= due_at else ()
-
-
-def _step_to_back_up(run: Run) -> int | None:
-    """Return the step of a checkpoint that no backup has, or None."""
-    step, newest = run.last_checkpoint_step, run.backups.newest
-    return step if step is not None and (newest is None or step > newest.step) else None

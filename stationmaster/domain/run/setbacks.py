@@ -28,19 +28,20 @@ def why_set_back(run: Run, event: Setback) -> str | None:
         case ev.NodeLost():
             return _taken_back(run, event.node) or event.sentence
         case ev.ProcessFailed():
-            return (
-                None
-                if event.lost_peer
-                else _taken_back(run, _node_of(run, event.pod)) or _cause(run)
-            )
+            if event.lost_peer:
+                return None
+            node = run.pods[event.pod].node if event.pod in run.pods else ""
+            return _taken_back(run, node) or _cause(run)
         case ev.PodChanged(exit_code=int(code)) if code != 0:
             return _taken_back(run, event.node) or _cause(run)
         case ev.PodChanged():
             # Once a pod has done its work the others may go.
             finished = any(pod.is_finished for pod in run.pods.values())
             pod = run.pods.get(event.pod)
-            if pod is None or not pod.is_lost or finished or _is_left(run, pod.node):
+            if pod is None or not pod.is_lost or finished:
                 return None
+            if run.request.min_nodes is not None and pod.node in run.left_nodes:
+                return None  # it trains on without that node, whose pods are evicted minutes later
             return _taken_back(run, pod.node) or pod.standing
         case _:
             assert_never(event)
@@ -69,17 +70,8 @@ def how_recovered(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> 
             assert_never(event)
 
 
-def _is_left(run: Run, node: str) -> bool:
-    """Say whether a run trains on without that node: its pods are evicted minutes later."""
-    return run.request.min_nodes is not None and node in run.left_nodes
-
-
 def _taken_back(run: Run, node: str) -> str | None:
     return f"spot node {node} is taken back by AWS" if node in run.taken_back else None
-
-
-def _node_of(run: Run, pod: str) -> str:
-    return run.pods[pod].node if pod in run.pods else ""
 
 
 def _cause(run: Run) -> str | None:

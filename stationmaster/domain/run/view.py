@@ -32,7 +32,9 @@ class RunView:
         with its lease; the cluster's own card has the rest.
         """
         if self.cluster is not None and self.cluster.is_kept:
-            is_over = self.run.phase.is_terminal and self.run.run_id not in self._users
+            is_over = (
+                self.run.phase.is_terminal and self.run.run_id not in self.cluster.waiting_runs
+            )
             return TeardownStatus.NOT_NEEDED if is_over else TeardownStatus.NOT_STARTED
         if self.cluster is not None:
             return self.cluster.teardown
@@ -90,10 +92,6 @@ class RunView:
             took = (self.run.ended_at or now) - self.run.attempt.started_at
             return self.run.price_per_hour_usd * took.total_seconds() / 3600
         return share or 0.0
-
-    @property
-    def _users(self) -> list[RunId]:
-        return self.cluster.waiting_runs if self.cluster is not None else []
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,9 @@ def save_result(
         if facts.model:  # made of a framework's checkpoint by a Job of the product's own
             upload(directory.model())
     else:
-        checkpoint = _trained(directory, upload, trains=trains)
+        model = [] if trains else directory.model()
+        upload(model)
+        checkpoint = _newest_whole(directory, upload, needed=not model)
     if trains:
         upload_lines_and_logs()
     source = checkpoint.source if checkpoint else ""
@@ -236,15 +238,6 @@ def _without_log(pods: Iterable[str], files: Iterable[ResultFile]) -> list[str]:
         for pod in pods
         if log_file(pod) not in logs
     ]
-
-
-def _trained(
-    directory: RunDirectory, upload: Callable[[Sequence[LocalFile]], None], *, trains: bool
-) -> SavedStep | None:
-    """Save the model, if it has been trained, and the newest checkpoint that is whole."""
-    model = [] if trains else directory.model()
-    upload(model)
-    return _newest_whole(directory, upload, needed=not model)
 
 
 def _newest_whole(
