@@ -61,11 +61,7 @@ def find_on_hub(dataset: str, name: str, *, revision: str) -> Corpus:
             f'dataset="{dataset}" is not accepted: expected hub:ORG/NAME or hub:ORG/NAME/CONFIG'
         )
     repository = "/".join(parts[:2])
-    api = huggingface_hub.HfApi(endpoint=_endpoint(), token=huggingface_hub.get_token())
-    try:
-        info = api.dataset_info(repository, revision=revision or None, timeout=_TIMEOUT_S)
-    except (OSError, errors.HTTPError) as exc:  # type: ignore[attr-defined]  # not in an __all__
-        raise _refused(repository, exc) from exc
+    info = _look_up(repository, revision=revision or None)
     names = [sibling.rfilename for sibling in info.siblings or ()]
     files = sorted(name for name in names if is_table(name))
     card: Mapping[str, Any] = info.card_data.to_dict() if info.card_data else {}
@@ -102,18 +98,20 @@ def sizes_on_hub(corpus: Corpus) -> dict[str, int]:
     match = _ADDRESS.fullmatch(corpus.files[0])
     assert match is not None
     repository, revision = match["repository"], match["revision"]
-    api = huggingface_hub.HfApi(endpoint=_endpoint(), token=huggingface_hub.get_token())
-    try:
-        info = api.dataset_info(
-            repository, revision=revision, files_metadata=True, timeout=_TIMEOUT_S
-        )
-    except (OSError, errors.HTTPError) as exc:  # type: ignore[attr-defined]  # not in an __all__
-        raise _refused(repository, exc) from exc
+    info = _look_up(repository, revision=revision, files_metadata=True)
     return {
         f"hf://datasets/{repository}@{revision}/{sibling.rfilename}": sibling.size
         for sibling in info.siblings or ()
         if sibling.size is not None
     }
+
+
+def _look_up(repository: str, **wanted: Any) -> huggingface_hub.DatasetInfo:
+    api = huggingface_hub.HfApi(endpoint=_endpoint(), token=huggingface_hub.get_token())
+    try:
+        return api.dataset_info(repository, timeout=_TIMEOUT_S, **wanted)
+    except (OSError, errors.HTTPError) as exc:  # type: ignore[attr-defined]  # not in an __all__
+        raise _refused(repository, exc) from exc
 
 
 def open_on_hub(
@@ -183,10 +181,7 @@ class _RangedFile(io.RawIOBase):
 
     def readall(self) -> bytes:
         # The base class would ask for 8 KiB at a time.
-        pieces = []
-        while piece := self.read(_STREAMING_BUFFER_BYTES):
-            pieces.append(piece)
-        return b"".join(pieces)
+        return b"".join(iter(lambda: self.read(_STREAMING_BUFFER_BYTES) or b"", b""))
 
     def _ask_size(self) -> int:
         found = huggingface_hub.get_hf_file_metadata(

@@ -33,7 +33,7 @@ from training.data.shapes import SHAPES, draw_shapes
 from training.files import build_once
 
 IMAGE_SUFFIXES: Final = (".jpg", ".jpeg", ".png")
-_FORMAT_VERSION: Final = 1
+_FORMAT_VERSION: Final = 2
 # Where `train` and `val` are in the archive that ImageNet is distributed as.
 _PLACES: Final = ("", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
 # Folders read at once: each waits for a round trip or two to the file system's servers.
@@ -49,18 +49,15 @@ class ImageList:
         self.sha256: str = manifest["sha256"]
         """The hash of the relative names, in order."""
         self._root = root
-        self._names = np.memmap(directory / "names.bin", dtype=np.uint8, mode="r")
-        self._ends = np.load(directory / "ends.npy", mmap_mode="r")
+        self._names = np.load(directory / "names.npy", mmap_mode="r")
         self._labels = np.load(directory / "labels.npy", mmap_mode="r")
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return len(self._names)
 
     def path(self, index: int) -> Path:
         """Return an image's place."""
-        start = int(self._ends[index - 1]) if index else 0
-        name = self._names[start : int(self._ends[index])].tobytes()
-        return self._root / os.fsdecode(name)
+        return self._root / os.fsdecode(bytes(self._names[index]))
 
     def label(self, index: int) -> int:
         """Return the number of an image's class."""
@@ -165,7 +162,7 @@ def _key(split: Path, folders: list[Path]) -> str:
 
 
 def _list(folders: list[Path], building: Path) -> None:
-    """Write the listing: names one after the other, where each ends, and its class's number."""
+    """Write the listing: names, and the number of each one's class."""
     names: list[bytes] = []
     labels: list[int] = []
     with ThreadPoolExecutor(_FOLDERS_AT_ONCE) as pool:
@@ -177,13 +174,9 @@ def _list(folders: list[Path], building: Path) -> None:
                 )
             names += [os.fsencode(f"{folders[label].name}/{name}") for name in found]
             labels += [label] * len(found)
-    (building / "names.bin").write_bytes(b"".join(names))
-    np.save(building / "ends.npy", np.cumsum([len(name) for name in names], dtype=np.int64))
+    np.save(building / "names.npy", np.array(names, dtype=bytes))
     np.save(building / "labels.npy", np.array(labels, dtype=np.int32))
     manifest = {
-        "format": _FORMAT_VERSION,
-        "split": str(folders[0].parent),
-        "num_images": len(names),
         "classes": [folder.name for folder in folders],
         "sha256": hashlib.sha256(b"\0".join(names)).hexdigest(),
     }

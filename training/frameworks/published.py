@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import torch
+from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.errors import BadParameter, PermanentError
@@ -28,6 +29,8 @@ from training.models.hub import write_description
 INDEX: Final = "model.safetensors.index.json"
 # As large as the files of the product's own export.
 MAX_FILE_BYTES: Final = 5 * 10**9
+
+Shapes = dict[str, tuple[int, ...]]
 
 logger = logging.getLogger(__name__)
 
@@ -69,10 +72,7 @@ def write_published(
     if shape.tied_embeddings:
         del expected["lm_head.weight"]  # it is the embedding
     with whole_directory(output_dir) as building:
-        files = _Files(building, max_file_bytes)
-        for name, size in expected.items():
-            files.add(name, _checked(name, weights.read(name), size))
-        dtype = files.finish()
+        dtype = _write_weights(building, model, weights, expected, max_file_bytes)
         write_description(building, model=model, tokenizer=tokenizer, dtype=dtype)
         _write_generation_config(building)
         for name, text in texts(dtype).items():
@@ -91,62 +91,31 @@ def _checked(name: str, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return tensor
 
 
-class _Files:
-    """Files of safetensors, each written when it is full."""
-
-    def __init__(self, directory: Path, max_bytes: int) -> None:
-        self._directory = directory
-        self._max_bytes = max_bytes
-        self._pending: dict[str, Tensor] = {}
-        self._names: list[list[str]] = []
-        self._num_bytes = 0
-        self._pending_bytes = 0
-        self._dtype: torch.dtype | None = None
-
-    def add(self, name: str, tensor: Tensor) -> None:
-        """Add one more weight; all get the type of the first."""
-        self._dtype = self._dtype or tensor.dtype
-        tensor = tensor.to(self._dtype).contiguous()
-        if self._pending and self._pending_bytes + tensor.nbytes > self._max_bytes:
-            self._flush()
-        self._pending[name] = tensor
-        self._pending_bytes += tensor.nbytes
-
-    def finish(self) -> str:
-        """Write the last file and, of several, their index; return the type of the weights."""
-        self._flush()
-        number = len(self._names)
-        final = ["model.safetensors"]
-        if number > 1:
-            final = [f"model-{n:05d}-of-{number:05d}.safetensors" for n in range(1, number + 1)]
-            index = {
-                "metadata": {"total_size": self._num_bytes},
-                "weight_map": {
-                    name: file
-                    for file, names in zip(final, self._names, strict=True)
-                    for name in names
-                },
-            }
-            (self._directory / INDEX).write_text(json.dumps(index, indent=2) + "\n")
-        for n, file in enumerate(final):
-            (self._directory / _part(n)).rename(self._directory / file)
-        return str(self._dtype).removeprefix("torch.")
-
-    def _flush(self) -> None:
-        path = self._directory / _part(len(self._names))
+def _write_weights(
+    directory: Path, model: nn.Module, weights: Weights, expected: Shapes, max_file_bytes: int
+) -> str:
+    """Write files of safetensors and, of several, their index; all weights get the first's type."""
+    first = next(iter(expected))
+    dtype = weights.read(first).dtype
+    state = {name: tensor.to(dtype) for name, tensor in model.state_dict().items()}
+    files = split_torch_state_dict_into_shards(
+        {name: state[name] for name in expected}, max_shard_size=max_file_bytes
+    )
+    for file, names in files.filename_to_tensors.items():
+        tensors = {
+            name: _checked(name, weights.read(name), expected[name]).to(dtype).contiguous()
+            for name in names
+        }
         try:
-            save_file(self._pending, path, metadata={"format": "pt"})
+            save_file(tensors, directory / file, metadata={"format": "pt"})
         except SafetensorError as exc:  # of the file system: what is written was checked
-            full = full_disk(exc, directory=self._directory)
+            full = full_disk(exc, directory=directory)
             raise full or PermanentError(f"the model cannot be written: {exc}") from exc
-        logger.info("%d weights are written", sum(map(len, self._names)) + len(self._pending))
-        self._names.append(list(self._pending))
-        self._num_bytes += self._pending_bytes
-        self._pending, self._pending_bytes = {}, 0
-
-
-def _part(number: int) -> str:
-    return f"part-{number}"
+        logger.info("%d weights are written to %s", len(tensors), file)
+    if files.is_sharded:
+        index = {"metadata": files.metadata, "weight_map": files.tensor_to_filename}
+        (directory / INDEX).write_text(json.dumps(index, indent=2) + "\n")
+    return str(dtype).removeprefix("torch.")
 
 
 def _write_generation_config(directory: Path) -> None:
@@ -156,9 +125,9 @@ def _write_generation_config(directory: Path) -> None:
     GenerationConfig.from_model_config(config).save_pretrained(directory)
 
 
-def _verify(directory: Path, expected: Mapping[str, tuple[int, ...]], dtype: str) -> None:
+def _verify(directory: Path, expected: Shapes, dtype: str) -> None:
     """Open what was written: every weight is there once, at its shape."""
-    found: dict[str, tuple[int, ...]] = {}
+    found: Shapes = {}
     try:
         for path in sorted(directory.glob("*.safetensors")):
             with safe_open(path, framework="pt") as opened:
@@ -167,5 +136,5 @@ def _verify(directory: Path, expected: Mapping[str, tuple[int, ...]], dtype: str
         config: dict[str, Any] = json.loads((directory / "config.json").read_bytes())
     except (SafetensorError, ValueError) as exc:
         raise PermanentError(f"the model cannot be read after it was written: {exc}") from exc
-    if found != dict(expected) or config.get("dtype") != dtype:
+    if found != expected or config.get("dtype") != dtype:
         raise PermanentError(f"{directory.name} has other weights after it was written")

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers.modeling_utils import AttentionInterface, PreTrainedModel
+from transformers.models.auto.configuration_auto import AutoConfig
 
 from stationmaster.domain.catalogue.models import LanguageModel
 
@@ -52,40 +53,30 @@ def build_model(shape: LanguageModel) -> PreTrainedModel:
 
     Names and mathematics of parameters are those of transformers, so published weights fit.
     """
-    common = _settings(shape)
-    model: PreTrainedModel
+    settings = _settings(shape)
+    if shape.family in ("mistral", "mixtral"):
+        settings["sliding_window"] = None
     with torch.device("meta"):
-        match shape.family:
-            case "llama":
-                from transformers.models.llama.configuration_llama import LlamaConfig
-                from transformers.models.llama.modeling_llama import LlamaForCausalLM
+        if shape.family != "mixtral":
+            from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-                model = LlamaForCausalLM(LlamaConfig(**common))
-            case "mistral":
-                from transformers.models.mistral.configuration_mistral import MistralConfig
-                from transformers.models.mistral.modeling_mistral import MistralForCausalLM
+            config = AutoConfig.for_model(shape.family, **settings)
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+            return model
+        from training.models.mixtral import build_routed_mixtral
 
-                model = MistralForCausalLM(MistralConfig(**common, sliding_window=None))
-            case "mixtral":
-                from transformers.models.mixtral.configuration_mixtral import MixtralConfig
-
-                from training.models.mixtral import build_routed_mixtral
-
-                model = build_routed_mixtral(
-                    MixtralConfig(
-                        **common,
-                        sliding_window=None,
-                        num_local_experts=shape.experts,
-                        num_experts_per_tok=shape.experts_per_token,
-                        router_aux_loss_coef=shape.router_aux_loss,
-                        # One product for all experts, on CPUs and GPUs alike. The other way, a
-                        # loop over experts, waits for the GPU and adds up in no fixed order there.
-                        experts_implementation="grouped_mm",
-                    )
-                )
-            case "hub":
-                raise ValueError("a model of the hub is built from its own configuration")
-    return model
+        return build_routed_mixtral(
+            AutoConfig.for_model(
+                "mixtral",
+                **settings,
+                num_local_experts=shape.experts,
+                num_experts_per_tok=shape.experts_per_token,
+                router_aux_loss_coef=shape.router_aux_loss,
+                # One product for all experts, on CPUs and GPUs alike. The other way, a loop over
+                # experts, waits for the GPU and adds up in no fixed order there.
+                experts_implementation="grouped_mm",
+            )
+        )
 
 
 def attend(
