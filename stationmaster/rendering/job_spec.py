@@ -162,7 +162,7 @@ def job_spec(
         brought["weights"] = f"{DATA_DIRECTORY}/{weights_root}"
     brought |= _first_weights(request, run_id)
     overrides = request.overrides | brought
-    recipe = request.resolved.with_overrides(brought)
+    recipe = request.model_copy(update={"overrides": overrides}).resolved
     return JobSpec(
         run_id=run_id,
         cluster_id=assignment.cluster_id,
