@@ -42,16 +42,8 @@ class User:
             "team_id": TEAM_ID,
             "name": self.name,
             "real_name": self.real_name,
-            "deleted": False,
             "is_bot": self.is_bot,
-            "is_app_user": False,
-            "tz": "Etc/UTC",
-            "tz_offset": 0,
-            "profile": {
-                "real_name": self.real_name,
-                "display_name": self.real_name,
-                "email": f"{self.name}@example.com",
-            },
+            "profile": {"real_name": self.real_name, "display_name": self.real_name},
         }
 
 
@@ -74,25 +66,17 @@ class Channel:
                 "id": self.id,
                 "created": self.created,
                 "is_im": True,
-                "is_channel": False,
                 "user": self.with_user,
-                "is_open": True,
             }
         return {
             "id": self.id,
             "name": self.name,
-            "name_normalized": self.name,
             "created": self.created,
             "is_channel": True,
-            "is_group": False,
-            "is_im": False,
             "is_private": self.is_private,
             "is_archived": self.is_archived,
-            "is_general": False,
             "is_member": BOT_USER_ID in self.members,
-            "num_members": len(self.members),
-            "topic": {"value": self.topic, "creator": "", "last_set": 0},
-            "purpose": {"value": "", "creator": "", "last_set": 0},
+            "topic": {"value": self.topic},
         }
 
 
@@ -118,18 +102,12 @@ class SlackFile:
         described: Json = {
             "id": self.id,
             "created": self.created,
-            "timestamp": self.created,
             "name": self.name,
             "title": self.title,
             "mimetype": self.mimetype,
-            "filetype": self.name.rpartition(".")[2].lower(),
             "user": self.user,
             "size": self.size,
-            "mode": "hosted",
-            "is_external": False,
-            "is_public": True,
             "url_private": address,
-            "url_private_download": address,
             "permalink": address,
             "channels": list(self.channels),
             "alt_txt": self.alt_text,

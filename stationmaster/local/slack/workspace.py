@@ -9,7 +9,7 @@ import copy
 import secrets
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from stationmaster.local.slack.errors import SlackRefusal
 from stationmaster.local.slack.records import (
@@ -151,7 +151,7 @@ class Workspace:
                 )
                 self.channels[channel_id] = channel
                 self._messages[channel_id] = {}
-                self.announce(Change("channel", self._channel_json(channel), audience=user))
+                self.announce(Change("channel", asdict(channel), audience=user))
             return self.channels[channel_id]
 
     def join(self, channel_id: str, user: str) -> Channel:
@@ -160,7 +160,7 @@ class Workspace:
             channel = self.find_channel(channel_id)
             if user not in channel.members:
                 channel.members.append(user)
-                self.announce(Change("channel", self._channel_json(channel)))
+                self.announce(Change("channel", asdict(channel)))
             return channel
 
     def leave(self, channel_id: str, user: str) -> Channel:
@@ -169,7 +169,7 @@ class Workspace:
             channel = self.find_channel(channel_id)
             if user in channel.members:
                 channel.members.remove(user)
-                self.announce(Change("channel", self._channel_json(channel)))
+                self.announce(Change("channel", asdict(channel)))
             return channel
 
     def archive(self, channel_id: str) -> Channel:
@@ -177,7 +177,7 @@ class Workspace:
         with self._lock:
             channel = self.find_channel(channel_id)
             channel.is_archived = True
-            self.announce(Change("channel", self._channel_json(channel)))
+            self.announce(Change("channel", asdict(channel)))
             return channel
 
     def post(self, message: Message) -> Message:
@@ -302,31 +302,11 @@ class Workspace:
             messages += [self.message_json(message) for message in self.ephemerals(user=user)]
             return copy.deepcopy(
                 {
-                    "channels": [self._channel_json(channel) for channel in channels],
-                    "users": [
-                        {
-                            "id": known.id,
-                            "name": known.name,
-                            "real_name": known.real_name,
-                            "hue": known.hue,
-                            "is_bot": known.is_bot,
-                        }
-                        for known in self.users.values()
-                    ],
+                    "channels": [asdict(channel) for channel in channels],
+                    "users": [asdict(known) for known in self.users.values()],
                     "messages": messages,
                 }
             )
-
-    def _channel_json(self, channel: Channel) -> Json:
-        return {
-            "id": channel.id,
-            "name": channel.name,
-            "topic": channel.topic,
-            "members": list(channel.members),
-            "with_user": channel.with_user,
-            "is_private": channel.is_private,
-            "is_archived": channel.is_archived,
-        }
 
     def _show(self, message: Message) -> None:
         payload = copy.deepcopy(self.message_json(message))
