@@ -23,14 +23,6 @@ logger = logging.getLogger(__name__)
 class UnknownFunctionError(Exception):
     """No function has the given name or ARN."""
 
-    def __init__(self, *, name: str, account_id: str, region: str) -> None:
-        arn = (
-            name
-            if name.startswith("arn:")
-            else f"arn:aws:lambda:{region}:{account_id}:function:{name}"
-        )
-        super().__init__(f"Function not found: {arn}")
-
 
 class Invoker:
     """Runs functions."""
@@ -61,9 +53,9 @@ class Invoker:
         storage = lambda_backends[self._account_id][self._region]._lambdas
         found = storage._get_latest(name) if name in storage._functions else None
         if found is None:
-            raise UnknownFunctionError(
-                name=name_or_arn, account_id=self._account_id, region=self._region
-            )
+            owner = f"arn:aws:lambda:{self._region}:{self._account_id}"
+            arn = name_or_arn if name_or_arn.startswith("arn:") else f"{owner}:function:{name}"
+            raise UnknownFunctionError(f"Function not found: {arn}")
         return as_function(found)
 
     def refusal_of(self, handler: object) -> str | None:

@@ -8,16 +8,15 @@ short run costs. A time is a time: people's clocks are not emulated.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lambdas.registry import Schedule
+from stationmaster.local.aws.clock import LifecycleClock
 from stationmaster.local.aws.invocation import UnknownFunctionError
 
 logger = logging.getLogger(__name__)
@@ -43,78 +42,20 @@ def parse_at(expression: str, *, timezone: str = "UTC") -> datetime:
     return datetime.fromisoformat(match[1]).replace(tzinfo=zone)
 
 
-@dataclass(order=True)
-class _Alarm:
-    """Something to do once at a time."""
-
-    at: datetime
-    act: Callable[[], None] = field(compare=False)
-
-
-class Alarms:
-    """One thread that does things at their times; each in a thread of its own, as it may take."""
-
-    def __init__(self) -> None:
-        self._set = threading.Condition()
-        self._waiting: list[_Alarm] = []
-        self._thread: threading.Thread | None = None
-        self._stopped = False
-
-    def add(self, at: datetime, act: Callable[[], None]) -> None:
-        """Do something at a time, or now if it is over."""
-        with self._set:
-            heapq.heappush(self._waiting, _Alarm(at, act))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="alarms", daemon=True)
-                self._thread.start()
-            self._set.notify()
-
-    def stop(self) -> None:
-        """Do nothing more."""
-        with self._set:
-            self._stopped = True
-            self._set.notify()
-
-    def _run(self) -> None:
-        while (alarm := self._next()) is not None:
-            threading.Thread(target=alarm.act, name="alarm", daemon=True).start()
-
-    def _next(self) -> _Alarm | None:
-        """Wait for the next alarm and return it; None when there are no more."""
-        with self._set:
-            while not self._stopped:
-                if not self._waiting:
-                    self._set.wait()
-                    continue
-                left_s = (self._waiting[0].at - datetime.now(UTC)).total_seconds()
-                if left_s <= 0:
-                    return heapq.heappop(self._waiting)
-                self._set.wait(left_s)
-        return None
-
-
 class Ticker:
     """One thread a schedule; a run that takes longer than the rate delays the next."""
 
-    def __init__(
-        self,
-        *,
-        speed: float,
-        invoke: Callable[[str, bytes], tuple[bytes, bool]],
-    ) -> None:
+    def __init__(self, *, speed: float, invoke: Callable[[str, bytes], tuple[bytes, bool]]) -> None:
         self._speed = speed
         self._invoke = invoke
         self._stopped = threading.Event()
-        self._threads: list[threading.Thread] = []
-        self._alarms = Alarms()
+        self._alarms = LifecycleClock(speed=1.0)
+        self._alarms.start()
 
     def add(self, schedule: Schedule) -> None:
         """Start a schedule; its first run comes after one period."""
-        thread = threading.Thread(
-            target=self._run, args=(schedule,), name=f"schedule-{schedule.name}", daemon=True
-        )
-        self._threads.append(thread)
-        thread.start()
+        name = f"schedule-{schedule.name}"
+        threading.Thread(target=self._run, args=(schedule,), name=name, daemon=True).start()
 
     def once(
         self,
@@ -137,7 +78,14 @@ class Ticker:
             if failed:
                 logger.warning("scheduled run failed", extra={"schedule": name})
 
-        self._alarms.add(at, act)
+        def look() -> None:
+            left_s = (at - datetime.now(UTC)).total_seconds()
+            if left_s > 0:
+                self._alarms.after(left_s, look)
+            else:  # it may take its time, which delays no other
+                threading.Thread(target=act, name="alarm", daemon=True).start()
+
+        look()
 
     def stop(self) -> None:
         """End every schedule without waiting for a handler that runs."""
