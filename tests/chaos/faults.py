@@ -22,46 +22,39 @@ from tests.chaos.watched import AnId
 
 # Every call that the functions of a run make from its request to its receipt; a test compares this
 # list with the calls of a run that nothing disturbed.
+_AWS_CALLS: Final = {
+    "dynamodb": "GetItem PutItem TransactWriteItems",
+    "ec2": "AuthorizeSecurityGroupEgress AuthorizeSecurityGroupIngress CreateLaunchTemplate "
+    "CreateSecurityGroup DeleteLaunchTemplate DeleteSecurityGroup DescribeInstances "
+    "DescribeInstanceTypeOfferings DescribeLaunchTemplates DescribeNetworkInterfaces "
+    "DescribePlacementGroups DescribeSecurityGroups DescribeSubnets DescribeVolumes",
+    "eks": "AssociateAccessPolicy CreateAccessEntry CreateAddon CreateCluster CreateNodegroup "
+    "CreatePodIdentityAssociation DeleteCluster DeleteNodegroup DescribeAddon "
+    "DescribeCluster DescribeClusterVersions DescribeNodegroup ListNodegroups",
+    "events": "PutEvents",
+    "fsx": "CreateFileSystem DeleteFileSystem DescribeDataRepositoryAssociations "
+    "DescribeFileSystems",
+    "logs": "DescribeLogGroups",
+    "s3": "GetObject",
+    "secretsmanager": "GetSecretValue",
+    "stepfunctions": "DescribeExecution SendTaskSuccess StartExecution",
+}
+_KUBERNETES_CALLS: Final = {
+    "DELETE": "deployments jobs leases persistentvolumeclaims persistentvolumes pytorchjobs "
+    "rolebindings secrets serviceaccounts services",
+    "GET": "clusterrolebindings clusterroles csidrivers customresourcedefinitions deployments "
+    "events jobs nodes persistentvolumes pods pytorchjobs rolebindings roles "
+    "serviceaccounts version",
+    "PATCH": "clusterrolebindings clusterroles customresourcedefinitions deployments jobs "
+    "namespaces persistentvolumeclaims persistentvolumes pytorchjobs rolebindings roles "
+    "secrets serviceaccounts services validatingwebhookconfigurations",
+    "POST": "selfsubjectaccessreviews subjectaccessreviews",
+}
 OPERATIONS: Final[dict[str, tuple[str, ...]]] = {
-    "dynamodb": ("GetItem", "PutItem", "TransactWriteItems"),
-    "ec2": (
-        *("AuthorizeSecurityGroupEgress", "AuthorizeSecurityGroupIngress"),
-        *("CreateLaunchTemplate", "CreateSecurityGroup"),
-        *("DeleteLaunchTemplate", "DeleteSecurityGroup"),
-        *("DescribeInstances", "DescribeInstanceTypeOfferings", "DescribeLaunchTemplates"),
-        *("DescribeNetworkInterfaces", "DescribePlacementGroups"),
-        *("DescribeSecurityGroups", "DescribeSubnets", "DescribeVolumes"),
+    **{service: tuple(calls.split()) for service, calls in _AWS_CALLS.items()},
+    "kubernetes": tuple(
+        f"{verb} {kind}" for verb, kinds in _KUBERNETES_CALLS.items() for kind in kinds.split()
     ),
-    "eks": (
-        *("AssociateAccessPolicy", "CreateAccessEntry", "CreateAddon", "CreateCluster"),
-        *("CreateNodegroup", "CreatePodIdentityAssociation", "DeleteCluster", "DeleteNodegroup"),
-        *("DescribeAddon", "DescribeCluster", "DescribeClusterVersions", "DescribeNodegroup"),
-        "ListNodegroups",
-    ),
-    "events": ("PutEvents",),
-    "fsx": (
-        *("CreateFileSystem", "DeleteFileSystem"),
-        *("DescribeDataRepositoryAssociations", "DescribeFileSystems"),
-    ),
-    "kubernetes": (
-        *("DELETE deployments", "DELETE jobs", "DELETE leases", "DELETE persistentvolumeclaims"),
-        *("DELETE persistentvolumes", "DELETE pytorchjobs"),
-        *("DELETE rolebindings", "DELETE secrets", "DELETE serviceaccounts", "DELETE services"),
-        *("GET clusterrolebindings", "GET clusterroles", "GET csidrivers"),
-        *("GET customresourcedefinitions", "GET deployments", "GET events", "GET jobs"),
-        *("GET nodes", "GET persistentvolumes", "GET pods", "GET pytorchjobs"),
-        *("GET rolebindings", "GET roles", "GET serviceaccounts", "GET version"),
-        *("PATCH clusterrolebindings", "PATCH clusterroles", "PATCH customresourcedefinitions"),
-        *("PATCH deployments", "PATCH jobs", "PATCH namespaces"),
-        *("PATCH persistentvolumeclaims", "PATCH persistentvolumes", "PATCH pytorchjobs"),
-        *("PATCH rolebindings", "PATCH roles", "PATCH secrets", "PATCH serviceaccounts"),
-        *("PATCH services", "PATCH validatingwebhookconfigurations"),
-        *("POST selfsubjectaccessreviews", "POST subjectaccessreviews"),
-    ),
-    "logs": ("DescribeLogGroups",),
-    "s3": ("GetObject",),
-    "secretsmanager": ("GetSecretValue",),
-    "stepfunctions": ("DescribeExecution", "SendTaskSuccess", "StartExecution"),
 }
 # A workflow that was just told the end of its wait may take so long to go on.
 _IN_VAIN_S: Final = 2.0

@@ -1,8 +1,10 @@
-"""The endpoint itself: injected faults, recorded calls, the HTTP front, deployment."""
+"""The endpoint itself: the HTTP front, recorded calls, deployment, functions and their runtime."""
 
 from __future__ import annotations
 
 import http.client
+import json
+import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +16,7 @@ from botocore.exceptions import ClientError
 from stationmaster.local.aws import (
     Deployment,
     DeploymentSpec,
+    Function,
     FunctionSpec,
     InProcessRuntime,
     LocalAws,
@@ -138,3 +141,55 @@ def test_deployed_calls_are_not_recorded(aws: LocalAws, deployed: Deployment) ->
 def test_substitute_refuses_an_unknown_placeholder() -> None:
     with pytest.raises(ValueError, match=r'state machine "train": placeholder \$\{Nobody\}'):
         substitute("${Nobody}", {"Ensure": "arn:x"}, name="train")
+
+
+# -- functions ----------------------------------------------------------------
+
+
+def test_invoke_of_unknown_function_is_not_found(aws: LocalAws, script: Script) -> None:
+    client = aws.client("lambda")
+
+    with pytest.raises(client.exceptions.ResourceNotFoundException):
+        client.invoke(FunctionName="nobody", Payload=b"{}")
+
+
+def test_invocation_of_another_type_is_refused(aws: LocalAws, script: Script) -> None:
+    with pytest.raises(ClientError, match="invocations of type Event are not emulated"):
+        aws.client("lambda").invoke(FunctionName="worker", InvocationType="Event")
+
+    assert script.received("worker") == []
+
+
+def function(**fields: Any) -> Function:
+    """Return a function with a handler of this file."""
+    environment = {"COLOUR": "blue"}
+    return Function(
+        **{"name": "probe", "handler": f"{__name__}.echo", "environment": environment, **fields}
+    )
+
+
+def echo(event: Any, context: Any) -> Any:
+    return event
+
+
+def test_in_process_conflicting_environment_is_refused() -> None:
+    runtime = InProcessRuntime()
+    runtime.invoke(function(), b"{}")
+
+    result, failed = runtime.invoke(function(name="other", environment={"COLOUR": "red"}), b"{}")
+    runtime.close()
+
+    assert failed
+    assert "COLOUR='red'" in json.loads(result)["errorMessage"]
+    assert "COLOUR" not in os.environ
+
+
+def test_in_process_call_after_the_end_is_refused_and_sets_no_variable() -> None:
+    runtime = InProcessRuntime()
+    runtime.close()
+
+    result, failed = runtime.invoke(function(), b"{}")
+
+    assert failed
+    assert "the local AWS endpoint has stopped" in json.loads(result)["errorMessage"]
+    assert "COLOUR" not in os.environ

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
+import pytest
 from slack_bolt import App, BoltRequest
 from slack_sdk import WebClient
+from slack_sdk.errors import SlackApiError
 from websockets.sync.client import ClientConnection, connect
 
 from stationmaster.local.slack import (
@@ -162,6 +164,13 @@ def local_slack(**overrides: Any) -> Iterator[LocalSlack]:
 def say(slack: LocalSlack, text: str = "card", **fields: Any) -> str:
     """Post a message as the app; its timestamp."""
     return str(web_client(slack).chat_postMessage(channel=HERE, text=text, **fields)["ts"])
+
+
+def refused(call: Callable[..., Any], *arguments: Any, **fields: Any) -> str:
+    """The error code with which a call is refused."""
+    with pytest.raises(SlackApiError) as caught:
+        call(*arguments, **fields)
+    return str(caught.value.response["error"])
 
 
 def web_client(slack: LocalSlack, *, token: str = BOT_TOKEN) -> WebClient:

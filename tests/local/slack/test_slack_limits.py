@@ -15,6 +15,7 @@ from slack_fixtures import (
     local_slack,
     mrkdwn,
     plain,
+    refused,
     say,
     section,
     web_client,
@@ -159,10 +160,10 @@ def test_blocks_malformed_are_refused_with_what_is_wrong(blocks: list[Any], find
 
 
 def test_post_invalid_blocks_carries_slacks_error_messages(slack: LocalSlack) -> None:
-    with pytest.raises(SlackApiError) as refused:
+    with pytest.raises(SlackApiError) as caught:
         say(slack, blocks=[section("")])
 
-    answer = refused.value.response
+    answer = caught.value.response
     assert answer["error"] == "invalid_blocks"
     assert answer["response_metadata"]["messages"] == [
         "[ERROR] must be more than 0 characters [json-pointer:/blocks/0/text/text]"
@@ -172,10 +173,7 @@ def test_post_invalid_blocks_carries_slacks_error_messages(slack: LocalSlack) ->
 def test_post_blocks_too_long_in_total_are_refused(slack: LocalSlack) -> None:
     blocks = [section("x" * 2700) for _ in range(5)]
 
-    with pytest.raises(SlackApiError) as refused:
-        say(slack, blocks=blocks)
-
-    assert refused.value.response["error"] == "msg_blocks_too_long"
+    assert refused(say, slack, blocks=blocks) == "msg_blocks_too_long"
 
 
 @pytest.mark.parametrize(
@@ -215,12 +213,12 @@ def test_post_message_burst_is_allowed_then_one_a_second(limited: LocalSlack, cl
     for _ in range(limits.POST_MESSAGE_BURST):
         say(limited, "x")
 
-    with pytest.raises(SlackApiError) as refused:
+    with pytest.raises(SlackApiError) as caught:
         say(limited, "x")
 
-    assert refused.value.response.status_code == 429
-    assert refused.value.response["error"] == "ratelimited"
-    assert refused.value.response.headers["Retry-After"] == "1"
+    assert caught.value.response.status_code == 429
+    assert caught.value.response["error"] == "ratelimited"
+    assert caught.value.response.headers["Retry-After"] == "1"
     clock.now += 1
     say(limited, "x")
     assert len(limited.messages()) == limits.POST_MESSAGE_BURST + 1
@@ -233,10 +231,10 @@ def test_chat_update_is_limited_to_fifty_in_any_minute(limited: LocalSlack, cloc
         client.chat_update(channel=HERE, ts=ts, text=str(number))
     clock.now += 20
 
-    with pytest.raises(SlackApiError) as refused:
+    with pytest.raises(SlackApiError) as caught:
         client.chat_update(channel=HERE, ts=ts, text="one too many")
 
-    assert refused.value.response.headers["Retry-After"] == "40"
+    assert caught.value.response.headers["Retry-After"] == "40"
     assert limited.messages()[0].text == "49"
     clock.now += 40
     client.chat_update(channel=HERE, ts=ts, text="later")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import httpx
 import pytest
-from slack_fixtures import HERE, PNG_1X1, local_slack, page_cookies, say, web_client
+from slack_fixtures import HERE, PNG_1X1, local_slack, page_cookies, refused, say, web_client
 from slack_sdk import WebClient
-from slack_sdk.errors import SlackApiError
 
 from stationmaster.local.slack import (
     GENERAL_CHANNEL_ID,
@@ -30,15 +30,8 @@ def client(slack: LocalSlack) -> WebClient:
     return web_client(slack)
 
 
-def error_of(refused: pytest.ExceptionInfo[SlackApiError]) -> str:
-    return refused.value.response["error"]
-
-
 def test_token_wrong_or_missing_is_refused(slack: LocalSlack) -> None:
-    with pytest.raises(SlackApiError) as refused:
-        web_client(slack, token="xoxb-other").auth_test()
-    assert error_of(refused) == "invalid_auth"
-
+    assert refused(web_client(slack, token="xoxb-other").auth_test) == "invalid_auth"
     missing = httpx.post(f"{slack.api_url}auth.test").json()
     assert missing == {"ok": False, "error": "not_authed"}
 
@@ -46,10 +39,7 @@ def test_token_wrong_or_missing_is_refused(slack: LocalSlack) -> None:
 def test_unknown_method_is_refused_and_shown_in_the_traffic(
     slack: LocalSlack, client: WebClient
 ) -> None:
-    with pytest.raises(SlackApiError) as refused:
-        client.api_call("canvases.create")
-
-    assert error_of(refused) == "unknown_method"
+    assert refused(client.api_call, "canvases.create") == "unknown_method"
     assert [(entry.method, entry.error) for entry in slack.traffic] == [
         ("canvases.create", "unknown_method")
     ]
@@ -76,10 +66,7 @@ def test_unknown_method_is_refused_and_shown_in_the_traffic(
 def test_post_message_bad_arguments_are_refused_in_slacks_words(
     slack: LocalSlack, client: WebClient, arguments: dict, error: str
 ) -> None:
-    with pytest.raises(SlackApiError) as refused:
-        client.api_call("chat.postMessage", params=arguments)
-
-    assert error_of(refused) == error
+    assert refused(client.api_call, "chat.postMessage", params=arguments) == error
     assert slack.messages() == []
 
 
@@ -93,13 +80,9 @@ def test_update_of_unknown_or_foreign_message_is_refused(
     )
     [foreign] = slack.messages()
 
-    with pytest.raises(SlackApiError) as missing:
-        client.chat_update(channel=HERE, ts="1.000000", text="x")
-    with pytest.raises(SlackApiError) as not_ours:
-        client.chat_update(channel=HERE, ts=foreign.ts, text="x")
-
-    assert error_of(missing) == "message_not_found"
-    assert error_of(not_ours) == "cant_update_message"
+    update = partial(refused, client.chat_update, channel=HERE, text="x")
+    assert update(ts="1.000000") == "message_not_found"
+    assert update(ts=foreign.ts) == "cant_update_message"
     assert slack.messages()[0].text == "mine"
 
 
@@ -154,12 +137,9 @@ def test_uploaded_svg_is_a_download_and_never_runs(slack: LocalSlack, client: We
 def test_complete_upload_without_bytes_is_refused(client: WebClient) -> None:
     announced = client.files_getUploadURLExternal(filename="a.png", length=10)
 
-    with pytest.raises(SlackApiError) as refused:
-        client.files_completeUploadExternal(
-            files=[{"id": announced["file_id"], "title": "a"}], channel_id=HERE
-        )
-
-    assert error_of(refused) == "file_not_found"
+    files = [{"id": announced["file_id"], "title": "a"}]
+    complete = client.files_completeUploadExternal
+    assert refused(complete, files=files, channel_id=HERE) == "file_not_found"
 
 
 def test_subscribe_sees_what_changed_the_channel_and_nothing_else(
@@ -171,8 +151,7 @@ def test_subscribe_sees_what_changed_the_channel_and_nothing_else(
     ts = say(slack, "a")
     client.users_info(user=OPERATOR_ID)
     client.chat_update(channel=HERE, ts=ts, text="b")
-    with pytest.raises(SlackApiError):
-        client.chat_postMessage(channel="C404", text="x")
+    refused(client.chat_postMessage, channel="C404", text="x")
 
     assert [(call.method, call.ts, call.text) for call in calls] == [
         ("chat.postMessage", ts, "a"),
@@ -184,9 +163,8 @@ def test_private_channel_exists_for_the_app_once_it_is_invited(
     slack: LocalSlack, client: WebClient
 ) -> None:
     for method in ("chat.postMessage", "conversations.info", "conversations.history"):
-        with pytest.raises(SlackApiError) as refused:
-            client.api_call(method, params={"channel": PRIVATE_CHANNEL_ID, "text": "x"})
-        assert error_of(refused) == "channel_not_found"
+        params = {"channel": PRIVATE_CHANNEL_ID, "text": "x"}
+        assert refused(client.api_call, method, params=params) == "channel_not_found"
 
     slack.type_command("/invite @Stationmaster", channel=PRIVATE_CHANNEL_ID)
     client.chat_postMessage(channel=PRIVATE_CHANNEL_ID, text="let in")
@@ -202,9 +180,7 @@ def test_app_that_was_removed_can_neither_post_nor_edit(
     slack.type_command("/remove @stationmaster")
 
     for call in (client.chat_postMessage, client.chat_update):
-        with pytest.raises(SlackApiError) as refused:
-            call(channel=HERE, ts=ts, text="step 2")
-        assert error_of(refused) == "not_in_channel"
+        assert refused(call, channel=HERE, ts=ts, text="step 2") == "not_in_channel"
     assert [message.text for message in slack.messages()] == ["step 1"]
 
 
@@ -215,12 +191,8 @@ def test_archived_channel_takes_no_post_no_edit_and_no_command(
 
     slack.type_command("/archive")
 
-    with pytest.raises(SlackApiError) as refused:
-        client.chat_postMessage(channel=HERE, text="step 2")
-    assert error_of(refused) == "is_archived"
-    with pytest.raises(SlackApiError) as refused:
-        client.chat_update(channel=HERE, ts=ts, text="step 2")
-    assert error_of(refused) == "is_inactive"
+    assert refused(say, slack, "step 2") == "is_archived"
+    assert refused(client.chat_update, channel=HERE, ts=ts, text="step 2") == "is_inactive"
     assert client.conversations_info(channel=HERE)["channel"]["is_archived"]
     assert slack.type_command("/train tiny-llama").error == "is_archived"
 
@@ -238,7 +210,5 @@ def test_people_and_threads_that_are_not_there_are_refused(
             "thread_not_found",
         ),
     ):
-        with pytest.raises(SlackApiError) as refused:
-            client.api_call(method, params=arguments)
-        assert error_of(refused) == error
+        assert refused(client.api_call, method, params=arguments) == error
     assert client.usergroups_users_list(usergroup="S1")["users"] == []
