@@ -22,7 +22,7 @@ from stationmaster.aws.run_store import RunStore
 from stationmaster.commands import view_run
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.run import events as ev
-from stationmaster.local.slack.rates import RateLimiter
+from stationmaster.local.slack.limits import RateLimiter
 from stationmaster.services import Services
 
 NOISY = 100

@@ -14,9 +14,9 @@ from typing import Final
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.run.events import RunPhase
 from tests.chaos.points import Verdict
-from tests.chaos.rules import Hold
 from tests.chaos.scene import Named, Place, Scene
 from tests.chaos.watched import AnId
+from tests.chaos.world import run_id_of
 
 _REAPER_PASSES: Final = 3
 
@@ -111,21 +111,16 @@ def _hold_creation(
     place: Place, creation: Creation, end: str, late: bool, scene: Scene, name: str
 ) -> Verdict:
     world, verdict = scene.world, Verdict()
-    held: list[Hold] = []
-
-    def hold(owner: AnId) -> None:
-        about = {"inside": creation.function}
-        held.append(world.runtime.hold(owner, creation.call, **about))
-
-    run_id = world.request(name, before=hold, **scene.shared(place))
-    world.until(held[0].reached.is_set, f"{creation.call} is about to be sent")
+    held = world.runtime.hold(run_id_of(name), creation.call, inside=creation.function)
+    run_id = world.request(name, **scene.shared(place))
+    world.until(held.reached.is_set, f"{creation.call} is about to be sent")
     if end == "stop":
         world.stop(run_id)
     else:
         world.kill(run_id, end)
     if late:
         world.until(lambda: _is_over_or_waits(scene, run_id), "its teardown is over, or waits")
-    held[0].released.set()
+    held.released.set()
 
     _settle(scene, run_id)
     run = world.until_out(run_id)

@@ -7,7 +7,7 @@ while everything around them ends. Each play says what is wrong in the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -23,6 +23,7 @@ from tests.chaos.rules import Fault, Hold
 from tests.chaos.scene import GUESTS, NODES, Named, Place, Scene, short
 from tests.chaos.states import CLUSTER_TASKS, TEARDOWN_TASKS
 from tests.chaos.watched import AnId
+from tests.chaos.world import cluster_id_of, run_id_of
 
 KILLED: Final = "the workflow was stopped from outside"
 # What a resize to three nodes and a validation of two are killed in.
@@ -59,14 +60,20 @@ def kills() -> list[Point]:
     ]
 
 
+def _both(group: str, name: str, on: Place, play: Callable[..., Verdict]) -> Iterator[Named]:
+    """A state that is killed before and after its function; `play` is told which by `after`."""
+    for after in (False, True):
+        when = "after" if after else "before"
+        yield group, f"{name} is killed {when} its function", on, partial(play, after)
+
+
 def _train_kills() -> Iterator[Named]:
     for place in Place:
         for moment in moments_in(place, MOMENTS):
-            for after in (False, True):
-                when = "after" if after else "before"
-                name = f"{place}: train {moment.state} is killed {when} its function"
-                at = _after(moment) if after else moment
-                yield f"train {moment.state}", name, place, partial(_kill_run, place, at)
+            name = f"{place}: train {moment.state}"
+            yield from _both(
+                f"train {moment.state}", name, place, partial(_kill_run, place, moment)
+            )
 
 
 def _after(moment: Moment) -> Moment:
@@ -77,14 +84,11 @@ def _after(moment: Moment) -> Moment:
 
 def _cluster_kills() -> Iterator[Named]:
     for place in (Place.OWN, Place.KEPT, Place.EXISTING):
+        # A kept cluster of its own: nobody else's.
+        on = Place.EXISTING if place is Place.EXISTING else Place.OWN
         for state in CLUSTER_TASKS:
-            for after in (False, True):
-                when = "after" if after else "before"
-                name = f"{place}: cluster {state} is killed {when} its function"
-                play = partial(_kill_cluster, place, state, after)
-                # A kept cluster of its own: nobody else's.
-                on = Place.EXISTING if place is Place.EXISTING else Place.OWN
-                yield f"cluster {state}", name, on, play
+            about, play = f"cluster {state}", partial(_kill_cluster, place, state)
+            yield from _both(about, f"{place}: {about}", on, play)
 
 
 def _pass_kills() -> Iterator[Named]:
@@ -95,19 +99,16 @@ def _pass_kills() -> Iterator[Named]:
 
 def _teardown_kills() -> Iterator[Named]:
     for place in Place:
+        on = place if place in GUESTS else Place.OWN
         for state in TEARDOWN_TASKS:
-            if place is Place.TRAINER and state not in _WITH_JOBS:
-                continue
-            for after in (False, True):
-                when = "after" if after else "before"
-                name = f"{place}: teardown {state} is killed {when} its function"
-                play = partial(_kill_teardown, place, state, after)
-                on = place if place in GUESTS else Place.OWN
-                yield f"teardown {state}", name, on, play
+            if place is not Place.TRAINER or state in _WITH_JOBS:
+                about, play = f"teardown {state}", partial(_kill_teardown, place, state)
+                yield from _both(about, f"{place}: {about}", on, play)
 
 
-def _kill_run(place: Place, moment: Moment, scene: Scene, name: str) -> Verdict:
+def _kill_run(place: Place, moment: Moment, after: bool, scene: Scene, name: str) -> Verdict:
     world, verdict = scene.world, Verdict()
+    moment = _after(moment) if after else moment
     run_id, held = reach(world, name, moment, **scene.shared(place))
 
     world.kill(run_id)
@@ -129,24 +130,19 @@ def _kill_run(place: Place, moment: Moment, scene: Scene, name: str) -> Verdict:
 
 def _kill_cluster(place: Place, state: str, after: bool, scene: Scene, name: str) -> Verdict:
     world, verdict = scene.world, Verdict()
-    held: list[Hold] = []
-
-    def hold(owner: AnId) -> None:
-        is_guest = place is Place.EXISTING
-        held.append(hold_in_state(world, owner, state, guest=is_guest, after=after))
-
+    held = _hold(place, state, after, scene, name)
     if place is Place.KEPT:
-        cluster_id: AnId = world.create_cluster(short(name), before=hold).cluster_id
-        world.until(held[0].reached.is_set, f"{state} is called")
+        cluster_id: AnId = world.create_cluster(short(name)).cluster_id
+        world.until(held.reached.is_set, f"{state} is called")
         run_id = world.request(name, cluster_id=cluster_id)
         clusters = world.services.cluster_states
         world.until(lambda: run_id in clusters.load(cluster_id).waiting_runs, "the run waits")
     else:
-        run_id = cluster_id = world.request(name, before=hold, **scene.shared(place))
-        world.until(held[0].reached.is_set, f"{state} is called")
+        run_id = cluster_id = world.request(name, **scene.shared(place))
+        world.until(held.reached.is_set, f"{state} is called")
 
     world.kill(cluster_id, "cluster")
-    held[0].released.set()
+    held.released.set()
 
     if state == "ConcludeCluster" and after and place is Place.KEPT:
         # The cluster was ready already: its run trains, and a person deletes it.
@@ -161,6 +157,12 @@ def _kill_cluster(place: Place, state: str, after: bool, scene: Scene, name: str
         verdict.expect(run.reason.startswith(KILLED), f'its reason is "{run.reason}"')
         verdict.expect(gone.reason == run.reason, f'the cluster says "{gone.reason}"')
     return verdict
+
+
+def _hold(place: Place, state: str, after: bool, scene: Scene, name: str) -> Hold:
+    """Hold a state of the cluster that the point of this name will make."""
+    owner = cluster_id_of(short(name)) if place is Place.KEPT else run_id_of(name)
+    return hold_in_state(scene.world, owner, state, guest=place in GUESTS, after=after)
 
 
 def _kill_pass(nodes: int, state: str, scene: Scene, name: str) -> Verdict:
@@ -193,27 +195,22 @@ def _kill_pass(nodes: int, state: str, scene: Scene, name: str) -> Verdict:
 
 def _kill_teardown(place: Place, state: str, after: bool, scene: Scene, name: str) -> Verdict:
     world, verdict = scene.world, Verdict()
-    held: list[Hold] = []
-
-    def hold(owner: AnId) -> None:
-        is_guest = place in GUESTS
-        held.append(hold_in_state(world, owner, state, guest=is_guest, after=after))
-
+    held = _hold(place, state, after, scene, name)
     # All that costs is there when a plugin fails; a job is there when it has trained.
     faults = [] if place is Place.TRAINER else [Fault("install-plugin")]
     if place is Place.KEPT:
-        cluster_id: AnId = world.create_cluster(short(name), nodes=NODES, before=hold).cluster_id
+        cluster_id: AnId = world.create_cluster(short(name), nodes=NODES).cluster_id
         world.until_ready(cluster_id)
         world.delete_cluster(cluster_id)
     else:
-        cluster_id = world.request(name, *faults, before=hold, **scene.shared(place))
-    world.until(held[0].reached.is_set, f"{state} is called")
+        cluster_id = world.request(name, *faults, **scene.shared(place))
+    world.until(held.reached.is_set, f"{state} is called")
 
     world.kill(f"{cluster_id}-teardown-1", "teardown")
     clusters = world.services.cluster_states
     over = (TeardownStatus.FAILED, TeardownStatus.COMPLETED)
     world.until(lambda: clusters.load(cluster_id).teardown in over, "its end is reported")
-    held[0].released.set()
+    held.released.set()
     reaped = world.reap()
 
     gone = world.until_gone(cluster_id)

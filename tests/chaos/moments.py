@@ -11,7 +11,7 @@ from typing import Any
 from stationmaster.domain.run.events import RunPhase
 from tests.chaos.rules import Fault, Hold
 from tests.chaos.watched import AnId
-from tests.chaos.world import World
+from tests.chaos.world import World, run_id_of
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,12 @@ MOMENTS = (*BEFORE_THE_END, *AT_THE_END, *AFTER_A_FAILURE)
 
 def reach(world: World, name: str, moment: Moment, **shared: Any) -> tuple[AnId, Hold]:
     """A run whose workflow is held in the moment's state; `shared` as `World.request` has it."""
-    held: list[Hold] = []
-
-    def hold(run_id: AnId) -> None:
-        asked = {"having": moment.having, "without": moment.without, "after": moment.after}
-        held.append(world.runtime.hold(run_id, moment.function, **asked))
-
+    asked = {"having": moment.having, "without": moment.without, "after": moment.after}
+    held = world.runtime.hold(run_id_of(name), moment.function, **asked)
     faults = [replace(moment.fault)] if moment.fault is not None else []
-    run_id = world.request(name, *faults, plan=moment.plan, before=hold, **shared)
-    world.until(held[0].reached.is_set, f"{moment.state} is called")
+    run_id = world.request(name, *faults, plan=moment.plan, **shared)
+    world.until(held.reached.is_set, f"{moment.state} is called")
     if moment.has_trained:
         runs = world.services.runs
         world.until(lambda: runs.load(run_id).progress, f"{run_id} trains")
-    return run_id, held[0]
+    return run_id, held

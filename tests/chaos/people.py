@@ -13,9 +13,9 @@ from stationmaster.local.slack import OPERATOR_ID
 from tests.chaos.ends import ended, expect_gone, expect_results, in_pass, moments_in
 from tests.chaos.moments import AT_THE_END, BEFORE_THE_END, Moment, reach
 from tests.chaos.points import Verdict
-from tests.chaos.rules import Hold
 from tests.chaos.scene import NODES, Named, Place, Scene, short
 from tests.chaos.watched import AnId
+from tests.chaos.world import cluster_id_of
 
 _MAKING: Final = (
     *("prepare-cluster", "ensure-cluster", "ensure-file-system"),
@@ -81,18 +81,16 @@ def _delete_under_run(moment: Moment, scene: Scene, name: str) -> Verdict:
 def _delete_in_the_making(function: str, scene: Scene, name: str) -> Verdict:
     """A run leases all of it, another one waits."""
     world, verdict = scene.world, Verdict()
-    held: list[Hold] = []
-    lab = world.create_cluster(
-        short(name), before=lambda owner: held.append(world.runtime.hold(owner, function))
-    )
-    world.until(held[0].reached.is_set, f"{function} is called")
+    held = world.runtime.hold(cluster_id_of(short(name)), function)
+    lab = world.create_cluster(short(name))
+    world.until(held.reached.is_set, f"{function} is called")
     clusters, both = world.services.cluster_states, list[AnId]()
     for each in ("leases", "waits"):
         both.append(world.request(f"{name}: {each}", nodes=4, cluster_id=lab.cluster_id))
         world.until(lambda: clusters.load(lab.cluster_id).waiting_runs == both, "it asks for nodes")
 
     world.delete_cluster(lab.cluster_id)
-    held[0].released.set()
+    held.released.set()
 
     expect_gone(scene, verdict, world.until_gone(lab.cluster_id))
     for run_id in both:

@@ -10,8 +10,8 @@ import json
 import re
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import boto3
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
@@ -25,7 +25,6 @@ from tests.chaos.rules import ApiFault, Fault, Hold, Way
 # Of a path: the group and version, the namespace of what is in one, and the kind.
 _KIND: Final = re.compile(r"/(?:api/v1|apis/[^/]+/[^/]+)/(?:namespaces/[^/?]+/)?([^/?]+)")
 _SERVER_ERROR: Final = 500
-Rule = TypeVar("Rule", Fault, Hold)
 
 
 class InterferingRuntime(InProcessRuntime):
@@ -33,10 +32,8 @@ class InterferingRuntime(InProcessRuntime):
 
     def __init__(self) -> None:
         super().__init__()
-        self._faults: dict[str, list[Fault]] = {}
-        self._holds: dict[str, list[Hold]] = {}
+        self._of_run: dict[str, list[Fault | ApiFault | Hold]] = {}
         self._doubled: set[str] = set()
-        self._api_faults: dict[str, list[ApiFault]] = {}
         self._served = threading.local()
         self._rules = threading.Lock()
         self._call_api = ApiClient.call_api
@@ -77,18 +74,13 @@ class InterferingRuntime(InProcessRuntime):
 
     def break_run(self, run_id: str, *faults: Fault | ApiFault) -> None:
         """Make calls of the run fail from now on."""
-        with self._rules:
-            for fault in faults:
-                if isinstance(fault, ApiFault):
-                    self._api_faults.setdefault(run_id, []).append(fault)
-                else:
-                    self._faults.setdefault(run_id, []).append(fault)
+        if faults:  # a run without rules is not watched
+            with self._rules:
+                self._of_run.setdefault(run_id, []).extend(faults)
 
     def mend_run(self, run_id: str) -> None:
         """Let every call of the run work again."""
-        with self._rules:
-            self._faults.pop(run_id, None)
-            self._api_faults.pop(run_id, None)
+        self._keep(run_id, Hold)
 
     def hold(self, run_id: str, function: str, **payload: Any) -> Hold:
         """Stop the run's next call of the function or operation until the hold is released.
@@ -97,24 +89,30 @@ class InterferingRuntime(InProcessRuntime):
         """
         hold = Hold(function, **payload)
         with self._rules:
-            self._holds.setdefault(run_id, []).append(hold)
+            self._of_run.setdefault(run_id, []).append(hold)
         return hold
 
     def let_go(self, run_id: str) -> None:
         """Release all that waits of the run, and hold nothing more."""
+        for rule in self._keep(run_id, Fault, ApiFault):
+            if isinstance(rule, Hold):
+                rule.is_taken = True
+                rule.released.set()
+
+    def _keep(self, run_id: str, *kinds: type) -> list[Any]:
+        """Keep the rules of a run that are of these kinds; all that there were."""
         with self._rules:
-            for hold in self._holds.pop(run_id, []):
-                hold.is_taken = True
-                hold.released.set()
+            rules = self._of_run.pop(run_id, [])
+            if kept := [rule for rule in rules if isinstance(rule, kinds)]:
+                self._of_run[run_id] = kept
+        return rules
 
     def rest(self) -> None:
         """Interfere with nothing any more, and let go whatever waits."""
-        with self._rules:
-            owners = {*self._holds, *self._faults, *self._api_faults}
-            self._doubled.clear()
-        for owner in owners:
-            self.mend_run(owner)
+        self._doubled.clear()
+        for owner in list(self._of_run):
             self.let_go(owner)
+            self.mend_run(owner)
 
     def double(self, run_id: str) -> None:
         """Call every handler of the run twice with the same payload."""
@@ -128,7 +126,7 @@ class InterferingRuntime(InProcessRuntime):
         if function.name == NOTIFIER.name and self.notifier_rests:
             return b"{}", False
         with self._rules:
-            is_watched = any(run in payload.decode() for run in self._ruled())
+            is_watched = any(run in payload.decode() for run in (*self._of_run, *self._doubled))
         hold, fault, doubled = self._rules_for(function.name, payload)
         if hold is not None and not hold.after:
             hold.wait()
@@ -202,19 +200,15 @@ class InterferingRuntime(InProcessRuntime):
 
     def _fault_for(self, run_id: str, service: str, operation: str, *ways: Way) -> ApiFault | None:
         with self._rules:
-            faults = self._api_faults.get(run_id, [])
-            return next((each for each in faults if each.takes(service, operation, *ways)), None)
+            rules = [each for each in self._of_run.get(run_id, ()) if isinstance(each, ApiFault)]
+            return next((each for each in rules if each.takes(service, operation, *ways)), None)
 
     def _hold_for(self, run_id: str, call: str) -> Hold | None:
         with self._rules:
-            waiting = (
-                hold
-                for hold in self._holds.get(run_id, [])
-                if hold.function == call
-                and not hold.is_taken
-                and hold.inside in ("", self._served.function)
-            )
-            hold = next(waiting, None)
+            rules = [each for each in self._of_run.get(run_id, ()) if isinstance(each, Hold)]
+            inside = ("", self._served.function)
+            wanted = (each for each in rules if each.function == call and each.inside in inside)
+            hold = next((each for each in wanted if not each.is_taken), None)
             if hold is not None:
                 hold.is_taken = True
             return hold
@@ -225,30 +219,20 @@ class InterferingRuntime(InProcessRuntime):
             with self._rules:
                 self.told_dead.add(parsed["detail"]["executionArn"])
 
-    def _ruled(self) -> tuple[str, ...]:
-        """The runs that a rule is about."""
-        return (*self._faults, *self._api_faults, *self._holds, *self._doubled)
-
     def _rules_for(self, name: str, payload: bytes) -> tuple[Hold | None, Fault | None, bool]:
+        """The first hold and the first fault for a call, of the runs whose ids it names."""
         text = payload.decode()
         parsed = json.loads(text or "{}")
         with self._rules:
-            hold = _first_match(self._holds, name, text, parsed)
-            fault = _first_match(self._faults, name, text, parsed)
+            rules = [rule for run, of_run in self._of_run.items() if run in text for rule in of_run]
+            met = [r for r in rules if not isinstance(r, ApiFault) and r.matches(name, parsed)]
+            hold = next((each for each in met if isinstance(each, Hold)), None)
+            fault = next((each for each in met if isinstance(each, Fault)), None)
             if hold is not None:
                 hold.is_taken = True
             if fault is not None:
                 fault.times -= 1
-            doubled = any(run in text for run in self._doubled)
-        return hold, fault, doubled
-
-
-def _first_match(
-    rules: Mapping[str, Sequence[Rule]], name: str, text: str, payload: Mapping[str, Any]
-) -> Rule | None:
-    """The first rule for a call, of the runs whose ids are in its payload."""
-    of_runs = (rule for run, of_run in rules.items() if run in text for rule in of_run)
-    return next((rule for rule in of_runs if rule.matches(name, payload)), None)
+            return hold, fault, any(run in text for run in self._doubled)
 
 
 class _BadAnswer:

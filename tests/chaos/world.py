@@ -127,16 +127,8 @@ class World(Watched):
         services.runs.create(requested, dedup_key=run_id, dedup_until=now + timedelta(minutes=1))
         services.workflows.start_train(run_id)
 
-    def create_cluster(
-        self,
-        name: str,
-        *,
-        nodes: int = 4,
-        ttl_s: int = 3600,
-        before: Callable[[AnId], None] = lambda _: None,
-    ) -> Cluster:
-        """Ask for a cluster that is kept, as a person does; `before` gets its id."""
-        before(new_cluster_id(name, dedup_key=f"{TEAM_ID}/{name}"))
+    def create_cluster(self, name: str, *, nodes: int = 4, ttl_s: int = 3600) -> Cluster:
+        """Ask for a cluster that is kept, as a person does."""
         spec = spec_for(get_recipe("tiny-llama"), nodes=nodes, instance_type="m5.2xlarge")
         cluster, _ = commands.create_cluster(
             self.services,
@@ -267,6 +259,11 @@ class World(Watched):
 def run_id_of(name: str) -> AnId:
     """The id that the run of a scenario gets."""
     return new_run_id("tiny-llama", dedup_key=f"{TEAM_ID}/{name}")
+
+
+def cluster_id_of(name: str) -> AnId:
+    """The id that a cluster of this name gets."""
+    return new_cluster_id(name, dedup_key=f"{TEAM_ID}/{name}")
 
 
 @contextmanager

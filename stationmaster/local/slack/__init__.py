@@ -11,7 +11,6 @@ from stationmaster.local.slack.config import (
     SlackAppConfig,
     SlashCommand,
 )
-from stationmaster.local.slack.errors import SlackRefusal
 from stationmaster.local.slack.records import (
     APPROVER_ID,
     BOT_USER_ID,
@@ -25,6 +24,7 @@ from stationmaster.local.slack.records import (
     DeliveryResult,
     Message,
     SlackFile,
+    SlackRefusal,
     TrafficEntry,
 )
 from stationmaster.local.slack.server import LocalSlack

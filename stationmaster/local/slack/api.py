@@ -13,9 +13,8 @@ from datetime import UTC, datetime
 
 from stationmaster.local.slack.arguments import Arguments
 from stationmaster.local.slack.endpoint import Endpoint
-from stationmaster.local.slack.errors import SlackRefusal
-from stationmaster.local.slack.rates import RateLimiter
-from stationmaster.local.slack.records import Json, TrafficEntry
+from stationmaster.local.slack.limits import RateLimiter
+from stationmaster.local.slack.records import Json, SlackRefusal, TrafficEntry
 
 Method = Callable[[Endpoint, Arguments], Json]
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import parse_qsl
 
-from stationmaster.local.slack.errors import SlackRefusal
-from stationmaster.local.slack.records import Json
+from stationmaster.local.slack.records import Json, SlackRefusal
 
 
 class Arguments:

@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from stationmaster.local.slack.arguments import Arguments
 from stationmaster.local.slack.endpoint import Endpoint, checked_content
-from stationmaster.local.slack.errors import SlackRefusal
 from stationmaster.local.slack.records import (
     APP_ID,
     BOT_ID,
@@ -20,6 +19,7 @@ from stationmaster.local.slack.records import (
     Channel,
     Json,
     Message,
+    SlackRefusal,
 )
 
 _DEFAULT_PAGE = 100

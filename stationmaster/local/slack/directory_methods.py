@@ -9,8 +9,15 @@ from stationmaster.local.slack import chat_methods, file_methods
 from stationmaster.local.slack.api import Method
 from stationmaster.local.slack.arguments import Arguments
 from stationmaster.local.slack.endpoint import Endpoint
-from stationmaster.local.slack.errors import SlackRefusal
-from stationmaster.local.slack.records import APP_ID, BOT_ID, BOT_USER_ID, TEAM_ID, TEAM_NAME, Json
+from stationmaster.local.slack.records import (
+    APP_ID,
+    BOT_ID,
+    BOT_USER_ID,
+    TEAM_ID,
+    TEAM_NAME,
+    Json,
+    SlackRefusal,
+)
 from stationmaster.local.slack.views import OpenView, checked_view
 from stationmaster.local.slack.workspace import Change
 

@@ -13,8 +13,14 @@ from datetime import UTC, datetime
 from stationmaster.local.slack import limits
 from stationmaster.local.slack.blocks import check_blocks, total_text
 from stationmaster.local.slack.config import SlackAppConfig
-from stationmaster.local.slack.errors import SlackRefusal, invalid_blocks
-from stationmaster.local.slack.records import ApiCall, Json, Message, TrafficEntry
+from stationmaster.local.slack.records import (
+    ApiCall,
+    Json,
+    Message,
+    SlackRefusal,
+    TrafficEntry,
+    invalid_blocks,
+)
 from stationmaster.local.slack.tickets import ResponseUrls, Triggers
 from stationmaster.local.slack.views import ViewShelf
 from stationmaster.local.slack.workspace import Change, Workspace

@@ -13,8 +13,7 @@ from stationmaster.local.slack import limits
 from stationmaster.local.slack.arguments import Arguments
 from stationmaster.local.slack.chat_methods import new_bot_message, postable_channel
 from stationmaster.local.slack.endpoint import Endpoint, checked_content
-from stationmaster.local.slack.errors import SlackRefusal
-from stationmaster.local.slack.records import BOT_USER_ID, Json, SlackFile
+from stationmaster.local.slack.records import BOT_USER_ID, Json, SlackFile, SlackRefusal
 
 # Types that a browser may show in place; anything else is handed out as a download.
 IMAGE_TYPES = {

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from stationmaster.local.slack.chat_methods import new_bot_message
 from stationmaster.local.slack.endpoint import Endpoint, checked_content
-from stationmaster.local.slack.errors import SlackRefusal
-from stationmaster.local.slack.records import Json, Message
+from stationmaster.local.slack.records import Json, Message, SlackRefusal
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from urllib.parse import urlencode
 
 from stationmaster.local.slack.app_requests import AppRequests
-from stationmaster.local.slack.channel_commands import CHANNEL_COMMANDS, act_on_channel
 from stationmaster.local.slack.directory_methods import show_view
 from stationmaster.local.slack.endpoint import Endpoint
-from stationmaster.local.slack.errors import SlackRefusal
 from stationmaster.local.slack.hooks import Answer, parse_ack, parse_answer, show_answer
 from stationmaster.local.slack.records import (
     APP_ID,
@@ -25,13 +23,16 @@ from stationmaster.local.slack.records import (
     DeliveryResult,
     Json,
     Message,
+    SlackRefusal,
 )
 from stationmaster.local.slack.tickets import ResponseTarget
 from stationmaster.local.slack.views import checked_view
-from stationmaster.local.slack.workspace import Change
+from stationmaster.local.slack.workspace import Change, Workspace
 
 # Slack still sends the token that signatures replaced; no app may rely on it.
 _VERIFICATION_TOKEN = "local-verification-token"
+# Slack's own commands that decide whether the app may post.
+_CHANNEL_COMMANDS = ("/invite", "/remove", "/archive")
 _TEAM = {"id": TEAM_ID, "domain": TEAM_DOMAIN}
 
 
@@ -62,8 +63,8 @@ class Interactions:
             return self._explain(
                 "is_archived", "This channel has been archived.", channel=channel, user=user
             )
-        if name in CHANNEL_COMMANDS:
-            answer = act_on_channel(self._endpoint.workspace, name, arguments, channel=channel)
+        if name in _CHANNEL_COMMANDS:
+            answer = _act_on_channel(self._endpoint.workspace, name, arguments, channel=channel)
             return self._explain(None, answer, channel=channel, user=user)
         if self._endpoint.app.command(name) is None:
             return self._explain(
@@ -164,8 +165,7 @@ class Interactions:
             **_chosen(element, value),
         }
         payload = self._action_payload(message, action, user=user)
-        body = urlencode({"payload": json.dumps(payload)})
-        return self._app.send(body, label=f"block_actions {action_id}")
+        return self._deliver(payload, label=f"block_actions {action_id}")
 
     def _action_payload(self, message: Message, action: Json, *, user: str) -> Json:
         described = self._endpoint.workspace.find_channel(message.channel)
@@ -180,16 +180,9 @@ class Interactions:
         }
         if message.thread_ts is not None:
             container["thread_ts"] = message.thread_ts
-        payload: Json = {
-            "type": "block_actions",
-            "user": self._person(user),
-            "api_app_id": APP_ID,
-            "token": _VERIFICATION_TOKEN,
+        payload = self._payload("block_actions", user) | {
             "container": container,
             "trigger_id": self._endpoint.triggers.issue(user),
-            "team": _TEAM,
-            "enterprise": None,
-            "is_enterprise_install": False,
             "channel": {"id": described.id, "name": described.name},
             "state": {"values": {}},
             "response_url": self._response_url(target),
@@ -205,13 +198,12 @@ class Interactions:
         opened = self._endpoint.views.get(view_id)
         described = opened.to_json()
         payload = {
-            **self._view_payload("view_submission", user),
+            **self._payload("view_submission", user),
             "trigger_id": self._endpoint.triggers.issue(user),
             "view": {**described, "state": {"values": values}},
             "response_urls": [],
         }
-        body = urlencode({"payload": json.dumps(payload)})
-        result = self._app.send(body, label="view_submission")
+        result = self._deliver(payload, label="view_submission")
         if result.error is not None:
             return {"error": result.error}
         answer = parse_ack(result.body) if result.body.strip() else {}
@@ -235,11 +227,11 @@ class Interactions:
         opened = self._take_down(view_id)
         if opened.get("notify_on_close"):
             payload = {
-                **self._view_payload("view_closed", user),
+                **self._payload("view_closed", user),
                 "view": {**opened, "id": view_id},
                 "is_cleared": False,
             }
-            self._app.send(urlencode({"payload": json.dumps(payload)}), label="view_closed")
+            self._deliver(payload, label="view_closed")
 
     def _take_down(self, view_id: str) -> Json:
         opened = self._endpoint.views.take_down(view_id)
@@ -248,24 +240,40 @@ class Interactions:
         )
         return opened.view
 
-    def _view_payload(self, kind: str, user: str) -> Json:
+    def _payload(self, kind: str, user: str) -> Json:
+        name = self._endpoint.workspace.users[user].name
         return {
             "type": kind,
             "team": _TEAM,
-            "user": self._person(user),
+            "user": {"id": user, "username": name, "name": name, "team_id": TEAM_ID},
             "api_app_id": APP_ID,
             "token": _VERIFICATION_TOKEN,
             "enterprise": None,
             "is_enterprise_install": False,
         }
 
-    def _person(self, user: str) -> Json:
-        name = self._endpoint.workspace.users[user].name
-        return {"id": user, "username": name, "name": name, "team_id": TEAM_ID}
+    def _deliver(self, payload: Json, *, label: str) -> DeliveryResult:
+        return self._app.send(urlencode({"payload": json.dumps(payload)}), label=label)
 
     def _response_url(self, target: ResponseTarget) -> str:
         hook_id = self._endpoint.response_urls.issue(target)
         return f"{self._endpoint.base_url()}/hooks/response/{hook_id}"
+
+
+def _act_on_channel(workspace: Workspace, command: str, arguments: str, *, channel: str) -> str:
+    """Carry out one of `_CHANNEL_COMMANDS`; return what the person reads."""
+    if command == "/archive":
+        return f"#{workspace.archive(channel).name} is archived: nobody can post in it any more."
+    reference = arguments.strip()
+    name = reference.removeprefix("@").lower()
+    user = next((user for user in workspace.users.values() if user.name == name), None)
+    if user is None:
+        return (
+            f'{command}: nobody is called "{reference[:60]}"; name a member, as in @stationmaster'
+        )
+    if command == "/invite":
+        return f"@{user.name} is in #{workspace.join(channel, user.id).name} now."
+    return f"@{user.name} is not in #{workspace.leave(channel, user.id).name} any more."
 
 
 def _find_element(message: Message, action_id: str) -> tuple[str, Json]:

@@ -1,10 +1,16 @@
-"""Slack's limits on calls and messages, each with its source; those of blocks are in `blocks.py`.
+"""Slack's limits on calls and messages, and which calls it would answer with 429.
 
-A figure that Slack documents is quoted; one that it does not is marked as our reading.
+Those of blocks are in `blocks.py`. A figure that Slack documents is quoted; one that it does not is
+marked as our reading.
 """
 
 from __future__ import annotations
 
+import math
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 # Source: https://docs.slack.dev/reference/methods/chat.postMessage#truncating
@@ -50,3 +56,64 @@ _TIERS: Final = {
 }
 CALLS_PER_MINUTE: Final = {method: _CALLS_OF_TIER[tier] for method, tier in _TIERS.items()}
 """Counted per method, app and workspace; "20+" is read as 20."""
+_WINDOW_S = 60.0
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Token bucket: `capacity` calls at once, then `per_s` a second."""
+
+    capacity: int
+    per_s: float
+    tokens: float
+    refilled_at: float
+
+    def retry_after_s(self, now: float) -> int:
+        elapsed = max(0.0, now - self.refilled_at)
+        self.tokens = min(float(self.capacity), self.tokens + elapsed * self.per_s)
+        self.refilled_at = now
+        if self.tokens >= 1:
+            self.tokens -= 1
+            return 0
+        return max(1, math.ceil((1 - self.tokens) / self.per_s))
+
+
+@dataclass(slots=True)
+class _Window:
+    """At most `maximum` calls in any 60 s."""
+
+    maximum: int
+    calls: deque[float] = field(default_factory=deque)
+
+    def retry_after_s(self, now: float) -> int:
+        while self.calls and self.calls[0] <= now - _WINDOW_S:
+            self.calls.popleft()
+        if len(self.calls) < self.maximum:
+            self.calls.append(now)
+            return 0
+        return max(1, math.ceil(self.calls[0] + _WINDOW_S - now))
+
+
+class RateLimiter:
+    """Decides, call by call, whether Slack would answer `ratelimited`."""
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._posts: dict[str, _Bucket] = {}
+        self._windows: dict[str, _Window] = {}
+
+    def retry_after_s(self, method: str, *, channel: str) -> int:
+        """Count one call and return 0, or the seconds after which to try again."""
+        now = self._clock()
+        with self._lock:
+            if method == "chat.postMessage":
+                burst = POST_MESSAGE_BURST
+                bucket = self._posts.setdefault(
+                    channel, _Bucket(burst, POST_MESSAGE_PER_S, burst, now)
+                )
+                return bucket.retry_after_s(now)
+            most = CALLS_PER_MINUTE.get(method)
+            if most is None:
+                return 0
+            return self._windows.setdefault(method, _Window(most)).retry_after_s(now)

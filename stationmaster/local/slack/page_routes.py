@@ -19,7 +19,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from stationmaster.local.slack import limits
 from stationmaster.local.slack.endpoint import Endpoint
-from stationmaster.local.slack.errors import SlackRefusal
 from stationmaster.local.slack.interactions import Interactions
 from stationmaster.local.slack.records import (
     BOT_USER_ID,
@@ -27,6 +26,7 @@ from stationmaster.local.slack.records import (
     TEAM_NAME,
     Json,
     Message,
+    SlackRefusal,
 )
 from stationmaster.local.slack.workspace import Change
 

@@ -1,4 +1,4 @@
-"""What the local workspace is made of: people, channels, messages, files, calls.
+"""What the local workspace is made of: people, channels, messages, files, calls, and refusals.
 
 Plain data, shared by the whole package and handed out by `LocalSlack`. `to_json` gives the shape
 that Slack's Web API answers with; block lists stay JSON, as they arrive and leave.
@@ -24,6 +24,26 @@ PRIVATE_CHANNEL_ID = "C000RESEARCH"
 
 Json = dict[str, Any]
 """A JSON object on the wire."""
+
+
+class SlackRefusal(Exception):
+    """A call that Slack would refuse; `error` is Slack's error code, `extra` joins the answer."""
+
+    def __init__(self, error: str, *, extra: Json | None = None) -> None:
+        super().__init__(error)
+        self.error = error
+        self.extra = extra or {}
+
+
+def invalid_blocks(messages: list[str], *, error: str = "invalid_blocks") -> SlackRefusal:
+    """Return the refusal of a block list or a view, with what is wrong where Slack puts it."""
+    return SlackRefusal(
+        error,
+        extra={
+            "errors": messages,
+            "response_metadata": {"messages": [f"[ERROR] {message}" for message in messages]},
+        },
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from stationmaster.local.slack.config import SlackAppConfig
 from stationmaster.local.slack.directory_methods import METHODS
 from stationmaster.local.slack.endpoint import Endpoint
 from stationmaster.local.slack.interactions import Interactions
+from stationmaster.local.slack.limits import RateLimiter
 from stationmaster.local.slack.page_key import new_key
-from stationmaster.local.slack.rates import RateLimiter
 from stationmaster.local.slack.records import (
     OPERATOR_ID,
     TRAINING_CHANNEL_ID,

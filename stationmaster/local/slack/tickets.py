@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stationmaster.local.slack import limits
-from stationmaster.local.slack.errors import SlackRefusal
+from stationmaster.local.slack.records import SlackRefusal
 
 _MAX_KEPT = 2000
 

@@ -11,8 +11,14 @@ import threading
 from dataclasses import dataclass
 
 from stationmaster.local.slack.blocks import check_view
-from stationmaster.local.slack.errors import SlackRefusal, invalid_blocks
-from stationmaster.local.slack.records import APP_ID, BOT_ID, TEAM_ID, Json
+from stationmaster.local.slack.records import (
+    APP_ID,
+    BOT_ID,
+    TEAM_ID,
+    Json,
+    SlackRefusal,
+    invalid_blocks,
+)
 
 
 @dataclass(slots=True)

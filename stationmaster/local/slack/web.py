@@ -18,13 +18,12 @@ from stationmaster.local.loopback import LoopbackGuard, own_page_too
 from stationmaster.local.slack.api import WebApi
 from stationmaster.local.slack.arguments import parse_arguments
 from stationmaster.local.slack.endpoint import Endpoint
-from stationmaster.local.slack.errors import SlackRefusal
 from stationmaster.local.slack.file_methods import IMAGE_TYPES, receive_upload
 from stationmaster.local.slack.hooks import use_response_url
 from stationmaster.local.slack.interactions import Interactions
 from stationmaster.local.slack.page_key import PageKeyGuard
 from stationmaster.local.slack.page_routes import PageRoutes
-from stationmaster.local.slack.records import Json
+from stationmaster.local.slack.records import Json, SlackRefusal
 
 _PAGE_DIR = Path(__file__).parent / "page"
 _MEDIA_TYPES = {

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from stationmaster.local.slack.errors import SlackRefusal
 from stationmaster.local.slack.records import (
     APPROVER_ID,
     BOT_USER_ID,
@@ -23,6 +22,7 @@ from stationmaster.local.slack.records import (
     Json,
     Message,
     SlackFile,
+    SlackRefusal,
     User,
 )
 

@@ -5,7 +5,7 @@ Asked by `needs` and `on_behalf` while a request is looked at; it changes nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,7 +15,6 @@ from moto.s3.models import s3_backends
 from moto.secretsmanager.models import secretsmanager_backends
 from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 
-_BY_NAME: Final = frozenset({"placement-group"})
 # In place of the id that AWS gives to a part of a cluster, where a request names none.
 ID_OF_PART: Final = "00000000-0000-0000-0000-000000000000"
 
@@ -43,18 +42,18 @@ class Account:
 
     def tags_of(self, arn: str) -> dict[str, str] | None:
         """Return the tags of a resource, None when there is none of this ARN."""
-        parts = arn.split(":", 5)
-        if parts[2] == "ec2":
-            return self._ec2_tags(*parts[5].split("/", 1))
-        if parts[2] == "logs":
-            return self._log_group_tags(parts[5].removeprefix("log-group:"))
-        for source in self.sources:
-            if source.owns_arn(arn):
-                for resource in source.iter_tagged_resources():
-                    part, _, identity = arn.rpartition("/")
-                    named = resource.arn.rpartition("/")[0] if identity == ID_OF_PART else ""
-                    if arn == resource.arn or part == named:
-                        return dict(resource.tags)
+        service, rest = arn.split(":", 5)[2::3]
+        if service == "logs":
+            name = rest.removeprefix("log-group:")
+            logs = logs_backends[self.account_id][self.region]
+            return dict(logs.list_tags_log_group(name)) if name in logs.groups else None
+        part, _, identity = arn.rpartition("/")
+        owned = [each for each in self.sources if each.owns_arn(arn)]
+        for source in [self._ec2] if service == "ec2" else owned:
+            for resource in source.iter_tagged_resources():
+                named = resource.arn.rpartition("/")[0] if identity == ID_OF_PART else ""
+                if arn == resource.arn or part == named:
+                    return dict(resource.tags)
         return None
 
     def launch_template(self, stated: dict[str, str]) -> Any | None:
@@ -92,32 +91,6 @@ class Account:
                 return str(execution.state_machine.arn)
         return None
 
-    def _log_group_tags(self, name: str) -> dict[str, str] | None:
-        logs = logs_backends[self.account_id][self.region]
-        return dict(logs.list_tags_log_group(name)) if name in logs.groups else None
-
     @property
     def _ec2(self) -> Any:
         return ec2_backends[self.account_id][self.region]
-
-    def _ec2_tags(self, kind: str, identity: str) -> dict[str, str] | None:
-        ec2 = self._ec2
-        held: dict[str, Callable[[], Iterable[str]]] = {
-            "security-group": lambda: [
-                each for groups in list(ec2.groups.values()) for each in groups
-            ],
-            "launch-template": lambda: ec2.launch_templates,
-            "network-interface": lambda: ec2.enis,
-            "volume": lambda: ec2.volumes,
-            "instance": lambda: [
-                instance.id
-                for reservation in list(ec2.reservations.values())
-                for instance in reservation.instances
-            ],
-            "placement-group": lambda: ec2.__dict__.get("placement_groups", {}),
-        }
-        if kind in held and identity not in held[kind]():
-            return None
-        if kind in _BY_NAME:
-            identity = ec2.__dict__["placement_groups"][identity].id
-        return dict(ec2.tags.get(identity, {}))
