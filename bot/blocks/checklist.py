@@ -118,12 +118,8 @@ def _details(phase: RunPhase, view: RunView) -> list[str]:
 
 
 def _last_line(run: Run) -> str:
-    match run.phase:
-        case RunPhase.SUCCEEDED:
-            return f"{md.DONE}\u2002*Done*"
-        case RunPhase.FAILED:
-            return f"{md.FAILED}\u2002*Failed*"
-        case RunPhase.STOPPED:
-            return f"{md.FAILED}\u2002*Stopped*"
-        case _:
-            return f"{md.COMING}\u2002Done"
+    if not run.phase.is_terminal:
+        return f"{md.COMING}\u2002Done"
+    if run.phase is RunPhase.SUCCEEDED:
+        return f"{md.DONE}\u2002*Done*"
+    return f"{md.FAILED}\u2002*{run.phase.value.capitalize()}*"

@@ -28,6 +28,11 @@ from stationmaster.domain.sizes import counted
 # Figures that people ask for; of other checks that pass, the card says enough.
 _MEASURED: Final = ("_gbps", "_mbps", "_loss_nats")
 _POSTED_PHASES: Final = (ClusterPhase.READY, ClusterPhase.FAILED, ClusterPhase.DRAINING)
+_POSTED: Final = (
+    *(cl.LeaseRequested, cl.LeaseGranted, cl.LeaseReleased, cl.KeepExtended, cl.KeepEnding),
+    *(cl.KeepEnded, cl.DeletionRequested, cl.PassBegan, cl.PassFailed, cl.ZoneGivenUp),
+    *(cl.ClusterPreflightWarned, cl.NodeReplacementBegan, cl.NodeReplaced, cl.TeardownStarted),
+)
 
 
 def is_posted(event: ThreadEvent) -> bool:
@@ -39,25 +44,8 @@ def is_posted(event: ThreadEvent) -> bool:
             return not event.passed or any(name.endswith(_MEASURED) for name in event.figures)
         case cl.SizeSettled():
             return bool(event.reason)
-        case (
-            cl.LeaseRequested()
-            | cl.LeaseGranted()
-            | cl.LeaseReleased()
-            | cl.KeepExtended()
-            | cl.KeepEnding()
-            | cl.KeepEnded()
-            | cl.DeletionRequested()
-            | cl.PassBegan()
-            | cl.PassFailed()
-            | cl.ClusterPreflightWarned()
-            | cl.ZoneGivenUp()
-            | cl.NodeReplacementBegan()
-            | cl.NodeReplaced()
-            | cl.TeardownStarted()
-        ):
-            return True
         case _:
-            return False
+            return isinstance(event, _POSTED)
 
 
 def cluster_message(events: Sequence[ThreadEvent], cluster: Cluster) -> Content | None:

@@ -58,35 +58,26 @@ _ENDED_BY_SIGNAL: Final = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 _WHOLE_SECOND: Final = timedelta(seconds=1)
 
 
+# What the card, another line or the receipt says, or what is the cluster's own business.
+_NEVER: Final = (
+    *(ev.ProgressReported, ev.RunRequested, ev.AttemptStarted, ev.DataReported),
+    *(ev.BackupStarted, ev.BackupLookedAt, ev.TrainingPreparing),
+    *(cl.ClusterRequested, cl.LeaseRequested, cl.LeaseGranted, cl.LeaseReleased),
+    *(cl.KeepExtended, cl.KeepEnding, cl.KeepEnded, cl.DeletionRequested, cl.PassBegan),
+    *(cl.ClusterPhaseChanged, cl.ResourceRequested, cl.ResourceSeen, cl.ResourceRefused),
+    *(cl.TeardownCompleted, cl.TeardownFailed),
+)
+
+
 def is_noteworthy(event: ThreadEvent) -> bool:
     """Say whether this event is posted in the thread at all."""
     match event:
-        case ev.ProgressReported() | ev.RunRequested() | ev.AttemptStarted() | ev.DataReported():
-            return False
-        case ev.BackupStarted() | ev.BackupLookedAt() | ev.TrainingPreparing():
-            return False  # the card shows it
         case ev.BackupFailed():
             return not event.again  # said once, until one succeeds
-        case cl.ClusterRequested() | cl.LeaseRequested() | cl.LeaseGranted() | cl.LeaseReleased():
-            return False
-        case (
-            cl.KeepExtended()
-            | cl.KeepEnding()
-            | cl.KeepEnded()
-            | cl.DeletionRequested()
-            | cl.PassBegan()
-        ):
-            return False  # they are the cluster's own business
-        case cl.ClusterPhaseChanged() | cl.ResourceRequested():
-            return False  # the run's own phase says it
-        case cl.ResourceSeen() | cl.ResourceRefused():
-            return False  # what comes of it says it
         case cl.SizeSettled():
             return bool(event.reason)  # all that were wanted came
         case cl.JobKindChosen():
             return event.kind is not JobKind.PYTORCH_JOB  # the usual one
-        case cl.TeardownCompleted() | cl.TeardownFailed():
-            return False  # the receipt says it
         case ev.ProcessFailed():
             return not event.lost_peer  # what only follows from another failure is noise
         case ev.JobConditionChanged(condition="Created" | "Running"):
@@ -96,7 +87,7 @@ def is_noteworthy(event: ThreadEvent) -> bool:
         case cl.ResourceCreated() | cl.ResourceDeleted():
             return event.kind in _MAIN_RESOURCES
         case _:
-            return True
+            return not isinstance(event, _NEVER)
 
 
 def thread_message(

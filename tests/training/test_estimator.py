@@ -263,7 +263,9 @@ def test_a_compiled_block_keeps_what_the_partitioner_saves():
         blocks[0](hidden * 1.0, position_embeddings=rotary)
 
     e = layout.compute_bytes
-    reckoned = memory._kept_by_compiled_block(layout.recipe.model, e=e, stream=4)
+    reckoned = memory._kept_by_block(
+        layout.recipe.model, compiled=True, e=e, stream=4, masked=0, busiest=1.0
+    )
     assert reckoned * 512 == pytest.approx(sum(kept.values()), rel=0.1)
 
 

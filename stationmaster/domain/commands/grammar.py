@@ -23,7 +23,7 @@ from stationmaster.domain.commands.cluster_words import (
 )
 from stationmaster.domain.commands.correcting import corrected
 from stationmaster.domain.commands.meanings import group_row_meant, subcommand_meant
-from stationmaster.domain.commands.parameters import read_pairs, read_start, shorten
+from stationmaster.domain.commands.parameters import read_pairs, read_start, shorten, split_words
 from stationmaster.domain.commands.requests import Command, ShowHelp
 from stationmaster.domain.commands.resuming import continued_words
 from stationmaster.domain.commands.start import StartRun
@@ -35,7 +35,6 @@ from stationmaster.domain.commands.table import (
     Subcommand,
     Takes,
 )
-from stationmaster.domain.commands.typed_text import split_words
 from stationmaster.domain.datasets import AS_IT_IS, HubSource, Listing, PackedSource, S3Source
 from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
 from stationmaster.domain.ids import RunId

@@ -1,8 +1,13 @@
-"""Reads, checks and plans the key=value words after a recipe; it knows nothing of subcommands."""
+"""Reads, checks and plans the key=value words after a recipe; it knows nothing of subcommands.
+
+What chat clients do to quotes and dashes is undone first.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import PRESET, Recipe
@@ -23,6 +28,31 @@ from stationmaster.domain.keys.questions import Questions
 from stationmaster.domain.keys.registry import NOTED, Options, read_options
 from stationmaster.domain.planning.cost import ON_DEMAND, Shared
 from stationmaster.domain.planning.plan import Plan, plan_of_program, plan_recipe
+
+# Composers turn "..." into curly quotes and -- into dashes; pasting brings no-break spaces.
+_TYPOGRAPHY: Final = str.maketrans(
+    {
+        "\u2018": "'",
+        "\u2019": "'",
+        "\u201a": "'",
+        "\u201b": "'",
+        "\u201c": '"',
+        "\u201d": '"',
+        "\u201e": '"',
+        "\u201f": '"',
+        "\u2010": "-",
+        "\u2011": "-",
+        "\u2012": "-",
+        "\u2013": "-",
+        "\u2014": "--",
+        "\u2212": "-",
+        "\u00a0": " ",
+        "\u2007": " ",
+        "\u202f": " ",
+        "\u200b": "",
+        "\ufeff": "",
+    }
+)
 
 
 def read_start(
@@ -88,6 +118,20 @@ def _plan(start: Start, options: Options, listing: Listing | None) -> Plan:
     plan = plan_of_guest(plan, options.eks_name) if options.eks_name else plan
     notes = [note for family in NOTED for note in family.note(start, plan)]
     return plan.model_copy(update={"warnings": [*notes, *plan.warnings]})
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a text, split as a shell does.
+
+    Raises:
+        BadCommand: a quote is not closed.
+    """
+    try:
+        return shlex.split(text.translate(_TYPOGRAPHY))
+    except ValueError as exc:
+        raise BadCommand(
+            f"a quote is opened and not closed in: {shorten(text)}; close it or leave it out"
+        ) from exc
 
 
 def read_pairs(words: Sequence[str]) -> dict[str, str]:

@@ -75,14 +75,13 @@ class Option(Part):
 
 def read(typed: Typed) -> Option:
     """Read the four keys."""
-    return Option(
-        job_options=JobOptions(
-            queue=_name(QUEUE, typed, "a queue of Kueue"),
-            priority_class=_name(PRIORITY_CLASS, typed, "a PriorityClass"),
-            host_network=_is_true(typed.get(_HOST_NETWORK)),
-            nccl_debug=_level(typed.get(_NCCL_DEBUG)),
-        )
-    )
+    options = {
+        "queue": _name(QUEUE, typed, "a queue of Kueue"),
+        "priority_class": _name(PRIORITY_CLASS, typed, "a PriorityClass"),
+        "host_network": _choice(_HOST_NETWORK, typed) == "true",
+        "nccl_debug": _choice(_NCCL_DEBUG, typed) or None,
+    }
+    return Option(job_options=JobOptions.model_validate(options))
 
 
 def _name(key: Key, typed: Typed, what: str) -> str:
@@ -97,21 +96,13 @@ def _name(key: Key, typed: Typed, what: str) -> str:
     return value
 
 
-def _is_true(value: str | None) -> bool:
-    if value is None:
-        return False
-    if value.lower() not in ("true", "false"):
-        raise BadCommand(f"host_network={value[:80]} is not accepted: expected true or false")
-    return value.lower() == "true"
-
-
-def _level(value: str | None) -> NcclLevel | None:
-    if value is None:
-        return None
-    found = next((level for level in NCCL_LEVELS if level == value.upper()), None)
-    if found is None:
+def _choice(key: Key, typed: Typed) -> str:
+    """Read one of the key's choices, whatever its case; "" where nothing was typed."""
+    value = typed.get(key) or ""
+    found = next((each for each in key.choices if each.lower() == value.lower()), "")
+    if value and not found:
         raise BadCommand(
-            f"nccl_debug={value[:80]} is not accepted: expected {' or '.join(NCCL_LEVELS)}"
+            f"{key.name}={value[:80]} is not accepted: expected {' or '.join(key.choices)}"
         )
     return found
 

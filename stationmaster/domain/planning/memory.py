@@ -35,6 +35,9 @@ _USABLE_HOST: Final = 0.8
 # The loss reads the logits in pieces of at most 2**27 fp32 values, two such pieces at a time.
 _LOSS_WORKING_BYTES: Final = 2 * 4 * 2**27
 
+PARTS: Final = "weights", "gradients", "optimizer", "gathered", "activations", "logits", "graphs"
+"""What is on a GPU, by the names of the fields."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
@@ -63,16 +66,7 @@ class Memory:
     @property
     def total(self) -> float:
         """The sum of what is on the GPU."""
-        on_gpu = (
-            self.weights,
-            self.gradients,
-            self.optimizer,
-            self.gathered,
-            self.activations,
-            self.logits,
-            self.graphs,
-        )
-        return sum(on_gpu)
+        return float(sum(getattr(self, name) for name in PARTS))
 
     @property
     def in_host_memory(self) -> float:
@@ -211,9 +205,9 @@ def _masked(layout: Layout) -> int:
 
 def _whole_block(layout: Layout, model: LanguageModel) -> float:
     """Return all that a block's forward keeps of a token for backward, nothing computed again."""
-    keeping = _kept_by_compiled_block if layout.recipe.own_training.compile else _kept_by_block
-    e, masked = layout.compute_bytes, _masked(layout)
-    whole = keeping(model, e=e, stream=_stream_bytes(layout), masked=masked, busiest=layout.busiest)
+    e, masked, compiled = layout.compute_bytes, _masked(layout), layout.recipe.own_training.compile
+    about = {"e": e, "stream": _stream_bytes(layout), "masked": masked}
+    whole = _kept_by_block(model, compiled=compiled, busiest=layout.busiest, **about)
     whole += _scores(layout, model)[0] + model.scan_bytes
     read_whole = 2 * e * model.hidden_size + e * masked  # by the products, and attention's mask
     parts = layout.context_parallel
@@ -277,33 +271,23 @@ def _attention(model: LanguageModel, *, e: int, masked: int = 0) -> float:
 
 
 def _kept_by_block(
-    model: LanguageModel, *, e: int, stream: int, masked: int = 0, busiest: float = 1.0
+    model: LanguageModel, *, compiled: bool, e: int, stream: int, masked: int, busiest: float
 ) -> float:
     """Return (8 + 2 s + 2 e) H for norms and what linear layers read, attention, 4 e k I.
 
     Each of two norms keeps its input in fp32 and its output. Autocast casts what the five linear
     layers read one by one. SwiGLU keeps gate, up, silu(gate) and the product; experts also what
-    they read and return.
+    they read and return. Compiled, norms and silu(gate) are computed again: s H + 3 e H, attention,
+    3 e k I.
     """
-    reads = 5 * e if stream > e else 2 * e
-    norms_and_reads = (2 * (4 + stream) + reads) * model.hidden_size
-    return (
-        norms_and_reads
-        + _attention(model, e=e, masked=masked)
-        + _feed_forward(model, e=e, products=4, busiest=busiest)
-    )
-
-
-def _kept_by_compiled_block(
-    model: LanguageModel, *, e: int, stream: int, masked: int = 0, busiest: float = 1.0
-) -> float:
-    """Return s H + 3 e H, attention, 3 e k I: compiled, norms and silu(gate) are computed again."""
-    stream_and_reads = (stream + 3 * e) * model.hidden_size
-    return (
-        stream_and_reads
-        + _attention(model, e=e, masked=masked)
-        + _feed_forward(model, e=e, products=3, busiest=busiest)
-    )
+    if compiled:
+        norms_and_reads = stream + 3 * e
+    else:
+        norms_and_reads = 2 * (4 + stream) + (5 if stream > e else 2) * e
+    inner = (3 if compiled else 4) * max(1, model.experts_per_token) * model.ffn_size
+    experts = 2 * model.experts_per_token * model.hidden_size if model.experts else 0
+    attention = _attention(model, e=e, masked=masked)
+    return norms_and_reads * model.hidden_size + attention + busiest * e * (inner + experts)
 
 
 def _kept_selectively(model: LanguageModel, *, e: int, stream: int, busiest: float = 1.0) -> float:
@@ -316,12 +300,6 @@ def _kept_selectively(model: LanguageModel, *, e: int, stream: int, busiest: flo
     experts = e * (model.experts_per_token - 1) * model.hidden_size if model.experts else 0
     feed_forward = 2 * e * max(1, model.experts_per_token) * busiest * model.ffn_size
     return input_and_results + _attention(model, e=e) + feed_forward + experts
-
-
-def _feed_forward(model: LanguageModel, *, e: int, products: int, busiest: float) -> float:
-    experts = 2 * e * model.experts_per_token * model.hidden_size if model.experts else 0
-    inner = products * e * max(1, model.experts_per_token) * model.ffn_size
-    return busiest * (inner + experts)
 
 
 def _logits(layout: Layout, model: LanguageModel) -> float:

@@ -43,7 +43,7 @@ from stationmaster.domain.planning.estimators import (
 )
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.machine_checks import check_batch, check_machines
-from stationmaster.domain.planning.memory import GIB
+from stationmaster.domain.planning.memory import GIB, PARTS
 from stationmaster.domain.planning.ranges import (
     FewestNodes,
     check_range,
@@ -289,17 +289,8 @@ def _export_notes(figures: Figures) -> Iterator[str]:
 
 def _memory_per_gpu(figures: Figures) -> MemoryPerGpu:
     memory = figures.memory
-    parts = {
-        "weights": memory.weights,
-        "gradients": memory.gradients,
-        "optimizer": memory.optimizer,
-        "gathered": memory.gathered,
-        "activations": memory.activations,
-        "logits": memory.logits,
-        "graphs": memory.graphs,
-        "total": memory.total,
-        "in_host_memory": memory.in_host_memory if memory.offloaded else 0.0,
-    }
+    parts = {name: getattr(memory, name) for name in (*PARTS, "total")}
+    parts["in_host_memory"] = memory.in_host_memory if memory.offloaded else 0.0
     rounded = {name: round(value / GIB, 3) for name, value in parts.items()}
     return MemoryPerGpu(**rounded, available=round(figures.available / GIB, 1))
 

@@ -20,6 +20,11 @@ from stationmaster.domain.planning.speed import StepTime
 
 # Of a part, the logits in bf16, their fp32 copy, and the gradients of both.
 _LOGIT_BYTES: Final = 2 * (BF16_BYTES + FP32_BYTES)
+# What decides memory and time, and means the same for both trainers.
+_PLANNED: Final = {
+    *("steps", "global_batch_size", "micro_batch_size", "sequence_length", "learning_rate"),
+    *("tensor_parallel", "activation_checkpointing", "compile", "dataset", "checkpoint_every"),
+}
 
 
 def memory_of(layout: Layout) -> Memory:
@@ -77,16 +82,5 @@ def _as_own(layout: Layout) -> Layout:
     """Return the same, trained by the product's own trainer."""
     training = layout.recipe.training
     assert isinstance(training, TitanTraining)
-    own = LanguageTraining(
-        steps=training.steps,
-        global_batch_size=training.global_batch_size,
-        micro_batch_size=training.micro_batch_size,
-        sequence_length=training.sequence_length,
-        learning_rate=training.learning_rate,
-        tensor_parallel=training.tensor_parallel,
-        activation_checkpointing=training.activation_checkpointing,
-        compile=training.compile,
-        dataset=training.dataset,
-        checkpoint_every=training.checkpoint_every,
-    )
+    own = LanguageTraining.model_validate(training.model_dump(include=_PLANNED))
     return replace(layout, recipe=layout.recipe.model_copy(update={"training": own}))
