@@ -30,6 +30,7 @@ from stationmaster.domain.cluster.leases import Lease
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.cluster.spec import FileSystemSpec, Reservation, Window, spec_for_any
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.restoring import ResumePoint
 from stationmaster.domain.run import changes
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.attempts import Attempt, first_assignment
@@ -202,6 +203,11 @@ CARDS = [
     (running(**P4D, speeds=SLOW), ["training is slow: 0.125 samples a second, and the plan"], []),
     (running(speeds=SLOW), [], ["is slow"]),
     (running(resumed_from_step=40, num_restarts=1), ["Resumed from step 40 after a restart"], []),
+    (
+        running(resumed_from_step=60, **asked(resume_from=ResumePoint(run_id="r", step=60))),
+        ["Resumed from step 60"],
+        ["restart"],
+    ),
     (make_run(**asked(keep_s=7200)), ["cluster kept 2h after it"], []),
     (ranged(nodes=6), ["6 of 2:8 nodes \u00d7 m5.2xlarge"], []),
     (ranged(nodes=8, min_nodes=2), ["2:8 nodes \u00d7 m5.2xlarge"], ["of 2:8"]),

@@ -202,31 +202,6 @@ def test_resize_beyond_the_limit_is_refused_and_fewer_nodes_pass(services: Servi
     assert resize(services, "lab", nodes=3).spec.nodes == 3
 
 
-def test_of_two_resizes_in_the_same_moment_one_passes(
-    services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clusters = [ready_cluster(services, name) for name in ("lab", "lab-2")]
-    price = sum(each.spec.price_per_hour_usd for each in clusters)
-    services = limited(services, max_usd_per_hour=price + 1.5 * node_price(services))
-    faster = Services(services.settings, now=services.now)
-    read = services.guard.read
-    overtaken: list[Cluster] = []
-
-    def read_late() -> Any:
-        turn = read()
-        if not overtaken:  # between its look and its write
-            overtaken.append(resize(faster, "lab-2", nodes=3))
-        return turn
-
-    monkeypatch.setattr(services.guard, "read", read_late)
-
-    with pytest.raises(NotPossibleNow, match="this deployment spends at most"):
-        resize(services, "lab", nodes=3)
-
-    assert services.cluster_states.load(clusters[0].cluster_id).spec.nodes == 2
-    assert overtaken[0].spec.nodes == 3
-
-
 def test_new_size_that_the_index_does_not_show_yet_counts(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,17 +69,6 @@ def test_skipped_card_is_drawn_with_the_next_batch_of_any_run(
     assert "step 7 of 60" in slack.of("chat.update")[-1].seen
 
 
-def test_change_of_phase_is_delivered_at_once(notifier, stream, story, slack, clock):
-    story.begin()
-    tell(notifier, stream)
-
-    story.phases(ev.RunPhase.PROVISIONING)
-    tell(notifier, stream)
-
-    assert "Provisioning" in slack.card.seen
-    assert clock.slept == []
-
-
 def test_end_is_delivered_after_a_short_429(notifier, stream, story, slack, clock):
     story.begin()
     story.reach_running()
@@ -187,23 +176,6 @@ def test_events_of_one_batch_share_one_thread_message(notifier, stream, story, s
     assert slack.thread[0].arguments["thread_ts"] == "1000.000001"
 
 
-def test_thread_events_are_reported_again_when_the_post_failed(
-    notifier, stream, story, slack, clock
-):
-    story.begin()
-    tell(notifier, stream)
-    story.happen(cl.CheckFinished, check="nodes", passed=True, detail="2 of 2 ready")
-    batch = read_batch(stream.next_batch())
-    slack.refuse("chat.postMessage", Refusal(status=503, error="service_unavailable"))
-
-    with pytest.raises(TransientError, match="service_unavailable"):
-        notifier.notify(batch)
-    clock.advance(1)
-    notifier.notify(batch)
-
-    assert ["2 of 2 ready" in call.seen for call in slack.thread] == [True]
-
-
 def test_lines_of_many_batches_share_a_message_and_none_is_lost(
     notifier, stream, story, slack, clock
 ):
@@ -275,15 +247,6 @@ def test_end_of_training_uploads_the_curve_once(notifier, stream, story, slack, 
     completed = slack.of("files.completeUploadExternal")
     assert [call.arguments["thread_ts"] for call in completed] == ["1000.000001"]
     assert completed[0].arguments["channel_id"] == CHANNEL
-
-
-def test_run_without_progress_has_no_curve(notifier, stream, story, slack):
-    story.begin()
-    story.phases(ev.RunPhase.FAILED, reason="no capacity")
-
-    tell(notifier, stream)
-
-    assert slack.uploads == []
 
 
 def test_receipt_is_posted_once_and_seen_in_the_channel(notifier, stream, story, slack):

@@ -13,15 +13,12 @@ from bot_world import REGION, Person, Story, seen
 from recording_slack import RecordingSlack
 from saved_cards import DENIED, URI
 
-from bot.blocks import words
-from bot.blocks.card import run_card
 from bot.blocks.mrkdwn import link
 from stationmaster.domain.errors import TransientError
-from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.restoring import ResumePoint
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
 from tests.support.artifacts_world import BUCKET, SavedRun, save_run
 
@@ -69,15 +66,6 @@ def test_weights_of_a_run_start_another_one(
     assert f"weights of `{saved.run_id}`" in slack.cards[0].seen
 
 
-def test_plan_of_a_resume_creates_nothing(
-    person: Person, services: Services, saved: SavedRun
-) -> None:
-    answer = person.type(f"plan tiny-llama resume_from={saved.run_id} steps=+40")
-
-    assert "steps 61 to 100 are trained" in seen(answer)
-    assert [run.run_id for run in services.runs.list_recent()] == [saved.run_id]
-
-
 def test_run_that_has_saved_nothing_is_named(
     person: Person, services: Services, bucket: Any, ended: RunId
 ) -> None:
@@ -123,44 +111,6 @@ def test_run_that_has_not_ended_is_refused(person: Person, story: Story, bucket:
 
     assert "its result can be used when it has ended" in seen(by_id)
     assert "no run of this channel has ended yet" in seen(newest)
-
-
-def staged(work: str, **values: Any) -> ev.DataStaged:
-    usual = {
-        "event_id": "e",
-        "run_id": "r",
-        "at": "2026-01-01T00:00:00Z",
-        "cluster_id": ClusterId("c"),
-        "work": work,
-        "data_id": "d",
-        "root": "restored",
-        "preparation": "none",
-        "num_files": 3,
-        "num_bytes": 1_500_000_000,
-        "counts": {"files": 3},
-        "was_there": False,
-        "seconds": 12.0,
-    }
-    return ev.DataStaged.model_validate(usual | values)
-
-
-def test_thread_says_what_came_back() -> None:
-    assert words.staged(staged("restoring")) == "brought back in 12s: 3 files, 1.5 GB"
-    assert words.staged(staged("restoring", was_there=True)) == "brought back before: 3 files"
-
-
-def test_card_of_a_resumed_run_speaks_of_no_restart(
-    person: Person, services: Services, saved: SavedRun
-) -> None:
-    person.type("resume last steps=+40")
-    run = only_new(services, saved.run_id).model_copy(
-        update={"phase": RunPhase.RUNNING, "resumed_from_step": 60}
-    )
-
-    card = run_card(RunView(run, None), now=run.requested_at)
-
-    assert "Resumed from step 60" in json.dumps(card.blocks)
-    assert "restart" not in json.dumps(card.blocks)
 
 
 def test_bucket_that_does_not_answer_is_given_up_in_time_for_slack(

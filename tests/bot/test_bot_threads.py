@@ -44,6 +44,16 @@ RESUMED = f"resumed from step 40, 5 steps again, after {OUT_OF_MEMORY.sentence}"
 WHY = " ".join(f"node-{number} offers 0 of 8 GPUs;" for number in range(20)) + " look at its log"
 NEWEST = Backup(step=4200, uri=URI, num_bytes=2**30, manifest_sha256="0" * 64, saved_at=NOW)
 SIZE = {"uri": URI, "num_files": 7, "num_bytes": 1024, "manifest_sha256": "0"}
+STAGED = {
+    "cluster_id": "c",
+    "data_id": "d",
+    "root": "d",
+    "preparation": "none",
+    "num_files": 3,
+    "num_bytes": 1_500_000_000,
+    "counts": {"files": 3},
+    "seconds": 12.0,
+}
 STOPPING = unsaved(unsaved_reason="", stop_requested_by="U0X")
 
 
@@ -161,6 +171,18 @@ TOLD = [
             "\u26a0\ufe0f it goes on with 6 nodes: no capacity",
             "\u25b8 it has 6 nodes of 2:8",
         ],
+    ),
+    *(
+        ([event(ev.DataStaged, work=work, was_there=was_there, **STAGED)], running(), [said])
+        for work, was_there, said in (
+            ("restoring", False, "\u2713 brought back in 12s: 3 files, 1.5 GB"),
+            ("restoring", True, "\u2713 brought back before: 3 files"),
+            ("copying", False, "\u2713 data copied in 12s: 3 files, 1.5 GB"),
+            ("copying", True, "\u2713 data was there already: 3 files"),
+            ("preparing", False, "\u2713 data prepared in 12s: 3 files"),
+            ("looking", False, "\u2713 data is there, looked at in 12s: 3 files, 1.5 GB"),
+            ("converting", False, "\u2713 weights converted in 12s: 3 files, 1.5 GB"),
+        )
     ),
     (
         [event(ev.ResultsSaved, **SIZE)],

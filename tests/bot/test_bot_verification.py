@@ -23,32 +23,16 @@ NOW = datetime(2026, 1, 2, 9, 0, tzinfo=UTC)
 STAMP = str(int(NOW.timestamp()))
 
 STAMP_HEADER, SIGNATURE_HEADER = "x-slack-request-timestamp", "x-slack-signature"
-TIMESTAMPS = {
-    "letters": "abc",
-    "nan": "nan",
-    "infinite": "inf",
-    "empty": "",
-    "400 digits": "9" * 400,
-    "negative": "-1767344400",
-    "signed": "+1767344400",
-    "decimal": "1767344400.0",
-    "grouped": "1_767_344_400",
-    "space around": " 1767344400 ",
-    "line end": "1767344400\n",
-    "other digits": "\u0661\u0667\u0666\u0667\u0663\u0664\u0664\u0664\u0660\u0660",
-    "repeated": "1767344400,1767344400",
-    "zero byte": "\0",
-}
-SIGNATURES = {
-    "empty": "",
-    "short": "v0=00",
-    "long": "v0=" + "0" * 65,
-    "wrong": "v0=" + "0" * 64,
-    "not ASCII": "v0=" + "\u00e9" * 64,
-    "half a pair": "v0=\ud800",
-    "other version": "v1=" + "0" * 64,
-    "repeated": "v0=" + "0" * 64 + ",v0=" + "0" * 64,
-}
+TIMESTAMPS = (
+    *("abc", "nan", "inf", "", "9" * 400, "-1767344400", "+1767344400", "1767344400.0", "\0"),
+    *("1_767_344_400", " 1767344400 ", "1767344400\n", "1767344400,1767344400"),
+    "\u0661\u0667\u0666\u0667\u0663\u0664\u0664\u0664\u0660\u0660",
+)
+ZEROS = "0" * 64
+SIGNATURES = (
+    *("", "v0=00", f"v0=0{ZEROS}", f"v0={ZEROS}", f"v1={ZEROS}", f"v0={ZEROS},v0={ZEROS}"),
+    *("v0=" + "\u00e9" * 64, "v0=\ud800"),
+)
 
 
 def click(url: str) -> dict:
@@ -103,9 +87,9 @@ def refused(person, slack, services, settings):
 
 
 def test_click_that_is_not_signed_is_refused_and_answered_nowhere(refused):
-    for timestamp in TIMESTAMPS.values():
+    for timestamp in TIMESTAMPS:
         refused(lambda event, t=timestamp: event["headers"].update({STAMP_HEADER: t}))
-    for value in SIGNATURES.values():
+    for value in SIGNATURES:
         refused(lambda event, v=value: event["headers"].update({SIGNATURE_HEADER: v}))
     for name in (STAMP_HEADER, SIGNATURE_HEADER):
         refused(lambda event, n=name: event["headers"].pop(n))
@@ -153,15 +137,10 @@ def test_socket_mode_needs_no_signature(services, slack):
 MALFORMED = [
     b"",
     b"\xff\xfe",
-    b"text",
     b"command=%2Ftrain",
     b"command=%2Ftrain&text=%FF&team_id=T&channel_id=C&user_id=U&trigger_id=t",
     b'{"type": "event_callback"}',
-    b"payload=",
     b"payload=null",
-    b"payload=1",
-    b"payload=[]",
-    b"payload=%22text%22",
     b"payload=%7B%7D",
     b"payload=%7B%22type%22%3A%22block_actions%22%7D",
     b"payload=%7B%22type%22%3A%22view_submission%22%7D",
@@ -218,7 +197,7 @@ anything = (
     | st.booleans()
     | st.integers()
     | st.text(max_size=80)
-    | st.sampled_from([*TIMESTAMPS.values(), *SIGNATURES.values(), STAMP])
+    | st.sampled_from([*TIMESTAMPS, *SIGNATURES, STAMP])
     | st.lists(st.text(max_size=5), max_size=2)
 )
 names = st.sampled_from(
@@ -241,20 +220,12 @@ def test_verifier_refuses_whatever_is_not_signed(event):
     assert verify(event) is None
 
 
-@given(st.binary(max_size=200))
-def test_verifier_gives_back_exactly_the_signed_bytes(body):
-    verified = verify(signed_event(body))
+@given(st.binary(max_size=200), st.text(st.characters(codec="utf-8"), max_size=200))
+def test_verifier_gives_back_exactly_the_signed_bytes(body, text):
+    plain = signed_event(text.encode()) | {"body": text, "isBase64Encoded": False}
 
-    assert verified is not None
-    assert verified == body
-
-
-@given(st.text(st.characters(codec="utf-8"), max_size=200))
-def test_verifier_reads_plain_text_as_its_bytes(text):
-    event = signed_event(text.encode()) | {"body": text, "isBase64Encoded": False}
-
-    assert verify(event) == verify(signed_event(text.encode()))
-    assert verify(event) is not None
+    assert verify(signed_event(body)) == body
+    assert verify(plain) == text.encode()
 
 
 @given(st.binary(max_size=100), st.binary(max_size=100), st.integers(-300, 300))

@@ -48,18 +48,8 @@ GPT2 = {
     "layer_norm_epsilon": 1e-05,
     "vocab_size": 50257,
 }
-NEOX = {
-    "architectures": ["GPTNeoXForCausalLM"],
-    "model_type": "gpt_neox",
-    "hidden_size": 512,
-    "intermediate_size": 2048,
-    "max_position_embeddings": 2048,
-    "num_attention_heads": 8,
-    "num_hidden_layers": 6,
-    "rotary_emb_base": 10000,
-    "tie_word_embeddings": False,
-    "vocab_size": 50304,
-}
+NEOX = QWEN | {"architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox"}
+del NEOX["num_key_value_heads"]
 FALCON = {
     "architectures": ["FalconForCausalLM"],
     "model_type": "falcon",
@@ -69,21 +59,7 @@ FALCON = {
     "num_hidden_layers": 32,
     "vocab_size": 65024,
 }
-MIXTRAL = {
-    "architectures": ["MixtralForCausalLM"],
-    "model_type": "mixtral",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "max_position_embeddings": 32768,
-    "num_attention_heads": 32,
-    "num_experts_per_tok": 2,
-    "num_hidden_layers": 32,
-    "num_key_value_heads": 8,
-    "num_local_experts": 8,
-    "rope_theta": 1000000.0,
-    "tie_word_embeddings": False,
-    "vocab_size": 32000,
-}
+MIXTRAL = QWEN | {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
 LLAMA3 = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -118,9 +94,9 @@ def qwen(repository: str = "Qwen/Qwen2.5-7B") -> LanguageModel:
         (QWEN, {"layers": 28, "heads": 28, "kv_heads": 4, "ffn_size": 18944, "rope_theta": 1e6}),
         (GPT2, {"layers": 12, "hidden_size": 768, "kv_heads": 12, "context_length": 1024}),
         (GPT2, {"ffn_size": 3072, "tied_embeddings": True}),
-        (NEOX, {"kv_heads": 8, "ffn_size": 2048, "tied_embeddings": False}),
+        (NEOX, {"kv_heads": 28, "tied_embeddings": False}),
         (FALCON, {"kv_heads": 1, "ffn_size": 4 * 4544, "tied_embeddings": True}),
-        (MIXTRAL, {"experts": 8, "experts_per_token": 2, "kv_heads": 8}),
+        (MIXTRAL, {"experts": 8, "experts_per_token": 2, "kv_heads": 4}),
     ],
 )
 def test_a_published_configuration_is_read_whatever_it_calls_things(
