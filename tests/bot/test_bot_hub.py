@@ -86,9 +86,3 @@ def test_an_unknown_model_is_one_sentence_and_starts_nothing(
 
     assert "org/none is not on the Hugging Face hub" in json.dumps(answer["answer"])
     assert services.runs.list_recent() == []
-
-
-def test_recipes_of_the_catalogue_ask_no_hub(person: Person, hub: Hub) -> None:
-    person.type("plan tiny-llama")
-
-    assert hub.asked == []

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from bot_world import TableStream, new_notifier
+from bot_world import TableStream
 from recording_slack import Refusal
 
 from bot.notifier import Notifier
@@ -93,13 +93,3 @@ def test_orphans_are_named_once_for_each_cluster(
         if cluster_id in each.seen
     ] == ["lost-1", "lost-2"]
     assert "&lt;volume&gt; vol-1" in posts[0].seen
-
-
-def test_orphans_are_posted_nowhere_without_the_channel(
-    silent: Services, stream: TableStream, clock: Any, slack: Any
-) -> None:
-    silent.orphans.seen("lost", finding="cluster lost is unknown", now=clock.now())
-
-    new_notifier(silent, slack, clock).notify(read_batch(stream.next_batch()))
-
-    assert slack.of("chat.postMessage") == []

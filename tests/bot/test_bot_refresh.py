@@ -94,38 +94,27 @@ def test_live_card_is_drawn_anew_without_any_event(notifier, stream, story, slac
     assert f"updated <!date^{int(clock.monotonic())}^{{time_secs}}|at 09:01:00 UTC>" in edit.seen
 
 
-def test_card_that_was_just_edited_is_left_alone(notifier, stream, story, slack, clock):
+@pytest.mark.parametrize(
+    ("happens", "after_s", "edits"),
+    [
+        (lambda story: None, 5, 0),  # it was just posted
+        (tear_down, 3_600, 0),
+        (lambda story: (story.phases(ev.RunPhase.FAILED), story.tear_down()), 60, 1),
+    ],
+    ids=["just-posted", "over", "in-teardown"],
+)
+def test_card_is_drawn_again_while_something_is_live(
+    notifier, stream, story, slack, clock, happens, after_s, edits
+):
     story.begin()
-    tell(notifier, stream)
-
-    clock.advance(5)
-    notifier.refresh()
-
-    assert slack.of("chat.update") == []
-
-
-def test_ended_run_is_not_drawn_again_and_slack_is_not_asked(notifier, stream, story, slack, clock):
-    story.begin()
-    tear_down(story)
+    happens(story)
     tell(notifier, stream)
     attempts = len(slack.attempts)
 
-    clock.advance(3_600)
+    clock.advance(after_s)
     notifier.refresh()
 
-    assert len(slack.attempts) == attempts
-
-
-def test_teardown_in_progress_is_drawn_again(notifier, stream, story, slack, clock):
-    story.begin()
-    story.phases(ev.RunPhase.FAILED, reason="no capacity")
-    story.tear_down()
-    tell(notifier, stream)
-
-    clock.advance(60)
-    notifier.refresh()
-
-    assert len(slack.of("chat.update")) == 1
+    assert len(slack.of("chat.update")) == len(slack.attempts) - attempts == edits
 
 
 @pytest.mark.parametrize(("num_runs", "every_s"), [(12, 5), (30, 60)])

@@ -38,9 +38,7 @@ B = SourceObject("b", 2, "e2")
     ("typed", "read"),
     [
         ("s3://bucket/imagenet", S3Source("bucket", "imagenet/")),
-        ("s3://bucket/a/b", S3Source("bucket", "a/b/")),
         ("s3://bucket", S3Source("bucket", "")),
-        ("packed:c4", PackedSource("c4")),
         ("packed:hub:org/name", PackedSource("hub:org/name")),
         ("/fsx/imagenet", SharedPath("/fsx/imagenet")),
         ("stream:/fsx/books", SharedPath("/fsx/books", is_streamed=True)),
@@ -53,10 +51,6 @@ B = SourceObject("b", 2, "e2")
 def test_data_set_is_read_into_what_it_is_and_written_again(typed: str, read: Dataset) -> None:
     assert read_dataset(typed) == read
     assert str(read) == typed
-
-
-def test_address_of_objects_has_one_form() -> None:
-    assert read_dataset("s3://bucket/a/") == read_dataset("s3://bucket/a")
 
 
 @pytest.mark.parametrize(
