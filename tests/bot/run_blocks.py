@@ -11,22 +11,20 @@ from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.kept import Results
 from stationmaster.domain.run.view import RunView
 from tests.support.factories import make_request
 
 START = datetime(2026, 1, 2, 9, 0, tzinfo=UTC)
 
-
 NOW = START + timedelta(minutes=7)
 
-
 RUN_ID = "tiny-llama-0123abcd"
-
 
 REQUEST = make_request(
     command="/train tiny-llama", team_id="T0TEAM", channel_id="C0TRAINING", user_id="U0OPERATOR"
 )
-
 
 TEARDOWN_PHASE = {
     TeardownStatus.NOT_STARTED: ClusterPhase.READY,
@@ -126,3 +124,20 @@ def buttons(content) -> list[str]:
         if block["type"] == "actions"
         for element in block["elements"]
     ]
+
+
+URI = "s3://a-bucket/runs/tiny-llama-0123abcd/"
+RESULTS = Results(
+    uri=URI, num_files=7, num_bytes=13_476_000_000, manifest_sha256="0" * 64, saved_at=NOW
+)
+DENIED = "S3 refuses <the saver>: AccessDenied"
+
+
+def saved(*phases: RunPhase, **values: object):
+    run = {"results": RESULTS, "training_started_at": NOW, "progress": progress(60)}
+    return in_phase(RunPhase.RUNNING, RunPhase.SAVING, *phases, **(run | values))
+
+
+def unsaved(**values: object):
+    run = {"unsaved_reason": DENIED, "training_started_at": NOW, "pods": {}}
+    return in_phase(RunPhase.RUNNING, RunPhase.SAVING, **(run | values))

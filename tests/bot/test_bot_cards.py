@@ -12,15 +12,17 @@ from run_blocks import (
     REQUEST,
     RUN_ID,
     START,
+    URI,
     buttons,
     event,
     in_phase,
     make_run,
     progress,
     running,
+    saved,
     seen,
+    unsaved,
 )
-from saved_cards import URI, saved, unsaved
 
 from bot.blocks.card import card_milestone, run_card
 from bot.blocks.receipt import run_receipt

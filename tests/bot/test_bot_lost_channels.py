@@ -118,40 +118,27 @@ def test_refused_token_keeps_the_batch_until_the_secret_has_a_new_one(
     assert [card.token for card in slack.cards] == ["xoxb-new"]
 
 
-def test_end_is_posted_after_a_kill_between_claim_and_post(
-    notifier, stream, story, services, slack, clock
+@pytest.mark.parametrize("dies_before", ["post", "confirm"])
+def test_end_is_posted_once_after_a_kill_on_its_way(
+    notifier, stream, story, services, slack, clock, dying, dies_before
 ):
     story.begin()
     story.reach_running()
     tell(notifier, stream)
     end(story)
     batch = read_batch(stream.next_batch())
-    slack.refuse("chat.postMessage", Refusal(status=503))
-    with pytest.raises(TransientError):
-        notifier.notify(batch)
-
-    new_notifier(services, slack, clock).notify(batch)
-
-    assert texts(slack.thread).count("*run failed*") == 1
-    assert texts(slack.thread).count("Nothing billable is left") == 1
-
-
-def test_end_is_not_posted_again_after_a_kill_between_post_and_confirmation(
-    notifier, stream, story, services, slack, clock, dying
-):
-    story.begin()
-    story.reach_running()
-    tell(notifier, stream)
-    end(story)
-    batch = read_batch(stream.next_batch())
-    dying.dies_at = "confirm"
-    with pytest.raises(Killed):
+    if dies_before == "post":
+        slack.refuse("chat.postMessage", Refusal(status=503))
+    else:
+        dying.dies_at = "confirm"
+    with pytest.raises((TransientError, Killed)):
         new_notifier(services, slack, clock).notify(batch)
     dying.dies_at = ""
 
     new_notifier(services, slack, clock).notify(batch)
 
     assert texts(slack.thread).count("*run failed*") == 1
+    assert texts(slack.thread).count("Nothing billable is left") == 1
 
 
 def test_card_whose_place_was_not_kept_is_found_and_goes_on_living(

@@ -11,7 +11,7 @@ import boto3
 import pytest
 from bot_world import REGION, Person, Story, seen
 from recording_slack import RecordingSlack
-from saved_cards import DENIED, URI
+from run_blocks import DENIED, URI
 
 from bot.blocks.mrkdwn import link
 from stationmaster.domain.errors import TransientError

@@ -7,18 +7,20 @@ from datetime import timedelta
 
 import pytest
 from run_blocks import (
+    DENIED,
     NOW,
     REQUEST,
     RUN_ID,
     START,
+    URI,
     event,
     in_phase,
     make_cluster,
     progress,
     running,
     seen,
+    unsaved,
 )
-from saved_cards import DENIED, URI, unsaved
 
 from bot.blocks.card import card_milestone, run_card
 from bot.blocks.cluster_thread import cluster_message

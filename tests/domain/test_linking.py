@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from stationmaster.domain.datasets import Listing, Preparation
-from stationmaster.domain.planning.arrival import DataPlan
 from stationmaster.domain.planning.cost import Shared
 from stationmaster.domain.planning.linking import samples_read
 from stationmaster.domain.planning.plan import Plan, plan_recipe
@@ -40,14 +39,10 @@ def plan(found: Listing, recipe: str = "resnet50", steps: int = 200, **more: Any
     return plan_recipe(get_recipe(recipe).with_overrides(words), listing=found, **more)
 
 
-def data_of(found: Plan) -> DataPlan:
-    return found.data
-
-
 def test_images_of_which_a_run_reads_few_are_linked_and_the_plan_says_what_differs() -> None:
     found = plan(listing(**IMAGENET))
 
-    data = data_of(found)
+    data = found.data
     assert data.linked
     # 148 GB at 300 MB/s and 1.3 M objects at 3 ms each, against 5 min and their names.
     assert data.why.startswith("a copy takes about 75 min, a link 24 min, and the run reads about ")
@@ -61,12 +56,9 @@ def test_images_of_which_a_run_reads_few_are_linked_and_the_plan_says_what_diffe
 
 def test_packed_data_is_read_whole_and_linked_where_the_file_system_is_faster() -> None:
     recipe = get_recipe("llama2-7b").with_overrides({"dataset": ADDRESS, "steps": "200"})
-    fast = data_of(
-        plan_recipe(
-            recipe.model_copy(update={"file_system_mbps_per_tib": 1000}), listing=listing(**PACKED)
-        )
-    )
-    small = data_of(plan(listing(num_bytes=30 * GB, num_objects=4), "llama2-7b"))
+    faster = recipe.model_copy(update={"file_system_mbps_per_tib": 1000})
+    fast = plan_recipe(faster, listing=listing(**PACKED)).data
+    small = plan(listing(num_bytes=30 * GB, num_objects=4), "llama2-7b").data
 
     assert fast.linked
     assert "the run reads all of it once (9,000.0 GB)" in fast.why
@@ -79,10 +71,10 @@ def test_file_system_of_linked_data_counts_what_is_read() -> None:
 
     linked, copied = plan(many), plan(many.model_copy(update={"may_link": False}))
 
-    assert data_of(linked).linked
+    assert linked.data.linked
     assert linked.file_system_gib == 2400
     assert copied.file_system_gib == 12_000
-    assert data_of(copied).why == ""
+    assert copied.data.why == ""
 
 
 @pytest.mark.parametrize(
@@ -106,7 +98,7 @@ def test_other_data_is_copied_and_the_plan_says_why(
 ) -> None:
     found = plan(listing(**(IMAGENET | changes)), steps=steps)
 
-    data = data_of(found)
+    data = found.data
     assert not data.linked
     assert data.why.startswith(why)
     (sentence,) = [line for line in found.warnings if line.startswith("data:")]
@@ -114,26 +106,22 @@ def test_other_data_is_copied_and_the_plan_says_why(
     assert (f", and not linked, because {why}" in sentence) == bool(why)
 
 
-def test_cluster_that_others_use_gets_copies() -> None:
+def test_file_system_that_exists_or_that_others_use_gets_copies() -> None:
     shared = Shared(label="warm", nodes=4)
-
-    assert not data_of(plan(listing(**IMAGENET), shared=shared)).linked
-
-
-def test_file_system_that_exists_gets_copies() -> None:
     recipe = get_recipe("resnet50").with_overrides({"dataset": ADDRESS, "steps": "200"})
     existing = recipe.model_copy(update={"file_system_id": "fs-0123456789abcdef0"})
 
-    assert data_of(plan_recipe(recipe, listing=listing(**IMAGENET))).linked
-    assert not data_of(plan_recipe(existing, listing=listing(**IMAGENET))).linked
+    assert plan_recipe(recipe, listing=listing(**IMAGENET)).data.linked
+    assert not plan_recipe(existing, listing=listing(**IMAGENET)).data.linked
+    assert not plan(listing(**IMAGENET), shared=shared).data.linked
 
 
 def test_images_judged_by_their_classes_are_linked_with_about_figures() -> None:
     cut = IMAGENET | {"num_bytes": GB, "num_objects": 10_000, "is_complete": False}
     found = plan(listing(**cut, likely_objects=1_300_000, likely_bytes=145 * GB))
 
-    assert data_of(found).linked
-    assert "data: about 1,300,000 objects, 145.0 GB of" in data_of(found).sentence
+    assert found.data.linked
+    assert "data: about 1,300,000 objects, 145.0 GB of" in found.data.sentence
 
 
 def test_samples_of_images_are_those_of_steps_and_of_evaluations() -> None:
