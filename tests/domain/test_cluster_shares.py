@@ -70,18 +70,21 @@ def cluster(
     )
 
 
-def test_run_with_a_cluster_of_its_own_pays_for_all_of_it_teardown_included():
-    alone = cluster(lease(RUN_ID, 4, 0, 3), drained=3, gone=4)
+@pytest.mark.parametrize(
+    ("made", "until", "of_run", "own"),
+    [
+        # Its own: for all of it, teardown included, also where it never became ready.
+        (cluster(lease(RUN_ID, 4, 0, 3), drained=3, gone=4), 9, 32.0, 0.0),
+        (cluster(lease(RUN_ID, 4, 0, 2), ready=None, drained=2, gone=3), 5, 24.0, 0.0),
+        # A kept one: the provisioning that it caused, and its part of the nodes.
+        (cluster(lease(RUN_ID, 1, 0, 2), kept=True), 2, 8.0 + 8.0 / 4, 8.0 * 3 / 4),
+        (cluster(lease(RUN_ID, 4, 2, 3), kept=True, caused=False), 3, 8.0, 16.0),
+    ],
+)
+def test_run_pays_for_what_it_caused_and_for_its_nodes(made, until, of_run, own):
+    split = shares(made, hours(until))
 
-    assert shares(alone, hours(9)).runs == {RUN_ID: pytest.approx(32.0)}
-    assert shares(alone, hours(9)).own == 0.0
-
-
-def test_run_pays_the_provisioning_that_it_caused_however_few_nodes_it_leases():
-    shared = shares(cluster(lease(RUN_ID, 1, 0, 2), kept=True), hours(2))
-
-    assert shared.runs[RUN_ID] == pytest.approx(8.0 + 8.0 / 4)
-    assert shared.own == pytest.approx(8.0 * 3 / 4)
+    assert (split.runs, split.own) == ({RUN_ID: pytest.approx(of_run)}, pytest.approx(own))
 
 
 def test_runs_side_by_side_pay_by_their_nodes_and_idle_time_is_the_clusters_own():
@@ -92,18 +95,6 @@ def test_runs_side_by_side_pay_by_their_nodes_and_idle_time_is_the_clusters_own(
     assert split.runs[RUN_ID] == pytest.approx(8 * 1 + 8 * 2 * 2 / 4)
     assert split.runs[OTHER] == pytest.approx(8 * 2 * 1 / 4)
     assert split.own == pytest.approx(56 - split.runs[RUN_ID] - split.runs[OTHER])
-
-
-def test_provisioning_of_a_cluster_that_a_person_created_is_its_own():
-    made = shares(cluster(lease(OTHER, 4, 2, 3), kept=True, caused=False), hours(3))
-
-    assert (made.runs[OTHER], made.own) == (pytest.approx(8.0), pytest.approx(16.0))
-
-
-def test_run_that_waited_for_a_cluster_that_never_became_ready_pays_for_the_attempt():
-    failed = shares(cluster(lease(RUN_ID, 4, 0, 2), ready=None, drained=2, gone=3), hours(5))
-
-    assert (failed.runs[RUN_ID], failed.own) == (pytest.approx(24.0), 0.0)
 
 
 def test_resize_changes_the_price_and_the_parts_from_then_on():

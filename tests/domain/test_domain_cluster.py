@@ -134,55 +134,36 @@ def test_kind_of_jobs_and_a_resource_that_lands_late_are_kept():
     assert (cluster.billable_left, cluster.job_kind) == (["file system fs"], JobKind.TRAIN_JOB)
 
 
-def test_resources_are_billed_from_request_until_seen_gone():
-    name = "stationmaster-x"
-    cluster = walk(
-        make_cluster(),
-        event(ev.ResourceRequested, kind=ResourceKind.CLUSTER, name=name, price_per_hour_usd=2.0),
-        event(ev.ResourceCreated, kind=ResourceKind.CLUSTER, name=name),
-    )
-    assert cluster.billable_left == [f"cluster {name}"]
-    assert cluster.cost_usd(START + timedelta(hours=3)) == pytest.approx(6.0)
-
-    gone = START + timedelta(hours=1)
-    cluster = apply(
-        cluster, event(ev.ResourceDeleted, kind=ResourceKind.CLUSTER, name=name, at=gone)
-    )
-
-    assert cluster.billable_left == []
-    assert cluster.resource(ResourceKind.CLUSTER, name).status is ResourceStatus.DELETED
-    assert cluster.cost_usd(START + timedelta(hours=3)) == pytest.approx(2.0)
+def of_group(kind: type, *, at: float = 0, **fields: object):
+    about = {"kind": ResourceKind.NODE_GROUP, "name": "training", **fields}
+    return event(kind, at=START + timedelta(hours=at), **about)
 
 
-def test_nothing_is_paid_for_what_aws_refused_until_it_is_asked_for_again():
-    group = {"kind": ResourceKind.NODE_GROUP, "name": "training"}
-    refused = walk(
-        make_cluster(),
-        event(ev.ResourceRequested, price_per_hour_usd=2.0, **group),
-        event(ev.ResourceRefused, **group),
-    )
-    again = START + timedelta(hours=2)
-    asked = event(ev.ResourceRequested, price_per_hour_usd=2.0, anew=True, at=again, **group)
-
-    assert refused.billable_left == []
-    assert refused.cost_usd(START + timedelta(hours=3)) == 0.0
-    assert walk(refused, asked).billable_left == ["node group training"]
-    assert walk(refused, asked).cost_usd(START + timedelta(hours=3)) == pytest.approx(2.0)
+ASKED = of_group(ev.ResourceRequested, price_per_hour_usd=2.0)
+GONE = of_group(ev.ResourceDeleted, at=1)
+SEEN, REFUSED = of_group(ev.ResourceSeen), of_group(ev.ResourceRefused)
+AGAIN = of_group(ev.ResourceRequested, price_per_hour_usd=5.0, anew=True, at=3)
 
 
-def test_nothing_is_paid_from_when_a_resource_is_gone_until_it_is_asked_for_again():
-    group = {"kind": ResourceKind.NODE_GROUP, "name": "training"}
-    asked_again = START + timedelta(hours=3)
-    cluster = walk(
-        make_cluster(),
-        event(ev.ResourceRequested, price_per_hour_usd=2.0, **group),
-        event(ev.ResourceSeen, **group),
-        event(ev.ResourceDeleted, at=START + timedelta(hours=1), **group),
-        event(ev.ResourceRequested, price_per_hour_usd=5.0, anew=True, at=asked_again, **group),
-    )
+@pytest.mark.parametrize(
+    ("events", "usd_after_4_hours", "is_left"),
+    [
+        ([ASKED, of_group(ev.ResourceCreated)], 8.0, True),
+        ([ASKED, of_group(ev.ResourceCreated), GONE], 2.0, False),
+        ([ASKED, REFUSED], 0.0, False),
+        ([ASKED, REFUSED, AGAIN], 5.0, True),
+        ([ASKED, SEEN, GONE, AGAIN], 7.0, True),
+    ],
+)
+def test_resource_is_billed_from_request_until_seen_gone_and_never_if_refused(
+    events, usd_after_4_hours, is_left
+):
+    cluster = walk(make_cluster(), *events)
 
-    assert cluster.cost_usd(asked_again) == pytest.approx(2.0)
-    assert cluster.cost_usd(asked_again + timedelta(hours=1)) == pytest.approx(7.0)
+    assert cluster.cost_usd(START + timedelta(hours=4)) == pytest.approx(usd_after_4_hours)
+    assert cluster.billable_left == (["node group training"] if is_left else [])
+    resource = cluster.resource(ResourceKind.NODE_GROUP, "training")
+    assert (resource.status is ResourceStatus.DELETED) == (events[-1] is GONE)
 
 
 ZONE_LEFT = event(

@@ -38,35 +38,20 @@ def kept_in(directory: Path, store: Store, *, leads: bool = True) -> KeptLogs:
     return kept
 
 
-def test_log_of_a_pod_is_in_the_bucket_once_it_has_ended(tmp_path: Path):
+def test_log_of_a_pod_is_in_the_bucket_once_it_has_ended_and_the_bucket_is_there(tmp_path: Path):
     store = Store()
     kept = kept_in(tmp_path, store)
     assert store == {}
 
-    kept.pod_ended("w-0")
-
-    lines = [b"2026-11-20T18:00:00.000000000Z step 1", b"2026-11-20T18:00:01.000000000Z stopping ?"]
-    assert store == {"w-0.log": b"\n".join(lines) + b"\n"}
-
-
-def test_log_waits_for_a_bucket_that_is_away(tmp_path: Path):
-    store = Store()
-    kept = kept_in(tmp_path, store)
     store.is_away = True
     kept.pod_ended("w-0")
     store.is_away = False
-
     kept.send()
 
-    assert list(store) == ["w-0.log"]
-
-
-def test_relay_that_stands_by_sends_no_log(tmp_path: Path):
-    store = Store()
-
-    kept_in(tmp_path, store, leads=False).pod_ended("w-0")
-
-    assert store == {}
+    lines = [b"2026-11-20T18:00:00.000000000Z step 1", b"2026-11-20T18:00:01.000000000Z stopping ?"]
+    assert store == {"w-0.log": b"\n".join(lines) + b"\n"}
+    kept_in(tmp_path, others := Store(), leads=False).pod_ended("w-0")
+    assert others == {}, "it stands by"
 
 
 def test_long_log_keeps_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

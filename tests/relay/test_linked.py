@@ -56,20 +56,13 @@ def test_linked_data_gets_a_manifest_and_is_pointed_to_without_reading_it(
     assert data.report.expected == sum(data.report.arrived) == 6
     assert data.stage(linked=str(shown)).was_there
     assert data.stage().was_there, "a later run on the same file system finds it"
-
-
-def test_copy_after_a_link_writes_nothing_where_the_link_pointed(data: Data, shown: Path) -> None:
-    data.put("a.jsonl", b"one\n")
-    show(shown, "a.jsonl", b"one\n")
-    linked = data.stage(linked=str(shown))
-    (data.directory / linked.data_id / MANIFEST_FILE).unlink()
-    (shown / "a.jsonl").unlink()
-
+    (data.directory / staged.data_id / MANIFEST_FILE).unlink()
+    (shown / "a/one.jsonl").unlink()
+    (shown / "two.jsonl").unlink()
     copied = data.stage()
-
-    assert copied.data_id == linked.data_id
-    assert data.files(copied) == {"a.jsonl": b"one\n"}
-    assert list(shown.iterdir()) == []
+    assert copied.data_id == staged.data_id
+    assert data.files(copied) == {"a/one.jsonl": b"one\n", "two.jsonl": b"2\n"}
+    assert not [path for path in shown.rglob("*") if path.is_file()], "it is not written to"
 
 
 def test_room_is_needed_for_what_is_read_only(data: Data, shown: Path) -> None:
@@ -80,10 +73,6 @@ def test_room_is_needed_for_what_is_read_only(data: Data, shown: Path) -> None:
     with pytest.raises(Refused, match="use a larger file system"):
         data.stage(linked=str(shown), free=49)
     assert data.stage(linked=str(shown), objects_read=2, free=10).num_files == 10
-
-
-def waits(_seconds: float) -> None:
-    pytest.fail("it waits for what is there")
 
 
 def test_files_are_waited_for_while_fsx_imports_them(shown: Path) -> None:
@@ -128,4 +117,4 @@ def test_file_that_is_another_or_may_not_be_read_is_refused(
     show(shown, "two", b"22222")
 
     with pytest.raises(Refused, match=said):
-        wait_for_files(shown, OBJECTS, uri=URI, on_shown=lambda _: None, pause=waits)
+        wait_for_files(shown, OBJECTS, uri=URI, on_shown=lambda _: None, pause=pytest.fail)

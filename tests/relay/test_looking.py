@@ -98,17 +98,6 @@ def test_text_is_counted_and_nothing_changed(fsx: FileSystem) -> None:
     assert (found.root, found.was_there, fsx.state()) == ("", False, before)
 
 
-def test_data_of_another_program_has_only_to_be_there(fsx: FileSystem) -> None:
-    fsx.put("mine/a.bin", b"\x00\xff")
-    fsx.put("mine/more/b.tar", b"abc")
-
-    whole, one = fsx.look("mine", AS_IT_IS), fsx.look("mine/a.bin", AS_IT_IS)
-
-    assert (whole.counts, whole.num_bytes) == ({"files": 2}, 5)
-    assert (one.counts, one.num_bytes) == ({"files": 1}, 2)
-    assert "does not exist" in fsx.refusal("mine/c", AS_IT_IS)
-
-
 def test_packed_data_is_known_by_its_manifest_which_is_written_last(fsx: FileSystem) -> None:
     for name in ("manifest.json", "tokenizer.json", "tokens-00000.bin"):
         fsx.put(f"packed/{name}", b"\xff\x00")
@@ -119,7 +108,7 @@ def test_packed_data_is_known_by_its_manifest_which_is_written_last(fsx: FileSys
     assert "is not packed to its end" in fsx.refusal("begun")
 
 
-def test_rows_are_a_file_or_a_folder_of_them(fsx: FileSystem) -> None:
+def test_rows_and_data_of_another_program_are_a_file_or_a_folder(fsx: FileSystem) -> None:
     fsx.put("rows/train.jsonl")
     fsx.put("rows/more.parquet", b"PAR1")
 
@@ -127,27 +116,26 @@ def test_rows_are_a_file_or_a_folder_of_them(fsx: FileSystem) -> None:
     assert fsx.look("rows/train.jsonl", ROWS).counts == {"files_of_rows": 1}
     assert fsx.look("rows", stream=True).counts == {"files_of_rows": 2}
 
-    fsx.put("rows/readme.md")
+    fsx.put("rows/readme.md", b"\x00\xff")
     said = fsx.refusal("rows", ROWS)
     assert said.startswith("/fsx/rows/readme.md is no file of rows; expected files that end in")
+    assert fsx.look("rows", AS_IT_IS).counts == {"files": 3}
+    assert fsx.look("rows/readme.md", AS_IT_IS).num_bytes == 2
+    assert "does not exist" in fsx.refusal("rows/c", AS_IT_IS)
 
 
 def test_class_folders_are_counted_wherever_imagenet_has_them(fsx: FileSystem) -> None:
     fsx.put_images()
     fsx.put_images("imagenet/ILSVRC/Data/CLS-LOC")
+    fsx.put_images("train-only", val=False)
 
     for path in ("shapes", "imagenet"):
         found = fsx.look(path, IMAGES)
-
         assert found.counts == {"train_images": 4, "val_images": 4, "classes": 2}
         assert found.num_bytes == 4 * (len(b"jpeg") + len(b"png"))
-
-
-def test_images_without_evaluation_need_no_val(fsx: FileSystem) -> None:
-    fsx.put_images(val=False)
-
-    assert fsx.look("shapes", IMAGES, evaluates=False).counts == {"train_images": 4, "classes": 2}
-    assert "/fsx/shapes/val does not exist; add val/CLASS/*.jpg" in fsx.refusal("shapes", IMAGES)
+    alone = fsx.look("train-only", IMAGES, evaluates=False)
+    assert alone.counts == {"train_images": 4, "classes": 2}
+    assert "/val does not exist; add val/CLASS/*.jpg" in fsx.refusal("train-only", IMAGES)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from stationmaster.domain.ids import RunId
 from stationmaster.relay.cluster import ClusterUnreachable, ObjectMissing
 from stationmaster.relay.saving.pod_logs import PodLogs
@@ -40,60 +42,41 @@ class Cluster:
             yield chunk
 
 
-def text_of(cluster: Any, **options: int) -> str:
-    (log,) = PodLogs(cluster, namespace="stationmaster", run_id=RUN).read(**options)
-    assert log.pod == "worker-0"
-    return log.text.decode()
+RUNS, WELL = {"running": {}}, {"terminated": {"exitCode": 0}}
+LINES = [f"line {number}\n".encode() for number in range(10)]
+NOTE = "[stationmaster] "
 
 
-def test_long_log_keeps_its_end_from_a_whole_line_on() -> None:
-    lines = [f"line {number}\n".encode() for number in range(10)]
-    cluster = Cluster(*lines, state={"running": {}})
+@pytest.mark.parametrize(
+    ("cluster", "text"),
+    [
+        (
+            Cluster(*LINES, state=RUNS),
+            f"{NOTE}the first 49 bytes are left out\nline 7\nline 8\nline 9\n",
+        ),
+        (Cluster(b"line 0\nli", b"ne 1\n", state=WELL), "line 0\nline 1\n"),
+        (
+            Cluster(b"line 0\n", ClusterUnreachable("no answer"), state=RUNS),
+            f"line 0\n\n{NOTE}the rest could not be read: no answer\n",
+        ),
+        (
+            Cluster(ObjectMissing("HTTP 404"), state=WELL),
+            f"{NOTE}Kubernetes has no log of it: HTTP 404\n",
+        ),
+        (
+            Cluster(state={"waiting": {"reason": "ImagePullBackOff"}}),
+            f"{NOTE}the container never started\n",
+        ),
+        (Cluster(b"", state=WELL), f"{NOTE}it printed nothing\n"),
+        (
+            Cluster(b"said\n", state=RUNS, restarts=2),
+            f"{NOTE}restarted 2 times; this is the run before the last\nsaid\n"
+            f"{NOTE}this is the last run\nsaid\n",
+        ),
+    ],
+    ids=["long", "short", "broken off", "gone", "never started", "silent", "restarted"],
+)
+def test_log_of_a_pod_is_its_end_with_notes_of_what_is_missing(cluster: Any, text: str) -> None:
+    (log,) = PodLogs(cluster, namespace="stationmaster", run_id=RUN).read(max_bytes=25)
 
-    text = text_of(cluster, max_bytes=25)
-
-    left_out = 7 * len(b"line 0\n")
-    assert text == (
-        f"[stationmaster] the first {left_out} bytes are left out\nline 7\nline 8\nline 9\n"
-    )
-
-
-def test_log_that_fits_is_whole() -> None:
-    cluster = Cluster(b"line 0\nli", b"ne 1\n", state={"terminated": {"exitCode": 0}})
-
-    assert text_of(cluster, max_bytes=14) == "line 0\nline 1\n"
-
-
-def test_log_that_breaks_off_says_so_after_what_was_read() -> None:
-    cluster = Cluster(b"line 0\n", ClusterUnreachable("no answer"), state={"running": {}})
-
-    assert text_of(cluster) == "line 0\n\n[stationmaster] the rest could not be read: no answer\n"
-
-
-def test_log_that_kubernetes_has_not_is_a_note() -> None:
-    cluster = Cluster(ObjectMissing("HTTP 404"), state={"terminated": {"exitCode": 1}})
-
-    assert text_of(cluster) == "[stationmaster] Kubernetes has no log of it: HTTP 404\n"
-
-
-def test_pod_whose_container_never_started_has_a_note() -> None:
-    cluster = Cluster(state={"waiting": {"reason": "ImagePullBackOff"}})
-
-    assert text_of(cluster) == "[stationmaster] the container never started\n"
-
-
-def test_pod_whose_container_printed_nothing_has_another_note() -> None:
-    cluster = Cluster(b"", state={"terminated": {"exitCode": 0}})
-
-    assert text_of(cluster) == "[stationmaster] it printed nothing\n"
-
-
-def test_run_before_the_last_comes_first() -> None:
-    cluster = Cluster(b"said\n", state={"running": {}}, restarts=2)
-
-    assert text_of(cluster).splitlines() == [
-        "[stationmaster] restarted 2 times; this is the run before the last",
-        "said",
-        "[stationmaster] this is the last run",
-        "said",
-    ]
+    assert (log.pod, log.text.decode()) == ("worker-0", text)
