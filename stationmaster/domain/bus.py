@@ -12,7 +12,7 @@ import hmac
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
@@ -85,9 +85,6 @@ class Unread:
     error: ValidationError
 
 
-_PartT = TypeVar("_PartT")
-
-
 def read_batch(detail: Mapping[str, Any]) -> tuple[RelayBatch, list[Unread]]:
     """Read a batch; what cannot be read of it is returned beside it, and costs no other event.
 
@@ -98,17 +95,17 @@ def read_batch(detail: Mapping[str, Any]) -> tuple[RelayBatch, list[Unread]]:
         return RelayBatch.model_validate(detail), []
     except ValidationError:
         batch = RelayBatch.model_validate({**detail, "events": [], "log_tails": []})
+    readers: dict[str, Callable[[Any], object]] = {
+        "events": RELAY_EVENT.validate_python,
+        "log_tails": LogTail.model_validate,
+    }
     unread: list[Unread] = []
-
-    def readable(key: str, read: Callable[[Any], _PartT]) -> list[_PartT]:
-        found, parts = [], detail.get(key) or []
+    readable: dict[str, list[object]] = {key: [] for key in readers}
+    for key, read in readers.items():
+        parts = detail.get(key) or []
         for part in parts if isinstance(parts, list) else [parts]:
             try:
-                found.append(read(part))
+                readable[key].append(read(part))
             except ValidationError as exc:
                 unread.append(Unread(key, part, exc))
-        return found
-
-    events = readable("events", RELAY_EVENT.validate_python)
-    tails = readable("log_tails", LogTail.model_validate)
-    return batch.model_copy(update={"events": events, "log_tails": tails}), unread
+    return batch.model_copy(update=readable), unread

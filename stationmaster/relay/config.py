@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, Json, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, Json, SecretStr, ValidationError
 
 from stationmaster.domain.datasets import S3Source, read_dataset
 from stationmaster.domain.errors import PermanentError
@@ -23,7 +23,7 @@ from stationmaster.domain.results import RunFacts
 from stationmaster.domain.staged_data import LookingOrder, StagingOrder
 
 _Bucket = Annotated[str, Field(validation_alias="STATIONMASTER_ARTIFACTS_BUCKET")]
-_Region = Annotated[str, Field(validation_alias=AliasChoices("AWS_REGION", "AWS_DEFAULT_REGION"))]
+_Region = Annotated[str, Field(validation_alias="AWS_REGION")]
 _Namespace = Annotated[str, Field(validation_alias="STATIONMASTER_NAMESPACE")]
 """The namespace that a program runs in, set where it is not the product's usual one."""
 _RunDirectory = Annotated[Path, Field(validation_alias="STATIONMASTER_RUN_DIRECTORY")]

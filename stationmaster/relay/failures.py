@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import signal
+from typing import Any
 
 from stationmaster.diagnosis.evidence import Evidence
 from stationmaster.domain.run.events import (
@@ -77,14 +78,9 @@ class FailureReader:
             return []
         self._reported = True
         return [
-            ProcessFailed(
-                event_id=run_event_id(
-                    self._pod.run_id, "container failed", self._pod.uid, self._container_run
-                ),
-                run_id=self._pod.run_id,
-                at=at.at,
-                pod=self._pod.name,
-                restarts=self._container_run,
+            self._failed(
+                at,
+                ("container failed", self._pod.uid, self._container_run),
                 line=line,
                 evidence=self._evidence.beside(line, is_named=bool(lines.cause)),
                 lost_peer=not lines.cause and (bool(lines.peer) or exit_code in FOLLOWING_CODES),
@@ -106,14 +102,9 @@ class FailureReader:
         # What follows is of the next attempt, or of the agent.
         self._lines, self._evidence = FailureLines(), Evidence()
         self._reported = True
-        failed = ProcessFailed(
-            event_id=run_event_id(
-                self._pod.run_id, "process failed", self._pod.uid, line.stamp, line.ordinal
-            ),
-            run_id=self._pod.run_id,
-            at=line.at,
-            pod=self._pod.name,
-            restarts=self._container_run,
+        failed = self._failed(
+            line,
+            ("process failed", self._pod.uid, line.stamp, line.ordinal),
             process=how,
             line=said,
             evidence=evidence,
@@ -122,6 +113,16 @@ class FailureReader:
         if self._failures > (self._pod.max_restarts or 0):
             return [failed]  # no attempt is left, or it is not known: the INFO line would say
         return [failed, *self._restart(line, self._failures)]
+
+    def _failed(self, at: LogLine, identity: tuple[object, ...], /, **said: Any) -> ProcessFailed:
+        return ProcessFailed(
+            event_id=run_event_id(self._pod.run_id, *identity),
+            run_id=self._pod.run_id,
+            at=at.at,
+            pod=self._pod.name,
+            restarts=self._container_run,
+            **said,
+        )
 
     def _restart(self, line: LogLine, restart: int) -> list[RelayEvent]:
         if restart <= self._restarts_reported:

@@ -28,7 +28,7 @@ from stationmaster.relay import foreign
 from stationmaster.relay.failures import FailureReader
 from stationmaster.relay.lines import LogLine, PodFacts
 from stationmaster.relay.network import NetworkReader
-from stationmaster.relay.own_lines import event_of
+from stationmaster.relay.own_lines import EventHead, event_of
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Of failures, the log of a pod reports so many at once, and then one in so many seconds: a program
@@ -97,21 +97,17 @@ class LineInterpreter:
         """Return the events of the end of the container's run, after its last line."""
         return self._failures.container_ended(exit_code=exit_code, at=self._newest)
 
-    def _id(self, line: LogLine, what: str) -> str:
-        return run_event_id(self._pod.run_id, what, self._pod.uid, line.stamp, line.ordinal)
+    def _head(self, line: LogLine, what: str) -> EventHead:
+        identity = (what, self._pod.uid, line.stamp, line.ordinal)
+        event_id = run_event_id(self._pod.run_id, *identity)
+        return {"event_id": event_id, "run_id": self._pod.run_id, "at": line.at}
 
     def _our_line(self, line: LogLine) -> RelayEvent | None:
         reported = read_line(line.text)
         if reported is None:
             return None
-        return event_of(
-            reported,
-            {
-                "event_id": self._id(line, f"line {reported.kind}"),
-                "run_id": self._pod.run_id,
-                "at": reported.at or line.at,
-            },
-        )
+        head = self._head(line, f"line {reported.kind}")
+        return event_of(reported, {**head, "at": reported.at or line.at})
 
     def _foreign_line(self, line: LogLine) -> list[RelayEvent]:
         prefix = _TEE_PREFIX.match(line.text)
@@ -129,29 +125,16 @@ class LineInterpreter:
             case foreign.Saved(step, path):
                 return [self._saved(line, step, path)]
             case foreign.Resumed(step, path):
-                return [
-                    TrainingResumed(
-                        event_id=self._id(line, "resumed"),
-                        run_id=self._pod.run_id,
-                        at=line.at,
-                        step=step,
-                        path=path,
-                    )
-                ]
+                return [TrainingResumed(**self._head(line, "resumed"), step=step, path=path)]
             case foreign.TotalSteps(total):
                 self._total_steps = total
         return []
 
     def _saved(self, line: LogLine, step: int, path: str) -> CheckpointSaved:
-        return CheckpointSaved(
-            event_id=run_event_id(
-                self._pod.run_id, "foreign checkpoint", self._pod.job, path, step
-            ),
-            run_id=self._pod.run_id,
-            at=line.at,
-            step=step,
-            path=path,
-        )
+        identity = ("foreign checkpoint", self._pod.job, path, step)
+        event_id = run_event_id(self._pod.run_id, *identity)
+        head: EventHead = {"event_id": event_id, "run_id": self._pod.run_id, "at": line.at}
+        return CheckpointSaved(**head, step=step, path=path)
 
     def _foreign_progress(self, line: LogLine, progress: foreign.Progress) -> list[RelayEvent]:
         # Several ranks of a pod, or a redrawn bar, report a step more than once: the first counts.
@@ -161,9 +144,7 @@ class LineInterpreter:
         figures: dict[str, Any] = {**progress.figures}
         return [
             ProgressReported(
-                event_id=self._id(line, "foreign progress"),
-                run_id=self._pod.run_id,
-                at=line.at,
+                **self._head(line, "foreign progress"),
                 # Grows over restarts and pods, and is the same whenever the line is read again.
                 seq=(line.at - _EPOCH) // timedelta(microseconds=1),
                 step=progress.step,

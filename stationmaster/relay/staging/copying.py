@@ -97,7 +97,7 @@ class Copier:
         large = [each for each in missing if each.num_bytes > SMALL_BYTES]
         with ThreadPoolExecutor(PARTS_AT_ONCE, thread_name_prefix="part") as parts:
             done |= self._each(
-                large, lambda each: self._copy_large(each, parts), num_threads=LARGE_AT_ONCE
+                large, lambda each: self._copy_in(each, parts.submit), num_threads=LARGE_AT_ONCE
             )
         done |= self._each(small, self._copy_small, num_threads=SMALL_AT_ONCE)
         return [done[each.path] for each in wanted]
@@ -142,7 +142,7 @@ class Copier:
             data = b"".join(body.pieces)
             check = body.check
         if check.of_parts:
-            return self._copy_in(found, _Parts(PART_BYTES, self._bucket.check(found)), _at_once)
+            return self._copy_in(found, _at_once)
         if len(data) != found.num_bytes:
             raise _short(found, len(data))
         _compare(found, check, hashlib.new(check.algorithm or "sha256", data).hexdigest())
@@ -159,14 +159,10 @@ class Copier:
             ),
         )
 
-    def _copy_large(self, found: SourceObject, parts: ThreadPoolExecutor) -> DataFile:
-        self._raise_if_cancelled()
-        return self._copy_in(found, _Parts(PART_BYTES, self._bucket.check(found)), parts.submit)
-
-    def _copy_in(
-        self, found: SourceObject, parts: _Parts, submit: Callable[..., Future[bytes]]
-    ) -> DataFile:
+    def _copy_in(self, found: SourceObject, submit: Callable[..., Future[bytes]]) -> DataFile:
         """Copy in parts: in those that the object was uploaded in, where they say what it is."""
+        self._raise_if_cancelled()
+        parts = _Parts(PART_BYTES, self._bucket.check(found))
         if parts.check.of_parts:
             num_parts = int(found.etag.partition("-")[2] or 1)
             each = self._bucket.part_bytes(found, num_parts)

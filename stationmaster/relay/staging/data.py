@@ -170,7 +170,9 @@ def _check_room(
 ) -> None:
     directory = config.directory / name
     if config.order.linked:
-        missing = _read_bytes(objects, config.order.objects_read)
+        read = config.order.objects_read
+        part = 1.0 if read is None else min(1.0, read / len(objects))
+        missing = round(part * sum(each.num_bytes for each in objects))
     else:
         missing = missing_bytes(directory / FILES, objects, begun=(directory / PARTIAL).glob("*"))
     room = free(config.directory)
@@ -180,13 +182,6 @@ def _check_room(
             f"{more / _GB:,.1f} GB for what is made of it and for checkpoints, and the file system "
             f"has {room / _GB:,.1f} GB free; use a larger file system, or less data"
         )
-
-
-def _read_bytes(objects: list[SourceObject], objects_read: int | None) -> int:
-    """Count what comes of linked objects when `objects_read` of them, or all, are read."""
-    whole = sum(each.num_bytes for each in objects)
-    share = 1.0 if objects_read is None else min(1.0, objects_read / len(objects))
-    return round(whole * share)
 
 
 def _staged(

@@ -241,7 +241,11 @@ def _look_at_images(data: _Data) -> dict[str, int]:
         names = [folder.name for folder in folders]
         if split == "train":
             classes = names
-            _check_number(data, root / split, classes)
+            if len(classes) != data.order.num_classes:
+                raise Refused(
+                    f"{data.shown(root / split)} has {len(classes):,} class folders, and the "
+                    f"recipe's model has {data.order.num_classes:,} classes"
+                )
         elif strays := sorted(set(classes) ^ set(names)):
             raise Refused(
                 f'{data.shown(root)} has the class "{strays[0]}" in one of train and val only; '
@@ -249,14 +253,6 @@ def _look_at_images(data: _Data) -> dict[str, int]:
             )
         counts[f"{split}_images"] = data.count(_images_of(data, folders))
     return counts | {"classes": len(classes)}
-
-
-def _check_number(data: _Data, train: Path, classes: list[str]) -> None:
-    if len(classes) != data.order.num_classes:
-        raise Refused(
-            f"{data.shown(train)} has {len(classes):,} class folders, and the recipe's model has "
-            f"{data.order.num_classes:,} classes"
-        )
 
 
 def _class_folders(data: _Data, split: Path) -> list[os.DirEntry[str]]:
