@@ -1,10 +1,25 @@
-"""What the command line says to what it is given, and its exit codes."""
+"""What the command line says to what it is given, its exit codes, and what it hands on."""
+
+from __future__ import annotations
 
 import json
+import os
+import re
+import threading
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from stationmaster.cli.main import main
+from stationmaster.cli import input_files
+from stationmaster.cli.local_commands import is_question
+from stationmaster.cli.local_mode import local_options
+from stationmaster.cli.local_watch import Record
+from stationmaster.cli.main import main, make_parser
+from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
+from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
+from stationmaster.domain.commands.grammar import parse_command
+from stationmaster.domain.commands.requests import Command
 
 
 @pytest.mark.parametrize(
@@ -64,3 +79,127 @@ def test_catalogues_print_json_with_the_contract_fields(catalogue, capsys):
         } <= rows[0].keys()
     else:
         assert names >= {"p4d.24xlarge", "p5.48xlarge", "g5.xlarge"}
+
+
+@pytest.mark.parametrize("columns", [40, 60, 200])
+def test_instances_are_named_whole_at_any_width(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+    assert main(["instances"]) == 0
+
+    printed = capsys.readouterr().out
+    assert [name for name in INSTANCES if f" {name} " not in printed] == []
+
+
+def test_region_of_aws_region_is_boto3s_too(monkeypatch, capsys):
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+
+    main(["instances", "--json"])
+
+    assert os.environ["AWS_DEFAULT_REGION"] == "eu-west-1"
+
+
+@pytest.mark.parametrize("verb", [["up"], ["run", "/train help"]])
+def test_commands_of_the_channel_are_off_unless_the_flag_was_typed(
+    verb: list[str], tmp_path: Path
+) -> None:
+    def allowed(*flags: str) -> bool:
+        words = ["local", *verb, "--state-dir", str(tmp_path), *flags]
+        return local_options(make_parser().parse_args(words), Record(None)).allow_commands
+
+    assert not allowed()
+    assert allowed("--allow-commands")
+
+
+def test_run_works_while_the_demo_is_open() -> None:
+    demo = make_parser().parse_args(["local", "up"])
+    run = make_parser().parse_args(["local", "run", "/train help"])
+
+    assert run.state_dir != demo.state_dir
+    assert run.port == 0  # any that is free
+
+
+ASKING = (
+    "help",
+    "recipes",
+    "plan tiny-llama",
+    "preflight",
+    "preflight llama2-7b nodes=2",
+    "list",
+    "status",
+    "logs",
+    "cluster list",
+    "cluster show small",
+)
+
+
+def test_every_command_that_shows_or_lists_is_a_question() -> None:
+    kinds = {each for each in get_args(Command) if each.__name__.startswith(("Show", "List"))}
+
+    assert [text for text in ASKING if not is_question(text)] == []
+    assert {type(parse_command(text)) for text in ASKING} == kinds
+
+
+def test_command_that_starts_or_ends_something_is_no_question() -> None:
+    for text in ("tiny-llama", "stop", "cluster create small", "cluster delete small", "nonsense"):
+        assert not is_question(text), text
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_readme_names_every_recipe_once() -> None:
+    table = (ROOT / "README.md").read_text().split("## What it trains")[1].split("\n## ")[0]
+    first_column = "\n".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE))
+
+    named = [
+        each for each in re.findall(r"`([^`]+)`", first_column) if re.match(r"[a-z0-9.-]+$", each)
+    ]
+
+    assert sorted(named) == sorted(RECIPES)
+
+
+def test_page_of_recipes_shows_what_the_command_prints() -> None:
+    document = (ROOT / "docs" / "recipes.md").read_text()
+    printed = document.split("$ .venv/bin/stationmaster recipes\n")[1].split("```")[0]
+
+    listed = re.findall(r"^ ([a-z][a-z0-9.-]+) ", printed, re.MULTILINE)
+
+    assert listed[:1] == ["recipe"]
+    assert sorted(listed[1:]) == sorted(RECIPES)
+
+
+READERS = {
+    "diagnose": [],
+    "lint": [],
+    "nccl-report": ["--instance", "p4d.24xlarge", "--nodes", "2"],
+}
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    return path
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_pipe_into_which_nobody_writes_gets_one_sentence(monkeypatch, capsys, pipe, command):
+    monkeypatch.setattr(input_files, "_PIPE_S", 0)
+
+    assert main([command, str(pipe), *READERS[command]]) == 2
+
+    error = capsys.readouterr().err
+    assert "nothing was written into this pipe in 0 s" in error
+    assert error.count("\n") == 1
+
+
+def test_pipe_is_read_to_its_end_whenever_its_writer_comes(capsys, pipe):
+    written = "RuntimeError: CUDA out of memory\n" + "step\n" * 50_000
+    writer = threading.Thread(target=pipe.write_text, args=[written])
+    threading.Timer(0.05, writer.start).start()
+
+    with input_files.opened(str(pipe), advice="") as file:
+        assert file.read() == written.encode()
+    writer.join()

@@ -52,15 +52,6 @@ def test_long_steps_are_whole_seconds():
     assert ": 39,239 s a step" in printed("megatron-llama3-8b", overrides=keys)
 
 
-def test_job_of_images_on_a_range_has_the_passes_of_its_most_nodes(capsys):
-    assert main(["render", "resnet50", "nodes=1:4"]) == 0
-
-    manifest = capsys.readouterr().out
-    assert "minReplicas: 1\n" in manifest
-    assert "maxReplicas: 4\n" in manifest
-    assert "- norm_batch_size=64\n" in manifest
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
