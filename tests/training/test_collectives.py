@@ -8,8 +8,8 @@ import pytest
 import torch
 from forked_ranks import start_ranks
 
-from stationmaster.diagnosis.nccl.consistency import contradictions
 from stationmaster.diagnosis.nccl.log import read_log
+from stationmaster.diagnosis.nccl.machines import contradictions
 from training import collectives
 
 MIB = 1 << 20

@@ -21,17 +21,10 @@ OPERATIONS: Final = (
     "gather",
     "reduce",
 )
-_SHARED: Final = (
-    "all_gather",
-    "reduce_scatter",
-    "alltoallv",
-    "alltoall",
-    "scatter",
-    "gather",
-    "hypercube",
-)
-# Broadcasts, reductions to one rank and pairs send every byte once.
+# Broadcasts, reductions to one rank and pairs send every byte once; a rank of the others keeps its
+# own part of them.
 _ONCE: Final = ("broadcast", "reduce", "sendrecv")
+_SHARED: Final = tuple(each for each in OPERATIONS if each not in ("all_reduce", *_ONCE))
 
 TYPE_BYTES: Final = {
     "int8": 1,

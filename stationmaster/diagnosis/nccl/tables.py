@@ -142,27 +142,22 @@ class TableReader:
             table.rows.append(row)
 
     def _take_comment(self, line: str) -> None:
-        settings = _SETTINGS.search(line)
-        header = _HEADER.search(line)
-        rank = _RANK.search(line)
-        out_of_bounds = _OUT_OF_BOUNDS.search(line)
-        average = _AVERAGE.search(line)
-        if settings:
+        if settings := _SETTINGS.search(line):
             self._begin()
             self._table().max_bytes = int(settings.group(1))
-        elif header:
+        elif header := _HEADER.search(line):
             self._begin()
             self._columns = Columns(bool(header.group(2)), per_iteration=" i_min" in line)
             self._table()
-        elif rank:
+        elif rank := _RANK.search(line):
             self._begin()
             table = self._table()
             table.ranks.append((int(rank.group(1)), rank.group(2)))
             table.gpus |= {rank.group(3)} if rank.group(3) else set()
-        elif out_of_bounds and self._is_open:
+        elif self._is_open and (out_of_bounds := _OUT_OF_BOUNDS.search(line)):
             self._flush()
             self._table().out_of_bounds = int(out_of_bounds.group(1))
-        elif average and self._is_open:
+        elif self._is_open and (average := _AVERAGE.search(line)):
             self._flush()
             table = self._table()
             table.is_complete = True

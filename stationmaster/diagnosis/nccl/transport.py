@@ -25,23 +25,25 @@ _PROVIDER: Final = re.compile(
     _I,
 )
 _PLUGIN: Final = re.compile(r"NET/OFI Initializing aws-ofi-nccl ([\w.+-]+)", _I)
-_LIBFABRIC: Final = re.compile(
-    r"(?:Using network|Assigned NET plugin) (?:AWS )?Libfabric|via NET/(?:AWS )?Libfabric", _I
-)
 # In brackets, the rank through which PXN goes.
 _DEVICE: Final = re.compile(
     r"via NET/(?:AWS )?Libfabric/([0-9]{1,3})(?:\([0-9]+\))?((?:/\w+)*)", _I
 )
-_SOCKET_USED: Final = re.compile(r"via NET/Socket|(?:Using network|Assigned NET plugin) Socket", _I)
-_SOCKET_OPENED: Final = re.compile(r"NET/Socket ?: Using|Initialized NET plugin Socket", _I)
-_NO_PLUGIN: Final = re.compile(
-    r"NET/Plugin ?: ?(?:Could not find:? \S*libnccl-net|No plugin found)", _I
-)
-_NO_PROVIDER: Final = re.compile(
-    r"NET/OFI (?:No eligible providers were found|Couldn't find any optimal provider|"
-    r"(?:OFI )?fi_getinfo\(\) call failed)",
-    _I,
-)
+_SIGNS: Final = {
+    "socket used": re.compile(r"via NET/Socket|(?:Using network|Assigned NET plugin) Socket", _I),
+    "socket opened": re.compile(r"NET/Socket ?: Using|Initialized NET plugin Socket", _I),
+    "libfabric": re.compile(
+        r"(?:Using network|Assigned NET plugin) (?:AWS )?Libfabric|via NET/(?:AWS )?Libfabric", _I
+    ),
+    "no plugin": re.compile(
+        r"NET/Plugin ?: ?(?:Could not find:? \S*libnccl-net|No plugin found)", _I
+    ),
+    "no provider": re.compile(
+        r"NET/OFI (?:No eligible providers were found|Couldn't find any optimal provider|"
+        r"(?:OFI )?fi_getinfo\(\) call failed)",
+        _I,
+    ),
+}
 # Between a GPU and an interface that is far from it, it is always off: those lines say "for GPU".
 _GPUDIRECT: Final = re.compile(r"GPU Direct RDMA (Enabled|Disabled) for HCA", _I)
 _NCCL_VERSION: Final = re.compile(r"NCCL version ([0-9]+\.[0-9]+(?:\.[0-9]+)?(?:[+.][\w.]+)?)", _I)
@@ -115,19 +117,11 @@ class TransportReader:
         host = host_found.group(1) if host_found else ""
         self._take_plugin(line, host)
         self._take_channel(line)
-        if _SOCKET_USED.search(line):
-            self._seen.add("socket used")
+        signs = {name for name, pattern in _SIGNS.items() if pattern.search(line)}
+        self._seen |= signs
+        if "socket used" in signs:
             self._socket_hosts.add(host)
-        for name, pattern in (
-            ("socket opened", _SOCKET_OPENED),
-            ("libfabric", _LIBFABRIC),
-            ("no plugin", _NO_PLUGIN),
-            ("no provider", _NO_PROVIDER),
-        ):
-            if pattern.search(line):
-                self._seen.add(name)
-        version = _NCCL_VERSION.search(line)
-        if version:
+        if version := _NCCL_VERSION.search(line):
             self._nccl = self._nccl or version.group(1)
 
     def result(self) -> Transport:
@@ -167,23 +161,19 @@ class TransportReader:
         return Kind.EFA if self._plugins and "no provider" not in self._seen else Kind.UNKNOWN
 
     def _take_plugin(self, line: str, host: str) -> None:
-        plugin = _PLUGIN.search(line)
-        if plugin:
+        if plugin := _PLUGIN.search(line):
             self._plugins.add(plugin.group(1))
-        provider = _PROVIDER.search(line)
-        if provider:
+        if provider := _PROVIDER.search(line):
             self._providers.add(provider.group(1).lower())
             if provider.group(2):
                 found = int(provider.group(2))
                 self._nics[host] = min(found, self._nics.get(host, found))
 
     def _take_channel(self, line: str) -> None:
-        device = _DEVICE.search(line)
-        if device:
+        if device := _DEVICE.search(line):
             self._devices.add(int(device.group(1)))
             self._direct.add("/gdrdma" in device.group(2).lower())
-        direct = _GPUDIRECT.search(line)
-        if direct:
+        if direct := _GPUDIRECT.search(line):
             self._can_be_direct.add(direct.group(1).lower() == "enabled")
 
 

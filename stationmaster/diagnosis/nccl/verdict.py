@@ -5,9 +5,8 @@ It fails closed: what a log does not show was not shown to work.
 
 from __future__ import annotations
 
-from stationmaster.diagnosis.nccl.consistency import contradictions
 from stationmaster.diagnosis.nccl.log import NcclLog
-from stationmaster.diagnosis.nccl.machines import machine_findings, ranks_of
+from stationmaster.diagnosis.nccl.machines import contradictions, machine_findings, ranks_of
 from stationmaster.diagnosis.nccl.network import network_findings
 from stationmaster.diagnosis.nccl.operations import OPERATIONS
 from stationmaster.diagnosis.nccl.report import (
