@@ -61,17 +61,12 @@ def test_log_without_a_failure_says_so(tmp_path, capsys):
     assert "nothing that is known as a failure" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("instance", "rules"), [("m5.2xlarge", []), ("p5.48xlarge", ["net-socket"])]
-)
-def test_standard_input_is_read_and_the_instance_decides_about_efa(
-    monkeypatch, capsys, instance, rules
-):
+def test_standard_input_is_read_and_the_instance_decides_about_efa(monkeypatch, capsys):
     text = io.TextIOWrapper(io.BytesIO(b"w:1:1 [0] NCCL INFO Using network Socket\n\xff\n"))
     monkeypatch.setattr(sys, "stdin", text)
 
-    assert main(["diagnose", "-", "--instance", instance, "--json"]) == 0
-    assert [each["rule"] for each in json.loads(capsys.readouterr().out)] == rules
+    assert main(["diagnose", "-", "--instance", "m5.2xlarge", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
 
 
 @pytest.mark.parametrize(

@@ -176,16 +176,6 @@ def test_commands_are_typed_one_after_the_others_end(mode, play):
     assert (summary["cost_usd"], summary["billable_resources_left"]) == (2.0, 0)
 
 
-def test_what_is_kept_is_deleted_at_the_end(mode, play):
-    mode.answers["tiny-llama on=team-a"] = lambda: mode.train("tiny-llama-aaaaaaaa")
-
-    code, _ = play("cluster create team-a", "tiny-llama on=team-a")
-
-    assert code == 0
-    assert mode.typed[-1] == "cluster delete team-a"
-    assert mode.services.cluster_states.list_open() == []
-
-
 def test_cluster_that_was_ready_and_fails_its_validation_is_the_verdict(mode, play):
     def validate() -> None:
         mode.cluster(cl.PassBegan, nodes=2, user_id="U1")

@@ -137,12 +137,6 @@ def test_missing_efa_is_a_finding_only_where_the_instance_has_it(num_efa, rules)
     assert [rule for rule, _ in found(log("w", SOCKET), num_efa=num_efa)] == rules
 
 
-def test_remedy_has_the_values_of_the_run():
-    (finding,) = explain([log("w", OUT_OF_MEMORY)], Context(run="r-1", recipe="llama2-7b"))
-
-    assert "/train plan llama2-7b micro_batch_size=1" in finding.remedy
-
-
 @given(st.lists(st.text(max_size=200), max_size=20), st.sampled_from(["", "x" * 5000]))
 def test_any_text_is_explained_without_an_error_and_with_short_evidence(texts, long):
     findings = explain([log("w", *texts, long + OUT_OF_MEMORY[-5:], long[:900] + OUT_OF_MEMORY)])

@@ -223,20 +223,6 @@ def test_operation_that_nothing_tells_is_asked_for():
     assert read_log(lines, operation="all_gather").tables[0].operation == "all_gather"
 
 
-def test_tests_after_one_another_are_tables_of_their_own():
-    lines = [
-        *whole(ramp(78), efa()),
-        *whole(ramp(40, operation="broadcast"), [], operation="broadcast"),
-        *whole(ramp(60, operation="all_gather"), [], operation="all_gather"),
-    ]
-
-    found = read_log(lines).tables
-
-    assert [one.operation for one in found] == ["all_reduce", "broadcast", "all_gather"]
-    assert [len(one.rows) for one in found] == [28, 28, 28]
-    assert all(one.is_complete and len(one.hosts) == 2 for one in found)
-
-
 def test_head_of_a_second_test_ends_one_that_was_cut():
     cut = [*head(), *table(ramp(78))]
     lines = [*cut, *whole(ramp(40, operation="broadcast"), [], operation="broadcast")]
@@ -343,19 +329,6 @@ def test_worst_of_several_lines_counts(texts, kind, nics, direct):
     found = read_log(lines).transport
 
     assert (found.kind, found.num_nics, found.has_gpudirect) == (kind, nics, direct)
-
-
-def test_rest_of_a_row_is_found_after_the_prefix_of_a_launcher():
-    header = table([])[2]
-    lines = [
-        f"[1,0]<stdout>:{header}",
-        "[1,0]<stdout>:8 2 float sum -1",
-        "[1,0]<stdout>:164.3 0.01 0.02 0 163.3 0.03 0.04 0",
-    ]
-
-    row = read_log(lines).tables[0].rows[0]
-
-    assert (row.out_of_place.time_us, row.in_place.busbw_gbps) == (164.3, 0.04)
 
 
 def test_socket_that_is_only_opened_is_not_used():

@@ -90,23 +90,6 @@ def found(text):
     return [(each.rule, each.subject, each.line) for each in findings]
 
 
-def test_failed_trainjob_is_read_as_other_jobs_are():
-    failed = {
-        "type": "Failed",
-        "status": "True",
-        "reason": "ReachedMaxRestarts",
-        "message": "CrashLoopBackOff of pod fsdp-node-0-0-abcde",
-    }
-    job = {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {"name": "fsdp"},
-        "status": {"conditions": [failed]},
-    }
-
-    assert [each[1] for each in found(yaml.safe_dump(job))] == ["fsdp"]
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -121,10 +104,13 @@ def test_tables_and_descriptions_of_kubectl_are_read(text, expected):
     assert found(text) == expected
 
 
+@pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob", "MPIJob", "Job"])
 @pytest.mark.parametrize(
     "text", [json.dumps(OBJECTS, indent=4), yaml.safe_dump(OBJECTS)], ids=["json", "yaml"]
 )
-def test_objects_of_kubectl_are_read(text):
+def test_objects_of_kubectl_are_read(text, kind):
+    text = text.replace("PyTorchJob", kind)
+
     findings = explain([read_source("file", text)])
 
     assert [(each.rule, each.subject) for each in findings] == [
@@ -132,6 +118,7 @@ def test_objects_of_kubectl_are_read(text):
         ("oom-host", "fsdp-w-0"),
         ("crash-loop", "fsdp-w-0"),
     ]
+    assert findings[2].count == 2, "of the pod and of its job"
     assert [each.at and each.at.minute for each in findings] == [1, 2, None]
     assert SCHEDULING in text.splitlines()[findings[0].line - 1]
     assert "OOMKilled" in text.splitlines()[findings[1].line - 1]

@@ -18,9 +18,10 @@ from stationmaster.install.pip_configuration import (
 BEST_MATCH = ("--index-strategy", "unsafe-best-match")
 
 
-def test_parse_takes_the_section_that_pip_lets_win() -> None:
+def test_parse_takes_the_section_that_pip_lets_win_unless_its_value_is_empty() -> None:
     listing = (
         ":env:.find-links='/from/environment'\n"
+        ":env:.index-url=''\n"
         "global.find-links='/from/file'\n"
         "global.index-url='https://global/simple'\n"
         "install.index-url='https://install/simple'\n"
@@ -31,12 +32,6 @@ def test_parse_takes_the_section_that_pip_lets_win() -> None:
         "find-links": "/from/environment",
         "index-url": "https://install/simple",
     }
-
-
-def test_parse_with_an_empty_value_keeps_what_a_file_says() -> None:
-    listing = ":env:.index-url=''\nglobal.index-url='https://mirror/simple'\n"
-
-    assert parse_pip_configuration(listing) == {"index-url": "https://mirror/simple"}
 
 
 def test_read_merges_the_configuration_file_and_the_environment(

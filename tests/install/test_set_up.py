@@ -45,26 +45,22 @@ def test_fingerprint_changes_with_dependencies_and_versions_only(tmp_path: Path)
     assert fingerprint(tmp_path, PYPROJECT, "torch==2.14.0\n") != before
 
 
-def test_set_up_for_development_contains_the_one_for_local_mode(venv: Path) -> None:
-    (venv / EVERYTHING.marker).write_text("now")
+@pytest.mark.parametrize(
+    ("made", "fingerprint", "done"),
+    [
+        (EVERYTHING, "now", {LOCAL, EVERYTHING}),
+        (LOCAL, "now", {LOCAL}),
+        (EVERYTHING, "before", set()),
+    ],
+)
+def test_set_up_is_done_by_one_that_contains_it_with_the_same_dependencies(
+    venv: Path, made: Kind, fingerprint: str, done: set[Kind]
+) -> None:
+    (venv / made.marker).write_text(fingerprint)
 
-    assert is_done(LOCAL, "now", venv=venv)
-    assert is_done(EVERYTHING, "now", venv=venv)
-
-
-def test_set_up_for_local_mode_is_not_enough_for_development(venv: Path) -> None:
-    (venv / LOCAL.marker).write_text("now")
-
-    assert is_done(LOCAL, "now", venv=venv)
-    assert not is_done(EVERYTHING, "now", venv=venv)
-
-
-def test_set_up_with_other_dependencies_or_without_python_starts_again(venv: Path) -> None:
-    (venv / EVERYTHING.marker).write_text("before")
-
-    assert not is_done(EVERYTHING, "now", venv=venv)
+    assert {kind for kind in (LOCAL, EVERYTHING) if is_done(kind, "now", venv=venv)} == done
     (venv / "bin" / "python").unlink()
-    assert not is_done(EVERYTHING, "before", venv=venv)
+    assert not is_done(made, fingerprint, venv=venv)
 
 
 @pytest.fixture

@@ -46,20 +46,19 @@ def test_each_instance_type_of_the_catalogue_has_an_on_demand_quota():
     assert [name for name in CATALOGUE if quota_of(name) is None] == []
 
 
-def test_start_needs_the_vcpus_of_its_nodes_and_of_the_system_node():
-    machines = Machines(get_instance("p5.48xlarge"), nodes=4, least_nodes=2)
+@pytest.mark.parametrize(
+    ("instance", "nodes", "needed"),
+    [
+        ("p5.48xlarge", 4, {"L-417A185B": (384, 768), "L-1216C47A": (8, 8)}),
+        ("m5.2xlarge", 2, {"L-1216C47A": (24, 24)}),  # with the system node, of the same family
+    ],
+)
+def test_start_needs_the_vcpus_of_its_nodes_and_of_the_system_node(instance, nodes, needed):
+    machines = Machines(get_instance(instance), nodes=nodes, least_nodes=2)
 
-    needed = {
-        quota.code: vcpus for quota, vcpus in vcpu_quota.needed_vcpus(machines).items() if quota
-    }
+    found = vcpu_quota.needed_vcpus(machines)
 
-    assert needed == {"L-417A185B": (384, 768), "L-1216C47A": (8, 8)}
-
-
-def test_system_node_counts_with_training_nodes_of_the_same_family():
-    machines = Machines(get_instance("m5.2xlarge"), nodes=2, least_nodes=2)
-
-    assert [*vcpu_quota.needed_vcpus(machines).values()] == [(24, 24)]
+    assert {quota.code: vcpus for quota, vcpus in found.items() if quota} == needed
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from lint_manifests import JOB, STORAGE, findings
 
 from stationmaster.diagnosis.lint.reading import read
-from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.rendering.examples import example
 
 NAMES = st.text("abcxyz", min_size=1, max_size=4)
 SCALARS = st.none() | st.booleans() | st.integers(-9, 99) | st.text("ab :#-'\"\n$", max_size=6)
@@ -27,14 +25,6 @@ def test_reads_what_a_plain_reader_reads(tree):
     text = yaml.safe_dump(tree)
 
     assert [document.data for document in read(text)] == [tree]
-
-
-def test_reads_a_rendered_run_as_a_plain_reader_does():
-    text = example(CATALOGUE["tiny-llama"])
-
-    documents = read(text)
-
-    assert [document.data for document in documents] == list(yaml.safe_load_all(text))
 
 
 def test_each_value_knows_its_line_over_documents_and_blocks():

@@ -154,27 +154,7 @@ BAD = {
         (changed(TRAIN, "  trainer:", "  podSpecOverrides: []\n  trainer:"), "podSpecOverrides"),
     ],
     ("env-policy", "warning"): [
-        (env(JOB, "NCCL_PROTO", "simple"), "NCCL_PROTO"),
-        (env(G5, "NCCL_PROTO", "LL128"), "NCCL_PROTO"),
-        (
-            changed(
-                JOB,
-                "vpc.amazonaws.com/efa: 4}\n                limits",
-                "}\n                limits",
-            )
-            .replace(", vpc.amazonaws.com/efa: 4}", "}")
-            .replace("nvidia.com/gpu: 8, }", "nvidia.com/gpu: 8}"),
-            "FI_PROVIDER",
-        ),
         (changed(MPI, "NCCL_DEBUG=INFO", "NCCL_ALGO=Ring"), "NCCL_ALGO"),
-    ],
-    ("env-policy", "info"): [
-        (env(env(JOB, "NCCL_DEBUG", "INFO"), "NCCL_DEBUG_SUBSYS", "NET,COLL"), "name: NCCL_DEBUG,"),
-        (changed(MPI, "NCCL_DEBUG=INFO", "FI_EFA_USE_DEVICE_RDMA=1"), "RDMA"),
-    ],
-    ("env-policy", "error"): [
-        (env(JOB, "NCCL_SOCKET_IFNAME", "^lo,eth0"), "IFNAME"),
-        (changed(env(JOB, "NCCL_SOCKET_IFNAME", "eth0"), HOST, ON_HOST), "IFNAME"),
     ],
     ("env-wanted", "warning"): [
         (without(JOB, "NCCL_NET"), "env:"),
