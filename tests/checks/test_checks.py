@@ -1,17 +1,17 @@
 """What checks say of nodes, and which checks a cluster needs."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import ModuleType
 
 import pytest
 
 from stationmaster import checks
-from stationmaster.checks import efa, gpus, nodes, room, storage
+from stationmaster.checks import efa, gpus, nodes, room
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
-from stationmaster.kubernetes.views import BatchJobView, NodeView, PodView
+from stationmaster.kubernetes.views import NodeView
 
 SPEC = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
 DEVICES = {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "4"}
@@ -193,131 +193,11 @@ def test_unknown_check_is_refused_with_the_known_ones():
         checks.get_check("nope")
 
 
-@dataclass
-class Storing(Listing):
-    """A cluster whose nodes are listed and whose storage check is under way."""
-
-    jobs: dict[str, str]
-    stray_pod: str = ""
-    training: dict[str, str] = field(default_factory=dict)
-    """Phase of the training pod on a node, by the node's name."""
-
-    def batch_jobs(self, *, labels):
-        assert labels == {"stationmaster/cluster-id": "c-1", "stationmaster/check": "storage"}
-        return [
-            BatchJobView(name=name, succeeded=state == "succeeded", failed=state == "failed")
-            for name, state in self.jobs.items()
-        ]
-
-    def pods(self, *, labels):
-        if labels == {"stationmaster/role": "training"}:
-            return [
-                PodView(name=f"on-{name}", node=name, phase=phase)
-                for name, phase in self.training.items()
-            ]
-        shown = [name for name, state in self.jobs.items() if state == "pod failed"]
-        return [
-            PodView(name=f"{name}-x", phase="Failed", exit_code=1)
-            for name in [*shown, *([self.stray_pod] if self.stray_pod else [])]
-        ]
-
-    def last_log_line(self, pod):
-        return "storage check failed on n-1: why"
-
-    def explain(self, pods):
-        return "its pods are starting"
-
-
-N1, N2 = (storage.job_name("c-1", name, nodes=["n-1", "n-2"]) for name in ("n-1", "n-2"))
-
-
-@pytest.mark.parametrize(
-    ("jobs", "stray_pod", "verdict", "sentence"),
-    [
-        ({}, "", "missing", "the storage check was just started"),
-        ({N1: "succeeded"}, "", "missing", "the storage check was just started"),
-        ({N1: "succeeded", N2: "running"}, "", "waiting", "its pods are starting"),
-        ({N1: "succeeded", N2: "succeeded"}, "", "good", "2 nodes wrote to the file system"),
-        (
-            {N1: "succeeded", N2: "succeeded", "of-other-nodes": "failed"},
-            "of-other-nodes",
-            "good",
-            "2 nodes wrote to the file system",
-        ),
-        (
-            {N1: "succeeded", N2: "pod failed"},
-            "",
-            "bad",
-            f"pod {N2}-x exited with 1: storage check failed on n-1: why",
-        ),
-        ({N1: "succeeded", N2: "failed"}, "", "bad", "a storage check job failed and its pod is"),
-    ],
-)
-def test_storage_is_judged_by_the_jobs_of_the_nodes_that_are_there(
-    jobs, stray_pod, verdict, sentence
-):
-    cluster = LiveCluster(Storing([node("n-1"), node("n-2")], jobs, stray_pod), "c-1", SPEC)
-
-    finding = storage.look(cluster)
-
-    assert finding.verdict == verdict
-    assert finding.sentence.startswith(sentence)
-
-
-@dataclass
-class Failing(Storing):
-    """A cluster in which a Job fails as soon as anything of the check has been listed."""
-
-    def batch_jobs(self, *, labels):
-        listed = super().batch_jobs(labels=labels)
-        self.jobs = {**self.jobs, N1: "failed"}
-        return listed
-
-    def pods(self, *, labels):
-        if labels == {"stationmaster/role": "training"}:
-            return []
-        has_failed = self.jobs[N1] == "failed"
-        self.jobs = {**self.jobs, N1: "failed"}
-        return [PodView(name=f"{N1}-x", phase="Failed" if has_failed else "Running", exit_code=1)]
-
-
-def test_job_that_fails_while_it_is_looked_at_is_judged_by_what_its_pod_said():
-    gateway = Failing([node("n-1"), node("n-2")], {N1: "running", N2: "running"})
-
-    finding = storage.look(LiveCluster(gateway, "c-1", SPEC))
-
-    assert finding.verdict is Verdict.BAD
-    assert finding.sentence == f"pod {N1}-x exited with 1: storage check failed on n-1: why"
-
-
-def test_storage_is_checked_on_the_nodes_that_no_job_is_on():
-    alone = storage.job_name("c-1", "n-1", nodes=["n-1"])
-    listed, busy = [node("n-1"), node("n-2")], {"n-2": "Running"}
-
-    def look(jobs: dict[str, str], training: dict[str, str]):
-        return storage.look(LiveCluster(Storing(listed, jobs, training=training), "c-1", SPEC))
-
-    assert look({}, busy).verdict is Verdict.MISSING
-    assert look({alone: "succeeded"}, busy).figures == {"nodes": 1}
-    assert look({alone: "succeeded"}, {"n-2": "Succeeded"}).verdict is Verdict.MISSING
-    assert look({}, {"n-1": "Running", "n-2": "Pending"}).verdict is Verdict.GOOD
-
-
 def test_one_node_is_not_called_several():
-    one = [node("n-1", allocatable=P4D_ROOM | DEVICES)]
-    name = storage.job_name("c-1", "n-1", nodes=["n-1"])
-    wrote = storage.look(LiveCluster(Storing(one, {name: "succeeded"}), "c-1", SPEC))
+    one = node("n-1", allocatable=P4D_ROOM | DEVICES)
 
-    sentences = [look(check, *one).sentence for check in (gpus, efa, room)]
+    sentences = [look(check, one).sentence for check in (gpus, efa, room)]
     assert all(sentence.endswith("on each of 1 node") for sentence in sentences)
-    assert wrote.sentence == "1 node wrote to the file system and read it"
-
-
-def test_storage_check_of_an_earlier_pass_proves_nothing():
-    earlier = Storing([node("n-1"), node("n-2")], {N1: "succeeded", N2: "succeeded"})
-
-    assert storage.look(LiveCluster(earlier, "c-1", SPEC)).verdict is Verdict.GOOD
-    assert storage.look(LiveCluster(earlier, "c-1", SPEC, passes=2)).verdict is Verdict.MISSING
 
 
 def test_nodes_beyond_those_of_the_cluster_are_good_once_all_are_ready():
