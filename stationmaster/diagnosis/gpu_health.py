@@ -22,6 +22,23 @@ _BROKEN: Final = (
     "[Unknown Error]",
     "[Insufficient Power]",
 )
+# Fields of a GPU with their good values, what others mean, and what to do; "" for another node.
+_SIGNS: Final = (
+    (
+        "ecc.errors.uncorrected.volatile.total",
+        ("0",),
+        "has {} uncorrected ECC errors, 0 expected",
+        "",
+    ),
+    (
+        *("mig.mode.current", ("Disabled",), "has MIG {}, Disabled expected"),
+        "turn it off on the node with nvidia-smi -mig 0",
+    ),
+    ("retired_pages.pending", ("No", "0"), "has a memory page that waits to be retired", ""),
+    ("remapped_rows.pending", ("No", "0"), "has a memory row that waits to be remapped", ""),
+    ("remapped_rows.failure", ("No", "0"), "has a memory row that could not be remapped", ""),
+    ("gpu_recovery_action", ("None",), 'needs "{}", as its driver says', ""),
+)
 # Bits of the clocks' event reasons that an idle GPU never has. Source: NVML API reference,
 # NvmlClocksEventReasons.
 _SLOWDOWNS: Final = {0x08: "slowdown", 0x40: "thermal slowdown", 0x80: "power brake"}
@@ -176,22 +193,10 @@ def _gpu_faults(row: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         return
     if not row["uuid"].startswith("GPU-"):
         yield f'has no UUID, nvidia-smi says "{row["uuid"]}"', ""
-    errors = row.get("ecc.errors.uncorrected.volatile.total", "")
-    if errors not in (*_UNKNOWN, "0"):
-        yield f"has {errors} uncorrected ECC errors, 0 expected", ""
-    mig = row.get("mig.mode.current", "")
-    if mig not in (*_UNKNOWN, "Disabled"):
-        yield f"has MIG {mig}, Disabled expected", "turn it off on the node with nvidia-smi -mig 0"
-    for field, what in (
-        ("retired_pages.pending", "a memory page that waits to be retired"),
-        ("remapped_rows.pending", "a memory row that waits to be remapped"),
-        ("remapped_rows.failure", "a memory row that could not be remapped"),
-    ):
-        if row.get(field, "") not in (*_UNKNOWN, "No", "0"):
-            yield f"has {what}", ""
-    action = row.get("gpu_recovery_action", "")
-    if action not in (*_UNKNOWN, "None"):
-        yield f'needs "{action}", as its driver says', ""
+    for field, good, what, remedy in _SIGNS:
+        value = row.get(field, "")
+        if value not in (*_UNKNOWN, *good):
+            yield what.format(value), remedy
     if slowdown := _slowdown(row):
         yield f"is slowed down by its hardware ({slowdown})", ""
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import yaml
 
 from stationmaster.diagnosis.explaining import Seen
-from stationmaster.diagnosis.rules import Where
+from stationmaster.diagnosis.rules import POD, Where
 from stationmaster.domain.errors import BadCommand
 
 _HEAD: Final = re.compile(r"^(?:apiVersion|kind|items):", re.MULTILINE)
@@ -99,7 +99,6 @@ def _objects(document: object) -> Iterator[_Object]:
 
 _Said = tuple[str, frozenset[Where], str, datetime | None]
 _EVENT: Final = frozenset({Where.EVENT})
-_POD: Final = frozenset({Where.POD})
 _NODE: Final = frozenset({Where.NODE})
 
 
@@ -119,22 +118,22 @@ def _event(event: _Object) -> Iterator[_Said]:
 def _pod(pod: _Object) -> Iterator[_Said]:
     name, status = str(_dict(pod, "metadata").get("name", "")), _dict(pod, "status")
     if status.get("reason") or status.get("message"):
-        yield _joined(status.get("reason"), status.get("message")), _POD, name, None
+        yield _joined(status.get("reason"), status.get("message")), POD, name, None
     for key in ("initContainerStatuses", "containerStatuses"):
         for container in _dicts(status, key):
             for state in (_dict(container, "lastState"), _dict(container, "state")):
                 waiting, ended = _dict(state, "waiting"), _dict(state, "terminated")
                 if waiting:
                     said = _joined(waiting.get("reason"), waiting.get("message"))
-                    yield said, _POD, name, None
+                    yield said, POD, name, None
                 if ended and ended.get("exitCode") != 0:
                     code = f"exit code {ended.get('exitCode')}"
                     said = _joined(ended.get("reason"), code, ended.get("message"))
-                    yield said, _POD, name, _time(ended.get("finishedAt"))
+                    yield said, POD, name, _time(ended.get("finishedAt"))
     for condition in _dicts(status, "conditions"):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             said = _joined(condition.get("reason"), condition.get("message"))
-            yield said, _POD, name, _time(condition.get("lastTransitionTime"))
+            yield said, POD, name, _time(condition.get("lastTransitionTime"))
 
 
 def _node(node: _Object) -> Iterator[_Said]:

@@ -14,7 +14,7 @@ from typing import Final
 from stationmaster.diagnosis.explaining import Seen, Source
 from stationmaster.diagnosis.nccl.log import TERMINAL_CODE
 from stationmaster.diagnosis.objects import looks_like_objects, read_objects
-from stationmaster.diagnosis.rules import Where
+from stationmaster.diagnosis.rules import LOG, POD, Where
 
 _TABLE: Final = re.compile(r"^(?:NAMESPACE +)?(?:LAST SEEN|NAME) +")
 _DMON: Final = re.compile(r"^# *gpu\b.*\bsm\b")
@@ -23,9 +23,7 @@ _SECTION: Final = re.compile(r"^(\w[\w ]*):")
 _COLUMNS: Final = re.compile(r"\S+(?: \S+)*")
 _KEY: Final = re.compile(r"^ *(Reason|Exit Code|Message): +(\S.*)$")
 
-_LOG: Final = frozenset({Where.LOG})
 _EVENT: Final = frozenset({Where.EVENT})
-_POD: Final = frozenset({Where.POD})
 _NODE: Final = frozenset({Where.NODE})
 
 
@@ -79,7 +77,7 @@ def _read_row(row: dict[str, str], line: str, number: int) -> Iterator[Seen]:
         subject = row.get("OBJECT", "").partition("/")[2]
         yield Seen(text=text, where=_EVENT, line=number, subject=subject)
     elif "STATUS" in row and "RESTARTS" in row:
-        yield Seen(text=row["STATUS"], where=_POD, line=number, subject=row["NAME"])
+        yield Seen(text=row["STATUS"], where=POD, line=number, subject=row["NAME"])
     elif "STATUS" in row and "VERSION" in row:
         ready = "False" if row["STATUS"].startswith("NotReady") else "True"
         text = f"condition Ready {ready}: {row['STATUS']}"
@@ -103,7 +101,7 @@ def _read_utilisation(lines: Sequence[str]) -> Iterator[Seen]:
     for gpu, values in samples.items():
         mean = sum(values) // len(values)
         text = f"dmon: GPU {gpu} sm {mean} % on average over {len(values)} samples"
-        yield Seen(text=text, where=_LOG, subject=f"GPU {gpu}")
+        yield Seen(text=text, where=LOG, subject=f"GPU {gpu}")
 
 
 def _read_descriptions(lines: Sequence[str]) -> Iterator[Seen]:
@@ -117,7 +115,7 @@ def _read_descriptions(lines: Sequence[str]) -> Iterator[Seen]:
                 subject = line.partition(":")[2].strip()
         key = _KEY.match(line)
         if reason and not (key and key[1] != "Reason"):
-            yield Seen(text=reason, where=_POD, line=place, subject=subject)
+            yield Seen(text=reason, where=POD, line=place, subject=subject)
             reason = ""
         if key is not None and section != "Events":
             place = place if reason else number
@@ -128,7 +126,7 @@ def _read_descriptions(lines: Sequence[str]) -> Iterator[Seen]:
         elif section == "Events" and line.startswith(" "):
             yield from _read_event(line, number, subject)
     if reason:
-        yield Seen(text=reason, where=_POD, line=place, subject=subject)
+        yield Seen(text=reason, where=POD, line=place, subject=subject)
 
 
 def _read_condition(line: str, number: int, subject: str) -> Iterator[Seen]:

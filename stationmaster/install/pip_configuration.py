@@ -15,6 +15,11 @@ from typing import Final
 
 # Of these sections a later one overrides an earlier one, as for `pip install`.
 _SECTIONS: Final = ("global", "install", ":env:")
+_SWITCHES: Final = {
+    "no-index": ("--no-index",),
+    "pre": ("--prerelease", "allow"),
+    "no-cache-dir": ("--no-cache",),
+}
 # Options that change neither which packages are installed nor where they come from.
 _WITHOUT_EFFECT: Final = """
     break-system-packages compile config-file default-timeout disable-pip-version-check
@@ -79,7 +84,7 @@ def uv_options(configuration: Mapping[str, str]) -> UvOptions:
             case "constraint":
                 arguments += [part for file in text.split() for part in ("--constraint", file)]
             case "no-index" | "pre" | "no-cache-dir":
-                arguments += _switch(name) if _is_true(text) else []
+                arguments += _SWITCHES[name] if _is_true(text) else ()
             case "only-binary" | "no-binary":
                 names = text.replace(",", " ").split()
                 arguments += [part for package in names for part in (f"--{name}", package)]
@@ -99,14 +104,6 @@ def uv_options(configuration: Mapping[str, str]) -> UvOptions:
     # pip takes the best version of all indexes; uv alone would stop at the first that has any.
     arguments += ["--index-strategy", "unsafe-best-match"]
     return UvOptions(tuple(arguments), environment, tuple(untranslated))
-
-
-def _switch(name: str) -> list[str]:
-    return {
-        "no-index": ["--no-index"],
-        "pre": ["--prerelease", "allow"],
-        "no-cache-dir": ["--no-cache"],
-    }[name]
 
 
 def _is_true(text: str) -> bool:

@@ -57,31 +57,20 @@ class Calls:
         """
         return json.loads(self._request("GET", path, what=what, query=query))
 
-    def log(self, path: str, *, what: str, query: Mapping[str, str]) -> str:
+    def log(
+        self, path: str, *, what: str, query: Mapping[str, str], must_answer: bool = False
+    ) -> str:
         """Read a container's log; empty when there is none, or the kubelet does not give it.
 
         Raises:
-            TransientError: the API server did not answer or did not let us ask.
+            TransientError: the API server did not answer or did not let us ask, or, where what the
+                log says decides something (`must_answer`), the kubelet did not (500 and above).
         """
-        status, data = self._asked_log(path, what=what, query=query)
-        return data.decode("utf-8", "replace") if status < 400 else ""
-
-    def kept_log(self, path: str, *, what: str, query: Mapping[str, str]) -> str:
-        """Read a container's log that decides something; empty when there is none.
-
-        Raises:
-            TransientError: as `log`, and the kubelet did not answer (500 and above).
-        """
-        status, data = self._asked_log(path, what=what, query=query)
-        if status >= 500:
-            raise TransientError(_sentence(what, status, data))
-        return data.decode("utf-8", "replace") if status < 400 else ""
-
-    def _asked_log(self, path: str, *, what: str, query: Mapping[str, str]) -> tuple[int, bytes]:
         status, data = self._answer("GET", path, what=what, query=query)
-        if status in _TRANSIENT_STATUS or status == 403:
+        is_kubelet_silent = must_answer and status >= 500
+        if status in _TRANSIENT_STATUS or status == 403 or is_kubelet_silent:
             raise TransientError(_sentence(what, status, data))
-        return status, data
+        return data.decode("utf-8", "replace") if status < 400 else ""
 
     def apply(self, path: str, body: Mapping[str, Any], *, manager: str, what: str) -> Any:
         """Apply on the server, taking over others' fields; unknown fields are refused."""
@@ -128,7 +117,7 @@ class Calls:
     def is_answering(self) -> bool:
         """Say whether anything answers at the server's address, whatever it says."""
         try:
-            self._send("GET", "/version", {}, None, "application/json", (3, 5))
+            self._answer("GET", "/version", what="asking for its version", timeout_s=(3, 5))
         except TransientError:
             return False
         return True
@@ -166,20 +155,7 @@ class Calls:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
-    ) -> tuple[int, bytes]:
-        try:
-            return self._send(method, path, query or {}, body, content_type, _TIMEOUT_S)
-        except TransientError as exc:
-            raise TransientError(f"{what}: {exc}") from exc
-
-    def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: Mapping[str, Any] | None,
-        content_type: str,
-        timeout_s: tuple[float, float],
+        timeout_s: tuple[float, float] = _TIMEOUT_S,
     ) -> tuple[int, bytes]:
         # Imported here: see the package's docstring.
         from kubernetes.client.exceptions import ApiException
@@ -191,7 +167,7 @@ class Calls:
         request = self._client.param_serialize(
             method,
             path,
-            query_params=list(query.items()),
+            query_params=list((query or {}).items()),
             header_params=headers,
             body=body,
             auth_settings=["BearerToken"],
@@ -201,7 +177,7 @@ class Calls:
             return response.status, response.read() or b""
         except (ApiException, HTTPError, OSError) as exc:
             raise TransientError(
-                f"the cluster's API cannot be reached: {type(exc).__name__}: {exc}"
+                f"{what}: the cluster's API cannot be reached: {type(exc).__name__}: {exc}"
             ) from exc
 
 

@@ -6,7 +6,7 @@ machines wait. Every view is typed; plain dicts come in from `rendering` and man
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from stationmaster.diagnosis.evidence import Evidence
@@ -245,7 +245,7 @@ class KubernetesGateway:
 
     def failure_line(self, pod: str, *, namespace: str | None = None) -> str:
         """Return the line of the pod's log that says best why it ended; "" when it has no log."""
-        text = self._tail(self._calls.log, pod, namespace, num_lines=500)
+        text = self._tail(pod, namespace, num_lines=500)
         lines, evidence = FailureLines(), Evidence()
         for line in text.splitlines():
             lines.take(line)
@@ -255,7 +255,7 @@ class KubernetesGateway:
 
     def last_log_line(self, pod: str, *, namespace: str | None = None) -> str:
         """Return the last line that the pod's container printed; "" when there is none (yet)."""
-        return _last_line(self._tail(self._calls.log, pod, namespace, num_lines=5))
+        return _last_line(self._tail(pod, namespace))
 
     def log(self, pod: str) -> str:
         """Read the log of the pod's container up to 8 MiB; empty when there is none.
@@ -264,8 +264,8 @@ class KubernetesGateway:
             TransientError: the kubelet does not answer now; the log may still be there.
         """
         path = path_of("v1", "Pod", namespace=self.namespace, name=pod)
-        query = {"limitBytes": str(_MAX_LOG_BYTES)}
-        return self._calls.kept_log(f"{path}/log", what=f"reading the log of {pod}", query=query)
+        what, query = f"reading the log of {pod}", {"limitBytes": str(_MAX_LOG_BYTES)}
+        return self._calls.log(f"{path}/log", what=what, query=query, must_answer=True)
 
     def end_line(self, pod: str, *, namespace: str | None = None) -> str:
         """Read the last line of a container that ended well, which says what it did; "" for none.
@@ -273,14 +273,14 @@ class KubernetesGateway:
         Raises:
             TransientError: the kubelet does not answer now; the line may still be there.
         """
-        return _last_line(self._tail(self._calls.kept_log, pod, namespace, num_lines=5))
+        return _last_line(self._tail(pod, namespace, must_answer=True))
 
     def _tail(
-        self, read: Callable[..., str], pod: str, namespace: str | None, *, num_lines: int
+        self, pod: str, namespace: str | None, *, num_lines: int = 5, must_answer: bool = False
     ) -> str:
         path = path_of("v1", "Pod", namespace=namespace or self.namespace, name=pod)
-        query = {"tailLines": str(num_lines)}
-        return read(f"{path}/log", what=f"reading the log of pod {pod}", query=query)
+        what, query = f"reading the log of pod {pod}", {"tailLines": str(num_lines)}
+        return self._calls.log(f"{path}/log", what=what, query=query, must_answer=must_answer)
 
     def delete(
         self, api_version: str, kind: str, *, name: str, namespace: str | None = None

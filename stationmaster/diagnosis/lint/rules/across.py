@@ -72,16 +72,13 @@ def _claims(manifests: Sequence[Manifest]) -> Iterator[tuple[Manifest, Found]]:
                 yield from _modes(manifest, path, name, made[name])
             elif not is_unresolved(name):
                 near = min(known, key=lambda each: num_edits(name[:80], each[:80]))
-                yield (
-                    manifest,
-                    found(
-                        "claim",
-                        path,
-                        f'the claim "{name}" is none of those that are made here: '
-                        f"{', '.join(known)}",
-                        fix=f"did you mean {near}",
-                    ),
+                said = found(
+                    "claim",
+                    path,
+                    f'the claim "{name}" is none of those that are made here: {", ".join(known)}',
+                    fix=f"did you mean {near}",
                 )
+                yield manifest, said
 
 
 def _used_claims(manifest: Manifest) -> Iterator[tuple[Path, str]]:
@@ -99,16 +96,14 @@ def _modes(
 ) -> Iterator[tuple[Manifest, Found]]:
     modes = sequence(claim.spec.get("accessModes"))
     if modes and "ReadWriteMany" not in modes and manifest.trains and (manifest.num_pods or 1) > 1:
-        yield (
-            manifest,
-            found(
-                "claim",
-                path,
-                f'{manifest.num_pods} pods mount the claim "{name}", whose access modes are '
-                f"{', '.join(map(str, modes))}: on a second node it cannot be mounted",
-                fix="make the claim with accessModes: [ReadWriteMany]",
-            ),
+        said = found(
+            "claim",
+            path,
+            f'{manifest.num_pods} pods mount the claim "{name}", whose access modes are '
+            f"{', '.join(map(str, modes))}: on a second node it cannot be mounted",
+            fix="make the claim with accessModes: [ReadWriteMany]",
         )
+        yield manifest, said
 
 
 def _regions(manifests: Sequence[Manifest]) -> Iterator[tuple[Manifest, Found]]:
@@ -118,16 +113,14 @@ def _regions(manifests: Sequence[Manifest]) -> Iterator[tuple[Manifest, Found]]:
             if first is None:
                 first = region, what
             elif region != first[0]:
-                yield (
-                    manifest,
-                    found(
-                        "image-region",
-                        path,
-                        f"{what} is in {region}, and {first[1]} in {first[0]}: a login to ECR is "
-                        "for one region, and file systems are mounted in theirs only",
-                        fix="use one region",
-                    ),
+                said = found(
+                    "image-region",
+                    path,
+                    f"{what} is in {region}, and {first[1]} in {first[0]}: a login to ECR is "
+                    "for one region, and file systems are mounted in theirs only",
+                    fix="use one region",
                 )
+                yield manifest, said
 
 
 def _named_regions(manifest: Manifest) -> Iterator[tuple[Path, str, str]]:
@@ -154,14 +147,12 @@ def _etcd(manifests: Sequence[Manifest]) -> Iterator[tuple[Manifest, Found]]:
         if manifest.kind not in ("Deployment", "StatefulSet") or manifest.name != "etcd":
             continue
         if manifest.file in jobs:
-            yield (
-                manifest,
-                found(
-                    "etcd-beside-job",
-                    ("metadata", "name"),
-                    'etcd is in the file of a job: "kubectl delete -f" ends every other job\'s '
-                    "rendezvous too",
-                    fix="keep it in a file of its own, give each job one under the job's name, or "
-                    "use c10d, which needs none",
-                ),
+            said = found(
+                "etcd-beside-job",
+                ("metadata", "name"),
+                'etcd is in the file of a job: "kubectl delete -f" ends every other job\'s '
+                "rendezvous too",
+                fix="keep it in a file of its own, give each job one under the job's name, or "
+                "use c10d, which needs none",
             )
+            yield manifest, said

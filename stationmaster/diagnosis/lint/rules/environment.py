@@ -136,22 +136,16 @@ def _wanted(manifest: Manifest, container: Container, machine: Machine) -> Itera
             continue
         variable = set_here.get(row.name)
         if variable is None:
-            if row.missing is not None and _is_missed(manifest, row.name):
-                yield found(
-                    "env-wanted",
-                    (*container.path, "env"),
-                    f"{row.name} is not set: {row.reason}",
-                    fix=f'set {row.name} to "{row.value}"',
-                    severity=row.missing,
-                )
-        elif row.other is not None and not _is(variable, row.value, row.accepted):
-            yield found(
-                "env-wanted",
-                variable.path,
-                f"{_assigned(variable)}: {row.reason}",
-                fix=f'set {row.name} to "{row.value}"',
-                severity=row.other,
-            )
+            # Nobody misses it on a single node, and Trainer's runtime may set it.
+            is_missed = manifest.has_many_pods and manifest.kind != "TrainJob"
+            severity = row.missing if is_missed else None
+            path, shown = (*container.path, "env"), f"{row.name} is not set"
+        else:
+            severity = None if _is(variable, row.value, row.accepted) else row.other
+            path, shown = variable.path, _assigned(variable)
+        if severity is not None:
+            message, fix = f"{shown}: {row.reason}", f'set {row.name} to "{row.value}"'
+            yield found("env-wanted", path, message, fix=fix, severity=severity)
 
 
 def _counting(manifest: Manifest, container: Container) -> list[Variable]:
@@ -161,11 +155,6 @@ def _counting(manifest: Manifest, container: Container) -> list[Variable]:
     launchers = [pod for pod in manifest.pods if pod.role == "Launcher"]
     brought = [each for pod in launchers for body in pod.workers for each in body.variables]
     return [*container.variables, *brought]
-
-
-def _is_missed(manifest: Manifest, name: str) -> bool:
-    """Say whether it is missed: not on a single node, nor where Trainer's runtime may set it."""
-    return manifest.has_many_pods and manifest.kind != "TrainJob"
 
 
 def _is(variable: Variable, value: str, accepted: tuple[str, ...]) -> bool:
