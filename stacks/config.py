@@ -46,117 +46,77 @@ class StageConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    deployment: str = Field(
-        default="stationmaster",
-        # With a function's name and the region it is a role's name, of 64 characters at most.
-        pattern=r"^[a-z][a-z0-9-]{0,27}$",
-        description="prefix of the functions', their roles' and the state machines' names",
-    )
-    image_tag: str = Field(default="0.1.0", description="tag that container/build.sh pushed")
+    # With a function's name and the region it is a role's name, of 64 characters at most.
+    deployment: str = Field(default="stationmaster", pattern=r"^[a-z][a-z0-9-]{0,27}$")
+    """Prefix of the functions', their roles' and the state machines' names"""
+    image_tag: str = "0.1.0"
+    """Tag that container/build.sh pushed"""
     more_images: tuple[
         Literal["cpu", "dlc", "megatron", "nccl-tests", "nemo", "torchtitan"], ...
-    ] = Field(
-        default=(), description="images that are built and kept besides those that every run takes"
-    )
-    kubernetes_version: str = Field(
-        default="",
-        pattern=r"^(1\.[0-9]{1,3})?$",
-        description="version of new EKS clusters, 1.N; chosen from what EKS offers if empty",
-    )
-    node_repair: bool = Field(
-        default=False, description="whether EKS replaces or reboots nodes that it finds broken"
-    )
-    gpu_metrics: bool = Field(
-        default=False, description="whether CloudWatch gets metrics of GPUs, which costs"
-    )
-    dataset_buckets: tuple[str, ...] = Field(
-        default=(), description="S3 buckets that runs may be trained from, dataset=s3://BUCKET/..."
-    )
-    dataset_key_arns: tuple[str, ...] = Field(
-        default=(), description="KMS keys that objects in these buckets are encrypted with"
-    )
-    linked_buckets: tuple[str, ...] = Field(
-        default=(), description="those of dataset_buckets that FSx may link to file systems"
-    )
-    eks_clusters: tuple[Annotated[str, Field(pattern=_EKS_NAME)], ...] = Field(
-        default=(), description="existing EKS clusters that runs may use, cluster=eks:NAME"
-    )
-    hugging_face_token_in_eks_clusters: bool = Field(
-        default=False, description="whether pods in these get the deployment's token of the hub"
-    )
-    file_systems: tuple[Annotated[str, Field(pattern=r"^fs-[0-9a-f]{8,40}$")], ...] = Field(
-        default=(), description="FSx file systems that runs may use, file_system=fs-..."
-    )
-    reservations: tuple[Annotated[str, Field(pattern=r"^cr-[0-9a-f]{8,40}$")], ...] = Field(
-        default=(), description="capacity reservations and blocks that runs may use, capacity="
-    )
-    kubectl_role_arns: tuple[str, ...] = Field(
-        default=(), description="IAM roles of people who may use kubectl on the clusters"
-    )
-    vpc_id: str = Field(
-        default="", description="an existing network to use, with subnet_ids; made where empty"
-    )
-    subnet_ids: tuple[str, ...] = Field(
-        default=(), description="its private subnets, in two zones at least, for clusters"
-    )
-    image_registries: tuple[Annotated[str, AfterValidator(_registry)], ...] = Field(
-        default=(), description="registries, HOST or HOST/PATH, whose images runs may use, image="
-    )
-    image_channels: tuple[Annotated[str, Field(pattern=r"^[CG][A-Z0-9]{2,30}$")], ...] = Field(
-        default=(), description="ids of Slack channels in which image= and command= may be typed"
-    )
-    push_organisations: tuple[str, ...] = Field(
-        default=(), description="owners on the Hugging Face hub that runs may push to, push_to=..."
-    )
-    operations_channel: str = Field(
-        default="",
-        pattern=r"^([CG][A-Z0-9]{2,20})?$",
-        description="id of the Slack channel that is told what needs a person",
-    )
-    max_concurrent_runs: int = Field(
-        default=0, ge=0, description="runs that may be open at a time; 0 for any number"
-    )
-    max_concurrent_runs_per_channel: int = Field(
-        default=0, ge=0, description="of them in one channel; 0 for any number"
-    )
-    max_usd_per_hour: float = Field(
-        default=0, ge=0, allow_inf_nan=False, description="of all clusters; 0 for any amount"
-    )
-    max_usd_per_hour_per_channel: float = Field(
-        default=0, ge=0, allow_inf_nan=False, description="of those of one channel; 0 for any"
-    )
-    num_nat_gateways: int = Field(
-        default=1, ge=1, description="training nodes of a run are in one zone; each gateway costs"
-    )
-    zones: tuple[Annotated[str, Field(pattern=_ZONE)], ...] = Field(
-        default=(),
-        description="zones of the new network, two to six; the region's first two if empty",
-    )
-    interface_endpoints: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9.-]{1,60}$")], ...] = (
-        Field(
-            default=(),
-            description="AWS services that the new network reaches without its NAT gateway",
-        )
-    )
-    public_api: bool = Field(
-        default=True, description="false: clusters' Kubernetes APIs are reached in the network only"
-    )
-    api_cidrs: tuple[str, ...] = Field(
-        default=(), description="where public_api lets people in from; anywhere if empty"
-    )
-    alarm_emails: tuple[Annotated[str, Field(pattern=r"^[^@\s,]+@[^@\s,]+$")], ...] = Field(
-        default=(), description="who gets a mail when an alarm is raised; each confirms it once"
-    )
-    alarm_usd_per_hour: float = Field(
-        default=500, gt=0, description="an alarm is raised when all clusters together cost more"
-    )
-    trace_functions: bool = Field(
-        default=True, description="send traces of the functions to X-Ray; false: send none"
-    )
-    relay_replicas: int = Field(
-        default=2, ge=1, le=3, description="relays of a run, on different nodes; one of them sends"
-    )
-    requests_per_second: int = Field(default=20, ge=1, description="of the public HTTP API")
+    ] = ()
+    """Images that are built and kept besides those that every run takes"""
+    kubernetes_version: str = Field(default="", pattern=r"^(1\.[0-9]{1,3})?$")
+    """Version of new EKS clusters, 1.N; chosen from what EKS offers if empty"""
+    node_repair: bool = False
+    """Whether EKS replaces or reboots nodes that it finds broken"""
+    gpu_metrics: bool = False
+    """Whether CloudWatch gets metrics of GPUs, which costs"""
+    dataset_buckets: tuple[str, ...] = ()
+    """S3 buckets that runs may be trained from, dataset=s3://BUCKET/..."""
+    dataset_key_arns: tuple[str, ...] = ()
+    """KMS keys that objects in these buckets are encrypted with"""
+    linked_buckets: tuple[str, ...] = ()
+    """Those of dataset_buckets that FSx may link to file systems"""
+    eks_clusters: tuple[Annotated[str, Field(pattern=_EKS_NAME)], ...] = ()
+    """Existing EKS clusters that runs may use, cluster=eks:NAME"""
+    hugging_face_token_in_eks_clusters: bool = False
+    """Whether pods in these get the deployment's token of the hub"""
+    file_systems: tuple[Annotated[str, Field(pattern=r"^fs-[0-9a-f]{8,40}$")], ...] = ()
+    """FSx file systems that runs may use, file_system=fs-..."""
+    reservations: tuple[Annotated[str, Field(pattern=r"^cr-[0-9a-f]{8,40}$")], ...] = ()
+    """Capacity reservations and blocks that runs may use, capacity="""
+    kubectl_role_arns: tuple[str, ...] = ()
+    """IAM roles of people who may use kubectl on the clusters"""
+    vpc_id: str = ""
+    """An existing network to use, with subnet_ids; made where empty"""
+    subnet_ids: tuple[str, ...] = ()
+    """Its private subnets, in two zones at least, for clusters"""
+    image_registries: tuple[Annotated[str, AfterValidator(_registry)], ...] = ()
+    """Registries, HOST or HOST/PATH, whose images runs may use, image="""
+    image_channels: tuple[Annotated[str, Field(pattern=r"^[CG][A-Z0-9]{2,30}$")], ...] = ()
+    """Ids of Slack channels in which image= and command= may be typed"""
+    push_organisations: tuple[str, ...] = ()
+    """Owners on the Hugging Face hub that runs may push to, push_to=..."""
+    operations_channel: str = Field(default="", pattern=r"^([CG][A-Z0-9]{2,20})?$")
+    """Id of the Slack channel that is told what needs a person"""
+    max_concurrent_runs: int = Field(default=0, ge=0)
+    """Runs that may be open at a time; 0 for any number"""
+    max_concurrent_runs_per_channel: int = Field(default=0, ge=0)
+    """Of them in one channel; 0 for any number"""
+    max_usd_per_hour: float = Field(default=0, ge=0, allow_inf_nan=False)
+    """Of all clusters; 0 for any amount"""
+    max_usd_per_hour_per_channel: float = Field(default=0, ge=0, allow_inf_nan=False)
+    """Of those of one channel; 0 for any"""
+    num_nat_gateways: int = Field(default=1, ge=1)
+    """Training nodes of a run are in one zone; each gateway costs"""
+    zones: tuple[Annotated[str, Field(pattern=_ZONE)], ...] = ()
+    """Zones of the new network, two to six; the region's first two if empty"""
+    interface_endpoints: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9.-]{1,60}$")], ...] = ()
+    """AWS services that the new network reaches without its NAT gateway"""
+    public_api: bool = True
+    """false: clusters' Kubernetes APIs are reached in the network only"""
+    api_cidrs: tuple[str, ...] = ()
+    """Where public_api lets people in from; anywhere if empty"""
+    alarm_emails: tuple[Annotated[str, Field(pattern=r"^[^@\s,]+@[^@\s,]+$")], ...] = ()
+    """Who gets a mail when an alarm is raised; each confirms it once"""
+    alarm_usd_per_hour: float = Field(default=500, gt=0)
+    """An alarm is raised when all clusters together cost more"""
+    trace_functions: bool = True
+    """Send traces of the functions to X-Ray; false: send none"""
+    relay_replicas: int = Field(default=2, ge=1, le=3)
+    """Relays of a run, on different nodes; one of them sends"""
+    requests_per_second: int = Field(default=20, ge=1)
+    """Of the public HTTP API"""
 
     @model_validator(mode="after")
     def _use_a_whole_network(self) -> StageConfig:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NewType
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from stationmaster.aws import table
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
@@ -55,18 +55,19 @@ class Delivery(BaseModel):
     version: int = 0
     channel_id: str = ""
     card_ts: str | None = None
-    card_claimed_at: datetime | None = Field(
-        default=None, description="a card is being posted since then, and may be there already"
-    )
-    lost_channel_id: str = Field(default="", description="where the card was, when it had to move")
-    lost_code: str = Field(default="", description="why, in Slack's words")
+    card_claimed_at: datetime | None = None
+    """Since when a card is being posted; it may be there already."""
+    lost_channel_id: str = ""
+    """Where the card was, when it had to move."""
+    lost_code: str = ""
+    """Why, in Slack's words."""
     card_digest: str = ""
     card_milestone: str = ""
     card_updated_at: datetime | None = None
-    thread_at: datetime | None = Field(default=None, description="when lines were last posted")
-    thread_since: datetime | None = Field(
-        default=None, description="events from then on may have no line yet; None: all have one"
-    )
+    thread_at: datetime | None = None
+    """When lines were last posted."""
+    thread_since: datetime | None = None
+    """Events from then on may have no line yet; None: all have one."""
     chart_posted: bool = False
     receipt_posted: TeardownStatus | None = None
 
