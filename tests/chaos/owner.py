@@ -130,30 +130,6 @@ class Owner:
         return {"eks_name": NAME, "file_system": self.file_system}
 
     @contextmanager
-    def without(self, what: str) -> Iterator[None]:
-        """Take something away for a while; its owner puts it back."""
-        cluster = self.world.mode.cluster
-        if what == "relay rights":
-            cluster.faults.add("plugin-never-ready")
-        with kubernetes.config.new_client_from_config(str(self.kubeconfig)) as api:
-            core = kubernetes.client.CoreV1Api(api)
-            storage = kubernetes.client.StorageV1Api(api)
-            driver = storage.list_csi_driver().items[0]
-            pool = [each for each in core.list_node().items if "m5" in str(each.metadata.labels)]
-            closed = pool[:3] if what == "cordoned" else []
-            for node in closed:
-                core.patch_node(node.metadata.name, {"spec": {"unschedulable": True}})
-            if what == "no driver":
-                storage.delete_csi_driver(driver.metadata.name)
-            yield
-            for node in closed:
-                core.patch_node(node.metadata.name, {"spec": {"unschedulable": None}})
-            if what == "no driver":
-                driver.metadata.resource_version = driver.metadata.uid = None
-                storage.create_csi_driver(driver)
-        cluster.faults.discard("plugin-never-ready")
-
-    @contextmanager
     def with_trainer(self) -> Iterator[None]:
         """Have Kubeflow Trainer v2 in place of the Training Operator inside the block."""
         self.serve(JobKind.TRAIN_JOB)

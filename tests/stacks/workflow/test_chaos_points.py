@@ -9,12 +9,9 @@ from stationmaster.rendering import train_job
 from tests.chaos.faults import faults
 from tests.chaos.kills import kills
 from tests.chaos.points import (
-    DEFAULT_SEED,
     GROUP_SEEDS,
-    SEED_VARIABLE,
     alone,
     sample,
-    sweep_seed,
 )
 from tests.chaos.states import CLUSTER_TASKS, TEARDOWN_TASKS
 
@@ -75,19 +72,3 @@ def moment_function(state: str) -> str:
     from tests.chaos.moments import MOMENTS
 
     return next(each.function for each in MOMENTS if each.state == state)
-
-
-@pytest.mark.parametrize(("text", "seed"), [("23", 23), ("all", None), ("", DEFAULT_SEED)])
-def test_seed_is_set_by_the_environment(
-    monkeypatch: pytest.MonkeyPatch, text: str, seed: int | None
-):
-    monkeypatch.setenv(SEED_VARIABLE, text)
-
-    assert sweep_seed() == seed
-
-
-def test_seed_that_is_none_is_refused_with_what_it_may_be(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv(SEED_VARIABLE, "-3")
-
-    with pytest.raises(ValueError, match='is "-3": expected all, or a whole number from 0 on'):
-        sweep_seed()

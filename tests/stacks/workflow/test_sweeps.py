@@ -8,8 +8,8 @@ import pytest
 
 from tests.chaos.faults import faults
 from tests.chaos.kills import kills
-from tests.chaos.points import Point, Verdict, alone, sample, sweep_seed
-from tests.chaos.scene import GUESTS, Place, Scene, open_scene, play_point
+from tests.chaos.points import Point, alone, sample, sweep_seed
+from tests.chaos.scene import GUESTS, Scene, open_scene, play_point
 
 SEED = sweep_seed()
 # A world is then made anew: what has happened in it makes each transaction slower.
@@ -44,18 +44,3 @@ def test_run_that_is_disturbed_ends_well_and_leaves_nothing(scene: Scene, point:
     verdict = play_point(scene, point)
 
     assert verdict.findings == [], f"seed {SEED}; to repeat it: {alone(point)}"
-
-
-@pytest.mark.parametrize("scene", [(False, 0)], indirect=True)
-def test_thing_that_a_point_leaves_in_the_account_is_found(scene: Scene) -> None:
-    def leave(scene: Scene, name: str) -> Verdict:
-        assert scene.world.mode.settings is not None
-        scene.world.aws.client("ec2").create_security_group(
-            GroupName=name, Description=name, VpcId=scene.world.mode.settings.vpc_id
-        )
-        return Verdict()
-
-    verdict = play_point(scene, Point("none", "leaves a group", Place.OWN, leave))
-
-    (orphan,) = verdict.orphans
-    assert orphan.startswith("security groups sg-")

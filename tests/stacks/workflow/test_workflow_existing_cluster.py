@@ -7,18 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from stationmaster import commands
 from stationmaster.domain.cluster.aggregate import TeardownStatus
-from stationmaster.domain.cluster.spec import spec_for
-from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, own_namespace
-from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.events import NodeLost, PhaseChanged, RunPhase
 from stationmaster.kubernetes.gateway import KubernetesGateway
-from stationmaster.local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
-from stationmaster.steps.parts.leftovers import find_left
 from tests.chaos.outcomes import Outcome
 from tests.chaos.owner import NAME, Owner
 from tests.chaos.world import World, run_id_of
@@ -63,27 +57,6 @@ def test_guest_trains_in_the_cluster_of_others_and_leaves_it_as_it_was(
     assert kinds == {"namespace", "pod identity association"}
 
 
-def test_command_that_a_person_types_plans_and_starts_a_guest(world: World, owner: Owner) -> None:
-    before, services = owner.belongings(), world.services
-    known = {run.run_id for run in services.runs.list_recent(limit=50)}
-    words = f"tiny-llama nodes=1 cluster=eks:{NAME} file_system={owner.file_system.existing_id}"
-    slack = world.mode.slack
-
-    plan = str(slack.type_command(f"/train plan {words}"))
-    refused = str(slack.type_command(f"/train {words.replace(NAME, 'nobodys')}"))
-    slack.type_command(f"/train {words}")
-    (run_id,) = {run.run_id for run in services.runs.list_recent(limit=50)} - known
-    world.until_rested(run_id, torn_down=True)
-
-    assert f"a namespace in EKS cluster {NAME}" in plan
-    assert "there is no EKS cluster nobodys in region" in refused
-    outcome = world.outcome(run_id)
-    assert (outcome.run.phase, outcome.run.reason) == (RunPhase.SUCCEEDED, "")
-    assert (outcome.run.price_per_hour_usd, outcome.run.estimated_cost_usd) == (0.0, 0.0)
-    assert_left_nothing(outcome)
-    assert owner.belongings() == before
-
-
 def test_two_guests_at_once_train_side_by_side_and_each_takes_its_own_away(
     world: World, owner: Owner
 ) -> None:
@@ -112,69 +85,6 @@ def test_two_guests_at_once_train_side_by_side_and_each_takes_its_own_away(
         outcome = world.outcome(run_id)
         assert (outcome.run.phase, outcome.run.reason) == (RunPhase.SUCCEEDED, "")
         assert_left_nothing(outcome)
-    assert owner.belongings() == before
-
-
-def test_kept_guest_serves_two_runs_in_turn_and_goes_when_it_is_deleted(
-    world: World, owner: Owner
-) -> None:
-    services, before = world.services, owner.belongings()
-    spec = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge").model_copy(
-        update={"eks_name": NAME, "file_system": owner.file_system}
-    )
-    lab, _ = commands.create_cluster(
-        services,
-        CreateCluster(name="guest-lab", spec=spec, ttl_s=3600),
-        request_id="guest-lab",
-        team_id=TEAM_ID,
-        channel_id=TRAINING_CHANNEL_ID,
-        user_id=OPERATOR_ID,
-    )
-    first, second = (run_id_of(f"kept guest: {each}") for each in "ab")
-
-    world.request("kept guest: a", plan="waits", nodes=2, cluster_id=lab.cluster_id)
-    world.until_awaiting(first)
-    world.request("kept guest: b", nodes=1, cluster_id=lab.cluster_id)
-    world.until(lambda: services.runs.load(second).phase is RunPhase.QUEUED, "the second waits")
-    world.let_end(first)
-    for run_id in (first, second):
-        world.until_left(run_id)
-    world.delete_cluster(lab.cluster_id)
-    clusters = services.cluster_states
-    world.until(
-        lambda: clusters.load(lab.cluster_id).teardown is TeardownStatus.COMPLETED,
-        "the lab is torn down",
-    )
-
-    for run_id in (first, second):
-        run = services.runs.load(run_id)
-        assert (run.phase, run.reason) == (RunPhase.SUCCEEDED, "")
-    gone = clusters.load(lab.cluster_id)
-    assert (gone.billable_left, find_left(services, lab.cluster_id)) == ([], [])
-    assert gone.cost_usd(services.now()) == 0.0
-    assert owner.belongings() == before
-
-
-@pytest.mark.parametrize("how", ["cordoned", "no driver"])
-def test_what_kubernetes_says_against_it_ends_the_run_with_what_to_type(
-    world: World, owner: Owner, how: str
-) -> None:
-    before, run_id = owner.belongings(), run_id_of(f"refused: {how}")
-    says = {
-        "cordoned": "is cordoned (kubectl uncordon)",
-        "no driver": "aws eks create-addon --cluster-name theirs --addon-name aws-fsx-csi-driver",
-    }
-
-    with owner.without(how):
-        world.request(f"refused: {how}", nodes=2, **owner.guest)
-        world.until_rested(run_id, torn_down=True)
-
-    outcome = world.outcome(run_id)
-    assert outcome.run.phase is RunPhase.FAILED
-    assert says[how] in outcome.run.reason
-    assert outcome.cluster is not None
-    assert outcome.cluster.resources == {}, "nothing was made"
-    assert_left_nothing(outcome)
     assert owner.belongings() == before
 
 

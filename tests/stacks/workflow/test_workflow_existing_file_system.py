@@ -9,14 +9,8 @@ from typing import Any
 
 import pytest
 
-from stationmaster import commands
-from stationmaster.domain.catalogue.instances import get_instance
-from stationmaster.domain.cluster.aggregate import TeardownStatus
-from stationmaster.domain.cluster.spec import spec_for_any
-from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
 from tests.chaos.world import World
 
 WRITES = {"CreateFileSystem", "UpdateFileSystem", "DeleteFileSystem", "TagResource"}
@@ -133,55 +127,3 @@ def test_data_on_it_is_read_where_it_lies(world: World, theirs: Theirs) -> None:
     (staged,) = world.outcome(run_id).events_of("data.staged")
     assert (staged.work, staged.counts, staged.root) == ("looking", {"text_files": 1}, "")
     assert [path.name for path in (theirs.directory / "data").iterdir()] == ["notes.txt"]
-
-
-def test_data_that_is_not_on_it_fails_the_run_before_it_trains(
-    world: World, theirs: Theirs
-) -> None:
-    words = f"file_system={theirs.file_system_id} dataset=/fsx/daat"
-
-    run_id = world.request("existing: no data", words=words)
-    run = world.until_rested(run_id, torn_down=True)
-
-    assert run.phase is RunPhase.FAILED
-    assert run.reason == (
-        "the data cannot be trained on: /fsx/daat does not exist: "
-        '/fsx has no "daat"; the nearest names there are data'
-    )
-    assert RunPhase.SUBMITTING not in {phase for phase, _ in run.phases}
-
-
-def test_two_clusters_use_one_file_system_and_the_end_of_one_leaves_it_to_the_other(
-    world: World, theirs: Theirs
-) -> None:
-    services = world.services
-    found = world.find_file_system(theirs.file_system_id)
-    spec = spec_for_any(
-        get_instance("m5.2xlarge"), nodes=1, file_system_gib=1200, existing=found.spec
-    )
-    cluster, _ = commands.create_cluster(
-        services,
-        CreateCluster(name="lab", spec=spec, ttl_s=3600),
-        request_id="lab",
-        team_id=TEAM_ID,
-        channel_id=TRAINING_CHANNEL_ID,
-        user_id=OPERATOR_ID,
-    )
-    user = world.request("existing: kept", plan="waits", cluster_id=cluster.cluster_id)
-    world.until_awaiting(user)
-
-    other = world.request("existing: other", words=f"file_system={theirs.file_system_id}")
-    world.until_rested(other, torn_down=True)
-
-    assert services.runs.load(user).phase is RunPhase.RUNNING
-    world.let_end(user)
-    world.until_left(user)
-    assert services.runs.load(user).phase is RunPhase.SUCCEEDED
-    world.delete_cluster(cluster.cluster_id)
-    clusters = services.cluster_states
-    world.until(
-        lambda: clusters.load(cluster.cluster_id).teardown is TeardownStatus.COMPLETED,
-        "the kept cluster is torn down",
-    )
-    assert theirs.described["Lifecycle"] == "AVAILABLE"
-    assert (theirs.directory / "data" / "notes.txt").read_text() == "theirs"

@@ -9,8 +9,6 @@ from datetime import timedelta
 
 import pytest
 
-from stationmaster.cluster_upkeep import begin_pass
-from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
 from stationmaster.domain.run.events import RunPhase
@@ -62,46 +60,3 @@ def test_runs_share_a_cluster_side_by_side_and_in_turn_and_it_goes_when_its_time
     assert bill.total == pytest.approx(gone.cost_usd(services.now()), rel=1e-4)
     assert min(bill.runs[run_id] for run_id in runs) > 0
     assert world.aws.client("scheduler").list_schedules()["Schedules"] == []
-
-
-@pytest.mark.parametrize("capacity", [True, False], ids=["capacity", "no capacity"])
-def test_cluster_that_is_resized_in_use_keeps_its_run_whether_nodes_come_or_not(
-    world: World, capacity: bool
-) -> None:
-    services, name = world.services, f"resized {capacity}"
-    user, waiting = (run_id_of(f"{name}: {each}") for each in "ab")
-    lab = world.create_cluster(f"resized-{capacity}".lower(), nodes=2, ttl_s=TTL_S)
-    on = {"cluster_id": lab.cluster_id}
-    world.request(f"{name}: a", plan="waits", nodes=2, **on)
-    world.until_awaiting(user)
-    world.request(f"{name}: b", nodes=2, keep_s=KEEP_S, **on)
-    world.until(lambda: services.runs.load(waiting).phase is RunPhase.QUEUED, "the second waits")
-    if not capacity:
-        world.aws.faults.add("node-group-fails")
-
-    begin_pass(services, services.cluster_states.load(lab.cluster_id), nodes=4)
-    passes = 2 if capacity else 3
-
-    def is_over() -> bool:
-        cluster = services.cluster_states.load(lab.cluster_id)
-        return (cluster.phase, cluster.passes) == (ClusterPhase.READY, passes)
-
-    world.until(is_over, "the cluster is ready again")
-    world.aws.faults.discard("node-group-fails")
-    resized = services.cluster_states.load(lab.cluster_id)
-    pods = services.kubernetes(lab.cluster_id).pods(labels={LABEL_RUN_ID: user})
-    assert sum(pod.restarts for pod in pods) == 0
-    assert services.runs.load(user).phase is RunPhase.RUNNING
-    if capacity:
-        world.until_left(waiting)  # beside the first, which still trains
-        assert services.runs.load(user).phase is RunPhase.RUNNING
-    else:
-        assert "InsufficientInstanceCapacity" in resized.resize_failure
-        assert services.runs.load(waiting).phase is RunPhase.QUEUED
-    assert resized.spec.nodes == (4 if capacity else 2)
-    world.let_end(user)
-    gone = world.until_gone(lab.cluster_id)
-
-    for run_id in (user, waiting):
-        assert services.runs.load(run_id).phase is RunPhase.SUCCEEDED
-    assert (gone.billable_left, find_left(services, gone.cluster_id)) == ([], [])
