@@ -129,13 +129,6 @@ def test_throttle_is_transient_and_denial_is_not(
         artifacts.verify(saved.run_id)
 
 
-def test_bucket_that_is_gone_is_said(artifacts: Artifacts, saved: SavedRun) -> None:
-    gone = Artifacts.connect("nobody-has-this")
-
-    with pytest.raises(PermanentError, match="NoSuchBucket"):
-        gone.verify(saved.run_id)
-
-
 def test_download_brings_every_file_and_the_manifest(
     artifacts: Artifacts, saved: SavedRun, tmp_path: Path
 ) -> None:

@@ -10,7 +10,6 @@ from stationmaster.aws.table import table_definition
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import spec_for
-from stationmaster.domain.errors import ClusterNotFound
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 
 NOW = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
@@ -48,12 +47,6 @@ def test_create_twice_creates_one_cluster_with_its_lease(store):
     assert [lease.run_id for lease in first.open_leases] == [RUN_ID]
     recorded = [event.type for event in store.events(CLUSTER_ID)]
     assert recorded == ["cluster.requested", "lease.granted"]
-
-
-def test_load_of_an_unknown_cluster_names_it(store):
-    assert store.find("no-such-cluster") is None
-    with pytest.raises(ClusterNotFound, match="no-such-cluster"):
-        store.load("no-such-cluster")
 
 
 def test_release_of_the_last_lease_drains_the_cluster_in_the_same_write(store):

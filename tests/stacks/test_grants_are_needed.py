@@ -19,7 +19,7 @@ from stationmaster.local.account_policies import committed_policies, give_roles
 from stationmaster.local.aws import InProcessRuntime, LocalAws
 from stationmaster.local.aws.iam.account import Account
 from stationmaster.local.aws.iam.needs import PREFIXES, checks_of
-from stationmaster.local.aws.iam.policies import Check, Statement, decide
+from stationmaster.local.aws.iam.policies import Statement, decide
 from stationmaster.local.aws.wire import service_model
 from stationmaster.local.mode import ARTIFACTS_BUCKET, DEPLOYMENT, REPOSITORY
 
@@ -161,12 +161,3 @@ def test_most_grants_are_needed_by_a_recorded_run() -> None:
         "s3:PutObject",
         "scheduler:CreateSchedule",
     } <= exercised
-
-
-def test_grant_that_nobody_uses_is_found() -> None:
-    unused = Statement("Allow", ("eks:DeleteFargateProfile",), ("*",))
-
-    assert ("eks:DeleteFargateProfile", unused) not in needed()
-    assert "eks:DeleteFargateProfile" not in called()
-    left = without(unused, "eks:DeleteFargateProfile")
-    assert not left.applies(Check("eks:DeleteFargateProfile"))

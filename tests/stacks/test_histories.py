@@ -181,15 +181,3 @@ def test_no_loop_outgrows_a_history_even_where_each_call_is_retried_to_the_end(n
 @of_each_machine
 def test_all_loops_of_an_execution_fill_less_than_half_of_its_history(name: str) -> None:
     assert sum(events_by_loop(name).values()) <= 10_000
-
-
-def test_cluster_with_all_zones_and_nodes_tried_again_keeps_within_its_history() -> None:
-    found, every_s = events_by_loop("cluster"), shortest_waits("cluster")
-    in_a_zone = {
-        loop: events(every_s[loop], DEADLINES_S["cluster"][loop] / ZONES)
-        for loop in ("EnsureTrainingNodes", "EnsureFileSystem")
-    }
-    by_zone = {loop: ZONES * each for loop, each in in_a_zone.items()}
-    checked_again = MAX_REPLACED * (found["RunCheck"] + found["ReplaceNodes"])
-
-    assert sum({**found, **by_zone}.values()) + checked_again < MOST_EVENTS

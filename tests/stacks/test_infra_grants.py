@@ -356,13 +356,6 @@ def test_looking_at_a_file_system_states_exactly_the_actions_that_it_takes(
     assert taken == set(stated)
 
 
-def test_calls_of_plugins_and_checks_count_for_the_steps_that_call_them() -> None:
-    plugin, check = (source_of(get_function(name)) for name in ("install-plugin", "run-check"))
-
-    assert "addons.describe" in calls_of(plugin)
-    assert "file_systems.mountable" in calls_of(check)
-
-
 def test_calls_are_found_in_the_source() -> None:
     found = calls_of(source_of(get_function("verify-released")))
 

@@ -189,19 +189,6 @@ def test_teardown_after_a_refused_creation_waits_for_nothing(account: Account):
     assert account.call(verify_released)
 
 
-def test_creation_that_was_refused_and_is_asked_for_again_is_waited_for(account: Account):
-    creation = CREATIONS[-1]
-    given(account, creation)
-    account.aws.inject("fsx", "CreateFileSystem", "AccessDeniedException")
-    with pytest.raises(PermanentError):
-        account.call(ensure_file_system)
-    send_away(account, creation)
-
-    released_until_verification(account)
-
-    assert not account.call(verify_released)
-
-
 def test_grace_is_longer_than_a_function_may_live_and_its_call_may_take():
     longest = max(
         function.timeout_s

@@ -109,16 +109,6 @@ def test_new_account_is_warned_of_builds_on_the_largest_machine(account: Account
     assert "--service-code codebuild --quota-code L-0397D009" in found[1].remedy
 
 
-def test_extended_support_is_said_of_a_start_and_of_the_deployment_alone(account: Account):
-    account.aws.faults.add("extended-support-only")
-
-    for subject in (DEPLOYMENT, of_request(make_request())):
-        (found,) = found_of(account, subject)["kubernetes-version"]
-        assert found.severity is Severity.WARNING
-        assert "extended support since 27 March 2027" in found.message
-        assert "$0.60 an hour" in found.message
-
-
 def test_copies_of_images_that_are_not_in_the_registry_are_lacking(account: Account):
     with_settings(account, image_copies=f"{REGISTRY}/nowhere")
 

@@ -13,7 +13,6 @@ from stationmaster.domain.errors import (
     IllegalTransition,
     PermanentError,
     ResourceFailed,
-    RunStopped,
     TransientError,
 )
 from stationmaster.domain.names import (
@@ -177,14 +176,6 @@ def test_step_whose_creation_fails_says_what_aws_says(account, fault, step, argu
 
     with pytest.raises(ResourceFailed, match=words):
         account.finish(step, **arguments)
-
-
-def test_first_step_of_a_stopped_run_says_who_stopped_it(account: Account):
-    account.ask()
-    account.happen(ev.StopRequested, user_id="U2")
-
-    with pytest.raises(RunStopped, match="stopped by U2"):
-        prepare_run(account.services, account.run_id)
 
 
 @each_step

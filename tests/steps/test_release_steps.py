@@ -107,21 +107,6 @@ def test_teardown_that_fails_while_aws_says_nothing_names_what_is_recorded_and_h
     assert account.cluster.teardown is TeardownStatus.COMPLETED
 
 
-def test_teardown_that_is_concluded_twice_keeps_its_first_cost(account: Account):
-    build(account)
-    for step in DELETING:
-        account.finish(step)
-
-    conclude_teardown(account.services, account.cluster_id)
-    cost = account.events("teardown.completed")[0].cost_usd
-    account.pass_time()
-    conclude_teardown(account.services, account.cluster_id)
-    assert account.call(begin_teardown)
-
-    assert [event.cost_usd for event in account.events("teardown.completed")] == [cost]
-    assert account.cluster.teardown is TeardownStatus.COMPLETED
-
-
 @pytest.mark.parametrize(
     ("error", "outcome", "reason"),
     [

@@ -10,7 +10,7 @@ import pytest
 
 from stationmaster import commands
 from stationmaster.commands.results import LINK_S, MAX_LINKS
-from stationmaster.domain.errors import NotPossibleNow, RunNotFound
+from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.results import MANIFEST_FILE
 from stationmaster.domain.run import events as ev
 from stationmaster.steps.verify_results import verify_results
@@ -76,11 +76,6 @@ def test_large_result_has_a_dozen_links_and_names_the_rest(saved: Account):
         "model/config.json",
     ]
     assert found.num_others == len(FILES | shards) - (MAX_LINKS - 1)
-
-
-def test_other_channels_get_no_links(saved: Account):
-    with pytest.raises(RunNotFound, match="in this channel"):
-        links(saved, channel="C2")
 
 
 def test_run_without_a_result_has_no_links(account: Account):

@@ -15,13 +15,10 @@ from typing import Any
 import pytest
 from their_file_system import Theirs, begin
 
-from stationmaster.aws.tags import tag_specification
 from stationmaster.domain.errors import PermanentError, ResourceFailed, TransientError
 from stationmaster.domain.names import cluster_name
-from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 from stationmaster.steps.begin_teardown import begin_teardown
-from stationmaster.steps.conclude_teardown import conclude_teardown
 from stationmaster.steps.parts.leftovers import find_left
 from stationmaster.steps.release_lease import release_lease
 from tests.chaos import foreign
@@ -35,11 +32,6 @@ ZONES = ("us-west-2a", "us-west-2b", "us-west-2c")
 TRIES = 7
 
 
-def plain(account: Account) -> Account:
-    account.request()
-    return account
-
-
 def reservation(account: Account, **more: Any) -> Account:
     made = account.aws.client("ec2").create_capacity_reservation(
         InstanceType=P5,
@@ -51,13 +43,6 @@ def reservation(account: Account, **more: Any) -> Account:
     found = account.services.reservations.look_up(made["CapacityReservationId"]).reservation
     account.request(recipe="llama2-7b", nodes=2, instance_type=P5, reservation=found)
     return account
-
-
-def reservation_in_a_placement_group(account: Account) -> Account:
-    ec2 = account.aws.client("ec2")
-    ec2.create_placement_group(GroupName="theirs", Strategy="cluster")
-    (group,) = ec2.describe_placement_groups(GroupNames=["theirs"])["PlacementGroups"]
-    return reservation(account, PlacementGroupArn=group["GroupArn"])
 
 
 def network(account: Account) -> Account:
@@ -90,7 +75,7 @@ def link(account: Account) -> Account:
     return account
 
 
-SHAPES = (plain, reservation, reservation_in_a_placement_group, network, file_system, link)
+SHAPES = (reservation, network, file_system, link)
 
 
 def finish(account: Account, step: Step) -> None:
@@ -252,33 +237,6 @@ def test_cluster_that_cannot_be_made_says_why_where_and_what_to_do(
     assert "\n" not in str(caught.value)
     delete(account)
     assert changed(account, before) == {}
-
-
-def test_failed_teardown_names_what_aws_made_for_the_cluster_too(account: Account) -> None:
-    account.aws.faults.add("interfaces-left")
-    account.request()
-    make(account)
-    of_cluster = tag_specification("volume", account.cluster_id, None, deployment="d")
-    account.aws.client("ec2").create_volume(
-        AvailabilityZone="us-west-2a", Size=8, TagSpecifications=[of_cluster]
-    )
-    begin_to_delete(account)
-    finish(account, DELETING[0])
-
-    cause = {"Error": "LeftBehind", "Cause": "it takes too long"}
-    conclude_teardown(account.services, account.cluster_id, error=cause)
-
-    longest_first = sorted(ResourceKind, key=len, reverse=True)
-    assert {
-        next(kind for kind in longest_first if name.startswith(kind))
-        for name in account.cluster.left_behind
-    } == {
-        *(ResourceKind.CLUSTER, ResourceKind.NODE_GROUP, ResourceKind.FILE_SYSTEM),
-        *(ResourceKind.INSTANCE, ResourceKind.VOLUME, ResourceKind.NETWORK_INTERFACE),
-        *(ResourceKind.LAUNCH_TEMPLATE, ResourceKind.SECURITY_GROUP),
-        ResourceKind.EKS_SECURITY_GROUP,
-    }
-    delete(account)
 
 
 def test_cluster_in_a_network_of_others_is_made_in_its_subnets_only(account: Account) -> None:

@@ -19,7 +19,6 @@ from stationmaster.steps.conclude_cluster import conclude_cluster
 from stationmaster.steps.prepare_cluster import prepare_cluster
 from stationmaster.steps.release_lease import release_lease
 from tests.support.aws_steps import Account
-from tests.support.kill_acts import dies
 
 TO_READY = (ClusterPhase.PROVISIONING, ClusterPhase.READY)
 
@@ -117,18 +116,6 @@ def test_queued_run_that_is_stopped_leaves_the_queue_to_the_next(account: Accoun
     assert (held(account), queued(account)) == ({a.run_id: 2, c.run_id: 1}, [])
     with pytest.raises(RunStopped):
         acquire(b)
-
-
-def test_queued_run_whose_workflow_dies_leaves_the_queue(account: Account):
-    account.keep(*TO_READY)
-    a, b, c = (account.guest(name, nodes=4) for name in "abc")
-    for run in (a, b, c):
-        acquire(run)
-
-    dies("train", lambda run: run.run_id)(b)
-
-    assert (held(account), queued(account)) == ({a.run_id: 4}, [c.run_id])
-    assert b.run.phase is RunPhase.FAILED
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stationmaster.domain.errors import StepTimedOut
-from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
+from stationmaster.domain.names import LABEL_RUN_ID
 from stationmaster.local.aws import LocalAws
 from stationmaster.settings import Settings
 from stationmaster.steps.begin_teardown import begin_teardown
@@ -14,7 +14,6 @@ from tests.support.aws_fixtures import until
 from tests.support.aws_steps import IDLE, Account
 from tests.support.cluster_steps import (
     in_cluster,
-    job,
     machine_lost,
     occupied,
     pod,
@@ -37,19 +36,6 @@ def test_everything_of_a_run_and_its_checks_is_deleted_and_nothing_of_others(
     assert not any(in_cluster(account).values())
     assert in_cluster(other) == before
     assert account.call(release_job)
-
-
-def test_job_is_deleted_with_its_pods_before_the_rest(account: Account):
-    occupied(account)
-    gateway = account.services.kubernetes(account.cluster_id)
-    gateway.apply([job(account)])  # no longer suspended
-    of_run = {LABEL_RUN_ID: account.run_id, LABEL_ROLE: "training"}
-    until(lambda: len(gateway.pods(labels=of_run)) == 2)
-
-    until(lambda: account.call(release_job))
-
-    assert gateway.pods(labels=of_run) == []
-    assert not any(in_cluster(account).values())
 
 
 @pytest.mark.parametrize(("role", "relay_stays"), [("training", True), ("relay", False)])
