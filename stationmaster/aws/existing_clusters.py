@@ -37,8 +37,8 @@ class ExistingClusters:
             TransientError: EKS does not answer.
         """
         self._refuse_unlisted(name)
-        described = self._described(name)
-        self._refuse_unfit(name, described)
+        if problem := self._why_unfit(name, self._described(name)):
+            raise NotPossibleNow(f"EKS cluster {name} {problem}")
         self._refuse_without_entries(name)
         self._refuse_without_agent(name)
 
@@ -66,38 +66,35 @@ class ExistingClusters:
                 f"account; aws eks list-clusters --region {region} shows them"
             ) from None
 
-    def _refuse_unfit(self, name: str, described: ClusterTypeDef) -> None:
-        """Refuse a cluster that is unfit as a whole.
-
-        Raises:
-            NotPossibleNow: naming what is seen and what is needed.
-        """
+    def _why_unfit(self, name: str, described: ClusterTypeDef) -> str:
+        """Say what is seen of a cluster that is unfit as a whole, and what is needed; else ""."""
         status = described.get("status", "CREATING")
-        if status not in ("ACTIVE", "UPDATING"):
-            raise NotPossibleNow(
-                f"EKS cluster {name} is {status}, ACTIVE is needed; aws eks wait cluster-active "
-                f"--name {name} waits for it"
-            )
         version, (oldest, _) = described.get("version", ""), checked_range()
-        if numbers(version) < numbers(oldest):
-            raise NotPossibleNow(
-                f"EKS cluster {name} has Kubernetes {version}, {oldest} or newer is needed; type "
-                f"aws eks update-cluster-version --name {name} --kubernetes-version {oldest}"
-            )
         network = described.get("resourcesVpcConfig", {}).get("vpcId", "")
+        mode = described.get("accessConfig", {}).get("authenticationMode", "CONFIG_MAP")
+        if status not in ("ACTIVE", "UPDATING"):
+            return (
+                f"is {status}, ACTIVE is needed; aws eks wait cluster-active --name {name} waits "
+                "for it"
+            )
+        if numbers(version) < numbers(oldest):
+            return (
+                f"has Kubernetes {version}, {oldest} or newer is needed; type aws eks "
+                f"update-cluster-version --name {name} --kubernetes-version {oldest}"
+            )
         if network != self._settings.vpc_id:
-            raise NotPossibleNow(
-                f"EKS cluster {name} is in network {network}, and file systems are reached in "
+            return (
+                f"is in network {network}, and file systems are reached in "
                 f"{self._settings.vpc_id}; a deployment uses another network with vpc_id and "
                 "subnet_ids in cdk.json, see docs/deploy.md"
             )
-        mode = described.get("accessConfig", {}).get("authenticationMode", "CONFIG_MAP")
         if mode not in _MODES:
-            raise NotPossibleNow(
-                f"EKS cluster {name} has authentication mode {mode}, API or API_AND_CONFIG_MAP is "
-                f"needed; type aws eks update-cluster-config --name {name} --access-config "
+            return (
+                f"has authentication mode {mode}, API or API_AND_CONFIG_MAP is needed; type aws "
+                f"eks update-cluster-config --name {name} --access-config "
                 "authenticationMode=API_AND_CONFIG_MAP"
             )
+        return ""
 
     def _refuse_without_entries(self, name: str) -> None:
         """Refuse a cluster that does not know each role of the deployment.

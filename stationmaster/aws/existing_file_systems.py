@@ -77,7 +77,8 @@ class ExistingFileSystems:
             TransientError: AWS does not answer.
         """
         described = self._described(file_system_id)
-        _refuse_unusable(described)
+        if problem := _why_unusable(described):
+            raise NotPossibleNow(f"file system {file_system_id} {problem}")
         zone, subnet_id, network = self._place(described)
         groups = self._groups(described)
         joined = _to_join(groups, network)
@@ -159,41 +160,34 @@ class ExistingFileSystems:
             return self._ec2.describe_security_groups(GroupIds=ids)["SecurityGroups"]
 
 
-def _refuse_unusable(described: FileSystemTypeDef) -> None:
+def _why_unusable(described: FileSystemTypeDef) -> str:
+    """Say what is against it, and what to do; "" where nothing is."""
     identity, kind = described["FileSystemId"], described.get("FileSystemType", "unknown")
     lifecycle = described.get("Lifecycle", "CREATING")
     tags = {tag.get("Key"): tag.get("Value") for tag in described.get("Tags", [])}
+    version = described.get("FileSystemTypeVersion", "2.10")
     if kind != "LUSTRE":
-        raise NotPossibleNow(
-            f"file system {identity} is of kind {kind}; runs use FSx for Lustre only"
-        )
+        return f"is of kind {kind}; runs use FSx for Lustre only"
     if TAG_CLUSTER_ID in tags:
-        raise NotPossibleNow(
-            f"file system {identity} belongs to cluster {tags[TAG_CLUSTER_ID]} and goes with it; "
-            "use on= where that cluster is kept"
-        )
+        owner = tags[TAG_CLUSTER_ID]
+        return f"belongs to cluster {owner} and goes with it; use on= where that cluster is kept"
     if lifecycle == "CREATING":
-        raise NotPossibleNow(
-            f"file system {identity} is still being created; type the command again once it is "
-            "AVAILABLE"
-        )
+        return "is still being created; type the command again once it is AVAILABLE"
     if lifecycle not in _USABLE:
         why = described.get("FailureDetails", {}).get("Message", "")
-        raise NotPossibleNow(
-            f"file system {identity} cannot be used: it is {lifecycle}{f' ({why})' if why else ''}"
-        )
-    version = described.get("FileSystemTypeVersion", "2.10")
+        return f"cannot be used: it is {lifecycle}{f' ({why})' if why else ''}"
     if tuple(int(part) for part in version.split(".")) < OLDEST_LUSTRE:
-        raise NotPossibleNow(
-            f"file system {identity} has Lustre {version}, which nodes of Amazon Linux 2023 cannot "
-            f"mount; aws fsx update-file-system --file-system-id {identity} "
-            "--file-system-type-version 2.15 upgrades it"
+        return (
+            f"has Lustre {version}, which nodes of Amazon Linux 2023 cannot mount; aws fsx "
+            f"update-file-system --file-system-id {identity} --file-system-type-version 2.15 "
+            "upgrades it"
         )
     if not described.get("StorageCapacity"):
-        raise NotPossibleNow(
-            f"file system {identity} has storage of type {described.get('StorageType')}, which has "
-            "no size to plan with; use one with SSD or HDD storage"
+        return (
+            f"has storage of type {described.get('StorageType')}, which has no size to plan with; "
+            "use one with SSD or HDD storage"
         )
+    return ""
 
 
 def _spec(described: FileSystemTypeDef) -> FileSystemSpec:

@@ -107,10 +107,6 @@ class FileSystems:
             return None
         return next(map(_file_system, answer["FileSystems"]), None)
 
-    def exists(self, file_system_id: str) -> bool:
-        """Say whether FSx knows a file system of this id, whatever its tags and its state."""
-        return self.find(file_system_id) is not None
-
     def list_tagged(self, cluster_id: ClusterId) -> list[FileSystem]:
         """List every file system that carries the cluster's tag."""
         what = f"listing file systems of {cluster_id}"

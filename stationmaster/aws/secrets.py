@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from mypy_boto3_secretsmanager import SecretsManagerClient
 
 
-class SlackCredentials(BaseModel):
-    """The fields of the Slack secret's JSON; printing them shows asterisks."""
-
+class _Credentials(BaseModel):
     model_config = ConfigDict(frozen=True)
+
+
+class SlackCredentials(_Credentials):
+    """The fields of the Slack secret's JSON; printing them shows asterisks."""
 
     bot_token: SecretStr
     signing_secret: SecretStr
 
 
-class HuggingFaceCredentials(BaseModel):
+class HuggingFaceCredentials(_Credentials):
     """The fields of the Hugging Face secret's JSON; an empty token means none."""
-
-    model_config = ConfigDict(frozen=True)
 
     token: SecretStr
 
@@ -40,10 +40,8 @@ class _NotFilledIn(PermanentError):
     """A secret as it is deployed: without a value."""
 
 
-class RelayCredentials(BaseModel):
+class RelayCredentials(_Credentials):
     """The fields of the relays' generated secret: the key of which relays' keys are made."""
-
-    model_config = ConfigDict(frozen=True)
 
     key: SecretStr = Field(min_length=32)
 

@@ -96,10 +96,10 @@ def _has_file_system(services: Services, cluster_id: ClusterId) -> bool:
         return True
     cluster = services.cluster_states.load(cluster_id)
     if cluster.spec.file_system.existing_id:
-        return services.file_systems.exists(cluster.spec.file_system.existing_id)
+        return services.file_systems.find(cluster.spec.file_system.existing_id) is not None
     recorded = cluster.resources.values()
     return any(
-        services.file_systems.exists(each.resource_id)
+        services.file_systems.find(each.resource_id) is not None
         for each in recorded
         if each.kind is ResourceKind.FILE_SYSTEM and each.resource_id
     )
