@@ -175,21 +175,6 @@ def release_everything(services: Services, cluster_id: str) -> None:
     until(nothing_left)
 
 
-def test_deletion_of_what_is_in_use_is_left_to_the_next_call(
-    services: Services, cluster_id: str
-) -> None:
-    create_everything(services, cluster_id)
-    group = services.security_groups.left(cluster_id)
-    cluster = services.clusters.left(cluster_id)
-
-    services.security_groups.release(cluster_id, group[0].id)
-    services.clusters.release(cluster_id, cluster[0].id)
-
-    assert services.security_groups.left(cluster_id) == group
-    assert services.clusters.describe(cluster_id).status == "ACTIVE"
-    release_everything(services, cluster_id)
-
-
 @pytest.mark.parametrize(
     ("kind", "resource_id"),
     [

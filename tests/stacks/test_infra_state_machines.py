@@ -12,11 +12,8 @@ import pytest
 from infra_templates import Resource, of_type, text_of
 
 from lambdas.registry import (
-    CLUSTER_STEPS,
     FUNCTIONS,
     MACHINES,
-    TEARDOWN_STEPS,
-    TRAIN_STEPS,
 )
 from stacks.constructs.states import BUSY_ERRORS
 from stationmaster.domain import errors
@@ -47,14 +44,6 @@ LAST_RESORTS = {
     "ReleaseAfterFailure",
     "ConcludeTeardownFailed",
 }
-# The Map or Parallel around them has the Catch, which ends the whole stretch.
-CAUGHT_OUTSIDE = {
-    "EnsureSystemNodes",
-    "EnsureTrainingNodes",
-    "EnsureFileSystem",
-    "InstallPlugin",
-    "RunCheck",
-}
 
 
 def load(path: str) -> dict[str, Any]:
@@ -77,25 +66,6 @@ def tasks(machine: dict[str, Any]) -> dict[str, State]:
     return {name: each for name, each in all_states(machine).items() if each["Type"] == "Task"}
 
 
-def following(state: State) -> set[str]:
-    """Names of every state that can come after this one, errors included."""
-    names = {state.get("Next"), state.get("Default")}
-    names |= {choice["Next"] for choice in state.get("Choices", [])}
-    names |= {catcher["Next"] for catcher in state.get("Catch", [])}
-    return names - {None}
-
-
-def reachable(scope: dict[str, Any], start: str) -> set[str]:
-    seen: set[str] = set()
-    waiting = [start]
-    while waiting:
-        name = waiting.pop()
-        if name not in seen:
-            seen.add(name)
-            waiting += following(scope["States"][name])
-    return seen
-
-
 def function_of(task: State) -> str:
     resource = task["Parameters"].get("FunctionName", task["Resource"])
     return str(resource).removeprefix("${").removesuffix("}")
@@ -111,12 +81,6 @@ def caught_by(state: State) -> str:
 of_each_machine = pytest.mark.parametrize(
     "machine", [CLUSTER, TRAIN, TEARDOWN], ids=["cluster", "train", "teardown"]
 )
-
-
-@of_each_machine
-def test_machine_reaches_every_state(machine: dict[str, Any]) -> None:
-    for scope in scopes(machine):
-        assert reachable(scope, scope["StartAt"]) == set(scope["States"])
 
 
 @of_each_machine
@@ -153,21 +117,6 @@ def test_errors_of_refused_calls_are_those_that_lambda_documents() -> None:
     others = {name.lower() for name in BUSY_ERRORS if name not in of_api}
     assert len(of_api) == 7
     assert others < {name.lower() for name in of_api}, "another spelling of these"
-
-
-@of_each_machine
-def test_task_catches_everything_or_is_caught_outside(machine: dict[str, Any]) -> None:
-    without = {name for name, task in tasks(machine).items() if "Catch" not in task}
-
-    assert without <= LAST_RESORTS | CAUGHT_OUTSIDE
-    for name in CAUGHT_OUTSIDE & set(all_states(machine)):
-        around = [
-            state
-            for state in all_states(machine).values()
-            for inner in [*state.get("Branches", []), *filter(None, [state.get("ItemProcessor")])]
-            if name in inner["States"]
-        ]
-        assert [caught_by(state) for state in around] == ["ConcludeFailure"]
 
 
 @of_each_machine
@@ -211,47 +160,6 @@ def test_loop_waits_unless_the_step_says_ready(machine: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "steps"),
-    [(CLUSTER, CLUSTER_STEPS), (TRAIN, TRAIN_STEPS), (TEARDOWN, TEARDOWN_STEPS)],
-    ids=["cluster", "train", "teardown"],
-)
-def test_machine_calls_each_of_its_steps(machine: dict[str, Any], steps: tuple[Any, ...]) -> None:
-    called = {function_of(task) for task in tasks(machine).values()}
-
-    assert called == {step.name for step in steps}
-
-
-SAVING = {"SaveResults", "VerifyResults", "SaveAfterFailure", "VerifyAfterFailure"}
-PUSHING = {"PushResults": "ConcludeRun", "PushAfterFailure": "ConcludeFailure"}
-
-
-def test_train_when_anything_fails_saves_concludes_and_releases() -> None:
-    states = dict(TRAIN["States"])
-    leave = states.pop("ReleaseRunAfterFailure")
-    for name, state in states.items():
-        if "Catch" in state and name not in SAVING | PUSHING.keys():
-            assert caught_by(state) == "SaveAfterFailure", name
-            assert state["Catch"][0]["ResultPath"] == "$.error", name
-    save, verify = TRAIN["States"]["SaveAfterFailure"], TRAIN["States"]["VerifyAfterFailure"]
-    assert function_of(save) == "save-results"
-    assert save["Parameters"]["error.$"] == "$.error"
-    assert TRAIN["States"][save["Next"]]["Default"] == "VerifyAfterFailure"
-    assert function_of(verify) == "verify-results"
-    assert verify["Next"] == "PushesModelLate"
-    conclude = TRAIN["States"]["ConcludeFailure"]
-    release = TRAIN["States"]["ReleaseAfterFailure"]
-
-    assert conclude["Next"] == "LeavesClusterLate"
-    assert conclude["Parameters"]["error.$"] == "$.error"
-    # The lease is released even where the run cannot be taken out of its cluster.
-    assert caught_by(leave) == states["RunReleasedAfterFailure?"]["Default"]
-    assert caught_by(leave) == "ReleaseAfterFailure"
-    assert leave["Catch"][0]["ResultPath"] != "$.error", "the first error is the run's"
-    assert function_of(release) == "release-lease"
-    assert release["Next"] == "RunOutcome"
-
-
-@pytest.mark.parametrize(
     ("choice", "known", "spared", "instead"),
     [
         ("BringsData", "brings_data", "StageData", "SubmitJob"),
@@ -276,32 +184,6 @@ def test_step_is_spared_only_where_prepare_run_has_said_so(
     assert known in Preparation.__annotations__
 
 
-def test_train_when_nothing_can_be_saved_releases_nothing_and_keeps_the_cause() -> None:
-    for name in SAVING:
-        state = TRAIN["States"][name]
-        assert caught_by(state) == "LeaveUnsaved", name
-        assert state["Catch"][0]["ResultPath"] == "$.saving_error", name
-    leave = TRAIN["States"]["LeaveUnsaved"]
-    assert leave["Parameters"]["error.$"] == "$.saving_error"
-    assert TRAIN["States"][leave["Next"]] == {
-        "Type": "Fail",
-        "Error": "RunNotSaved",
-        "CausePath": "States.JsonToString($.saving_error)",
-    }
-
-
-def test_train_ends_only_after_a_release_or_unsaved() -> None:
-    before_the_end = {
-        name
-        for name, state in TRAIN["States"].items()
-        for target in following(state)
-        if TRAIN["States"][target]["Type"] in {"Succeed", "Fail"}
-    }
-
-    assert before_the_end == {"ReleaseLease", "RunOutcome", "LeaveUnsaved"}
-    assert function_of(TRAIN["States"]["ReleaseLease"]) == "release-lease"
-
-
 def test_cluster_provisions_nodes_and_file_system_side_by_side() -> None:
     branches = CLUSTER["States"]["ProvisionCapacity"]["Branches"]
     starts = [branch["States"][branch["StartAt"]] for branch in branches]
@@ -316,19 +198,6 @@ def test_cluster_provisions_nodes_and_file_system_side_by_side() -> None:
         TRAINING_NODE_GROUP,
         None,
     ]
-
-
-def test_cluster_when_anything_fails_concludes_and_reports_how_it_ended() -> None:
-    for name, state in CLUSTER["States"].items():
-        if "Catch" in state:
-            assert caught_by(state) == "ConcludeFailure", name
-    conclude, outcome = (CLUSTER["States"][name] for name in ("ConcludeFailure", "ClusterOutcome"))
-    (failed,) = outcome["Choices"]
-
-    assert function_of(conclude) == "conclude-cluster"
-    assert conclude["Parameters"]["error.$"] == "$.error"
-    assert (failed["StringEquals"], failed["Next"]) == ("failed", "ClusterFailed")
-    assert CLUSTER["States"][outcome["Default"]]["Type"] == "Succeed"
 
 
 def test_wait_for_the_cluster_ends_after_the_clusters_own_workflow() -> None:
@@ -379,29 +248,6 @@ def test_teardown_deletes_training_nodes_first_beside_jobs_and_file_system() -> 
     assert caught_by(files["ReleaseJob"]) == "ReleaseFileSystem"
     for states, last in ((nodes, "ReleaseTrainingNodes"), (files, "ReleaseFileSystem")):
         assert states[caught_by(states[last])]["Type"] == "Succeed", "the other branch goes on"
-
-
-def test_teardown_with_unsaved_results_keeps_what_saves_them() -> None:
-    held = TEARDOWN["States"]["ReleaseSystemNodes"]["Catch"][0]
-
-    assert held["ErrorEquals"] == ["ResultsHeld"]
-    assert reachable(TEARDOWN, held["Next"]) == {"ConcludeTeardownFailed", "TeardownFailed"}
-
-
-def test_teardown_succeeds_only_after_verification() -> None:
-    before = [name for name, each in TEARDOWN["States"].items() if "TornDown" in following(each)]
-    conclude = [
-        name for name, each in TEARDOWN["States"].items() if "ConcludeTeardown" in following(each)
-    ]
-
-    assert before == ["ConcludeTeardown"]
-    assert conclude == ["Released?"]
-
-
-def test_teardown_when_it_may_not_begin_deletes_nothing() -> None:
-    begin = TEARDOWN["States"]["BeginTeardown"]
-
-    assert reachable(TEARDOWN, caught_by(begin)) == {"ConcludeTeardownFailed", "TeardownFailed"}
 
 
 def test_deployed_machines_are_the_committed_ones(resources: dict[str, Resource]) -> None:

@@ -93,23 +93,6 @@ def test_requirements_of_a_function_leave_torch_out(package: Package) -> None:
     assert [each for each in wanted if each.startswith("pydantic")]
 
 
-def test_requirements_follow_extras_of_extras() -> None:
-    pyproject = {
-        "project": {
-            "dependencies": ["pydantic>=2"],
-            "optional-dependencies": {
-                "aws": ["boto3>=1"],
-                "lambdas": ["stationmaster[aws,kube]", "powertools>=3"],
-                "kube": ["kubernetes==37"],
-            },
-        }
-    }
-
-    wanted = packages.requirements(Package.LAMBDAS, pyproject)
-
-    assert wanted == ["boto3>=1", "kubernetes==37", "powertools>=3", "pydantic>=2"]
-
-
 def test_fingerprint_changes_with_a_file_of_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

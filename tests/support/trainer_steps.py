@@ -77,15 +77,6 @@ def arriving(account: Account) -> None:
     until(lambda: sum(node.ready for node in gateway.nodes(labels={"pool": room})) == 3)
 
 
-def close_room(account: Account) -> dict[str, list[str]]:
-    """What is in the cluster; then that goes, and the nodes of `arriving` with their room."""
-    found = of_guest(account)
-    gateway = account.services.kubernetes(account.cluster_id)
-    gateway.delete("v1", "Namespace", name=gateway.namespace)
-    CLUSTERS[account.settings.kubeconfig].remove_nodes(node_group=_room_of(account))
-    return found
-
-
 def _room_of(account: Account) -> str:
     return f"room-{account.cluster_id}"
 
@@ -101,11 +92,6 @@ def guest(account: Account, **request: Any) -> None:
     """A guest whose namespace and file system are there."""
     theirs(account)
     account.request(eks_name=EKS_NAME, **request)
-    settle(account)
-
-
-def ready_for_check(account: Account) -> None:
-    arriving(account)
     settle(account)
 
 

@@ -131,13 +131,6 @@ def test_command_that_never_said_that_it_trains_has_its_results_saved(account: A
     assert "$" not in text
 
 
-def test_command_that_never_ran_has_nothing_to_save(account: Account):
-    account.request(**OWN)
-    account.enter(*TO_RUNNING[1:3])
-
-    assert save_results(account.services, account.run_id) == {"ready": True}
-
-
 def test_command_that_failed_before_all_pods_ran_has_its_logs_saved(account: Account):
     account.request(**OWN)
     account.enter(*TO_RUNNING[1:3])
@@ -145,25 +138,6 @@ def test_command_that_failed_before_all_pods_ran_has_its_logs_saved(account: Acc
     account.happen(ev.PodChanged, pod="w-0", phase="Running", node="n", exit_code=1, reason="Error")
 
     assert account.run.has_unsaved_results
-
-
-@pytest.mark.parametrize(
-    ("dataset", "rest"),
-    [
-        ("s3://research-data/books", '"settings":{}'),  # copied, and not prepared
-        ("/fsx/mine", '"keep_free_bytes":0'),  # looked at
-    ],
-)
-def test_data_of_a_command_is_taken_as_it_is(account: Account, dataset: str, rest: str):
-    ready_for_job(account, **OWN, overrides={"dataset": dataset})
-
-    stage_data(account.services, account.run_id)
-
-    container = staging_container(account)
-    (order,) = [each["value"] for each in container["env"] if each["name"].endswith("_ORDER")]
-    assert '"task":"as-it-is"' in order
-    assert rest in order
-    assert container["image"] == account.settings.relay_image
 
 
 def staging_container(account: Account) -> dict[str, Any]:

@@ -13,21 +13,15 @@ from shutil import which
 import pytest
 
 from stationmaster.domain.errors import RunStopped
-from stationmaster.domain.resources import Left
 from stationmaster.domain.run.events import RunPhase, StopRequested
 from stationmaster.local.cluster import LocalCluster
 from stationmaster.local.cluster.trainer import NAMESPACE as TRAINER_NAMESPACE
 from stationmaster.local.cluster.trainer import trainer_objects
 from stationmaster.rendering import train_job
 from stationmaster.steps import READY, StepResult
-from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_run import conclude_run
-from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_job_started import ensure_job_started
-from stationmaster.steps.parts.exit_from_existing import left_in_existing
-from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_job import release_job
-from stationmaster.steps.release_run import release_run
 from stationmaster.steps.run_check import run_check
 from stationmaster.steps.save_results import save_results
 from stationmaster.steps.submit_job import submit_job
@@ -40,16 +34,12 @@ from tests.support.kill_acts import of_cluster, of_run
 from tests.support.kill_points import Call, Case, PlayEveryKill
 from tests.support.trainer_steps import (
     admit,
-    arriving,
     checked,
-    close_room,
     occupied,
     of_guest,
     queued,
-    ready_for_check,
     ready_for_job,
     ready_for_queue,
-    sharing,
     submit_to_queue,
     training,
 )
@@ -79,11 +69,6 @@ TRAIN_JOBS = "/apis/trainer.kubeflow.org/v1alpha1/trainjobs"
 RUNTIMES = "/apis/trainer.kubeflow.org/v1alpha1/trainingruntimes"
 
 
-def once(step: Call) -> Call:
-    """What it starts takes its time; the case ends here."""
-    return lambda account: ["called", step(account)]
-
-
 def until_gone(step: Call, left: Call) -> Call:
     """One call deletes all; what the cluster takes longer for is gone a moment later."""
 
@@ -95,63 +80,18 @@ def until_gone(step: Call, left: Call) -> Call:
     return call
 
 
-def left_in_theirs(account: Account) -> list[Left]:
-    return left_in_existing(account.services, account.cluster)
-
-
 def volumes(account: Account) -> list[str]:
     return of_guest(account)["/api/v1/persistentvolumes"]
 
 
-def draining(account: Account) -> None:
-    """A guest with a job whose teardown has begun."""
-    occupied(account)
-    account.enter("failed", reason="for the test")
-    begin_teardown(account.services, account.cluster_id)
-
-
 CASES = (
-    Case(
-        "ensure_cluster that finds Trainer",
-        [of_cluster(ensure_cluster)],
-        given=arriving,
-        also=close_room,
-    ),
-    Case(
-        "run_check network",
-        [once(of_cluster(run_check, check="network"))],
-        given=ready_for_check,
-        also=close_room,
-    ),
-    Case(
-        "run_check network that has passed",
-        [of_cluster(run_check, check="network")],
-        given=checked,
-        also=of_guest,
-    ),
     Case("submit_job", [of_run(submit_job)], given=ready_for_job, also=of_guest),
     Case("submit_job to a queue", [of_run(submit_job)], given=ready_for_queue, also=of_guest),
     Case("ensure_job_started of a queued job", [of_run(ensure_job_started)], given=queued),
     Case(
-        "save_results of a job that has not ended",
-        [once(of_run(save_results))],
-        given=training,
-        also=of_guest,
-    ),
-    Case("release_run", [of_run(release_run)], given=sharing, also=of_guest),
-    Case(
         "release_job",
         [until_gone(of_cluster(release_job), volumes)],
         given=occupied,
-        also=of_guest,
-    ),
-    Case(
-        "release_cluster with a job in it",
-        [
-            until_gone(of_cluster(release_cluster), left_in_theirs),
-            of_cluster(release_cluster),
-        ],
-        given=draining,
         also=of_guest,
     ),
 )
