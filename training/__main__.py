@@ -32,6 +32,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from stationmaster.domain.errors import (
@@ -59,7 +60,7 @@ from training.elastic import (
 from training.float8 import prepare_torchao
 from training.metrics import MetricsFile
 from training.progress import ProgressWriter, take_attempt
-from training.sinks import open_sinks, require_packages
+from training.sinks import open_sinks
 from training.watchdog import Watchdog, report_and_exit
 
 if TYPE_CHECKING:
@@ -79,9 +80,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         level=logging.INFO if environ.get("RANK", "0") == "0" else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    progress = ProgressWriter(
-        run_id=environ.get("STATIONMASTER_RUN_ID", "local"), rank=_rank(environ)
-    )
+    rank = int(environ.get("RANK", "0"))
+    progress = ProgressWriter(run_id=environ.get("STATIONMASTER_RUN_ID", "local"), rank=rank)
     failure: StationmasterError | None = None
     try:
         config = parse_config(argv, environ)
@@ -96,40 +96,32 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     except Exception as error:
         failure = full_disk(error)
         if failure is None:
+            # What nobody expected is shown in full: the boundary of the process.
+            traceback.print_exception(error)
             return _report(error, progress, environ)
     finally:
         if failure is None:
             progress.close()
-    return _give_up(failure, progress, environ)
+    if isinstance(failure, BadCommand):  # argparse has printed it, with the usage
+        _report(failure, progress, environ)
+        return EXIT_MISUNDERSTOOD
+    sys.stderr.write(f"{failure}\n")
+    return _report(failure, progress, environ)
 
 
 def _report(error: Exception, progress: ProgressWriter, environ: Mapping[str, str]) -> int:
-    """Report what nobody expected, and show it in full: the boundary of the process.
+    """Report the failure of a start.
 
     The same program fails again, so the agent ends too, unless the error names what passes.
     """
-    restarting = says_passing(str(error)) and restarts_left(environ) > 0
-    traceback.print_exception(error)
-    progress.emit(
-        FailedLine(error=type(error).__name__, reason=str(error)[:2000], restarting=restarting)
-    )
+    is_ours = isinstance(error, StationmasterError)
+    restarting = not is_ours and says_passing(str(error)) and restarts_left(environ) > 0
+    line = FailedLine(error=type(error).__name__, reason=str(error)[:2000])
+    progress.emit(line if is_ours else line.model_copy(update={"restarting": restarting}))
     progress.close()
     if not restarting:
         end_agent(environ)
     return EXIT_FAILED
-
-
-def _give_up(
-    failure: StationmasterError, progress: ProgressWriter, environ: Mapping[str, str]
-) -> int:
-    """Report a failure that a restart cannot fix, and end the agent so that it does not restart."""
-    bad_command = isinstance(failure, BadCommand)
-    if not bad_command:  # argparse has printed it, with the usage
-        sys.stderr.write(f"{failure}\n")
-    progress.emit(FailedLine(error=type(failure).__name__, reason=str(failure)))
-    progress.close()
-    end_agent(environ)
-    return EXIT_MISUNDERSTOOD if bad_command else EXIT_FAILED
 
 
 def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool) -> int:
@@ -145,13 +137,15 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
     # Imported only now: these load torch and transformers, 2 s and more, and a mistyped key or a
     # missing data set is reported before.
     with _garbage_kept():
-        from training.flight_recorder import record_directory
+        from training.flight_recorder import record_directory, write_record
         from training.parallel import is_lost_peer
         from training.trainer import Outcome
 
     # NCCL, when a collective gives up, writes there and makes no directory.
     record_directory(config.output_dir).mkdir(parents=True, exist_ok=True)
-    watchdog = _watchdog(config, progress, restarting=restarting)
+    record = partial(write_record, config.output_dir, rank=config.launch.rank)
+    end = report_and_exit(progress, rank=config.launch.rank, restarting=restarting, record=record)
+    watchdog = Watchdog(config.watchdog, on_stall=end)
     try:
         logger.info("libraries loaded")
         progress.waits_for("its ranks to join")
@@ -196,21 +190,6 @@ def _joined(config: TrainerConfig, watchdog: Watchdog) -> Iterator[Ranks]:
         yield ranks
 
 
-def _watchdog(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool) -> Watchdog:
-    from training.flight_recorder import write_record
-
-    rank = config.launch.rank
-    return Watchdog(
-        config.watchdog,
-        on_stall=report_and_exit(
-            progress,
-            rank=rank,
-            restarting=restarting,
-            record=lambda step: write_record(config.output_dir, rank=rank, last_step=step),
-        ),
-    )
-
-
 @contextmanager
 def _garbage_kept() -> Iterator[None]:
     """Keep garbage while libraries load: the collector would walk it, a third of the time."""
@@ -222,8 +201,12 @@ def _garbage_kept() -> Iterator[None]:
 
 
 def _progress_writer(config: TrainerConfig) -> ProgressWriter:
-    sinks = config.sinks
-    require_packages(tensorboard=sinks.tensorboard, wandb_project=sinks.wandb_project)
+    sinks = open_sinks(
+        tensorboard=config.tensorboard,
+        wandb_project=config.wandb_project,
+        output_dir=config.output_dir,
+        run_id=config.run_id,
+    )
     rank = config.launch.rank
     try:
         attempt = take_attempt(config.output_dir, run_id=config.run_id, rank=rank)
@@ -236,20 +219,9 @@ def _progress_writer(config: TrainerConfig) -> ProgressWriter:
         run_id=config.run_id,
         rank=rank,
         attempt=attempt,
-        sinks=open_sinks(
-            tensorboard=sinks.tensorboard,
-            wandb_project=sinks.wandb_project,
-            output_dir=config.output_dir,
-            run_id=config.run_id,
-        )
-        if rank == 0
-        else (),
-        metrics=MetricsFile(config.output_dir / METRICS_FILE) if rank == 0 else None,
+        sinks=sinks,
+        metrics=MetricsFile(config.output_dir / METRICS_FILE),
     )
-
-
-def _rank(environ: Mapping[str, str]) -> int:
-    return int(environ.get("RANK", "0"))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import torch.distributed as dist
 
 from stationmaster.domain.checkpoints import Manifest
-from stationmaster.domain.errors import StationmasterError
+from stationmaster.domain.errors import PermanentError, StationmasterError
 from training.manifest import READ_AGAIN_AFTER_S, first_damage
 from training.parallel import Ranks
 
@@ -65,6 +65,22 @@ def damage_of(
     share = [name for name, file in manifest.files.items() if file.rank % size == ranks.rank]
     read = partial(first_damage, path, manifest, names=share, cached=cached, waits_s=waits_s)
     return next(filter(None, gathered(on_every_rank(read, ranks), ranks)), "")
+
+
+def check_same_data(identity: str, ranks: Ranks) -> None:
+    """Refuse to train when nodes prepared different data from what they call the same data set.
+
+    `identity` names the contents, e.g. by their hash.
+
+    Raises:
+        PermanentError: naming the remedy.
+    """
+    if len(set(gathered(identity, ranks))) > 1:
+        raise PermanentError(
+            f"the nodes prepared different data (rank {ranks.rank} has {identity[:24]}); "
+            "give all nodes the same dataset directory, Python and tokenizers, or a shared "
+            "STATIONMASTER_CACHE_DIR"
+        )
 
 
 def gathered(mine: Result, ranks: Ranks) -> list[Result]:

@@ -95,11 +95,11 @@ def build_trainer(
     """
     import torch
 
+    from training.agreement import check_same_data
     from training.facts import write_facts
     from training.final_model import FinalModel
     from training.mesh import arranged
     from training.optimizer import build_optimizer
-    from training.parallel import check_same_data
     from training.sharding import parallelise
     from training.trainer import Trainer
 
@@ -119,7 +119,8 @@ def build_trainer(
     )
     if ranks.rank == 0:
         write_facts(config.output_dir, recipe=recipe, data_identity=task.source.identity)
-    directory = _checkpoint_directory(config, data_identity=task.source.identity)
+    name = fingerprint(recipe, data_identity=task.source.identity)
+    directory = config.output_dir / checkpoints.DIRECTORY / f"{recipe.directory_name}-{name}"
     checkpointer = _open_checkpoints(config, task, directory, prepared=prepared, ranks=ranks)
     return Trainer(
         config,
@@ -135,14 +136,6 @@ def build_trainer(
         ),
         watchdog=watchdog,
     )
-
-
-def _checkpoint_directory(config: TrainerConfig, *, data_identity: str) -> Path:
-    """Name the directory of the run's checkpoints: one for each recipe and data."""
-    name = (
-        f"{config.recipe.directory_name}-{fingerprint(config.recipe, data_identity=data_identity)}"
-    )
-    return config.output_dir / checkpoints.DIRECTORY / name
 
 
 def _open_checkpoints(

@@ -21,7 +21,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -31,6 +32,8 @@ from training.elastic import exit_now
 ALL_REDUCE: Final = "all_reduce"
 BROADCAST: Final = "broadcast"
 EXIT_WRONG_VALUES: Final = 3
+
+Each = TypeVar("Each")
 
 _FLOAT_BYTES: Final = 4
 _WARM_UP: Final = 2
@@ -69,32 +72,14 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
-    """An operation among some of the ranks."""
-
-    operation: str
-    members: tuple[Member, ...]
-    sizes: tuple[int, ...]
-    rows: tuple[Row, ...]
-
-
-@dataclass(frozen=True)
 class Options:
-    """What is measured; sizes are in bytes, and each is `factor` times the one before."""
+    """What is measured."""
 
-    min_bytes: int
+    sizes: tuple[int, ...]
+    """The bytes of all messages among all ranks, rising by a factor."""
     max_bytes: int
-    factor: int
     alone: bool
     pairs: bool
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """List the sizes of all messages among all ranks, rising."""
-        sizes = [self.min_bytes]
-        while sizes[-1] * self.factor <= self.max_bytes:
-            sizes.append(sizes[-1] * self.factor)
-        return tuple(sizes)
 
 
 def parse(argv: Sequence[str]) -> Options:
@@ -115,7 +100,10 @@ def parse(argv: Sequence[str]) -> Options:
     if max_bytes < typed.min_bytes:
         parser.error(f"--max-bytes {max_bytes} is less than --min-bytes {typed.min_bytes}")
     factor = typed.factor or (2 if on_gpus else 4)
-    return Options(typed.min_bytes, max_bytes, factor, typed.alone, typed.pairs)
+    sizes = [typed.min_bytes]
+    while sizes[-1] * factor <= max_bytes:
+        sizes.append(sizes[-1] * factor)
+    return Options(tuple(sizes), max_bytes, typed.alone, typed.pairs)
 
 
 def _size(text: str) -> int:
@@ -133,7 +121,14 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     num_wrong = 0
     for groups in _steps(options, members):
         num_wrong += _measure_groups(groups, options, members, device)
-    num_wrong += _measure_all(options, members, device)
+    for operation in (ALL_REDUCE, BROADCAST):
+        _head(operation, options.sizes, members)
+        rows = []
+        for row in _rows(operation, options.sizes, device, dist.group.WORLD):
+            _say(_row_line(operation, row, len(members)))
+            rows.append(row)
+        _tail(operation, rows, len(members))
+        num_wrong += sum(row.num_wrong for row in rows)
     _over_ranks([0.0], dist.group.WORLD, dist.ReduceOp.SUM)  # rank 0 has printed by then
     dist.destroy_process_group()
     return EXIT_WRONG_VALUES if num_wrong else 0
@@ -149,7 +144,7 @@ def _join(environ: Mapping[str, str]) -> torch.device:
     return device
 
 
-def _members(device: torch.device, environ: Mapping[str, str]) -> tuple[Member, ...]:
+def _members(device: torch.device, environ: Mapping[str, str]) -> list[Member]:
     """List every rank, in order."""
     own = Member(
         rank=dist.get_rank(),
@@ -158,9 +153,14 @@ def _members(device: torch.device, environ: Mapping[str, str]) -> tuple[Member, 
         local_rank=int(environ.get("LOCAL_RANK", "0")),
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
     )
-    members: list[Member | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(members, own)
-    return tuple(member for member in members if member is not None)
+    return _gathered(own)
+
+
+def _gathered(own: Each) -> list[Each]:
+    """Return what each rank gave, in their order, on every rank."""
+    everyones: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyones, own)
+    return everyones
 
 
 def _steps(options: Options, members: Sequence[Member]) -> Iterator[list[tuple[int, ...]]]:
@@ -193,45 +193,29 @@ def _measure_groups(
 ) -> int:
     """All-reduce within each group at the largest size; return how many values were wrong."""
     # Every rank takes part in making each group, so all are made before any measures.
-    made = [(ranks, dist.new_group(ranks)) for ranks in groups]
-    own, joined = None, None
-    for ranks, group in made:
-        if dist.get_rank() in ranks:
-            joined, sizes = group, (options.max_bytes,)
-            rows = tuple(_rows(ALL_REDUCE, sizes, device, group))
-            own = Table(ALL_REDUCE, tuple(members[rank] for rank in ranks), sizes, rows)
-    tables: list[Table | None] = [None] * len(members)
-    dist.all_gather_object(tables, own)
-    if joined is not None:
+    made = {ranks: dist.new_group(ranks) for ranks in groups}
+    own = next((ranks for ranks in groups if dist.get_rank() in ranks), None)
+    rows = [] if own is None else list(_rows(ALL_REDUCE, [options.max_bytes], device, made[own]))
+    found = {ranks: rows for ranks, rows in _gathered((own, rows)) if ranks is not None}
+    if own is not None:
         # All have ended by now. NCCL keeps buffers on the GPU for each group.
-        dist.destroy_process_group(joined)
-    found = {table.members: table for table in tables if table is not None}
-    if dist.get_rank() == 0:
-        for table in found.values():
-            _print_table(table)
-    return sum(row.num_wrong for table in found.values() for row in table.rows)
-
-
-def _measure_all(options: Options, members: Sequence[Member], device: torch.device) -> int:
-    """Run and print every operation among all ranks; return how many values were wrong."""
-    num_wrong = 0
-    for operation in (ALL_REDUCE, BROADCAST):
-        table = Table(operation, tuple(members), options.sizes, ())
-        say = _say if dist.get_rank() == 0 else _be_silent
-        _head(table, say)
-        rows = []
-        for row in _rows(operation, options.sizes, device, dist.group.WORLD):
-            say(_row_line(row, table))
-            rows.append(row)
-        _tail(Table(operation, table.members, table.sizes, tuple(rows)), say)
-        num_wrong += sum(row.num_wrong for row in rows)
-    return num_wrong
+        dist.destroy_process_group(made[own])
+    for ranks, [row] in found.items():
+        _head(ALL_REDUCE, [row.num_bytes], [members[rank] for rank in ranks])
+        _say(_row_line(ALL_REDUCE, row, len(ranks)))
+        _tail(ALL_REDUCE, [row], len(ranks))
+    return sum(row.num_wrong for [row] in found.values())
 
 
 def _rows(
     operation: str, sizes: Sequence[int], device: torch.device, group: dist.ProcessGroup | None
 ) -> Iterator[Row]:
-    run = _operations(group)[operation]
+    root = dist.get_global_rank(group, 0) if group is not None else 0
+    run: Callable[[torch.Tensor], object] = (
+        partial(dist.all_reduce, group=group)
+        if operation == ALL_REDUCE
+        else partial(dist.broadcast, src=root, group=group)
+    )
     for size in sizes:
         tensor = torch.empty(size // _FLOAT_BYTES, device=device)
         num_wrong = _compare(operation, tensor, run, group)
@@ -242,16 +226,6 @@ def _rows(
         seconds = _timed(tensor, run, iterations, device)
         total_s, wrong = _over_ranks([seconds, float(num_wrong)], group, dist.ReduceOp.SUM)
         yield Row(size, total_s / dist.get_world_size(group) * 1e6, int(wrong))
-
-
-def _operations(
-    group: dist.ProcessGroup | None,
-) -> dict[str, Callable[[torch.Tensor], object]]:
-    root = dist.get_global_rank(group, 0) if group is not None else 0
-    return {
-        ALL_REDUCE: lambda tensor: dist.all_reduce(tensor, group=group),
-        BROADCAST: lambda tensor: dist.broadcast(tensor, src=root, group=group),
-    }
 
 
 def _compare(
@@ -315,50 +289,39 @@ def _over_ranks(
     return [float(value) for value in shared.tolist()]
 
 
-def _print_table(table: Table) -> None:
-    _head(table, _say)
-    for row in table.rows:
-        _say(_row_line(row, table))
-    _tail(table, _say)
-
-
 def _say(line: str) -> None:
-    # torchrun and NCCL share the pipe: a whole line at once, and at once.
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    """Print on rank 0. torchrun and NCCL share the pipe: a whole line at once, and at once."""
+    if dist.get_rank() == 0:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
 
 
-def _be_silent(line: str) -> None:
-    """Print nothing: the others do not."""
-
-
-def _head(table: Table, say: Callable[[str], None]) -> None:
+def _head(operation: str, sizes: Sequence[int], members: Sequence[Member]) -> None:
     """Print as src/common.cu of NVIDIA/nccl-tests 2.17 does."""
-    sizes = table.sizes
     factor = sizes[1] // sizes[0] if len(sizes) > 1 else 2
-    say(f"# Collective test starting: {table.operation}_perf")
-    say(
+    _say(f"# Collective test starting: {operation}_perf")
+    _say(
         f"# nThread 1 nGpus 1 minBytes {sizes[0]} maxBytes {sizes[-1]} step: {factor}(factor) "
         f"warmup iters: {_WARM_UP} iters: {_MAX_ITERATIONS} agg iters: 1 validation: 1 graph: 0"
     )
-    say("#")
-    say(f"# Using devices with torch {torch.__version__}")
-    for rank, member in enumerate(table.members):
-        say(
+    _say("#")
+    _say(f"# Using devices with torch {torch.__version__}")
+    for rank, member in enumerate(members):
+        _say(
             f"#  Rank {rank:2d} Group  0 Pid {member.pid:6d} on {member.host:>10} device "
             f"{member.local_rank:2d} [0x00] {member.device}"
         )
-    say("#")
-    say(f"#{'out-of-place':>74}{'in-place':>35}")
+    _say("#")
+    _say(f"#{'out-of-place':>74}{'in-place':>35}")
     half = "    time   algbw   busbw  #wrong"
-    say(f"# {'size':>10}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6} {half}  {half}")
+    _say(f"# {'size':>10}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6} {half}  {half}")
     units = "    (us)  (GB/s)  (GB/s)        "
-    say(f"# {'(B)':>10}  {'(elements)':>12}  {'':>8}  {'':>6}  {'':>6} {units}  {units}")
+    _say(f"# {'(B)':>10}  {'(elements)':>12}  {'':>8}  {'':>6}  {'':>6} {units}  {units}")
 
 
-def _row_line(row: Row, table: Table) -> str:
-    redop, root = ("sum", -1) if table.operation == ALL_REDUCE else ("none", 0)
-    algbw, busbw = _bandwidths(row, table)
+def _row_line(operation: str, row: Row, num_ranks: int) -> str:
+    redop, root = ("sum", -1) if operation == ALL_REDUCE else ("none", 0)
+    algbw, busbw = _bandwidths(operation, row, num_ranks)
     missing = f"{'N/A':>8}{'N/A':>8}{'N/A':>8}{'N/A':>8}"
     return (
         f"{row.num_bytes:12d}  {row.num_bytes // _FLOAT_BYTES:12d}  {'float':>8}  {redop:>6}  "
@@ -366,22 +329,21 @@ def _row_line(row: Row, table: Table) -> str:
     )
 
 
-def _bandwidths(row: Row, table: Table) -> tuple[float, float]:
+def _bandwidths(operation: str, row: Row, num_ranks: int) -> tuple[float, float]:
     """Return algorithm and bus bandwidth in GB/s. Source: nccl-tests, doc/PERFORMANCE.md."""
-    num_ranks = len(table.members)
     algbw = row.num_bytes / row.time_us / 1e3
-    factor = 2 * (num_ranks - 1) / num_ranks if table.operation == ALL_REDUCE else 1.0
+    factor = 2 * (num_ranks - 1) / num_ranks if operation == ALL_REDUCE else 1.0
     return algbw, algbw * factor
 
 
-def _tail(table: Table, say: Callable[[str], None]) -> None:
-    num_wrong = sum(row.num_wrong for row in table.rows)
-    average = sum(_bandwidths(row, table)[1] for row in table.rows) / len(table.rows)
-    say(f"# Out of bounds values : {num_wrong} {'FAILED' if num_wrong else 'OK'}")
-    say(f"# Avg bus bandwidth    : {average:g}")
-    say("#")
-    say(f"# Collective test concluded: {table.operation}_perf")
-    say("#")
+def _tail(operation: str, rows: Sequence[Row], num_ranks: int) -> None:
+    num_wrong = sum(row.num_wrong for row in rows)
+    average = sum(_bandwidths(operation, row, num_ranks)[1] for row in rows) / len(rows)
+    _say(f"# Out of bounds values : {num_wrong} {'FAILED' if num_wrong else 'OK'}")
+    _say(f"# Avg bus bandwidth    : {average:g}")
+    _say("#")
+    _say(f"# Collective test concluded: {operation}_perf")
+    _say("#")
 
 
 if __name__ == "__main__":

@@ -59,14 +59,6 @@ class Launch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SinkOptions:
-    """Further places for the figures of the progress lines; None for nowhere."""
-
-    tensorboard: Path | None
-    wandb_project: str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainerConfig:
     """The checked arguments of one start of the trainer."""
 
@@ -83,7 +75,9 @@ class TrainerConfig:
     stop_deadline_s: float
     """Within so many seconds after SIGTERM the process is gone, saved or not."""
     watchdog: WatchdogLimits
-    sinks: SinkOptions
+    tensorboard: Path | None
+    """A further place for the figures of the progress lines, as is the project; None: not there."""
+    wandb_project: str | None
 
 
 def parse_config(argv: Sequence[str], environ: Mapping[str, str]) -> TrainerConfig:
@@ -133,7 +127,8 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str]) -> TrainerConf
             floor_s=arguments.watchdog_floor,
             slow_s=arguments.watchdog_slow,
         ),
-        sinks=SinkOptions(tensorboard=arguments.tensorboard, wandb_project=arguments.wandb),
+        tensorboard=arguments.tensorboard,
+        wandb_project=arguments.wandb,
     )
 
 
@@ -264,31 +259,6 @@ def _epilog() -> str:
     )
 
 
-def _add_watchdog_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--watchdog-factor",
-        type=_not_negative,
-        default=DEFAULT_FACTOR,
-        metavar="N",
-        help="end the process, with its stacks, when a step takes N times the median step; 0: never"
-        " (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--watchdog-floor",
-        type=_not_negative,
-        default=DEFAULT_FLOOR_S,
-        metavar="SECONDS",
-        help="no step is late before this (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--watchdog-slow",
-        type=_not_negative,
-        default=DEFAULT_SLOW_S,
-        metavar="SECONDS",
-        help="most time for the first step, a checkpoint or an evaluation (default: %(default)s)",
-    )
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m training",
@@ -333,7 +303,24 @@ def _parser() -> argparse.ArgumentParser:
         help="time between SIGTERM and the end of the process, saved or not; keep it below the "
         "pod's terminationGracePeriodSeconds (default: %(default)s)",
     )
-    _add_watchdog_options(parser)
+    for name, default, unit, text in (
+        (
+            *("factor", DEFAULT_FACTOR, "N"),
+            "end the process, with its stacks, when a step takes N times the median step; 0: never",
+        ),
+        ("floor", DEFAULT_FLOOR_S, "SECONDS", "no step is late before this"),
+        (
+            *("slow", DEFAULT_SLOW_S, "SECONDS"),
+            "most time for the first step, a checkpoint or an evaluation",
+        ),
+    ):
+        parser.add_argument(
+            f"--watchdog-{name}",
+            type=_not_negative,
+            default=default,
+            metavar=unit,
+            help=f"{text} (default: %(default)s)",
+        )
     parser.add_argument(
         "--tensorboard", type=Path, metavar="DIR", help="write TensorBoard event files as well"
     )

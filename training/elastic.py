@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
@@ -30,8 +30,8 @@ _LEAVING_S: Final = 30.0
 logger = logging.getLogger(__name__)
 
 
-def exit_with_parent() -> None:
-    """End this process soon after its agent is gone.
+def exit_with_parent(before: Callable[[], object] = lambda: None) -> None:
+    """End this process soon after its agent is gone, and call `before` then.
 
     torchrun starts workers in sessions of their own, so killing the agent leaves them training, and
     writing checkpoints, beside their successors. A daemon thread polls: portable, 2 wake-ups a
@@ -43,6 +43,7 @@ def exit_with_parent() -> None:
         while os.getppid() == parent:
             time.sleep(_PARENT_POLL_S)
         logger.error("the elastic agent is gone; this worker ends")
+        before()
         exit_now(EXIT_PEER_LOST)
 
     threading.Thread(target=watch, name="exit-with-parent", daemon=True).start()

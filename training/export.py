@@ -1,6 +1,6 @@
 """Write a checkpoint of the trainer in the published form of Hugging Face.
 
-    python -m training.export OUTPUT_DIR --output-dir DIR [--step N] [--dtype fp32|bf16]
+    python -m training.export OUTPUT_DIR --output-dir DIR
 
 OUTPUT_DIR is what a run was given as --output-dir, or one run's directory in its checkpoints/. The
 newest complete checkpoint is read, by one process, without torchrun and for any number of ranks
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _MAX_FILE: Final = "5GB"
-_DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16"}
 
 TRANSFORMERS_ERRORS: Final = (
     ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError,
@@ -56,12 +55,7 @@ def main(argv: Sequence[str]) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     arguments = _parser().parse_args(argv)
     try:
-        written = export(
-            arguments.checkpoints,
-            output_dir=arguments.output_dir,
-            step=arguments.step,
-            dtype=arguments.dtype,
-        )
+        written = export(arguments.checkpoints, output_dir=arguments.output_dir)
     except (StationmasterError, OSError) as error:
         sys.stderr.write(f"{full_disk(error, directory=arguments.output_dir) or error}\n")
         return 1
@@ -69,11 +63,11 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def export(checkpoints: Path, *, output_dir: Path, step: int | None, dtype: str) -> Path:
-    """Write the checkpoint of `step`, or the newest, to `output_dir`; all of it or nothing.
+def export(checkpoints: Path, *, output_dir: Path) -> Path:
+    """Write the newest complete checkpoint to `output_dir`; all of it or nothing.
 
     Raises:
-        BadParameter: there is no such complete checkpoint, or `output_dir` exists.
+        BadParameter: there is no complete checkpoint, or `output_dir` exists.
     """
     run = _run_directory(checkpoints)
     if output_dir.exists():
@@ -81,12 +75,12 @@ def export(checkpoints: Path, *, output_dir: Path, step: int | None, dtype: str)
             f"--output-dir {output_dir} exists; give a directory that does not, so that nothing is "
             "overwritten"
         )
-    write_model(run, _choose_step(run, step), output_dir=output_dir, dtype=dtype)
+    write_model(run, _newest_step(run), output_dir=output_dir)
     return output_dir
 
 
 def write_model(
-    run: Path, step: int, *, output_dir: Path, dtype: str, texts: Mapping[str, str] | None = None
+    run: Path, step: int, *, output_dir: Path, texts: Mapping[str, str] | None = None
 ) -> None:
     """Write the weights of one complete checkpoint; all of it or nothing.
 
@@ -96,7 +90,6 @@ def write_model(
         run: the directory of the run's checkpoints.
         step: of a complete checkpoint.
         output_dir: where to write.
-        dtype: fp32 or bf16.
         texts: further files, by name.
 
     Raises:
@@ -104,7 +97,7 @@ def write_model(
         PermanentError: the disk is full, or the file system does not take the weights.
     """
     logger.info("reading step %d of %s", step, run)
-    model, state = _read(run, step, dtype=dtype)
+    model, state = _read(run, step)
     with whole_directory(output_dir) as building:
         try:
             model.save_pretrained(building, state_dict=state, max_shard_size=_MAX_FILE)
@@ -165,16 +158,13 @@ def _run_directory(path: Path) -> Path:
     )
 
 
-def _choose_step(run: Path, step: int | None) -> int:
-    """Choose the newest complete step whose files are as written, or the one asked for."""
+def _newest_step(run: Path) -> int:
+    """Return the newest complete step whose files are as written."""
     complete = complete_steps(run)
     if not complete:
         raise BadParameter(f"{run} has no complete checkpoint yet; let the run save one first")
-    if step is not None and step not in complete:
-        steps = ", ".join(str(found) for found in sorted(complete))
-        raise BadParameter(f"--step {step} is not a complete checkpoint of {run}; it has {steps}")
     damage = ""
-    for candidate in [step] if step is not None else sorted(complete, reverse=True):
+    for candidate in sorted(complete, reverse=True):
         path = checkpoint_path(run, candidate)
         manifest = read_manifest(path)
         if not isinstance(manifest, Manifest):
@@ -189,7 +179,7 @@ def _choose_step(run: Path, step: int | None) -> int:
     raise BadParameter(f"{run} has no undamaged checkpoint to export; {damage}")
 
 
-def _read(run: Path, step: int, *, dtype: str) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+def _read(run: Path, step: int) -> tuple[PreTrainedModel, dict[str, Tensor]]:
     """Read the model, without memory, and its state dict, tied weights being one tensor."""
     import torch
     from torch.distributed.checkpoint.state_dict_loader import load
@@ -197,6 +187,7 @@ def _read(run: Path, step: int, *, dtype: str) -> tuple[PreTrainedModel, dict[st
     from training.stored_index import INDEX, PlainPlanner, StoredReader, read_index
 
     model = described_model(run / DESCRIPTION)
+    model.to(torch.float32)  # save_pretrained states the type in config.json
     path = checkpoint_path(run, step)
     stored = read_index(path / INDEX).state_dict_metadata
     wanted: dict[int, Tensor] = {}
@@ -217,12 +208,7 @@ def _read(run: Path, step: int, *, dtype: str) -> tuple[PreTrainedModel, dict[st
             planner=PlainPlanner(),
             no_dist=True,
         )
-    cast_to = getattr(torch, _DTYPES[dtype])
-    cast: dict[int, Tensor] = {}
-    for key, tensor in wanted.items():
-        cast[key] = tensor.to(cast_to) if tensor.is_floating_point() else tensor
-    model.to(cast_to)  # save_pretrained states the type in config.json
-    return model, {name: cast[id(tensor)] for name, tensor in expected.items()}
+    return model, {name: wanted[id(tensor)] for name, tensor in expected.items()}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -238,13 +224,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--output-dir", type=Path, required=True, metavar="DIR", help="where to write; must be new"
-    )
-    parser.add_argument("--step", type=int, metavar="N", help="default: the newest complete one")
-    parser.add_argument(
-        "--dtype",
-        choices=list(_DTYPES),
-        default="fp32",
-        help="of the weights; the trainer keeps fp32 (default: %(default)s)",
     )
     return parser
 

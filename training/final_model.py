@@ -88,6 +88,5 @@ class FinalModel:
             self._checkpoints,
             step,
             output_dir=self._directory,
-            dtype="fp32",
             texts={CARD: card, NOTE: note},
         )

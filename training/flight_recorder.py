@@ -21,7 +21,7 @@ def record_directory(output_dir: Path) -> Path:
     return output_dir / "flight-recorder"
 
 
-def write_record(output_dir: Path, *, rank: int, last_step: int | None) -> Path | None:
+def write_record(output_dir: Path, last_step: int | None, *, rank: int) -> Path | None:
     """Write this rank's record to a directory of its last step; None where that failed.
 
     The backends of GPUs and of hosts keep one each; the record of NCCL counts where there is one.

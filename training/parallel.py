@@ -6,7 +6,6 @@ is spread over the ranks is in `training.sharding`.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -18,7 +17,6 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from stationmaster.domain.errors import PermanentError
 from training.config import Launch
 
 # A collective that no peer joins for this long is dead. Above the slowest honest wait, which is
@@ -159,31 +157,6 @@ def sum_over_group(value: torch.Tensor, group: dist.ProcessGroup) -> torch.Tenso
     total = value.detach().clone()
     dist.all_reduce(total, group=group)
     return total
-
-
-def from_rank_0(value: int, ranks: Ranks) -> int:
-    """Return rank 0's value on every rank: decisions that all must share are taken once."""
-    shared = torch.tensor([value], dtype=torch.int64)
-    dist.broadcast(shared, src=0)
-    return int(shared.item())
-
-
-def check_same_data(identity: str, ranks: Ranks) -> None:
-    """Refuse to train when nodes prepared different data from what they call the same data set.
-
-    `identity` names the contents, e.g. by their hash.
-
-    Raises:
-        PermanentError: naming the remedy.
-    """
-    # 52 bits: float64 carries them exactly through the sum.
-    mine = int(hashlib.sha256(identity.encode()).hexdigest()[:13], 16)
-    if sum_over_ranks([float(mine != from_rank_0(mine, ranks))], ranks)[0]:
-        raise PermanentError(
-            f"the nodes prepared different data (rank {ranks.rank} has {identity[:24]}); "
-            "give all nodes the same dataset directory, Python and tokenizers, or a shared "
-            "STATIONMASTER_CACHE_DIR"
-        )
 
 
 def is_lost_peer(error: RuntimeError) -> bool:

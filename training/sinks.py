@@ -35,28 +35,20 @@ _INIT_TIMEOUT_S: Final = 30.0
 _FINISH_TIMEOUT_S: Final = 30.0
 
 
-def require_packages(*, tensorboard: Path | None, wandb_project: str | None) -> None:
-    """Refuse a sink whose package is not installed; called on every rank, imports nothing.
-
-    Raises:
-        BadParameter: naming what to install.
-    """
-    wanted = {
-        "--tensorboard": ("tensorboard", tensorboard),
-        "--wandb": ("wandb", wandb_project),
-    }
-    for flag, (package, value) in wanted.items():
-        if value is not None and not _is_installed(package):
-            raise BadParameter(
-                f"{flag} {value} needs the package {package}, which is not installed; "
-                f"install it with pip install {package}, or leave {flag} out"
-            )
-
-
 def open_sinks(
     *, tensorboard: Path | None, wandb_project: str | None, output_dir: Path, run_id: str
 ) -> list[ProgressSink]:
-    """Open the requested sinks. Nothing is imported or connected before the first line."""
+    """Open the requested sinks. Nothing is imported or connected before the first line.
+
+    Raises:
+        BadParameter: the package of one is not installed; names what to install.
+    """
+    for package, value in (("tensorboard", tensorboard), ("wandb", wandb_project)):
+        if value is not None and not _is_installed(package):
+            raise BadParameter(
+                f"--{package} {value} needs the package {package}, which is not installed; "
+                f"install it with pip install {package}, or leave --{package} out"
+            )
     sinks: list[ProgressSink] = []
     if tensorboard is not None:
         sinks.append(TensorBoardSink(tensorboard))

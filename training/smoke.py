@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,7 +40,7 @@ from stationmaster.domain.progress_lines import (
 )
 from training.build import Prepared, build_trainer, prepare_data
 from training.config import TrainerConfig, parse_config
-from training.elastic import EXIT_PEER_LOST, EXIT_STOPPED, exit_now
+from training.elastic import EXIT_PEER_LOST, EXIT_STOPPED, exit_now, exit_with_parent
 from training.progress import ProgressWriter
 from training.watchdog import Stall, Watchdog, report_and_exit
 
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 KIND: Final = "smoke"
 EXIT_FAILED: Final = 1
-_PARENT_POLL_S: Final = 0.5
 # Directories of the job of a check; whatever else lies beside one belongs to somebody else.
 _NAME: Final = re.compile(r"(?P<cluster>.+-tr-)[a-z0-9]+")
 # No such training lasts so long: what is older was left by one that was killed.
@@ -128,21 +128,14 @@ class Leftovers:
         before any other thread is there.
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        parent = os.getppid()
 
         def wait_for_signal() -> None:
             signal.sigwait({signal.SIGTERM})
             self.delete()
             exit_now(EXIT_STOPPED)
 
-        def watch_parent() -> None:
-            while os.getppid() == parent:
-                time.sleep(_PARENT_POLL_S)
-            self.delete()
-            exit_now(EXIT_PEER_LOST)
-
-        for work in (wait_for_signal, watch_parent):
-            threading.Thread(target=work, name=work.__name__, daemon=True).start()
+        threading.Thread(target=wait_for_signal, name="wait-for-signal", daemon=True).start()
+        exit_with_parent(self.delete)
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -193,8 +186,7 @@ def _train(config: TrainerConfig, leftovers: Leftovers, *, node: str) -> int:
             for _ in range(2):
                 _start(config, prepared, ranks, seen=seen, stop=stop, leftovers=leftovers)
                 stop.clear()
-            _require_read_back(seen, steps=steps)
-            sys.stdout.write(_line(seen, ranks, node=node).text() + "\n")
+            sys.stdout.write(_line(seen, ranks, node=node, steps=steps).text() + "\n")
             sys.stdout.flush()
             sum_over_ranks([1.0], ranks)  # nobody deletes before all have read
     except RuntimeError as error:
@@ -218,12 +210,8 @@ def _start(
     """Start the trainer once: from the newest checkpoint there is, to its end or a stop."""
     from training.flight_recorder import write_record
 
-    report = report_and_exit(
-        seen,
-        rank=ranks.rank,
-        restarting=False,
-        record=lambda step: write_record(config.output_dir, rank=ranks.rank, last_step=step),
-    )
+    record = partial(write_record, config.output_dir, rank=ranks.rank)
+    report = report_and_exit(seen, rank=ranks.rank, restarting=False, record=record)
 
     def end(stall: Stall) -> None:
         leftovers.delete()
@@ -239,8 +227,8 @@ def _start(
         watchdog.stop()
 
 
-def _require_read_back(seen: Seen, *, steps: int) -> None:
-    """Require that training was resumed from the checkpoint and reached its end.
+def _line(seen: Seen, ranks: Ranks, *, node: str, steps: int) -> SmokeLine:
+    """Report what came of it.
 
     Raises:
         PermanentError: training did not go on from the checkpoint, or not to its end.
@@ -251,10 +239,6 @@ def _require_read_back(seen: Seen, *, steps: int) -> None:
         raise PermanentError(
             f"steps {sorted(seen.losses)} were reported, expected 1 to {steps}, each once"
         )
-
-
-def _line(seen: Seen, ranks: Ranks, *, node: str) -> SmokeLine:
-    assert seen.resumed_from is not None, "it was required"
     return SmokeLine(
         rank=ranks.rank,
         world_size=ranks.world_size,

@@ -68,7 +68,7 @@ def test_image_classifier_answers_as_the_trainers_own(tmp_path: Path) -> None:
 def test_sharded_model_is_the_checkpoints_own(workspace: Workspace, tmp_path: Path) -> None:
     lines = train_on_ranks(workspace, *KEYS, "parallelism=full", num_ranks=2)
 
-    exported = export(workspace.output_dir, output_dir=tmp_path / "hf", step=2, dtype="fp32")
+    exported = export(workspace.output_dir, output_dir=tmp_path / "hf")
     written = workspace.output_dir / "model"
     assert of_kind(lines, "finished")[0]["model_path"] == str(written)
     for name in ("model.safetensors", "tokenizer.json"):
@@ -119,7 +119,7 @@ def test_checkpoint_of_a_result_is_exported_as_a_runs_own(ended: Workspace, tmp_
     shutil.copytree(configuration / "step-00000002", saved)
     shutil.copytree(configuration / DESCRIPTION, saved.with_name(DESCRIPTION))
 
-    exported = export(saved.parent, output_dir=tmp_path / "hf", step=None, dtype="fp32")
+    exported = export(saved.parent, output_dir=tmp_path / "hf")
 
     written = ended.output_dir / "model" / "model.safetensors"
     assert (exported / "model.safetensors").read_bytes() == written.read_bytes()

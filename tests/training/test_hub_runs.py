@@ -79,7 +79,7 @@ def test_training_goes_on_from_an_export_where_it_ended(
     keys = [data, "sequence_length=32", "eval_every=2", "learning_rate=0.01"]
 
     first = train(tmp_path, name, *keys, "steps=4", "--output-dir", str(tmp_path / "first"))
-    exported = export(tmp_path / "first", output_dir=tmp_path / "hf", step=None, dtype="fp32")
+    exported = export(tmp_path / "first", output_dir=tmp_path / "hf")
     still = [data, "sequence_length=32", "eval_every=1", "learning_rate=1e-12", "steps=1"]
     second = train(
         tmp_path,

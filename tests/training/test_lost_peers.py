@@ -100,7 +100,7 @@ def test_rank_that_hangs_while_it_joins_the_others_ends_itself(workspace: Worksp
 def test_record_of_collectives_is_kept_with_the_run(tmp_path: Path) -> None:
     with lone_rank():
         dist.all_reduce(torch.ones(3))
-        path = write_record(tmp_path / "out", rank=2, last_step=7)
+        path = write_record(tmp_path / "out", 7, rank=2)
 
     assert path == tmp_path / "out/flight-recorder/step-00000007/nccl_trace_rank_2"
     recorded = pickle.loads(path.read_bytes())
@@ -110,7 +110,7 @@ def test_record_of_collectives_is_kept_with_the_run(tmp_path: Path) -> None:
 def test_record_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("in the way")
 
-    assert write_record(tmp_path / "out", rank=0, last_step=None) is None
+    assert write_record(tmp_path / "out", None, rank=0) is None
 
 
 def test_elastic_orphaned_worker_ends_soon_after_its_agent(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def _export(task: LanguageTask, directory: Path, ranks: Ranks) -> None:
     describe_model(run, model=task.model, tokenizer=None, ranks=ranks)
     state = {"model": get_model_state_dict(task.model)}
     save(state, checkpoint_id=checkpoint_path(run, 1), no_dist=True)
-    write_model(run, 1, output_dir=directory / "model", dtype="fp32")
+    write_model(run, 1, output_dir=directory / "model")
 
 
 def _check(
