@@ -1,21 +1,12 @@
-"""Ranks that train a small model and checkpoint it, each in a process, for this folder's tests.
-
-One that is killed is no error here, but what a test is about.
-"""
+"""Ranks that train a small model and checkpoint it, for this folder's tests."""
 
 from __future__ import annotations
 
-import os
-import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import torch
-from forked_ranks import CONTEXT
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
@@ -26,7 +17,6 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-from trainer_runs import free_port
 
 from training.checkpoint import Checkpointer, State
 from training.config import Launch
@@ -40,69 +30,6 @@ def lone_rank() -> Iterator[Ranks]:
     """This process as the only rank."""
     with joined_ranks(Launch(rank=0, local_rank=0, world_size=1, elastic=False)) as ranks:
         yield ranks
-
-
-@dataclass
-class RankEnd:
-    """How a rank's process ended."""
-
-    exit_code: int
-    """Negative: the signal that killed it."""
-    result: Any
-    """What the function returned; None if it did not get there."""
-
-
-def run_ranks(function: Callable[..., Any], *arguments: Any, world_size: int) -> list[RankEnd]:
-    """Call `function(ranks, *arguments)` on new ranks, and wait for the end of all."""
-    port = free_port()
-    processes, ends = [], []
-    for rank in range(world_size):
-        receiving, sending = CONTEXT.Pipe(duplex=False)
-        process = CONTEXT.Process(
-            target=_be_rank, args=(sending, rank, world_size, port, function, arguments)
-        )
-        process.start()
-        sending.close()
-        processes.append((process, receiving))
-    for process, receiving in processes:
-        try:
-            # Plain pickle: torch's own would send tensors through memory of a process that ends.
-            result = pickle.loads(receiving.recv_bytes()) if receiving.poll(1800) else None
-        except EOFError:
-            result = None
-        process.join(1800)
-        if process.exitcode is None:
-            process.kill()
-            process.join()
-        assert process.exitcode is not None
-        ends.append(RankEnd(process.exitcode, result))
-    return ends
-
-
-def results(ends: list[RankEnd]) -> list[Any]:
-    """What all ranks returned, having ended well."""
-    assert [end.exit_code for end in ends] == [0] * len(ends)
-    return [end.result for end in ends]
-
-
-def _be_rank(
-    sending: Connection,
-    rank: int,
-    world_size: int,
-    port: int,
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...],
-) -> None:
-    torch.set_num_threads(1)
-    os.environ |= {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "RANK": str(rank),
-        "WORLD_SIZE": str(world_size),
-    }
-    launch = Launch(rank=rank, local_rank=rank, world_size=world_size, elastic=True)
-    with joined_ranks(launch) as ranks:
-        sending.send_bytes(pickle.dumps(function(ranks, *arguments)))
 
 
 class TinyRun:

@@ -9,18 +9,22 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import pickle
 from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-import torch.multiprocessing
-from torch.multiprocessing import ProcessExitedException
-from trainer_runs import Lines, Workspace, free_port, parse_lines
+from trainer_runs import Lines, Workspace, parse_lines
 
+from bench.gang import free_port
 from training.__main__ import main
+from training.config import Launch
 from training.elastic import exit_now
+from training.parallel import joined_ranks
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
@@ -38,20 +42,61 @@ CONTEXT.set_forkserver_preload(
 )
 
 
-def start_ranks(function: Callable[..., None], *arguments: Any, world_size: int) -> None:
+@dataclass
+class RankEnd:
+    """How a rank's process ended."""
+
+    exit_code: int
+    """Negative: the signal that killed it."""
+    result: Any
+    """What the function returned; None if it did not get there."""
+
+
+def start_ranks(function: Callable[..., Any], *arguments: Any, world_size: int) -> list[RankEnd]:
     """Call `function(rank, *arguments)` where the environment is as torchrun makes it.
 
-    Raises:
-        torch.multiprocessing.ProcessRaisedException: with the first rank's error.
-        torch.multiprocessing.ProcessExitedException: a rank ended with another code than 0.
+    One that is killed, or that ends badly, is no error here: it may be what a test is about.
     """
-    torch.multiprocessing.start_processes(
-        _be_rank,
-        args=(world_size, free_port(), function, arguments),
-        nprocs=world_size,
-        daemon=True,
-        start_method="forkserver",
-    )
+    port = free_port()
+    processes, ends = [], []
+    for rank in range(world_size):
+        receiving, sending = CONTEXT.Pipe(duplex=False)
+        call = (sending, rank, world_size, port, function, arguments)
+        process = CONTEXT.Process(target=_be_rank, args=call)
+        process.start()
+        sending.close()
+        processes.append((process, receiving))
+    for process, receiving in processes:
+        try:
+            # Plain pickle: torch's own would send tensors through memory of a process that ends.
+            result = pickle.loads(receiving.recv_bytes()) if receiving.poll(1800) else None
+        except EOFError:
+            result = None
+        process.join(1800)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+        assert process.exitcode is not None
+        ends.append(RankEnd(process.exitcode, result))
+    return ends
+
+
+def results(ends: list[RankEnd]) -> list[Any]:
+    """What all ranks returned, having ended well."""
+    assert [end.exit_code for end in ends] == [0] * len(ends)
+    return [end.result for end in ends]
+
+
+def run_ranks(function: Callable[..., Any], *arguments: Any, world_size: int) -> list[RankEnd]:
+    """Call `function(ranks, *arguments)` on new ranks that have joined."""
+    return start_ranks(_join, function, arguments, world_size=world_size)
+
+
+def _join(rank: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    world_size = int(os.environ["WORLD_SIZE"])
+    launch = Launch(rank=rank, local_rank=rank, world_size=world_size, elastic=True)
+    with joined_ranks(launch) as ranks:
+        return function(ranks, *arguments)
 
 
 def train_on_ranks(workspace: Workspace, *overrides: str, num_ranks: int) -> Lines:
@@ -62,10 +107,9 @@ def train_on_ranks(workspace: Workspace, *overrides: str, num_ranks: int) -> Lin
     arguments = workspace.arguments(*overrides)
     with TemporaryDirectory() as directory:
         out, err = Path(directory, "out"), Path(directory, "err")
-        try:
-            start_ranks(_train, arguments, workspace.environ(), out, err, world_size=num_ranks)
-        except ProcessExitedException as error:
-            raise AssertionError(err.read_text()) from error
+        call = (arguments, workspace.environ(), out, err)
+        ends = start_ranks(_train, *call, world_size=num_ranks)
+        assert not any(end.exit_code for end in ends), err.read_text()
         return parse_lines(out.read_text())
 
 
@@ -78,10 +122,11 @@ def _train(_rank: int, arguments: list[str], environ: dict[str, str], out: Path,
 
 
 def _be_rank(
+    sending: Connection,
     rank: int,
     world_size: int,
     port: int,
-    function: Callable[..., None],
+    function: Callable[..., Any],
     arguments: tuple[Any, ...],
 ) -> None:
     gc.freeze()  # the libraries: each run begins with a collection, which would walk them
@@ -95,4 +140,4 @@ def _be_rank(
         MASTER_PORT=str(port),
         TORCHELASTIC_RUN_ID="tests",
     )
-    function(rank, *arguments)
+    sending.send_bytes(pickle.dumps(function(rank, *arguments)))

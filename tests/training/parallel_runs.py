@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from forked_ranks import start_ranks
+from forked_ranks import results, start_ranks
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from trainer_runs import parse_lines
@@ -202,7 +202,7 @@ def train_here(run: Run) -> Result:
 
 def train_on_ranks(runs: Mapping[str, Run], directory: Path, *, world_size: int) -> None:
     """Run them one after the other on the same ranks, and keep in `directory` what came of it."""
-    start_ranks(_train_as_rank, dict(runs), directory / _RESULTS, world_size=world_size)
+    results(start_ranks(_train_as_rank, dict(runs), directory / _RESULTS, world_size=world_size))
 
 
 def results_in(directory: Path) -> dict[str, Result]:

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from checkpoint_ranks import TinyRun, checkpointer_in, lone_rank, results, run_ranks
+from checkpoint_ranks import TinyRun, checkpointer_in, lone_rank
+from forked_ranks import results, run_ranks
 from spoiling import turn_a_bit
 
 from stationmaster.domain.errors import PermanentError

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoint_ranks import TinyRun, checkpointer_in, lone_rank, results, run_ranks
+from checkpoint_ranks import TinyRun, checkpointer_in, lone_rank
+from forked_ranks import results, run_ranks
 from spoiling import contents_of, turn_a_bit
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata as Bytes
 from torch.distributed.checkpoint.metadata import Metadata

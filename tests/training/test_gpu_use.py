@@ -6,7 +6,7 @@ import time
 
 import pytest
 import torch
-from checkpoint_ranks import results, run_ranks
+from forked_ranks import results, run_ranks
 from hub_lone import lone_ranks
 
 from training.gpu_use import GpuUse, watch_gpu

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from forked_ranks import start_ranks
+from forked_ranks import results, start_ranks
 from hub_lone import NoData, build_lone, lone_ranks, smoke_recipe
 from hub_stand_in import HubStandIn, Repository
 from torch.distributed.tensor import DTensor
@@ -135,7 +135,7 @@ def load_everything(rank: int, world_size: int, published: Path, out: Path) -> N
 def two_ranks(published: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two gloo ranks saw."""
     out = tmp_path_factory.mktemp("two-ranks")
-    start_ranks(load_everything, 2, published, out, world_size=2)
+    results(start_ranks(load_everything, 2, published, out, world_size=2))
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
 
 

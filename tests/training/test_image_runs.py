@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_ranks import start_ranks
+from forked_ranks import results, start_ranks
 from trainer_runs import Lines, parse_lines
 
 from training.__main__ import main
@@ -75,7 +75,7 @@ def test_run_on_three_ranks_is_that_of_one_where_the_passes_are_the_same(
     keys = ("norm_batch_size=4", "steps=3", "eval_every=0")
     alone = _train(tmp_path / "alone", cache_dir, *keys)
 
-    start_ranks(_train_as_rank, tmp_path / "three", cache_dir, keys, world_size=3)
+    results(start_ranks(_train_as_rank, tmp_path / "three", cache_dir, keys, world_size=3))
 
     shared = parse_lines((tmp_path / "three" / "metrics.jsonl").read_text())
     for name in ("loss_nats", "grad_norm"):

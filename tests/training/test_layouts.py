@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoint_ranks import lone_rank, run_ranks
-from forked_ranks import train_on_ranks
+from checkpoint_ranks import lone_rank
+from forked_ranks import run_ranks, train_on_ranks
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -17,21 +17,22 @@ from stationmaster.domain.progress_lines import FailedLine, read_line
 from training import smoke
 
 SMALL = (
-    "tiny-llama",
-    "preset=smoke",
-    "log_every=1",
-    "checkpoint_every=6",
-    "eval_every=0",
+    *("tiny-llama", "preset=smoke", "log_every=1", "checkpoint_every=6", "eval_every=0"),
     "steps=6",
 )
 
 
-def _train(rank: int, out: str, code: int, arguments: list[str]) -> None:
+def _train(rank: int, out: str, arguments: list[str]) -> None:
     descriptor = os.open(f"{out}.{rank}", os.O_WRONLY | os.O_CREAT)
     os.dup2(descriptor, 1)
-    environ = {**os.environ, "NODE_NAME": f"node-{rank}"}
-    ended = smoke.main(arguments, environ)
-    os._exit(0 if ended == code else 1)
+    os._exit(smoke.main(arguments, {**os.environ, "NODE_NAME": f"node-{rank}"}))
+
+
+def train(log: Path, output_dir: Path, *keys: str, num_ranks: int) -> list[int]:
+    """The exit codes of a training into a directory that is named as a check's job names it."""
+    words = [*SMALL, *keys, "--output-dir", str(output_dir)]
+    ends = start_ranks(_train, str(log), words, world_size=num_ranks)
+    return [end.exit_code for end in ends]
 
 
 def test_ranks_train_and_resume_with_the_same_losses_and_leave_nothing(tmp_path: Path):
@@ -40,12 +41,10 @@ def test_ranks_train_and_resume_with_the_same_losses_and_leave_nothing(tmp_path:
         (runs / name / "checkpoints").mkdir(parents=True)
     hours_ago = time.time() - 7 * 3600
     os.utime(runs / "c-2-tr-old", (hours_ago, hours_ago))
-    output = ["--output-dir", str(runs / "c-1-tr-0a1b2c")]
 
-    start_ranks(
-        _train, str(tmp_path / "log"), 0, [*SMALL, "global_batch_size=4", *output], world_size=2
-    )
+    codes = train(tmp_path / "log", runs / "c-1-tr-0a1b2c", "global_batch_size=4", num_ranks=2)
 
+    assert codes == [0, 0]
     tried = Tried()
     for rank in range(2):
         tried.take((tmp_path / f"log.{rank}").read_text().splitlines())
@@ -58,12 +57,10 @@ def test_ranks_train_and_resume_with_the_same_losses_and_leave_nothing(tmp_path:
 def test_failure_is_reported_and_leaves_nothing(tmp_path: Path):
     runs = tmp_path / "runs"
     (runs / "c-1-tr-0a1b2c" / "checkpoints").mkdir(parents=True)
-    output = ["--output-dir", str(runs / "c-1-tr-0a1b2c")]
 
-    start_ranks(
-        _train, str(tmp_path / "log"), 1, [*SMALL, "dataset=/nowhere", *output], world_size=1
-    )
+    codes = train(tmp_path / "log", runs / "c-1-tr-0a1b2c", "dataset=/nowhere", num_ranks=1)
 
+    assert codes == [1]
     [line] = [read_line(text) for text in (tmp_path / "log.0").read_text().splitlines()]
     assert isinstance(line, FailedLine)
     assert "/nowhere" in line.reason

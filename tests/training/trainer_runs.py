@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sys
 import threading
 import time
@@ -101,13 +100,6 @@ def wait_until(condition: Callable[[], bool], *, what: str, timeout_s: float = 1
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
         threading.Event().wait(0.05)
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def is_alive(pid: int) -> bool:
