@@ -111,8 +111,6 @@ class Checkpointer:
             rank_0_only: every rank has the whole state (DDP); rank 0 alone copies and writes it.
             read_again_after_s: pauses between attempts to read from storage that fails.
         """
-        if kept < 1:
-            raise ValueError(f"kept={kept}, expected 1 or more")
         self._directory = directory
         self._ranks = ranks
         self._kept = kept

@@ -6,10 +6,14 @@ import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hub_stand_in import HubStandIn, hub_stand_in
 from trainer_runs import Workspace
+
+if TYPE_CHECKING:
+    from training.parallel import Ranks
 
 # As the trainer has it: transformers imports torchao wherever it is installed, with warnings.
 sys.modules.setdefault("torchao", None)  # type: ignore[arg-type]
@@ -45,6 +49,15 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def workspace(tmp_path: Path, text_dir: Path, cache_dir: Path) -> Workspace:
     return Workspace(output_dir=tmp_path / "out", cache_dir=cache_dir, text_dir=text_dir)
+
+
+@pytest.fixture
+def ranks() -> Iterator[Ranks]:
+    """This process as the only rank."""
+    from checkpoint_ranks import lone_rank
+
+    with lone_rank() as ranks:
+        yield ranks
 
 
 @pytest.fixture

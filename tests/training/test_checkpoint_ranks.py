@@ -23,6 +23,7 @@ from forked_ranks import results, run_ranks
 from spoiling import turn_a_bit
 
 from stationmaster.domain.errors import PermanentError
+from training.checkpoint import Checkpointer
 from training.manifest import complete_steps
 from training.parallel import Ranks
 
@@ -45,11 +46,15 @@ def is_weights(path: object) -> bool:
     return str(path).endswith("06/__0_0.distcp")
 
 
+def train_to_4(ranks: Ranks, directory: Path) -> tuple[TinyRun, Checkpointer]:
+    run, checkpointer = TinyRun(ranks), checkpointer_in(directory, ranks)
+    run.train_until(4, checkpointer=checkpointer, every=2)
+    return run, checkpointer
+
+
 def train_and_die(ranks: Ranks, directory: Path, moment: str) -> None:
     event, matches, _ = MOMENTS[moment]
-    run = TinyRun(ranks)
-    checkpointer = checkpointer_in(directory, ranks)
-    run.train_until(4, checkpointer=checkpointer, every=2)
+    run, checkpointer = train_to_4(ranks, directory)
 
     def hook(happening: str, arguments: tuple[Any, ...]) -> None:
         if happening == event and matches(arguments):
@@ -60,9 +65,7 @@ def train_and_die(ranks: Ranks, directory: Path, moment: str) -> None:
 
 
 def train_and_die_copying(ranks: Ranks, directory: Path) -> None:
-    run = TinyRun(ranks)
-    checkpointer = checkpointer_in(directory, ranks)
-    run.train_until(4, checkpointer=checkpointer, every=2)
+    run, checkpointer = train_to_4(ranks, directory)
     run.train_until(6)
     ballast = torch.zeros(2**27)  # 512 MiB: the copy has only just begun
     checkpointer.start_save(6, {**run.state(), "ballast": ballast}, changing=())
@@ -70,9 +73,7 @@ def train_and_die_copying(ranks: Ranks, directory: Path) -> None:
 
 
 def train_and_die_writing(ranks: Ranks, directory: Path) -> None:
-    run = TinyRun(ranks)
-    checkpointer = checkpointer_in(directory, ranks)
-    run.train_until(4, checkpointer=checkpointer, every=2)
+    run, checkpointer = train_to_4(ranks, directory)
     if ranks.rank == ranks.world_size - 1:
         # The kernel ends the process when a file grows beyond this: after half of the weights.
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
@@ -133,9 +134,7 @@ def test_killed_in_the_middle_of_its_file_one_rank_spoils_the_checkpoint_for_all
 
 def train_on_a_bad_disk(ranks: Ranks, directory: Path) -> str:
     """A bit of the weights of step 6 turns after it was written."""
-    run = TinyRun(ranks)
-    checkpointer = checkpointer_in(directory, ranks)
-    run.train_until(4, checkpointer=checkpointer, every=2)
+    run, checkpointer = train_to_4(ranks, directory)
 
     def hook(happening: str, arguments: tuple[Any, ...]) -> None:
         if happening == "os.rename" and str(arguments[1]).endswith("06/complete.json"):
@@ -216,37 +215,16 @@ def test_checkpoint_of_two_ranks_goes_on_with_three_and_then_one(tmp_path: Path)
     assert manifest["verified"] is True
 
 
-def test_checkpoint_resumed_by_as_many_ranks_goes_on_bit_by_bit(tmp_path: Path) -> None:
-    options = {"dropout": 0.5}
-    whole = results(run_ranks(train_on, tmp_path / "whole", 8, options, world_size=2))
-
-    first = results(run_ranks(train_on, tmp_path / "parts", 4, options, world_size=2))
-    second = results(run_ranks(train_on, tmp_path / "parts", 8, options, world_size=2))
-
-    for rank in range(2):
-        assert first[rank]["losses"] + second[rank]["losses"] == whole[rank]["losses"]
-    assert whole[0]["losses"] != whole[1]["losses"]
-
-
-def test_checkpoint_rank_0_only_writes_for_all(tmp_path: Path) -> None:
+def test_checkpoint_that_rank_0_writes_for_all_goes_on_bit_by_bit(tmp_path: Path) -> None:
     options = {"dropout": 0.5, "replicated": True}
     whole = results(run_ranks(train_on, tmp_path / "whole", 8, options, True, world_size=2))
 
-    first = results(run_ranks(train_on, tmp_path / "parts", 4, options, True, world_size=2))
+    first = results(run_ranks(train_bound_to_gpus, tmp_path / "parts", 4, options, world_size=2))
     manifest = json.loads((tmp_path / "parts/step-00000004/complete.json").read_text())
-    second = results(run_ranks(train_on, tmp_path / "parts", 8, options, True, world_size=2))
+    second = results(run_ranks(train_bound_to_gpus, tmp_path / "parts", 8, options, world_size=2))
 
     assert sorted(manifest["files"]) == [".metadata", "__0_0.distcp", "ranks.pt"]
     assert manifest["world_size"] == 2
     for rank in range(2):
         assert first[rank]["losses"] + second[rank]["losses"] == whole[rank]["losses"]
         assert second[rank]["rng"] == [f"rank-{rank}"]
-
-
-def test_rank_0_alone_writes_where_ranks_are_bound_to_gpus(tmp_path: Path) -> None:
-    options = {"replicated": True}
-
-    results(run_ranks(train_bound_to_gpus, tmp_path, 2, options, world_size=2))
-    more = results(run_ranks(train_bound_to_gpus, tmp_path, 4, options, world_size=2))
-
-    assert [rank["began"] for rank in more] == [2, 2]

@@ -8,14 +8,14 @@ import json
 import logging
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from checkpoint_ranks import TinyRun, checkpointer_in, lone_rank
+from checkpoint_ranks import TinyRun, checkpointer_in
 from forked_ranks import results, run_ranks
 from spoiling import contents_of, turn_a_bit
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata as Bytes
@@ -25,12 +25,6 @@ from stationmaster.domain.errors import BadParameter, PermanentError, Stationmas
 from training.checkpoint import Checkpointer
 from training.manifest import complete_steps
 from training.parallel import Ranks
-
-
-@pytest.fixture
-def ranks() -> Iterator[Ranks]:
-    with lone_rank() as ranks:
-        yield ranks
 
 
 @pytest.fixture
@@ -198,6 +192,9 @@ def test_other_steps_under_a_falling_rate_are_refused_and_named(
     def checkpointer(**keys: str) -> Checkpointer:
         return checkpointer_in(tmp_path, ranks, configuration={"schedule": "cosine", **keys})
 
+    # One of before steps were noted is continued.
+    TinyRun(ranks).train_until(1, checkpointer=checkpointer(), every=1)
+    assert checkpointer(steps="100").newest_complete_step() == 1
     TinyRun(ranks).train_until(2, checkpointer=checkpointer(steps="100"), every=2)
 
     with pytest.raises(BadParameter) as caught:
@@ -207,39 +204,18 @@ def test_other_steps_under_a_falling_rate_are_refused_and_named(
     assert checkpointer(steps="100").newest_complete_step() == 2
 
 
-def test_checkpoint_from_before_steps_were_noted_is_continued(tmp_path: Path, ranks: Ranks) -> None:
-    older = checkpointer_in(tmp_path, ranks, configuration={"schedule": "cosine"})
-    TinyRun(ranks).train_until(2, checkpointer=older, every=2)
-
-    newer = checkpointer_in(tmp_path, ranks, configuration={"schedule": "cosine", "steps": "100"})
-
-    assert newer.newest_complete_step() == 2
-
-
 def test_training_that_reaches_a_damaged_step_again_keeps_the_damaged_one(
     run: Path, ranks: Ranks
 ) -> None:
     change_weights(run / "step-00000006")
     damaged = (run / "step-00000006/__0_0.distcp").read_bytes()
 
-    resumed, checkpointer = TinyRun(ranks), checkpointer_in(run, ranks)
+    resumed, checkpointer = TinyRun(ranks), checkpointer_in(run, ranks, kept=1)
     resumed.resume(checkpointer)
+    resumed.train_until(4, checkpointer=checkpointer, every=1)
+    assert complete_steps(run) == {4, 6}  # the damaged one does not count among those kept
     resumed.train_until(9, checkpointer=checkpointer, every=3)
 
-    assert complete_steps(run) == {6, 9}
+    assert complete_steps(run) == {9}
     assert (run / "step-00000006.damaged/__0_0.distcp").read_bytes() == damaged
     assert checkpointer_in(run, ranks).newest_complete_step() == 9
-
-
-def test_damaged_checkpoints_do_not_push_out_the_readable_one(run: Path, ranks: Ranks) -> None:
-    resumed, checkpointer = TinyRun(ranks), checkpointer_in(run, ranks, kept=3)
-    resumed.resume(checkpointer)
-    resumed.train_until(9, checkpointer=checkpointer, every=3)
-    for name in ("step-00000006", "step-00000009"):
-        change_weights(run / name)
-
-    again, checkpointer = TinyRun(ranks), checkpointer_in(run, ranks, kept=2)
-    again.resume(checkpointer)
-    again.train_until(4, checkpointer=checkpointer, every=1)
-
-    assert complete_steps(run) == {3, 4, 6, 9}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 import sys
@@ -22,11 +21,10 @@ from stationmaster.domain.progress_lines import (
     ProgressLine,
     ResumedLine,
     StartedLine,
-    read_line,
 )
 from training.metrics import MetricsFile
 from training.progress import Field, ProgressWriter
-from training.sinks import TensorBoardSink, WandbSink, charted, require_packages
+from training.sinks import TensorBoardSink, WandbSink, charted, open_sinks
 
 PROGRESS: dict[str, Field] = {"step": 3, "total_steps": 9, "loss_nats": 2.5, "mfu": None}
 
@@ -36,7 +34,7 @@ class Recorded:
 
     name = "recorded"
 
-    def __init__(self, *, fails_at: Kind | None = None) -> None:
+    def __init__(self, fails_at: Kind | None = None) -> None:
         self.fails_at = fails_at
         self.taken: list[tuple[Kind, dict[str, Field]]] = []
         self.closed = 0
@@ -53,33 +51,30 @@ class Recorded:
 
 
 def test_progress_writer_of_rank_0_alone_prints_lines_and_gives_sinks_their_fields(
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sink = Recorded()
-    writer = ProgressWriter(run_id="r", rank=0, sinks=[sink])
+    sink, metrics = Recorded(), MetricsFile(tmp_path / "out" / "metrics.jsonl")
+    writer = ProgressWriter(run_id="r", rank=0, sinks=[sink], metrics=metrics)
 
-    ProgressWriter(run_id="r", rank=1, sinks=[sink]).emit(FinishedLine(step=1))
+    ProgressWriter(run_id="r", rank=1, sinks=[sink], metrics=metrics).emit(FinishedLine(step=1))
     writer.emit(ProgressLine(step=1, total_steps=9, loss_nats=float("inf")))
     writer.emit(EvaluatedLine(step=1, loss_nats=2.5, perplexity=12.5))
     writer.close()
 
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    printed = capsys.readouterr().out
     assert sink.taken == [
         ("progress", {"step": 1, "total_steps": 9, "loss_nats": None}),
         ("evaluated", {"step": 1, "loss_nats": 2.5, "perplexity": 12.5}),
     ]
-    assert [line["kind"] for line in lines] == ["progress", "evaluated"]
+    assert [json.loads(line)["kind"] for line in printed.splitlines()] == ["progress", "evaluated"]
+    assert (tmp_path / "out" / "metrics.jsonl").read_text() == printed
     assert sink.closed == 1
 
 
 def test_progress_writer_sink_that_fails_or_cannot_close_is_one_warning(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    broken, sound, closing = (
-        Recorded(fails_at="progress"),
-        Recorded(),
-        Recorded(fails_at="finished"),
-    )
+    broken, sound, closing = map(Recorded, ("progress", None, "finished"))
     writer = ProgressWriter(run_id="r", rank=0, sinks=[broken, sound, closing])
 
     with caplog.at_level(logging.WARNING):
@@ -113,28 +108,17 @@ def test_charted_takes_numbers_and_nothing_else() -> None:
     assert charted("started", fields) == {}
 
 
-@pytest.mark.parametrize(
-    ("tensorboard", "project", "package"),
-    [(Path("/runs"), None, "tensorboard"), (None, "station", "wandb")],
-)
-def test_require_packages_missing_package_names_the_install(
-    monkeypatch: pytest.MonkeyPatch, tensorboard: Path | None, project: str | None, package: str
+@pytest.mark.parametrize("package", ["tensorboard", "wandb"])
+def test_sink_whose_package_is_missing_names_the_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    (tmp_path / package).mkdir()  # such as W&B's own output: it is no package
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, package, raising=False)
+    directory, project = (Path("/runs"), None) if package == "tensorboard" else (None, "station")
 
     with pytest.raises(BadParameter, match=f"pip install {package}"):
-        require_packages(tensorboard=tensorboard, wandb_project=project)
-
-
-def test_require_packages_directory_named_like_a_package_does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "wandb").mkdir()
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "wandb", raising=False)
-
-    with pytest.raises(BadParameter, match="pip install wandb"):
-        require_packages(tensorboard=None, wandb_project="station")
+        open_sinks(tensorboard=directory, wandb_project=project, output_dir=tmp_path, run_id="r")
 
 
 def test_tensorboard_a_resumed_run_shows_each_step_once(tmp_path: Path) -> None:
@@ -200,19 +184,6 @@ def kinds(path: Path) -> list[str]:
     return [f"{line['kind']} {line.get('step', '')}".strip() for line in found]
 
 
-def test_lines_are_kept_as_they_are_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "out" / "metrics.jsonl"
-    writer = ProgressWriter(run_id="r-1", rank=0, metrics=MetricsFile(path))
-
-    writer.emit(STARTED)
-    writer.emit(progress(1).model_copy(update={"loss_nats": float("inf")}))
-
-    assert path.read_text() == capsys.readouterr().out
-    assert read_line(path.read_text().splitlines()[1]) is not None
-
-
 @pytest.mark.parametrize(
     ("first", "then", "kept"),
     [
@@ -225,11 +196,7 @@ def test_lines_are_kept_as_they_are_printed(
             ),
             (STARTED, ResumedLine(step=2), progress(3), FinishedLine(step=3)),
             [
-                "started",
-                "progress 1",
-                "progress 2",
-                "checkpoint_saved 2",
-                "evaluated 2",
+                *("started", "progress 1", "progress 2", "checkpoint_saved 2", "evaluated 2"),
                 "failed 4",
             ],
         ),
