@@ -102,7 +102,7 @@ def _join(rank: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -
 def train_on_ranks(workspace: Workspace, *overrides: str, num_ranks: int) -> Lines:
     """Run the trainer on ranks of one node and return its progress lines.
 
-    Fails with what the ranks wrote to standard error. `elastic_runs` starts them as pods do.
+    Fails with what the ranks wrote to standard error.
     """
     arguments = workspace.arguments(*overrides)
     with TemporaryDirectory() as directory:

@@ -29,7 +29,7 @@ from training.models.language import LanguageTask
 from training.optimizer import build_optimizer
 from training.parallel import Ranks, joined_ranks
 from training.progress import ProgressWriter
-from training.sharding import ParallelModel, parallelise
+from training.sharding import parallelise
 from training.task import IGNORED_LABEL, Batch
 from training.trainer import Trainer
 from training.watchdog import Watchdog
@@ -141,32 +141,13 @@ class NumberedSamples:
         assert not state
 
 
-class NoModel:
-    """Writes nothing at the end."""
-
-    def write(self, step: int, **_: Any) -> Path:
-        return Path(os.devnull)
-
-    def sample(self, _batches: Any, **_: Any) -> list[Any]:
-        return []
-
-
-class NoCheckpoints:
-    """Stands where the checkpointer does, and saves nothing."""
+class Nothing:
+    """Stands where checkpoints and the final model do: it finds, saves and writes nothing."""
 
     last_step_started = 0
 
-    def newest_complete_step(self) -> None:
-        return None
-
-    def start_save(self, step: int, state: Any, **_how: Any) -> None:
-        self.last_step_started = step
-
-    def completed(self, *, wait: bool) -> None:
-        return None
-
-    def wait_staged(self) -> None:
-        return None
+    def __getattr__(self, _name: str) -> Any:
+        return lambda *_arguments, **_named: None
 
 
 class OperationCounts(TorchDispatchMode):
@@ -225,7 +206,16 @@ def _train(run: Run, config: TrainerConfig, ranks: Ranks) -> Result:
     ranks = arranged(replace(ranks, local_world_size=run.local_world_size), config.recipe.training)
     source = NumberedSamples(config.recipe, ranks)
     task = LanguageTask(config.recipe, source, ranks=ranks, cache_dir=Path(os.devnull))
-    parallel = _parallelise(run, config, task, ranks)
+    large: dict[str, Any] = {"defers_exchange": lambda _parameters, _parallelism: False}
+    parallel = parallelise(
+        task.model,
+        task.blocks,
+        training=config.recipe.training,
+        ranks=ranks,
+        initialise=lambda: task.initialise(device=ranks.device),
+        compile_backend="aot_eager",
+        **(large if run.as_large_model else {}),
+    )
     trainer = Trainer(
         config,
         ranks=ranks,
@@ -234,8 +224,8 @@ def _train(run: Run, config: TrainerConfig, ranks: Ranks) -> Result:
         task=task,
         parallel=parallel,
         optimizer=build_optimizer(task.model, config.recipe.training),
-        checkpointer=NoCheckpoints(),  # type: ignore[arg-type]
-        final_model=NoModel(),  # type: ignore[arg-type]
+        checkpointer=Nothing(),  # type: ignore[arg-type]
+        final_model=Nothing(),  # type: ignore[arg-type]
         watchdog=Watchdog(config.watchdog, on_stall=lambda _stall: None),  # never started
     )
     operations = OperationCounts()
@@ -260,19 +250,3 @@ def _share(model: torch.nn.Module) -> float:
         local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
         own += local.numel()
     return own / total
-
-
-def _parallelise(
-    run: Run, config: TrainerConfig, task: LanguageTask, ranks: Ranks
-) -> ParallelModel:
-    chosen: dict[str, Any] = {"compile_backend": "aot_eager"}
-    if run.as_large_model:
-        chosen["defers_exchange"] = lambda _parameters, _parallelism: False
-    return parallelise(
-        task.model,
-        task.blocks,
-        training=config.recipe.training,
-        ranks=ranks,
-        initialise=lambda: task.initialise(device=ranks.device),
-        **chosen,
-    )

@@ -20,7 +20,6 @@ from training.manifest import (
     again,
     checkpoint_path,
     complete_steps,
-    first_damage,
     read_manifest,
     remove_incomplete,
     remove_old,
@@ -247,20 +246,6 @@ def test_complete_steps_unfinished_checkpoint_does_not_count(
     assert complete_steps(tmp_path) == {5}
     (newest / file).unlink()
     assert complete_steps(tmp_path) == {5}
-
-
-@pytest.mark.parametrize("cached", [True, False])
-def test_first_damage_finds_other_bytes_of_the_same_size(tmp_path: Path, cached: bool) -> None:
-    path = write_checkpoint(tmp_path, 5)
-    manifest = read_manifest(path)
-    assert isinstance(manifest, Manifest)
-    whole = first_damage(path, manifest, names=manifest.files, cached=cached)
-
-    (path / "__0_0.distcp").write_bytes(b"Weights")
-
-    damage = first_damage(path, manifest, names=manifest.files, cached=cached)
-    assert whole == ""
-    assert damage.startswith(f"{path / '__0_0.distcp'} is not what was written")
 
 
 def test_again_asks_storage_until_it_answers() -> None:

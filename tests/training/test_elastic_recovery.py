@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
-from elastic_runs import gang_of
 from trainer_runs import Workspace, losses, of_kind, train_here
 
 from bench.gang import (
@@ -35,6 +35,8 @@ from bench.gang import (
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.rendezvous import rendezvous_conf
+from stationmaster.settings import HubAccess
+from tests.chaos.forked_programs import add_programs
 from tests.support.factories import make_request
 from training.watchdog import EXIT_STALLED
 
@@ -48,6 +50,21 @@ KEYS = (
     *("eval_every=0", "log_every=1"),
 )
 STEPS = 60
+
+
+def gang_of(
+    workspace: Workspace, *overrides: str, directory: Path, torchrun: str = "", **how: Any
+) -> Gang:
+    """Agents for the trainer, none started yet; with the programs that lie in their directory."""
+    programs = f"{directory}{os.pathsep}{os.environ['PATH']}"
+    return Gang(
+        ["-m", "training", *workspace.arguments(*KEYS, *overrides)],
+        environ=workspace.environ(PATH=programs, HF_ENDPOINT=HubAccess.from_environment().url),
+        directory=directory,
+        missed_beats=10,
+        **({"torchrun": [torchrun]} if torchrun else {}),
+        **how,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -94,13 +111,12 @@ def test_elastic_deaths_in_a_row_lose_nothing_but_time(
         rendezvous(backend, tmp_path) as endpoint,
         gang_of(
             workspace,
-            *(*KEYS, f"steps={STEPS}", "checkpoint_every=5"),
+            *(f"steps={STEPS}", "checkpoint_every=5", "--watchdog-floor=8"),
             directory=tmp_path,
             nnodes="2:2",
             backend=backend,
             endpoint=endpoint,
             max_restarts=num_deaths + 2,
-            flags=("--watchdog-floor", "8"),
         ) as gang,
     ):
         gang.add(2)
@@ -135,13 +151,16 @@ def test_elastic_deaths_in_a_row_lose_nothing_but_time(
 def test_elastic_nodes_come_and_go_and_each_sample_is_used_once(
     workspace: Workspace, tmp_path: Path, undisturbed: dict[int, float]
 ) -> None:
+    # Agents and workers are forked: a second instead of four. Their processes are then not each
+    # other's children, so that none of them can be looked up.
+    add_programs(tmp_path, trains=True)
     with gang_of(
         workspace,
         # No end that comes too early, and no checkpoint but those that a change asks for.
-        *(*KEYS, "steps=1000000", "checkpoint_every=1000000"),
+        *("steps=1000000", "checkpoint_every=1000000"),
         directory=tmp_path,
         nnodes="1:3",
-        forks=True,
+        torchrun=str(tmp_path / "torchrun"),
     ) as gang:
         gang.add(2)
         gang.wait_for(lambda lines: is_training(lines, world_size=2), what="two nodes")

@@ -6,8 +6,10 @@ other ranks are fake as well: their collectives return at once with whatever was
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -31,17 +33,10 @@ from training.models.context_parallel import share_sequences
 from training.models.cross_entropy import sum_cross_entropy
 from training.models.language import _mask_of, find_blocks
 from training.parallel import Ranks
-from training.sharding import parallelise
+from training.sharding import ParallelModel, parallelise
 
-SHAPE = {
-    "layers": 2,
-    "hidden_size": 1024,
-    "heads": 8,
-    "kv_heads": 2,
-    "ffn_size": 2816,
-    "vocab_size": 2048,
-    "context_length": 4096,
-}
+SHAPE = {"layers": 2, "hidden_size": 1024, "heads": 8, "kv_heads": 2, "ffn_size": 2816}
+SHAPE |= {"vocab_size": 2048, "context_length": 4096}
 # Large enough in tokens that activations, and not gradients, decide when the peak is.
 BATCH = {"global_batch_size": 8, "micro_batch_size": 8, "sequence_length": 2048}
 PIECE_VALUES = 1 << 21  # of the loss, in fp32
@@ -76,17 +71,28 @@ def ranks_of(layout: Layout) -> Ranks:
     return replace(lone_ranks(), world_size=layout.processes, local_world_size=per_node)
 
 
-@dataclass(frozen=True)
-class Traced:
-    """Bytes, as MemTracker tells them apart."""
+def spread(layout: Layout, **how: str) -> tuple[nn.Module, Sequence[nn.Module], ParallelModel]:
+    """The model of a layout, its blocks, and how its ranks run it."""
+    model = build_model(layout.recipe.model)
+    blocks = find_blocks(model, name="small")
+    parallel = parallelise(
+        model,
+        blocks,
+        training=layout.recipe.training,
+        ranks=ranks_of(layout),
+        initialise=lambda: model.to_empty(device="cpu"),
+        **how,
+    )
+    return model, blocks, parallel
+
+
+class Traced(NamedTuple):
+    """Bytes, as MemTracker tells them apart: after a step, and what comes and goes at the peak."""
 
     parameters: int
     gradients: int
-    """After backward."""
     optimizer: int
-    """After a step."""
     working: int
-    """At the peak: activations and all that comes and goes."""
 
 
 def give_memory(model: nn.Module) -> None:
@@ -99,6 +105,23 @@ def give_memory(model: nn.Module) -> None:
         for name, buffer in module._buffers.items():
             if buffer is not None:
                 module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device="cpu")
+
+
+@contextmanager
+def kept_for_backward(leave_out: Callable[[torch.Tensor], bool]) -> Iterator[dict[int, int]]:
+    """Collect the bytes of each storage that is kept for backward inside."""
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if not leave_out(tensor):
+            kept[storage._cdata] = storage.nbytes()
+            all_of_them.append(tensor)
+        return tensor
+
+    all_of_them: list[torch.Tensor] = []  # or another one gets the place of one that is gone
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        yield kept
 
 
 def bytes_by_kind(tracker: MemTracker, moment: str) -> dict[str, int]:
@@ -145,12 +168,7 @@ def trace(layout: Layout) -> Traced:
                 after = bytes_by_kind(tracker, "current")
     finally:
         torch.set_default_dtype(torch.float32)
-    return Traced(
-        parameters=after["PARAM"],
-        gradients=after["GRAD"],
-        optimizer=after["OPT"],
-        working=peak["ACT"] + peak["TEMP"],
-    )
+    return Traced(after["PARAM"], after["GRAD"], after["OPT"], peak["ACT"] + peak["TEMP"])
 
 
 def documents_of(layout: Layout) -> dict[str, torch.Tensor]:
@@ -235,30 +253,15 @@ def test_a_compiled_block_keeps_what_the_partitioner_saves():
         micro_batch_size=1,
         sequence_length=512,
     )
-    model = build_model(layout.recipe.model)
-    blocks = find_blocks(model, name="small")
-    parallelise(
-        model,
-        blocks,
-        training=layout.recipe.training,
-        ranks=ranks_of(layout),
-        initialise=lambda: model.to_empty(device="cpu"),
-        compile_backend="aot_eager_decomp_partition",
-    )
-    kept: dict[int, int] = {}
+    model, blocks, _ = spread(layout, compile_backend="aot_eager_decomp_partition")
     weights = {parameter.shape for parameter in model.parameters()}
     weights |= {shape[::-1] for shape in weights}
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.shape not in weights:
-            kept[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()
-        return tensor
 
     hidden = torch.zeros(1, 512, 256, requires_grad=True)
     rotary = (torch.zeros(1, 512, 64), torch.zeros(1, 512, 64))
     with (
         torch.autocast("cpu", torch.bfloat16),
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        kept_for_backward(lambda tensor: tensor.shape in weights) as kept,
     ):
         blocks[0](hidden * 1.0, position_embeddings=rotary)
 
@@ -285,14 +288,7 @@ def test_gathered_blocks_are_what_fsdp_holds(monkeypatch: pytest.MonkeyPatch):
         micro_batch_size=1,
         sequence_length=64,
     )
-    model = build_model(layout.recipe.model)
-    parallel = parallelise(
-        model,
-        find_blocks(model, name="small"),
-        training=layout.recipe.training,
-        ranks=ranks_of(layout),
-        initialise=lambda: model.to_empty(device="cpu"),
-    )
+    model, _, parallel = spread(layout)
     tracker = FSDPMemTracker(model)  # type: ignore[arg-type]  # fully_shard has made it one
     tracker.track_inputs(())
     tokens = torch.zeros(1, 64, dtype=torch.long)
@@ -325,17 +321,8 @@ def test_images_keep_what_a_trace_finds(name, preset):
     with FakeTensorMode():
         give_memory(model)
         own = {tensor.untyped_storage()._cdata for tensor in model.state_dict().values()}
-        kept: dict[int, tuple[torch.Tensor, int]] = {}
-
-        def keep(tensor: torch.Tensor) -> torch.Tensor:
-            storage = tensor.untyped_storage()
-            if storage._cdata not in own:
-                kept[storage._cdata] = (tensor, storage.nbytes())
-            return tensor
-
-        images = torch.zeros(2, 3, size, size)
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            model.train()(pixel_values=images)
-    elements = sum(size for _, size in kept.values()) / 4 / 2
+        with kept_for_backward(lambda tensor: tensor.untyped_storage()._cdata in own) as kept:
+            model.train()(pixel_values=torch.zeros(2, 3, size, size))
+    elements = sum(kept.values()) / 4 / 2
 
     assert recipe.model.kept_elements_per_pixel * size**2 == pytest.approx(elements, rel=0.1)

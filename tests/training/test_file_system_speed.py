@@ -15,7 +15,7 @@ import pytest
 
 from stationmaster.diagnosis.file_system_speed import read_speed
 from training import file_system_speed
-from training.file_system_speed import Place, file_system_of, main, read, write
+from training.file_system_speed import file_system_of, main, read, write
 
 MIB = 1 << 20
 MOUNTS = """\
@@ -120,11 +120,3 @@ def test_alone_a_node_reads_its_own_files_past_the_page_cache(tmp_path, monkeypa
 def test_file_system_is_that_of_the_nearest_mount(path: str, kind: str):
     assert file_system_of(Path(path), MOUNTS) == kind
     assert file_system_of(Path(path), "") == ""
-
-
-def test_each_file_has_one_reader():
-    nodes = ("a", "b", "c")
-
-    read = {Place(Path(), "c-1", "p1", own, nodes).writer for own in nodes}
-
-    assert read == set(nodes)

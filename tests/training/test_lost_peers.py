@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from checkpoint_ranks import lone_rank
 from forked_ranks import run_ranks, start_ranks
-from trainer_runs import TORCHRUN, Workspace, is_alive, parse_lines, wait_until
+from trainer_runs import TORCHRUN, Workspace, parse_lines
 
 from training.__main__ import main
 from training.elastic import exit_now, wait_for_own_sigterm
@@ -90,27 +90,6 @@ def test_record_of_collectives_is_kept_with_the_run(tmp_path: Path) -> None:
     assert write_record(tmp_path / "file", None, rank=0) is None
     recorded = pickle.loads(path.read_bytes())
     assert "gloo:all_reduce" in {entry["profiling_name"] for entry in recorded["entries"]}
-
-
-def test_elastic_orphaned_worker_ends_soon_after_its_agent(tmp_path: Path) -> None:
-    started = tmp_path / "worker"
-    worker_program = (
-        "import os, sys, threading; from pathlib import Path; "
-        "from training.elastic import exit_with_parent; exit_with_parent(); "
-        f"Path({str(started)!r}).write_text(str(os.getpid())); threading.Event().wait(60)"
-    )
-    agent_program = (
-        "import subprocess, sys; "
-        f"subprocess.run([sys.executable, '-c', {worker_program!r}], start_new_session=True)"
-    )
-    process = subprocess.Popen([sys.executable, "-c", agent_program], stderr=subprocess.DEVNULL)
-    wait_until(lambda: started.exists() and bool(started.read_text()), what="the worker's start")
-    worker = int(started.read_text())
-
-    process.kill()
-    process.wait(timeout=1800)
-
-    wait_until(lambda: not is_alive(worker), what="the end of the orphan")
 
 
 def test_elastic_agent_does_not_try_again_what_cannot_succeed(workspace: Workspace) -> None:

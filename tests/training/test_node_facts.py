@@ -6,12 +6,7 @@ import sys
 from pathlib import Path
 
 from stationmaster.diagnosis.gpu_health import judge, read_facts
-from training.node_facts import (
-    efa_devices,
-    known_fields,
-    loaded_modules,
-    plugin_version,
-)
+from training.node_facts import efa_devices, known_fields, loaded_modules, plugin_version
 
 # As nvidia-smi lists them: a name, perhaps a second one, an explanation.
 HELP = """
@@ -41,22 +36,6 @@ elif sys.argv[1].startswith("--query-gpu=index,uuid,driver_version,clocks"):
         print(f"{{index}}, GPU-{{index}}f, 580.95.05, 0x0000000000000001")
 else:
     sys.exit("Field is not a valid field to query.")
-"""
-
-FI_INFO = """\
-provider: efa
-    fabric: efa-direct
-    domain: rdmap47s0-rdm
-    type: FI_EP_RDM
-provider: efa
-    fabric: efa
-    domain: rdmap47s0-rdm
-provider: efa
-    fabric: efa
-    domain: rdmap47s0-dgrm
-provider: efa
-    fabric: efa
-    domain: rdmap48s0-rdm
 """
 
 
@@ -100,7 +79,10 @@ def test_only_fields_that_the_driver_lists_are_asked_for():
 
 
 def test_efa_devices_are_counted_once_for_all_their_endpoints():
-    assert efa_devices(FI_INFO) == ["rdmap47s0", "rdmap48s0"]
+    domains = ("rdmap47s0-rdm", "rdmap47s0-rdm", "rdmap47s0-dgrm", "rdmap48s0-rdm")
+    text = "".join(f"provider: efa\n    fabric: efa\n    domain: {name}\n" for name in domains)
+
+    assert efa_devices(text) == ["rdmap47s0", "rdmap48s0"]
     assert efa_devices("fi_getinfo: -61 (No data available)") == []
 
 

