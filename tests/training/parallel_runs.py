@@ -49,6 +49,7 @@ class Run:
     as_large_model: bool = False
     """Exchange gradients in every micro-batch, as models that fill a GPU must."""
     count_operations: bool = False
+    emulates_float8: bool = False
 
     def config(self, environ: Mapping[str, str]) -> TrainerConfig:
         """The small model learns in a few steps, from sequences that follow a rule."""
@@ -214,6 +215,7 @@ def _train(run: Run, config: TrainerConfig, ranks: Ranks) -> Result:
         ranks=ranks,
         initialise=lambda: task.initialise(device=ranks.device),
         compile_backend="aot_eager",
+        emulates_float8=run.emulates_float8,
         **(large if run.as_large_model else {}),
     )
     trainer = Trainer(

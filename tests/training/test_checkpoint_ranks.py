@@ -64,14 +64,6 @@ def train_and_die(ranks: Ranks, directory: Path, moment: str) -> None:
     run.train_until(6, checkpointer=checkpointer, every=2)
 
 
-def train_and_die_copying(ranks: Ranks, directory: Path) -> None:
-    run, checkpointer = train_to_4(ranks, directory)
-    run.train_until(6)
-    ballast = torch.zeros(2**27)  # 512 MiB: the copy has only just begun
-    checkpointer.start_save(6, {**run.state(), "ballast": ballast}, changing=())
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def train_and_die_writing(ranks: Ranks, directory: Path) -> None:
     run, checkpointer = train_to_4(ranks, directory)
     if ranks.rank == ranks.world_size - 1:
@@ -111,13 +103,6 @@ def test_killed_process_leaves_the_newest_complete_checkpoint(tmp_path: Path, mo
 
     assert end.exit_code == -signal.SIGKILL
     assert_resumes_from(tmp_path, MOMENTS[moment][2])
-
-
-def test_killed_while_the_state_is_copied_leaves_the_checkpoint_before(tmp_path: Path) -> None:
-    (end,) = run_ranks(train_and_die_copying, tmp_path, world_size=1)
-
-    assert end.exit_code == -signal.SIGKILL
-    assert_resumes_from(tmp_path, 4)
 
 
 def test_killed_in_the_middle_of_its_file_one_rank_spoils_the_checkpoint_for_all(

@@ -42,69 +42,39 @@ def save(checkpointer: Checkpointer, step: int, state: State) -> None:
     assert checkpointer.completed(wait=True) is not None
 
 
-def loaded(checkpointer: Checkpointer, step: int, state: State) -> Any:
-    checkpointer.load(step, state)
-    return state["model"]
-
-
-def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-
-
-def test_step_right_after_the_save_does_not_leak_into_it(tmp_path: Path, ranks: Ranks) -> None:
+def test_what_changes_right_after_the_save_does_not_leak_into_it(
+    tmp_path: Path, ranks: Ranks
+) -> None:
     checkpointer = checkpointer_in(tmp_path, ranks)
-    weights = torch.rand(BIG)
+    weights, mean = torch.rand(BIG), torch.rand(BIG)
     for step in (1, 2):  # the second into memory of the first, as in a run
-        expected = weights.clone()
+        expected = weights.clone(), mean.clone()
+        state: State = {
+            # Training sees the model's buffer; the state has a view of the same memory.
+            "model": {"weights": weights, "mean": mean.detach()},
+            "optimizer": {"groups": [{"lr": 0.5}]},
+            "rng": {"rank-0": torch.tensor([1])},
+            "data": {"rows": [1], "lane": torch.tensor([7])},
+        }
 
-        checkpointer.start_save(step, state_of(weights=weights), changing=())
+        checkpointer.start_save(step, state, changing=[mean])
+        mean.neg_()  # by a forward pass
+        state["optimizer"]["groups"][0]["lr"] = 0.25
+        state["data"]["rows"].append(2)
+        state["data"]["lane"].zero_()
+        state["rng"]["rank-0"].zero_()
         checkpointer.wait_staged()
-        weights.neg_()
+        weights.neg_()  # by the optimizer
 
         saved = checkpointer.completed(wait=True)
         assert saved is not None
         assert 0 < saved.stall_s < saved.duration_s
-        read = loaded(checkpointer, step, state_of(weights=torch.empty(BIG)))
-        assert torch.equal(read["weights"], expected)
-
-
-def test_forward_right_after_the_save_does_not_leak_into_it(tmp_path: Path, ranks: Ranks) -> None:
-    checkpointer = checkpointer_in(tmp_path, ranks)
-    running_mean = torch.rand(BIG)
-    expected = running_mean.clone()
-
-    # Training sees the model's buffer; the state has a view of the same memory.
-    state = state_of(running_mean=running_mean.detach())
-    checkpointer.start_save(1, state, changing=[running_mean])
-    running_mean.neg_()
-
-    checkpointer.wait_staged()
-    checkpointer.completed(wait=True)
-    read = loaded(checkpointer, 1, state_of(running_mean=torch.empty(BIG)))
-    assert torch.equal(read["running_mean"], expected)
-
-
-def test_plain_values_and_entries_of_ranks_are_those_of_the_save(
-    tmp_path: Path, ranks: Ranks
-) -> None:
-    checkpointer = checkpointer_in(tmp_path, ranks)
-    state: State = {
-        "optimizer": {"ballast": torch.zeros(BIG), "groups": [{"lr": 0.5}]},
-        "rng": {"rank-0": torch.tensor([1])},
-        "data": {"rows": [1], "lane": torch.tensor([7])},
-    }
-
-    checkpointer.start_save(1, state, changing=())
-    state["optimizer"]["groups"][0]["lr"] = 0.25
-    state["data"]["rows"].append(2)
-    state["data"]["lane"].zero_()
-    state["rng"]["rank-0"].zero_()
-
-    checkpointer.completed(wait=True)
-    checkpointer.load(1, state)
-    assert state["optimizer"]["groups"] == [{"lr": 0.5}]
-    assert state["data"] == {"rows": [1], "lane": torch.tensor([7])}
-    assert state["rng"] == {"rank-0": torch.tensor([1])}
+        state["model"] = {"weights": torch.empty(BIG), "mean": torch.empty(BIG)}
+        checkpointer.load(step, state)
+        assert all(map(torch.equal, state["model"].values(), expected))
+        assert state["optimizer"]["groups"] == [{"lr": 0.5}]
+        assert state["data"] == {"rows": [1], "lane": torch.tensor([7])}
+        assert state["rng"] == {"rank-0": torch.tensor([1])}
 
 
 def test_save_during_a_save_completes_both_in_order(tmp_path: Path, ranks: Ranks) -> None:
@@ -120,8 +90,9 @@ def test_save_during_a_save_completes_both_in_order(tmp_path: Path, ranks: Ranks
     assert last is not None
     assert last.step == 2
     for step in (1, 2):
-        read = loaded(checkpointer, step, state_of(weights=torch.empty(BIG)))
-        assert read["weights"][-1] == step - 1
+        state = state_of(weights=torch.empty(BIG))
+        checkpointer.load(step, state)
+        assert state["model"]["weights"][-1] == step - 1
 
 
 def test_resume_with_other_values_names_each_of_them(tmp_path: Path, ranks: Ranks) -> None:
@@ -156,7 +127,7 @@ def test_start_from_scratch_beside_a_relative_warns_of_what_differs(
     mine = checkpointer_in(tmp_path / "tiny-llama-dddddddddddd", ranks)
     assert mine.newest_complete_step() is None
 
-    (warning,) = warnings_of(caplog)
+    (warning,) = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     assert "tiny-llama-aaaaaaaaaaaa" in warning
     assert "learning_rate is 0.02 there and 0.01 here" in warning
     assert "music" not in warning

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import threading
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from forked_ranks import train_on_ranks
-from trainer_runs import Workspace, of_kind, parse_lines, train_here
+from trainer_runs import Workspace, of_kind, parse_lines, train_here, trainer_here
 from transformers import (
     AutoModelForImageClassification,
 )
@@ -23,16 +22,13 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.checkpoints import DESCRIPTION
 from stationmaster.domain.progress_lines import EvaluatedLine, Sample
 from stationmaster.domain.results import TrainerFacts, checkpoint_directory
-from training.build import build_trainer, prepare_data
 from training.config import parse_config
 from training.export import export
 from training.facts import code_hash
 from training.model_card import model_card
 from training.parallel import joined_ranks
-from training.progress import ProgressWriter
 from training.samples import PROMPT_TOKENS, generate, prompts_of
 from training.task import IGNORED_LABEL, Batch
-from training.watchdog import Watchdog
 
 KEYS = ("steps=2", "warmup_steps=1", "schedule=constant")
 
@@ -43,16 +39,8 @@ def test_image_classifier_answers_as_the_trainers_own(tmp_path: Path) -> None:
         [*words, "--output-dir", str(tmp_path / "out")],
         {"STATIONMASTER_CACHE_DIR": str(tmp_path / "cache")},
     )
-    prepared = prepare_data(config)
     with joined_ranks(config.launch) as ranks, redirect_stdout(StringIO()):
-        trainer = build_trainer(
-            config,
-            prepared=prepared,
-            ranks=ranks,
-            progress=ProgressWriter(run_id="local", rank=1),
-            stop=threading.Event(),
-            watchdog=Watchdog(config.watchdog, on_stall=lambda _stall: None),
-        )
+        trainer = trainer_here(config, ranks)
         trainer.train()
     ours: Any = trainer.model.eval()
 

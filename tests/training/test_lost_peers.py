@@ -6,7 +6,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from forked_ranks import run_ranks, start_ranks
 from trainer_runs import TORCHRUN, Workspace, parse_lines
 
 from training.__main__ import main
-from training.elastic import exit_now, wait_for_own_sigterm
+from training.elastic import exit_now
 from training.flight_recorder import write_record
 from training.parallel import Ranks, is_lost_peer
 from training.watchdog import EXIT_STALLED
@@ -119,14 +118,3 @@ def test_elastic_end_agent_spares_a_parent_that_is_not_torchrun() -> None:
     child = "from training.elastic import end_agent; print(end_agent({'TORCHELASTIC_RUN_ID': 'r'}))"
 
     assert subprocess.check_output([sys.executable, "-c", child], text=True) == "False\n"
-
-
-def test_elastic_worker_that_stops_with_others_waits_for_its_own_signal() -> None:
-    stop = threading.Event()
-    signal_comes = threading.Timer(0.3, stop.set)
-    signal_comes.start()
-
-    wait_for_own_sigterm(stop)
-
-    assert stop.is_set()
-    signal_comes.join()

@@ -18,21 +18,17 @@ from training.manifest import differences
 from training.progress import ProgressWriter, take_attempt
 from training.schedule import learning_rate
 
+HALVED = {"schedule": "step", "decay_every": 30, "decay_factor": 0.5}
+
 
 @pytest.mark.parametrize(
     ("keys", "step", "expected"),
     [
         *[({}, step, rate) for step, rate in ((1, 0.1), (10, 1.0), (55, 0.55), (100, 0.1))],
         ({}, 200, 0.1),
-        ({"warmup_steps": 0}, 100, 0.1),
         ({"warmup_steps": 100}, 100, 1.0),
-        ({"schedule": "linear"}, 10, 1.0),
-        ({"schedule": "linear"}, 55, 0.55),
-        ({"schedule": "linear"}, 100, 0.1),
-        ({"schedule": "step", "decay_every": 30, "decay_factor": 0.5}, 30, 1.0),
-        ({"schedule": "step", "decay_every": 30, "decay_factor": 0.5}, 31, 0.5),
-        ({"schedule": "step", "decay_every": 30, "decay_factor": 0.5}, 91, 0.125),
-        ({"schedule": "step", "decay_every": 30, "decay_factor": 0.5}, 5, 0.5),
+        *[({"schedule": "linear"}, step, rate) for step, rate in ((10, 1.0), (64, 0.46))],
+        *[(HALVED, step, rate) for step, rate in ((5, 0.5), (30, 1.0), (31, 0.5), (91, 0.125))],
         ({"schedule": "constant"}, 99, 1.0),
     ],
 )

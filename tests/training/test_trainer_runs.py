@@ -7,7 +7,6 @@ import math
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -23,16 +22,15 @@ from trainer_runs import (
     of_kind,
     parse_lines,
     train_here,
+    trainer_here,
     wait_until,
 )
 
 from stationmaster.domain.errors import BadParameter, TrainingFailed
 from training.__main__ import main
-from training.build import build_task, build_trainer, prepare_data
+from training.build import build_task, prepare_data
 from training.config import parse_config
 from training.parallel import joined_ranks
-from training.progress import ProgressWriter
-from training.watchdog import Watchdog
 
 KEYS = ("steps=10", "checkpoint_every=5")
 Run = tuple[Workspace, Lines]
@@ -124,16 +122,8 @@ def test_start_names_what_the_first_step_waits_for(
 
 def test_training_non_finite_gradient_is_refused_before_the_update(workspace: Workspace) -> None:
     config = parse_config(workspace.arguments(*KEYS), workspace.environ())
-    prepared = prepare_data(config)
     with joined_ranks(config.launch) as ranks:
-        trainer = build_trainer(
-            config,
-            prepared=prepared,
-            ranks=ranks,
-            progress=ProgressWriter(run_id="local", rank=1),
-            stop=threading.Event(),
-            watchdog=Watchdog(config.watchdog, on_stall=lambda _stall: None),
-        )
+        trainer = trainer_here(config, ranks)
         weights = list(trainer.model.parameters())
         with torch.no_grad():
             weights[-1][0, 0] = math.inf

@@ -14,7 +14,12 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from training.config import TrainerConfig
+    from training.parallel import Ranks
+    from training.trainer import Trainer
 
 Lines = list[dict[str, Any]]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
@@ -71,6 +76,22 @@ def train_here(workspace: Workspace, *overrides: str) -> Lines:
     signal.signal(signal.SIGTERM, before)
     assert code == 0
     return parse_lines(out.getvalue())
+
+
+def trainer_here(config: TrainerConfig, ranks: Ranks) -> Trainer:
+    """A trainer of this process that reports nothing."""
+    from training.build import build_trainer, prepare_data
+    from training.progress import ProgressWriter
+    from training.watchdog import Watchdog
+
+    return build_trainer(
+        config,
+        prepared=prepare_data(config),
+        ranks=ranks,
+        progress=ProgressWriter(run_id="local", rank=1),
+        stop=threading.Event(),
+        watchdog=Watchdog(config.watchdog, on_stall=lambda _stall: None),
+    )
 
 
 def parse_lines(text: str) -> Lines:
