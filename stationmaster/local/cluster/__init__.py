@@ -99,9 +99,9 @@ class LocalCluster:
         self._only_images = only_images
         self._objects = Objects(
             webhook_answers={
-                admission.RESOURCE_KEY: self._operator_available,
-                TRAIN_JOBS: self._trainer_available,
-                RUNTIMES: self._trainer_available,
+                admission.RESOURCE_KEY: lambda: self._available(infrastructure.OPERATOR),
+                TRAIN_JOBS: lambda: self._available(infrastructure.TRAINER),
+                RUNTIMES: lambda: self._available(infrastructure.TRAINER),
             },
             refused_images=self._refused_images,
         )
@@ -209,11 +209,8 @@ class LocalCluster:
             namespace=namespace,
         )
 
-    def _operator_available(self) -> bool:
-        return infrastructure.operator_available(self._objects)
-
-    def _trainer_available(self) -> bool:
-        return infrastructure.operator_available(self._objects, infrastructure.TRAINER)
+    def _available(self, operator: str) -> bool:
+        return infrastructure.operator_available(self._objects, operator)
 
     def _refused_images(self, images: list[str]) -> list[str]:
         # A component is emulated as a whole, known by its first container.

@@ -7,11 +7,61 @@ from __future__ import annotations
 
 from typing import Any
 
+from stationmaster.local.cluster.api.metadata import clone
 from stationmaster.local.cluster.api.resources import RBAC, Object, Resource
+
+_ROLLING = {"maxUnavailable": "25%", "maxSurge": "25%"}
+_ONE_BY_ONE = {"maxUnavailable": 1, "maxSurge": 0}
+_SPECS: dict[str, Object] = {
+    "deployments.apps": {
+        "replicas": 1,
+        "revisionHistoryLimit": 10,
+        "progressDeadlineSeconds": 600,
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": _ROLLING},
+    },
+    "replicasets.apps": {"replicas": 1},
+    "daemonsets.apps": {
+        "revisionHistoryLimit": 10,
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": _ONE_BY_ONE},
+    },
+    "jobs.batch": {
+        "parallelism": 1,
+        "completions": 1,
+        "backoffLimit": 6,
+        "completionMode": "NonIndexed",
+        "suspend": False,
+    },
+    "services": {"type": "ClusterIP", "sessionAffinity": "None"},
+    "persistentvolumes": {
+        "persistentVolumeReclaimPolicy": "Retain",
+        "volumeMode": "Filesystem",
+    },
+    "persistentvolumeclaims": {"volumeMode": "Filesystem"},
+}
+_COUNTS = (
+    "currentNumberScheduled",
+    "numberMisscheduled",
+    "desiredNumberScheduled",
+    "numberReady",
+)
+_STATUSES: dict[str, Object] = {
+    "deployments.apps": {},
+    "replicasets.apps": {"replicas": 0},
+    "daemonsets.apps": dict.fromkeys(_COUNTS, 0),
+    "jobs.batch": {},
+    "services": {"loadBalancer": {}},
+    "namespaces": {"phase": "Active"},
+    "persistentvolumes": {"phase": "Available"},
+    "persistentvolumeclaims": {"phase": "Pending"},
+}
 
 
 def fill(resource: Resource, obj: Object, sequence: int) -> None:
     """Fill the defaults of a new object. `sequence` numbers the addresses that are handed out."""
+    if resource.key in _SPECS:
+        obj["spec"] = clone(_SPECS[resource.key]) | (obj.get("spec") or {})
+    if resource.key in _STATUSES:
+        obj["status"] = clone(_STATUSES[resource.key])
     filler = _FILLERS.get(resource.key)
     if filler is not None:
         filler(obj, sequence)
@@ -66,82 +116,35 @@ def fill_pod_spec(spec: dict[str, Any]) -> None:
             )
 
 
-def _fill_deployment(obj: Object, _: int) -> None:
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("replicas", 1)
-    spec.setdefault("revisionHistoryLimit", 10)
-    spec.setdefault("progressDeadlineSeconds", 600)
-    strategy = {"maxUnavailable": "25%", "maxSurge": "25%"}
-    spec.setdefault("strategy", {"type": "RollingUpdate", "rollingUpdate": strategy})
-    obj.setdefault("status", {})
-
-
-def _fill_replica_set(obj: Object, _: int) -> None:
-    obj.setdefault("spec", {}).setdefault("replicas", 1)
-    obj.setdefault("status", {"replicas": 0})
-
-
-def _fill_daemon_set(obj: Object, _: int) -> None:
-    spec = obj.setdefault("spec", {})
-    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
-    spec.setdefault("updateStrategy", strategy)
-    spec.setdefault("revisionHistoryLimit", 10)
-    counts = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled")
-    obj.setdefault("status", {**dict.fromkeys(counts, 0), "numberReady": 0})
-
-
 def _fill_job(obj: Object, _: int) -> None:
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("parallelism", 1)
-    spec.setdefault("completions", 1)
-    spec.setdefault("backoffLimit", 6)
-    spec.setdefault("completionMode", "NonIndexed")
-    spec.setdefault("suspend", False)
-    labels = {"batch.kubernetes.io/job-name": obj["metadata"]["name"]}
-    labels["batch.kubernetes.io/controller-uid"] = obj["metadata"]["uid"]
+    name, spec = obj["metadata"]["name"], obj["spec"]
+    labels = {
+        "batch.kubernetes.io/job-name": name,
+        "batch.kubernetes.io/controller-uid": obj["metadata"]["uid"],
+    }
     spec.setdefault("selector", {"matchLabels": dict(labels)})
-    template = spec.setdefault("template", {})
-    template.setdefault("metadata", {}).setdefault("labels", {}).update(
-        {**labels, "job-name": obj["metadata"]["name"]}
-    )
-    obj.setdefault("status", {})
+    about = spec.setdefault("template", {}).setdefault("metadata", {})
+    about.setdefault("labels", {}).update({**labels, "job-name": name})
 
 
 def _fill_service(obj: Object, sequence: int) -> None:
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("type", "ClusterIP")
-    spec.setdefault("sessionAffinity", "None")
+    spec = obj["spec"]
     if spec["type"] != "ExternalName":
         spec.setdefault("clusterIP", f"10.100.{sequence // 250 % 250}.{sequence % 250 + 1}")
         spec.setdefault("clusterIPs", [spec["clusterIP"]])
     for port in spec.get("ports") or []:
         port.setdefault("protocol", "TCP")
         port.setdefault("targetPort", port.get("port"))
-    obj.setdefault("status", {"loadBalancer": {}})
 
 
 def _fill_namespace(obj: Object, _: int) -> None:
-    obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"][
-        "name"
-    ]
+    about = obj["metadata"]
+    about.setdefault("labels", {})["kubernetes.io/metadata.name"] = about["name"]
     obj["spec"] = {"finalizers": ["kubernetes"]}
-    obj["status"] = {"phase": "Active"}
 
 
 def _fill_secret(obj: Object, _: int) -> None:
     obj.setdefault("type", "Opaque")
-
-
-def _fill_volume(obj: Object, _: int) -> None:
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
-    spec.setdefault("volumeMode", "Filesystem")
-    obj["status"] = {"phase": "Available"}
-
-
-def _fill_claim(obj: Object, _: int) -> None:
-    obj.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
-    obj["status"] = {"phase": "Pending"}
 
 
 def _fill_binding(obj: Object, _: int) -> None:
@@ -183,15 +186,10 @@ def _fill_crd(obj: Object, _: int) -> None:
 
 _FILLERS = {
     "pods": _fill_pod,
-    "deployments.apps": _fill_deployment,
-    "replicasets.apps": _fill_replica_set,
-    "daemonsets.apps": _fill_daemon_set,
     "jobs.batch": _fill_job,
     "services": _fill_service,
     "namespaces": _fill_namespace,
     "secrets": _fill_secret,
-    "persistentvolumes": _fill_volume,
-    "persistentvolumeclaims": _fill_claim,
     f"rolebindings.{RBAC}": _fill_binding,
     f"clusterrolebindings.{RBAC}": _fill_binding,
     "customresourcedefinitions.apiextensions.k8s.io": _fill_crd,

@@ -88,26 +88,6 @@ def _since(path: str) -> Cell:
     return lambda obj: age(value_at(obj, path))
 
 
-def _pairs(path: str) -> Cell:
-    """Return the cell with labels."""
-
-    def cell(obj: Object) -> str:
-        labels = value_at(obj, path) or {}
-        return ",".join(f"{name}={value}" for name, value in labels.items()) or _NONE
-
-    return cell
-
-
-def _containers(field: str) -> Cell:
-    """Return the cell with a field of each container of a pod template."""
-
-    def cell(obj: Object) -> str:
-        listed = value_at(obj, "spec.template.spec.containers") or []
-        return ",".join(each.get(field, "") for each in listed)
-
-    return cell
-
-
 def _columns(resource: Resource) -> dict[str, Cell]:
     """Return the cells by their column's head; one with + is for `-o wide`."""
     if resource.key == "events":
@@ -227,8 +207,6 @@ def _claim_of(volume: Object) -> str:
 
 _NAME: dict[str, Cell] = {"Name": _at("metadata.name")}
 _AGE: dict[str, Cell] = {"Age": _since("metadata.creationTimestamp")}
-_TEMPLATE: dict[str, Cell] = {"+Containers": _containers("name"), "+Images": _containers("image")}
-_SELECTOR: dict[str, Cell] = {"+Selector": _pairs("spec.selector.matchLabels")}
 _DATA: dict[str, Cell] = {"Data": lambda obj: str(len(obj.get("data") or {}))}
 _TABLES: dict[str, dict[str, Cell]] = {
     "pods": {
@@ -252,16 +230,12 @@ _TABLES: dict[str, dict[str, Cell]] = {
         "Up-to-date": _at("status.updatedReplicas", "0"),
         "Available": _at("status.availableReplicas", "0"),
         **_AGE,
-        **_TEMPLATE,
-        **_SELECTOR,
     },
     "replicasets.apps": {
         "Desired": _at("spec.replicas", "0"),
         "Current": _at("status.replicas", "0"),
         "Ready": _at("status.readyReplicas", "0"),
         **_AGE,
-        **_TEMPLATE,
-        **_SELECTOR,
     },
     "daemonsets.apps": {
         "Desired": _at("status.desiredNumberScheduled", "0"),
@@ -269,10 +243,7 @@ _TABLES: dict[str, dict[str, Cell]] = {
         "Ready": _at("status.numberReady", "0"),
         "Up-to-date": _at("status.updatedNumberScheduled", "0"),
         "Available": _at("status.numberAvailable", "0"),
-        "Node Selector": _pairs("spec.template.spec.nodeSelector"),
         **_AGE,
-        **_TEMPLATE,
-        **_SELECTOR,
     },
     "jobs.batch": {
         "Status": _job_status,
@@ -281,7 +252,6 @@ _TABLES: dict[str, dict[str, Cell]] = {
         ),
         "Duration": _job_duration,
         **_AGE,
-        **_TEMPLATE,
     },
     "services": {
         "Type": _at("spec.type"),
@@ -289,7 +259,6 @@ _TABLES: dict[str, dict[str, Cell]] = {
         "External-IP": lambda _: _NONE,
         "Port(s)": _service_ports,
         **_AGE,
-        "+Selector": _pairs("spec.selector"),
     },
     "events": {
         "Last Seen": lambda obj: age(obj.get("lastTimestamp") or obj.get("eventTime")),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.conditions import is_going
 from stationmaster.local.cluster.api.deletion import PROTECTION
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.quantities import parse_quantity
@@ -46,9 +47,7 @@ class VolumeBinder(Controller):
             return None
         with self.objects.store.lock:
             claim = self.objects.find(resources.CLAIMS, key[1], key[2])
-            if claim is None or claim["status"].get("phase") == "Bound":
-                return None
-            if "deletionTimestamp" in claim["metadata"]:
+            if claim is None or claim["status"].get("phase") == "Bound" or is_going(claim):
                 return None
             volume = self._volume_for(claim)
             if volume is not None:
@@ -58,26 +57,8 @@ class VolumeBinder(Controller):
         return None
 
     def _volume_for(self, claim: Object) -> Object | None:
-        spec = claim["spec"]
-        for volume in self.objects.list(resources.VOLUMES):
-            if spec.get("volumeName") and volume["metadata"]["name"] != spec["volumeName"]:
-                continue
-            reference = volume["spec"].get("claimRef") or {}
-            same = (reference.get("namespace"), reference.get("name")) == (
-                claim["metadata"]["namespace"],
-                claim["metadata"]["name"],
-            )
-            if reference and not (
-                same and reference.get("uid") in (None, claim["metadata"]["uid"])
-            ):
-                continue
-            if volume["status"].get("phase") not in ("Available", "Bound"):
-                continue
-            if "deletionTimestamp" in volume["metadata"]:
-                continue
-            if _satisfies(volume, claim):
-                return volume
-        return None
+        free = (each for each in self.objects.list(resources.VOLUMES) if _is_free(each, claim))
+        return next((each for each in free if _satisfies(each, claim)), None)
 
     def _bind(self, claim: Object, volume: Object) -> None:
         metadata, name = claim["metadata"], volume["metadata"]["name"]
@@ -94,9 +75,8 @@ class VolumeBinder(Controller):
 
         def bind_claim(stored: Object) -> None:
             stored["spec"]["volumeName"] = name
-            stored["metadata"].setdefault("annotations", {}).update(
-                {"pv.kubernetes.io/bind-completed": "yes"}
-            )
+            annotations = stored["metadata"].setdefault("annotations", {})
+            annotations["pv.kubernetes.io/bind-completed"] = "yes"
             stored["status"] = {
                 "phase": "Bound",
                 "accessModes": volume["spec"].get("accessModes") or [],
@@ -117,15 +97,22 @@ class VolumeBinder(Controller):
 
     def _explain(self, claim: Object) -> None:
         wanted = claim["spec"].get("volumeName")
+        message = "no persistent volumes available for this claim, and none is provisioned here"
         if wanted:
             message = f'volume "{wanted}" not found or not available to this claim'
-        else:
-            message = (
-                "no persistent volumes available for this claim and no storage class is set"
-                if not claim["spec"].get("storageClassName")
-                else "the local cluster does not provision volumes; create a PersistentVolume"
-            )
         self._recorder.record(claim, "Normal", "FailedBinding", message)
+
+
+def _is_free(volume: Object, claim: Object) -> bool:
+    """Say whether nobody else has the volume, and the claim asks for no other one."""
+    about, reference = claim["metadata"], volume["spec"].get("claimRef") or {}
+    ours = {"namespace": about["namespace"], "name": about["name"], "uid": about["uid"]}
+    return (
+        claim["spec"].get("volumeName") in (None, "", volume["metadata"]["name"])
+        and all(reference.get(name, value) == value for name, value in ours.items())
+        and volume["status"].get("phase") in ("Available", "Bound")
+        and not is_going(volume)
+    )
 
 
 def _satisfies(volume: Object, claim: Object) -> bool:
@@ -161,10 +148,9 @@ class StorageProtection(Controller):
             if obj is None:
                 return None
             is_held = finalizer in (obj["metadata"].get("finalizers") or [])
-            is_going = "deletionTimestamp" in obj["metadata"]
-            if is_going and is_held and not self._is_used(kind, obj):
+            if is_going(obj) and is_held and not self._is_used(kind, obj):
                 self.objects.modify(resource, namespace, name, lambda o: _take(o, finalizer))
-            elif not is_going and not is_held:
+            elif not is_going(obj) and not is_held:
                 self.objects.modify(resource, namespace, name, lambda o: _give(o, finalizer))
         return None
 
