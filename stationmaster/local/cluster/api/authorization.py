@@ -32,21 +32,6 @@ class Person:
     user: str
     groups: tuple[str, ...]
 
-    @classmethod
-    def of(cls, review: Mapping[str, Any]) -> Person:
-        """Return whom an access review asks about.
-
-        Raises:
-            ApiError: 422 where it names neither a user nor a group.
-        """
-        user, groups = review.get("user") or "", review.get("groups") or []
-        if not user and not groups:
-            why = 'Invalid value: "": at least one of user or group must be specified'
-            raise errors.invalid(
-                "SubjectAccessReview", "authorization.k8s.io", "", [("spec.user", why)]
-            )
-        return cls(user, tuple(groups))
-
     @property
     def is_master(self) -> bool:
         return _MASTERS in self.groups

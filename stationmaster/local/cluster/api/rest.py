@@ -110,7 +110,7 @@ class Api:
         if plural == "subjectaccessreviews":
             group = "authorization.k8s.io"
             self._authorizer.require(person, Question("create", group=group, resource=plural))
-            person = Person.of(spec)
+            person = Person(spec.get("user", ""), tuple(spec.get("groups") or ()))
         review["status"] = {"allowed": self._authorizer.allows(person, Question.of(spec))}
         return JSONResponse(review, status_code=201)
 

@@ -15,6 +15,7 @@ from stationmaster.local.cluster.api.resources import Object
 Predicate = Callable[[Object], bool]
 
 _SET_TERM = re.compile(r"^\s*(\S+)\s+(in|notin)\s+\(([^)]*)\)\s*$")
+_COMPARED = re.compile(r"^([^!=\s]+)\s*(!=|==?)\s*(.*)$")
 _SPLIT = re.compile(r",(?![^(]*\))")
 
 _FIELDS = {
@@ -80,33 +81,26 @@ def match_selector(labels: Mapping[str, str] | None, selector: Mapping[str, Any]
 
 def parse_label_selector(text: str) -> Predicate:
     """Read `a=b,c!=d,e in (x,y),f,!g` as a predicate on objects."""
-    terms = [_label_term(term) for term in _SPLIT.split(text) if term.strip()]
+    terms = [_expression(term.strip()) for term in _SPLIT.split(text) if term.strip()]
 
     def matches(obj: Object) -> bool:
         labels = obj["metadata"].get("labels") or {}
-        return all(term(labels) for term in terms)
+        return all(match_expression(labels, term) for term in terms)
 
     return matches
 
 
-def _label_term(term: str) -> Callable[[Mapping[str, str]], bool]:
-    in_set = _SET_TERM.match(term)
-    if in_set:
+def _expression(term: str) -> dict[str, Any]:
+    """Return a term as an entry of `matchExpressions`."""
+    if in_set := _SET_TERM.match(term):
         key, operator, listed = in_set.groups()
-        values = {value.strip() for value in listed.split(",")}
-        if operator == "in":
-            return lambda labels: labels.get(key) in values
-        return lambda labels: labels.get(key) not in values
-    for operator in ("!=", "==", "="):
-        if operator in term:
-            key, _, value = (part.strip() for part in term.partition(operator))
-            if operator == "!=":
-                return lambda labels: labels.get(key) != value
-            return lambda labels: labels.get(key) == value
-    name = term.strip()
-    if name.startswith("!"):
-        return lambda labels: name[1:] not in labels
-    return lambda labels: name in labels
+        values = [value.strip() for value in listed.split(",")]
+        return {"key": key, "operator": "In" if operator == "in" else "NotIn", "values": values}
+    if compared := _COMPARED.match(term):
+        key, sign, value = compared.groups()
+        return {"key": key, "operator": "NotIn" if sign == "!=" else "In", "values": [value]}
+    name = term.removeprefix("!")
+    return {"key": name, "operator": "Exists" if name == term else "DoesNotExist"}
 
 
 def parse_field_selector(text: str) -> Predicate:

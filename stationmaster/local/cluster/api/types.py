@@ -52,24 +52,11 @@ _QUANTITIES = frozenset(
     {
         "V1ResourceRequirements.limits",
         "V1ResourceRequirements.requests",
-        "V1VolumeResourceRequirements.limits",
         "V1VolumeResourceRequirements.requests",
         "V1PersistentVolumeSpec.capacity",
-        "V1PersistentVolumeClaimStatus.capacity",
-        "V1PersistentVolumeClaimStatus.allocatedResources",
-        "V1ContainerStatus.allocatedResources",
         "V1NodeStatus.allocatable",
         "V1NodeStatus.capacity",
-        "V1PodSpec.overhead",
-        "V1ResourceQuotaSpec.hard",
-        "V1ResourceQuotaStatus.hard",
-        "V1ResourceQuotaStatus.used",
-        "V1LimitRangeItem.default",
-        "V1LimitRangeItem.defaultRequest",
-        "V1LimitRangeItem.max",
-        "V1LimitRangeItem.min",
         "V1EmptyDirVolumeSource.sizeLimit",
-        "V1ResourceFieldSelector.divisor",
     }
 )
 
