@@ -50,11 +50,10 @@ _UNOWNED: frozenset[Path] = frozenset(
 
 @dataclass(frozen=True)
 class Manager:
-    """Who writes, and how. An applier is the same whatever version it applies."""
+    """Who writes, and how; each type has one version here."""
 
     name: str
     operation: Literal["Apply", "Update"]
-    api_version: str = ""
     subresource: str = ""
 
     @classmethod
@@ -76,7 +75,6 @@ class Manager:
 @dataclass(frozen=True)
 class _Entry:
     fields: frozenset[Path]
-    api_version: str
     time: str
 
 
@@ -86,19 +84,12 @@ _Owners = dict[Manager, _Entry]
 def _owners_of(obj: Object) -> _Owners:
     owners = {}
     for entry in obj["metadata"].get("managedFields") or []:
-        version, operation = entry["apiVersion"], entry["operation"]
-        manager = Manager(
-            entry["manager"],
-            operation,
-            version if operation == "Update" else "",
-            entry.get("subresource", ""),
-        )
-        fields = frozenset(decoded(entry["fieldsV1"]))
-        owners[manager] = _Entry(fields, version, entry.get("time", ""))
+        manager = Manager(entry["manager"], entry["operation"], entry.get("subresource", ""))
+        owners[manager] = _Entry(frozenset(decoded(entry["fieldsV1"])), entry["time"])
     return owners
 
 
-def _entries(owners: _Owners) -> list[Object]:
+def _entries(owners: _Owners, resource: Resource) -> list[Object]:
     """Write `managedFields`, in the server's order."""
     listed = []
     for manager, entry in owners.items():
@@ -107,7 +98,7 @@ def _entries(owners: _Owners) -> list[Object]:
         shown: Object = {
             "manager": manager.name,
             "operation": manager.operation,
-            "apiVersion": entry.api_version,
+            "apiVersion": resource.api_version,
             "time": entry.time,
             "fieldsType": "FieldsV1",
             "fieldsV1": encoded(entry.fields),
@@ -115,7 +106,7 @@ def _entries(owners: _Owners) -> list[Object]:
         if manager.subresource:
             shown["subresource"] = manager.subresource
         listed.append(shown)
-    order = ("operation", "time", "manager", "apiVersion", "subresource")
+    order = ("operation", "time", "manager", "subresource")
     return sorted(listed, key=lambda entry: [entry.get(name, "") for name in order])
 
 
@@ -138,13 +129,12 @@ def after_update(
         return []  # not tracked so far
     changed, removed = difference(_bare(current), _bare(new), declared_type(resource))
     changed = _owned(resource, changed, manager.subresource)
-    manager = replace(manager, api_version=resource.api_version)
     held = owners.get(manager)
     owners = _taken(owners, changed | removed)
     if changed or (held and removed & held.fields):
         mine = frozenset(changed | ((held.fields if held else frozenset()) - removed))
-        owners[manager] = _Entry(mine, resource.api_version, timestamp())
-    return _entries(owners)
+        owners[manager] = _Entry(mine, timestamp())
+    return _entries(owners, resource)
 
 
 def apply(
@@ -162,14 +152,13 @@ def apply(
     mine = _owned(resource, fields, manager.subresource)
     now = timestamp()
     if current is None:
-        entry = _Entry(frozenset(mine), resource.api_version, now)
-        return clone(applied), _entries({manager: entry})
+        entry = _Entry(frozenset(mine), now)
+        return clone(applied), _entries({manager: entry}, resource)
     owners, live = _owners_of(current), _bare(current)
     if not owners:
-        before = Manager(_BEFORE_FIRST_APPLY, "Update", resource.api_version)
         found = {path for path, _ in fields_of(live, declared)}
         left = frozenset(_owned(resource, found, ""))
-        owners[before] = _Entry(left, resource.api_version, now)
+        owners[Manager(_BEFORE_FIRST_APPLY, "Update")] = _Entry(left, now)
     held = owners.pop(manager, None)
     new = merge(live, _bare(applied), declared)
     if held is not None:
@@ -178,12 +167,12 @@ def apply(
         new = without(new, gone, declared)
     changed, removed = difference(live, new, declared)
     if not force:
-        _refuse_conflicts(owners, changed)
+        _refuse_conflicts(owners, changed, resource)
     owners = _taken(owners, changed | removed)
     same = held is not None and held.fields == mine and not changed and not removed
     since = held.time if same and held is not None else now
-    owners[manager] = _Entry(frozenset(mine), resource.api_version, since)
-    return new, _entries(owners)
+    owners[manager] = _Entry(frozenset(mine), since)
+    return new, _entries(owners, resource)
 
 
 def _bare(obj: Object | None) -> Object:
@@ -200,21 +189,16 @@ def _taken(owners: _Owners, fields: set[Path]) -> _Owners:
     }
 
 
-def _refuse_conflicts(owners: _Owners, changed: set[Path]) -> None:
+def _refuse_conflicts(owners: _Owners, changed: set[Path], resource: Resource) -> None:
     """Source: conflict.go."""
+    using = {"Apply": "", "Update": f" using {resource.api_version}"}
     conflicts = [
-        (_said(manager, entry), text_of(path))
+        (f"{manager}{using[manager.operation]}", text_of(path))
         for manager, entry in sorted(owners.items(), key=lambda each: str(each[0]))
         for path in sorted(entry.fields & changed)
     ]
     if conflicts:
         raise errors.apply_conflict(conflicts)
-
-
-def _said(manager: Manager, entry: _Entry) -> str:
-    if manager.operation == "Apply":
-        return str(manager)
-    return f"{manager} using {entry.api_version}"
 
 
 def check_options(manager: str, force: str | None, *, applies: bool) -> Sequence[tuple[str, str]]:
