@@ -8,12 +8,10 @@ pkg/controller/trainjob_controller.go, pkg/runtime/framework/plugins/torch and j
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stationmaster.local.cluster import infrastructure
-from stationmaster.local.cluster.api import resources
 from stationmaster.local.cluster.api.conditions import condition_of, set_condition
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.metadata import clone
@@ -58,17 +56,9 @@ class TrainJobController(OwnerController):
         suspend = bool(job["spec"].get("suspend"))
         found = self.objects.find(resource, metadata["namespace"], metadata["name"])
         if found is None:
-            runtime = self._runtime_of(job)
-            made = {
-                "apiVersion": resource.api_version,
-                "kind": "JobSet",
-                "metadata": {
-                    "name": metadata["name"],
-                    "namespace": metadata["namespace"],
-                    "ownerReferences": [owner_reference(job)],
-                },
-                "spec": job_set_spec(job, runtime) | {"suspend": suspend},
-            }
+            about = {"name": metadata["name"], "ownerReferences": [owner_reference(job)]}
+            spec = job_set_spec(job, self._runtime_of(job)) | {"suspend": suspend}
+            made = {"metadata": about, "spec": spec}
             self.objects.create(resource, made, namespace=metadata["namespace"])
         elif bool(found["spec"].get("suspend")) != suspend:
 
@@ -79,20 +69,10 @@ class TrainJobController(OwnerController):
             self.objects.modify(resource, metadata["namespace"], metadata["name"], change, uid=uid)
 
     def _runtime_of(self, job: Object) -> Object:
-        """Return what the runtime was when the job was first looked at: Trainer keeps a copy."""
-        metadata = job["metadata"]
-        namespace, name = metadata["namespace"], f"{metadata['name']}-runtime-snapshot"
-        kept = self.objects.find(resources.CONFIG_MAPS, namespace, name)
-        if kept is not None:
-            known: Object = json.loads(kept["data"]["runtime"])
-            return known
-        wanted = job["spec"]["runtimeRef"]["name"]
+        namespace, wanted = job["metadata"]["namespace"], job["spec"]["runtimeRef"]["name"]
         runtime = self.objects.store.get(RUNTIMES, namespace, wanted)
         if runtime is None:
             raise ApiError(404, "NotFound", f'TrainingRuntime "{wanted}" not found')
-        about = {"name": name, "namespace": namespace, "ownerReferences": [owner_reference(job)]}
-        copy = {"metadata": about, "data": {"runtime": json.dumps(runtime)}}
-        self.objects.create(resources.CONFIG_MAPS, copy, namespace=namespace)
         return runtime
 
     def _say(self, job: Object, status: Object) -> None:
