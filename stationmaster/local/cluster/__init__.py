@@ -17,7 +17,7 @@ directories and claims, and times to live of jobs.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from stationmaster.local.cluster import back_off, infrastructure
@@ -66,7 +66,6 @@ class LocalCluster:
             which it is known outside of the cluster.
         python_path: the directory that containers start in.
         file_system_dir: volume handle of an FSx file system to the directory behind it.
-        images: commands of images that name none themselves, by a part of the image's name.
         only_images: the images whose programs this machine has, besides those of the components
             that are emulated; pods of others are refused. None lets every image pass, and runs its
             containers' commands.
@@ -84,7 +83,6 @@ class LocalCluster:
         pod_identity: PodIdentity = lambda _namespace, _account, _pod: {},
         python_path: Path,
         file_system_dir: Callable[[str], Path | None],
-        images: Mapping[str, Sequence[str]] | None = None,
         only_images: Collection[str] | None = None,
         list_gpus: Callable[[], list[int]] = machine_gpus,
         kubectl_namespace: str = "default",
@@ -119,7 +117,6 @@ class LocalCluster:
                 identity=pod_identity,
                 write_kubeconfig=self.write_account_kubeconfig,
                 file_systems=file_system_dir,
-                image_commands={part: list(words) for part, words in (images or {}).items()},
                 faults=self.faults,
                 back_off=back_off.of_containers(speed),
                 slow_node=lambda: self._nodes.slow,

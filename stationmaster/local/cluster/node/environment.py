@@ -168,14 +168,12 @@ def container_command(
     container: Mapping[str, Any],
     *,
     base: Mapping[str, str],
-    image_command: list[str],
     translation: Translation,
     directory: Path,
 ) -> Command:
     """Return the process that runs as a container.
 
-    `base` is what the node injects; `image_command` is used when the specification names no
-    command.
+    `base` is what the node injects.
 
     Raises:
         ConfigError: a referenced Secret, ConfigMap or field does not exist.
@@ -183,7 +181,7 @@ def container_command(
     declared = _declared(objects, pod, container)
     env = {**base, **_CLOSED_ETCD, "HOSTNAME": _host_name(pod)}
     env.update({name: translation.variable(name, value) for name, value in declared.items()})
-    written = [*(container.get("command") or image_command), *(container.get("args") or [])]
+    written = [*(container["command"]), *(container.get("args") or [])]
     # Expansion sees what the specification says, translation what comes out of it.
     argv = [translation.argument(expand(word, declared)) for word in written]
     for name in _PORT_NAMES & declared.keys():

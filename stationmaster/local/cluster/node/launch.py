@@ -61,7 +61,6 @@ class NodeContext:
     write_kubeconfig: Callable[[Path, str, str], None]
     """(path, namespace, service account): leave a kubeconfig with the account's own token."""
     file_systems: FileSystems
-    image_commands: Mapping[str, list[str]]
     faults: set[str]
     back_off: BackOff
     slow_node: Callable[[], str | None] = lambda: None
@@ -102,13 +101,10 @@ def command_of(
         CannotRunError: it needs an image's own command, or GPUs that are not here.
         ConfigError, MountError: something that it refers to is not there (yet).
     """
-    image = container.get("image", "")
-    commands = context.image_commands
-    image_command = next((words for part, words in commands.items() if part in image), [])
-    if not container.get("command") and not image_command:
+    if not container.get("command"):
         raise CannotRunError(
-            f'image "{image}" has no command here: local mode runs no images; set the container\'s '
-            "command"
+            f'image "{container["image"]}" has no command here: local mode runs no images; set the '
+            "container's command"
         )
     mounts = container_mounts(container, volumes)
     return container_command(
@@ -116,7 +112,6 @@ def command_of(
         pod,
         container,
         base=_node_variables(context, pod, container) | _slow_storage(context, pod, mounts),
-        image_command=list(image_command),
         translation=_translation(context, pod, mounts),
         directory=context.directory,
     )
