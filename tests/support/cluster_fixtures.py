@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import client, config, dynamic
+from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
 from stationmaster.kubernetes.gateway import KubernetesGateway
@@ -71,14 +71,6 @@ class Cluster:
         self.apps = client.AppsV1Api(self.api)
         self.batch = client.BatchV1Api(self.api)
         self.custom = client.CustomObjectsApi(self.api)
-
-    def dynamic(self) -> dynamic.DynamicClient:
-        """A client that knows the types of this cluster, not of one that had its port before.
-
-        By default it keeps what it found in a file of the system's, named by host and port.
-        """
-        cache = self.state_dir.with_name(f"{self.state_dir.name}-discovery.json")
-        return dynamic.DynamicClient(self.api, cache_file=str(cache))
 
     def close(self) -> None:
         self.api.close()
@@ -303,8 +295,9 @@ class Kubectl:
         fixed = ["--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self.cache)]
         return [self.path, *fixed, *arguments]
 
-    def _run(self, arguments: tuple[str, ...], stdin: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+    def __call__(self, *arguments: str, stdin: str = "") -> str:
+        """Standard output; fails the test when kubectl fails."""
+        result = subprocess.run(
             self.command(*arguments),
             input=stdin,
             capture_output=True,
@@ -312,15 +305,5 @@ class Kubectl:
             timeout=1800,
             check=False,
         )
-
-    def __call__(self, *arguments: str, stdin: str = "") -> str:
-        """Standard output; fails the test when kubectl fails."""
-        result = self._run(arguments, stdin)
         assert result.returncode == 0, f"kubectl {' '.join(arguments)}: {result.stderr}"
         return result.stdout
-
-    def error(self, *arguments: str, stdin: str = "") -> str:
-        """Standard error of a command that must fail."""
-        result = self._run(arguments, stdin)
-        assert result.returncode != 0, f"kubectl {' '.join(arguments)} succeeded: {result.stdout}"
-        return result.stderr
