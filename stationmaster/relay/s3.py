@@ -91,7 +91,7 @@ class Prefix:
 
     @contextmanager
     def call(self, doing: str, *, passing: str = "") -> Iterator[None]:
-        """Turn what S3 answers into our errors; one with the code `passing` is left as it is."""
+        """Turn what S3 answers into our errors; one with the code `passing` ends the call well."""
         where = f"{doing} in {self.uri}"
         try:
             yield
@@ -99,7 +99,7 @@ class Prefix:
             error = exc.response["Error"]
             code, said = error.get("Code", ""), error.get("Message", "")
             if code == passing:
-                raise
+                return
             if code == "NoSuchBucket":
                 raise Refused(
                     f"{where}: bucket {self._bucket} does not exist; {self._advice.if_no_bucket}"

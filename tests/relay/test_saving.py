@@ -174,7 +174,7 @@ def test_links_in_the_place_of_files_and_folders_are_not_followed(
 def test_what_is_swapped_for_a_link_while_it_is_saved_is_not_followed(
     run: SavedRun, tmp_path: Path, swapped: str, why: str
 ) -> None:
-    files = RunDirectory(run.directory).model()
+    files = RunDirectory(run.directory).below("model")
     place, secret = run.directory / swapped, tmp_path / "secret"
     secret.mkdir()
     for file in files:

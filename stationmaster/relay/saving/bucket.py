@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from botocore.exceptions import ClientError
-
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.results import relayed_prefix, results_prefix
@@ -79,18 +77,13 @@ class ResultsBucket(Prefix):
     def parts(self, path: str, upload_id: str) -> dict[int, StoredPart]:
         """List the parts that S3 holds of an upload, by number; none when the upload is gone."""
         found: dict[int, StoredPart] = {}
-        try:
-            pages = self._client.get_paginator("list_parts").paginate(
-                **self._at(path), UploadId=upload_id
-            )
-            with self.call(f"listing parts of {path}", passing="NoSuchUpload"):
-                for page in pages:
-                    for part in page.get("Parts", []):
-                        found[part["PartNumber"]] = StoredPart(
-                            part["Size"], part.get("ChecksumSHA256", ""), part["ETag"]
-                        )
-        except ClientError:
-            return {}
+        place = {**self._at(path), "UploadId": upload_id}
+        with self.call(f"listing parts of {path}", passing="NoSuchUpload"):
+            for page in self._client.get_paginator("list_parts").paginate(**place):
+                for part in page.get("Parts", []):
+                    found[part["PartNumber"]] = StoredPart(
+                        part["Size"], part.get("ChecksumSHA256", ""), part["ETag"]
+                    )
         return found
 
     def begin(self, path: str) -> str:
@@ -128,11 +121,8 @@ class ResultsBucket(Prefix):
 
     def abort(self, path: str, upload_id: str) -> None:
         """Give up an upload, so that its parts cost nothing; one that is gone does no harm."""
-        try:
-            with self.call(f"giving up {path}", passing="NoSuchUpload"):
-                self._client.abort_multipart_upload(**self._at(path), UploadId=upload_id)
-        except ClientError:
-            return
+        with self.call(f"giving up {path}", passing="NoSuchUpload"):
+            self._client.abort_multipart_upload(**self._at(path), UploadId=upload_id)
 
     def put(self, path: str, data: bytes, *, digest: bytes) -> str:
         """Upload a whole object; return S3's checksum of it."""
@@ -157,11 +147,10 @@ class ResultsBucket(Prefix):
         """Read a small object; None when there is none."""
         if self.version(path) is None:
             return None
-        try:
-            with self.call(f"reading {path}", passing="NoSuchKey"):
-                return bytes(self._client.get_object(**self._at(path))["Body"].read())
-        except ClientError:
-            return None
+        data: bytes | None = None
+        with self.call(f"reading {path}", passing="NoSuchKey"):
+            data = self._client.get_object(**self._at(path))["Body"].read()
+        return data
 
     def replace(self, path: str, data: bytes, *, digest: bytes, version: str | None) -> None:
         """Upload a whole object in place of the version that was read, or of none.

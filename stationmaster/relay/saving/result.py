@@ -20,6 +20,8 @@ from stationmaster.domain.results import (
     CHECKPOINT,
     LOGS,
     MANIFEST_FILE,
+    MODEL,
+    OUTPUT,
     ResultFile,
     ResultManifest,
     RunFacts,
@@ -91,11 +93,11 @@ def save_result(
         upload_lines_and_logs()  # at once: the pods may go
     checkpoint = None
     if is_command:
-        upload(directory.output())
+        upload(directory.below(OUTPUT))
         if facts.model:  # made of a framework's checkpoint by a Job of the product's own
-            upload(directory.model())
+            upload(directory.below(MODEL))
     else:
-        model = [] if trains else directory.model()
+        model = [] if trains else directory.below(MODEL)
         upload(model)
         checkpoint = _newest_whole(directory, upload, needed=not model)
     if trains:

@@ -98,25 +98,13 @@ class RunDirectory:
         else:
             self._num_more += 1
 
-    def output(self) -> list[LocalFile]:
-        """List what a custom command has written below its output directory.
+    def below(self, top: str) -> list[LocalFile]:
+        """List every file below a directory that can be saved under its name.
 
         Raises:
             PermanentError: it is more than can be saved.
             OSError: the file system does not answer.
         """
-        return self._below(results.OUTPUT)
-
-    def model(self) -> list[LocalFile]:
-        """List every file of the trained model; none before the end of training.
-
-        Raises:
-            PermanentError, OSError: as `output`.
-        """
-        return self._below(results.MODEL)
-
-    def _below(self, top: str) -> list[LocalFile]:
-        """List every file below a directory that can be saved under its name."""
         files: list[LocalFile] = []
         found = self._tree.entry(top)
         if found is not None and not found.is_directory:

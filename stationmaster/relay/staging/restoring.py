@@ -10,9 +10,10 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -113,16 +114,12 @@ def restore(
 _Pick = Callable[[ResultManifest], list[ResultFile]]
 
 
-def _parts(order: RestoringOrder) -> list[tuple[RunId, _Pick, str]]:
-    parts: list[tuple[RunId, _Pick, str]] = []
-    if order.checkpoint is not None:
-        point = order.checkpoint
-        parts.append(
-            (point.run_id, lambda manifest: checkpoint_files(manifest, point.step), "checkpoint")
-        )
+def _parts(order: RestoringOrder) -> Iterator[tuple[RunId, _Pick, str]]:
+    point = order.checkpoint
+    if point is not None:
+        yield point.run_id, partial(checkpoint_files, step=point.step), "checkpoint"
     if order.model_of is not None:
-        parts.append((order.model_of, model_files, "model"))
-    return parts
+        yield order.model_of, model_files, "model"
 
 
 def _look(
@@ -152,9 +149,9 @@ def _look(
                 f"{source.uri}{file.path} {has}, and the manifest says {file.num_bytes:,} bytes: "
                 f"the result of run {run_id} is damaged; use another run's"
             )
-    partial = config.directory / DIRECTORY / f".partial-{name}"
+    begun = config.directory / DIRECTORY / f".partial-{name}"
     return _Wanted(
-        bucket, source.uri, partial, tuple(files), tuple(objects[file.path] for file in files)
+        bucket, source.uri, begun, tuple(files), tuple(objects[file.path] for file in files)
     )
 
 
