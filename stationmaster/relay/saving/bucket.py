@@ -147,10 +147,10 @@ class ResultsBucket(Prefix):
         """Read a small object; None when there is none."""
         if self.version(path) is None:
             return None
-        data: bytes | None = None
+        found: list[bytes] = []
         with self.call(f"reading {path}", passing="NoSuchKey"):
-            data = self._client.get_object(**self._at(path))["Body"].read()
-        return data
+            found.append(self._client.get_object(**self._at(path))["Body"].read())
+        return found[0] if found else None
 
     def replace(self, path: str, data: bytes, *, digest: bytes, version: str | None) -> None:
         """Upload a whole object in place of the version that was read, or of none.

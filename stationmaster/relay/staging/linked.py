@@ -60,7 +60,11 @@ def wait_for_files(
             if there:
                 changed_at = clock()
             if clock() - changed_at > STALLED_S:
-                raise Refused(_not_shown(missing, num_objects=len(objects), uri=uri))
+                raise Refused(
+                    f"the file system shows {len(objects) - len(missing):,} of {len(objects):,} "
+                    f"objects of {uri}, and no more for {STALLED_S / 60:.0f} min; "
+                    f"{missing[0].path} is missing"
+                )
             pause(_LOOK_EVERY_S)
 
 
@@ -93,11 +97,3 @@ def _look(root: Path, found: SourceObject, uri: str) -> bool:
             f"the permissions {stat.S_IMODE(seen.st_mode):o}"
         )
     return True
-
-
-def _not_shown(missing: Sequence[SourceObject], *, num_objects: int, uri: str) -> str:
-    num_shown = num_objects - len(missing)
-    return (
-        f"the file system shows {num_shown:,} of {num_objects:,} objects of {uri}, and no more for "
-        f"{STALLED_S / 60:.0f} min; {missing[0].path} is missing"
-    )

@@ -72,17 +72,13 @@ def look(
             f"the file system has {room / _GB:,.1f} GB free, and checkpoints need "
             f"{needed / _GB:,.1f} GB; free some"
         )
-    match config.order.task:
-        case "image-classification":
-            counts = _look_at_images(found)
-        case "finetuning":
-            counts = _look_at_rows(found)
-        case task if task == AS_IT_IS:
-            counts = _look_at_all(found)
-        case task if task == FOR_MEGATRON:
-            counts = _look_at_indexed(found)
-        case _:
-            counts = _look_at_text(found)
+    looks = {
+        "image-classification": _look_at_images,
+        "finetuning": _look_at_rows,
+        AS_IT_IS: _look_at_all,
+        FOR_MEGATRON: _look_at_indexed,
+    }
+    counts = looks.get(config.order.task, _look_at_text)(found)
     return StagedLine(
         run_id=config.order.run_id,
         data_id="",
