@@ -103,12 +103,6 @@ class RecordingSlack:
             call for call in posts if "thread_ts" not in call.arguments and call.ts not in deleted
         ]
 
-    def shown_of(self, run_id: str) -> str:
-        """The card of one of several runs, as the channel sees it now."""
-        (posted,) = [card for card in self.cards if run_id in card.seen]
-        edits = [call for call in self.of("chat.update") if call.arguments["ts"] == posted.ts]
-        return [posted, *edits][-1].seen
-
     @property
     def thread(self) -> list[Call]:
         return [call for call in self.of("chat.postMessage") if call.arguments.get("thread_ts")]

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import boto3
 import pytest
-from bot_world import CHANNEL, REGION, TEAM, USER, seen, started_clusters, started_workflows
+from bot_world import CHANNEL, seen, started_clusters, started_workflows
 from recording_slack import Refusal
 
 from bot.stream import read_batch
-from stationmaster import commands
-from stationmaster.aws.run_store import RunStore
-from stationmaster.commands.runs import Announced
-from stationmaster.domain.commands.grammar import parse_command
-from stationmaster.domain.errors import TransientError
-from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.reap import reap
 
@@ -165,34 +158,3 @@ def test_cluster_whose_card_has_no_room_is_refused_in_a_sentence(person, setting
 
     assert "type the command again in a few seconds" in seen(answer)
     assert started_clusters(settings) == []
-
-
-class FullStore(RunStore):
-    """A table that takes no run."""
-
-    def create(self, *_: object, **__: object) -> tuple[Run, bool]:
-        raise TransientError("writing a run: AWS answers ThrottlingException")
-
-
-def test_card_of_a_run_that_cannot_be_written_is_taken_back(services, settings):
-    services.runs = FullStore(settings.table_name, boto3.client("dynamodb", REGION))
-    story: list[str] = []
-
-    def announce(_run: Run) -> Announced:
-        story.append("posted")
-        return Announced(lambda: story.append("taken back"))
-
-    with pytest.raises(TransientError, match="ThrottlingException"):
-        commands.request_run(
-            services,
-            parse_command("tiny-llama"),
-            request_id="r1",
-            command="/train tiny-llama",
-            team_id=TEAM,
-            channel_id=CHANNEL,
-            user_id=USER,
-            announce=announce,
-        )
-
-    assert story == ["posted", "taken back"]
-    assert started_workflows(settings) == []

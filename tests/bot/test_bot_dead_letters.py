@@ -14,7 +14,6 @@ from bot.notifier import Notifier
 from bot.stream import read_batch
 from bot.subjects import RunSubject
 from stationmaster.aws import table
-from stationmaster.domain.run import events as ev
 from stationmaster.services import Services
 
 OTHER = "tiny-llama-ffffffff"
@@ -161,19 +160,3 @@ def test_records_that_were_set_aside_are_posted_when_they_are_sent_again(
 
     assert answer == {"set_aside": 0}
     assert story.run_id in slack.card.seen
-
-
-def test_event_of_a_later_version_leaves_the_card_as_it_is(
-    stream: TableStream, story: Story, slack: Any, services: Services
-) -> None:
-    story.begin()
-    write(
-        table.event("RUN", story.run_id, "later"),
-        body=json.dumps({"type": "run.cloned", "event_id": "later"}),
-    )
-
-    notifier_handler.handler(stream.next_batch(), None)
-
-    (entry,) = kept(services)
-    assert "run.cloned" in entry.reason or "type" in entry.reason
-    assert ev.RunPhase.REQUESTED.value in slack.card.seen.lower()

@@ -31,11 +31,13 @@ def test_paths_are_read_where_there_is_a_file_system_with_data(dataset):
 
 @pytest.mark.parametrize("path", ["/fsx/../etc", "/fsx//a", "/fsx/", "/fsx/a b", "/fsx/$(HOME)"])
 def test_path_that_leaves_the_file_system_or_needs_quotes_is_refused(path):
-    for dataset in (path, f"stream:{path}"):
+    for name, dataset in (
+        ("tiny-llama", path),
+        ("tiny-llama", f"stream:{path}"),
+        ("megatron-llama3-8b", path),
+    ):
         with pytest.raises(BadParameter, match="is not accepted: expected"):
-            check_data(
-                get_recipe("tiny-llama").with_overrides({"dataset": dataset}), on_cluster=True
-            )
+            check_data(get_recipe(name).with_overrides({"dataset": dataset}), on_cluster=True)
 
 
 def test_shared_paths_begin_where_pods_mount_the_file_system():

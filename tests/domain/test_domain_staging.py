@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from stationmaster.domain.commands.grammar import parse_command, parse_request
-from stationmaster.domain.commands.requests import ShowPlan
 from stationmaster.domain.datasets import (
     C4,
     HubSource,
@@ -31,6 +30,7 @@ from tests.support.plans import make_plan
 GB = 10**9
 GIB = 2**30
 ADDRESS = "s3://research-data/imagenet/"
+IMAGES = "image-classification"
 CLUSTER = ClusterId("warm")
 ABOUT: dict[str, Any] = {
     "run_id": RunId("run-1"),
@@ -126,43 +126,36 @@ def test_data_that_the_file_system_cannot_hold_is_refused(gib, shared, said) -> 
         plan(listing(gib * GIB), shared=shared)
 
 
-class Bucket:
-    """S3 as a command asks it."""
+@pytest.mark.parametrize(
+    ("words", "asked", "found"),
+    [
+        (f"resnet50 dataset={ADDRESS}", (S3Source("research-data", "imagenet/"), IMAGES), 2600),
+        ("llama2-7b dataset=packed:c4", (C4, "pretraining"), None),
+    ],
+)
+def test_command_asks_once_how_much_there_is(words, asked, found) -> None:
+    questions: list[object] = []
 
-    def __init__(self, answer: Listing | Exception) -> None:
-        self.asked: list[tuple[str, str]] = []
-        self._answer = answer
+    def measure(*question: object) -> Listing | None:
+        questions.append(question)
+        return listing(found * GIB) if found else None
 
-    def measure(self, source: S3Source, task: str) -> Listing:
-        self.asked.append((source.uri, task))
-        if isinstance(self._answer, Exception):
-            raise self._answer
-        return self._answer
+    planned = parse_command(f"plan {words}", measure=measure).request.plan
 
-
-def test_command_asks_once_how_much_there_is() -> None:
-    bucket = Bucket(listing(2600 * GIB))
-
-    command = parse_command(
-        "plan resnet50 dataset=s3://research-data/imagenet", measure=bucket.measure
-    )
-
-    assert bucket.asked == [(ADDRESS, "image-classification")]
-    assert isinstance(command, ShowPlan)
-    assert command.request.plan.file_system_gib == 4800
+    assert questions == [asked]
+    assert planned.file_system_gib == (4800 if found else 2400)
+    is_open = any("is asked in the channel, where the hub answers" in w for w in planned.warnings)
+    assert is_open is (found is None)
 
 
 def test_what_s3_says_against_the_data_is_the_answer() -> None:
-    bucket = Bucket(NotPossibleNow("the bucket does not exist"))
+    def measure(*_: object) -> Listing:
+        raise NotPossibleNow("the bucket does not exist")
 
     with pytest.raises(NotPossibleNow, match="the bucket does not exist") as refused:
-        parse_command(
-            "resnet50 dataset=s3://no/such nodes=1".replace("no/", "nobody/"),
-            measure=bucket.measure,
-        )
+        parse_command("resnet50 dataset=s3://nobody/such nodes=1", measure=measure)
 
     assert refused.value.suggestion is None
-    assert len(bucket.asked) == 1
 
 
 def test_plan_without_anybody_to_ask_says_where_it_is_asked() -> None:
@@ -303,18 +296,3 @@ def test_data_that_is_packed_is_not_refused_where_it_may_lie_already() -> None:
 
     assert found.file_system_gib == recipe.file_system_gib
     assert found.data is not None
-
-
-def test_hub_is_asked_for_data_that_is_packed() -> None:
-    asked: list[object] = []
-
-    def measure(source: S3Source | HubSource, task: str) -> None:
-        asked.append((source, task))
-
-    found = parse_command("plan llama2-7b dataset=packed:c4", measure=measure)
-
-    assert asked == [(C4, "pretraining")]
-    assert isinstance(found, ShowPlan)
-    assert any(
-        "is asked in the channel, where the hub answers" in w for w in found.request.plan.warnings
-    )

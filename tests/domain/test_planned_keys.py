@@ -10,7 +10,7 @@ from tests.support.typed import refused, start_of
 
 MEGATRON = "megatron-llama3-8b"
 TITAN = "torchtitan-llama3.1-8b"
-MIXTRAL = "mixtral-8x7b"
+IMAGES = "resnet50 dataset=s3://a-bucket/x"
 WHOLE = "mixtral-8x7b context_parallel=1 activation_checkpointing=full"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 EIGHT = "divide the 8 experts of mixtral-8x7b; use 2, 4 or 8"
@@ -79,6 +79,15 @@ OF_THE_OWN_TRAINER = (
     ("tiny-llama precision=float8", "tiny-llama trains on CPUs, .* Hopper, .*; use precision=bf16"),
     ("llama2-7b preset=smoke precision=float8", "trains on CPUs"),
     ("llama2-7b precision=fp8", "'auto', 'bf16', 'fp32' or 'float8'"),
+    ("llama2-7b precision=fp32 instance=p3.8xlarge", "V100 GPUs, which the .* CUDA 13 .* use p4d"),
+    ("llama2-7b instance=p5e.48xlarge", "has no on-demand price in the catalogue.*; use p4d"),
+    ("tiny-llama instance=p5e.48xlarge", "has no on-demand price .*; use m5.2xlarge"),
+    ("llama2-7b instance=trn2.48xlarge", "has Trainium accelerators .*; use p4d"),
+    (f"{IMAGES} norm_batch_size=60", "60 does not divide global_batch_size=1024; use 32"),
+    (
+        f"{IMAGES} nodes=4 norm_batch_size=128",
+        "makes 8 forward passes .* over 16 processes; use 64",
+    ),
     ("tiny-llama nodes=1:2 rendezvous=static", "nodes=1:2 is not possible with rendezvous=static"),
     ("tiny-llama steps=3 warmup_steps=9", "warmup_steps=9 is more than steps=3"),
     ("tiny-llama steps=3 profile=4", "profile=4 is after the last of steps=3; use 3 or less"),
@@ -191,6 +200,11 @@ def test_keys_that_cannot_work_are_refused_with_what_can(text: str, said: str) -
         ),
         ("llama3.1-8b nodes=1 precision=float8", "1.28 times as fast as bf16"),
         ("llama3.1-8b nodes=1 precision=float8 compile=false", "add compile=true"),
+        ("llama2-7b-finetune", "pods read meta-llama/Llama-2-7b-hf from the Hugging Face hub"),
+        (
+            "efficientnet-b7 dataset=s3://b-1/x nodes=4 instance=g5.12xlarge",
+            "micro_batch_size=8 (about",  # of 24 images of a rank, 16 in a pass are too many
+        ),
         ("llama2-7b sequence_length=8192", "longer than the 4,096 tokens"),
         ("llama3.2-1b instance=g4dn.8xlarge precision=fp32", "half as fast as bf16"),
         ("llama2-7b nodes=1 instance=g7e.48xlarge", "peak of RTX PRO 6000 is not known"),

@@ -7,7 +7,7 @@ from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import apply
 from stationmaster.domain.cluster.events import ClusterPhase, Requester
 from stationmaster.domain.commands.grammar import parse_command
-from stationmaster.domain.errors import BadCommand, BadParameter
+from stationmaster.domain.errors import BadCommand
 from tests.support.factories import make_cluster, make_cluster_event
 from tests.support.plans import make_plan
 
@@ -83,13 +83,6 @@ def test_images_that_do_not_divide_over_some_nodes_take_as_long_there_as_on_fewe
     assert three.fewest.micro_batches == two.micro_batches == 2
     assert "does not divide over 3 nodes, where some processes wait" in "\n".join(three.warnings)
     assert make_plan("resnet50", nodes=2).settled_keys == {}
-
-
-def test_norm_batch_size_is_a_part_of_the_batch_for_every_process():
-    with pytest.raises(BadParameter, match="60 does not divide global_batch_size=1024; use 32"):
-        make_plan("resnet50", overrides={"norm_batch_size": "60"})
-    with pytest.raises(BadParameter, match=r"makes 8 forward passes .* over 16 processes; use 64"):
-        make_plan("resnet50", nodes=4, overrides={"norm_batch_size": "128"})
 
 
 def on_cluster(text, *, nodes=4, used=0):
