@@ -26,6 +26,7 @@ from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_run import conclude_run
 from stationmaster.steps.install_plugin import install_plugin
 from stationmaster.steps.parts.failure_reasons import why_failed
+from stationmaster.steps.parts.silence import explain_silence
 from stationmaster.steps.prepare_run import await_limit_s, prepare_run
 from stationmaster.steps.record_events import record_batch
 from stationmaster.steps.save_results import save_results
@@ -141,23 +142,20 @@ def test_lost_node_is_a_recovery_that_is_waited_for_while_its_group_stands(outsi
 
 
 @pytest.mark.parametrize(
-    ("groups", "sentence"),
-    [
-        ({"training": None}, "the training node group was deleted during the run"),
-        ({"training": "DELETING"}, "the training node group is DELETING during the run"),
-        ({"system": "DELETING"}, "the system node group is DELETING during the run"),
-    ],
+    ("group", "status", "what"),
+    [("training", None, "was deleted"), ("system", "DELETING", "is DELETING")],
 )
 def test_recovery_whose_node_group_is_deleted_ends_with_the_next_heartbeat(
-    outside: World, groups: dict[str, str | None], sentence: str
+    outside: World, group: str, status: str | None, what: str
 ):
     begin(outside)
-    outside.node_groups.statuses |= groups
+    outside.node_groups.statuses[group] = status
     report(outside)
     assert outside.workflows.said == [("heartbeat", "")], "a run that trains is not looked at"
 
     report(outside, event(outside, ev.NodeLost, node="n-1", reason="the node was deleted"))
 
+    sentence = f"the {group} node group {what} during the run"
     assert outside.workflows.said[1:] == [("TrainingFailed", sentence)]
 
 
@@ -213,35 +211,30 @@ def conclude(world: World) -> tuple[RunPhase, str]:
     return run.phase, run.reason
 
 
+SILENT = "the relay in the cluster fell silent, so the job is not watched"
+NO_SYSTEM = Groups({"training": "ACTIVE", "system": None})
+EKS_AWAY = ControlPlanes(failure=TransientError("EKS is away"))
+
+
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("part", "played", "sentence"),
     [
-        (
-            {"clusters": ControlPlanes(gone=True)},
-            f"the cluster of run {RUN_ID} was deleted during the run",
-        ),
-        (
-            {"clusters": ControlPlanes(status="DELETING")},
-            f"cluster {RUN_ID} is DELETING during the run",
-        ),
-        (
-            {"node_groups": Groups({"training": "ACTIVE", "system": None})},
-            "the system node group was deleted during the run",
-        ),
-        (
-            {"clusters": ControlPlanes(failure=TransientError("EKS is away"))},
-            "the relay in the cluster fell silent, so the job is not watched; "
-            "the cluster could not be looked at: EKS is away",
-        ),
+        ("clusters", ControlPlanes(gone=True), f"the cluster of run {RUN_ID} was deleted during"),
+        ("clusters", ControlPlanes(status="DELETING"), f"cluster {RUN_ID} is DELETING during the"),
+        ("node_groups", NO_SYSTEM, "the system node group was deleted during the run"),
+        ("clusters", EKS_AWAY, f"{SILENT}; the cluster could not be looked at: EKS is away"),
     ],
 )
 def test_silence_of_a_relay_that_went_with_its_cluster_names_what_was_deleted(
-    outside: World, change: dict[str, Any], sentence: str
+    outside: World, part: str, played: Any, sentence: str
 ):
     begin(outside)
-    vars(outside).update(change)
+    setattr(outside, part, played)
 
-    assert conclude(outside) == (RunPhase.FAILED, sentence)
+    phase, reason = conclude(outside)
+
+    assert phase is RunPhase.FAILED
+    assert reason.startswith(sentence)
 
 
 def test_silence_of_an_api_server_is_reported(world: World, cluster: LocalCluster):
@@ -261,7 +254,12 @@ def test_silence_is_explained_from_the_job_over_nodes_and_pods_to_the_relay(
     world.begin(*TO_RUNNING, request=wish, assignment=first_assignment(RUN_ID, REQUEST))
     add_nodes(cluster, group="system")
     eventually(lambda: install_plugin(world, RUN_ID, plugin="training-operator")["ready"])
-    explain = explainer(world)
+
+    def explain() -> str:
+        sentence, succeeded = explain_silence(world, world.runs.load(RUN_ID))
+        assert not succeeded
+        return sentence
+
     assert explain() == f"PyTorchJob {RUN_ID} was deleted from the cluster before it had ended"
 
     submit_job(world, RUN_ID)
@@ -275,20 +273,7 @@ def test_silence_is_explained_from_the_job_over_nodes_and_pods_to_the_relay(
     relay = {"stationmaster/role": "relay"}
     world.gateway.delete("apps/v1", "Deployment", name=relay_name(RUN_ID), namespace=NAMESPACE)
     eventually(lambda: not world.gateway.pods(labels=relay))
-    assert explain() == (
-        "the relay in the cluster fell silent, so the job is not watched: its pod is gone"
-    )
-
-
-def explainer(world: World) -> Any:
-    from stationmaster.steps.parts.silence import explain_silence
-
-    def explain() -> str:
-        sentence, succeeded = explain_silence(world, world.runs.load(RUN_ID))
-        assert not succeeded
-        return sentence
-
-    return explain
+    assert explain() == f"{SILENT}: its pod is gone"
 
 
 def test_job_that_succeeded_while_the_relay_was_silent_is_a_success(

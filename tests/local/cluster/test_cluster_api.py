@@ -18,6 +18,7 @@ from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.requests import Versions, page
 from stationmaster.local.cluster.api.resources import NAMESPACES
+from stationmaster.local.cluster.api.selectors import parse_label_selector
 from stationmaster.local.cluster.api.store import Store
 from stationmaster.local.cluster.api.types import struct
 from tests.support.cluster_fixtures import (
@@ -225,3 +226,13 @@ def test_second_deletion_is_stored_only_where_it_changes_the_object() -> None:
     assert third["metadata"]["finalizers"] == ["example.com/held", "foregroundDeletion"]
     assert objects.get(NAMESPACES, "", "held") == third
     assert not gone
+
+
+def test_label_selector_chooses_objects() -> None:
+    item = {"metadata": {"labels": {"a": "b"}}}
+    choosing = ("a=b,c!=d", "a == b", "a in (x, b)", "a", "!c")
+    others = ("a!=b", "a notin (b)", "c", "!a", "a,c")
+
+    chosen = [text for text in (*choosing, *others) if parse_label_selector(text)(item)]
+
+    assert chosen == [*choosing]
