@@ -7,31 +7,16 @@ test starts still connect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import io
+from collections.abc import Callable
 from typing import Any
 
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ConnectionClosedError
+from urllib3 import HTTPResponse
 from werkzeug.test import create_environ, run_wsgi_app
 
 from stationmaster.local.aws import LocalAws
-
-
-@dataclass
-class _Body:
-    """An answer's body, as botocore reads it from a connection."""
-
-    content: bytes
-
-    def stream(self) -> Iterator[bytes]:
-        yield self.content
-
-    def read(self, amt: int | None = None) -> bytes:
-        """As a connection is read: the next bytes, or all that are left."""
-        end = len(self.content) if amt is None else amt
-        piece, self.content = self.content[:end], self.content[end:]
-        return piece
 
 
 def without_connection(aws: LocalAws) -> Callable[..., AWSResponse]:
@@ -55,7 +40,7 @@ def without_connection(aws: LocalAws) -> Callable[..., AWSResponse]:
         except ConnectionResetError as exc:
             # What botocore makes of a connection that ends before the answer.
             raise ConnectionClosedError(endpoint_url=request.url, error=exc) from exc
-        body = _Body(b"".join(content))
+        body: Any = HTTPResponse(io.BytesIO(b"".join(content)), preload_content=False)
         answered_with: Any = dict(answered)
         return AWSResponse(request.url, int(status.split()[0]), answered_with, body)
 

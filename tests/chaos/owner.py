@@ -21,7 +21,7 @@ from tests.chaos.world import World
 NAME = "theirs"
 ADDONS = ("eks-pod-identity-agent", "aws-fsx-csi-driver")
 # What is looked at in Kubernetes, in all namespaces, before and after.
-KINDS = (
+KINDS = [
     "/api/v1/namespaces",
     "/api/v1/nodes",
     "/api/v1/persistentvolumes",
@@ -42,7 +42,7 @@ KINDS = (
     "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "/apis/storage.k8s.io/v1/csidrivers",
-)
+]
 
 
 @dataclass

@@ -5,6 +5,7 @@ Requests are written byte by byte where a client would add what is left out here
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import stat
@@ -203,28 +204,20 @@ def test_missing_or_malformed_authorization_is_refused(
     assert (answer.status_code, answer.json()["__type"]) == (403, f"{code}Exception")
 
 
-@pytest.mark.parametrize("changed", ["body", "path", "query", "header", "date"])
+@pytest.mark.parametrize("changed", ["body", "hashed body", "path", "query", "header", "date"])
 def test_changed_request_is_refused(aws: LocalAws, script: Script, changed: str) -> None:
-    headers = signed(aws)
+    hashed = {"X-Amz-Content-SHA256": hashlib.sha256(b"{}").hexdigest()}
+    headers = signed(aws, headers=LIST_SECRETS | (hashed if "hashed" in changed else {}))
+    assert httpx.post(aws.url, content=b"{}", headers=headers).status_code == 200
     if changed == "header":
         headers["X-Amz-Target"] = "secretsmanager.GetRandomPassword"
     if changed == "date":
         del headers["X-Amz-Date"]
     url = {"path": f"{aws.url}/other", "query": f"{aws.url}/?a=1"}.get(changed, aws.url)
 
-    answer = httpx.post(url, content=b"[]" if changed == "body" else b"{}", headers=headers)
+    answer = httpx.post(url, content=b"[]" if "body" in changed else b"{}", headers=headers)
 
     assert (answer.status_code, answer.json()["__type"]) == (403, "InvalidSignatureException")
-
-
-def test_stated_hash_of_another_body_is_refused(aws: LocalAws, script: Script) -> None:
-    stated = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"  # of {}
-    headers = signed(aws, headers={**LIST_SECRETS, "X-Amz-Content-SHA256": stated})
-
-    served = httpx.post(aws.url, content=b"{}", headers=headers)
-    refused = httpx.post(aws.url, content=b"[]", headers=headers)
-
-    assert (served.status_code, refused.status_code) == (200, 403)
 
 
 def test_address_that_is_presigned_with_version_2_is_refused(aws: LocalAws, script: Script) -> None:

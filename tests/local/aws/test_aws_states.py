@@ -200,19 +200,26 @@ def test_answer_sent_by_the_called_function_itself_ends_a_task_with_a_heartbeat(
 
 
 @pytest.mark.parametrize(
-    ("limit", "error"),
-    [("TimeoutSeconds", "States.Timeout"), ("HeartbeatSeconds", "States.HeartbeatTimeout")],
+    ("of_task", "of_machine", "error"),
+    [
+        ({"TimeoutSeconds": 1}, {}, "States.Timeout"),
+        ({"HeartbeatSeconds": 1}, {}, "States.HeartbeatTimeout"),
+        ({}, {"TimeoutSeconds": 1}, "States.Timeout"),
+    ],
 )
 def test_task_that_is_out_of_time_closes_its_token(
-    machines: Machines, script: Script, limit: str, error: str
+    machines: Machines, script: Script, of_task: Any, of_machine: Any, error: str
 ) -> None:
-    await_it = task("worker", token=True, Catch=[CATCH], **{limit: 1})
-    execution = machines.start({"Await": await_it, "Caught": CAUGHT})
+    await_it = task("worker", token=True, Catch=[CATCH], **of_task)
+    execution = machines.start({"Await": await_it, "Caught": CAUGHT}, **of_machine)
     token = token_of(script)
 
     ended = machines.end(execution)
 
-    assert json.loads(ended["output"])["error"]["Error"] == error
+    if of_machine:
+        assert (ended["status"], ended["error"]) == ("TIMED_OUT", error)
+    else:
+        assert json.loads(ended["output"])["error"]["Error"] == error
     assert is_closed(machines, token)
 
 
@@ -250,18 +257,6 @@ def test_stop_while_a_handler_runs_is_immediate_and_final(
     until(lambda: machines.history(execution)[-1]["type"] == "ExecutionAborted")
     assert machines.describe(execution)["status"] == "ABORTED"
     assert machines.entered(execution) == ["Do"]
-
-
-def test_machine_timeout_ends_as_timed_out_and_closes_tokens(
-    machines: Machines, script: Script
-) -> None:
-    execution = machines.start({"Await": task("worker", token=True)}, TimeoutSeconds=1)
-    token = token_of(script)
-
-    ended = machines.end(execution)
-
-    assert (ended["status"], ended["error"]) == ("TIMED_OUT", "States.Timeout")
-    assert is_closed(machines, token)
 
 
 def test_definition_is_parsed_once_and_built_anew_for_each_execution() -> None:

@@ -46,26 +46,22 @@ def test_unknown_method_is_refused_and_shown_in_the_traffic(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error"),
+    ("changes", "error"),
     [
-        ({"channel": "C404", "text": "x"}, "channel_not_found"),
-        ({"channel": GENERAL_CHANNEL_ID, "text": "x"}, "not_in_channel"),
-        ({"channel": HERE, "text": " "}, "no_text"),
-        ({"channel": HERE, "text": "x" * 40_001}, "msg_too_long"),
-        ({"channel": HERE, "text": "x", "thread_ts": "1.0"}, "thread_not_found"),
-        (
-            {"channel": HERE, "text": "x", "blocks": "not json"},
-            "invalid_blocks_format",
-        ),
-        (
-            {"channel": HERE, "text": "x", "metadata": '{"event_type": "run"}'},
-            "invalid_metadata_schema",
-        ),
+        ({"channel": "C404"}, "channel_not_found"),
+        ({"channel": GENERAL_CHANNEL_ID}, "not_in_channel"),
+        ({"text": " "}, "no_text"),
+        ({"text": "x" * 40_001}, "msg_too_long"),
+        ({"thread_ts": "1.0"}, "thread_not_found"),
+        ({"blocks": "not json"}, "invalid_blocks_format"),
+        ({"metadata": '{"event_type": "run"}'}, "invalid_metadata_schema"),
     ],
 )
 def test_post_message_bad_arguments_are_refused_in_slacks_words(
-    slack: LocalSlack, client: WebClient, arguments: dict, error: str
+    slack: LocalSlack, client: WebClient, changes: dict, error: str
 ) -> None:
+    arguments = {"channel": HERE, "text": "x", **changes}
+
     assert refused(client.api_call, "chat.postMessage", params=arguments) == error
     assert slack.messages() == []
 
