@@ -181,8 +181,8 @@ def test_another_secret_with_a_principals_key_is_refused(aws: LocalAws, client: 
     assert code == "InvalidSignatureException"
 
 
-def test_creation_needs_the_tag_that_its_condition_names(
-    client: Client, network: Deployment
+def test_creation_and_deletion_need_the_tag_that_a_condition_names(
+    aws: LocalAws, client: Client, network: Deployment
 ) -> None:
     ec2 = client("ec2")
     tags = [{"ResourceType": "security-group", "Tags": [{"Key": "team", "Value": "a"}]}]
@@ -197,21 +197,14 @@ def test_creation_needs_the_tag_that_its_condition_names(
     # What is not there has no tags to ask for.
     assert refused(ec2.delete_security_group, GroupId=tagged)[0] == "InvalidGroup.NotFound"
 
-
-def test_deletion_of_a_log_group_needs_the_tag_that_its_condition_names(
-    aws: LocalAws, client: Client
-) -> None:
-    as_owner, logs = aws.client("logs"), client("logs")
-    as_owner.create_log_group(logGroupName="/ours/a", tags={"team": "a"})
-    as_owner.create_log_group(logGroupName="/others/b")
-
-    code, message = refused(logs.delete_log_group, logGroupName="/others/b")
-    logs.delete_log_group(logGroupName="/ours/a")
-
+    logs, delete = aws.client("logs"), client("logs").delete_log_group
+    logs.create_log_group(logGroupName="/ours/a", tags={"team": "a"})
+    logs.create_log_group(logGroupName="/others/b")
     where = "arn:aws:logs:us-west-2:123456789012:log-group:/others/b"
-    assert code == "AccessDeniedException"
-    assert message == not_authorized("logs:DeleteLogGroup", where)
-    assert refused(logs.delete_log_group, logGroupName="/ours/a")[0] == "ResourceNotFoundException"
+    denied = ("AccessDeniedException", not_authorized("logs:DeleteLogGroup", where))
+    assert refused(delete, logGroupName="/others/b") == denied
+    delete(logGroupName="/ours/a")
+    assert refused(delete, logGroupName="/ours/a")[0] == "ResourceNotFoundException"
 
 
 def test_each_event_of_a_batch_is_looked_at(client: Client) -> None:
