@@ -34,10 +34,9 @@ from stationmaster.local.aws.front import OWN_CLIENT, Front, QuietHandler
 from stationmaster.local.aws.http_api import HttpApi
 from stationmaster.local.aws.iam.account import Account
 from stationmaster.local.aws.iam.identities import Identities
-from stationmaster.local.aws.invocation import Invoker, UnknownFunctionError
 from stationmaster.local.aws.moto_patches import tagging
 from stationmaster.local.aws.observer import AwsObserver
-from stationmaster.local.aws.runtime import LambdaRuntime
+from stationmaster.local.aws.runtime import Invoker, LambdaRuntime, UnknownFunctionError
 from stationmaster.local.aws.schedules import Ticker
 from stationmaster.local.aws.services.eks import EksService
 from stationmaster.local.aws.services.fsx import FsxService

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lambdas.registry import Schedule
 from stationmaster.local.aws.clock import LifecycleClock
-from stationmaster.local.aws.invocation import UnknownFunctionError
+from stationmaster.local.aws.runtime import UnknownFunctionError
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,6 @@ PATCHES = (
     "events",
     "lambda_invoke",
     "s3",
-    "s3_uploads",
     "scaling",
     "schedules",
     "states_errors",

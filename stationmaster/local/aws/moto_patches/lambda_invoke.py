@@ -15,7 +15,7 @@ from moto.awslambda.exceptions import InvalidParameterValueException
 from moto.awslambda.models import LambdaBackend, LambdaFunction
 
 from stationmaster.local.aws import emulation
-from stationmaster.local.aws.invocation import as_function
+from stationmaster.local.aws.runtime import as_function
 
 _create_function = LambdaBackend.create_function
 _update_configuration = LambdaFunction.update_configuration

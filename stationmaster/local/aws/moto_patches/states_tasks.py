@@ -32,8 +32,8 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_parallel.state_par
 from moto.stepfunctions.parser.asl.component.state.exec.state_task import lambda_eval_utils
 
 from stationmaster.local.aws import emulation
-from stationmaster.local.aws.invocation import UnknownFunctionError
 from stationmaster.local.aws.moto_patches import states_tokens
+from stationmaster.local.aws.runtime import UnknownFunctionError
 
 Note = Callable[[Any], None]
 FailedNote = Callable[[Any, Any], None]
