@@ -37,12 +37,7 @@ class Fault:
 
     def matches(self, function: str, payload: Mapping[str, Any]) -> bool:
         """Whether a call is one of those that fail."""
-        return (
-            self.times > 0
-            and function == self.function
-            and all(payload.get(key) == value for key, value in self.only.items())
-            and self.without not in payload
-        )
+        return self.times > 0 and _fits(self, function, payload)
 
     def answer(self) -> tuple[bytes, bool]:
         """What Lambda answers for it."""
@@ -107,15 +102,15 @@ class Hold:
 
     def matches(self, function: str, payload: Mapping[str, Any]) -> bool:
         """Whether a call is the one that waits here."""
-        return (
-            function == self.function
-            and not self.is_taken
-            and (not self.having or self.having in payload)
-            and self.without not in payload
-            and all(payload.get(key) == value for key, value in self.only.items())
-        )
+        is_had = not self.having or self.having in payload
+        return not self.is_taken and is_had and _fits(self, function, payload)
 
     def wait(self) -> None:
         """Called by the runtime, on the function's thread."""
         self.reached.set()
         assert self.released.wait(HELD_S), f"nobody let {self.function} go"
+
+
+def _fits(rule: Fault | Hold, function: str, payload: Mapping[str, Any]) -> bool:
+    has_all = all(payload.get(key) == value for key, value in rule.only.items())
+    return function == rule.function and has_all and rule.without not in payload

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ConnectionClosedError
 
 from stationmaster.local.aws import (
     Deployment,
@@ -23,6 +23,8 @@ from stationmaster.local.aws import (
 )
 from stationmaster.local.aws.deployment import substitute
 from stationmaster.local.aws.moto_patches import require_version
+from stationmaster.local.faults import names
+from tests.chaos.direct_calls import without_connection
 from tests.support.aws_fixtures import HANDLER, Script
 
 
@@ -138,19 +140,41 @@ def test_deployed_calls_are_not_recorded(aws: LocalAws, deployed: Deployment) ->
     assert value["SecretString"] == "x"
 
 
+def test_account_with_every_fault_is_deployed_as_any_other(aws: LocalAws, script: Script) -> None:
+    # What is deployed is older than the runs that the faults are for.
+    aws.faults.update(names("aws"))
+
+    made = aws.deploy(DeploymentSpec(network="faulty", roles=["cluster"]))
+
+    (group,) = aws.client("ec2").describe_security_groups(
+        Filters=[{"Name": "vpc-id", "Values": [made.vpc_id]}]
+    )["SecurityGroups"]
+    assert group["GroupName"] == "default"
+    assert made.subnet_ids
+    assert made.role_arns["cluster"]
+
+
+def test_lost_answer_of_a_call_without_connection_ends_as_a_closed_one(
+    aws: LocalAws, script: Script
+) -> None:
+    aws.faults.add("lost-answers")
+    ec2, directly = aws.client("ec2"), without_connection(aws)
+    ec2.meta.events.register("before-send", directly)
+
+    with pytest.raises(ConnectionClosedError, match="closed before we received"):
+        ec2.create_placement_group(GroupName="g", Strategy="cluster")
+    groups = ec2.describe_placement_groups()["PlacementGroups"]
+    ec2.meta.events.unregister("before-send", directly)
+
+    assert [each["GroupName"] for each in groups] == ["g"], "it took effect"
+
+
 def test_substitute_refuses_an_unknown_placeholder() -> None:
     with pytest.raises(ValueError, match=r'state machine "train": placeholder \$\{Nobody\}'):
         substitute("${Nobody}", {"Ensure": "arn:x"}, name="train")
 
 
 # -- functions ----------------------------------------------------------------
-
-
-def test_invoke_of_unknown_function_is_not_found(aws: LocalAws, script: Script) -> None:
-    client = aws.client("lambda")
-
-    with pytest.raises(client.exceptions.ResourceNotFoundException):
-        client.invoke(FunctionName="nobody", Payload=b"{}")
 
 
 def test_invocation_of_another_type_is_refused(aws: LocalAws, script: Script) -> None:

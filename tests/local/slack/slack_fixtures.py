@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
@@ -14,6 +13,8 @@ from slack_bolt import App, BoltRequest
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError
 from websockets.sync.client import ClientConnection, connect
+from werkzeug.serving import make_server
+from werkzeug.wrappers import Request, Response
 
 from stationmaster.local.slack import (
     OPERATOR_ID,
@@ -94,30 +95,17 @@ class Clock:
 def http_app(handle: Any) -> Iterator[str]:
     """Serve `handle(headers, body) -> (status, headers, body)`; yield its address."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            length = int(self.headers["Content-Length"])
-            body = self.rfile.read(length).decode()
-            status, headers, answer = handle(dict(self.headers.items()), body)
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(answer.encode())))
-            self.end_headers()
-            self.wfile.write(answer.encode())
+    @Request.application
+    def app(request: Request) -> Response:
+        status, headers, answer = handle(dict(request.headers), request.get_data(as_text=True))
+        return Response(answer, status, headers)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Keep the test output clean."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/slack/events"
+        yield f"http://127.0.0.1:{server.server_port}/slack/events"
     finally:
         server.shutdown()
-        thread.join()
         server.server_close()
 
 
