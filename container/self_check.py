@@ -50,43 +50,26 @@ _IN_ITS_OWN_PYTHON: Final = sys.prefix
 # Where NVIDIA's images have the libraries of Debian packages.
 _OF_THE_SYSTEM: Final = "/usr/lib"
 
+
+def _gpu(
+    modules: Sequence[str], *, nccl: str = _IN_ITS_OWN_PYTHON, launcher: str = "torchrun"
+) -> Expected:
+    programs = tuple(filter(None, (launcher, "fi_info")))
+    return Expected(modules=tuple(modules), programs=programs, nccl=nccl, caches=_GPU_CACHES)
+
+
 IMAGES: Final = {
-    "training": Expected(
-        modules=(*_TRAINER, "torchao.float8"),
-        programs=("torchrun", "fi_info"),
-        nccl=_IN_ITS_OWN_PYTHON,
-        caches=_GPU_CACHES,
-    ),
-    "dlc": Expected(
-        modules=(*_TRAINER, "torchao.float8"),
-        programs=("torchrun", "fi_info"),
-        nccl=_IN_ITS_OWN_PYTHON,
-        caches=_GPU_CACHES,
-    ),
-    "megatron": Expected(
-        modules=(
-            "torch",
-            "transformers",
-            "megatron.core",
-            "megatron.core.datasets.helpers_cpp",
-            "megatron.training",
+    "training": _gpu((*_TRAINER, "torchao.float8")),
+    "dlc": _gpu((*_TRAINER, "torchao.float8")),
+    "megatron": _gpu(
+        (
+            *("torch", "transformers", "megatron.core"),
+            *("megatron.core.datasets.helpers_cpp", "megatron.training"),
         ),
-        programs=("torchrun", "fi_info"),
         nccl=_OF_THE_SYSTEM,
-        caches=_GPU_CACHES,
     ),
-    "nemo": Expected(
-        modules=("torch", "megatron.core", "megatron.bridge"),
-        programs=("fi_info",),
-        nccl=_OF_THE_SYSTEM,
-        caches=_GPU_CACHES,
-    ),
-    "torchtitan": Expected(
-        modules=("torch", "huggingface_hub", "torchtitan.models.llama3.config_registry"),
-        programs=("torchrun", "fi_info"),
-        nccl=_IN_ITS_OWN_PYTHON,
-        caches=_GPU_CACHES,
-    ),
+    "nemo": _gpu(("torch", "megatron.core", "megatron.bridge"), nccl=_OF_THE_SYSTEM, launcher=""),
+    "torchtitan": _gpu(("torch", "huggingface_hub", "torchtitan.models.llama3.config_registry")),
     "nccl-tests": Expected(
         programs=("/opt/nccl-tests/build/all_reduce_perf", "mpirun", "fi_info"),
         nccl="/opt/nccl/build",
@@ -94,12 +77,9 @@ IMAGES: Final = {
     ),
     "cpu": Expected(modules=_TRAINER, programs=("torchrun",), caches=CACHES),
     "relay": Expected(
-        modules=(
-            "stationmaster.relay.watching",
-            "stationmaster.relay.save",
-            "stationmaster.relay.stage",
-            "stationmaster.relay.restore",
-            "stationmaster.relay.look",
+        modules=tuple(
+            f"stationmaster.relay.{name}"
+            for name in ("watching", "save", "stage", "restore", "look")
         )
     ),
 }

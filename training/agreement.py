@@ -22,6 +22,8 @@ Result = TypeVar("Result")
 
 def from_rank_0(action: Callable[[], Result], ranks: Ranks) -> Result:
     """Call `action` on rank 0 alone; return or raise its outcome on every rank."""
+    if ranks.world_size == 1:
+        return action()
     outcome: list[Any] = [None, None]
     if ranks.rank == 0:
         try:

@@ -15,10 +15,10 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import ExportEnded, RunPhase
 from stationmaster.inspection import Verdict
 from stationmaster.jobs.live_run import LiveRun, Outcome
-from stationmaster.jobs.run_jobs import look_at_jobs, render_model_job
+from stationmaster.jobs.run_jobs import look_after_training, render_model_job
 from stationmaster.rendering.environment import literal
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, KubernetesObject
-from stationmaster.rendering.metadata import RunRole, run_labels
+from stationmaster.rendering.metadata import RunRole
 from stationmaster.rendering.run_job import one_cpu
 
 NAME: Final = "export"
@@ -62,14 +62,7 @@ def render(live: LiveRun) -> list[KubernetesObject]:
 
 def look(live: LiveRun) -> Outcome:
     """Judge by the Job alone."""
-    run, settings = live.run, live.services.settings
-    outcome, _ = look_at_jobs(
-        live,
-        run_labels(run.run_id, ROLE),
-        since=run.saving_since,
-        # The end of the training pods may have been waited for before.
-        limit_s=settings.release_job_timeout_s + settings.job_start_timeout_s,
-    )
+    outcome = look_after_training(live, ROLE, since=live.run.saving_since)
     if outcome.verdict is Verdict.GOOD:
         return Outcome(Verdict.GOOD, event=failed(live, ""))
     return outcome

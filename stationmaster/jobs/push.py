@@ -15,9 +15,8 @@ from stationmaster.domain.results import MODEL, PushedLine
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import ResultsNotPushed, ResultsPushed, RunPhase
 from stationmaster.inspection import Verdict
-from stationmaster.jobs.hub_token import render_token
 from stationmaster.jobs.live_run import LiveRun, Outcome
-from stationmaster.jobs.run_jobs import look_at_jobs, render_model_job
+from stationmaster.jobs.run_jobs import look_at_jobs, render_model_job, render_token
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import RunRole, run_labels
 from stationmaster.rendering.run_job import one_cpu

@@ -8,13 +8,16 @@ from typing import Final
 
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_NOT_DONE, EXIT_REFUSED
+from stationmaster.domain.ids import ClusterId
 from stationmaster.inspection import Verdict
 from stationmaster.jobs.live_run import LiveRun, Outcome
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import BatchJobView, PodView
+from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import RunRole, run_labels
 from stationmaster.rendering.run_job import ON_ANY_NODE, Program, run_job
+from stationmaster.services import Services
 
 # Those that end a Job at once: it has failed because of them, whatever other pods came to.
 _FINAL: Final = frozenset({EXIT_MISUNDERSTOOD, EXIT_REFUSED})
@@ -60,6 +63,14 @@ def look_at_jobs(
     return Outcome(Verdict.BAD, f"{why}: {gateway.explain(pods)}"), pods
 
 
+def look_after_training(live: LiveRun, role: RunRole, *, since: datetime | None) -> Outcome:
+    """Judge the Job of a role, before whose pod the end of the training pods may be waited for."""
+    settings = live.services.settings
+    limit_s = settings.release_job_timeout_s + settings.job_start_timeout_s
+    outcome, _ = look_at_jobs(live, run_labels(live.run_id, role), since=since, limit_s=limit_s)
+    return outcome
+
+
 def render_model_job(
     live: LiveRun,
     name: str,
@@ -94,6 +105,18 @@ def render_model_job(
     )
     labels = run_labels(live.run_id, role)
     return run_job(program, live.job_name(name), labels, cluster_id=live.cluster_id)
+
+
+def render_token(services: Services, cluster_id: ClusterId) -> list[KubernetesObject]:
+    """Make the Secret with the deployment's token of the hub, if it has one and it may be there.
+
+    Whoever administers an existing EKS cluster reads every Secret in it.
+    """
+    cluster = services.cluster_states.load(cluster_id)
+    if cluster.spec.eks_name and not services.settings.hugging_face_token_in_eks_clusters:
+        return []
+    token = services.secrets.hugging_face_token()
+    return [render_hugging_face_secret(token)] if token else []
 
 
 def why_job_failed(gateway: KubernetesGateway, job: BatchJobView, pods: Sequence[PodView]) -> str:

@@ -13,9 +13,9 @@ from stationmaster.domain.reactions.ending import outcome_of
 from stationmaster.inspection import Verdict
 from stationmaster.jobs.live_run import LiveRun, Outcome
 from stationmaster.jobs.result_facts import render_result
-from stationmaster.jobs.run_jobs import look_at_jobs
+from stationmaster.jobs.run_jobs import look_after_training
 from stationmaster.rendering.job_spec import KubernetesObject
-from stationmaster.rendering.metadata import RunRole, run_labels
+from stationmaster.rendering.metadata import RunRole
 from stationmaster.rendering.saver_job import SAVE
 
 NAME: Final = SAVE
@@ -29,14 +29,9 @@ def render(live: LiveRun) -> list[KubernetesObject]:
 
 def look(live: LiveRun) -> Outcome:
     """Judge by the Job; `verify_results` looks from outside at what it has brought."""
-    run, settings = live.run, live.services.settings
-    outcome, _ = look_at_jobs(
-        live,
-        run_labels(run.run_id, ROLE),
-        since=run.export.ended_at if run.export is not None else run.saving_since,
-        # The end of the training pods may have been waited for before.
-        limit_s=settings.release_job_timeout_s + settings.job_start_timeout_s,
-    )
+    run = live.run
+    since = run.export.ended_at if run.export is not None else run.saving_since
+    outcome = look_after_training(live, ROLE, since=since)
     if outcome.verdict is Verdict.MISSING:
         return Outcome(Verdict.MISSING, reaches=[run.run_id])
     return outcome

@@ -25,9 +25,8 @@ from stationmaster.domain.progress_lines import PrintedLine
 from stationmaster.domain.run.events import DataReported, DataStaged, RunPhase, StagingWork
 from stationmaster.domain.staged_data import StagedLine, StagingLine, read_staging_line
 from stationmaster.inspection import Verdict
-from stationmaster.jobs.hub_token import render_token
 from stationmaster.jobs.live_run import LiveRun, Outcome
-from stationmaster.jobs.run_jobs import look_at_jobs
+from stationmaster.jobs.run_jobs import look_at_jobs, render_token
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import (

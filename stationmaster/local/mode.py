@@ -44,7 +44,7 @@ from stationmaster.local.slack import TRAINING_CHANNEL_ID, LocalSlack
 from stationmaster.local.slack_app import app_config
 from stationmaster.local.state_directory import StateDirectory
 from stationmaster.local.stream_events import StreamEvents, TappedRuntime
-from stationmaster.rendering.etcd import IMAGE as ETCD_IMAGE
+from stationmaster.rendering.rendezvous import IMAGE as ETCD_IMAGE
 from stationmaster.settings import HubAccess, Settings
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ from stationmaster.aws.account import Account, read_ecr_image
 from stationmaster.domain.images import copy_of
 from stationmaster.preflight.findings import Finding, Severity
 from stationmaster.preflight.subject import Subject
-from stationmaster.rendering.etcd import IMAGE as ETCD_IMAGE
+from stationmaster.rendering.rendezvous import IMAGE as ETCD_IMAGE
 from stationmaster.services import Services
 
 NAME: Final = "images"

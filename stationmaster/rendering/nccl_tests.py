@@ -80,9 +80,12 @@ def render_nccl_tests(
 
 def script(instance: InstanceType, *, num_nodes: int) -> str:
     """Write what the launcher runs: one test after the other, also after one that failed."""
+    floor = floor_for(instance, operation="all_reduce", num_nodes=num_nodes)
+    largest_gib = max(2, floor.reference_size_bytes // GIB) if floor else 2
     lines = ["status=0"]
     for operation in OPERATIONS:
-        words = _mpirun(instance, num_nodes=num_nodes) + _test(operation, instance, num_nodes)
+        test = f"{_TESTS}/{operation}_perf -b 8 -e {largest_gib}G -f 2 -g 1 -c 1 -n {_ITERATIONS}"
+        words = [*_mpirun(instance, num_nodes=num_nodes), test]
         lines.append(" \\\n  ".join(words) + " || status=1")
     return "\n".join([*lines, "exit $status", ""])
 
@@ -110,14 +113,6 @@ def _variables(instance: InstanceType) -> dict[str, str]:
     wanted["NCCL_DEBUG"] = "INFO"
     wanted.pop("NCCL_DEBUG_SUBSYS", None)  # its short log has the rest, too
     return {name: value for name, value in wanted.items() if name.startswith(("NCCL_", "FI_"))}
-
-
-def _test(operation: str, instance: InstanceType, num_nodes: int) -> list[str]:
-    floor = floor_for(instance, operation="all_reduce", num_nodes=num_nodes)
-    largest_gib = max(2, floor.reference_size_bytes // GIB) if floor else 2
-    return [
-        f"{_TESTS}/{operation}_perf -b 8 -e {largest_gib}G -f 2 -g 1 -c 1 -n {_ITERATIONS}",
-    ]
 
 
 def _launcher(

@@ -15,11 +15,16 @@ from zlib import crc32
 
 from stationmaster.domain.catalogue import pytorch_job_rules
 from stationmaster.domain.job_kinds import ConditionName, JobCondition, JobKind
-from stationmaster.rendering.etcd import ETCD_PORT, etcd_name
 from stationmaster.rendering.job_conditions import true_conditions
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import metadata
-from stationmaster.rendering.rendezvous import MAX_WORKER_RESTARTS, as_option, rendezvous_conf
+from stationmaster.rendering.rendezvous import (
+    ETCD_PORT,
+    MAX_WORKER_RESTARTS,
+    as_option,
+    etcd_name,
+    rendezvous_conf,
+)
 from stationmaster.rendering.training_pod import job_labels, pod_template
 
 KIND: Final = JobKind.PYTORCH_JOB
@@ -139,8 +144,13 @@ def _elastic_policy(spec: JobSpec) -> KubernetesObject:
     """Return what torchrun's rendezvous needs; without it the operator names ranks and a master."""
     if spec.rendezvous == "static":
         return {}
+    # The operator puts the first worker's address in.
+    place: KubernetesObject = {"rdzvBackend": "c10d"}
+    if spec.rendezvous == "etcd":
+        host = etcd_name(spec.job)
+        place = {"rdzvBackend": "etcd-v2", "rdzvHost": host, "rdzvPort": ETCD_PORT}
     policy = {
-        **_rendezvous(spec),
+        **place,
         "rdzvId": spec.rendezvous_id,
         "rdzvConf": [{"key": key, "value": value} for key, value in rendezvous_conf(spec).items()],
         "minReplicas": spec.least_nodes,
@@ -148,17 +158,6 @@ def _elastic_policy(spec: JobSpec) -> KubernetesObject:
         "maxRestarts": MAX_WORKER_RESTARTS if spec.recovers_inside else 0,
     }
     return {"elasticPolicy": policy}
-
-
-def _rendezvous(spec: JobSpec) -> KubernetesObject:
-    if spec.rendezvous == "etcd":
-        return {
-            "rdzvBackend": "etcd-v2",
-            "rdzvHost": etcd_name(spec.job),
-            "rdzvPort": ETCD_PORT,
-        }
-    # The operator puts the first worker's address in.
-    return {"rdzvBackend": "c10d"}
 
 
 def _port(spec: JobSpec) -> int:

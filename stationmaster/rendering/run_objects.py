@@ -16,11 +16,11 @@ from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE, product_ima
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.request import TrainingRequest
-from stationmaster.rendering.etcd import render_rendezvous
 from stationmaster.rendering.job_backends import backend_of
 from stationmaster.rendering.job_spec import KubernetesObject, job_spec
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.relay import render_relay, render_relay_rights
+from stationmaster.rendering.rendezvous import render_rendezvous
 from stationmaster.rendering.shared_volume import SharedStorage, render_storage
 
 # What the objects name and a request does not say.

@@ -20,11 +20,16 @@ from dataclasses import replace
 from typing import Any, Final
 
 from stationmaster.domain.job_kinds import ConditionName, JobCondition, JobKind
-from stationmaster.rendering.etcd import ETCD_PORT, etcd_name
 from stationmaster.rendering.job_conditions import conditions_of, true_conditions
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import metadata
-from stationmaster.rendering.rendezvous import MAX_WORKER_RESTARTS, as_option, rendezvous_conf
+from stationmaster.rendering.rendezvous import (
+    ETCD_PORT,
+    MAX_WORKER_RESTARTS,
+    as_option,
+    etcd_name,
+    rendezvous_conf,
+)
 from stationmaster.rendering.training_pod import (
     as_variables,
     job_labels,

@@ -13,7 +13,6 @@ from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.names import LABEL_CLUSTER_ID, TRAINING_NODE_GROUP
 from stationmaster.rendering.environment import SCRATCH_MOUNT, literal, render_environment
-from stationmaster.rendering.etcd import render_wait
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import (
     LABEL_HOSTNAME,
@@ -24,6 +23,7 @@ from stationmaster.rendering.metadata import (
     container_security,
     run_labels,
 )
+from stationmaster.rendering.rendezvous import render_wait
 from stationmaster.rendering.shared_volume import shared_mount, shared_volume
 
 NUM_SAMPLES: Final = 3
@@ -91,7 +91,9 @@ def pod_template(
                     "resources": pod_resources(
                         spec.instance, num_gpus=spec.num_gpus, num_efa=spec.num_efa
                     ),
-                    "securityContext": _security(spec),
+                    # An image that nobody here built runs as the deployment's user.
+                    "securityContext": container_security()
+                    | ({"runAsUser": TRAINER_USER} if spec.has_own_image else {}),
                     "volumeMounts": [
                         shared_mount(),
                         {"name": "shm", "mountPath": "/dev/shm"},
@@ -118,9 +120,10 @@ def pod_template(
 
 def _placing(spec: JobSpec, job_label: str) -> KubernetesObject:
     """Return where the pod runs, and what is true of it beside its containers and volumes."""
-    waiting = render_wait(spec)
+    waiting, on_host = render_wait(spec), spec.options.host_network
     return {
-        **_host_network(spec),
+        # With the cluster's names: pods are found by their Services.
+        **({"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if on_host else {}),
         **({"priorityClassName": priority} if (priority := spec.options.priority_class) else {}),
         "terminationGracePeriodSeconds": spec.termination_grace_s,
         "automountServiceAccountToken": False,
@@ -161,47 +164,20 @@ def _environment(spec: JobSpec, variables: Sequence[KubernetesObject]) -> list[K
     ]
 
 
-def _host_network(spec: JobSpec) -> KubernetesObject:
-    """Return the node's network, with the cluster's names: pods are found by their Services."""
-    if not spec.options.host_network:
-        return {}
-    return {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
-
-
 def command(spec: JobSpec) -> list[str]:
     """Write what each pod runs; the operator's PET_* say how many nodes, and where they meet."""
     if spec.program:
         return [literal(word) for word in spec.program]
+    writes_texts, point = isinstance(spec.recipe.model, LanguageModel), spec.resume_from
     return [
-        "torchrun",
-        "-m",
-        "training",
-        spec.recipe.name,
+        *("torchrun", "-m", "training", spec.recipe.name),
         *(literal(f"{key}={value}") for key, value in spec.overrides.items()),
-        "--stop-deadline",
-        str(spec.stop_deadline_s),
-        *_samples(spec),
-        "--output-dir",
-        spec.output_dir,
-        *_resume_from(spec),
+        *("--stop-deadline", str(spec.stop_deadline_s)),
+        *(("--samples", str(NUM_SAMPLES)) if writes_texts else ()),
+        *("--output-dir", spec.output_dir),
+        # Of another run, where it was brought.
+        *(("--resume-from", f"{spec.output_dir}/{point.directory}") if point is not None else ()),
     ]
-
-
-def _samples(spec: JobSpec) -> list[str]:
-    """Texts for the run's thread; only language models write any."""
-    return ["--samples", str(NUM_SAMPLES)] if isinstance(spec.recipe.model, LanguageModel) else []
-
-
-def _resume_from(spec: JobSpec) -> list[str]:
-    """Return the checkpoint of another run, where it was brought."""
-    point = spec.resume_from
-    return ["--resume-from", f"{spec.output_dir}/{point.directory}"] if point is not None else []
-
-
-def _security(spec: JobSpec) -> KubernetesObject:
-    """Allow no privilege; an image that nobody here built runs as the deployment's user."""
-    user = {"runAsUser": TRAINER_USER} if spec.has_own_image else {}
-    return container_security() | user
 
 
 def training_node_selector(spec: JobSpec) -> dict[str, str]:

@@ -6,12 +6,12 @@ from stationmaster.cluster_file_system import shared_storage
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.attempts import job_submitted
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.jobs.hub_token import render_token
 from stationmaster.jobs.live_run import LiveRun, attempt_of
-from stationmaster.rendering.etcd import render_rendezvous
+from stationmaster.jobs.run_jobs import render_token
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.placing import from_copies
 from stationmaster.rendering.relay import render_relay, render_relay_key
+from stationmaster.rendering.rendezvous import render_rendezvous
 from stationmaster.rendering.shared_volume import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult

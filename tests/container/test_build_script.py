@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from stationmaster.kubernetes.manifests import load_manifests
-from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.placing import from_copies
+from stationmaster.rendering.rendezvous import render_etcd
 
 SCRIPT = Path(__file__).parents[2] / "container" / "build.sh"
 REGISTRY = "123456789012.dkr.ecr.us-west-2.amazonaws.com"

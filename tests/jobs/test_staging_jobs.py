@@ -10,7 +10,6 @@ import pytest
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.errors import UserError
-from stationmaster.domain.exit_codes import EXIT_REFUSED
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
 from stationmaster.domain.run.attempts import first_assignment
@@ -114,15 +113,6 @@ def test_text_of_a_person_is_not_expanded_and_reads_back() -> None:
     assert "$" not in text
     order = StagingOrder.model_validate_json(text)
     assert order.settings["tokenizer"] == "a$(HOME)b"
-
-
-def test_a_refusal_ends_the_job_and_other_failures_are_tried_again() -> None:
-    spec = copying()["Job"]["spec"]
-
-    (rule,) = spec["podFailurePolicy"]["rules"]
-    assert EXIT_REFUSED in rule["onExitCodes"]["values"]
-    assert rule["onExitCodes"]["containerName"] == pod(copying()["Job"])["containers"][0]["name"]
-    assert spec["backoffLimit"] > 0
 
 
 def test_preparing_has_a_pod_on_each_node_and_asks_for_no_gpu() -> None:

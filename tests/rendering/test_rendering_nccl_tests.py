@@ -15,7 +15,6 @@ from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.kubernetes.manifests import load_manifests
-from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.rendering.examples import to_yaml
 from stationmaster.rendering.nccl_tests import render_nccl_tests, script
@@ -62,14 +61,6 @@ def test_job_is_admitted_with_its_pods_and_linted_clean(objects, instance, nodes
     found = lint([(instance, to_yaml([job]))]).findings
     assert [finding for finding in found if finding.severity != "info"] == []
     assert {finding.rule for finding in found} <= {"env-policy"}
-
-
-def test_field_that_the_operator_does_not_know_is_refused(objects):
-    job = rendered("p4d.24xlarge", 2)
-    job["spec"]["slotsPerWorkers"] = 8
-
-    with pytest.raises(ApiError, match="slotsPerWorkers"):
-        store(objects, job, dry_run=True)
 
 
 @pytest.mark.parametrize(("instance", "nodes"), PLACES)

@@ -1,16 +1,22 @@
-"""Storage and relay objects, and the plugins' manifests: the fields that hurt when wrong."""
+"""Storage, relays, rights and plugins, of one run and of two: what hurts when it is wrong."""
 
+import json
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.names import NAMESPACE, PEOPLE
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.relay.config import RelayConfig
 from stationmaster.rendering import pytorch_job
+from stationmaster.rendering.people import render_people_rights
 from stationmaster.rendering.relay import render_relay, render_relay_key, render_relay_rights
+from stationmaster.rendering.run_objects import render_all
 from stationmaster.rendering.shared_volume import SharedStorage, render_storage
+from tests.support.factories import CLUSTER_ID, make_request
 
 RUN_ID = "tiny-llama-0123abcd"
 STORAGE = SharedStorage("fs-1", "fs-1.fsx.us-west-2.amazonaws.com", "abcdefgh", 1200)
@@ -170,3 +176,63 @@ def test_relay_understands_the_variables_that_its_deployment_sets():
     assert (config.bus_name, config.region) == ("bus", "us-west-2")
     assert (config.lease, config.pod) == (f"{RUN_ID}-relay", "pod-1")
     assert config.namespace == deployment["metadata"]["namespace"]
+
+
+def test_people_exec_in_the_products_namespace_and_elsewhere_only_read() -> None:
+    objects = {item["kind"]: item for item in render_people_rights()}
+
+    assert objects["Role"]["metadata"]["namespace"] == NAMESPACE
+    here = {each for rule in objects["Role"]["rules"] for each in rule["resources"]}
+    assert here == {"pods/exec"}
+    for rule in objects["ClusterRole"]["rules"]:
+        assert set(rule["verbs"]) == {"get", "list", "watch"}
+        assert not {"secrets", "*"} & {*rule["resources"], *rule["apiGroups"]}
+
+
+def test_rights_are_those_of_the_group_that_access_entries_name() -> None:
+    for item in render_people_rights():
+        if item["kind"].endswith("Binding"):
+            (subject,) = item["subjects"]
+            assert (subject["kind"], subject["name"]) == ("Group", PEOPLE)
+            assert item["roleRef"]["kind"] == item["kind"].removesuffix("Binding")
+            assert not PEOPLE.startswith(("system:", "eks:", "aws:", "amazon:", "iam:"))
+
+
+RUNS = (RunId("tiny-llama-aaaaaaaa"), RunId("tiny-llama-bbbbbbbb"))
+# Of the cluster: the namespace, its file system, and what relays may read.
+SHARED = {
+    "Namespace",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "ServiceAccount",
+    "Role",
+    "RoleBinding",
+    "ClusterRole",
+    "ClusterRoleBinding",
+}
+
+
+def objects_of(run_id: RunId, rendezvous: str) -> dict[tuple[str, str], Any]:
+    request = make_request(cluster_id=CLUSTER_ID, overrides={"rendezvous": rendezvous})
+    rendered = render_all(request, run_id=run_id)
+    return {(item["kind"], item["metadata"]["name"]): item for item in rendered}
+
+
+@pytest.mark.parametrize("rendezvous", ["c10d", "etcd"])
+def test_objects_of_two_runs_on_one_cluster_do_not_meet(rendezvous):
+    first, second = (objects_of(run_id, rendezvous) for run_id in RUNS)
+
+    common = first.keys() & second.keys()
+    assert {kind for kind, _ in common} == SHARED
+    assert [first[key] for key in common] == [second[key] for key in common]
+    own = {key: item for key, item in first.items() if key not in common}
+    assert {kind for kind, _ in own} >= {"Deployment", "PyTorchJob"}
+    assert RUNS[1] not in json.dumps(list(own.values()))
+
+
+def test_processes_of_two_runs_on_one_cluster_do_not_find_each_other():
+    jobs = [objects_of(run_id, "etcd")["PyTorchJob", run_id] for run_id in RUNS]
+
+    policies = [job["spec"]["elasticPolicy"] for job in jobs]
+    assert len({policy["rdzvId"] for policy in policies}) == 2
+    assert len({policy["rdzvHost"] for policy in policies}) == 2

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import ClusterId
-from stationmaster.jobs.hub_token import render_token
+from stationmaster.jobs.run_jobs import render_token
 from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
 
 STEPS = Path(__file__).resolve().parents[2] / "stationmaster" / "steps"

@@ -25,10 +25,10 @@ from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.local.cluster import LocalCluster
 from stationmaster.local.cluster.controllers.nodes import NODE_GROUP_LABEL
 from stationmaster.rendering import job_spec, pytorch_job
-from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.job_backends import JobBackend
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.relay import render_relay, render_relay_rights
+from stationmaster.rendering.rendezvous import render_etcd
 from stationmaster.rendering.shared_volume import render_storage
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import Account

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from data_sets import language_training, pack_ids
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from spoiling import turn_a_bit
 
 from stationmaster.domain.errors import BadParameter
-from training.data.order import SampleOrder, micro_batch_shape, rank_counters
+from training.data.order import SampleOrder, micro_batch_shape
 from training.data.packed import PackedSource
 from training.data.shards import PackedData, read_packed, verify_share
 from training.task import IGNORED_LABEL, Batch
@@ -191,42 +191,6 @@ def test_verify_share_id_outside_of_the_vocabulary_names_the_file(counting: Pack
 
     with pytest.raises(BadParameter, match=r"tokens-00004.bin holds the token id 234, the model's"):
         verify(counting, vocab_size=234)
-
-
-@settings(max_examples=50)
-@given(
-    seed=st.integers(0, 2**31 - 1),
-    num_samples=st.integers(1, 200),
-    global_batch_size=st.integers(1, 17),
-    world_sizes=st.lists(st.integers(1, 5), min_size=1, max_size=12),
-)
-def test_rank_counters_any_world_sizes_cover_the_same_samples(
-    seed: int, num_samples: int, global_batch_size: int, world_sizes: list[int]
-) -> None:
-    order = SampleOrder(num_samples=num_samples, seed=seed)
-    alone = SampleOrder(num_samples=num_samples, seed=seed)
-
-    taken: list[list[int]] = []
-    for step, world_size in enumerate(world_sizes):
-        start = step * global_batch_size
-        taken.append(
-            [
-                int(sample)
-                for rank in range(world_size)
-                for sample in order.indices(
-                    rank_counters(
-                        start=start,
-                        global_batch_size=global_batch_size,
-                        rank=rank,
-                        world_size=world_size,
-                    )
-                )
-            ]
-        )
-
-    for step, samples in enumerate(taken):
-        counters = range(step * global_batch_size, (step + 1) * global_batch_size)
-        assert Counter(samples) == Counter(alone.index(counter) for counter in counters)
 
 
 @given(

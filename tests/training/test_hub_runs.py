@@ -96,15 +96,3 @@ def test_training_goes_on_from_an_export_where_it_ended(
     assert losses[-1] < losses[0]
     assert last_evaluation(second) == pytest.approx(last_evaluation(first), abs=1e-6)
     assert second[0]["num_parameters"] == first[0]["num_parameters"]
-
-
-def test_a_hub_recipe_without_a_hub_is_reported_before_torch_is_loaded(
-    tmp_path: Path, hub: HubStandIn
-) -> None:
-    hub.models.clear()
-
-    (line,) = train(tmp_path, HUB_MODEL, "--output-dir", str(tmp_path / "out"))
-
-    assert line["kind"] == "failed"
-    assert line["reason"].startswith("stand-in/gpt2 is not on the Hugging Face hub")
-    assert not (tmp_path / "out").exists()

@@ -67,6 +67,11 @@ def _source(
     return open_images(prepare_images(config), config, rank=rank, world_size=world_size)
 
 
+def _shapes(cache: Path, *overrides: str, rank: int = 0, world_size: int = 1) -> ImageSource:
+    config = _config("shapes", cache, *overrides)
+    return open_images(prepare_images(config), config, rank=rank, world_size=world_size)
+
+
 def _numbers(batches: list[Batch]) -> list[int]:
     """The numbers of the images that have a target."""
     return [
@@ -221,15 +226,14 @@ def test_micro_batches_changing_number_of_ranks_sees_each_image_of_an_epoch_once
 
 
 def test_micro_batches_more_ranks_cut_each_image_the_same_way(tmp_path: Path) -> None:
-    config = _config("shapes", tmp_path, "global_batch_size=6", "micro_batch_size=2")
-    prepared = prepare_images(config)
+    keys = ("global_batch_size=6", "micro_batch_size=2")
 
     alone, *ranks = (
         {
             (image.numpy().tobytes(), int(target))
-            for batch in open_images(
-                prepared, config, rank=rank, world_size=world_size
-            ).micro_batches(600)
+            for batch in _shapes(tmp_path, *keys, rank=rank, world_size=world_size).micro_batches(
+                600
+            )
             for image, target in zip(batch.inputs, batch.targets, strict=True)
         }
         for rank, world_size in ((0, 1), (0, 3), (1, 3), (2, 3))
@@ -241,12 +245,10 @@ def test_micro_batches_more_ranks_cut_each_image_the_same_way(tmp_path: Path) ->
 
 
 def test_micro_batches_from_the_middle_of_an_epoch_go_on_exactly(tmp_path: Path) -> None:
-    config = _config("shapes", tmp_path, "data_workers=0")
-    threaded = _config("shapes", tmp_path, "data_workers=2")
-    uninterrupted = open_images(prepare_images(config), config, rank=0, world_size=1)
+    uninterrupted = _shapes(tmp_path, "data_workers=0")
     steps = [list(uninterrupted.micro_batches(16 * step)) for step in range(5)]
 
-    resumed = open_images(prepare_images(threaded), threaded, rank=0, world_size=1)
+    resumed = _shapes(tmp_path, "data_workers=2")
     resumed.restore(uninterrupted.state())
     again = [list(resumed.micro_batches(16 * step)) for step in (3, 4)]
 
@@ -258,8 +260,7 @@ def test_micro_batches_from_the_middle_of_an_epoch_go_on_exactly(tmp_path: Path)
 
 
 def test_micro_batches_of_the_next_epoch_are_cut_anew(tmp_path: Path) -> None:
-    config = _config("shapes", tmp_path, "global_batch_size=256", "micro_batch_size=256")
-    source = open_images(prepare_images(config), config, rank=0, world_size=1)
+    source = _shapes(tmp_path, "global_batch_size=256", "micro_batch_size=256")
 
     first, second = (next(source.micro_batches(256 * epoch)) for epoch in range(2))
 
@@ -330,14 +331,10 @@ def test_evaluation_batches_count_every_validation_image_once(
 
 
 def test_evaluation_batches_of_few_samples_mix_the_classes(tmp_path: Path) -> None:
-    config = _config("shapes", tmp_path, "eval_samples=12", "data_workers=2")
-    prepared = prepare_images(config)
+    keys = ("eval_samples=12", "data_workers=2")
 
-    first, again = (
-        list(open_images(prepared, config, rank=0, world_size=1).evaluation_batches())
-        for _ in range(2)
-    )
-    idle = list(open_images(prepared, config, rank=15, world_size=16).evaluation_batches())
+    first, again = (list(_shapes(tmp_path, *keys).evaluation_batches()) for _ in range(2))
+    idle = list(_shapes(tmp_path, *keys, rank=15, world_size=16).evaluation_batches())
 
     assert sum(batch.count_targets() for batch in first) == 12
     assert len({int(t) for batch in first for t in batch.targets} - {IGNORED_LABEL}) == 4

@@ -79,10 +79,9 @@ class IndexedManifest(BaseModel):
 
 @dataclass(frozen=True)
 class IndexedParts:
-    """Parts that are packed, and the directory of the data set that they become."""
+    """Parts that are packed, and become one data set."""
 
     parts: PackedParts
-    directory: Path
 
     def join(self, share: Share) -> Result:
         """Copy one part to its place, and keep the lengths of its documents.
@@ -111,7 +110,7 @@ class IndexedParts:
         if described.exists():
             return IndexedManifest.model_validate_json(described.read_bytes())
         if not sum(each.num_tokens for each in self._manifests):
-            raise BadParameter(f"{self.parts.name} holds no text")
+            raise BadParameter(f"{self.parts.target.copied.source} holds no text")
         files.mkdir(parents=True, exist_ok=True)
         if self._begun.exists():
             self._begun.rename(files / f"{DATA_NAME}{BIN}")
@@ -152,7 +151,7 @@ class IndexedParts:
 
     @property
     def _begun(self) -> Path:
-        return self.directory / f".{DATA_NAME}{BIN}"
+        return self.parts.target.directory / f".{DATA_NAME}{BIN}"
 
     def _joined(self, number: int) -> IndexedPart:
         return IndexedPart.model_validate_json((self.parts.part(number) / _JOINED).read_bytes())

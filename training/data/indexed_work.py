@@ -14,12 +14,12 @@ from typing import Final
 from stationmaster.domain.datasets import FILES
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.indexed import BIN, DATA_NAME, IDX, IndexHead, check_indexed
-from stationmaster.domain.staged_data import DataFile, DataManifest
+from stationmaster.domain.staged_data import DataManifest
 from training.data.indexed_parts import IndexedParts
 from training.data.packed_parts import PART_BYTES
 from training.data.preparing import SHARES, Pass, TokenWork
 from training.data.shares import Result, Share
-from training.data.targets import Target
+from training.data.targets import Target, data_files
 
 JOINS: Final = "joins"
 # Of a part's work, beside tokenising it: what copying its tokens is worth where progress is shown.
@@ -59,15 +59,11 @@ class IndexedWork:
         else:
             sha256 = {DATA_NAME + IDX: self._indexed.finish(files).index_sha256}
         head, num_tokens = look_at_indexed(files / DATA_NAME)
-        found = sorted(path for path in files.rglob("*") if path.is_file())
-        names = [str(path.relative_to(files)) for path in found]
+        found = filter(Path.is_file, files.rglob("*"))
         return self.target.manifest(
             root=f"{self.target.name}/{FILES}",
             counts={"tokens": num_tokens, "documents": head.num_documents},
-            files=tuple(
-                DataFile(path=name, num_bytes=path.stat().st_size, sha256=sha256.get(name, ""))
-                for name, path in zip(names, found, strict=True)
-            ),
+            files=data_files(files, found, sha256=sha256),
         )
 
     def needed_bytes(self) -> int:
@@ -80,7 +76,7 @@ class IndexedWork:
 
     @cached_property
     def _indexed(self) -> IndexedParts:
-        return IndexedParts(self._packing.parts, self.target.directory)
+        return IndexedParts(self._packing.parts)
 
     @cached_property
     def _ready(self) -> Path | None:

@@ -25,7 +25,7 @@ import hashlib
 import json
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -36,6 +36,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
+from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.data_files import ROW_FILES, is_table
 from stationmaster.domain.errors import BadParameter
@@ -111,11 +112,23 @@ def prepare_instructions(config: TrainerConfig) -> PreparedInstructions:
     """
     recipe, training = config.recipe, config.recipe.training
     assert isinstance(training, LanguageTraining)
-    spec = _tokenizer_spec(config)
+    assert isinstance(recipe.model, LanguageModel)
+    find_tokenizer = partial(
+        prepare_tokenizer,
+        training.tokenizer,
+        vocab_size=recipe.model.vocab_size,
+        cache_dir=config.cache_dir,
+    )
+    if training.tokenizer == TRAINED:
+        spec = f"{TRAINED} {recipe.model.vocab_size}"  # without the data that it is trained on
+    else:
+        # Tokenizers of a base and of a chat model are often the same file, with another end token.
+        tokenizer = find_tokenizer(texts=lambda: ())
+        spec = f"{tokenizer.identity} {tokenizer.end_id}"
     sources = [_FORMAT_VERSION, _contents(training.dataset), spec, training.sequence_length]
     key = hashlib.sha256(json.dumps([*sources, training.eval_samples]).encode()).hexdigest()[:24]
     directory = config.cache_dir / "instructions" / key
-    build_once(directory, partial(_build, config))
+    build_once(directory, partial(_build, training, find_tokenizer))
     manifest = InstructionManifest.model_validate_json((directory / "manifest.json").read_text())
     logger.info(
         "instructions ready: %d examples in %d sequences (%d cut, %d left out), %d for evaluation",
@@ -132,36 +145,6 @@ def prepare_instructions(config: TrainerConfig) -> PreparedInstructions:
             f"{training.eval_samples}; give more examples or a smaller eval_samples"
         )
     return PreparedInstructions(directory=directory, manifest=manifest)
-
-
-def _tokenizer_spec(config: TrainerConfig) -> str:
-    """Name the tokenizer without the data that `bpe` is trained on."""
-    training = config.recipe.training
-    assert isinstance(training, LanguageTraining)
-    if training.tokenizer == TRAINED:
-        return f"{TRAINED} {_vocab_size(config)}"
-    # Tokenizers of a base and of a chat model are often the same file, with another end token.
-    tokenizer = _tokenizer(config, corpus=None)
-    return f"{tokenizer.identity} {tokenizer.end_id}"
-
-
-def _vocab_size(config: TrainerConfig) -> int:
-    size = getattr(config.recipe.model, "vocab_size", None)
-    assert isinstance(size, int)
-    return size
-
-
-def _tokenizer(config: TrainerConfig, *, corpus: Corpus | None) -> TokenizerFile:
-    training = config.recipe.training
-    assert isinstance(training, LanguageTraining)
-    return prepare_tokenizer(
-        training.tokenizer,
-        vocab_size=_vocab_size(config),
-        cache_dir=config.cache_dir,
-        texts=lambda: (
-            "".join(text for text, _ in example) for example in _examples(corpus, held_out=False)
-        ),
-    )
 
 
 def _contents(dataset: str) -> str:
@@ -207,11 +190,15 @@ def _examples(corpus: Corpus | None, *, held_out: bool) -> Iterator[list[Segment
         yield from read_examples(file)
 
 
-def _build(config: TrainerConfig, directory: Path) -> None:
-    training = config.recipe.training
-    assert isinstance(training, LanguageTraining)
+def _build(
+    training: LanguageTraining, find_tokenizer: Callable[..., TokenizerFile], directory: Path
+) -> None:
     corpus = None if training.dataset == docstrings.NAME else _find(training.dataset)
-    tokenizer = _tokenizer(config, corpus=corpus)
+    tokenizer = find_tokenizer(
+        texts=lambda: (
+            "".join(text for text, _ in example) for example in _examples(corpus, held_out=False)
+        )
+    )
     encoder = _Encoder(tokenizer, longest=training.sequence_length + 1)
     encoded = encoder.encode(_examples(corpus, held_out=False))
     # What the data set sets apart itself is evaluated on, or else its last examples.
@@ -220,9 +207,8 @@ def _build(config: TrainerConfig, directory: Path) -> None:
     if not own and training.eval_samples:
         encoded = _all_but_last(encoded, held_out, number=training.eval_samples)
     digest = hashlib.sha256()
-    shape = {"length": training.sequence_length + 1, "pad_id": tokenizer.end_id}
-    trained = _write(directory / "train", encoded, digest, dtype=tokenizer.dtype, **shape)
-    evaluated = _write(directory / "eval", held_out, digest, dtype=tokenizer.dtype, **shape)
+    write = partial(_write, digest=digest, length=encoder.longest, tokenizer=tokenizer)
+    trained, evaluated = write(directory / "train", encoded), write(directory / "eval", held_out)
     manifest = InstructionManifest(
         dataset=training.dataset,
         sequence_length=training.sequence_length,
@@ -256,7 +242,7 @@ class _Encoder:
         self._text = TextTokenizer(tokenizer)
         self._begin = np.asarray(tokenizer.begin_ids, dtype=tokenizer.dtype)
         self._end = np.asarray([tokenizer.end_id], dtype=tokenizer.dtype)
-        self._longest = longest
+        self.longest = longest
         self.num_truncated = 0
         self.num_left_out = 0
 
@@ -281,9 +267,9 @@ class _Encoder:
             tokens.append(part)
             is_target.append(np.full(len(part), is_response))
         joined, marks = np.concatenate(tokens), np.concatenate(is_target)
-        if len(joined) > self._longest and marks[: self._longest].any():
+        if len(joined) > self.longest and marks[: self.longest].any():
             self.num_truncated += 1
-        return _Encoded(joined[: self._longest], marks[: self._longest])
+        return _Encoded(joined[: self.longest], marks[: self.longest])
 
 
 def _all_but_last(
@@ -317,11 +303,10 @@ class _Sequence:
 def _write(
     path: Path,
     examples: Iterable[_Encoded],
-    digest: Any,
     *,
-    dtype: np.dtype[Any],
+    digest: Any,
     length: int,
-    pad_id: int,
+    tokenizer: TokenizerFile,
 ) -> _Written:
     """Pack and write examples: `path`.tokens and, a byte for each, `path`.targets."""
     written = _Written()
@@ -330,7 +315,7 @@ def _write(
         path.with_suffix(".targets").open("wb") as (marks),
     ):
         for sequence in _pack(examples, length=length):
-            tokens = np.full(length, pad_id, dtype=dtype)
+            tokens = np.full(length, tokenizer.end_id, dtype=tokenizer.dtype)
             is_target = np.zeros(length, dtype=np.bool_)
             at = 0
             for example in sequence:

@@ -128,7 +128,7 @@ def _write(
     may_be_empty: bool,
 ) -> PackedData:
     writer = ShardWriter(directory, packing)
-    report = _Report(writer)
+    report = _reporter(writer)
     resumed = packing.position
     batches = _batches(_documents(corpus, since=resumed))
     for positions, encoded in _encode(batches, tokenizer, workers=workers):
@@ -137,11 +137,11 @@ def _write(
                 writer.add(ids[resumed.offset :], at=resumed, begins=False)
             else:
                 writer.add(ids, at=at)
-        report.log()
+        report(False)
     if not writer.num_tokens and not may_be_empty:
         raise BadParameter(f'dataset="{corpus.dataset}" holds no text')
     packed = writer.finish()
-    report.log(at_the_end=True)
+    report(True)
     return packed
 
 
@@ -219,27 +219,25 @@ def _encode_in_worker(texts: list[str]) -> list[TokenIds]:
     return _encoders[0].encode_documents(texts)
 
 
-class _Report:
-    """Logs a line every few seconds, with the rate since the start."""
+def _reporter(writer: ShardWriter) -> Callable[[bool], None]:
+    """Make a call that logs a line every few seconds, or at once, with the rate since now."""
+    began = logged = time.monotonic()
+    before = writer.num_tokens
 
-    def __init__(self, writer: ShardWriter, clock: Callable[[], float] = time.monotonic) -> None:
-        self._writer = writer
-        self._clock = clock
-        self._began = self._logged = clock()
-        self._before = writer.num_tokens
-
-    def log(self, *, at_the_end: bool = False) -> None:
-        now = self._clock()
-        if now - self._logged < _REPORT_EVERY_S and not at_the_end:
+    def report(at_once: bool) -> None:
+        nonlocal logged
+        now = time.monotonic()
+        if now - logged < _REPORT_EVERY_S and not at_once:
             return
-        self._logged = now
-        rate = (self._writer.num_tokens - self._before) / max(now - self._began, 1e-9)
+        logged = now
         logger.info(
             "packed %.1f M tokens in %d whole files, %.2f M tokens/s",
-            self._writer.num_tokens / 1e6,
-            self._writer.num_shards,
-            rate / 1e6,
+            writer.num_tokens / 1e6,
+            writer.num_shards,
+            (writer.num_tokens - before) / max(now - began, 1e-9) / 1e6,
         )
+
+    return report
 
 
 def _check_same(there: PackPlan, asked: PackPlan, *, directory: Path) -> None:

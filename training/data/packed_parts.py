@@ -7,7 +7,6 @@ import torch.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from training.data.shards import (
     read_packed,
 )
 from training.data.shares import Result, Share
+from training.data.targets import Target
 from training.data.tokenizers import TokenizerFile, copy_tokenizer, prepare_tokenizer
 from training.files import write_json
 
@@ -37,17 +37,9 @@ PART_BYTES: Final = 64 * 2**20
 
 @dataclass(frozen=True)
 class PackedParts:
-    """A directory of text to be packed, and where its parts go."""
+    """Text to be packed, copied or of the hub, and its parts below the target's directory."""
 
-    name: str
-    """The text's origin, for the manifest."""
-    dataset: str
-    """A directory, or a data set of the hub."""
-    revision: str
-    """The commit of a data set of the hub."""
-    directory: Path
-    tokenizer: str
-    vocab_size: int
+    target: Target
     part_bytes: int = PART_BYTES
 
     @cached_property
@@ -57,16 +49,25 @@ class PackedParts:
         Raises:
             BadParameter: there is none.
         """
-        return replace(find_corpus(self.dataset, revision=self.revision), dataset=self.name)
+        copied = self.target.copied
+        if copied.root:
+            found = find_corpus(str(self.target.data / copied.root))
+        else:
+            found = find_corpus(copied.source, revision=copied.source_version)
+        return replace(found, dataset=copied.source)
 
     @cached_property
     def _tokenizer(self) -> TokenizerFile:
         return prepare_tokenizer(
-            self.tokenizer,
-            vocab_size=self.vocab_size,
-            cache_dir=self.directory / "cache",
+            self._spec,
+            vocab_size=int(self.target.settings["vocab_size"]),
+            cache_dir=self.target.directory / "cache",
             texts=lambda: read_corpus(self.corpus),
         )
+
+    @property
+    def _spec(self) -> str:
+        return str(self.target.settings["tokenizer"])
 
     @cached_property
     def _parts(self) -> list[tuple[str, ...]]:
@@ -98,9 +99,7 @@ class PackedParts:
         """
         number = int(share.name)
         part = replace(self.corpus, files=self._parts[number], held_out=())
-        plan = make_plan(
-            part, self._tokenizer, spec=self.tokenizer, shard_tokens=DEFAULT_SHARD_TOKENS
-        )
+        plan = make_plan(part, self._tokenizer, spec=self._spec, shard_tokens=DEFAULT_SHARD_TOKENS)
         packed = pack(part, self._tokenizer, plan, directory=self.part(number), may_be_empty=True)
         return {"num_tokens": packed.manifest.num_tokens}
 
@@ -122,21 +121,12 @@ class PackedParts:
                     (self.part(number) / shard.file).rename(files / name)
                 shards.append(shard.model_copy(update={"file": name}))
         if not shards:
-            raise BadParameter(f"{self.name} holds no text")
+            raise BadParameter(f"{self.target.copied.source} holds no text")
         copy_tokenizer(self._tokenizer.path, files)
-        write_json(files / MANIFEST, self._manifest(parts, shards).model_dump(mode="json"))
+        num_documents = sum(part.num_documents for part in parts)
+        manifest = Manifest.of(self.plan, shards, num_documents=num_documents)
+        write_json(files / MANIFEST, manifest.model_dump(mode="json"))
         return read_packed(files)
-
-    def _manifest(self, parts: Sequence[Manifest], shards: Sequence[Shard]) -> Manifest:
-        plan = self.plan
-        digests = [plan.tokenizer_sha256, *(shard.sha256 for shard in shards)]
-        return Manifest(
-            plan=plan,
-            num_tokens=sum(part.num_tokens for part in parts),
-            num_documents=sum(part.num_documents for part in parts),
-            sha256=hashlib.sha256(" ".join(digests).encode()).hexdigest(),
-            shards=tuple(shards),
-        )
 
     @property
     def tokenizer_file(self) -> Path:
@@ -147,7 +137,7 @@ class PackedParts:
     def plan(self) -> PackPlan:
         """What decides the tokens of all parts."""
         return make_plan(
-            self.corpus, self._tokenizer, spec=self.tokenizer, shard_tokens=DEFAULT_SHARD_TOKENS
+            self.corpus, self._tokenizer, spec=self._spec, shard_tokens=DEFAULT_SHARD_TOKENS
         )
 
     def manifests(self) -> list[Manifest]:
@@ -159,7 +149,7 @@ class PackedParts:
 
     def part(self, number: int) -> Path:
         """Return the directory of one part."""
-        return self.directory / "parts" / f"{number:05d}"
+        return self.target.directory / "parts" / f"{number:05d}"
 
 
 def file_sizes(corpus: Corpus) -> dict[str, int]:

@@ -23,12 +23,12 @@ from stationmaster.domain.datasets import (
     prepared_bytes,
 )
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.staged_data import DataFile, DataManifest, StagedLine, read_data_manifest
+from stationmaster.domain.staged_data import DataManifest, StagedLine, read_data_manifest
 from training.data.imagenet import EXPECTED, IMAGENET, Size, check_size, count_folders
 from training.data.imagenet_source import ImageSource, find_source
 from training.data.packed_parts import PART_BYTES, PackedParts, file_sizes
 from training.data.shares import Result, Share, Shares, in_processes
-from training.data.targets import Target
+from training.data.targets import Target, data_files
 from training.files import locked, write_whole
 from training.repositories import TOKENIZER_FILES
 
@@ -138,8 +138,8 @@ class TokenWork:
 
     def finish(self) -> DataManifest:
         packed = self.parts.join(self.target.directory / FILES)
-        there = (name for name in TOKENIZER_FILES if (packed.directory / name).is_file())
-        names = [*(path.name for path in packed.paths), "manifest.json", *there]
+        beside = (packed.directory / name for name in ("manifest.json", *TOKENIZER_FILES))
+        paths = [*packed.paths, *filter(Path.is_file, beside)]
         sha256 = {shard.file: shard.sha256 for shard in packed.manifest.shards}
         return self.target.manifest(
             root=f"{self.target.name}/{FILES}",
@@ -147,14 +147,7 @@ class TokenWork:
                 "tokens": packed.manifest.num_tokens,
                 "documents": packed.manifest.num_documents,
             },
-            files=tuple(
-                DataFile(
-                    path=name,
-                    num_bytes=(packed.directory / name).stat().st_size,
-                    sha256=sha256.get(name, ""),
-                )
-                for name in sorted(names)
-            ),
+            files=data_files(packed.directory, paths, sha256=sha256),
         )
 
     def needed_bytes(self) -> int:
@@ -165,16 +158,7 @@ class TokenWork:
 
     @cached_property
     def parts(self) -> PackedParts:
-        settings, copied = self.target.settings, self.target.copied
-        return PackedParts(
-            name=copied.source,
-            dataset=str(self.target.data / copied.root) if copied.root else copied.source,
-            revision="" if copied.root else copied.source_version,
-            directory=self.target.directory,
-            tokenizer=str(settings["tokenizer"]),
-            vocab_size=int(settings["vocab_size"]),
-            part_bytes=self.part_bytes,
-        )
+        return PackedParts(self.target, self.part_bytes)
 
 
 def prepare(

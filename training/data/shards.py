@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Literal
@@ -97,6 +98,18 @@ class Manifest(BaseModel):
     sha256: str
     """The hash of the hashes of the tokenizer and of the shards, in order."""
     shards: tuple[Shard, ...]
+
+    @classmethod
+    def of(cls, plan: PackPlan, shards: Sequence[Shard], *, num_documents: int) -> Manifest:
+        """Describe the shards of a plan, all of them."""
+        digests = [plan.tokenizer_sha256, *(shard.sha256 for shard in shards)]
+        return cls(
+            plan=plan,
+            num_tokens=sum(shard.num_tokens for shard in shards),
+            num_documents=num_documents,
+            sha256=hashlib.sha256(" ".join(digests).encode()).hexdigest(),
+            shards=tuple(shards),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -259,15 +272,8 @@ class ShardWriter:
         if self._written:
             # The position only matters to a packing that continues, and this one is at its end.
             self._conclude(self._packing.position)
-        plan = self._packing.plan
-        digests = [plan.tokenizer_sha256, *(shard.sha256 for shard in self._packing.shards)]
-        manifest = Manifest(
-            plan=plan,
-            num_tokens=self.num_tokens,
-            num_documents=self._num_documents,
-            sha256=hashlib.sha256(" ".join(digests).encode()).hexdigest(),
-            shards=self._packing.shards,
-        )
+        packing = self._packing
+        manifest = Manifest.of(packing.plan, packing.shards, num_documents=self._num_documents)
         write_json(self._directory / MANIFEST, manifest.model_dump(mode="json"))
         (self._directory / PACKING).unlink(missing_ok=True)
         return PackedData(directory=self._directory, manifest=manifest)

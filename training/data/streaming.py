@@ -16,11 +16,10 @@ Shape legend: B sequences of a micro-batch, T tokens of a sequence.
 from __future__ import annotations
 
 import logging
-import queue
-import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -331,40 +330,18 @@ class _Ahead:
     """Reads steps in a thread of its own, a few ahead of the training loop."""
 
     def __init__(self, steps: Iterator[_Step]) -> None:
-        self._ready: queue.Queue[_Step | Exception] = queue.Queue(maxsize=_STEPS_AHEAD)
-        self._stopped = threading.Event()
-        threading.Thread(
-            target=_read_ahead, args=(steps, self._ready, self._stopped), daemon=True
-        ).start()
+        self._steps = steps
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stream")
+        self._ready = deque(self._thread.submit(next, steps) for _ in range(_STEPS_AHEAD))
 
     def next_step(self) -> _Step:
         """Wait for the next step; raises what reading it raised."""
-        step = self._ready.get()
-        if isinstance(step, Exception):
-            raise step
-        return step
+        self._ready.append(self._thread.submit(next, self._steps))
+        return self._ready.popleft().result()
 
     def stop(self) -> None:
         """Let the thread end."""
-        self._stopped.set()
-        # It may be waiting to put down a step that nobody will take.
-        while not self._ready.empty():
-            self._ready.get_nowait()
-
-
-def _read_ahead(
-    steps: Iterator[_Step],
-    ready: queue.Queue[_Step | Exception],
-    stopped: threading.Event,
-) -> None:
-    try:
-        for step in steps:
-            ready.put(step)
-            if stopped.is_set():
-                return
-    except Exception as error:
-        # Raised again where the step is asked for, in the training loop.
-        ready.put(error)
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 def _key(lane: int) -> str:

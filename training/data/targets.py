@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +59,19 @@ class Target:
             folders=folders,
             counts=counts,
         )
+
+
+def data_files(
+    directory: Path, paths: Iterable[Path], *, sha256: Mapping[str, str]
+) -> tuple[DataFile, ...]:
+    """List files as a manifest has them, with the hashes that are known."""
+    names = sorted(str(path.relative_to(directory)) for path in paths)
+    return tuple(
+        DataFile(
+            path=name, num_bytes=(directory / name).stat().st_size, sha256=sha256.get(name, "")
+        )
+        for name in names
+    )
 
 
 def find_target(data: Path, name: str, *, preparation: Preparation, settings: Settings) -> Target:

@@ -7,21 +7,20 @@ without the rest of it, whoever wrote which part.
 
 from __future__ import annotations
 
-import io
 import math
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
+from torch.distributed.checkpoint.planner import LoadPlan, ReadItem
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
 from stationmaster.domain.errors import BadParameter
@@ -84,10 +83,11 @@ class TorchDistCheckpoint:
         return target
 
 
-class _IntoOne(LoadPlanner):
+class _IntoOne(DefaultLoadPlanner):
     """Puts every piece that the reader finds into one tensor."""
 
     def __init__(self, target: Tensor) -> None:
+        super().__init__()
         self._target = target
 
     def resolve_tensor(self, read_item: ReadItem) -> Tensor:
@@ -101,18 +101,3 @@ class _IntoOne(LoadPlanner):
 
     def commit_tensor(self, read_item: ReadItem, tensor: Tensor) -> None:
         """Leave it: it is there already."""
-
-    def set_up_planner(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError("only what is resolved is read")
-
-    def create_local_plan(self) -> LoadPlan:
-        raise NotImplementedError("only what is resolved is read")
-
-    def create_global_plan(self, global_plan: list[LoadPlan]) -> list[LoadPlan]:
-        raise NotImplementedError("only what is resolved is read")
-
-    def finish_plan(self, central_plan: LoadPlan) -> LoadPlan:
-        raise NotImplementedError("only what is resolved is read")
-
-    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        raise NotImplementedError("only tensors are read")

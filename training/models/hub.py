@@ -24,7 +24,8 @@ from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.checkpoints import DESCRIPTION
-from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
+from stationmaster.domain.errors import BadParameter, PermanentError
+from training.agreement import from_rank_0
 from training.export import described_model
 from training.files import build_once, whole_directory
 from training.parallel import Ranks
@@ -58,20 +59,13 @@ def load_weights(model: PreTrainedModel, recipe: Recipe, *, cache_dir: Path, ran
     Raises:
         UserError: the weights are missing or do not fit the model, the same error on every rank.
     """
-    stored: Mapping[str, Tensor] = {}
-    found: dict[str, tuple[torch.Size, torch.dtype]] | StationmasterError = {}
-    if ranks.rank == 0:
-        try:
-            stored = _read(recipe, cache_dir=cache_dir)
-            found = {name: (tensor.shape, tensor.dtype) for name, tensor in stored.items()}
-        except StationmasterError as error:
-            found = error
-    shared = [found]
-    if ranks.world_size > 1:
-        dist.broadcast_object_list(shared, src=0)
-    found = shared[0]
-    if isinstance(found, StationmasterError):
-        raise found
+    stored: dict[str, Tensor] = {}
+
+    def read() -> dict[str, tuple[torch.Size, torch.dtype]]:
+        stored.update(_read(recipe, cache_dir=cache_dir))
+        return {name: (tensor.shape, tensor.dtype) for name, tensor in stored.items()}
+
+    found = from_rank_0(read, ranks)
     targets = dict(_targets(model))
     _check_fit(targets, found, recipe=recipe)
     with torch.no_grad():
@@ -177,7 +171,9 @@ def write_description(
     config["use_cache"] = True
     config["dtype"] = dtype
     if tokenizer is not None:
-        special = _save_tokenizer(tokenizer, directory, context=_context(config))
+        special = _save_tokenizer(
+            tokenizer, directory, context=config.get("max_position_embeddings")
+        )
         config |= special if published is None else _keep_published(published, directory, special)
     (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
@@ -292,11 +288,6 @@ def _keep_published(
     return {**special, **kept}
 
 
-def _context(config: Mapping[str, Any]) -> int | None:
-    value = config.get("max_position_embeddings")
-    return int(value) if value else None
-
-
 def _save_tokenizer(
     tokenizer: Path, directory: Path, *, context: int | None
 ) -> dict[str, int | None]:
@@ -318,7 +309,7 @@ def _save_tokenizer(
                 if number is not None
             },
         }
-        if context is not None:
+        if context:
             settings["model_max_length"] = context
         published.write_text(json.dumps(settings, indent=2) + "\n")
     return ids

@@ -21,8 +21,8 @@ from stationmaster.domain.names import (
 from stationmaster.jobs import ROLES
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
-from stationmaster.rendering.etcd import etcd_name
 from stationmaster.rendering.metadata import RunRole
+from stationmaster.rendering.rendezvous import etcd_name
 from stationmaster.rendering.saver_job import SAVE
 from stationmaster.services import Services
 
