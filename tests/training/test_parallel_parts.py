@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.distributed.tensor import DTensor
 from stationmaster.domain.catalogue.training_config import TrainingConfig
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from training.blocks import prepare_blocks
 from training.optimizer import build_optimizer
 from training.parallel import Ranks
 from training.sharding import ParallelModel, parallelise
@@ -134,11 +136,21 @@ def test_full_checkpointing_computes_products_again_and_selective_does_not(ranks
     assert counts["selective"]["aten::tanh"] == 2 * counts["off"]["aten::tanh"]
 
 
-@pytest.mark.parametrize("mode", ["full", "selective"])
-def test_compile_makes_one_graph_for_all_blocks(ranks: Ranks, mode: str) -> None:
+Counts = dict[str, Counter[str]]
+
+
+@pytest.fixture
+def statistics() -> Counts:
+    """What the compiler counts from now on."""
     torch._dynamo.reset()
-    statistics = torch._dynamo.utils.counters
-    statistics.clear()
+    torch._dynamo.utils.counters.clear()
+    return torch._dynamo.utils.counters
+
+
+@pytest.mark.parametrize("mode", ["full", "selective"])
+def test_compile_makes_one_graph_for_all_blocks(
+    ranks: Ranks, statistics: Counts, mode: str
+) -> None:
 
     compiled = spread(ranks, compile=True, activation_checkpointing=mode)
     actual = gradients(compiled)
@@ -164,21 +176,11 @@ def test_hybrid_uneven_nodes_are_refused(ranks: Ranks) -> None:
         spread(replace(ranks, local_world_size=2), parallelism="hybrid")
 
 
-def test_compile_many_different_blocks_leaves_none_out(ranks: Ranks) -> None:
-    torch._dynamo.reset()
-    statistics = torch._dynamo.utils.counters
-    statistics.clear()
+def test_compile_many_different_blocks_leaves_none_out(statistics: Counts) -> None:
     model = nn.Sequential(*(nn.Linear(2 + i, 3 + i) for i in range(12)))
 
-    parallel = parallelise(
-        model,
-        list(model),
-        training=keys(compile=True),
-        ranks=ranks,
-        initialise=lambda: None,
-        compile_backend="eager",
-    )
-    parallel.module(torch.zeros(1, 2))
+    prepare_blocks(list(model), keys(compile=True), compile_backend="eager")
+    model(torch.zeros(1, 2))
 
     assert statistics["stats"]["unique_graphs"] == 12
 
