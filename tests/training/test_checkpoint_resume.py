@@ -80,27 +80,23 @@ def test_damaged_checkpoint_is_passed_over_and_left_as_it_is(
     assert contents_of(run) == before
 
 
-def test_no_readable_checkpoint_stops_the_run(run: Path, ranks: Ranks) -> None:
-    reasons = [change_weights(run / "step-00000003"), tear_the_manifest(run / "step-00000006")]
+@pytest.mark.parametrize(
+    ("damages", "sentence"),
+    [
+        ({3: change_weights, 6: tear_the_manifest}, "no checkpoint in .* can be read"),
+        ({6: know_no_key}, "was not written by this version"),
+    ],
+)
+def test_checkpoints_of_which_none_can_be_used_stop_the_run(
+    run: Path, ranks: Ranks, damages: dict[int, Callable[[Path], str]], sentence: str
+) -> None:
+    reasons = [damage(run / f"step-{step:08d}") for step, damage in damages.items()]
     before = contents_of(run)
 
-    with pytest.raises(PermanentError) as caught:
+    with pytest.raises(PermanentError, match=sentence) as caught:
         checkpointer_in(run, ranks).newest_complete_step()
 
-    for reason in reasons:
-        assert reason in str(caught.value)
-    assert f"no checkpoint in {run} can be read" in str(caught.value)
-    assert contents_of(run) == before
-
-
-def test_checkpoint_of_an_unknown_form_stops_the_run(run: Path, ranks: Ranks) -> None:
-    reason = know_no_key(run / "step-00000006")
-    before = contents_of(run)
-
-    with pytest.raises(PermanentError, match="was not written by this version") as caught:
-        checkpointer_in(run, ranks).newest_complete_step()
-
-    assert reason in str(caught.value)
+    assert all(reason in str(caught.value) for reason in reasons)
     assert contents_of(run) == before
 
 

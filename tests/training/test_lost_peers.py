@@ -12,10 +12,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from checkpoint_ranks import lone_rank
-from forked_ranks import run_ranks, start_ranks
+from forked_ranks import results, run_ranks, start_ranks
 from trainer_runs import TORCHRUN, Workspace, parse_lines
 
+from stationmaster.domain.errors import PermanentError
 from training.__main__ import main
+from training.agreement import check_same_data
 from training.elastic import exit_now
 from training.flight_recorder import write_record
 from training.parallel import Ranks, is_lost_peer
@@ -62,6 +64,17 @@ def test_error_of_a_peer_that_died_is_one() -> None:
 )
 def test_error_of_a_lost_peer_is_told_from_others(error: RuntimeError, is_lost: bool) -> None:
     assert is_lost_peer(error) is is_lost
+
+
+def compare_data(ranks: Ranks) -> str:
+    with pytest.raises(PermanentError) as caught:
+        check_same_data(f"sha256-of-{ranks.rank}", ranks)
+    return str(caught.value)
+
+
+def test_nodes_that_prepared_different_data_all_refuse_to_train() -> None:
+    for rank, sentence in enumerate(results(run_ranks(compare_data, world_size=2))):
+        assert f"different data (rank {rank} has sha256-of-{rank})" in sentence
 
 
 def join_without_the_peer(_rank: int, arguments: list[str], environ: dict[str, str]) -> None:
