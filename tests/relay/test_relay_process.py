@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -20,8 +19,8 @@ import pytest
 from kubernetes import client
 from kubernetes.utils import create_from_dict
 from pydantic import SecretStr
+from recording_bus import RecordingBus
 
-from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.progress_lines import FinishedLine, ProgressLine, StartedLine
 from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.metadata import namespace
@@ -62,13 +61,11 @@ sys.exit(int(sys.argv[4]) if len(sys.argv) > 4 else 0)
 )
 
 
-class Bus:
+class Bus(RecordingBus):
     """An EventBridge endpoint that takes every entry and keeps it."""
 
     def __init__(self):
-        self.entries = []
-        self.failures = 0  # calls to refuse from now on
-        self.arrived = threading.Condition()
+        super().__init__()
         bus = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -76,9 +73,8 @@ class Bus:
 
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                status, answer = bus.put(body["Entries"])
-                data = json.dumps(answer).encode()
-                self.send_response(status)
+                data = json.dumps(bus.put_events(Entries=body["Entries"])).encode()
+                self.send_response(200)
                 self.send_header("Content-Type", "application/x-amz-json-1.1")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
@@ -93,35 +89,19 @@ class Bus:
         self.thread.start()
 
     @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server.server_address[1]}"
+    def variables(self):
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.server.server_address[1]}",
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+        }
 
-    def put(self, entries):
-        with self.arrived:
-            if self.failures > 0:
-                self.failures -= 1
-                return 400, {"__type": "ThrottlingException", "message": "slow down"}
-            self.entries += entries
-            self.arrived.notify_all()
-        return 200, {"FailedEntryCount": 0, "Entries": [{"EventId": "1"} for _ in entries]}
-
-    @property
-    def batches(self):
-        with self.arrived:
-            return [RelayBatch.model_validate_json(entry["Detail"]) for entry in self.entries]
-
-    def events(self, type_=None):
+    def of(self, type_):
         found = [event for batch in self.batches for event in batch.events]
-        return [event for event in found if type_ is None or event.type == type_]
+        return [event for event in found if event.type == type_]
 
     def steps(self):
-        return [event.step for event in self.events("progress.reported")]
-
-    def wait_for(self, condition, what, timeout_s=1800):
-        with self.arrived:
-            assert self.arrived.wait_for(condition, timeout_s), (
-                f"{what}: {[e.type for e in self.events()]}"
-            )
+        return [event.step for event in self.of("progress.reported")]
 
     def close(self):
         self.server.shutdown()
@@ -129,36 +109,25 @@ class Bus:
         self.thread.join()
 
 
-class Relay:
-    """A relay process."""
-
-    def __init__(self, cluster, bus, run_id, log_path):
-        self.log_path = log_path
-        environment = {
-            "PATH": os.environ["PATH"],
-            "STATIONMASTER_RUN_ID": run_id,
-            "STATIONMASTER_JOB": run_id,
-            "STATIONMASTER_BUS_NAME": "stationmaster",
-            "STATIONMASTER_POD": "run-1-relay-0",
-            "STATIONMASTER_RELAY_KEY": KEY.get_secret_value(),
-            "STATIONMASTER_ARTIFACTS_BUCKET": "results",
-            "AWS_REGION": "us-east-1",
-            "AWS_ENDPOINT_URL": bus.url,
-            "AWS_ACCESS_KEY_ID": "testing",
-            "AWS_SECRET_ACCESS_KEY": "testing",
-            "KUBECONFIG": str(cluster.local.kubeconfig),
-        }
-        with log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "stationmaster.relay"],
-                cwd=REPOSITORY,
-                env=environment,
-                stderr=log,
-            )
-
-    def terminate(self):
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(10)
+def relay_process(cluster, bus, run_id, log_path):
+    environment = {
+        "PATH": os.environ["PATH"],
+        "STATIONMASTER_RUN_ID": run_id,
+        "STATIONMASTER_JOB": run_id,
+        "STATIONMASTER_BUS_NAME": "stationmaster",
+        "STATIONMASTER_POD": "run-1-relay-0",
+        "STATIONMASTER_RELAY_KEY": KEY.get_secret_value(),
+        "STATIONMASTER_ARTIFACTS_BUCKET": "results",
+        "AWS_REGION": "us-east-1",
+        "KUBECONFIG": str(cluster.local.kubeconfig),
+    }
+    with log_path.open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "stationmaster.relay"],
+            cwd=REPOSITORY,
+            env=environment | bus.variables,
+            stderr=log,
+        )
 
 
 @pytest.fixture
@@ -176,18 +145,6 @@ def bare_cluster(tmp_path):
     started.core.create_namespace({"metadata": {"name": NAMESPACE}})
     yield started
     started.close()
-
-
-@pytest.fixture
-def start_relay(bus, tmp_path):
-    started = []
-
-    def start(cluster, run_id):
-        started.append(Relay(cluster, bus, run_id, tmp_path / "relay.log"))
-        return started[0]
-
-    yield start
-    started[0].process.kill()
 
 
 @pytest.fixture
@@ -216,40 +173,38 @@ def submit(cluster, body):
     )
 
 
-def assert_nothing_doubled(events):
-    counts = Counter(event.event_id for event in events)
-    assert {event_id: n for event_id, n in counts.items() if n > 1} == {}
-
-
 def reported(bus):
     """Pods and the phases that they were seen in."""
-    return {(event.pod, event.phase) for event in bus.events("pod.changed")}
+    return {(event.pod, event.phase) for event in bus.of("pod.changed")}
 
 
-def test_relay_before_type_and_job_exist_tells_the_whole_run(bare_cluster, bus, start_relay, gate):
-    relay = start_relay(bare_cluster, "run-a")
-    bus.wait_for(lambda: bus.batches, "the first heartbeat")
+def test_relay_before_type_and_job_exist_tells_the_whole_run(
+    bare_cluster, bus, gate, tmp_path, request
+):
+    relay = relay_process(bare_cluster, bus, "run-a", tmp_path / "relay.log")
+    request.addfinalizer(relay.kill)
+    bus.wait_for(lambda: bus.batches)
     assert bus.batches[0].heartbeat
 
     bare_cluster.install_operator()
     submit(bare_cluster, job("run-a", gate, "1", "5"))
     # A worker that comes when its master has ended would wait for its name without end.
     pods = {("run-a-master-0", "Running"), ("run-a-worker-0", "Running")}
-    bus.wait_for(lambda: pods <= reported(bus), "both pods run")
+    bus.wait_for(lambda: pods <= reported(bus))
     open_gate(gate, range(1, 6))
     bus.wait_for(
         lambda: (
-            "Succeeded" in [e.condition for e in bus.events("job.condition_changed")]
-            and bus.events("training.finished")
-        ),
-        "the end of the run",
+            "Succeeded" in [e.condition for e in bus.of("job.condition_changed")]
+            and bus.of("training.finished")
+        )
     )
 
     assert bus.steps() == [1, 2, 3, 4, 5]
-    conditions = [event.condition for event in bus.events("job.condition_changed")]
+    conditions = [event.condition for event in bus.of("job.condition_changed")]
     assert conditions == ["Created", "Running", "Succeeded"]
     # The end of the job is reported after everything that its pods printed.
-    order = [event.type for event in bus.events()]
+    events = [event for batch in bus.batches for event in batch.events]
+    order = [event.type for event in events]
     last_condition = len(order) - 1 - order[::-1].index("job.condition_changed")
     assert order.index("training.finished") < last_condition
     bus.wait_for(
@@ -258,12 +213,12 @@ def test_relay_before_type_and_job_exist_tells_the_whole_run(bare_cluster, bus, 
             for batch in bus.batches
             for tail in batch.log_tails
             if tail.pod == "run-a-master-0"
-        ),
-        "the last log line in a tail",
+        )
     )
-    assert_nothing_doubled(bus.events())
-    assert relay.terminate() == 0
-    assert "everything_sent=True" in relay.log_path.read_text()
+    assert len({event.event_id for event in events}) == len(events)
+    relay.send_signal(signal.SIGTERM)
+    assert relay.wait(10) == 0
+    assert "everything_sent=True" in (tmp_path / "relay.log").read_text()
 
 
 def leader_of(cluster, run_id):
@@ -291,9 +246,7 @@ def test_relays_of_a_deployment_lose_nothing_with_the_leader_s_process_nor_with_
 ):
     environment = {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "AWS_ENDPOINT_URL": bus.url,
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
+        **bus.variables,
     }
     started = start_cluster(tmp_path / "cluster", pod_environment=environment)
     try:
@@ -327,12 +280,12 @@ def test_relays_of_a_deployment_lose_nothing_with_the_leader_s_process_nor_with_
             replica["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
         submit(started, body)
         open_gate(gate, range(1, 11))
-        bus.wait_for(lambda: 10 in bus.steps(), "step 10")
+        bus.wait_for(lambda: 10 in bus.steps())
 
         _, process_id = leader_of(started, "run-h")
         os.kill(process_id, signal.SIGKILL)
         open_gate(gate, range(11, 21))  # printed while nobody sends
-        bus.wait_for(lambda: 20 in bus.steps(), "step 20")
+        bus.wait_for(lambda: 20 in bus.steps())
         # The other relay, or the first one's new process where that was quicker.
         second, successor = leader_of(started, "run-h")
         assert successor != process_id
@@ -341,10 +294,10 @@ def test_relays_of_a_deployment_lose_nothing_with_the_leader_s_process_nor_with_
         assert bus.steps().count(5) <= 2  # what the leader did not say that it has sent
         lost = node_of(started, second)
         started.local.lose_node(lost)
-        bus.wait_for(lambda: bus.events("node.lost"), "the node that went with the leader")
-        assert {event.node for event in bus.events("node.lost")} == {lost}
+        bus.wait_for(lambda: bus.of("node.lost"))
+        assert {event.node for event in bus.of("node.lost")} == {lost}
         reported = {}
-        for event in bus.events("progress.reported"):
+        for event in bus.of("progress.reported"):
             assert reported.setdefault(event.event_id, event) == event
         assert sorted(event.step for event in reported.values()) == list(range(1, 21))
     finally:

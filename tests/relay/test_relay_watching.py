@@ -180,34 +180,68 @@ def follow():
         each.pod_gone()
 
 
-def test_follower_cut_stream_goes_on_without_loss_or_double(follow):
-    api = ScriptedLogs(
-        statuses=[pod(), pod(), pod(), pod(), ENDED_POD],
-        streams=[
-            [line(1), line(2), line(3)[:30], ClusterUnreachable("cut")],
-            [
-                line(1),
-                line(2),
-                line(3),
-                line(4),
-            ],  # the server knows nothing of sinceTime
-            [line(4)],
-        ],
-    )
+AGAIN = pod(restarts=1, last=ENDED)
+OVER = pod(restarts=1, state=ENDED)
+CUT, MISSING = ClusterUnreachable("cut"), ObjectMissing("pods/log p")
+NO_EARLIER = RequestRefused("previous terminated container not found")
+FOLLOWED = {
+    # The server knows nothing of sinceTime.
+    "stream that is cut": (
+        [pod()] * 4 + [ENDED_POD],
+        [[line(1), line(2), line(3)[:30], CUT], [line(1), line(2), line(3)], [line(4)]],
+        ["follow", "follow", "read"],
+    ),
+    "stream that ended early": (
+        [pod(), pod(), ENDED_POD],
+        [[line(1)], [line(1), line(2), line(3).rstrip(b"\n")]],
+        ["follow", "read"],
+    ),
+    "container that restarted before it was seen": (
+        [AGAIN, AGAIN, OVER],
+        [[line(1), line(2)], [line(3)], [line(3), line(4)]],
+        ["previous", "follow", "read"],
+    ),
+    "container that restarted while its log was opened": (
+        [pod(), AGAIN, AGAIN, AGAIN, OVER],
+        [[line(3)], [line(1), line(2)], [line(3)], [line(3), line(4)]],
+        ["follow", "previous", "follow", "read"],
+    ),
+    "earlier log that is gone": (
+        [AGAIN, AGAIN, OVER],
+        [NO_EARLIER, [line(1)], [line(1), line(2)]],
+        ["previous", "follow", "read"],
+    ),
+    "earlier log that is not there yet": (
+        [AGAIN, AGAIN, AGAIN, OVER],
+        [MISSING, [line(1)], [line(2)], [line(2), line(3)]],
+        ["previous", "previous", "follow", "read"],
+    ),
+    "pod that is deleted": (
+        [pod(), pod(), ObjectMissing("gone")],
+        [[line(1), line(2).rstrip(b"\n")]],
+        ["follow"],
+    ),
+    "pod that is replaced by another of its name": (
+        [pod(), pod(), pod(uid="uid-1")],
+        [[line(1)], [line(9)]],
+        ["follow"],
+    ),
+}
+STEPS = [4, 3, 4, 4, 2, 3, 2, 1]
 
-    sink = follow(api, pod())
 
-    sink.wait_for_steps(1, 2, 3, 4)
-    assert api.asked == ["follow", "follow", "read"]
+@pytest.mark.parametrize(
+    ("statuses", "streams", "asked", "steps"),
+    [(*script, steps) for script, steps in zip(FOLLOWED.values(), STEPS, strict=True)],
+    ids=FOLLOWED,
+)
+def test_follower_reports_every_line_once_over(follow, statuses, streams, asked, steps):
+    api = ScriptedLogs(statuses=statuses, streams=streams)
 
+    reported = follow(api, statuses[0])
 
-def test_follower_stream_that_ended_early_is_completed_at_the_end(follow):
-    api = ScriptedLogs(
-        statuses=[pod(), pod(), ENDED_POD],
-        streams=[[line(1)], [line(1), line(2), line(3).rstrip(b"\n")]],
-    )
-
-    follow(api, pod()).wait_for_steps(1, 2, 3)
+    reported.wait_for_steps(*range(1, steps + 1))
+    assert api.asked == asked
 
 
 def test_follower_wait_until_read_returns_after_the_last_line():
@@ -232,32 +266,6 @@ def test_follower_wait_until_read_returns_after_the_last_line():
     reported.wait_for_steps(1)
 
 
-def test_follower_container_restarted_before_it_was_seen_reads_both_runs(follow):
-    restarted = pod(restarts=1, last=ENDED)
-    api = ScriptedLogs(
-        statuses=[restarted, restarted, pod(restarts=1, state=ENDED)],
-        streams=[[line(1), line(2)], [line(3)], [line(3), line(4)]],
-    )
-
-    sink = follow(api, restarted)
-
-    sink.wait_for_steps(1, 2, 3, 4)
-    assert api.asked == ["previous", "follow", "read"]
-
-
-def test_follower_container_restarted_while_opening_reads_the_run_between(follow):
-    first, second = pod(), pod(restarts=1, last=ENDED)
-    api = ScriptedLogs(
-        statuses=[first, second, second, second, pod(restarts=1, state=ENDED)],
-        streams=[[line(3)], [line(1), line(2)], [line(3)], [line(3)]],
-    )
-
-    sink = follow(api, first)
-
-    sink.wait_for_steps(1, 2, 3)
-    assert api.asked == ["follow", "previous", "follow", "read"]
-
-
 def test_follower_kubelet_that_does_not_know_the_pod_yet_is_asked_again(follow, caplog):
     caplog.set_level("INFO")
     not_synced = ObjectMissing("the server could not find the requested resource ( pods/log p)")
@@ -273,27 +281,13 @@ def test_follower_kubelet_that_does_not_know_the_pod_yet_is_asked_again(follow, 
     assert [r.getMessage() for r in caplog.records].count("pod's log is not there yet") == 2
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [ObjectMissing("pods/log p"), RequestRefused("previous terminated container not found")],
-)
-def test_follower_earlier_log_that_is_not_there_goes_on_with_this_one(follow, answer):
-    restarted = pod(restarts=1, last=ENDED)
-    api = ScriptedLogs(
-        statuses=[restarted] * 5 + [pod(restarts=1, state=ENDED)],
-        streams=[answer, [line(4)], [line(5)], [line(5)]],
-    )
-
-    follow(api, restarted).wait_for_steps(4, 5)
-
-
 def test_follower_earlier_log_that_never_comes_does_not_keep_this_one_back(follow):
     restarted = pod(restarts=1, last=ENDED)
     broken = ClusterUnreachable("HTTP 500: failed to open log file")
     tries = PREVIOUS_LOG_TRIES
     api = ScriptedLogs(
         statuses=[restarted] * (tries + 1) + [pod(restarts=1, state=ENDED)],
-        streams=[*[broken] * tries, [line(5)], [line(5)]],
+        streams=[*[broken] * tries, [line(1)], [line(1), line(2)]],
     )
 
     sink = follow(api, restarted)
@@ -301,7 +295,7 @@ def test_follower_earlier_log_that_never_comes_does_not_keep_this_one_back(follo
     while "follow" not in api.asked and monotonic() < deadline:
         follow.update(container_state(restarted))  # ends its pause
 
-    sink.wait_for_steps(5)
+    sink.wait_for_steps(1, 2)
     assert api.asked == ["previous"] * tries + ["follow", "read"]
 
 
@@ -317,25 +311,4 @@ def test_follower_pod_deleted_while_its_log_was_missing_ends(follow):
             thread.join(1800)
 
     assert "log run-1-worker-0" not in [thread.name for thread in threading.enumerate()]
-    assert api.streams == [[line(9)]]
-
-
-def test_follower_pod_deleted_keeps_what_the_stream_brought(follow):
-    api = ScriptedLogs(
-        statuses=[pod(), pod(), ObjectMissing("gone")],
-        streams=[[line(1), line(2).rstrip(b"\n")]],
-    )
-
-    follow(api, pod()).wait_for_steps(1, 2)
-
-
-def test_follower_pod_replaced_by_another_of_its_name_is_left_to_that_one(follow):
-    api = ScriptedLogs(
-        statuses=[pod(), pod(), pod(uid="uid-1")],
-        streams=[[line(1)], [line(9)]],
-    )
-
-    sink = follow(api, pod())
-
-    sink.wait_for_steps(1)
     assert api.streams == [[line(9)]]
