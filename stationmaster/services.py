@@ -363,14 +363,14 @@ class Services:
         Raises:
             TransientError: the cluster has no endpoint yet.
         """
+        from stationmaster.kubernetes.connect import connect
         from stationmaster.kubernetes.gateway import KubernetesGateway
 
         eks_name, kind = self._guest(cluster_id)
         known = self._gateways.get(cluster_id)
         if known is None or known.backend.KIND is not kind:
-            known = self._gateways[cluster_id] = KubernetesGateway.connect(
-                self.settings,
-                cluster=self.control_plane(cluster_id),
+            known = self._gateways[cluster_id] = KubernetesGateway(
+                connect(self.settings, cluster=self.control_plane(cluster_id)),
                 namespace=own_namespace(cluster_id) if eks_name else NAMESPACE,
                 kind=kind,
             )

@@ -14,8 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from stationmaster.cli.local_commands import Typed, is_question, take_in
-from stationmaster.cli.local_watch import Watch
+from stationmaster.cli.local_watch import Typed, Watch, is_question, take_in
 from stationmaster.commands import list_clusters, view_run
 from stationmaster.commands.runs import SAME_WORDS_WINDOW
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus

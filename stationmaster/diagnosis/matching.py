@@ -18,7 +18,6 @@ from typing import Any, Final
 from stationmaster.diagnosis import (
     account_rules,
     cluster_rules,
-    megatron_rules,
     network_rules,
     node_rules,
     product_rules,
@@ -34,7 +33,6 @@ RULES: Final[tuple[Rule, ...]] = (
     *account_rules.RULES,
     *volume_rules.RULES,
     *cluster_rules.RULES,
-    *megatron_rules.RULES,
     *program_rules.RULES,
     *network_rules.RULES,
     *stack_rules.RULES,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.settings import Settings
@@ -15,24 +15,10 @@ from stationmaster.settings import Settings
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-
-class ClusterAddress(Protocol):
-    """The part of an EKS cluster that is needed to talk to it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def endpoint(self) -> str: ...
-
-    @property
-    def certificate_authority(self) -> str: ...
-
-    @property
-    def is_closed(self) -> bool: ...
+    from stationmaster.aws.clusters import EksCluster
 
 
-def connect(settings: Settings, *, cluster: ClusterAddress | None) -> ApiClient:
+def connect(settings: Settings, *, cluster: EksCluster | None) -> ApiClient:
     """Make a client of the kubernetes package, signed in; nothing is sent yet.
 
     Raises:
@@ -65,7 +51,7 @@ def _from_kubeconfig(path: str) -> ApiClient:
         ) from exc
 
 
-def _from_eks(cluster: ClusterAddress, *, region: str) -> ApiClient:
+def _from_eks(cluster: EksCluster, *, region: str) -> ApiClient:
     from kubernetes.client import ApiClient, Configuration
 
     from stationmaster.kubernetes.token import EksToken

@@ -15,7 +15,6 @@ from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run.failure_lines import FailureLines
 from stationmaster.kubernetes.calls import Calls, NotFound, PageExpired
-from stationmaster.kubernetes.connect import ClusterAddress, connect
 from stationmaster.kubernetes.kinds import describe, path_of, path_of_object
 from stationmaster.kubernetes.rights import Account, Right
 from stationmaster.kubernetes.views import (
@@ -35,7 +34,6 @@ from stationmaster.kubernetes.views import (
 )
 from stationmaster.rendering.job_backends import backend_of
 from stationmaster.rendering.placing import placed
-from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -63,22 +61,6 @@ class KubernetesGateway:
         self._calls = Calls(client)
         self.namespace = namespace
         self.backend = backend_of(kind)
-
-    @classmethod
-    def connect(
-        cls,
-        settings: Settings,
-        *,
-        cluster: ClusterAddress | None,
-        namespace: str = NAMESPACE,
-        kind: JobKind = JobKind.PYTORCH_JOB,
-    ) -> KubernetesGateway:
-        """Make the gateway of a cluster; nothing is sent yet.
-
-        Raises:
-            TransientError: the cluster has no endpoint yet.
-        """
-        return cls(connect(settings, cluster=cluster), namespace=namespace, kind=kind)
 
     def apply(self, objects: Sequence[Mapping[str, Any]]) -> None:
         """Create or update objects, repeatable at any time.

@@ -10,6 +10,7 @@ import yaml
 from answering_server import AnsweringServer, answering_server
 from answering_server import settings as server_settings
 
+from stationmaster.kubernetes.connect import connect
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.local.aws import Deployment, LocalAws
 from stationmaster.settings import Settings
@@ -66,6 +67,6 @@ def kubeconfig(server: AnsweringServer, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def gateway(kubeconfig: Path) -> Iterator[KubernetesGateway]:
-    gateway = KubernetesGateway.connect(server_settings(str(kubeconfig)), cluster=None)
+    gateway = KubernetesGateway(connect(server_settings(str(kubeconfig)), cluster=None))
     yield gateway
     gateway.close()

@@ -14,6 +14,7 @@ from botocore.session import Session
 
 from stationmaster.aws.access_entries import admin_policy_arn
 from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.kubernetes.connect import connect
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.token import EksToken
 from stationmaster.relay.cluster import ClusterApi
@@ -211,7 +212,7 @@ def test_kubeconfig_that_is_missing_is_refused_with_the_variable(tmp_path: Path)
     path = tmp_path / "none"
 
     with pytest.raises(PermanentError, match=f"STATIONMASTER_KUBECONFIG={path} cannot be used"):
-        KubernetesGateway.connect(settings(str(path)), cluster=None)
+        connect(settings(str(path)), cluster=None)
 
 
 class Clock:

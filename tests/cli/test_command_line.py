@@ -12,9 +12,8 @@ from typing import get_args
 import pytest
 
 from stationmaster.cli import input_files
-from stationmaster.cli.local_commands import is_question
 from stationmaster.cli.local_mode import local_options
-from stationmaster.cli.local_watch import Record
+from stationmaster.cli.local_watch import Record, is_question
 from stationmaster.cli.main import main, make_parser
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES

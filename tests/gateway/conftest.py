@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stationmaster.kubernetes.connect import connect
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.local.cluster import LocalCluster
 from stationmaster.settings import Settings
@@ -32,7 +33,7 @@ def gateway(cluster: LocalCluster) -> Iterator[KubernetesGateway]:
     settings = Settings(
         region="us-west-2", table_name="t", bus_name="b", kubeconfig=str(cluster.kubeconfig)
     )
-    gateway = KubernetesGateway.connect(settings, cluster=None)
+    gateway = KubernetesGateway(connect(settings, cluster=None))
     yield gateway
     gateway.close()
 
