@@ -219,10 +219,9 @@ class LocalAws:
 
     def deploy(self, spec: DeploymentSpec) -> Deployment:
         """Create everything in `spec`, start its schedules and serve its routes; repeatable."""
-        with self._emulation.first_calls.deploying():
-            made = deployment.create(
-                spec, client=lambda service: self._client(service, own=True), region=self.region
-            )
+        made = deployment.create(
+            spec, client=lambda service: self._client(service, own=True), region=self.region
+        )
         for schedule in spec.schedules:
             self._emulation.ticker.add(schedule)
         if self._http_api is not None:

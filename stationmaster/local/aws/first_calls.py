@@ -1,15 +1,13 @@
 """What goes otherwise at first: new things that nobody knows yet, answers that get lost.
 
 Calls are counted instead of seconds, so that the same happens at every speed. Each fault has its
-source in `local.faults`; what is deployed is older than the runs that they are for.
+source in `local.faults`.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 # What a run is made of; the answers that the product's own records get are not lost.
@@ -24,20 +22,10 @@ class FirstCalls:
         self._guard = threading.Lock()
         self._new: set[str] = set()
         self._asked: Counter[tuple[str, str]] = Counter()
-        self._is_deploying = False
-
-    @contextmanager
-    def deploying(self) -> Iterator[None]:
-        """Let what is made meanwhile be known at once."""
-        self._is_deploying = True
-        try:
-            yield
-        finally:
-            self._is_deploying = False
 
     def made(self, identity: str) -> None:
         """Note that something was created a moment ago."""
-        if "eventual-consistency" in self._faults and not self._is_deploying:
+        if "eventual-consistency" in self._faults:
             with self._guard:
                 self._new.add(identity)
 

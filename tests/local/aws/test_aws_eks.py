@@ -232,7 +232,7 @@ def test_tagging_api_lists_while_a_node_group_starts_instances(
 
 
 def test_eks_makes_a_group_of_its_own_and_leaves_it_where_something_is_in_it(
-    clusters: Clusters,
+    clusters: Clusters, observer: Observer
 ) -> None:
     ec2, groups = clusters.aws.client("ec2"), {}
     for name in ("clean", "littered"):
@@ -252,6 +252,7 @@ def test_eks_makes_a_group_of_its_own_and_leaves_it_where_something_is_in_it(
     )["SecurityGroups"]
     assert [group["GroupId"] for group in left] == [groups["littered"]]
     assert left[0]["GroupName"].startswith("eks-cluster-sg-littered-")
+    assert observer.seen[-1] == ("cluster_deleted", {"name": "littered"})
 
 
 # -- launch templates -------------------------------------------------------------------------

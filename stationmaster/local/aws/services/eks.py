@@ -169,10 +169,7 @@ class EksService(InsideCluster):
         group = next((each for each in groups if instance_id in each.instance_ids), None)
         if group is None:
             return None
-        if instance_id not in group.ending:
-            self.emulation.clock.after(
-                INSTANCE_END_S, lambda: self._instance_ended(group, instance_id)
-            )
+        self.emulation.clock.after(INSTANCE_END_S, lambda: self._instance_ended(group, instance_id))
         return self._nodes.begin_to_replace(group, instance_id)
 
     # -- lifecycle --------------------------------------------------------------------------------

@@ -196,7 +196,6 @@ class Nodes:
 
     def begin_to_replace(self, group: NodeGroup, instance_id: str) -> str:
         """Let the group's Auto Scaling group end an instance: its name."""
-        group.ending.add(instance_id)
         name = _scaling_group(group)
         self._emulation.scaling_activities.terminated(
             name, instance_id, at=datetime.now(UTC), subnet=self.subnet(group)

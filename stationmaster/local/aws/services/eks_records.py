@@ -30,8 +30,6 @@ class NodeGroup:
     described: dict[str, Any]
     launch: Launch = field(default_factory=Launch)
     instance_ids: list[str] = field(default_factory=list)
-    ending: set[str] = field(default_factory=set)
-    """Instances that its Auto Scaling group terminates, each for another one."""
     has_failed_to_go: bool = False
 
 

@@ -242,6 +242,7 @@ def cluster(network: Deployment, name: str, **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("action", "code", "words"),
     [
+        ("eks:TagResource", "AccessDeniedException", "nodegroup/ours-groups"),
         ("iam:PassRole", "AccessDeniedException", NODE_ROLE),
         ("iam:GetRole", "AccessDeniedException", NODE_ROLE),
         ("iam:ListAttachedRolePolicies", "AccessDeniedException", NODE_ROLE),
