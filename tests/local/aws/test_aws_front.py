@@ -154,6 +154,18 @@ def test_account_with_every_fault_is_deployed_as_any_other(aws: LocalAws, script
     assert made.role_arns["cluster"]
 
 
+def test_new_group_is_unknown_to_the_first_call_of_each_kind(aws: LocalAws, script: Script) -> None:
+    aws.faults.add("eventual-consistency")
+    ec2 = aws.client("ec2")
+    group = {"GroupId": ec2.create_security_group(GroupName="n", Description="n")["GroupId"]}
+
+    for call in (ec2.authorize_security_group_ingress, ec2.authorize_security_group_egress):
+        rule = [{"IpProtocol": "tcp", "FromPort": 1, "ToPort": 2, "IpRanges": []}]
+        with pytest.raises(ClientError, match="does not exist"):
+            call(**group, IpPermissions=rule)
+        call(**group, IpPermissions=rule)
+
+
 def test_lost_answer_of_a_call_without_connection_ends_as_a_closed_one(
     aws: LocalAws, script: Script
 ) -> None:
