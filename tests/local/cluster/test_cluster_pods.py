@@ -9,7 +9,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -292,57 +292,42 @@ def test_pods_of_images_that_cannot_run_are_refused_with_their_owners(tmp_path: 
     assert 'daemonsets.apps "other"' in json.loads(owner.value.body)["message"]
 
 
-@pytest.fixture
-def cluster_with_gpus(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A cluster on a machine with these GPUs, a node of 8 GPUs in it."""
-    own = start_cluster(tmp_path / "state", list_gpus=lambda: request.param)
+def test_gpu_container_sees_the_gpus_allocated_to_it_or_is_refused(tmp_path: Path) -> None:
+    """The node offers 8; of the machine's three one container gets two, the next is refused."""
+    own = start_cluster(tmp_path / "state", list_gpus=lambda: [0, 1, 2])
     own.add_nodes()
     own.apps.create_namespaced_daemon_set(
         "kube-system", device_plugin("nvidia", "nvcr.io/nvidia/k8s-device-plugin:v0.19.0")
     )
     container = {"resources": {"limits": {GPU: "2"}}}
-    own.run_pod("gpu", "echo $CUDA_VISIBLE_DEVICES; sleep 30", container=container)
-    yield own
+    own.run_pod("gpu", "echo $CUDA_VISIBLE_DEVICES; sleep 300", container=container)
+    own.pod_phase("gpu", "Running")
+    eventually(lambda: own.log("gpu") == "0,1\n", "the devices")
+
+    own.run_pod("refused", "true", container=container)
+
+    message = own.event("refused", "Failed").message
+    state = eventually(lambda: container_state(own, "refused"), "a state")
+    phase = own.pod("refused").status.phase
     own.close()
-
-
-@pytest.mark.parametrize("cluster_with_gpus", [[]], indirect=True)
-def test_gpu_container_on_a_machine_without_gpus_is_refused(cluster_with_gpus: Cluster) -> None:
-    message = cluster_with_gpus.event("gpu", "Failed").message
-
     assert message == (
-        "Error: this machine has 0 NVIDIA GPUs and the container asks for 2; "
+        "Error: this machine has 3 NVIDIA GPUs and the container asks for 2; "
         "local mode cannot run it"
     )
-    state = eventually(lambda: container_state(cluster_with_gpus, "gpu"), "a state")
-    assert state.waiting.reason == "CreateContainerError"
-    assert cluster_with_gpus.pod("gpu").status.phase == "Pending"
-
-
-@pytest.mark.parametrize("cluster_with_gpus", [[0, 1, 2]], indirect=True)
-def test_gpu_container_sees_the_gpus_allocated_to_it(cluster_with_gpus: Cluster) -> None:
-    cluster_with_gpus.pod_phase("gpu", "Running")
-
-    eventually(lambda: cluster_with_gpus.log("gpu") == "0,1\n", "the devices")
+    assert (state.waiting.reason, phase) == ("CreateContainerError", "Pending")
 
 
 def test_ports_asked_for_at_once_are_the_same_for_one_job_and_differ_between_jobs() -> None:
-    ports = Ports()
-    together = threading.Barrier(16)
-    found: list[tuple[str, int]] = []
+    ports, together = Ports(), threading.Barrier(16)
 
-    def ask(owner: str) -> None:
+    def ask(index: int) -> tuple[int, int]:
         together.wait()
-        found.append((owner, ports.of(owner, 23456)))
+        return index % 2, ports.of(f"job-{index % 2}", 23456)
 
-    threads = [threading.Thread(target=ask, args=(f"job-{index % 2}",)) for index in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(16) as threads:
+        found = set(threads.map(ask, range(16)))
 
-    assert len(found) == 16
-    assert len(set(found)) == 2
+    assert sorted(job for job, _ in found) == [0, 1]
     assert len({port for _, port in found}) == 2
 
 

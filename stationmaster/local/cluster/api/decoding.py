@@ -12,14 +12,11 @@ import json
 import re
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from stationmaster.local.cluster.api import errors, schema
 from stationmaster.local.cluster.api.resources import Object, Resource
 from stationmaster.local.cluster.api.types import Form, Type, struct, type_of
-
-FieldValidation = Literal["Strict", "Warn", "Ignore"]
-VALIDATIONS: tuple[FieldValidation, ...] = ("Ignore", "Strict", "Warn")
 
 QUANTITY = re.compile(r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$")
 _KINDS = {
@@ -46,29 +43,16 @@ _FITS: dict[Form, Callable[[Any], bool]] = {
 }
 
 
-def field_validation(named: str | None, options: str) -> FieldValidation:
-    """Return the mode that a query parameter names; a server warns where it names none.
-
-    Raises:
-        ApiError: 422 for a name that is none.
-    """
-    if not named:
-        return "Warn"
-    if named not in VALIDATIONS:
-        listed = ", ".join(f'"{each}"' for each in VALIDATIONS)
-        cause = f'Unsupported value: "{named}": supported values: {listed}'
-        raise errors.invalid(options, "meta.k8s.io", "", [("fieldValidation", cause)])
-    return named
-
-
 class WrongTypeError(Exception):
     """A value does not fit its field; the message is the server's."""
 
 
 def decode(
-    resource: Resource, obj: Object, validation: FieldValidation, *, patched: bool = False
+    resource: Resource, obj: Object, validation: str, *, patched: bool = False
 ) -> tuple[Object, list[str]]:
     """Return the object without what its type does not know, and the warnings for the client.
+
+    `validation` is Strict, Ignore or Warn, which an API server does where it is not named.
 
     Raises:
         ApiError: 400, in the words of the server's decoder; 422 for what a patch has made of an
@@ -86,7 +70,7 @@ def decode(
         kind = resource.kind
         what = f'{kind} in version "{resource.version}" cannot be handled as a {kind}'
         raise errors.bad_request(f"{what}: {exc}") from exc
-    return decoded, found if validation == "Warn" else []
+    return decoded, [] if validation == "Ignore" else found
 
 
 def pruned(resource: Resource, obj: Object) -> tuple[Object, list[str]]:

@@ -135,23 +135,8 @@ async def object_of(request: Request, resource: Resource) -> tuple[Object, list[
         raise errors.bad_request("the body of the request is not an object")
     if body.get("metadata") is None:
         body["metadata"] = {}
-    named = request.query_params.get("fieldValidation")
-    options = "CreateOptions" if request.method == "POST" else "UpdateOptions"
-    mode = decoding.field_validation(named, options)
+    mode = request.query_params.get("fieldValidation", "Warn")
     return decoding.decode(resource, body, mode)
-
-
-def dry_run(query: QueryParams) -> bool:
-    """Say whether to store nothing.
-
-    Raises:
-        ApiError: 422 for another word than All.
-    """
-    named = query.get("dryRun")
-    if named not in (None, "", "All"):
-        cause = f'Unsupported value: "{named}": supported values: "All"'
-        raise errors.invalid("PatchOptions", "meta.k8s.io", "", [("dryRun", cause)])
-    return bool(named)
 
 
 async def delete_options(request: Request) -> dict[str, Any]:

@@ -72,8 +72,7 @@ class Writer:
     async def patch(self, request: Request, target: Target) -> Response:
         content_type = request.headers.get("content-type", "").partition(";")[0]
         patch = await requests.body_of(request)
-        named = request.query_params.get("fieldValidation")
-        mode = decoding.field_validation(named, "PatchOptions")
+        mode = request.query_params.get("fieldValidation", "Warn")
         _check_patch_options(request, applies=content_type == object_patches.APPLY_PATCH)
         if content_type == object_patches.APPLY_PATCH:
             return self._apply(request, target, patch)
@@ -152,7 +151,7 @@ def _write_options(
             return owned
         return ownership.after_update(target.resource, before, new, manager)
 
-    return {"dry_run": requests.dry_run(query), "ownership": after}
+    return {"dry_run": bool(query.get("dryRun")), "ownership": after}
 
 
 def _check_patch_options(request: Request, *, applies: bool) -> None:
