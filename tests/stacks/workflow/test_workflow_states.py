@@ -72,8 +72,8 @@ ENDS: dict[str, tuple[RunPhase, str, str]] = {
     **{f"cluster: {state} fails": (FAILED, BROKEN, "SUCCEEDED") for state in CLUSTER_TASKS},
     # Concluded or released late, it stays what it was.
     **{f"train: {state} fails": (SUCCEEDED, "", "SUCCEEDED") for state in ENDING_TASKS},
-    "stopped while awaiting": (STOPPED, "stopped by .*", "SUCCEEDED"),
-    "stopped at ensure-cluster": (STOPPED, "stopped by .*", "SUCCEEDED"),
+    "stopped while awaiting": (STOPPED, "", "SUCCEEDED"),
+    "stopped at ensure-cluster": (STOPPED, "", "SUCCEEDED"),
     "killed while provisioning": (FAILED, "the workflow was stopped from outside.*", "ABORTED"),
     "job starts late": (SUCCEEDED, "", "SUCCEEDED"),
     "training fails": (FAILED, "the loss is not a number", "SUCCEEDED"),
