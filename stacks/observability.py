@@ -12,6 +12,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
@@ -232,11 +233,8 @@ class ObservabilityStack(cdk.Stack):
             _graph(
                 "Functions at once, of the account",
                 [
-                    cloudwatch.Metric(
-                        namespace="AWS/Lambda",
-                        metric_name="ConcurrentExecutions",
-                        statistic="Maximum",
-                        period=_FIVE_MINUTES,
+                    lambda_.Function.metric_all_concurrent_executions(
+                        statistic="Maximum", period=_FIVE_MINUTES
                     )
                 ],
             ),

@@ -62,11 +62,10 @@ def installed_files(package: Package) -> Files:
 
 
 def made_files(package: Package, folder: Path) -> Files:
-    """List every file of the package as a deployment makes it, in `folder`, with pip and
-    a network.
-    """
+    """List every file of the package as a deployment makes it, in `folder`, with pip."""
     install(package, folder)
-    return _below(folder, "")
+    made = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return {str(path.relative_to(folder)): path for path in made}
 
 
 def unzipped_mb(files: Files) -> float:
@@ -90,14 +89,6 @@ def largest(files: Files, *, number: int = 4) -> list[tuple[str, float]]:
         top = name.partition("/")[0]
         sums[top] = sums.get(top, 0) + path.stat().st_size / _MB
     return sorted(sums.items(), key=lambda pair: -pair[1])[:number]
-
-
-def _below(folder: Path, name: str) -> dict[str, Path]:
-    return {
-        str(Path(name) / path.relative_to(folder)): path
-        for path in folder.rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
-    }
 
 
 def _closure(wanted: list[str]) -> dict[str, Distribution]:

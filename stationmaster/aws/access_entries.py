@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stationmaster.aws.calls import ignoring_existing
+from stationmaster.aws.calls import Adapter, ignoring_existing
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import PEOPLE, cluster_name, tags
-from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_eks import EKSClient
@@ -31,12 +30,10 @@ def _policy_arn(role_arn: str, policy: str) -> str:
     return f"arn:{role_arn.split(':')[1]}:{ACCESS_POLICIES}/{policy}"
 
 
-class AccessEntries:
+class AccessEntries(Adapter):
     """Lets the product's functions, and the people whom the deployment names, into clusters."""
 
-    def __init__(self, settings: Settings, client: EKSClient) -> None:
-        self._settings = settings
-        self._client = client
+    _client: EKSClient
 
     def ensure(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
         """Make each of the product's roles an administrator of the cluster, and let people look."""

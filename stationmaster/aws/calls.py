@@ -15,6 +15,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.settings import Settings
 
 # Three tries inside the call; the state machine waits and tries again after that.
 CONFIG: Final = Config(
@@ -45,6 +46,14 @@ _TRANSIENT_CODES: Final = frozenset(
         "TransactionInProgressException",
     }
 )
+
+
+class Adapter:
+    """Asks one service of AWS, for a deployment."""
+
+    def __init__(self, settings: Settings, client: Any) -> None:
+        self._settings = settings
+        self._client = client
 
 
 class AwsNotFound(Exception):

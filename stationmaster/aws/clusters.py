@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.aws.calls import (
+    Adapter,
     AwsNotFound,
     aws_call,
     health_issues,
@@ -22,7 +23,6 @@ from stationmaster.domain.catalogue.kubernetes_versions import (
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import cluster_name, tags
 from stationmaster.domain.resources import Left, ResourceKind
-from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_eks import EKSClient
@@ -48,12 +48,10 @@ class EksCluster(BaseModel):
     """Whether its API is private, or public for some addresses only."""
 
 
-class Clusters:
+class Clusters(Adapter):
     """Creates, finds and deletes control planes."""
 
-    def __init__(self, settings: Settings, client: EKSClient) -> None:
-        self._settings = settings
-        self._client = client
+    _client: EKSClient
 
     def describe(self, cluster_id: ClusterId) -> EksCluster | None:
         """Return the EKS cluster that was made for a cluster, or None."""

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_gone_or_busy
+from stationmaster.aws.calls import Adapter, AwsNotFound, aws_call, ignoring_gone_or_busy
 from stationmaster.aws.kinds import Actions
 from stationmaster.aws.tags import is_of, tag_list
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.resources import Left, ResourceKind
-from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_fsx import FSxClient
@@ -54,12 +53,10 @@ class DataLink(BaseModel):
         return self.lifecycle in ("FAILED", "MISCONFIGURED")
 
 
-class DataLinks:
+class DataLinks(Adapter):
     """Creates, finds and deletes associations of clusters' file systems."""
 
-    def __init__(self, settings: Settings, client: FSxClient) -> None:
-        self._settings = settings
-        self._client = client
+    _client: FSxClient
 
     def describe(self, cluster_id: ClusterId) -> DataLink | None:
         """Return the cluster's association, or None. Of several, one that is not being deleted."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stationmaster.aws.access_entries import admin_policy_arn
-from stationmaster.aws.calls import AwsNotFound, aws_call
+from stationmaster.aws.calls import Adapter, AwsNotFound, aws_call
 from stationmaster.domain.catalogue.kubernetes_versions import checked_range, numbers
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.names import POD_IDENTITY_AGENT
-from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_eks import EKSClient
@@ -22,12 +21,10 @@ if TYPE_CHECKING:
 _MODES: Final = ("API", "API_AND_CONFIG_MAP")
 
 
-class ExistingClusters:
+class ExistingClusters(Adapter):
     """Looks at EKS clusters that the product did not make."""
 
-    def __init__(self, settings: Settings, client: EKSClient) -> None:
-        self._settings = settings
-        self._client = client
+    _client: EKSClient
 
     def look_up(self, name: str) -> None:
         """Refuse a cluster that runs cannot use, as far as EKS knows.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_gone_or_busy, listed
+from stationmaster.aws.calls import Adapter, AwsNotFound, aws_call, ignoring_gone_or_busy, listed
 from stationmaster.aws.kinds import Actions
 from stationmaster.aws.tags import is_of, tag_list
 from stationmaster.domain.errors import TransientError
@@ -14,7 +14,6 @@ from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.cost import deployment_type
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.rendering.shared_volume import SharedStorage
-from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_fsx import FSxClient
@@ -64,12 +63,10 @@ class FileSystem(BaseModel):
         return "capacity" in said and any(word in said for word in _TOO_LITTLE)
 
 
-class FileSystems:
+class FileSystems(Adapter):
     """Creates, finds and deletes file systems of clusters."""
 
-    def __init__(self, settings: Settings, client: FSxClient) -> None:
-        self._settings = settings
-        self._client = client
+    _client: FSxClient
 
     def describe(self, cluster_id: ClusterId) -> FileSystem | None:
         """Return the cluster's file system, or None. Of several, one that is not being deleted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any, Final
 
-from stationmaster.aws.calls import aws_call, ignoring_existing, ignoring_gone_or_busy
+from stationmaster.aws.calls import Adapter, aws_call, ignoring_existing, ignoring_gone_or_busy
 from stationmaster.aws.kinds import Actions
 from stationmaster.aws.tags import by_cluster, tag_specification
 from stationmaster.domain.catalogue.instances import InstanceType
@@ -18,7 +18,6 @@ from stationmaster.domain.names import (
     placement_group_name,
 )
 from stationmaster.domain.resources import Left, ResourceKind
-from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -57,12 +56,10 @@ spec:
 """
 
 
-class LaunchTemplates:
+class LaunchTemplates(Adapter):
     """Creates, finds and deletes launch templates of clusters."""
 
-    def __init__(self, settings: Settings, client: EC2Client) -> None:
-        self._settings = settings
-        self._client = client
+    _client: EC2Client
 
     def ensure_training(
         self,

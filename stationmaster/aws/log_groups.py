@@ -13,12 +13,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stationmaster.aws.calls import aws_call, ignoring_existing, ignoring_gone_or_busy, listed
+from stationmaster.aws.calls import (
+    Adapter,
+    aws_call,
+    ignoring_existing,
+    ignoring_gone_or_busy,
+    listed,
+)
 from stationmaster.aws.kinds import Actions
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import control_plane_log_group, metrics_log_group, tags
 from stationmaster.domain.resources import Left, ResourceKind
-from stationmaster.settings import Settings
 
 ACTIONS: Final = Actions(
     permission="network",
@@ -33,22 +38,19 @@ _BUSY: Final = "OperationAbortedException"
 _BEFORE, _AFTER = control_plane_log_group("|").split("|")
 
 
-class MetricsLogs:
+class MetricsLogs(Adapter):
     """Makes the group to which CloudWatch's agent writes metrics, before they are metrics.
 
     The agent would make it without the cluster's tag, and would keep every line for ever.
     """
-
-    def __init__(self, settings: Settings, client: Any) -> None:
-        self._deployment = settings.deployment
-        self._client = client
 
     def ensure(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
         """Create the group for metrics if it is missing; its lines expire after a week."""
         name = metrics_log_group(cluster_id)
         with ignoring_existing(f"creating log group {name}", "ResourceAlreadyExistsException"):
             self._client.create_log_group(
-                logGroupName=name, tags=tags(cluster_id, run_id, deployment=self._deployment)
+                logGroupName=name,
+                tags=tags(cluster_id, run_id, deployment=self._settings.deployment),
             )
         with aws_call(f"limiting how long log group {name} keeps lines"):
             self._client.put_retention_policy(logGroupName=name, retentionInDays=_DAYS)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.aws.calls import (
+    Adapter,
     AwsNotFound,
     aws_call,
     health_issues,
@@ -27,7 +28,6 @@ from stationmaster.domain.names import (
     tags,
 )
 from stationmaster.domain.resources import Left, ResourceKind
-from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_eks import EKSClient
@@ -116,12 +116,10 @@ class NodeGroup(BaseModel):
         return f"{said.rstrip('.')}; {self.remedy}" if self.remedy else said
 
 
-class NodeGroups:
+class NodeGroups(Adapter):
     """Creates, finds and deletes node groups of clusters."""
 
-    def __init__(self, settings: Settings, client: EKSClient) -> None:
-        self._settings = settings
-        self._client = client
+    _client: EKSClient
 
     def describe(self, cluster_id: ClusterId, name: str) -> NodeGroup | None:
         try:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stationmaster.aws.calls import aws_call, ignoring_existing, ignoring_gone_or_busy
+from stationmaster.aws.calls import Adapter, aws_call, ignoring_existing, ignoring_gone_or_busy
 from stationmaster.aws.kinds import Actions
 from stationmaster.aws.tags import by_cluster, tag_specification
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import placement_group_name
 from stationmaster.domain.resources import Left, ResourceKind
-from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -27,12 +26,10 @@ _GONE: Final = "InvalidPlacementGroup.Unknown"
 _BUSY: Final = "InvalidPlacementGroup.InUse"
 
 
-class PlacementGroups:
+class PlacementGroups(Adapter):
     """Creates, finds and deletes placement groups of clusters."""
 
-    def __init__(self, settings: Settings, client: EC2Client) -> None:
-        self._settings = settings
-        self._client = client
+    _client: EC2Client
 
     def ensure(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
         """Create the cluster's placement group if it is missing."""

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from stationmaster.aws.calls import (
+    Adapter,
     AwsNotFound,
     ignoring_existing,
     ignoring_gone_or_busy,
@@ -26,18 +27,15 @@ from stationmaster.domain.names import (
     tags,
 )
 from stationmaster.domain.resources import Left, ResourceKind
-from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_eks import EKSClient
 
 
-class PodIdentities:
+class PodIdentities(Adapter):
     """Gives the relay and the stager of each cluster, and what reaches results, their AWS roles."""
 
-    def __init__(self, settings: Settings, client: EKSClient) -> None:
-        self._settings = settings
-        self._client = client
+    _client: EKSClient
 
     def ensure(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
         """Associate each shared service account with its role, where the settings name one."""

@@ -7,10 +7,9 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from stationmaster.aws.calls import AwsConflict, AwsNotFound, aws_call
+from stationmaster.aws.calls import Adapter, AwsConflict, AwsNotFound, aws_call
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import ClusterId
-from stationmaster.settings import Settings
 
 # What setting and deleting a clock takes, on the schedules of one group. Schedules carry no tags.
 CLOCK_ACTIONS: Final = (
@@ -23,12 +22,8 @@ _SECOND: Final = timedelta(seconds=1)
 _RETRIES: Final = {"MaximumEventAgeInSeconds": 900, "MaximumRetryAttempts": 10}
 
 
-class Schedules:
+class Schedules(Adapter):
     """One one-time schedule for each cluster, named after it, in the deployment's group."""
-
-    def __init__(self, settings: Settings, client: Any) -> None:  # a client of "scheduler"
-        self._settings = settings
-        self._client = client
 
     def put(self, cluster_id: ClusterId, *, at: datetime) -> None:
         """Set the cluster's clock to a time in the future, in place of the earlier one.

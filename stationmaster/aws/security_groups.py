@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.aws.calls import (
+    Adapter,
     AwsConflict,
     aws_call,
     ignoring_existing,
@@ -24,7 +25,6 @@ from stationmaster.domain.errors import TransientError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import security_group_name
 from stationmaster.domain.resources import Left, ResourceKind
-from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -54,12 +54,10 @@ class SecurityGroup(BaseModel):
     subnet_id: str
 
 
-class SecurityGroups:
+class SecurityGroups(Adapter):
     """Creates, finds and deletes security groups of clusters."""
 
-    def __init__(self, settings: Settings, client: EC2Client) -> None:
-        self._settings = settings
-        self._client = client
+    _client: EC2Client
 
     def describe(self, cluster_id: ClusterId) -> SecurityGroup | None:
         with aws_call(f"reading the security group of {cluster_id}"):

@@ -9,9 +9,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from stationmaster.aws.calls import AwsConflict, AwsNotFound, AwsTokenUnused, aws_call
+from stationmaster.aws.calls import Adapter, AwsConflict, AwsNotFound, AwsTokenUnused, aws_call
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
@@ -35,12 +34,10 @@ def train_name(run_id: RunId, number: int) -> str:
     return run_id if number == 1 else f"{run_id}-{number}"
 
 
-class Workflows:
+class Workflows(Adapter):
     """The cluster, the train and the teardown state machine."""
 
-    def __init__(self, settings: Settings, client: SFNClient) -> None:
-        self._settings = settings
-        self._client = client
+    _client: SFNClient
 
     def start_train(self, run_id: RunId, number: int = 1) -> None:
         """Start the n-th execution of the run's workflow, unless it was started before."""

@@ -144,24 +144,6 @@ def test_repeated_creations_leave_one_of_each_listed_in_deletion_order(
     release_everything(services, cluster_id)
 
 
-def test_everything_that_is_made_says_which_deployment_made_it(
-    services: Services, cluster_id: str
-) -> None:
-    services.settings = services.settings.model_copy(update={"deployment": "research"})
-    create_everything(services, cluster_id)
-    client = boto3.client("resourcegroupstaggingapi", region_name=services.settings.region)
-
-    found = client.get_resources(
-        TagFilters=[{"Key": "stationmaster:cluster-id", "Values": [cluster_id]}]
-    )["ResourceTagMappingList"]
-
-    assert len({each["ResourceARN"].split(":")[2] for each in found}) == 4  # EC2, EKS, FSx, logs
-    for each in found:
-        if ":volume/" not in each["ResourceARN"]:  # this one was made by the test
-            assert {"Key": "stationmaster:deployment", "Value": "research"} in each["Tags"], each
-    release_everything(services, cluster_id)
-
-
 def release_everything(services: Services, cluster_id: str) -> None:
     """Request every deletion until nothing is left, whatever is still in use."""
     kinds = services.in_deletion_order()

@@ -42,7 +42,7 @@ class Owner:
             "accessConfig": {"authenticationMode": "API"},
         }
         self.eks.create_cluster(**(wanted | changes))
-        until(lambda: self.status == "ACTIVE")
+        until(lambda: self.status != "CREATING")
 
     @property
     def status(self) -> str:
@@ -94,13 +94,19 @@ def test_clusters_are_used_only_where_the_deployment_names_them(owner: Owner) ->
     assert "not one that this deployment may use: other" in owner.refusal(eks_clusters=("other",))
 
 
-def test_cluster_that_is_not_ready_too_old_or_elsewhere_is_refused(owner: Owner) -> None:
+def test_cluster_of_another_mode_or_network_is_refused(owner: Owner) -> None:
     owner.cluster(accessConfig={"authenticationMode": "CONFIG_MAP"})
 
     assert "has authentication mode CONFIG_MAP, API or API_AND_CONFIG_MAP" in owner.refusal()
     assert "is in network vpc-" in owner.refusal(vpc_id="vpc-0")
-    owner.eks.delete_cluster(name=owner.name)
-    assert "is DELETING, ACTIVE is needed" in owner.refusal()
+
+
+def test_cluster_that_is_not_active_is_refused(aws: LocalAws, owner: Owner) -> None:
+    aws.faults.add("cluster-fails")
+    owner.cluster()
+    aws.faults.clear()
+
+    assert "is FAILED, ACTIVE is needed" in owner.refusal()
 
 
 def test_cluster_with_an_old_kubernetes_is_refused_with_the_update(owner: Owner) -> None:

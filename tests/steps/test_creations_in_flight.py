@@ -1,8 +1,7 @@
 """Creations that have their effect after a teardown has looked: no teardown ends before them.
 
-Three ways lead there. A call is held on its way while the cluster drains; the answer of one is
-lost, so that nobody knows what came of it; and one that a function sent is executed after the
-function has died. Each creation of a cluster's own resources is played in each way.
+A call is held on its way while the cluster drains, or is executed after the function that sent it
+has died. Each creation of a cluster's own resources is played so; lost answers are in test_shapes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pytest
 from lambdas.registry import FUNCTIONS
 from stacks.constructs.states import CALL_MARGIN_S
 from stationmaster.domain.cluster.events import ClusterPhase, ClusterPhaseChanged
-from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
 from stationmaster.settings import Settings
@@ -142,28 +141,6 @@ def test_creation_that_is_executed_after_the_release_is_found_before_the_teardow
         refused = exc
 
     assert refused or find_left(account.services, account.cluster_id)
-    concluded(account)
-
-
-@each_creation
-def test_creation_whose_answer_is_lost_is_waited_for_in_the_same_way(
-    account: Account, creation: Creation
-):
-    given(account, creation)
-    services = Services(account.settings, now=account.now)
-
-    def lose(**_: Any) -> None:
-        raise TransientError("the answer is lost")
-
-    client = services.client(creation.service)
-    client.meta.events.register(f"after-call.{creation.service}.{creation.operation}", lose)
-    with pytest.raises(TransientError):
-        call_on(account, services, creation.step)
-
-    released_until_verification(account)
-
-    assert not account.call(verify_released), "it is gone; a second one may be on its way"
-    account.late += GRACE
     concluded(account)
 
 

@@ -277,26 +277,6 @@ def test_block_that_is_over_is_refused_with_its_end_and_what_to_do(
         at_once.services.reservations.look_up(block_id)
 
 
-@pytest.mark.parametrize(
-    ("late", "severity", "said"),
-    [
-        (timedelta(), Severity.INFO, "has 2 of 2 p5.48xlarge free, from "),
-        (timedelta(days=3), Severity.ERROR, " ended at "),
-    ],
-)
-def test_preflight_looks_at_the_time_of_a_block(
-    at_once: Account, late: timedelta, severity: Severity, said: str
-):
-    found = at_once.services.reservations.look_up(buy(at_once))
-    at_once.ask(**ON_P5, reservation=found.reservation)
-    at_once.late += late
-
-    finding = about_reservation(at_once)
-
-    assert finding.severity is severity
-    assert said in finding.message
-
-
 def test_spot_nodes_are_asked_for_by_the_node_group_and_not_by_its_template(account: Account):
     account.request(**ON_P5, is_spot=True)
     account.finish(ensure_cluster)

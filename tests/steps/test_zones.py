@@ -233,22 +233,6 @@ def test_zone_that_does_not_offer_the_type_is_not_tried(
     assert node_zones(account) == {"us-west-2c"}
 
 
-def test_range_of_nodes_comes_in_the_next_zone(account: Account):
-    begin(account, FIRST_IS_FULL, nodes=4, min_nodes=2)
-
-    lose_zone(account)
-
-    (given_up,) = account.events("cluster.zone_given_up")
-    assert (given_up.nodes, given_up.next_zone) == (2, "us-west-2b")
-    until(lambda: _created_in(account, "us-west-2b"))
-
-
-def _created_in(account: Account, zone: str) -> bool:
-    account.call(ensure_node_group, node_group="training")
-    found = account.services.node_groups.describe(account.cluster_id, "training")
-    return found is not None and {zones(account)[each] for each in found.subnet_ids} == {zone}
-
-
 def test_node_group_that_does_not_go_is_said_after_the_limit(account: Account):
     begin(account, FIRST_IS_FULL)
     lose_zone(account)

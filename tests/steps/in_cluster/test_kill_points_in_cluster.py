@@ -7,7 +7,6 @@ from datetime import timedelta
 import pytest
 
 from stationmaster.domain.cluster.events import SizeSettled
-from stationmaster.domain.run.events import ResultsGivenUp
 from stationmaster.steps import READY, StepResult
 from stationmaster.steps.ensure_job_started import ensure_job_started
 from stationmaster.steps.ensure_node_group import ensure_node_group
@@ -43,14 +42,9 @@ from tests.support.factories import TO_RUNNING
 from tests.support.kill_acts import of_cluster, of_run, sizes
 from tests.support.kill_givens import with_cluster
 from tests.support.kill_points import (
-    Accounts,
     Call,
     Case,
     PlayEveryKill,
-    Undisturbed,
-    Writes,
-    die,
-    points,
 )
 
 SPEED = IDLE
@@ -114,7 +108,7 @@ def leased_fewer(account: Account) -> None:
     account.enter(*TO_RUNNING[1:2])
 
 
-EXPORTS = (
+CASES = (
     Case(
         "save_results that has a model made first",
         [once(of_run(save_results)), once(of_run(save_results))],
@@ -133,9 +127,6 @@ EXPORTS = (
         given=not_exported,
         also=in_cluster,
     ),
-)
-CASES = (
-    *EXPORTS,
     Case(
         "ensure_node_group that settles for the nodes that came",
         [of_cluster(ensure_node_group, node_group="training")],
@@ -224,24 +215,3 @@ def test_step_that_dies_after_a_write_and_is_called_again_ends_as_if_nothing_had
     play_every_kill: PlayEveryKill, case: Case
 ):
     play_every_kill(case)
-
-
-@pytest.mark.parametrize("case", EXPORTS, ids=lambda case: case.name)
-def test_teardown_after_a_write_of_an_export_leaves_nothing_in_the_cluster(
-    accounts: Accounts,
-    writes: Writes,
-    undisturbed: Undisturbed,
-    subtests: pytest.Subtests,
-    case: Case,
-):
-    _, made = undisturbed(case)
-    for number, write in points(case, made):
-        with subtests.test(f"{number} {write}"), accounts() as account:
-            die(account, case, writes, number)
-            account.happen(ResultsGivenUp, user_id="U2")
-
-            until(
-                lambda account=account: release_job(account.services, account.cluster_id) == READY
-            )
-
-            assert not any(in_cluster(account).values())
