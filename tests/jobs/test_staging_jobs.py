@@ -12,12 +12,9 @@ from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
-from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.staged_data import LookingOrder, StagingOrder
 from stationmaster.jobs import convert, look_over, next_staging, prepare, restore, stage
 from stationmaster.jobs.staging import staging_settings
-from stationmaster.rendering.job_spec import job_spec
-from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.steps.prepare_run import brings_data
 from tests.support.factories import make_request
 from tests.support.live_runs import jobs_in, live_run
@@ -199,23 +196,6 @@ def test_run_that_does_not_evaluate_needs_no_validation_images() -> None:
 
     assert "--no-validation" in pod(alone)["containers"][0]["command"]
     assert "--no-validation" not in pod(both)["containers"][0]["command"]
-
-
-def test_trainer_reads_what_was_brought() -> None:
-    request = make_request(overrides={"dataset": "s3://research-data/x", "steps": "5"})
-    spec = job_spec(
-        request,
-        first_assignment(RUN_ID, request),
-        run_id=RUN_ID,
-        image="training:1",
-        data_root="abc/files",
-    )
-
-    worker = render_pytorch_job(spec)["spec"]["pytorchReplicaSpecs"]["Worker"]
-    command = worker["template"]["spec"]["containers"][0]["command"]
-    assert "dataset=/fsx/data/abc/files" in command
-    assert not [word for word in command if "s3:" in word]
-    assert spec.recipe.training.dataset == "/fsx/data/abc/files"
 
 
 @pytest.mark.parametrize("recipe", CATALOGUE)

@@ -12,7 +12,6 @@ import pytest
 import torch
 from data_sets import word_tokenizer
 from hub_lone import build_lone, lone_ranks, smoke_recipe
-from safetensors import safe_open
 from tokenizers import Tokenizer
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -22,8 +21,7 @@ from stationmaster.domain.checkpoints import Manifest, StoredFile
 from stationmaster.domain.errors import BadParameter
 from training.export import export, main
 from training.manifest import checkpoint_path, write_manifest
-from training.models.hub import describe_model, load_weights
-from training.repositories import prepare_weights
+from training.models.hub import describe_model
 
 FAMILIES = {"llama": "llama2-7b", "tied": "llama3.2-1b", "mixtral": "mixtral-8x7b"}
 
@@ -79,27 +77,6 @@ def test_an_exported_model_answers_as_the_trained_one_bit_by_bit(
         ours = trained(input_ids=tokens, use_cache=False).logits
     assert reread.dtype == torch.float32
     assert torch.equal(ours, theirs)
-
-
-def test_an_exported_model_is_first_weights_again(tokenizer: Path, tmp_path: Path) -> None:
-    recipe = smoke_recipe("mixtral-8x7b")
-    trained = build_lone(recipe, tmp_path)
-    with torch.no_grad():
-        for parameter in trained.parameters():
-            parameter.add_(0.25)
-    save_checkpoint(tmp_path / "out", model=trained, step=1, tokenizer=tokenizer)
-    written = export(tmp_path / "out", output_dir=tmp_path / "hf")
-
-    with safe_open(written / "model.safetensors", "pt") as tensors:
-        names = set(tensors.keys())
-    assert "model.layers.1.block_sparse_moe.experts.3.w2.weight" in names  # as published
-    again = recipe.with_overrides({"weights": str(written)})
-    prepare_weights(again, cache_dir=tmp_path)
-    model = build_lone(recipe, tmp_path)
-    load_weights(model, again, cache_dir=tmp_path, ranks=lone_ranks())
-
-    expected = trained.state_dict()
-    assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
 
 
 def test_an_exported_model_has_all_special_tokens_of_its_tokenizer(

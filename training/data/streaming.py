@@ -16,7 +16,6 @@ Shape legend: B sequences of a micro-batch, T tokens of a sequence.
 from __future__ import annotations
 
 import logging
-import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -214,8 +213,6 @@ class StreamingSource:
             raise ValueError(f"the stream is at sample {self._next_sample}, not {samples_seen}")
         if self._ahead is None:
             self._ahead = _Ahead(self._steps())
-            # Not a method of self: the thread must not keep a dropped source alive.
-            weakref.finalize(self, self._ahead.stop)
         step = self._ahead.next_step()
         self._positions = step.positions
         self._next_sample = samples_seen + self._training.global_batch_size
