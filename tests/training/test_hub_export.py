@@ -133,20 +133,21 @@ def test_an_export_generates_as_the_published_model(
 
 def test_the_newest_undamaged_step_is_taken(tokenizer: Path, tmp_path: Path) -> None:
     trained = build_lone(smoke_recipe("llama2-7b"), tmp_path)
-    for step in (1, 2, 3):
+    for step in (1, 2, 3, 4):
         with torch.no_grad():
             trained.model.norm.weight.fill_(step)
         run = save_checkpoint(tmp_path / "out", model=trained, step=step, tokenizer=tokenizer)
-    (run / "step-00000003" / "complete.json").unlink()
-    data = next((run / "step-00000002").glob("*.distcp"))
+    (run / "step-00000004" / "complete.json").unlink()
+    data = next((run / "step-00000003").glob("*.distcp"))
     data.write_bytes(data.read_bytes()[:-1] + b"?")
 
     written = export(run, output_dir=tmp_path / "hf")
 
     reread = AutoModelForCausalLM.from_pretrained(written, dtype="auto")
-    assert reread.model.norm.weight.unique().tolist() == [1.0]
-    shutil.rmtree(run / "step-00000001")
-    with pytest.raises(BadParameter, match=r"step-00000002.* is not what was written"):
+    assert reread.model.norm.weight.unique().tolist() == [2.0]
+    for step in (1, 2):
+        shutil.rmtree(run / f"step-{step:08d}")
+    with pytest.raises(BadParameter, match=r"step-00000003.* is not what was written"):
         export(run, output_dir=tmp_path / "second")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "out"]
 

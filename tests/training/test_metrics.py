@@ -188,12 +188,17 @@ def kinds(path: Path) -> list[str]:
         ),
         ((STARTED, progress(1), progress(2)), (STARTED, progress(1)), ["started"]),
         (
+            (STARTED, progress(1), EvaluatedLine(step=3, loss_nats=1.0)),
+            (STARTED, ResumedLine(step=2), EvaluatedLine(step=3, loss_nats=1.0)),
+            ["started", "progress 1"],
+        ),
+        (
             (STARTED, progress(4)),
             (STARTED, ResumedLine(step=5), progress(6)),
             ["started", "progress 4"],
         ),
     ],
-    ids=["resumed", "begun anew", "resumed after the last line"],
+    ids=["resumed", "begun anew", "resumed between figures", "resumed after the last line"],
 )
 def test_start_cuts_the_lines_of_steps_that_are_repeated(
     tmp_path: Path, first: tuple[Line, ...], then: tuple[Line, ...], kept: list[str]
