@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
@@ -28,6 +27,7 @@ from stationmaster.domain.errors import BadParameter, PermanentError
 from training.agreement import from_rank_0
 from training.export import described_model
 from training.files import build_once, whole_directory
+from training.models.initialisation import fill, initialise
 from training.parallel import Ranks
 from training.repositories import (
     SAMPLE,
@@ -78,14 +78,7 @@ def load_weights(model: PreTrainedModel, recipe: Recipe, *, cache_dir: Path, ran
             )
             if ranks.world_size > 1:
                 dist.broadcast(full, src=0)
-            own = target
-            if isinstance(target, DTensor):
-                # src_data_rank=None: every rank has the full value, so nothing more is sent.
-                full = distribute_tensor(
-                    full, target.device_mesh, target.placements, src_data_rank=None
-                ).to_local()
-                own = target.to_local()
-            own.copy_(full)
+            fill(target, full)
     logger.info("weights loaded: %d tensors", len(targets))
 
 
@@ -244,7 +237,6 @@ def _check_fit(
 def _sample_directory(model: LanguageModel, *, cache_dir: Path) -> Path:
     """Write seeded weights of this shape in the published form, once."""
     from training.models.architectures import build_model
-    from training.models.initialisation import initialise
 
     shape = hashlib.sha256(model.model_dump_json().encode()).hexdigest()[:16]
     directory = cache_dir / "samples" / f"{model.family}-{shape}"

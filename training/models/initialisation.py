@@ -107,15 +107,18 @@ def _draw(
         if _is_marked(value):
             continue
         filled.append(parameter)
-        if isinstance(parameter, DTensor):
-            # src_data_rank=None: every rank has the full value, so nothing is sent.
-            shard = distribute_tensor(
-                value.detach(), parameter.device_mesh, parameter.placements, src_data_rank=None
-            )
-            parameter.to_local().copy_(shard.to_local())
-        else:
-            parameter.copy_(value)
+        fill(parameter, value.detach())
     return filled
+
+
+def fill(tensor: torch.Tensor, full: torch.Tensor) -> None:
+    """Copy a value into a tensor, or this rank's shard of it; `full` is the same on every rank."""
+    if isinstance(tensor, DTensor):
+        # src_data_rank=None: every rank has the full value, so nothing is sent.
+        full = distribute_tensor(
+            full, tensor.device_mesh, tensor.placements, src_data_rank=None
+        ).to_local()
+    _local(tensor).copy_(full)
 
 
 def _mark(tensor: torch.Tensor) -> None:
