@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -85,17 +86,13 @@ class Account:
 
     def quota(self, service: str, code: str) -> int:
         """Return what a quota allows; AWS's default where nobody has asked for more."""
-        asked = {"ServiceCode": service, "QuotaCode": code}
-        try:
-            with aws_call(f"reading the quota {code}"):
-                answer = self._quotas.get_service_quota(**asked)
-        except AwsNotFound:
-            try:
-                with aws_call(f"reading the default of quota {code}"):
-                    answer = self._quotas.get_aws_default_service_quota(**asked)
-            except AwsNotFound as exc:
-                raise PermanentError(f"Service Quotas does not know the quota {code}") from exc
-        return int(answer["Quota"]["Value"])
+        for what, ask in (
+            ("the quota", self._quotas.get_service_quota),
+            ("the default of quota", self._quotas.get_aws_default_service_quota),
+        ):
+            with suppress(AwsNotFound), aws_call(f"reading {what} {code}"):
+                return int(ask(ServiceCode=service, QuotaCode=code)["Quota"]["Value"])
+        raise PermanentError(f"Service Quotas does not know the quota {code}")
 
     def vcpus_in_use(self, quota: VcpuQuota) -> int:
         """Count the vCPUs of a quota in use; those of capacity blocks count towards none."""
@@ -125,16 +122,12 @@ class Account:
     def has_image(self, image: EcrImage) -> bool:
         """Say whether a registry has an image."""
         named = {"imageDigest": image.digest} if image.digest else {"imageTag": image.tag}
-        try:
-            with aws_call(f"looking for image {image.repository}"):
-                self._ecr.describe_images(
-                    registryId=image.account_id,
-                    repositoryName=image.repository,
-                    imageIds=[named],
-                )
-        except AwsNotFound:
-            return False
-        return True
+        with suppress(AwsNotFound), aws_call(f"looking for image {image.repository}"):
+            self._ecr.describe_images(
+                registryId=image.account_id, repositoryName=image.repository, imageIds=[named]
+            )
+            return True
+        return False
 
     def bucket_problem(self, bucket: str) -> str:
         """Say why a bucket cannot be used: "does not exist" or "may not be listed"; else "".

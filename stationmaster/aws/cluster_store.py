@@ -58,8 +58,9 @@ class ClusterStore(AggregateStore[ClusterId, Cluster, ClusterEvent]):
 
     def find_named(self, name: str) -> Cluster | None:
         """Find the cluster that has a name, or had it last, by a consistent read."""
-        cluster_id = self._named_id(name) if name else None
-        return self.find(cluster_id) if cluster_id is not None else None
+        what = "reading the name of a cluster"
+        item = self._item(what, table.cluster_name(name)) if name else None
+        return self.find(ClusterId(item["cluster_id"]["S"])) if item is not None else None
 
     def _naming(self, requested: ClusterRequested) -> dict[str, Any]:
         """Make the write that gives a name, on the condition that no existing cluster has it."""
@@ -71,7 +72,3 @@ class ClusterStore(AggregateStore[ClusterId, Cluster, ClusterEvent]):
             return self._put(item, table.IS_NEW)
         condition = f"{table.IS_NEW} OR cluster_id = :last"
         return self._put(item, condition, {":last": {"S": last.cluster_id}})
-
-    def _named_id(self, name: str) -> ClusterId | None:
-        item = self._item("reading the name of a cluster", table.cluster_name(name))
-        return ClusterId(item["cluster_id"]["S"]) if item is not None else None
