@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stationmaster.local.cluster.api import admission, resources
+from stationmaster.local.cluster.api.conditions import set_condition
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import Object
@@ -36,8 +37,11 @@ class World:
         self.objects.create(self.jobs, job, namespace="default")
         self.look(job["metadata"]["name"])
 
-    def look(self, name: str) -> dict[str, Any]:
+    def reconcile(self, name: str) -> None:
         self._controller.reconcile(("default", name))
+
+    def look(self, name: str) -> dict[str, Any]:
+        self.reconcile(name)
         found: dict[str, Any] = self.objects.get(self.jobs, "default", name)["status"]
         return found
 
@@ -71,6 +75,27 @@ def world() -> World:
 
 def conditions(status: dict[str, Any]) -> list[str]:
     return [each["type"] for each in status["conditions"] if each["status"] == "True"]
+
+
+def test_operator_that_is_not_available_does_nothing(world: World) -> None:
+    place = ("kubeflow", "training-operator")
+    world.set_status(resources.DEPLOYMENTS, *place, availableReplicas=0)
+    world.objects.create(world.jobs, pytorchjob("early"), namespace="default")
+
+    world.reconcile("early")
+
+    assert world.pods() == []
+
+
+def test_condition_has_the_time_of_its_last_change_of_status() -> None:
+    status = {"conditions": [{"type": "A", "status": "True", "lastTransitionTime": "then"}]}
+
+    set_condition(status, "A", "reason", "message")
+    same = status["conditions"][0]["lastTransitionTime"]
+    set_condition(status, "A", "reason", "message", value="False")
+
+    assert same == "then"
+    assert status["conditions"][0]["lastTransitionTime"] != "then"
 
 
 def test_evicted_pod_is_retryable_as_no_container_of_it_has_ended(world: World) -> None:
