@@ -170,6 +170,10 @@ def test_presigned_address_has_the_rights_of_its_signer(client: Client) -> None:
         urllib.request.urlopen(denied)
     assert caught.value.code == 403
     assert b"<Code>AccessDenied</Code>" in caught.value.read()
+    late = s3.generate_presigned_url("get_object", {"Bucket": "ours", "Key": "a"}, ExpiresIn=0)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(late)
+    assert b"Request has expired" in caught.value.read()
 
 
 def test_another_secret_with_a_principals_key_is_refused(aws: LocalAws, client: Client) -> None:
