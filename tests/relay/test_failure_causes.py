@@ -282,6 +282,8 @@ def test_exit_code_and_line_of_one_container_make_one_sentence():
         "pod w-0 exited with code 3: FileNotFoundError: config.yaml"
     )
     assert cause_of(ended(10, "w-0", 3), line) == cause_of(line, ended(10, "w-0", 3))
+    (kept,) = failures_after(failures_after([], line), ended(10, "w-0", 3))
+    assert kept.at == line.at
 
 
 def test_pod_in_back_off_or_gone_keeps_how_it_ended():
