@@ -46,7 +46,9 @@ class Advice:
 
     if_no_bucket: str
     if_refused: str
-    if_changed: str
+    if_changed: str = (
+        "the object changed while data was copied; another start copies what is there then"
+    )
     if_empty: str = ""
 
 

@@ -148,24 +148,18 @@ def world():
     world.close()
 
 
-def test_job_may_exist_until_it_was_looked_for_in_vain(world):
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_job_may_exist_until_it_or_its_type_was_looked_for_in_vain(world, is_installed):
+    world.api.missing |= set() if is_installed else {JOBS}
     assert world.watcher.job_may_exist()
 
     world.start()
-    world.wait_until(lambda: not world.watcher.job_may_exist())
-    world.api.send(JOBS, "ADDED", job("Created"))
-    world.reported.wait_for("job.condition_changed")
-
-    assert world.watcher.job_may_exist()
-
-
-def test_job_of_a_type_that_is_not_installed_does_not_exist(world):
-    world.api.missing.add(JOBS)
-
-    world.start()
-
     world.wait_until(lambda: not world.watcher.job_may_exist())
     assert world.reported.events == []
+    if is_installed:
+        world.api.send(JOBS, "ADDED", job("Created"))
+        world.reported.wait_for("job.condition_changed")
+        assert world.watcher.job_may_exist()
 
 
 def test_job_of_another_name_is_not_reported(world):
@@ -249,13 +243,12 @@ def test_pod_that_goes_is_reported_and_forgotten(world, by):
 
 def test_pod_that_has_ended_is_reported_at_once(world):
     world.start(pods=[pod()])
-    (running,) = world.reported.wait_for("pod.changed")
+    world.reported.wait_for("pod.changed")
 
     world.api.send(PODS, "MODIFIED", ENDED)
 
-    *_, ended = world.reported.wait_for("pod.changed", times=2)
-    assert world.reported.urgent == {ended.event_id}
-    assert ended.event_id != running.event_id
+    running, ended = world.reported.wait_for("pod.changed", times=2)
+    assert world.reported.urgent == {ended.event_id} != {running.event_id}
 
 
 def test_warning_is_reported_once_until_its_event_expires(world):

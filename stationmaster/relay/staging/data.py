@@ -144,7 +144,7 @@ def _find(data: Path, name: str) -> DataManifest | None:
     with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
         files = pool.map(lambda file: is_there(root, file), manifest.files)
         counts = pool.map(
-            lambda folder: _num_files(root / folder.path) == folder.num_files, manifest.folders
+            lambda each: _is_whole(root / each.path, each.num_files), manifest.folders
         )
         is_whole = all(files) and all(counts)
     if not is_whole:
@@ -153,11 +153,8 @@ def _find(data: Path, name: str) -> DataManifest | None:
     return manifest
 
 
-def _num_files(path: Path) -> int:
-    try:
-        return len(os.listdir(path))
-    except FileNotFoundError:
-        return -1
+def _is_whole(folder: Path, num_files: int) -> bool:
+    return folder.is_dir() and len(os.listdir(folder)) == num_files
 
 
 def _check_room(

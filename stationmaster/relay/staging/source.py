@@ -19,21 +19,16 @@ _MD5_OF_PARTS: Final = re.compile(r"[0-9a-f]{32}-[0-9]+")
 _PIECE_BYTES: Final = 2**20
 
 
-_IF_CHANGED: Final = (
-    "the object changed while data was copied; another start copies what is there then"
-)
 OF_DATA: Final = Advice(
     if_empty="give another dataset=",
     if_no_bucket="check dataset=",
     if_refused="the stager's role may read the buckets and keys that the deployment names in "
     "dataset_buckets and dataset_key_arns, see docs/deploy.md",
-    if_changed=_IF_CHANGED,
 )
 OF_RESULTS: Final = Advice(
     if_empty="nothing was saved of that run, use another one's result",
     if_no_bucket="it is the artifacts bucket of the deployment: deploy the data stack",
     if_refused="the stager's role may read runs/ of the artifacts bucket: deploy the stacks again",
-    if_changed=_IF_CHANGED,
 )
 
 
