@@ -1,8 +1,8 @@
 """The matrix of kills: every state of the three workflows, stopped before and after its function.
 
 Runs on a cluster of their own, on a kept one and as guests on one of somebody else; what people do
-in the middle (stop, delete); passes over a kept cluster; and creations that are held in flight
-while everything around them ends. Each play says what is wrong in the end.
+in the middle (stop, delete); and passes over a kept cluster. Each play says what is wrong in the
+end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.run.events import RunPhase
-from tests.chaos import creations, people
+from tests.chaos import people
 from tests.chaos.ends import ended, expect_gone, expect_results, hold_in_state, in_pass, moments_in
 from tests.chaos.moments import MOMENTS, Moment, reach
 from tests.chaos.points import Point, Verdict
@@ -39,7 +39,6 @@ _CORE: Final = frozenset(
         "own: train AwaitJob is killed after its function",
         "own: cluster EnsureTrainingNodes is killed after its function",
         "kept: pass to 3 nodes is killed in EnsureTrainingNodes",
-        *creations.CORE,
     }
 )
 
@@ -55,7 +54,6 @@ def kills() -> list[Point]:
             *_cluster_kills(),
             *_pass_kills(),
             *_teardown_kills(),
-            *creations.points(),
         )
     ]
 

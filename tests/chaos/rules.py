@@ -1,7 +1,6 @@
 """What can be done to the calls of one run: they break, are repeated or wait.
 
-`tests.chaos.runtime` applies them. A call is that of a function by its name, or one that a
-function makes: `fsx.CreateFileSystem` of AWS, `kubernetes.PATCH jobs` of Kubernetes.
+`tests.chaos.runtime` applies them.
 """
 
 from __future__ import annotations
@@ -81,12 +80,10 @@ class ApiFault:
 
 @dataclass
 class Hold:
-    """The first call of a function, or the first that a function makes, waits until it is let go.
+    """The first call of a function waits until it is let go: before it begins or, with `after`,
+    before it answers.
 
-    A function's call waits before it begins or, with `after`, before it answers. A call that a
-    function makes waits before it is sent, so the function has decided and recorded already.
-    `having` must be a key of a function's payload, `without` must not be one, and `only` is part of
-    it.
+    `having` must be a key of its payload, `without` must not be one, and `only` is part of it.
     """
 
     function: str
@@ -94,8 +91,6 @@ class Hold:
     without: str = ""
     only: Mapping[str, Any] = field(default_factory=dict)
     after: bool = False
-    inside: str = ""
-    """The function that makes the call, where several do."""
     is_taken: bool = False
     reached: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)

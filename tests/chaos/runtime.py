@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -42,8 +42,6 @@ class InterferingRuntime(InProcessRuntime):
         self.reaper_rests = True  # so that how a run ends by itself can be seen without its help
         self.notifier_rests = False  # a third of a run's CPU, where nobody reads the channel
         self.api_calls: dict[str, set[tuple[str, str]]] = defaultdict(set)
-        self.num_calls: Counter[tuple[str, str]] = Counter()
-        """Of each function for each run or cluster."""
         self.told_dead: set[str] = set()  # executions whose bad end the recorder has dealt with
 
     def configure(self, environment: Mapping[str, str]) -> None:
@@ -83,7 +81,7 @@ class InterferingRuntime(InProcessRuntime):
         self._keep(run_id, Hold)
 
     def hold(self, run_id: str, function: str, **payload: Any) -> Hold:
-        """Stop the run's next call of the function or operation until the hold is released.
+        """Stop the run's next call of the function until the hold is released.
 
         A cluster's are stopped by its id. `payload` says which calls, as `Hold` has it.
         """
@@ -132,8 +130,7 @@ class InterferingRuntime(InProcessRuntime):
             hold.wait()
         if fault is not None and not fault.lost:
             return fault.answer()
-        served = _served_run(payload)
-        self._served.run_id, self._served.function = served, function.name
+        self._served.run_id = _served_run(payload)
         try:
             if doubled:
                 super().invoke(function, payload)
@@ -143,9 +140,6 @@ class InterferingRuntime(InProcessRuntime):
         finally:
             self._served.run_id = None
             self._note_dead(payload)
-        if served is not None:
-            with self._rules:
-                self.num_calls[served, function.name] += 1
         if hold is not None and hold.after:
             hold.wait()
         return answer if fault is None else fault.answer()
@@ -187,13 +181,10 @@ class InterferingRuntime(InProcessRuntime):
         return call() if fault.way is Way.RESENT else _BadAnswer(int(fault.code))
 
     def _meets(self, service: str, operation: str, *ways: Way) -> ApiFault | None:
-        """What a rule of the run that is served does to this call, once nobody holds it."""
+        """What a rule of the run that is served does to this call."""
         run_id = getattr(self._served, "run_id", None)
         if run_id is None:
             return None
-        hold = self._hold_for(run_id, f"{service}.{operation}")
-        if hold is not None:
-            hold.wait()
         with self._rules:
             self.api_calls[run_id].add((service, operation))
         return self._fault_for(run_id, service, operation, *ways)
@@ -202,16 +193,6 @@ class InterferingRuntime(InProcessRuntime):
         with self._rules:
             rules = [each for each in self._of_run.get(run_id, ()) if isinstance(each, ApiFault)]
             return next((each for each in rules if each.takes(service, operation, *ways)), None)
-
-    def _hold_for(self, run_id: str, call: str) -> Hold | None:
-        with self._rules:
-            rules = [each for each in self._of_run.get(run_id, ()) if isinstance(each, Hold)]
-            inside = ("", self._served.function)
-            wanted = (each for each in rules if each.function == call and each.inside in inside)
-            hold = next((each for each in wanted if not each.is_taken), None)
-            if hold is not None:
-                hold.is_taken = True
-            return hold
 
     def _note_dead(self, payload: bytes) -> None:
         parsed = json.loads(payload or b"{}")

@@ -229,11 +229,6 @@ class World(Watched):
         card = self._card(owner, headline)
         self.mode.slack.click(message_ts=card.ts, channel=card.channel, action_id=action_id)
 
-    def directory_of(self, run_id: AnId) -> Path:
-        """What the run sees as its output directory, on the file system of its own cluster."""
-        volume = self.services.file_systems.mountable(run_id).file_system_id
-        return Path(self.mode.options.state_dir, "file-systems", volume, "runs", run_id)
-
     def _card(self, owner: str, headline: str) -> Message:
         self.aws.settle(timeout_s=DEADLINE_S)
 

@@ -146,13 +146,6 @@ def test_install_plugin_of_an_addon_that_eks_cannot_create_fails(world: World):
         install_plugin(world, RUN_ID, plugin="fsx-csi-driver")
 
 
-def test_install_plugin_of_an_unknown_name_is_refused(world: World):
-    world.begin(RunPhase.PROVISIONING)
-
-    with pytest.raises(PermanentError, match='plugin "nope" is not known'):
-        install_plugin(world, RUN_ID, plugin="nope")
-
-
 def test_checks_of_a_cpu_cluster_pass_with_real_pods_on_the_file_system(
     cluster: LocalCluster, world: World, tmp_path: Path
 ):
@@ -267,16 +260,6 @@ def test_checks_of_devices_wait_for_their_plugins_and_then_pass(
     assert run_check(world, RUN_ID, check="network") == {"ready": False}
 
 
-def test_check_of_nodes_that_do_not_join_fails_after_its_time(world: World):
-    world.begin(RunPhase.PROVISIONING)
-    run_check(world, RUN_ID, check="nodes")
-
-    world.late_s = world.settings.check_timeout_s + 1
-
-    with pytest.raises(CheckFailed, match=r"0 of 2 m5.2xlarge nodes are ready"):
-        run_check(world, RUN_ID, check="nodes")
-
-
 def test_check_of_access_is_given_up_sooner_than_others(world: World):
     world.begin(RunPhase.PROVISIONING)
     assert run_check(world, RUN_ID, check="access") == {"ready": False}
@@ -353,22 +336,6 @@ def test_submit_job_hands_the_hugging_face_token_to_the_pods_where_there_is_one(
     )
 
 
-def test_job_whose_pods_find_no_node_does_not_start_and_says_what_they_wait_for(
-    cluster: LocalCluster, world: World
-):
-    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
-    furnish(cluster, world, training=0)
-    submit_job(world, RUN_ID)
-    labels = {"stationmaster/role": "training"}
-    eventually(lambda: [p for p in world.gateway.pods(labels=labels) if p.unschedulable])
-    assert ensure_job_started(world, RUN_ID) == {"ready": False}
-
-    world.late_s = world.settings.job_start_timeout_s + 1
-
-    with pytest.raises(JobNotStarted, match=r"0 of 2 pods run after 12.. s.*nodes are available"):
-        ensure_job_started(world, RUN_ID)
-
-
 def test_job_of_a_range_has_started_once_it_trains_without_the_pods_that_wait(
     cluster: LocalCluster, world: World
 ):
@@ -386,24 +353,6 @@ def test_job_of_a_range_has_started_once_it_trains_without_the_pods_that_wait(
 
     assert ensure_job_started(world, RUN_ID) == {"ready": True}
     assert world.runs.load(RUN_ID).phase is RunPhase.RUNNING
-
-
-def test_job_that_needs_gpus_where_there_are_none_does_not_start_and_says_so_verbatim(
-    cluster: LocalCluster, world: World
-):
-    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=GPU_REQUEST)
-    add_nodes(cluster, group="system")
-    add_nodes(cluster, group="training", cpu="96", memory="1152Gi", **DEVICES)
-    cluster.install_addon("aws-fsx-csi-driver")
-    for plugin in ("training-operator", "nvidia-device-plugin", "efa-device-plugin"):
-        until_ready(install_plugin, world, plugin=plugin)
-    submit_job(world, RUN_ID)
-
-    with pytest.raises(JobNotStarted, match="this machine has 0 NVIDIA GPUs") as refused:
-        until_ready(ensure_job_started, world)
-
-    assert f"pod {RUN_ID}-worker-" in str(refused.value)
-    assert "cannot start: CreateContainerError" in str(refused.value)
 
 
 def test_job_that_was_deleted_behind_our_back_is_reported(cluster: LocalCluster, world: World):

@@ -22,12 +22,11 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.kubernetes.views import PodView
 from stationmaster.local.cluster import LocalCluster
 from stationmaster.steps.await_job import await_job
-from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_run import conclude_run
 from stationmaster.steps.install_plugin import install_plugin
 from stationmaster.steps.parts.failure_reasons import why_failed
 from stationmaster.steps.parts.silence import explain_silence
-from stationmaster.steps.prepare_run import await_limit_s, prepare_run
+from stationmaster.steps.prepare_run import await_limit_s
 from stationmaster.steps.record_events import record_batch
 from stationmaster.steps.save_results import save_results
 from stationmaster.steps.submit_job import submit_job
@@ -182,19 +181,6 @@ def test_recovery_is_waited_for_while_eks_does_not_answer(outside: World):
     assert outside.workflows.said == [("heartbeat", "")]
 
 
-def test_teardown_that_is_begun_again_still_ends_the_workflow_of_the_run(outside: World):
-    begin(outside)
-    outside.workflows.failure = TransientError("Step Functions is away")
-    with pytest.raises(TransientError):
-        begin_teardown(outside, CLUSTER_ID)
-    outside.workflows.failure = None
-
-    begin_teardown(outside, CLUSTER_ID)
-
-    assert [said for said, _ in outside.workflows.said] == ["RunStopped"]
-    assert len(outside.events("teardown.started")) == 1
-
-
 class NoFsx(Fsx):
     """FSx without any file system."""
 
@@ -298,12 +284,3 @@ def test_wait_for_the_job_is_three_times_its_estimate_between_a_week_and_a_year(
     estimated_s: int, days: int
 ):
     assert await_limit_s(estimated_s) == days * DAY_S
-
-
-def test_prepared_run_waits_as_long_as_its_plan_says(outside: World):
-    changes = {"recipe": "llama3.1-8b", "instance_type": "p4d.24xlarge"}
-    outside.begin(request=REQUEST.model_copy(update={**changes, "overrides": {"steps": "400000"}}))
-
-    prepared = prepare_run(outside, RUN_ID)
-
-    assert 7 * DAY_S < prepared["await_limit_s"] < 300 * DAY_S

@@ -356,22 +356,6 @@ def test_result_of_another_run_comes_back_before_the_data(ready: World, programs
     assert [event.work for event in ready.events("data.staged")] == ["restoring", "copying"]
 
 
-@pytest.mark.parametrize(
-    "request_", [RESUMED.model_copy(update={"weights_from": RunId("tiny-llama-0000bbbb")})]
-)
-def test_results_of_two_runs_come_back_with_an_account_each(
-    ready: World, programs: Programs
-) -> None:
-    programs.end(RESTORE, RESTORED.text())
-
-    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
-
-    for account in ("tiny-llama-0000aaaa", "tiny-llama-0000bbbb"):
-        assert ready.gateway.exists("v1", "ServiceAccount", name=account)
-    (staged,) = ready.events("data.staged")
-    assert staged.num_files == 2 * RESTORED.num_files
-
-
 # The pods' python names a program by its second word.
 CONVERTER = "org/model"
 CONVERTED = UNPREPARED.model_copy(update={"root": "w1/files"})

@@ -1,10 +1,8 @@
-"""The saver as its Job in the local cluster, and as a process that is killed."""
+"""The saver as its Job in the local cluster."""
 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 
 import pytest
 from kubernetes.utils import FailToCreateError, create_from_dict
-from saving_world import BUCKET, WEIGHTS, SavedRun
+from saving_world import BUCKET, SavedRun
 
 from stationmaster.aws.artifacts import Artifacts
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD
@@ -137,17 +135,6 @@ def test_job_is_not_repeated_when_s3_refuses(cluster: Cluster, run: SavedRun) ->
     assert "was refused: AccessDenied" in line
 
 
-def start_saver(run: SavedRun, cluster: Cluster) -> subprocess.Popen[str]:
-    own = {"PATH": os.environ["PATH"], "KUBECONFIG": str(cluster.local.kubeconfig)}
-    return subprocess.Popen(
-        [sys.executable, "-m", "stationmaster.relay.save"],
-        cwd=REPOSITORY,
-        env={**run.aws.environment(), **variables(run), **own},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
 def variables(run: SavedRun) -> dict[str, str]:
     return {
         "STATIONMASTER_ARTIFACTS_BUCKET": BUCKET,
@@ -155,27 +142,6 @@ def variables(run: SavedRun) -> dict[str, str]:
         "STATIONMASTER_RUN_FACTS": run.facts.model_dump_json(),
         "AWS_REGION": run.aws.region,
     }
-
-
-def test_saver_that_is_killed_continues_its_upload(cluster: Cluster, large: SavedRun) -> None:
-    # Two parts are taken; the saver asks for the third again and again.
-    large.aws.inject("s3", "UploadPart", "SlowDown", times=10_000, after=2)
-    saver = start_saver(large, cluster)
-    eventually(lambda: large.calls("UploadPart") > 3, "parts")
-    saver.send_signal(signal.SIGKILL)
-    saver.communicate()
-    eventually(lambda: large.held_parts() >= 3, "two parts, and the metrics")
-    large.aws.clear_injected()
-    large.aws.forget_calls()
-
-    again = start_saver(large, cluster)
-    said, _ = again.communicate()
-
-    last = SavedLine.model_validate_json(said.splitlines()[-1])
-    assert (again.returncode, last.run_id) == (0, large.run_id)
-    assert large.calls("UploadPart") == 1
-    assert large.stored()["model/model.safetensors"] == WEIGHTS
-    assert Artifacts.connect(BUCKET).verify(large.run_id).manifest.num_bytes > len(WEIGHTS)
 
 
 @pytest.mark.parametrize(

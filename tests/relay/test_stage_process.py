@@ -1,12 +1,6 @@
-"""The stager as a process: killed and started again, its lines and its exit codes."""
+"""The stager as a program: its lines and its exit codes."""
 
 from __future__ import annotations
-
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from staging_world import LARGE, PART, Data
@@ -14,44 +8,17 @@ from staging_world import LARGE, PART, Data
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_REFUSED
 from stationmaster.domain.staged_data import StagedLine, StagingLine, read_staging_line
 from stationmaster.relay.stage import main
-from tests.support.cluster_fixtures import eventually
-
-REPOSITORY = Path(__file__).parents[2]
 
 
-def start(data: Data) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "stationmaster.relay.stage"],
-        cwd=REPOSITORY,
-        env={**data.aws.environment(), **data.variables(), "PATH": os.environ["PATH"]},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_stager_that_is_killed_continues_where_it_was(data: Data) -> None:
+def test_program_says_how_far_it_is_and_what_it_has_brought(
+    data: Data, capsys: pytest.CaptureFixture[str]
+) -> None:
     data.put("large.tar", LARGE, part_bytes=PART)
-    # Two parts arrive; the stager asks for the third again and again.
-    data.aws.inject("s3", "GetObject", "SlowDown", times=10_000, after=2)
-    stager = start(data)
-    eventually(
-        lambda: any(
-            len(journal.read_text().splitlines()) == 3
-            for journal in data.directory.glob("*/partial/*.parts")
-        ),
-        "two parts",
-    )
-    stager.send_signal(signal.SIGKILL)
-    stager.communicate()
-    data.aws.clear_injected()
-    data.aws.forget_calls()
 
-    again = start(data)
-    said, _ = again.communicate()
+    code = main(data.variables())
 
-    first, last = (read_staging_line(line) for line in said.splitlines())
-    assert again.returncode == 0
-    assert data.reads() == 1
+    first, last = (read_staging_line(line) for line in capsys.readouterr().out.splitlines())
+    assert code == 0
     assert isinstance(first, StagingLine)
     assert (first.staged_bytes, first.total_bytes) == (0, len(LARGE))
     assert isinstance(last, StagedLine)
