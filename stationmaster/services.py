@@ -10,9 +10,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from stationmaster.domain.cluster.events import cluster_event_id
+from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import ClusterId, EventId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import NAMESPACE, own_namespace
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.account import Account
     from stationmaster.aws.addons import Addons
     from stationmaster.aws.artifacts import Artifacts
+    from stationmaster.aws.audit_store import AuditStore
     from stationmaster.aws.cluster_store import ClusterStore
     from stationmaster.aws.clusters import Clusters, EksCluster
     from stationmaster.aws.data_links import DataLinks
@@ -61,8 +64,10 @@ if TYPE_CHECKING:
     from stationmaster.aws.tagged import TaggedResources
     from stationmaster.aws.volumes import Volumes
     from stationmaster.aws.workflows import Workflows
+    from stationmaster.domain.rules import Rules
     from stationmaster.hub import Hub
     from stationmaster.kubernetes.gateway import KubernetesGateway
+    from stationmaster.workspace import Workspace
 
 
 Make = Callable[["Services", Callable[..., Any]], Any]
@@ -144,6 +149,8 @@ class Services:
     """The item that starts take turns at, where they are limited."""
     deliveries: DeliveryStore = _part("delivery_store.DeliveryStore", _rows)
     """What was posted in Slack of each run."""
+    audit: AuditStore = _part("audit_store.AuditStore", _rows)
+    """Who did what in each channel."""
     set_aside: SetAsideStore = _part("set_aside_store.SetAsideStore", _rows)
     """What functions could not read."""
     slack_writer: SlackWriter = _part("slack_writer.SlackWriter", _rows)
@@ -335,6 +342,35 @@ class Services:
 
         token = self.secrets.hugging_face_token()
         return Hub(self.settings.hub_url, token=token or SecretStr(""))
+
+    @cached_property
+    def rules(self) -> Rules:
+        """Who may do what in each channel.
+
+        Raises:
+            PermanentError: the file with them is missing or malformed: nobody may do anything.
+        """
+        from stationmaster.domain.rules import Rules
+
+        path = self.settings.rules_file
+        if not path:
+            return Rules()
+        try:
+            return Rules.model_validate_json(Path(path).read_bytes())
+        except (OSError, ValueError) as exc:
+            why = str(exc).splitlines()[0]
+            raise PermanentError(f"the rules of channels in {path} cannot be read: {why}") from exc
+
+    @cached_property
+    def workspace(self) -> Workspace:
+        """Who is in Slack's user groups; asked quickly."""
+        from slack_sdk import WebClient
+
+        from stationmaster.workspace import Workspace
+
+        token = self.secrets.slack().bot_token.get_secret_value()
+        client = WebClient(token=token, base_url=self.settings.slack_api_url, timeout=1)
+        return Workspace(client, now=self.now)
 
     def eks_name(self, cluster_id: ClusterId) -> str:
         """Return the existing EKS cluster that a cluster uses; "" where it has one of its own."""

@@ -92,6 +92,9 @@ class Settings(BaseModel):
     push_organisations: tuple[str, ...] = Field(
         default=(), description="owners on the Hugging Face hub that push_to= may name; * for any"
     )
+    rules_file: str = Field(
+        default="", description="file with the rules of channels; nobody is refused without it"
+    )
     operations_channel: str = Field(
         default="", description="id of the Slack channel that is told what needs a person; none"
     )

@@ -14,6 +14,7 @@
     GUARD              STARTS           what was started lately, where starts are limited
     ORPHANS#<id>       STATE            what is left of a cluster, and since when it is seen
     LOG_FILE#<run id>  STATE            when somebody last asked for a log as a file; expires
+    AUDIT#<channel id> ENTRY#<number>   what somebody did in a channel; expires
     SLACK              UPDATE_BUCKET    tokens for chat.update, shared by all cards
     SLACK              POSTS#<channel>  tokens for chat.postMessage in one channel; expires
     SLACK              HELD             written when posts had to wait: brings the next batch
@@ -165,6 +166,18 @@ def delivery(owner: str) -> Key:
 def delivery_claim(owner: str, key: str) -> Key:
     """Key the claim of one message of a run or a cluster."""
     return event("DELIVERY", owner, key)
+
+
+_AUDIT_ENTRY: Final = "ENTRY#"
+
+
+def audit_entry(channel_id: str, number: int) -> Key:
+    """Key an entry of a channel's audit; sorted by its number."""
+    return Key(f"AUDIT#{channel_id}", f"{_AUDIT_ENTRY}{number:012}")
+
+
+def audit_entries(channel_id: str) -> Prefix:
+    return Prefix(f"AUDIT#{channel_id}", _AUDIT_ENTRY)
 
 
 START_GUARD: Final = Key("GUARD", "STARTS")

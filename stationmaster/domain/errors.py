@@ -50,6 +50,10 @@ class NotPossibleNow(UserError):
     """The run is in a phase in which this cannot be done."""
 
 
+class NotPermitted(UserError):
+    """The role that the person has in the channel is not enough for this."""
+
+
 class NotAvailable(UserError):
     """The command is part of the grammar, and this version does not do it."""
 

@@ -1,0 +1,69 @@
+"""The audit of each channel in DynamoDB: entries are added, and never changed or deleted by us."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from stationmaster.aws import table
+from stationmaster.aws.calls import AwsConditionFailed, aws_call
+from stationmaster.aws.rows import read_body
+from stationmaster.domain.audit import FIRST, KEPT, Entry
+from stationmaster.domain.errors import WriteConflict
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+_TRIES: Final = 8
+
+
+class AuditStore:
+    def __init__(self, table_name: str, client: DynamoDBClient) -> None:
+        self._table = table_name
+        self._client = client
+
+    def append(self, channel_id: str, make: Callable[[int, str], Entry]) -> Entry:
+        """Write the entry that `make` makes of its number and of the hash of the one before it.
+
+        Raises:
+            WriteConflict: others kept being faster.
+        """
+        for _ in range(_TRIES):
+            newest = next(self.newest_first(channel_id), None)
+            entry = make(newest.seq + 1, newest.hash) if newest is not None else make(1, FIRST)
+            item = table.audit_entry(channel_id, entry.seq).attributes | {
+                "body": {"S": entry.model_dump_json()},
+                table.EXPIRES_AT: {"N": str(int((entry.at + KEPT).timestamp()))},
+            }
+            try:
+                with aws_call("writing to the audit"):
+                    self._client.put_item(
+                        TableName=self._table, Item=item, ConditionExpression=table.IS_NEW
+                    )
+            except AwsConditionFailed:
+                continue  # another entry has got this number
+            return entry
+        raise WriteConflict(f"the audit of channel {channel_id} is being written by others")
+
+    def newest_first(self, channel_id: str) -> Iterator[Entry]:
+        """Read the entries of a channel, as many as are asked for.
+
+        Raises:
+            Unreadable: an entry was damaged.
+        """
+        start: dict[str, Any] = {}
+        while True:
+            with aws_call("reading the audit"):
+                answer = self._client.query(
+                    TableName=self._table,
+                    **table.audit_entries(channel_id).query,
+                    ScanIndexForward=False,
+                    ConsistentRead=True,
+                    Limit=50,
+                    **start,
+                )
+            for item in answer["Items"]:
+                yield read_body(item, Entry.model_validate_json)
+            if not answer.get("LastEvaluatedKey"):
+                return
+            start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}

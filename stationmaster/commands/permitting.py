@@ -1,0 +1,91 @@
+"""Whether a person may do what they ask for, asked again when it is done; and the audit of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from stationmaster.domain.audit import MOST_WORDS, Entry
+from stationmaster.domain.errors import NotPermitted, UserError
+from stationmaster.domain.outside import clipped
+from stationmaster.domain.rules import Act
+from stationmaster.services import Services
+
+
+@dataclass(frozen=True, kw_only=True)
+class Actor:
+    """A person who asks for something, and where."""
+
+    user_id: str
+    channel_id: str
+    team_id: str = ""
+    user_name: str = ""
+    via: str = "command"
+    words: str = ""
+    """What was typed, or what the button says."""
+
+
+@contextmanager
+def acting(
+    services: Services, who: Actor, act: Act, *, about: str = "", owner: str = ""
+) -> Iterator[None]:
+    """Let a person do something, if they may.
+
+    A change is in the audit before it is made; what was refused is there with the reason.
+
+    Args:
+        about: the id of the run or cluster.
+        owner: who has started it; "" where nobody has yet.
+
+    Raises:
+        NotPermitted: the person's role in the channel is not enough.
+        UserError: of the body, written down.
+    """
+    try:
+        _check_role(services, who, act, owner=owner)
+    except UserError as refusal:
+        _write(services, who, act, about=about, refused=str(refusal))
+        raise
+    if act.is_change:
+        _write(services, who, act, about=about)
+    try:
+        yield
+    except UserError as refusal:
+        if act.is_change:
+            _write(services, who, act, about=about, refused=str(refusal))
+        raise
+
+
+def _check_role(services: Services, who: Actor, act: Act, *, owner: str) -> None:
+    rules = services.rules.of(who.channel_id)
+    if rules is None:
+        return
+    role = act.role_for(who.user_id, owner)
+    if rules.has_role(who.user_id, role, members=services.workspace.members):
+        return
+    whose = f", which {owner} has started" if owner not in ("", who.user_id) else ""
+    listed = ", ".join(rules.listed(role)[:8]) or "nobody"
+    raise NotPermitted(
+        f"you may not {act.name} here{whose}: that takes the role {role.word}, and this channel "
+        f"gives it to {listed}; ask one of them, or whoever keeps cdk.json"
+    )
+
+
+def _write(services: Services, who: Actor, act: Act, *, about: str, refused: str = "") -> None:
+    def entry(seq: int, before: str) -> Entry:
+        return Entry(
+            seq=seq,
+            before=before,
+            at=services.now(),
+            channel_id=who.channel_id,
+            user_id=who.user_id,
+            user_name=who.user_name[:80],
+            via=who.via,
+            act=act.name,
+            about=about,
+            words=clipped(who.words, MOST_WORDS),
+            refused=clipped(refused, MOST_WORDS),
+        )
+
+    services.audit.append(who.channel_id, entry)

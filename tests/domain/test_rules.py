@@ -1,0 +1,85 @@
+"""Who may do what: the roles of a channel, and the chain of its audit."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import ValidationError
+
+from stationmaster.domain.audit import FIRST, Entry, broken_at
+from stationmaster.domain.rules import DELETE_CLUSTER, LOOK, START, STOP, ChannelRules, Role, Rules
+
+GROUPS = {"S0ML": frozenset({"U0INGROUP"}), "S0LEADS": frozenset({"U0LEAD"})}
+TRAIN = ChannelRules(
+    viewers=("*",), operators=("U0OPERATOR", "S0ML"), approvers=("S0LEADS",), admins=("U0ADMIN",)
+)
+
+
+@pytest.mark.parametrize(
+    ("user", "role"),
+    [
+        ("U0ANYBODY", Role.VIEWER),
+        ("U0OPERATOR", Role.OPERATOR),
+        ("U0INGROUP", Role.OPERATOR),
+        ("U0LEAD", Role.APPROVER),
+        ("U0ADMIN", Role.ADMIN),
+    ],
+)
+def test_a_role_includes_those_below_it_and_no_other(user: str, role: Role) -> None:
+    has = [each for each in Role if TRAIN.has_role(user, each, members=GROUPS.__getitem__)]
+
+    assert max(has) is role
+    assert has == [each for each in Role if each <= role]
+
+
+def test_slack_is_not_asked_where_a_list_names_the_person() -> None:
+    def ask(group: str) -> frozenset[str]:
+        raise AssertionError(group)
+
+    assert TRAIN.has_role("U0OPERATOR", Role.OPERATOR, members=ask)
+    assert TRAIN.has_role("U0ANYBODY", Role.VIEWER, members=ask)
+
+
+def test_what_others_have_started_takes_a_higher_role() -> None:
+    assert STOP.role_for("U0A", "U0A") is Role.OPERATOR
+    assert STOP.role_for("U0A", "U0B") is Role.APPROVER
+    assert DELETE_CLUSTER.role_for("U0A", "") is Role.OPERATOR
+    assert START.role_for("U0A", "U0B") is Role.OPERATOR
+    assert [LOOK.is_change, START.is_change] == [False, True]
+
+
+def test_a_channel_without_rules_of_its_own_has_those_of_all_or_none() -> None:
+    general = ChannelRules(operators=())
+
+    assert Rules().of("C0ANY") is None
+    assert Rules(channels={"C0TRAIN": TRAIN, "*": general}).of("C0TRAIN") == TRAIN
+    assert Rules(channels={"C0TRAIN": TRAIN, "*": general}).of("C0ANY") == general
+
+
+@pytest.mark.parametrize("who", ["maria", "@maria", "B0BOT", "u0lower", ""])
+def test_a_list_has_ids_only(who: str) -> None:
+    with pytest.raises(ValidationError):
+        ChannelRules(operators=(who,))
+
+
+def _chain(count: int) -> list[Entry]:
+    entries: list[Entry] = []
+    for seq in range(1, count + 1):
+        before = entries[-1].hash if entries else FIRST
+        at = datetime(2026, 1, seq, tzinfo=UTC)
+        made = Entry(
+            seq=seq, at=at, channel_id="C", user_id=f"U{seq}", via="x", act="y", before=before
+        )
+        entries.append(made)
+    return entries
+
+
+def test_a_changed_or_missing_entry_breaks_the_chain_and_an_expired_one_does_not() -> None:
+    entries = _chain(4)
+
+    assert broken_at(entries) is None
+    assert broken_at(entries[2:]) is None
+    assert broken_at([*entries[:2], entries[3]]) == 4
+    changed = entries[1].model_copy(update={"user_id": "U9"})
+    assert broken_at([entries[0], changed, *entries[2:]]) == 3
