@@ -50,8 +50,7 @@ def register(app: App, services: Services, announcer: Announcer) -> None:
     hooks = Hooks(services.settings.slack_api_url)
 
     def click(ack: Ack, body: Json, action: Json) -> None:
-        channel_id, user_id = str(body["channel"]["id"]), str(body["user"]["id"])
-        content = _clicked(services, action, channel_id=channel_id, user_id=user_id)
+        content = _clicked(services, action, _clicker(body, action))
         ack()
         hooks.post(body.get("response_url"), content)
 
@@ -91,7 +90,15 @@ def explain_error(error: Exception, request: BoltRequest, hooks: Hooks) -> BoltR
 
 def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
     text = str(body.get("text") or "")
-    channel_id, user_id = str(body["channel_id"]), str(body["user_id"])
+    channel_id = str(body["channel_id"])
+    who = commands.Actor(
+        user_id=str(body["user_id"]),
+        channel_id=channel_id,
+        team_id=str(body["team_id"]),
+        user_name=str(body["user_name"]),
+        words=f"{COMMAND} {text}",
+    )
+    commands.check_view(services, who)
     command = parse_command(text, **commands.finders(services, channel_id=channel_id))
     match command:
         case requests.ShowHelp():
@@ -115,25 +122,23 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
         case requests.ShowLogs(run_id=run_id):
             return _logs(services, run_id, channel_id=channel_id)
         case requests.StopRun(run_id=run_id):
-            stopped = commands.stop_run(services, run_id, channel_id=channel_id, user_id=user_id)
+            stopped = commands.stop_run(services, run_id, who)
             learn(run_id=stopped.run_id)
             return answers.stop_accepted(stopped)
         case StartRun():
             run, created = commands.request_run(
                 services,
                 command,
+                who,
                 request_id=str(body["trigger_id"]),
-                command=f"{COMMAND} {text}",
-                team_id=str(body["team_id"]),
-                channel_id=channel_id,
-                user_id=user_id,
                 announce=announcer.announce_run,
             )
             learn(run_id=run.run_id)
             plan = commands.offered_plan(services, command)
             return answers.run_requested(run, plan, created=created)
         case _:
-            return _cluster_answer(services, announcer, command, body)
+            request_id = str(body["trigger_id"])
+            return _cluster_answer(services, announcer, command, who, request_id)
 
 
 def _logs(services: Services, run_id: RunId | None, *, channel_id: str) -> Content:
@@ -146,18 +151,20 @@ def _logs(services: Services, run_id: RunId | None, *, channel_id: str) -> Conte
 
 
 def _cluster_answer(
-    services: Services, announcer: Announcer, command: requests.ClusterCommand, body: Json
+    services: Services,
+    announcer: Announcer,
+    command: requests.ClusterCommand,
+    who: commands.Actor,
+    request_id: str,
 ) -> Content:
-    channel_id, user_id = str(body["channel_id"]), str(body["user_id"])
-    who = {"channel_id": channel_id, "user_id": user_id}
+    channel_id = who.channel_id
     match command:
         case requests.CreateCluster():
             cluster, created = commands.create_cluster(
                 services,
                 command,
-                request_id=str(body["trigger_id"]),
-                team_id=str(body["team_id"]),
-                **who,
+                who,
+                request_id=request_id,
                 announce=announcer.announce_cluster,
             )
             learn(cluster_id=cluster.cluster_id)
@@ -174,47 +181,60 @@ def _cluster_answer(
             )
             return cluster_answers.cluster_shown(view, reach=reach, now=services.now())
         case requests.ExtendCluster(label=label, seconds=seconds):
-            extended = commands.extend_cluster(services, label, seconds=seconds, **who)
+            extended = commands.extend_cluster(services, label, who, seconds=seconds)
             learn(cluster_id=extended.cluster_id)
             return cluster_answers.cluster_extended(extended)
         case requests.ResizeCluster(label=label, nodes=nodes):
-            resized = commands.resize_cluster(services, label, nodes=nodes, **who)
+            resized = commands.resize_cluster(services, label, who, nodes=nodes)
             learn(cluster_id=resized.cluster_id)
             return cluster_answers.cluster_resized(resized)
         case requests.ValidateCluster(label=label):
-            validated = commands.validate_cluster(services, label, **who)
+            validated = commands.validate_cluster(services, label, who)
             learn(cluster_id=validated.cluster_id)
             return cluster_answers.cluster_validated(validated)
         case requests.DeleteCluster(label=label):
-            deleted = commands.delete_cluster(services, label, **who)
+            deleted = commands.delete_cluster(services, label, who)
             learn(cluster_id=deleted.cluster.cluster_id)
             return cluster_answers.cluster_deleted(deleted)
         case _:
             assert_never(command)
 
 
-def _clicked(services: Services, action: Json, *, channel_id: str, user_id: str) -> Content:
-    who = {"channel_id": channel_id, "user_id": user_id}
+def _clicker(body: Json, action: Json) -> commands.Actor:
+    """Return who has pressed a button."""
+    user = body["user"]
+    return commands.Actor(
+        user_id=str(user["id"]),
+        channel_id=str(body["channel"]["id"]),
+        team_id=str((body.get("team") or {}).get("id", "")),
+        user_name=str(user["name"]),
+        via="button",
+        words=str(action["action_id"]),
+    )
+
+
+def _clicked(services: Services, action: Json, who: commands.Actor) -> Content:
+    commands.check_view(services, who)
     match ActionId(action["action_id"]):
         case ActionId.STOP_RUN:
-            return answers.stop_accepted(commands.stop_run(services, _run_id(action), **who))
+            return answers.stop_accepted(commands.stop_run(services, _run_id(action), who))
         case ActionId.SHOW_LOGS:
-            return _logs(services, _run_id(action), channel_id=channel_id)
+            return _logs(services, _run_id(action), channel_id=who.channel_id)
         case ActionId.SAVE_AGAIN:
-            return answers.saving_again(commands.save_again(services, _run_id(action), **who))
+            return answers.saving_again(commands.save_again(services, _run_id(action), who))
         case ActionId.GIVE_UP_RESULTS:
-            run = commands.give_up_results(services, _run_id(action), **who)
+            run = commands.give_up_results(services, _run_id(action), who)
             return answers.results_given_up(run)
         case ActionId.LINK_RESULTS:
-            links = commands.link_results(services, _run_id(action), channel_id=channel_id)
+            links = commands.link_results(services, _run_id(action), channel_id=who.channel_id)
             return results_links(links, now=services.now())
         case ActionId.EXTEND_CLUSTER:
             cluster = commands.extend_cluster(
-                services, _cluster_id(action), seconds=DEFAULT_EXTENSION_S, **who
+                services, _cluster_id(action), who, seconds=DEFAULT_EXTENSION_S
             )
             return cluster_answers.cluster_extended(cluster)
         case ActionId.DELETE_CLUSTER:
-            view = commands.delete_cluster(services, _cluster_id(action), **who)
+            view = commands.delete_cluster(services, _cluster_id(action), who)
             return cluster_answers.cluster_deleted(view)
         case other:
             assert_never(other)

@@ -22,6 +22,7 @@ class SlashCommand(BaseModel):
     team_id: Text
     channel_id: Text
     user_id: Text
+    user_name: str = ""
     trigger_id: Text
     response_url: str | None = None
 
@@ -30,6 +31,7 @@ class Named(BaseModel):
     """A team, a channel or a user."""
 
     id: Text
+    name: str = ""
 
 
 class Action(BaseModel):

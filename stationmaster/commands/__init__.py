@@ -14,6 +14,7 @@ from stationmaster.commands.clusters import (
     validate_cluster,
     view_cluster,
 )
+from stationmaster.commands.permitting import Actor, check_view
 from stationmaster.commands.preflight import preflight
 from stationmaster.commands.results import Links, link_results
 from stationmaster.commands.runs import (
@@ -30,7 +31,9 @@ from stationmaster.commands.runs import (
 )
 
 __all__ = [
+    "Actor",
     "Links",
+    "check_view",
     "create_cluster",
     "delete_cluster",
     "describe_cluster",

@@ -7,6 +7,7 @@ to. In other channels it is answered as one that does not exist.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -15,6 +16,8 @@ from stationmaster.cluster_upkeep import begin_pass, follow_up
 from stationmaster.commands.account import find_reservation
 from stationmaster.commands.finding import find_cluster, find_ready, kept_clusters, refuse_ended
 from stationmaster.commands.guarding import Also, check_limits, spending_of, write_guarded
+from stationmaster.commands.permitting import Actor, acting
+from stationmaster.domain import rules
 from stationmaster.domain.cluster.aggregate import Cluster, new_cluster_id, start
 from stationmaster.domain.cluster.events import (
     ClusterRequested,
@@ -32,6 +35,7 @@ from stationmaster.domain.errors import (
 )
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.capacity import refuse_too_few
+from stationmaster.domain.rules import Act
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import ClusterView
 from stationmaster.services import Services
@@ -47,11 +51,9 @@ _SAME_WORDS_WINDOW: Final = timedelta(seconds=30)
 def create_cluster(
     services: Services,
     wish: CreateCluster,
+    who: Actor,
     *,
     request_id: str,
-    team_id: str,
-    channel_id: str,
-    user_id: str,
     announce: AnnounceCluster | None = None,
 ) -> tuple[Cluster, bool]:
     """Write the cluster and start its workflow; both once for each request.
@@ -69,16 +71,17 @@ def create_cluster(
             deployment allows.
     """
     now = services.now()
-    cluster_id = new_cluster_id(wish.name, dedup_key=f"{team_id}/{request_id}")
+    cluster_id = new_cluster_id(wish.name, dedup_key=f"{who.team_id}/{request_id}")
     requested = ClusterRequested(
         **services.cluster_stamp(cluster_id, "requested", at=now),
         spec=wish.spec,
         name=wish.name,
-        requester=Requester(team_id=team_id, channel_id=channel_id, user_id=user_id),
+        requester=Requester(team_id=who.team_id, channel_id=who.channel_id, user_id=who.user_id),
         keep_until=now + timedelta(seconds=wish.ttl_s),
         is_full=wish.options.is_full,
     )
-    cluster, created = _create(services, requested, announce=announce)
+    with acting(services, who, rules.CREATE_CLUSTER, about=cluster_id):
+        cluster, created = _create(services, requested, announce=announce)
     # Also for a cluster that exists: an earlier delivery may have ended between the two.
     services.workflows.start_cluster(cluster.cluster_id)
     follow_up(services, cluster)
@@ -182,15 +185,26 @@ def view_cluster(services: Services, cluster: Cluster) -> ClusterView:
     )
 
 
-def extend_cluster(
-    services: Services, label: str, *, seconds: int, channel_id: str, user_id: str
-) -> Cluster:
+def extend_cluster(services: Services, label: str, who: Actor, *, seconds: int) -> Cluster:
     """Keep a cluster for `seconds` beyond its end; never longer than 7 days from now.
 
     Raises:
         ClusterNotFound, NotPossibleNow: there is none, it goes away, or it would stay too long.
+        NotPermitted: the cluster is another's.
     """
-    cluster = find_cluster(services, label, channel_id=channel_id)
+    cluster = find_cluster(services, label, channel_id=who.channel_id)
+    with _acting(services, who, rules.EXTEND_CLUSTER, cluster):
+        return _extend(services, cluster, who, seconds=seconds)
+
+
+def _acting(
+    services: Services, who: Actor, act: Act, cluster: Cluster
+) -> AbstractContextManager[None]:
+    owner = cluster.requester.user_id if cluster.requester is not None else ""
+    return acting(services, who, act, about=cluster.cluster_id, owner=owner)
+
+
+def _extend(services: Services, cluster: Cluster, who: Actor, *, seconds: int) -> Cluster:
     refuse_ended(cluster)
     now = services.now()
     end = max(now, cluster.keep_until or now)
@@ -204,7 +218,7 @@ def extend_cluster(
     extended = KeepExtended(
         **services.cluster_stamp(cluster.cluster_id, "extended", cluster.version, at=now),
         keep_until=until,
-        user_id=user_id,
+        user_id=who.user_id,
     )
     cluster = services.cluster_states.record(cluster.cluster_id, [extended])
     follow_up(services, cluster)
@@ -217,16 +231,20 @@ def _longest_extension(label: str, stays: timedelta) -> str | None:
     return f"/train cluster extend {label} {hours}h" if hours else None
 
 
-def resize_cluster(
-    services: Services, label: str, *, nodes: int, channel_id: str, user_id: str
-) -> Cluster:
+def resize_cluster(services: Services, label: str, who: Actor, *, nodes: int) -> Cluster:
     """Give a cluster another number of training nodes; its workflow reconciles it once more.
 
     Raises:
         ClusterNotFound, NotPossibleNow: there is none, it is not ready, it is in use and is to get
             fewer nodes, its reservation has no more, or more would be spent than is allowed.
+        NotPermitted: the cluster is another's.
     """
-    cluster = find_ready(services, label, channel_id=channel_id)
+    cluster = find_ready(services, label, channel_id=who.channel_id)
+    with _acting(services, who, rules.RESIZE_CLUSTER, cluster):
+        return _resize(services, cluster, nodes=nodes, user_id=who.user_id)
+
+
+def _resize(services: Services, cluster: Cluster, *, nodes: int, user_id: str) -> Cluster:
     if nodes == cluster.spec.nodes:
         raise NotPossibleNow(
             f"cluster {cluster.label} has {nodes} nodes already",
@@ -269,14 +287,17 @@ def _refuse_beyond_reservation(services: Services, cluster: Cluster, *, nodes: i
         refuse_too_few(found, nodes - cluster.spec.nodes)
 
 
-def validate_cluster(services: Services, label: str, *, channel_id: str, user_id: str) -> Cluster:
+def validate_cluster(services: Services, label: str, who: Actor) -> Cluster:
     """Run every check of a cluster; its workflow reconciles it.
 
     Raises:
         ClusterNotFound, NotPossibleNow: there is none, or it is not ready.
+        NotPermitted: the person may only look.
     """
-    cluster = find_ready(services, label, channel_id=channel_id)
-    return _go_over(services, cluster, nodes=cluster.spec.nodes, user_id=user_id, is_full=True)
+    cluster = find_ready(services, label, channel_id=who.channel_id)
+    nodes = cluster.spec.nodes
+    with _acting(services, who, rules.VALIDATE_CLUSTER, cluster):
+        return _go_over(services, cluster, nodes=nodes, user_id=who.user_id, is_full=True)
 
 
 def _go_over(
@@ -297,7 +318,7 @@ def _go_over(
         raise NotPossibleNow(str(exc), suggestion=f"/train cluster show {cluster.label}") from exc
 
 
-def delete_cluster(services: Services, label: str, *, channel_id: str, user_id: str) -> ClusterView:
+def delete_cluster(services: Services, label: str, who: Actor) -> ClusterView:
     """Release a cluster now, whoever uses it; its teardown ends the runs on it.
 
     Returns:
@@ -305,13 +326,19 @@ def delete_cluster(services: Services, label: str, *, channel_id: str, user_id: 
 
     Raises:
         ClusterNotFound, NotPossibleNow: there is none, or it goes away already.
+        NotPermitted: the cluster is another's.
     """
-    cluster = find_cluster(services, label, channel_id=channel_id)
+    cluster = find_cluster(services, label, channel_id=who.channel_id)
+    with _acting(services, who, rules.DELETE_CLUSTER, cluster):
+        return _delete(services, cluster, who)
+
+
+def _delete(services: Services, cluster: Cluster, who: Actor) -> ClusterView:
     if cluster.is_going_away and not cluster.deleted_by:
         raise NotPossibleNow(f"cluster {cluster.label} is {cluster.phase.value} already")
     view = view_cluster(services, cluster)
     deletion = DeletionRequested(
-        **services.cluster_stamp(cluster.cluster_id, "deletion"), user_id=user_id
+        **services.cluster_stamp(cluster.cluster_id, "deletion"), user_id=who.user_id
     )
     cluster = services.cluster_states.record(cluster.cluster_id, [deletion])
     follow_up(services, cluster)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from stationmaster.domain.audit import MOST_WORDS, Entry
 from stationmaster.domain.errors import NotPermitted, UserError
 from stationmaster.domain.outside import clipped
-from stationmaster.domain.rules import Act
+from stationmaster.domain.rules import LOOK, Act
 from stationmaster.services import Services
 
 
@@ -55,6 +55,16 @@ def acting(
         if act.is_change:
             _write(services, who, act, about=about, refused=str(refusal))
         raise
+
+
+def check_view(services: Services, who: Actor) -> None:
+    """Refuse whoever may not even look.
+
+    Raises:
+        NotPermitted: the person has no role in the channel.
+    """
+    with acting(services, who, LOOK):
+        pass
 
 
 def _check_role(services: Services, who: Actor, act: Act, *, owner: str) -> None:

@@ -6,12 +6,15 @@ import hashlib
 import logging
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 from stationmaster.aws.delivery_store import of_run
 from stationmaster.commands.guarding import check_limits, write_guarded
+from stationmaster.commands.permitting import Actor, acting
+from stationmaster.domain import rules
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.commands.guards import Spending
@@ -30,6 +33,7 @@ from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.requirements import check_data
 from stationmaster.domain.reactions.ending import outcome_of
 from stationmaster.domain.reactions.run import POLICY, decide
+from stationmaster.domain.rules import Act
 from stationmaster.domain.run.aggregate import Run, new_run_id, start_run
 from stationmaster.domain.run.events import (
     ResultsGivenUp,
@@ -148,18 +152,16 @@ def offered_plan(services: Services, start: StartRun) -> Plan:
 def request_run(
     services: Services,
     start: StartRun,
+    who: Actor,
     *,
     request_id: str,
-    command: str,
-    team_id: str,
-    channel_id: str,
-    user_id: str,
     announce: Announce | None = None,
 ) -> tuple[Run, bool]:
     """Write the run and start its workflow; both once for each request.
 
     Args:
         request_id: the delivery's own id (Slack's trigger_id); the same id is the same run.
+        who: whose words are the command.
         announce: posts the run's card where the run is to be followed, before anything is written
             or started. When it raises, nothing is started. Where the card has to wait, the notifier
             posts it and starts the run; without `announce` it only posts it.
@@ -171,8 +173,21 @@ def request_run(
         UserError: its pods could not read their data, or it may not push its model.
         NotPossibleNow: the model does not fit in the memory of what was asked for, or more would
             run than the deployment allows.
+        NotPermitted: the person may start nothing in this channel.
     """
-    _check_data(services, start, channel_id=channel_id)
+    run_id = new_run_id(start.recipe, dedup_key=f"{who.team_id}/{request_id}")
+    with acting(services, who, rules.START, about=run_id):
+        run, created = _request(services, start, who, run_id, announce)
+    # Also for a run that exists: an earlier delivery may have ended between the two.
+    if not run.awaits_card:
+        services.workflows.start_train(run.run_id)
+    return run, created
+
+
+def _request(
+    services: Services, start: StartRun, who: Actor, run_id: RunId, announce: Announce | None
+) -> tuple[Run, bool]:
+    _check_data(services, start, channel_id=who.channel_id)
     _check_push(services, start)
     if missing := _missing_image(services, start):
         raise NotPossibleNow(missing)
@@ -181,25 +196,21 @@ def request_run(
         # A plan, because what fits may cost more than what was asked for.
         remedy = f"/train plan {start.fitting_words}" if start.fitting_words else None
         raise NotPossibleNow(f"{start.recipe} {plan.misfits[0]}", suggestion=remedy)
-    now = services.now()
-    run_id = new_run_id(start.recipe, dedup_key=f"{team_id}/{request_id}")
     requested = RunRequested(
-        **services.run_stamp(run_id, "requested", at=now),
+        **services.run_stamp(run_id, "requested"),
         request=start.requested(
-            command=command, team_id=team_id, channel_id=channel_id, user_id=user_id
+            command=who.words,
+            team_id=who.team_id,
+            channel_id=who.channel_id,
+            user_id=who.user_id,
         ),
         price_per_hour_usd=plan.price_per_hour_usd,
         estimated_cost_usd=plan.estimated_cost_usd,
         emulated_speed=services.settings.emulated_speed,
     )
-    words = "\x1f".join((team_id, channel_id, user_id, " ".join(command.split())))
-    run, created = _create(
-        services, requested, dedup_key=hashlib.sha256(words.encode()).hexdigest(), announce=announce
-    )
-    # Also for a run that exists: an earlier delivery may have ended between the two.
-    if not run.awaits_card:
-        services.workflows.start_train(run.run_id)
-    return run, created
+    words = "\x1f".join((who.team_id, who.channel_id, who.user_id, " ".join(who.words.split())))
+    dedup_key = hashlib.sha256(words.encode()).hexdigest()
+    return _create(services, requested, dedup_key=dedup_key, announce=announce)
 
 
 def _create(
@@ -245,7 +256,7 @@ def _spending(requested: RunRequested) -> Spending:
     )
 
 
-def stop_run(services: Services, run_id: RunId | None, *, channel_id: str, user_id: str) -> Run:
+def stop_run(services: Services, run_id: RunId | None, who: Actor) -> Run:
     """Ask a run to stop; its workflow then ends and tears everything down.
 
     Of a run whose results are saved, it ends the push of its model to the hub.
@@ -256,16 +267,26 @@ def stop_run(services: Services, run_id: RunId | None, *, channel_id: str, user_
 
     Raises:
         RunNotFound, NotPossibleNow: nothing to stop, or it is not clear which run is meant.
+        NotPermitted: the run is another's.
     """
     if run_id is None:
-        run = _own_active_run(services, channel_id=channel_id, user_id=user_id)
+        run = _own_active_run(services, channel_id=who.channel_id, user_id=who.user_id)
     else:
-        run = find_run(services, run_id, channel_id=channel_id)
+        run = find_run(services, run_id, channel_id=who.channel_id)
+    with _acting(services, who, rules.STOP, run):
+        return _stop(services, run, who)
+
+
+def _acting(services: Services, who: Actor, act: Act, run: Run) -> AbstractContextManager[None]:
+    return acting(services, who, act, about=run.run_id, owner=run.request.user_id)
+
+
+def _stop(services: Services, run: Run, who: Actor) -> Run:
     if run.phase.is_terminal:
         raise NotPossibleNow(f"run {run.run_id} has ended already: {run.phase.value}")
     if run.phase is RunPhase.SAVING and not run.has_unpushed_model:
         raise NotPossibleNow(_why_too_late(run))
-    stop = StopRequested(**services.run_stamp(run.run_id, "stop"), user_id=user_id)
+    stop = StopRequested(**services.run_stamp(run.run_id, "stop"), user_id=who.user_id)
     run = services.runs.record(run.run_id, [stop])
     # A workflow that waits for its job is woken; one that is busy asks before its next step.
     settle_wait(services, run.run_id, decide(run, stop, POLICY))
@@ -284,35 +305,43 @@ def _why_too_late(run: Run) -> str:
     )
 
 
-def save_again(services: Services, run_id: RunId, *, channel_id: str, user_id: str) -> Run:
+def save_again(services: Services, run_id: RunId, who: Actor) -> Run:
     """Try once more to save what a run leaves, after saving gave up for now.
 
     Raises:
         RunNotFound, NotPossibleNow: there is no such run, or nothing to try again.
+        NotPermitted: the run is another's.
     """
-    run = _unsaved(services, run_id, channel_id=channel_id)
-    return save_once_more(services, run, user_id=user_id)
+    run = find_run(services, run_id, channel_id=who.channel_id)
+    with _acting(services, who, rules.SAVE_AGAIN, run):
+        _check_unsaved(run)
+        return save_once_more(services, run, user_id=who.user_id)
 
 
-def give_up_results(services: Services, run_id: RunId, *, channel_id: str, user_id: str) -> Run:
+def give_up_results(services: Services, run_id: RunId, who: Actor) -> Run:
     """Let the run end without its results; they are deleted with its file system.
 
     Raises:
         RunNotFound, NotPossibleNow: there is no such run, or saving has not given up.
+        NotPermitted: the run is another's.
     """
-    run = _unsaved(services, run_id, channel_id=channel_id)
-    given_up = ResultsGivenUp(**services.run_stamp(run_id, "results.given_up"), user_id=user_id)
-    run = services.runs.record(run_id, [given_up])
-    services.workflows.start_train(run_id, run.passes)
+    run = find_run(services, run_id, channel_id=who.channel_id)
+    with _acting(services, who, rules.GIVE_UP, run):
+        _check_unsaved(run)
+        return _give_up(services, run, who)
+
+
+def _give_up(services: Services, run: Run, who: Actor) -> Run:
+    stamp = services.run_stamp(run.run_id, "results.given_up")
+    run = services.runs.record(run.run_id, [ResultsGivenUp(**stamp, user_id=who.user_id)])
+    services.workflows.start_train(run.run_id, run.passes)
     return run
 
 
-def _unsaved(services: Services, run_id: RunId, *, channel_id: str) -> Run:
-    run = find_run(services, run_id, channel_id=channel_id)
+def _check_unsaved(run: Run) -> None:
     if not run.has_unsaved_results or not run.unsaved_reason:
         standing = "are being saved" if run.has_unsaved_results else "are not waiting to be saved"
-        raise NotPossibleNow(f"the results of run {run_id} {standing}")
-    return run
+        raise NotPossibleNow(f"the results of run {run.run_id} {standing}")
 
 
 def describe_run(services: Services, run_id: RunId | None, *, channel_id: str) -> RunView:

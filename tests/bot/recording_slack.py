@@ -59,6 +59,7 @@ class RecordingSlack:
         self.refusals: dict[str, deque[Refusal]] = defaultdict(deque)
         # Channels that refuse every call, with Slack's word for why.
         self.lost: dict[str, str] = {}
+        self.groups: dict[str, list[str]] = {}
         self.when_posted: Callable[[Call], None] = lambda call: None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler_class())
         self._thread = threading.Thread(
@@ -162,6 +163,8 @@ class RecordingSlack:
                 return {"upload_url": f"{self.url}/upload/1", "file_id": "F1"}
             case "files.completeUploadExternal":
                 return {"files": [{"id": "F1", "title": "chart"}]}
+            case "usergroups.users.list":
+                return {"users": self.groups[call.arguments["usergroup"]]}
             case _:
                 return {}
 

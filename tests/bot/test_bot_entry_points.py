@@ -44,7 +44,9 @@ def test_manifest_asks_for_no_scope_that_the_app_does_not_use():
     scopes = set(app_manifest(URL)["oauth_config"]["scopes"]["bot"])
 
     history = {f"{kind}:history" for kind in ("channels", "groups", "im", "mpim")}
-    assert scopes == {"commands", "chat:write", "files:write", "im:write"} | history
+    assert (
+        scopes == {"commands", "chat:write", "files:write", "im:write", "usergroups:read"} | history
+    )
 
 
 @pytest.mark.parametrize("before", ["enable", "disable"])

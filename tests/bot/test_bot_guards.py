@@ -39,11 +39,10 @@ def start(services: Services, number: int, *, channel_id: str = CHANNEL, **more:
         services,
         parse_command(START),
         request_id=str(number),
-        command=f"/train {START} # {number}",
-        team_id=TEAM,
-        channel_id=channel_id,
-        user_id=USER,
         **more,
+        who=commands.Actor(
+            words=f"/train {START} # {number}", team_id=TEAM, channel_id=channel_id, user_id=USER
+        ),
     )
     assert created
     return run
@@ -96,7 +95,7 @@ def test_start_that_would_cost_too_much_is_refused_with_the_figures(services: Se
 
 def test_kept_cluster_counts_and_is_refused_as_well(services: Services, person: Person) -> None:
     wish = parse_command("cluster create lab nodes=2 instance=m5.2xlarge")
-    asked = {"team_id": TEAM, "channel_id": CHANNEL, "user_id": USER}
+    asked = {"who": commands.Actor(team_id=TEAM, channel_id=CHANNEL, user_id=USER)}
     cluster, _ = commands.create_cluster(services, wish, request_id="1", **asked)
     price = cluster.spec.price_per_hour_usd
     services = limited(services, max_usd_per_hour_per_channel=price)
@@ -163,7 +162,7 @@ def test_start_that_the_index_does_not_list_yet_counts(
 
 def ready_cluster(services: Services, name: str) -> Cluster:
     """A kept cluster of two m5.2xlarge that is ready."""
-    asked = {"team_id": TEAM, "channel_id": CHANNEL, "user_id": USER}
+    asked = {"who": commands.Actor(team_id=TEAM, channel_id=CHANNEL, user_id=USER)}
     wish = parse_command(f"cluster create {name} nodes=2 instance=m5.2xlarge")
     cluster, _ = commands.create_cluster(services, wish, request_id=name, **asked)
     phases = [
@@ -179,7 +178,9 @@ def ready_cluster(services: Services, name: str) -> Cluster:
 
 
 def resize(services: Services, name: str, *, nodes: int) -> Cluster:
-    return commands.resize_cluster(services, name, nodes=nodes, channel_id=CHANNEL, user_id=USER)
+    return commands.resize_cluster(
+        services, name, nodes=nodes, who=commands.Actor(channel_id=CHANNEL, user_id=USER)
+    )
 
 
 def node_price(services: Services) -> float:

@@ -123,6 +123,7 @@ def test_socket_mode_needs_no_signature(services, slack):
         "team_id": TEAM,
         "channel_id": CHANNEL,
         "user_id": USER,
+        "user_name": "operator",
         "trigger_id": "t",
     }
 

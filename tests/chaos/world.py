@@ -90,10 +90,12 @@ class World(Watched):
             services or self.services,
             parse_request(words.split(), find_file_system=self.find_file_system),
             request_id=name,
-            command=f"/train {words}",
-            team_id=TEAM_ID,
-            channel_id=TRAINING_CHANNEL_ID,
-            user_id=OPERATOR_ID,
+            who=commands.Actor(
+                words=f"/train {words}",
+                team_id=TEAM_ID,
+                channel_id=TRAINING_CHANNEL_ID,
+                user_id=OPERATOR_ID,
+            ),
         )
         assert run.run_id == run_id
         return run_id
@@ -134,9 +136,9 @@ class World(Watched):
             self.services,
             CreateCluster(name=name, spec=spec, ttl_s=ttl_s),
             request_id=name,
-            team_id=TEAM_ID,
-            channel_id=TRAINING_CHANNEL_ID,
-            user_id=OPERATOR_ID,
+            who=commands.Actor(
+                team_id=TEAM_ID, channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID
+            ),
         )
         return cluster
 
@@ -158,19 +160,25 @@ class World(Watched):
     def stop(self, run_id: AnId) -> None:
         """Ask the run to stop, as a person does."""
         commands.stop_run(
-            self.services, run_id, channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID
+            self.services,
+            run_id,
+            who=commands.Actor(channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID),
         )
 
     def save_again(self, run_id: AnId) -> None:
         """Ask for its results to be saved once more, as a person does."""
         commands.save_again(
-            self.services, run_id, channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID
+            self.services,
+            run_id,
+            who=commands.Actor(channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID),
         )
 
     def give_up(self, run_id: AnId) -> None:
         """Let its results be deleted, as a person does."""
         commands.give_up_results(
-            self.services, run_id, channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID
+            self.services,
+            run_id,
+            who=commands.Actor(channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID),
         )
 
     def kill(self, name: str, machine: str = "train") -> None:

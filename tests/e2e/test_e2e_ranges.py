@@ -67,7 +67,11 @@ def left(made: World, run_id: str) -> bool:
 
 
 def stop(made: World, run_id: str) -> None:
-    commands.stop_run(made.services, run_id, channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID)
+    commands.stop_run(
+        made.services,
+        run_id,
+        who=commands.Actor(channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID),
+    )
     made.wait(lambda: left(made, run_id), f"{run_id} leaves")
 
 

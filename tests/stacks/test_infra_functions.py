@@ -83,6 +83,7 @@ OPTIONAL = {
     "metrics_role_arn",
     "file_systems",
     "reservations",
+    "rules_file",
 }
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from stationmaster.commands.permitting import Actor
 from stationmaster.commands.runs import stop_run
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Cluster
@@ -114,7 +115,7 @@ def test_reaper_leaves_a_run_that_waits_alone_and_begins_it_where_the_clock_was_
 def test_run_that_is_stopped_while_it_waits_has_made_nothing(booked: Account):
     acquire(booked)
 
-    stop_run(booked.services, booked.run_id, channel_id="C1", user_id="U1")
+    stop_run(booked.services, booked.run_id, who=Actor(channel_id="C1", user_id="U1"))
     release_lease(booked.services, booked.run_id)
 
     assert booked.cluster.phase is ClusterPhase.DRAINING

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stationmaster.aws.reservations import RESERVATION_ACTIONS
-from stationmaster.commands import resize_cluster
+from stationmaster.commands import Actor, resize_cluster
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.quotas import quota_of
 from stationmaster.domain.cluster.events import ClusterPhase
@@ -201,7 +201,7 @@ def test_kept_cluster_of_a_reservation_grows_as_far_as_that_has_instances(accoun
         ClusterPhase.READY,
         spec=spec.model_copy(update={"reservation": found.reservation}),
     )
-    asked = {"channel_id": "C1", "user_id": "U1"}
+    asked = {"who": Actor(channel_id="C1", user_id="U1")}
     listed = account.settings.model_copy(update={"reservations": ("*",)})
     services = Services(listed, now=account.now)
 

@@ -77,7 +77,7 @@ def test_stop_ends_the_wait_and_a_second_one_too(training: Account):
     waits(training)
 
     for user_id in ("U7", "U8"):
-        about = {"channel_id": "C1", "user_id": user_id}
+        about = {"who": commands.Actor(channel_id="C1", user_id=user_id)}
         stop = partial(commands.stop_run, training.services, training.run_id, **about)
         assert told(training, stop) == FAILED
     assert training.run.stop_requested_by == "U7"

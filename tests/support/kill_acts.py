@@ -33,7 +33,9 @@ def saves_again(account: Account) -> str:
     run = account.run
     try:
         commands.save_again(
-            account.services, run.run_id, channel_id=run.request.channel_id, user_id="U2"
+            account.services,
+            run.run_id,
+            who=commands.Actor(channel_id=run.request.channel_id, user_id="U2"),
         )
     except NotPossibleNow:
         reaps(account)  # it starts what was recorded and not started

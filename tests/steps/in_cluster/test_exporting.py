@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stationmaster.commands import stop_run
+from stationmaster.commands.permitting import Actor
 from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.names import NAMESPACE
@@ -157,9 +158,10 @@ def test_export_that_was_killed_for_its_memory_says_so(exporting: Account):
 
 
 def test_stop_that_arrives_during_the_export_changes_nothing(exporting: Account):
-    run, someone = exporting.run, {"channel_id": exporting.run.request.channel_id, "user_id": "U2"}
+    run = exporting.run
+    someone = Actor(channel_id=run.request.channel_id, user_id="U2")
     with pytest.raises(NotPossibleNow, match="its results are being saved"):
-        stop_run(exporting.services, run.run_id, **someone)
+        stop_run(exporting.services, run.run_id, someone)
     exporting.happen(ev.StopRequested, user_id="U2")  # recorded while the phase changed
 
     end_job(exporting, "export", "Complete")

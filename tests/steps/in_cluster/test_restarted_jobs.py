@@ -94,7 +94,9 @@ def test_job_that_is_made_while_its_run_is_stopped_does_not_stay(killed: Account
 
     def stop_then_apply(objects: Any) -> None:
         apply(objects)
-        commands.stop_run(killed.services, killed.run_id, channel_id="C1", user_id="U1")
+        commands.stop_run(
+            killed.services, killed.run_id, who=commands.Actor(channel_id="C1", user_id="U1")
+        )
 
     killed.services.kubernetes(killed.cluster_id).apply = stop_then_apply  # type: ignore[method-assign]  # a stop in that very moment
 

@@ -170,8 +170,7 @@ def test_saving_that_fails_is_recorded_and_can_be_tried_again(trained: Account):
     commands.save_again(
         trained.services,
         trained.run_id,
-        channel_id=trained.run.request.channel_id,
-        user_id="U2",
+        who=commands.Actor(channel_id=trained.run.request.channel_id, user_id="U2"),
     )
     assert not saves(trained)
     assert saver(trained) == [f"{trained.run_id}-save"]
@@ -207,7 +206,7 @@ def test_file_system_that_a_list_leaves_out_is_not_given_up(trained: Account):
 
 def test_only_what_is_not_saved_can_be_saved_again_or_given_up(trained: Account):
     saves(trained)
-    about = {"channel_id": trained.run.request.channel_id, "user_id": "U2"}
+    about = {"who": commands.Actor(channel_id=trained.run.request.channel_id, user_id="U2")}
 
     for command in (commands.save_again, commands.give_up_results, commands.stop_run):
         with pytest.raises(NotPossibleNow, match="being saved"):

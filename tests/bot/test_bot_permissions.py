@@ -1,0 +1,210 @@
+"""Who may do what, through every surface: each command of the table and each button."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from bot_world import CHANNEL, REGION, USER, ClusterStory, Person, Story, seen, started_workflows
+from recording_slack import RecordingSlack, Refusal
+
+from bot.actions import ActionId, ClusterButton, RunButton
+from stationmaster.domain.audit import Entry, broken_at
+from stationmaster.domain.commands.table import START, TYPED_SUBCOMMANDS
+from stationmaster.domain.ids import ClusterId
+from stationmaster.services import Services
+from stationmaster.settings import Settings
+
+VIEWER, OPERATOR, LEAD, STRANGER = "U0VIEWER", "U0OTHER", "U0LEAD", "U0STRANGER"
+RULES = {
+    "channels": {
+        CHANNEL: {
+            "viewers": [VIEWER],
+            "operators": [USER, OPERATOR],
+            "approvers": ["S0LEADS"],
+        }
+    }
+}
+CHANGES = [each.example for each in (START, *TYPED_SUBCOMMANDS) if each.changes]
+LOOKS = [each.example for each in TYPED_SUBCOMMANDS if not each.changes]
+LOOKING = (ActionId.SHOW_LOGS, ActionId.LINK_RESULTS)
+
+
+@pytest.fixture(autouse=True)
+def rules(
+    settings: Settings, slack: RecordingSlack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps(RULES))
+    monkeypatch.setenv("STATIONMASTER_RULES_FILE", str(path))
+    slack.groups["S0LEADS"] = [LEAD]
+    return path
+
+
+def press(person: Person, slack: RecordingSlack, action: ActionId, story: Story, user: str) -> str:
+    """Press a button of the story's run, or of a kept cluster; returns what the person reads."""
+    value = (
+        ClusterButton(cluster_id=ClusterId("team-a-0123abcd"))
+        if action in (ActionId.EXTEND_CLUSTER, ActionId.DELETE_CLUSTER)
+        else RunButton(run_id=story.run_id)
+    )
+    person.press(action, value.model_dump_json(), user=user)
+    return slack.responses[-1].seen
+
+
+def stored() -> list[Any]:
+    """What the table has, but for the audit."""
+    items = boto3.client("dynamodb", REGION).scan(TableName="runs")["Items"]
+    return [each for each in items if not each["PK"]["S"].startswith("AUDIT#")]
+
+
+@pytest.mark.parametrize("text", CHANGES)
+@pytest.mark.parametrize("user", [VIEWER, STRANGER])
+def test_no_command_changes_anything_for_who_has_not_the_role(
+    person: Person, story: Story, cluster: ClusterStory, user: str, text: str
+) -> None:
+    story.begin()
+    cluster.begin()
+    before = stored()
+    text = {"stop": f"stop {story.run_id}"}.get(text, text.replace("last", story.run_id))
+
+    answer = seen(person.type(text, user_id=user))
+
+    if "you may not" not in answer:
+        # It names what does not exist here; who may do it would hear the same.
+        assert answer == seen(person.type(text))
+    assert stored() == before
+
+
+@pytest.mark.parametrize("action", [each for each in ActionId if each not in LOOKING])
+def test_no_button_changes_anything_for_who_has_not_the_role(
+    person: Person, slack: RecordingSlack, story: Story, cluster: ClusterStory, action: ActionId
+) -> None:
+    story.begin()
+    cluster.begin()
+    before = stored()
+
+    said = press(person, slack, action, story, VIEWER)
+
+    assert "you may not" in said
+    assert stored() == before
+
+
+@pytest.mark.parametrize("text", LOOKS)
+def test_whoever_has_no_role_sees_nothing_and_a_viewer_does(person: Person, text: str) -> None:
+    assert "you may not look here" in seen(person.type(text, user_id=STRANGER))
+    assert "you may not" not in seen(person.type(text, user_id=VIEWER))
+
+
+@pytest.mark.parametrize("action", LOOKING)
+def test_buttons_that_show_something_are_for_viewers(
+    person: Person, slack: RecordingSlack, story: Story, action: ActionId
+) -> None:
+    story.begin()
+
+    assert "you may not look here" in press(person, slack, action, story, STRANGER)
+    assert "you may not" not in press(person, slack, action, story, VIEWER)
+
+
+def test_another_ones_run_is_stopped_by_approvers_only(
+    person: Person, slack: RecordingSlack, story: Story, services: Services
+) -> None:
+    story.begin()
+
+    refused = seen(person.type(f"stop {story.run_id}", user_id=OPERATOR))
+    by_button = press(person, slack, ActionId.STOP_RUN, story, OPERATOR)
+
+    for said in (refused, by_button):
+        assert "you may not stop this run here, which" in said
+        assert "takes the role approver, and this channel gives it to S0LEADS" in said
+    assert not services.runs.load(story.run_id).is_stopping
+    assert "is being stopped" in press(person, slack, ActionId.STOP_RUN, story, LEAD)
+    assert services.runs.load(story.run_id).stop_requested_by == LEAD
+
+
+def test_ones_own_run_is_started_and_stopped_by_an_operator(
+    person: Person, settings: Settings, services: Services
+) -> None:
+    person.type("tiny-llama")
+
+    (run,) = services.runs.list_recent()
+    assert started_workflows(settings) == [run.run_id]
+    assert "is being stopped" in seen(person.type("stop"))
+
+
+def test_nobody_is_let_in_by_a_group_of_which_slack_does_not_say_who_is_in_it(
+    person: Person, slack: RecordingSlack, story: Story, services: Services
+) -> None:
+    story.begin()
+    slack.refuse("usergroups.users.list", Refusal(error="missing_scope"))
+
+    said = seen(person.type(f"stop {story.run_id}", user_id=LEAD))
+
+    assert "who is in the user group S0LEADS" in said
+    assert "install the app again with the scope usergroups:read" in said
+    assert not services.runs.load(story.run_id).is_stopping
+
+
+def test_slack_is_asked_once_in_five_minutes_who_is_in_a_group(
+    person: Person, slack: RecordingSlack, story: Story
+) -> None:
+    story.begin()
+
+    for _ in range(3):
+        person.type(f"stop {story.run_id}", user_id=OPERATOR)
+
+    assert len(slack.of("usergroups.users.list")) == 1
+
+
+def test_malformed_rules_let_nobody_do_anything(
+    person: Person, services: Services, rules: Path
+) -> None:
+    rules.write_text('{"channels": {"C0TRAINING": {"operator": ["U0"]}}}')
+
+    assert "could not be carried out" in seen(person.type("tiny-llama"))
+    assert services.runs.list_recent() == []
+
+
+def test_audit_has_what_was_done_and_what_was_refused_in_one_chain(
+    person: Person, story: Story, services: Services
+) -> None:
+    story.begin()
+    person.type("tiny-llama", user_name="operator")
+    person.type(f"stop {story.run_id}", user_id=OPERATOR)
+    person.type("recipes", user_id=STRANGER)
+    person.type("llama2-7b nodes=1 instance=g5.12xlarge")  # does not fit
+
+    *_, first = entries = [*services.audit.newest_first(CHANNEL)]
+    assert (first.user_id, first.user_name, first.act, first.words, first.refused) == (
+        *(USER, "operator", "start runs", "/train tiny-llama", ""),
+    )
+    assert [(each.user_id, each.act, bool(each.refused)) for each in entries[::-1]] == [
+        (USER, "start runs", False),
+        (OPERATOR, "stop this run", True),
+        (STRANGER, "look", True),
+        (USER, "start runs", False),
+        (USER, "start runs", True),
+    ]
+    assert broken_at(entries[::-1]) is None
+
+
+def test_entries_that_are_written_at_the_same_time_follow_each_other(
+    services: Services, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person.type("tiny-llama")
+    entry = next(services.audit.newest_first(CHANNEL))
+    other = Services(services.settings, now=services.now)
+
+    def like(seq: int, before: str) -> Entry:
+        return entry.model_copy(update={"seq": seq, "before": before})
+
+    def make(seq: int, before: str) -> Entry:
+        if seq == 2:  # another one is faster
+            other.audit.append(CHANNEL, like)
+        return like(seq, before)
+
+    assert services.audit.append(CHANNEL, make).seq == 3
+    assert broken_at([*services.audit.newest_first(CHANNEL)][::-1]) is None
