@@ -414,6 +414,7 @@ READERS: Final = {
     "functions_security_group_id": {P.CLUSTER_CREATE, P.KUBERNETES},
     "cluster_access_role_arns": {P.CLUSTER_CREATE, P.EXISTING_CLUSTERS_READ},
     "slack_secret_id": {P.SLACK_SECRET},
+    "rules_file": {P.SLACK_SECRET},
     "hugging_face_secret_id": {P.HUGGING_FACE_SECRET},
     "file_systems": {P.EXISTING_FILE_SYSTEMS_READ},
     "reservations": {P.PREFLIGHT},

@@ -23,6 +23,7 @@ from lambdas.registry import (
 from stacks.acknowledgements import accept
 from stacks.config import StageConfig
 from stacks.constructs.alarms import add_alarm, add_dead_letter_alarms, add_log_alarm
+from stacks.constructs.bundling import RULES_FILE
 from stacks.constructs.deliveries import add_schedules, add_stream_consumer
 from stacks.constructs.functions import FunctionRoles, Functions
 from stacks.data import DataStack
@@ -56,7 +57,15 @@ class BotStack(cdk.Stack):
     ) -> None:
         super().__init__(scope, construct_id, **kwargs)
         roles = FunctionRoles(self, Package.BOT, workflow.granted)
-        made = Functions(self, Package.BOT, roles, workflow.settings, traced=config.trace_functions)
+        rules_file = RULES_FILE if config.rules else ""
+        made = Functions(
+            self,
+            Package.BOT,
+            roles,
+            workflow.settings.model_copy(update={"rules_file": rules_file}),
+            traced=config.trace_functions,
+            rules=config.rules,
+        )
         functions, dead_letters = made.by_name, made.dead_letters
         add_stream_consumer(functions[STREAM_CONSUMER], table=data.table, dead_letters=dead_letters)
         add_schedules(self, SCHEDULES, functions=functions, dead_letters=dead_letters)

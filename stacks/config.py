@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from stationmaster.domain.images import is_prefix
+from stationmaster.domain.rules import ChannelId, ChannelRules, Rules
 from stationmaster.settings import Settings
 
 _VPC_ID: Final = re.compile(r"vpc-(?:[0-9a-f]{8}|[0-9a-f]{17})")
@@ -97,6 +98,8 @@ class StageConfig(BaseModel):
     """Of all clusters; 0 for any amount"""
     max_usd_per_hour_per_channel: float = Field(default=0, ge=0, allow_inf_nan=False)
     """Of those of one channel; 0 for any"""
+    channels: dict[ChannelId, ChannelRules] = {}
+    """Who may do what in which channel, by its id; * for the others"""
     num_nat_gateways: int = Field(default=1, ge=1)
     """Training nodes of a run are in one zone; each gateway costs"""
     zones: tuple[Annotated[str, Field(pattern=_ZONE)], ...] = ()
@@ -206,6 +209,11 @@ class StageConfig(BaseModel):
                 "api_cidrs lets addresses into a public API, and public_api is false: leave one out"
             )
         return self
+
+    @property
+    def rules(self) -> str:
+        """The rules of channels as the bot reads them; "" without any."""
+        return Rules(channels=self.channels).model_dump_json() if self.channels else ""
 
     @property
     def functions_join_network(self) -> bool:

@@ -20,7 +20,7 @@ from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import NAMESPACE, own_namespace
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import run_event_id
-from stationmaster.settings import Settings
+from stationmaster.settings import Settings, read_rules
 
 if TYPE_CHECKING:
     from botocore.config import Config
@@ -353,13 +353,10 @@ class Services:
         from stationmaster.domain.rules import Rules
 
         path = self.settings.rules_file
-        if not path:
-            return Rules()
         try:
-            return Rules.model_validate_json(Path(path).read_bytes())
+            return read_rules(Path(path)) if path else Rules()
         except (OSError, ValueError) as exc:
-            why = str(exc).splitlines()[0]
-            raise PermanentError(f"the rules of channels in {path} cannot be read: {why}") from exc
+            raise PermanentError(f"the rules of channels cannot be read: {exc}") from exc
 
     @cached_property
     def workspace(self) -> Workspace:

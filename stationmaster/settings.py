@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
@@ -18,6 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from stationmaster.domain.catalogue.recipes import Framework
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE
+from stationmaster.domain.outside import first_problem
+from stationmaster.domain.rules import Rules
 
 PREFIX: Final = "STATIONMASTER_"
 HUB_URL: Final = "https://huggingface.co"
@@ -271,6 +274,19 @@ def _listed(text: str) -> list[str]:
     if grouped is None:
         return [item for item in text.split(",") if item]
     return [f"{grouped['head']}{item}{grouped['tail']}" for item in grouped["items"].split(",")]
+
+
+def read_rules(path: Path) -> Rules:
+    """Read the rules of channels from a JSON file.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: one sentence that names the field and what was expected.
+    """
+    try:
+        return Rules.model_validate_json(path.read_bytes())
+    except ValidationError as exc:
+        raise ValueError(f"{path}: {first_problem(exc)}") from exc
 
 
 def artifacts_bucket(environ: Mapping[str, str] | None = None) -> str:

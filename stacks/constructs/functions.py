@@ -106,13 +106,14 @@ class Functions(Construct):
         settings: Settings,
         *,
         traced: bool,
+        rules: str = "",
     ) -> None:
         super().__init__(scope, "Functions")
         self._settings = settings
         self._tracing = lambda_.Tracing.ACTIVE if traced else lambda_.Tracing.DISABLED
         name = f"{settings.deployment}-{DEAD_LETTERS[package]}"
         self.dead_letters = _dead_letter_queue(scope, "DeadLetters", name=name)
-        code = code_of(package)
+        code = code_of(package, rules)
         self.by_name = {
             spec.name: self._function(spec, roles.by_name[spec.name], code) for spec in roles.specs
         }

@@ -20,6 +20,7 @@ from stationmaster.cli.local_script import Script
 from stationmaster.cli.local_watch import Record, Watch
 from stationmaster.local.mode import DEFAULT_SPEED, LocalMode, LocalOptions, describe_endpoints
 from stationmaster.local.stop_signals import StopSignals
+from stationmaster.settings import read_rules
 
 OK, NO, BAD_INPUT = 0, 1, 2
 # A command line that waits anyway must not lose a run to the 3 s that Slack gives the bot.
@@ -124,7 +125,20 @@ def local_options(
         answer_within_s=answer_within_s,
         on_claimed=claimed,
         allow_commands=arguments.allow_commands,
+        settings=_rules_setting(arguments.rules),
     )
+
+
+def _rules_setting(path: Path | None) -> dict[str, str]:
+    """Return the setting that names the rules of channels, which can be read.
+
+    Raises:
+        OSError, ValueError: they cannot.
+    """
+    if path is None:
+        return {}
+    read_rules(path)
+    return {"rules_file": str(path.absolute())}
 
 
 def _log_to_file(path: Path) -> None:

@@ -187,6 +187,12 @@ def _add_local(commands: Any) -> None:
             help="make something go wrong, to see the end; may be repeated",
         )
         parser.add_argument(
+            "--rules",
+            type=Path,
+            metavar="FILE",
+            help="who may do what in which channel: channels of cdk.json, in a file of its own",
+        )
+        parser.add_argument(
             "--allow-commands",
             action="store_true",
             help="let command= run what is typed in the channel on this machine, as you",

@@ -10,7 +10,8 @@ from stationmaster.domain.commands.table import APP_NAME, COMMAND, DESCRIPTION, 
 PATH: Final = "/slack/events"
 # commands: the slash command; chat:write and files:write: cards and loss curves in channels that
 # the app was invited to; *:history: finding an own message again whose posting was not confirmed;
-# im:write: the requester's direct conversation, once a channel is lost.
+# im:write: the requester's direct conversation, once a channel is lost; usergroups:read: who has
+# the roles that rules of channels give to user groups.
 BOT_SCOPES: Final = (
     "commands",
     "chat:write",
@@ -20,6 +21,7 @@ BOT_SCOPES: Final = (
     "im:history",
     "mpim:history",
     "im:write",
+    "usergroups:read",
 )
 
 

@@ -44,9 +44,10 @@ def user_info(endpoint: Endpoint, arguments: Arguments) -> Json:
 
 
 def list_usergroup_users(endpoint: Endpoint, arguments: Arguments) -> Json:
-    del endpoint
-    arguments.required("usergroup")
-    return {"users": []}
+    members = endpoint.workspace.groups.get(arguments.required("usergroup"))
+    if members is None:
+        raise SlackRefusal("no_such_subteam")
+    return {"users": members}
 
 
 def open_view(endpoint: Endpoint, arguments: Arguments) -> Json:

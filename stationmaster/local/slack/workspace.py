@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 
 from stationmaster.local.slack.records import (
     APPROVER_ID,
+    APPROVERS_GROUP_ID,
     BOT_USER_ID,
     GENERAL_CHANNEL_ID,
     OPERATOR_ID,
@@ -54,6 +55,7 @@ class Workspace:
             )
         }
         people = [OPERATOR_ID, APPROVER_ID]
+        self.groups = {APPROVERS_GROUP_ID: [APPROVER_ID]}
         created = int(clock())
         self.channels: dict[str, Channel] = {
             channel.id: channel
