@@ -19,6 +19,8 @@ class ActionId(StrEnum):
     LINK_RESULTS = "link_results"
     EXTEND_CLUSTER = "extend_cluster"
     DELETE_CLUSTER = "delete_cluster"
+    APPROVE_RUN = "approve_run"
+    REJECT_RUN = "reject_run"
 
 
 class RunButton(BaseModel):

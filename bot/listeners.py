@@ -17,6 +17,7 @@ from slack_bolt import Ack, App, BoltRequest, BoltResponse
 from bot.actions import ActionId, ClusterButton, RunButton
 from bot.announcement import Announcer
 from bot.blocks import answers, cluster_answers
+from bot.blocks.approval import decision_taken
 from bot.blocks.card import run_card
 from bot.blocks.elements import Content
 from bot.blocks.log_lines import is_shortened
@@ -236,6 +237,10 @@ def _clicked(services: Services, action: Json, who: commands.Actor) -> Content:
         case ActionId.DELETE_CLUSTER:
             view = commands.delete_cluster(services, _cluster_id(action), who)
             return cluster_answers.cluster_deleted(view)
+        case ActionId.APPROVE_RUN:
+            return decision_taken(commands.approve_run(services, _run_id(action), who))
+        case ActionId.REJECT_RUN:
+            return decision_taken(commands.reject_run(services, _run_id(action), who))
         case other:
             assert_never(other)
 

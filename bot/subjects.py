@@ -29,12 +29,14 @@ from stationmaster.domain.cluster.events import (
     Requester,
 )
 from stationmaster.domain.run.events import (
+    ApprovalEvent,
     CapacityEnding,
     CheckpointSaved,
     PhaseChanged,
     ProgressReported,
     ResultsUnsaved,
     RunPhase,
+    RunRequested,
     StopRequested,
     TrainingEvaluated,
 )
@@ -151,7 +153,9 @@ class RunSubject:
         if isinstance(event, PhaseChanged):
             is_failed = event.phase is RunPhase.SAVING and bool(event.reason)
             return event.phase.is_terminal or is_failed
-        return isinstance(event, StopRequested | CapacityEnding | ResultsUnsaved)
+        return isinstance(
+            event, StopRequested | CapacityEnding | ResultsUnsaved | RunRequested | ApprovalEvent
+        )
 
     def is_steady(self, events: Sequence[ThreadEvent]) -> bool:
         """Say whether more of the same will follow, so that a skipped card loses nothing."""

@@ -200,7 +200,8 @@ def run_requested(run: Run, plan: Plan, *, created: bool) -> Content:
     """Answer a start: what was understood, and where to look."""
     request = run.request
     run_id = md.code(run.run_id, 120)
-    verb = "is on its way" if created else "was requested a moment ago; nothing new was started"
+    verb = "is on its way" if not run.awaits_approval else "waits for an approval"
+    verb = verb if created else "was requested a moment ago; nothing new was started"
     place = f"cluster {md.code(plan.on_cluster, 60)} {md.DOT} " if plan.on_cluster else ""
     cost = f"about {words.planned_cost(run)} in all"
     if run.request.program:
@@ -212,17 +213,23 @@ def run_requested(run: Run, plan: Plan, *, created: bool) -> Content:
     )
     blocks = [
         section(f"{md.DONE} {run_id} {verb}\n{facts}"),
-        context(
-            "Slack takes its card in a moment; the run starts with it, and nothing is made before."
-            if run.awaits_card
-            else "Its card is in this channel and follows the run to its receipt."
-        ),
+        context(_what_follows(run)),
     ]
     notes = [warning for warning in plan.warnings if warning != plan.price_note]
     if notes:
         lines = "\n".join(f"\u26a0\ufe0f {md.escape(note, 400)}" for note in notes[:4])
         blocks.insert(1, section(lines))
     return Content(text=f"run {md.escape(run.run_id, 120)} {verb}", blocks=blocks)
+
+
+def _what_follows(run: Run) -> str:
+    if run.awaits_approval:
+        return "Its card says who decides; nothing is made or paid before."
+    if run.awaits_card:
+        return (
+            "Slack takes its card in a moment; the run starts with it, and nothing is made before."
+        )
+    return "Its card is in this channel and follows the run to its receipt."
 
 
 def runs_list(runs: Sequence[RunView], *, now: datetime) -> Content:

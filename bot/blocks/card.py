@@ -13,6 +13,7 @@ from bot.actions import ActionId, RunButton
 from bot.blocks import cluster_parts as parts
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
+from bot.blocks.approval import approval_blocks, approved_by
 from bot.blocks.checklist import checklist
 from bot.blocks.elements import (
     Block,
@@ -48,6 +49,7 @@ def run_card(view: RunView, *, now: datetime, moved_from: tuple[str, str] | None
         context(_identity(view)),
         section("\n".join(checklist(view))),
     ]
+    blocks += approval_blocks(run)
     blocks += _progress(view, now=now)
     blocks += _notices(view)
     blocks += backup_blocks(run)
@@ -71,6 +73,8 @@ def card_milestone(view: RunView) -> str:
             view.teardown.value,
             str(view.place_in_queue),
             run.stop_requested_by or run.stop_why,
+            approved_by(run),
+            run.approval.wish.fingerprint if run.approval is not None else "",
             str(run.resumed_from_step),
             run.network.job if run.network is not None else "",
             run.unsaved_reason,
@@ -101,6 +105,7 @@ def _identity(view: RunView) -> str:
         *_host(view.run),
         *_existing_file_system(view),
         f"by {md.user(run.request.user_id)}",
+        *filter(None, [approved_by(run)]),
         *_origin(run),
     ]
     return f" {md.DOT} ".join(shown)

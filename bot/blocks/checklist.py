@@ -19,6 +19,7 @@ from stationmaster.domain.run.view import RunView
 _Step = tuple[RunPhase, str, str]
 _CHECKLIST: Final[tuple[_Step, ...]] = (
     (RunPhase.REQUESTED, "Requested", "Requested"),
+    (RunPhase.AWAITING_APPROVAL, "Get approval", "Waiting for approval"),
     (RunPhase.QUEUED, "Wait for nodes", "Waiting for nodes"),
     (RunPhase.PROVISIONING, "Provision", "Provisioning"),
     (RunPhase.VALIDATING, "Validate", "Validating"),
@@ -28,7 +29,7 @@ _CHECKLIST: Final[tuple[_Step, ...]] = (
     (RunPhase.SAVING, "Save the results", "Saving the results"),
 )
 # Of these, only what has happened is listed: a run on a cluster that is ready has none of them.
-_ONLY_IF_ENTERED: Final = frozenset({RunPhase.QUEUED, RunPhase.STAGING})
+_ONLY_IF_ENTERED: Final = frozenset({RunPhase.AWAITING_APPROVAL, RunPhase.QUEUED, RunPhase.STAGING})
 _OF_A_NEW_CLUSTER: Final = frozenset({RunPhase.PROVISIONING, RunPhase.VALIDATING})
 _INDENT: Final = "\u2003\u2003"  # em spaces; Slack trims ordinary ones
 

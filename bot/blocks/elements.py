@@ -80,14 +80,21 @@ def dangerous(
     element: Block, *, title: str, text: str, confirm: str, deny: str = "Keep it running"
 ) -> Block:
     """Make the button red, and ask once more before it acts."""
+    return asked_again(element, style="danger", title=title, text=text, confirm=confirm, deny=deny)
+
+
+def asked_again(
+    element: Block, *, style: str, title: str, text: str, confirm: str, deny: str
+) -> Block:
+    """Ask once more before the button acts; its style is primary or danger."""
     dialog = {
         "title": {"type": "plain_text", "text": title},
         "text": _mrkdwn(cut(text, _CONFIRM_CHARACTERS)),
         "confirm": {"type": "plain_text", "text": confirm},
         "deny": {"type": "plain_text", "text": deny},
-        "style": "danger",
+        "style": style,
     }
-    return element | {"style": "danger", "confirm": dialog}
+    return element | {"style": style, "confirm": dialog}
 
 
 def actions(elements: Sequence[Block], *, block_id: str = "run_actions") -> Block:

@@ -12,6 +12,7 @@ from typing import Final
 from bot.blocks import cluster_parts as parts
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
+from bot.blocks.approval import approved_by
 from bot.blocks.elements import Block, Content, actions, context, fields, header, section
 from bot.blocks.results import result_blocks, result_buttons
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
@@ -49,6 +50,8 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
     blocks += _emulation(run.emulated_speed, as_planned)
     blocks += result_blocks(view)
     blocks += _links(view)
+    if approval := approved_by(run):
+        blocks.append(context(approval))
     deleted = _deleted(cluster)
     blocks += deleted
     if cluster is not None and cluster.spec.eks_name:

@@ -60,7 +60,7 @@ _WHOLE_SECOND: Final = timedelta(seconds=1)
 
 # What the card, another line or the receipt says, or what is the cluster's own business.
 _NEVER: Final = (
-    *(ev.ProgressReported, ev.RunRequested, ev.AttemptStarted, ev.DataReported),
+    *(ev.ProgressReported, ev.AttemptStarted, ev.DataReported),
     *(ev.BackupStarted, ev.BackupLookedAt, ev.TrainingPreparing),
     *(cl.ClusterRequested, cl.LeaseRequested, cl.LeaseGranted, cl.LeaseReleased),
     *(cl.KeepExtended, cl.KeepEnding, cl.KeepEnded, cl.DeletionRequested, cl.PassBegan),
@@ -72,6 +72,8 @@ _NEVER: Final = (
 def is_noteworthy(event: ThreadEvent) -> bool:
     """Say whether this event is posted in the thread at all."""
     match event:
+        case ev.RunRequested():
+            return event.approval is not None
         case ev.BackupFailed():
             return not event.again  # said once, until one succeeds
         case cl.SizeSettled():

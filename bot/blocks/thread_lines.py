@@ -9,6 +9,7 @@ from typing import Final
 
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
+from bot.blocks.approval import approval_line
 from bot.blocks.failures import recovery_line
 from bot.blocks.results import backup_line, export_line, push_line, results_line
 from bot.blocks.running import network_line
@@ -86,6 +87,14 @@ def line_of(same: list[ThreadEvent], run: Run) -> str:
             return results_line(first, run)
         case ev.BackupStarted() | ev.BackupLookedAt() | ev.BackupSaved() | ev.BackupFailed():
             return backup_line(first)
+        case (
+            ev.RunRequested()
+            | ev.ApprovalGiven()
+            | ev.ApprovalRefused()
+            | ev.ApprovalRenewed()
+            | ev.ApprovalReminded()
+        ):
+            return approval_line(first, run)
         case ev.ExportEnded():
             return export_line(first)
         case ev.ResultsPushed() | ev.ResultsNotPushed():

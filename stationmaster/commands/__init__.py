@@ -4,6 +4,7 @@
 """
 
 from stationmaster.commands.account import finders
+from stationmaster.commands.approving import approve_run, reject_run
 from stationmaster.commands.clusters import (
     create_cluster,
     delete_cluster,
@@ -33,6 +34,7 @@ from stationmaster.commands.runs import (
 __all__ = [
     "Actor",
     "Links",
+    "approve_run",
     "check_view",
     "create_cluster",
     "delete_cluster",
@@ -47,6 +49,7 @@ __all__ = [
     "offered_plan",
     "plan_run",
     "preflight",
+    "reject_run",
     "request_run",
     "resize_cluster",
     "save_again",

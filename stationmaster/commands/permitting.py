@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from stationmaster.domain.approvals import Approval, Wish, approval_for
 from stationmaster.domain.audit import MOST_WORDS, Entry
+from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.errors import NotPermitted, UserError
 from stationmaster.domain.outside import clipped
-from stationmaster.domain.rules import LOOK, Act
+from stationmaster.domain.rules import LOOK, Act, Role
 from stationmaster.services import Services
 
 
@@ -65,6 +67,30 @@ def check_view(services: Services, who: Actor) -> None:
     """
     with acting(services, who, LOOK):
         pass
+
+
+def wish_of(start: StartRun) -> Wish:
+    """Return what a start would buy, as far as limits and approvers look at it."""
+    plan, options = start.plan, start.options
+    is_paid = options.cluster_id is None and not options.eks_name
+    return Wish(
+        command=start.words,
+        nodes=plan.nodes,
+        instance_type=plan.instance_type,
+        gpus=plan.num_gpus,
+        keep_s=options.keep_s,
+        usd_per_hour=plan.price_per_hour_usd if is_paid else 0.0,
+        usd=plan.estimated_cost_usd if is_paid else 0.0,
+    )
+
+
+def approval_of(services: Services, start: StartRun, *, channel_id: str) -> Approval | None:
+    """Return the approval that a start waits for in a channel; None where it needs none."""
+    its = services.rules.of(channel_id)
+    if its is None:
+        return None
+    approvers = its.listed(Role.APPROVER)
+    return approval_for(its.approval, wish_of(start), approvers=approvers, now=services.now())
 
 
 def _check_role(services: Services, who: Actor, act: Act, *, owner: str) -> None:

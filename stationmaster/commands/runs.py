@@ -13,7 +13,7 @@ from typing import Final
 
 from stationmaster.aws.delivery_store import of_run
 from stationmaster.commands.guarding import check_limits, write_guarded
-from stationmaster.commands.permitting import Actor, acting
+from stationmaster.commands.permitting import Actor, acting, approval_of
 from stationmaster.domain import rules
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
@@ -179,7 +179,7 @@ def request_run(
     with acting(services, who, rules.START, about=run_id):
         run, created = _request(services, start, who, run_id, announce)
     # Also for a run that exists: an earlier delivery may have ended between the two.
-    if not run.awaits_card:
+    if not run.awaits_card and not run.awaits_approval:
         services.workflows.start_train(run.run_id)
     return run, created
 
@@ -207,6 +207,7 @@ def _request(
         price_per_hour_usd=plan.price_per_hour_usd,
         estimated_cost_usd=plan.estimated_cost_usd,
         emulated_speed=services.settings.emulated_speed,
+        approval=approval_of(services, start, channel_id=who.channel_id),
     )
     words = "\x1f".join((who.team_id, who.channel_id, who.user_id, " ".join(who.words.split())))
     dedup_key = hashlib.sha256(words.encode()).hexdigest()

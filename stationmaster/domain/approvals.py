@@ -7,6 +7,7 @@ another by the time of the approval, the run asks again.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Final
 
@@ -18,6 +19,7 @@ from stationmaster.domain.durations import typed_duration
 EXPIRES_AFTER: Final = timedelta(hours=2)
 REMINDED_AFTER: Final = timedelta(hours=1)
 MOST_APPROVERS: Final = 5
+MOST_SHOWN: Final = 10
 
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -82,49 +84,47 @@ class Wish(BaseModel):
         return hashlib.sha256(bought.model_dump_json().encode()).hexdigest()[:16]
 
 
-class Given(BaseModel):
-    """One approver's yes."""
-
-    model_config = ConfigDict(frozen=True)
-
-    user_id: str
-    """Of Slack; of an identity of IAM its ARN."""
-    at: datetime
-
-
 class Approval(BaseModel):
     """What a run waits for before it starts, and who has agreed."""
 
     model_config = ConfigDict(frozen=True)
 
     reasons: tuple[str, ...]
-    fingerprint: str
+    wish: Wish
+    approvers: tuple[str, ...]
+    """Who may decide, as the channel's rules named them when it was asked for."""
     needed: int
     by_iam: bool = False
     """Whether only an identity of IAM may agree."""
-    expires_at: datetime
-    given: tuple[Given, ...] = ()
+    asked_at: datetime
+    given_by: tuple[str, ...] = ()
+    """Who has agreed: ids of Slack, ARNs of IAM."""
 
     @property
     def is_given(self) -> bool:
-        return len(self.given) >= self.needed
+        return len(self.given_by) >= self.needed
 
-    def with_one_of(self, user_id: str, *, at: datetime) -> Approval:
+    @property
+    def expires_at(self) -> datetime:
+        return self.asked_at + EXPIRES_AFTER
+
+    def with_one_of(self, user_id: str) -> Approval:
         """Add somebody's yes, once."""
-        if any(each.user_id == user_id for each in self.given):
-            return self
-        return self.model_copy(update={"given": (*self.given, Given(user_id=user_id, at=at))})
+        return self.model_copy(update={"given_by": tuple(dict.fromkeys((*self.given_by, user_id)))})
 
 
-def wanted(limits: Limits, wish: Wish, *, now: datetime) -> Approval | None:
+def approval_for(
+    limits: Limits, wish: Wish, *, approvers: Sequence[str], now: datetime
+) -> Approval | None:
     """Return the approval that a start waits for; None where it needs none."""
     reasons = limits.exceeded(wish)
     if not reasons:
         return None
     return Approval(
         reasons=tuple(reasons),
-        fingerprint=wish.fingerprint,
+        wish=wish,
+        approvers=tuple(approvers[:MOST_SHOWN]),
         needed=limits.approvals,
         by_iam=0 < limits.iam_above_usd < wish.usd,
-        expires_at=now + EXPIRES_AFTER,
+        asked_at=now,
     )

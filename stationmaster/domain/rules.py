@@ -13,6 +13,8 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from stationmaster.domain.approvals import Limits
+
 EVERYBODY: Final = "*"
 # The rules of every channel that has none of its own.
 ANY_CHANNEL: Final = "*"
@@ -71,6 +73,8 @@ CREATE_CLUSTER: Final = Act("create clusters", Role.OPERATOR)
 EXTEND_CLUSTER: Final = Act("extend this cluster", Role.OPERATOR, Role.APPROVER)
 RESIZE_CLUSTER: Final = Act("resize this cluster", Role.OPERATOR, Role.APPROVER)
 VALIDATE_CLUSTER: Final = Act("validate this cluster", Role.OPERATOR)
+APPROVE: Final = Act("approve runs", Role.APPROVER)
+REJECT: Final = Act("reject runs", Role.APPROVER)
 DELETE_CLUSTER: Final = Act("delete this cluster", Role.OPERATOR, Role.APPROVER)
 
 
@@ -83,6 +87,7 @@ class ChannelRules(BaseModel):
     operators: _People = (EVERYBODY,)
     approvers: _People = ()
     admins: _People = ()
+    approval: Limits = Limits()
 
     def listed(self, role: Role) -> list[str]:
         """List everybody who has at least `role`."""

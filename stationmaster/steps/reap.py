@@ -19,14 +19,16 @@ from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions.cluster import AskWorkflow, LookedAfter, StartTeardown
 from stationmaster.domain.reactions.run import (
     POLICY,
+    ApprovalAwaited,
     CardMissing,
     LeaseFound,
     ReleaseLease,
+    RemindApprovers,
     decide,
 )
 from stationmaster.domain.reactions.workflow import RecordCrash, StartWorkflow, WorkflowFound
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.events import ApprovalReminded, RunPhase, run_event_id
 from stationmaster.log_keys import bound
 from stationmaster.saving_reactions import settle_saving
 from stationmaster.services import Services
@@ -104,6 +106,8 @@ def _help_run(services: Services, run: Run) -> bool:
         without = decide(run, CardMissing(services.now()), POLICY)
         change_phases(services, run, without)
         return bool(without)
+    if run.awaits_approval:
+        return _look_at_approval(services, run)
     status = services.workflows.train_status(run.run_id, run.passes)
     reactions = decide(run, WorkflowFound(services.now(), status), POLICY)
     settle_saving(services, run, reactions)
@@ -114,6 +118,20 @@ def _help_run(services: Services, run: Run) -> bool:
             state_machine_arn = services.settings.train_state_machine_arn
             name = train_name(run.run_id, run.passes)
             _record_crash(services, state_machine_arn, name, reaction)
+    return bool(reactions)
+
+
+def _look_at_approval(services: Services, run: Run) -> bool:
+    """Remind the approvers of a run that waits for them, or end it when its time is over."""
+    reactions = decide(run, ApprovalAwaited(services.now()), POLICY)
+    change_phases(services, run, reactions)
+    if RemindApprovers() in reactions:
+        reminded = ApprovalReminded(
+            event_id=run_event_id(run.run_id, "approval reminded", run.version),
+            run_id=run.run_id,
+            at=services.now(),
+        )
+        services.runs.record(run.run_id, [reminded])
     return bool(reactions)
 
 

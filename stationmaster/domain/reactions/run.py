@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from stationmaster.domain.approvals import EXPIRES_AFTER, REMINDED_AFTER
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.durations import typed_duration
 from stationmaster.domain.errors import RunStopped, TrainingFailed
 from stationmaster.domain.reactions.backups import LookAtBackup, StartBackup, backup_due
 from stationmaster.domain.reactions.ending import (
@@ -156,6 +158,13 @@ class CardMissing:
 
 
 @dataclass(frozen=True, slots=True)
+class ApprovalAwaited:
+    """The reaper looks at a run that waits for an approval."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class WorkEnds:
     """The run's workflow no longer needs its cluster, as far as it knows."""
 
@@ -176,6 +185,7 @@ Seen = (
     | WorkflowFound
     | LeaseFound
     | CardMissing
+    | ApprovalAwaited
     | WorkEnds
 )
 """An event, or a fact that is not recorded."""
@@ -189,6 +199,11 @@ class ProlongWait:
 @dataclass(frozen=True, slots=True)
 class AskCapacity:
     """Ask AWS whether the run's nodes still exist; the answer may be a CapacityLost."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemindApprovers:
+    """Say in the run's thread that it still waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +226,7 @@ Reaction = (
     | StartBackup
     | LookAtBackup
     | RestartJob
+    | RemindApprovers
 )
 Reactions = tuple[Reaction, ...]
 
@@ -238,10 +254,14 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return conclusion(run, caught, now)
         case WorkflowFailed(sentence):
             return crashed(run, sentence, why_failed(run))
+        case ev.StopRequested() | ev.ApprovalRefused() | ApprovalAwaited() if run.awaits_approval:
+            return _without_approval(run, seen)
+        case ev.ApprovalRefused() | ApprovalAwaited():
+            return ()  # it was approved a moment ago
         case WorkflowFound() if run.phase is RunPhase.SAVING:
             return repair_saving(run, seen)
         case WorkflowFound():
-            new = run.phase is RunPhase.REQUESTED
+            new = run.phase in _WAITING[:2] and not run.awaits_approval
             return repair_workflow(seen, requested_at=run.requested_at, is_untouched=new)
         case Queued(why):
             return (ChangePhase(RunPhase.QUEUED, why),) if run.phase in _WAITING[:2] else ()
@@ -289,6 +309,9 @@ _NewsOnly = (
     | ev.BackupEvent
     | ev.DataEvent
     | ev.RunRequested
+    | ev.ApprovalGiven
+    | ev.ApprovalRenewed
+    | ev.ApprovalReminded
     | ev.PhaseChanged
     | ev.ExportEnded
     | ev.PreflightWarned
@@ -321,6 +344,24 @@ def _without_card(run: Run, seen: CardMissing) -> Reactions:
         return ()
     why = seen.refusal or "Slack did not take its card within a minute"
     return (ChangePhase(RunPhase.FAILED, f"nothing was made: {why}; type its command again"),)
+
+
+def _without_approval(
+    run: Run, seen: ev.StopRequested | ev.ApprovalRefused | ApprovalAwaited
+) -> Reactions:
+    """End a run that was not approved, for which nothing was made and no workflow works."""
+    match seen:
+        case ev.StopRequested():
+            return (ChangePhase(RunPhase.STOPPED, stop_reason(run)),)
+        case ev.ApprovalRefused():
+            return (ChangePhase(RunPhase.STOPPED, f"rejected by {seen.user_id}"),)
+    asked = run.approval
+    if asked is None or seen.at - asked.asked_at < REMINDED_AFTER:
+        return ()
+    if seen.at >= asked.expires_at:
+        why = f"nobody approved it within {typed_duration(EXPIRES_AFTER.total_seconds())}"
+        return (ChangePhase(RunPhase.STOPPED, f"{why}; type its command again"),)
+    return () if run.is_reminded else (RemindApprovers(),)
 
 
 def _after_the_end(run: Run, seen: Seen) -> Reactions:

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from stationmaster.domain.aggregate import Bound, State, repeated
+from stationmaster.domain.approvals import Approval
 from stationmaster.domain.event import shared
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
@@ -60,6 +61,11 @@ class Run(State):
     price_per_hour_usd: float = 0.0
     estimated_cost_usd: float = 0.0
     emulated_speed: float | None = None
+    approval: Approval | None = None
+    """What it waits or waited for before it starts; None for nothing."""
+    approval_refused_by: str = ""
+    is_reminded: bool = False
+    """Whether approvers were reminded."""
     awaits_card: bool = False
     """Whether its workflow starts only once its card is posted."""
     ended_at: datetime | None = None
@@ -141,6 +147,16 @@ class Run(State):
     @property
     def is_final(self) -> bool:
         return self.phase.is_terminal
+
+    @property
+    def awaits_approval(self) -> bool:
+        """Whether somebody has to agree before anything is made for it."""
+        return self.phase is RunPhase.AWAITING_APPROVAL and not self.is_approved
+
+    @property
+    def is_approved(self) -> bool:
+        """Whether all have agreed who have to; nobody has to of most runs."""
+        return self.approval is None or self.approval.is_given
 
     @property
     def is_ending(self) -> bool:
@@ -251,4 +267,7 @@ def new_run_id(recipe: str, *, dedup_key: str) -> RunId:
 def start_run(event: ev.RunRequested) -> Run:
     """Return the run that a request begins."""
     phases = [(RunPhase.REQUESTED, event.at)]
-    return Run(**shared(event, Run), phases=phases, requested_at=event.at)
+    if event.approval is not None:
+        phases.append((RunPhase.AWAITING_APPROVAL, event.at))
+    known = shared(event, Run)
+    return Run(**known, phase=phases[-1][0], phases=phases, requested_at=event.at)

@@ -55,6 +55,8 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
         return {"backups": backups_after(run.backups, event)}
     if isinstance(event, KeptEvent):
         return results_after(event, passes=run.passes)
+    if isinstance(event, ev.ApprovalEvent):
+        return _approval(run, event)
     match event:
         case ev.RunRequested():
             raise IllegalTransition(f"run {run.run_id} was requested twice")
@@ -85,6 +87,27 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             ev.PreflightWarned() | ev.CapacityEnding() | ev.ClusterWarning() | ev.TrainingFinished()
         ):
             return {}  # posted in the thread; they change no state
+        case _:
+            assert_never(event)
+
+
+def _approval(run: Run, event: ev.ApprovalEvent) -> dict[str, object]:
+    if not run.awaits_approval or run.approval is None:
+        return {}  # too late: it starts, or has ended
+    match event:
+        case ev.ApprovalGiven():
+            return {"approval": run.approval.with_one_of(event.user_id)}
+        case ev.ApprovalRefused():
+            return {"approval_refused_by": event.user_id}
+        case ev.ApprovalRenewed():
+            return {
+                "approval": event.approval,
+                "is_reminded": False,
+                "price_per_hour_usd": event.price_per_hour_usd,
+                "estimated_cost_usd": event.estimated_cost_usd,
+            }
+        case ev.ApprovalReminded():
+            return {"is_reminded": True}
         case _:
             assert_never(event)
 

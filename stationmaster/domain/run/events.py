@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
 
+from stationmaster.domain.approvals import Approval
 from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.event import Event, make_event_id
 from stationmaster.domain.ids import AttemptId, ClusterId, EventId, RunId
@@ -57,8 +58,39 @@ class RunRequested(_Event):
     estimated_cost_usd: float
     emulated_speed: float | None = None
     """How many times as fast as real ones the emulated machines are; None for real ones."""
+    approval: Approval | None = None
+    """What it waits for before it starts; None for nothing."""
     awaits_card: bool = False
     """Whether it starts only once its card is posted, which had to wait for Slack."""
+
+
+class ApprovalGiven(_Event):
+    """Somebody else agreed to what the run would buy; `user_id` may be an ARN of IAM."""
+
+    type: Literal["run.approved"] = "run.approved"
+    user_id: str
+
+
+class ApprovalRefused(_Event):
+    """Somebody else decided that the run does not start."""
+
+    type: Literal["run.rejected"] = "run.rejected"
+    user_id: str
+
+
+class ApprovalRenewed(_Event):
+    """What the run would buy has changed since it was asked for: it is asked for anew."""
+
+    type: Literal["run.approval_renewed"] = "run.approval_renewed"
+    approval: Approval
+    price_per_hour_usd: float
+    estimated_cost_usd: float
+
+
+class ApprovalReminded(_Event):
+    """Nobody has decided for a while."""
+
+    type: Literal["run.approval_reminded"] = "run.approval_reminded"
 
 
 class PhaseChanged(_Event):
@@ -503,8 +535,11 @@ PushEvent = ResultsPushed | ResultsNotPushed
 BackupEvent = BackupStarted | BackupLookedAt | BackupSaved | BackupFailed
 DataEvent = DataReported | DataStaged | DataUnlinked
 
+ApprovalEvent = ApprovalGiven | ApprovalRefused | ApprovalRenewed | ApprovalReminded
+
 RunEvent = Annotated[
     RelayEvent
+    | ApprovalEvent
     | ResultsEvent
     | PushEvent
     | BackupEvent
