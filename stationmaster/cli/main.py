@@ -133,6 +133,12 @@ def make_parser() -> argparse.ArgumentParser:
     results.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
     results.set_defaults(run=_results)
 
+    approve = commands.add_parser("approve", help="approve a run, as an identity of IAM")
+    approve.add_argument("run_id", metavar="RUN")
+    approve.add_argument("--deployment", metavar="NAME", help="as in cdk.json")
+    approve.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
+    approve.set_defaults(run=_approve)
+
     redrive = commands.add_parser("redrive", help="send dead letters again, or list them")
     redrive.add_argument("--dry-run", action="store_true", help="list them and change nothing")
     redrive.add_argument("--json", action="store_true")
@@ -345,6 +351,15 @@ def _diagnose(arguments: argparse.Namespace) -> int:
 
 def _results(arguments: argparse.Namespace) -> int:
     return int(_loaded("results").results(arguments))
+
+
+def _approve(arguments: argparse.Namespace) -> int:
+    # boto3, which most commands do without.
+    try:
+        from stationmaster.cli.approve import approve
+    except ImportError as exc:
+        return _missing_extra("approve", "aws", exc)
+    return approve(arguments)
 
 
 def _redrive(arguments: argparse.Namespace) -> int:
