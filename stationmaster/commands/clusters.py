@@ -16,7 +16,7 @@ from stationmaster.cluster_upkeep import begin_pass, follow_up
 from stationmaster.commands.account import find_reservation
 from stationmaster.commands.finding import find_cluster, find_ready, kept_clusters, refuse_ended
 from stationmaster.commands.guarding import Also, check_limits, spending_of, write_guarded
-from stationmaster.commands.permitting import Actor, acting
+from stationmaster.commands.permitting import Actor, acting, check_cluster
 from stationmaster.domain import rules
 from stationmaster.domain.cluster.aggregate import Cluster, new_cluster_id, start
 from stationmaster.domain.cluster.events import (
@@ -81,6 +81,7 @@ def create_cluster(
         is_full=wish.options.is_full,
     )
     with acting(services, who, rules.CREATE_CLUSTER, about=cluster_id):
+        check_cluster(services, who, wish.spec, kept=timedelta(seconds=wish.ttl_s))
         cluster, created = _create(services, requested, announce=announce)
     # Also for a cluster that exists: an earlier delivery may have ended between the two.
     services.workflows.start_cluster(cluster.cluster_id)
@@ -215,6 +216,7 @@ def _extend(services: Services, cluster: Cluster, who: Actor, *, seconds: int) -
             f"it stays for {typed_duration((end - now).total_seconds() // 60 * 60 or 1)} already",
             suggestion=_longest_extension(cluster.label, end - now),
         )
+    check_cluster(services, who, cluster.spec, kept=until - now)
     extended = KeepExtended(
         **services.cluster_stamp(cluster.cluster_id, "extended", cluster.version, at=now),
         keep_until=until,
@@ -241,10 +243,11 @@ def resize_cluster(services: Services, label: str, who: Actor, *, nodes: int) ->
     """
     cluster = find_ready(services, label, channel_id=who.channel_id)
     with _acting(services, who, rules.RESIZE_CLUSTER, cluster):
-        return _resize(services, cluster, nodes=nodes, user_id=who.user_id)
+        return _resize(services, cluster, who, nodes=nodes)
 
 
-def _resize(services: Services, cluster: Cluster, *, nodes: int, user_id: str) -> Cluster:
+def _resize(services: Services, cluster: Cluster, who: Actor, *, nodes: int) -> Cluster:
+    user_id = who.user_id
     if nodes == cluster.spec.nodes:
         raise NotPossibleNow(
             f"cluster {cluster.label} has {nodes} nodes already",
@@ -259,6 +262,9 @@ def _resize(services: Services, cluster: Cluster, *, nodes: int, user_id: str) -
     asked = _growth(services, cluster, nodes=nodes)
     if asked is None:
         return _go_over(services, cluster, nodes=nodes, user_id=user_id)
+    left = (cluster.keep_until or services.now()) - services.now()
+    larger = cluster.spec.model_copy(update={"nodes": nodes})
+    check_cluster(services, who, larger, kept=left)
     _refuse_beyond_reservation(services, cluster, nodes=nodes)
     return write_guarded(
         services,

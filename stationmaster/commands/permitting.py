@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 from stationmaster.domain.approvals import Approval, Wish, approval_for
 from stationmaster.domain.audit import MOST_WORDS, Entry
+from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.errors import NotPermitted, UserError
 from stationmaster.domain.outside import clipped
@@ -91,6 +93,34 @@ def approval_of(services: Services, start: StartRun, *, channel_id: str) -> Appr
         return None
     approvers = its.listed(Role.APPROVER)
     return approval_for(its.approval, wish_of(start), approvers=approvers, now=services.now())
+
+
+def check_cluster(services: Services, who: Actor, spec: ClusterSpec, *, kept: timedelta) -> None:
+    """Refuse a cluster above the channel's limits to whoever approves none; it asks nobody.
+
+    Raises:
+        NotPermitted: naming the limits, and who may.
+    """
+    its = services.rules.of(who.channel_id)
+    if its is None:
+        return
+    price = spec.price_per_hour_usd
+    wish = Wish(
+        command=who.words,
+        nodes=spec.nodes,
+        instance_type=spec.instance_type,
+        gpus=spec.nodes * spec.instance.num_gpus,
+        keep_s=kept.total_seconds(),
+        usd_per_hour=price,
+        usd=price * kept.total_seconds() / 3600,
+    )
+    above = its.approval.exceeded(wish)
+    if above and not its.has_role(who.user_id, Role.APPROVER, members=services.workspace.members):
+        listed = ", ".join(its.listed(Role.APPROVER)[:8]) or "nobody"
+        raise NotPermitted(
+            f"such a cluster takes the role approver here, because it is {'; '.join(above)}; ask "
+            f"one of {listed} to type this command"
+        )
 
 
 def _check_role(services: Services, who: Actor, act: Act, *, owner: str) -> None:

@@ -240,14 +240,14 @@ class ClusterStory:
     nodes: int = 4
     count: int = 0
 
-    def begin(self, *, keep_for: timedelta = timedelta(hours=8)) -> Cluster:
+    def begin(self, *, keep_for: timedelta = timedelta(hours=8), user_id: str = USER) -> Cluster:
         requested = cl.ClusterRequested(
             event_id=cl.cluster_event_id(self.cluster_id, "requested"),
             cluster_id=self.cluster_id,
             at=self.clock.now(),
             spec=spec_for_any(get_instance("m5.2xlarge"), nodes=self.nodes, file_system_gib=1200),
             name=self.name,
-            requester=cl.Requester(team_id=TEAM, channel_id=CHANNEL, user_id=USER),
+            requester=cl.Requester(team_id=TEAM, channel_id=CHANNEL, user_id=user_id),
             keep_until=self.clock.now() + keep_for,
         )
         cluster, _ = self.services.cluster_states.create(requested)

@@ -12,6 +12,7 @@ from bot_world import (
     CHANNEL,
     USER,
     Clock,
+    ClusterStory,
     Person,
     TableStream,
     seen,
@@ -261,3 +262,29 @@ def test_each_limit_asks_by_itself(desk: Desk, limits: dict[str, Any], asks: boo
 
     assert desk.run.awaits_approval is asks
     assert bool(desk.started) is not asks
+
+
+@pytest.mark.parametrize("limits", [{"keep_hours": 4, "usd_per_hour": 5}])
+@pytest.mark.parametrize(
+    "words",
+    ["cluster create lab ttl=5h", "cluster extend team-a 8h", "cluster resize team-a nodes=16"],
+)
+def test_cluster_above_the_limits_is_for_approvers_only(
+    desk: Desk, cluster: ClusterStory, clock: Clock, words: str
+) -> None:
+    clock.at = datetime.now(UTC)
+    cluster.begin(keep_for=timedelta(hours=2), user_id=OPERATOR)
+    cluster.become_ready()
+
+    refused = seen(desk.person.type(words, user_id=OPERATOR))
+
+    assert "takes the role approver here" in refused
+    assert "to type this command" in refused
+    assert "takes the role approver here" not in seen(desk.person.type(words, user_id=LEAD))
+
+
+@pytest.mark.parametrize("limits", [{"keep_hours": 4}])
+def test_cluster_within_the_limits_is_for_operators(desk: Desk) -> None:
+    answer = seen(desk.person.type("cluster create lab ttl=3h", user_id=OPERATOR))
+
+    assert "takes the role" not in answer
