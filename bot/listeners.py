@@ -18,6 +18,7 @@ from bot.actions import ActionId, ClusterButton, RunButton
 from bot.announcement import Announcer
 from bot.blocks import answers, cluster_answers
 from bot.blocks.approval import decision_taken
+from bot.blocks.audit import audit_list
 from bot.blocks.card import run_card
 from bot.blocks.elements import Content
 from bot.blocks.log_lines import is_shortened
@@ -122,6 +123,8 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
             return run_card(view, now=services.now())
         case requests.ShowLogs(run_id=run_id):
             return _logs(services, run_id, channel_id=channel_id)
+        case requests.ShowAudit():
+            return audit_list(commands.show_audit(services, command, channel_id=channel_id))
         case requests.StopRun(run_id=run_id):
             stopped = commands.stop_run(services, run_id, who)
             learn(run_id=stopped.run_id)

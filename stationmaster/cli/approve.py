@@ -1,8 +1,6 @@
 """What `stationmaster approve` does: an identity of IAM agrees to what a run would buy.
 
-The deployment is named with --deployment, and reached with the credentials of whoever types it: who
-may write to its table and start its workflow may approve. Without a name it is that of a local mode
-that runs.
+Whose credentials may write to the deployment's table and start its workflow may approve.
 """
 
 from __future__ import annotations
@@ -10,13 +8,11 @@ from __future__ import annotations
 import argparse
 
 from stationmaster.aws.calls import aws_call, make_client
-from stationmaster.aws.dead_letters import Functions
-from stationmaster.cli.state_directory import DEFAULT_STATE_DIR, enter_local_mode
+from stationmaster.cli.deployed import bot_settings
 from stationmaster.commands import Actor, approve_run
 from stationmaster.commands.approving import BY_IAM
 from stationmaster.domain.ids import RunId
 from stationmaster.services import Services
-from stationmaster.settings import Settings
 
 
 def approve(arguments: argparse.Namespace) -> int:
@@ -25,7 +21,7 @@ def approve(arguments: argparse.Namespace) -> int:
     Raises:
         UserError: there is no such run, or it waits for nothing.
     """
-    services = Services(_settings(arguments))
+    services = Services(bot_settings(arguments))
     with aws_call("asking who this is"):
         identity = make_client("sts", region=None).get_caller_identity()["Arn"]
     run_id = RunId(arguments.run_id)
@@ -36,18 +32,3 @@ def approve(arguments: argparse.Namespace) -> int:
     starts = "it starts" if run.is_approved else "others have to agree as well"
     print(f"{run_id} is approved by {identity}; {starts}")
     return 0
-
-
-def _settings(arguments: argparse.Namespace) -> Settings:
-    """Return the bot's settings, but for the rules of channels: here IAM decides who may."""
-    if arguments.deployment:
-        functions = Functions(make_client("lambda", region=None))
-        variables = functions.variables(f"{arguments.deployment}-bot")
-        settings = Settings.from_environment(variables)
-    else:
-        enter_local_mode(
-            arguments.state_dir or DEFAULT_STATE_DIR,
-            or_else="no deployment is named and {missing}; give --deployment or --state-dir",
-        )
-        settings = Settings.from_environment()
-    return settings.model_copy(update={"rules_file": ""})

@@ -30,6 +30,7 @@ from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.requests import (
     ListClusters,
     ListRuns,
+    ShowAudit,
     ShowCluster,
     ShowHelp,
     ShowLogs,
@@ -198,6 +199,7 @@ _QUESTIONS: Final = (
     ShowPreflight,
     ListRuns,
     ShowStatus,
+    ShowAudit,
     ShowLogs,
     ListClusters,
     ShowCluster,

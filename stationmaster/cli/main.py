@@ -139,6 +139,12 @@ def make_parser() -> argparse.ArgumentParser:
     approve.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
     approve.set_defaults(run=_approve)
 
+    audit = commands.add_parser("audit", help="export the audit of a channel, and check its chain")
+    audit.add_argument("channel", metavar="CHANNEL", help="its id, C...")
+    audit.add_argument("--deployment", metavar="NAME", help="as in cdk.json")
+    audit.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
+    audit.set_defaults(run=_audit)
+
     redrive = commands.add_parser("redrive", help="send dead letters again, or list them")
     redrive.add_argument("--dry-run", action="store_true", help="list them and change nothing")
     redrive.add_argument("--json", action="store_true")
@@ -354,12 +360,11 @@ def _results(arguments: argparse.Namespace) -> int:
 
 
 def _approve(arguments: argparse.Namespace) -> int:
-    # boto3, which most commands do without.
-    try:
-        from stationmaster.cli.approve import approve
-    except ImportError as exc:
-        return _missing_extra("approve", "aws", exc)
-    return approve(arguments)
+    return int(_loaded("approve").approve(arguments))
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    return int(_loaded("audit").audit(arguments))
 
 
 def _redrive(arguments: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@
 
 from stationmaster.commands.account import finders
 from stationmaster.commands.approving import approve_run, reject_run
+from stationmaster.commands.auditing import show_audit
 from stationmaster.commands.clusters import (
     create_cluster,
     delete_cluster,
@@ -53,6 +54,7 @@ __all__ = [
     "request_run",
     "resize_cluster",
     "save_again",
+    "show_audit",
     "show_logs",
     "stop_run",
     "validate_cluster",

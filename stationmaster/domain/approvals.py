@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from stationmaster.domain.aggregate import Bound
 from stationmaster.domain.durations import typed_duration
 
 # How long a start waits, and when approvers are reminded.
@@ -89,15 +90,15 @@ class Approval(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    reasons: tuple[str, ...]
+    reasons: Annotated[tuple[str, ...], Bound(5)]
     wish: Wish
-    approvers: tuple[str, ...]
+    approvers: Annotated[tuple[str, ...], Bound(MOST_SHOWN)]
     """Who may decide, as the channel's rules named them when it was asked for."""
     needed: int
     by_iam: bool = False
     """Whether only an identity of IAM may agree."""
     asked_at: datetime
-    given_by: tuple[str, ...] = ()
+    given_by: Annotated[tuple[str, ...], Bound(MOST_APPROVERS)] = ()
     """Who has agreed: ids of Slack, ARNs of IAM."""
 
     @property

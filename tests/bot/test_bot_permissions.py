@@ -12,6 +12,7 @@ from bot_world import CHANNEL, REGION, USER, ClusterStory, Person, Story, seen, 
 from recording_slack import RecordingSlack, Refusal
 
 from bot.actions import ActionId, ClusterButton, RunButton
+from stationmaster.cli.audit import print_chain
 from stationmaster.domain.audit import Entry, broken_at
 from stationmaster.domain.commands.table import START, TYPED_SUBCOMMANDS
 from stationmaster.domain.ids import ClusterId
@@ -95,8 +96,8 @@ def test_no_button_changes_anything_for_who_has_not_the_role(
 
 @pytest.mark.parametrize("text", LOOKS)
 def test_whoever_has_no_role_sees_nothing_and_a_viewer_does(person: Person, text: str) -> None:
-    assert "you may not look here" in seen(person.type(text, user_id=STRANGER))
     assert "you may not" not in seen(person.type(text, user_id=VIEWER))
+    assert "you may not look here" in seen(person.type(text, user_id=STRANGER))
 
 
 @pytest.mark.parametrize("action", LOOKING)
@@ -208,3 +209,48 @@ def test_entries_that_are_written_at_the_same_time_follow_each_other(
 
     assert services.audit.append(CHANNEL, make).seq == 3
     assert broken_at([*services.audit.newest_first(CHANNEL)][::-1]) is None
+
+
+def test_audit_is_found_by_run_by_person_and_by_time(
+    person: Person, services: Services, story: Story
+) -> None:
+    story.begin()
+    person.type("tiny-llama", user_name="first.one")
+    (run,) = (each for each in services.runs.list_recent() if each.run_id != story.run_id)
+    person.type(f"stop {run.run_id}")
+    person.type(f"stop {story.run_id}", user_id=OPERATOR, user_name="other")
+
+    def found(words: str) -> tuple[int, int]:
+        shown = seen(person.type(f"audit {words}"))
+        return shown.count("start runs"), shown.count("stop this run")
+
+    assert found("") == (1, 3)  # one of them in the reason of a refusal
+    assert found(run.run_id) == (1, 1)
+    assert found("@other since=1h") == (0, 2)
+    assert found(f"<@{USER}|first.one>") == (1, 1)
+    assert found("@nobody") == (0, 0)
+    assert "since=1h since=2h" in seen(person.type("audit since=1h since=2h"))
+
+
+def test_export_of_the_audit_says_whether_its_chain_is_whole(
+    person: Person, services: Services, capsys: pytest.CaptureFixture[str]
+) -> None:
+    person.type("tiny-llama")
+    person.type("stop")
+    entry = next(services.audit.newest_first(CHANNEL))
+
+    assert export(services, capsys) == (0, 2)
+    changed = entry.model_copy(update={"user_id": LEAD, "before": "0" * 64})
+    boto3.client("dynamodb", REGION).update_item(
+        TableName="runs",
+        Key={"PK": {"S": f"AUDIT#{CHANNEL}"}, "SK": {"S": f"ENTRY#{entry.seq:012}"}},
+        UpdateExpression="SET body = :body",
+        ExpressionAttributeValues={":body": {"S": changed.model_dump_json()}},
+    )
+    assert export(services, capsys) == (1, 2)
+
+
+def export(services: Services, capsys: pytest.CaptureFixture[str]) -> tuple[int, int]:
+    """Export the audit; returns the exit code and the number of lines."""
+    code = print_chain(services, CHANNEL)
+    return code, len([json.loads(line) for line in capsys.readouterr().out.splitlines()])

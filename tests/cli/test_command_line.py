@@ -129,6 +129,7 @@ ASKING = (
     "status",
     "logs",
     "cluster list",
+    "audit",
     "cluster show small",
 )
 

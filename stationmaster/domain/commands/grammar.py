@@ -7,6 +7,7 @@ ones, so those are undone first.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Final, Unpack, assert_never
@@ -24,7 +25,7 @@ from stationmaster.domain.commands.cluster_words import (
 from stationmaster.domain.commands.correcting import corrected
 from stationmaster.domain.commands.meanings import group_row_meant, subcommand_meant
 from stationmaster.domain.commands.parameters import read_pairs, read_start, shorten, split_words
-from stationmaster.domain.commands.requests import Command, ShowHelp
+from stationmaster.domain.commands.requests import Command, ShowAudit, ShowHelp
 from stationmaster.domain.commands.resuming import continued_words
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import (
@@ -36,6 +37,7 @@ from stationmaster.domain.commands.table import (
     Takes,
 )
 from stationmaster.domain.datasets import AS_IT_IS, HubSource, Listing, PackedSource, S3Source
+from stationmaster.domain.durations import duration_of
 from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.questions import Finders, Questions, questions
@@ -43,6 +45,8 @@ from stationmaster.domain.keys.resume_from import NEWEST, RESUME_FROM
 from stationmaster.domain.planning.recipe_lookup import get_recipe, recipe_meant
 
 MAX_COMMAND_CHARACTERS: Final = 2_000
+# As a person types it, and as Slack sends it where it escapes names.
+_MENTION: Final = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^>]*)?>|@([\w.-]+)")
 
 
 def parse_command(text: str, **finders: Unpack[Finders]) -> Command:
@@ -114,6 +118,8 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
             return make(_parse_starts(rest, prefix=prefix, ask=ask))
         case Takes.RESUMPTION:
             return make(_parse_resume(rest, ask=ask))
+        case Takes.AUDIT:
+            return _read_audit(rest)
         case Takes.CLUSTER:
             return make(read_label(rest, row.name))
         case Takes.NEW_CLUSTER:
@@ -126,6 +132,24 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
             return _read_row(row, rest, ask)
         case takes:
             assert_never(takes)
+
+
+def _read_audit(words: list[str]) -> Command:
+    """Read what the audit is searched for: a run or cluster, a person, since when; each once."""
+    found: dict[str, str] = {}
+    for word in words:
+        mention = _MENTION.fullmatch(word)
+        key, value = ("about", word) if mention is None else ("person", "".join(mention.groups("")))
+        if "=" in word:
+            key, _, value = word.partition("=")
+        if key in found or key not in ("about", "person", "since"):
+            raise BadCommand(
+                f'/train audit takes a run, @person and since=7d, got "{shorten(" ".join(words))}"',
+                suggestion="/train audit since=7d",
+            )
+        found[key] = value
+    since_s = duration_of("since", found["since"]) if "since" in found else 0
+    return ShowAudit(found.get("about", ""), found.get("person", ""), since_s)
 
 
 def _read_row(group: Subcommand, rest: list[str], ask: Questions) -> Command:

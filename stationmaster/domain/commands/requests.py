@@ -53,6 +53,18 @@ class ShowLogs(_OfRun):
     """Show the last log lines of a run's pods."""
 
 
+@dataclass(frozen=True)
+class ShowAudit:
+    """Show who did what in the channel."""
+
+    about: str = ""
+    """The run or cluster, by its id or how that begins; "" for all."""
+    person: str = ""
+    """The id or the name of the person; "" for all."""
+    since_s: int = 0
+    """How far back, in seconds; 0 for as far as it goes."""
+
+
 class StopRun(_OfRun):
     """Stop a run and tear it down."""
 
@@ -114,5 +126,7 @@ ClusterCommand = (
     | DeleteCluster
     | ValidateCluster
 )
-RunCommand = StartRun | ShowPlan | ShowPreflight | ListRuns | ShowStatus | ShowLogs | StopRun
+RunCommand = (
+    StartRun | ShowPlan | ShowPreflight | ListRuns | ShowStatus | ShowLogs | ShowAudit | StopRun
+)
 Command = ShowHelp | ShowRecipes | RunCommand | ClusterCommand

@@ -20,6 +20,7 @@ from stationmaster.domain.commands.requests import (
     ListClusters,
     ListRuns,
     ResizeCluster,
+    ShowAudit,
     ShowCluster,
     ShowHelp,
     ShowLogs,
@@ -49,6 +50,8 @@ class Takes(Enum):
     """Any number of recipes, each with its keys; none is the deployment alone."""
     RESUMPTION = auto()
     """A run that has ended, and keys."""
+    AUDIT = auto()
+    """A run, a person, and since when."""
     CLUSTER = auto()
     """The name of a kept cluster."""
     NEW_CLUSTER = auto()
@@ -66,6 +69,7 @@ _USAGE: Final[Mapping[Takes, str]] = {
     Takes.START: "RECIPE [nodes=N] [instance=TYPE] [key=value ...]",
     Takes.STARTS: "[RECIPE [key=value ...] ...]",
     Takes.RESUMPTION: "RUN|last [steps=+N] [key=value ...]",
+    Takes.AUDIT: "[RUN] [@PERSON] [since=DURATION]",
     Takes.CLUSTER: "NAME",
     Takes.NEW_CLUSTER: "NAME [nodes=N] [instance=TYPE] [ttl=DURATION] [file_system=GIB|fs-...] "
     "[key=value ...]",
@@ -259,6 +263,14 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             changes=True,
         ),
         Subcommand(
+            "audit",
+            Takes.AUDIT,
+            ShowAudit,
+            "who did what in this channel, also what was refused",
+            ("who", "trail"),
+            more="since=7d",
+        ),
+        Subcommand(
             CLUSTER,
             Takes.ROW,
             ShowHelp,
@@ -318,7 +330,6 @@ PLANNED: Final[Mapping[str, PlannedSubcommand]] = {
         ),
         PlannedSubcommand("diff", "/train list shows the runs of the channel"),
         PlannedSubcommand("study", "one command starts one run"),
-        PlannedSubcommand("audit", "/train list shows the newest runs of the channel"),
     )
 }
 

@@ -1,0 +1,33 @@
+"""The settings of a deployment that a command line acts on, or of a local mode that runs."""
+
+from __future__ import annotations
+
+import argparse
+
+from stationmaster.aws.calls import make_client
+from stationmaster.aws.dead_letters import Functions
+from stationmaster.cli.state_directory import DEFAULT_STATE_DIR, enter_local_mode
+from stationmaster.settings import Settings
+
+
+def bot_settings(arguments: argparse.Namespace) -> Settings:
+    """Return the settings of the bot, but for the rules of channels: here IAM decides who may.
+
+    The deployment is named with --deployment, and reached with the credentials of whoever types it;
+    --state-dir is that of a local mode.
+
+    Raises:
+        BadCommand: no deployment is named, and no local mode runs.
+        PermanentError: there is no such deployment.
+    """
+    if arguments.deployment:
+        functions = Functions(make_client("lambda", region=None))
+        variables = functions.variables(f"{arguments.deployment}-bot")
+        settings = Settings.from_environment(variables)
+    else:
+        enter_local_mode(
+            arguments.state_dir or DEFAULT_STATE_DIR,
+            or_else="no deployment is named and {missing}; give --deployment or --state-dir",
+        )
+        settings = Settings.from_environment()
+    return settings.model_copy(update={"rules_file": ""})
