@@ -104,7 +104,9 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
     command = parse_command(text, **commands.finders(services, channel_id=channel_id))
     match command:
         case requests.ShowHelp():
-            return answers.help_text(CATALOGUE.values())
+            return answers.help_text(
+                CATALOGUE.values(), has_rules=services.rules.of(channel_id) is not None
+            )
         case requests.ShowRecipes():
             return answers.recipes_list(CATALOGUE.values())
         case requests.ShowPlan(request=start):

@@ -34,8 +34,9 @@ _BY_WHOM: Final = re.compile(r"\bby ([UW][A-Z0-9]{5,20})\b")
 _MAX_RUNS: Final = 20
 
 
-def help_text(recipes: Iterable[Recipe]) -> Content:
-    """Explain how to use the command."""
+def help_text(recipes: Iterable[Recipe], *, has_rules: bool) -> Content:
+    """Explain how to use the command; `has_rules` says whether roles decide who may do what."""
+    who = "roles decide who may do what" if has_rules else "everybody here may do everything"
     names = [recipe.name for recipe in recipes]
     lines = [f"`{row.typed}`  {row.help}" for row in (START, *TYPED_SUBCOMMANDS)]
     return Content(
@@ -48,7 +49,8 @@ def help_text(recipes: Iterable[Recipe]) -> Content:
                 f"recipes: {', '.join(names)}, or hf:ORG/MODEL for a language model of the "
                 f"Hugging Face hub {md.DOT} preset=smoke runs any recipe small, on CPUs {md.DOT} "
                 "every run gets one live card, a thread, and a receipt once everything it created "
-                f"is deleted {md.DOT} keep=2h keeps its cluster for the next run, on=NAME uses one"
+                f"is deleted {md.DOT} keep=2h keeps its cluster for the next run, on=NAME uses one "
+                f"{md.DOT} {who} (docs/approvals.md)"
             ),
         ],
     )

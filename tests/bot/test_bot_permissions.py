@@ -254,3 +254,10 @@ def export(services: Services, capsys: pytest.CaptureFixture[str]) -> tuple[int,
     """Export the audit; returns the exit code and the number of lines."""
     code = print_chain(services, CHANNEL)
     return code, len([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+
+
+def test_help_says_whether_roles_decide_who_may_do_what(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "roles decide who may do what" in seen(person.type("help"))
+    assert "everybody here may do everything" in seen(person.type("help", channel_id="C0OTHER"))
