@@ -81,7 +81,7 @@ def post_loss_chart(outbox: Outbox, curve: Curve, run: Run, delivery: Delivery) 
 
     png = loss_chart(
         curve.points,
-        title=f"{run.request.recipe}: training loss",
+        title=f"{run.request.title}: training loss",
         subtitle=f"{run.run_id}, {run.placement.nodes} x {run.placement.instance_type}",
         resumed_at=curve.resumed_at,
     )

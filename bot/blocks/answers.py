@@ -260,7 +260,8 @@ def _run_line(view: RunView, *, now: datetime) -> str:
     parts.append(f"{md.duration(now - run.requested_at)} ago")
     parts.append(f"by {md.user(run.request.user_id)}")
     details = f" {md.DOT} ".join(parts)
-    return f"{words.emoji(run)} {md.code(run.run_id, 120)}\n{details}"
+    title = md.escape(run.request.title, 100)
+    return f"{words.emoji(run)} *{title}* {md.code(run.run_id, 120)}\n{details}"
 
 
 def run_logs(run: Run, tails: Sequence[LogTail], *, now: datetime) -> Content:

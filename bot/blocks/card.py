@@ -45,8 +45,9 @@ def run_card(view: RunView, *, now: datetime, moved_from: tuple[str, str] | None
     """
     run = view.run
     blocks = [
-        header(f"{words.emoji(run)} {run.request.recipe}: {words.status(run)}"),
+        header(f"{words.emoji(run)} {run.request.title}: {words.status(run)}"),
         context(_identity(view)),
+        context(md.code(run.request.command, 300)),
         section("\n".join(checklist(view))),
     ]
     blocks += approval_blocks(run)
@@ -152,7 +153,7 @@ def _origin(run: Run) -> list[str]:
 
 
 def _headline(run: Run) -> str:
-    text = f"{md.escape(run.request.recipe, 80)}: {words.status(run)}"
+    text = f"{md.escape(run.request.title, 80)}: {words.status(run)}"
     if run.progress is not None:
         text += ", ".join(["", words.step(run.progress), *words.reported_loss(run.progress)])
     elif run.phase is RunPhase.RUNNING and (what := awaited(run)):

@@ -33,7 +33,7 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
     cost = words.cost(view, now=now)
     left = [] if is_clean or cluster is None else cluster.left_behind or cluster.billable_left
     blocks = [
-        *_heading(run.request.recipe, cluster, is_clean=is_clean),
+        *_heading(run.request.title, cluster, is_clean=is_clean),
         fields(
             [
                 ("Cost", cost),
@@ -150,7 +150,7 @@ def _of_kept_cluster(view: RunView, cluster: Cluster, *, now: datetime) -> Conte
     run, cost = view.run, words.cost(view, now=now)
     over_at = view.torn_down_at or now
     blocks = [
-        header(f"\U0001f9fe Receipt: {run.request.recipe}"),
+        header(f"\U0001f9fe Receipt: {run.request.title}"),
         section(f"{md.DONE} The run is over; {words.kept(cluster)}."),
         fields(
             [

@@ -48,6 +48,9 @@ from stationmaster.waiting import settle_wait
 
 logger = logging.getLogger(__name__)
 
+# How far back a run is looked for by its name.
+_MOST_NAMED: Final = 100
+
 # Chat platforms deliver a command again under a new id when an answer is late; a person who means a
 # second run of the very same words waits longer than that.
 SAME_WORDS_WINDOW: Final = timedelta(seconds=30)
@@ -391,22 +394,27 @@ def _own_active_run(services: Services, *, channel_id: str, user_id: str) -> Run
     raise NotPossibleNow(f"{what}: {listed}; say which one: /train stop RUN")
 
 
-def find_run(services: Services, run_id: RunId | None, *, channel_id: str) -> Run:
-    """Return one run; None means the newest of the channel.
+def find_run(services: Services, label: str | None, *, channel_id: str) -> Run:
+    """Return one run of a channel, by its id or by its name; None means the newest.
+
+    Of several with one name it is the newest.
 
     Raises:
         RunNotFound: no such run in this channel.
     """
-    if run_id is not None:
-        run = services.runs.load(run_id)
-        # A run of another channel is answered like one that does not exist; where its card
-        # has moved to is its channel, too.
-        if (
-            run.request.channel_id != channel_id
-            and services.deliveries.load(of_run(run_id)).channel_id != channel_id
-        ):
-            raise RunNotFound(f'no run is called "{run_id[:60]}" in this channel; see /train list')
-        return run
-    for run in services.runs.list_recent(limit=1, channel_id=channel_id):
-        return run
-    raise RunNotFound("there is no run in this channel yet; start one with /train RECIPE")
+    if label is None:
+        for run in services.runs.list_recent(limit=1, channel_id=channel_id):
+            return run
+        raise RunNotFound("there is no run in this channel yet; start one with /train RECIPE")
+    run_of_id = services.runs.find(RunId(label))
+    # A run of another channel is answered like one that does not exist; where its card has moved to
+    # is its channel, too.
+    if run_of_id is not None and (
+        run_of_id.request.channel_id == channel_id
+        or services.deliveries.load(of_run(run_of_id.run_id)).channel_id == channel_id
+    ):
+        return run_of_id
+    for run in services.runs.list_recent(limit=_MOST_NAMED, channel_id=channel_id):
+        if run.request.name == label:
+            return run
+    raise RunNotFound(f'no run is called "{label[:60]}" in this channel; see /train list')

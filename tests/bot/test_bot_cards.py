@@ -592,7 +592,7 @@ def test_card_of_a_recovered_run_keeps_one_line_a_phase():
     for index, phase in enumerate((RunPhase.RECOVERING, RunPhase.RUNNING)):
         run = apply(run, event(ev.PhaseChanged, index, phase=phase))
 
-    checklist = run_card(run, now=NOW).blocks[2]["text"]["text"]
+    checklist = run_card(run, now=NOW).blocks[3]["text"]["text"]
 
     assert checklist.count("Train") == 1
     assert "\u25cf\u2002*Training*" in checklist

@@ -333,3 +333,18 @@ def test_stop_command_that_may_mean_several_runs_stops_none(
     assert [services.runs.load(each.run_id).is_stopping for each in stories] == [False] * len(
         stories
     )
+
+
+def test_run_is_called_by_its_name_or_by_what_was_typed(person, slack, services):
+    person.type("tiny-llama steps=60 seed=7 name=books-v3")
+    person.type("tiny-llama steps=61 nodes=2")
+
+    assert "books-v3: " in slack.cards[0].seen
+    assert "/train tiny-llama steps=60 seed=7 name=books-v3" in slack.cards[0].seen
+    assert "tiny-llama steps=61: " in slack.cards[1].seen
+    (named,) = (run for run in services.runs.list_recent() if run.request.name)
+    assert named.run_id in seen(person.type("status books-v3"))
+    assert 'no run is called \\"books-v4\\"' in seen(person.type("status books-v4"))
+    listed = seen(person.type("list"))
+    assert "*books-v3*" in listed
+    assert "*tiny-llama steps=61*" in listed

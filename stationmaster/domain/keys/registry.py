@@ -18,6 +18,7 @@ from stationmaster.domain.keys import (
     push_to,
     restarts,
     resume_from,
+    run_name,
     validate,
 )
 from stationmaster.domain.keys.key import Family, Part, Start, Typed
@@ -35,6 +36,7 @@ FAMILIES: Final = (
     own_code.FAMILY,
     job_options.FAMILY,
     restarts.FAMILY,
+    run_name.FAMILY,
 )
 """In the order of help texts."""
 NOTED: Final = (
@@ -66,6 +68,7 @@ class Options(
     own_code.Option,
     job_options.Option,
     restarts.Option,
+    run_name.Option,
 ):
     """What a person said of a run besides its recipe and the recipe's own keys."""
 

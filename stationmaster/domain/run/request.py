@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
@@ -12,6 +14,8 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.registry import Options
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.restoring import RestoringOrder
+
+MAX_TITLE: Final = 80
 
 
 class Placement(BaseModel):
@@ -41,6 +45,13 @@ class TrainingRequest(Options):
     team_id: str
     channel_id: str
     user_id: str
+
+    @property
+    def title(self) -> str:
+        """What people call it: its name, otherwise its recipe with the keys that were typed."""
+        typed = (f"{key}={value}" for key, value in self.overrides.items())
+        shown = [each for each in typed if each in self.command]
+        return self.name or " ".join([self.recipe, *shown])[:MAX_TITLE]
 
     @property
     def uses_own_trainer(self) -> bool:

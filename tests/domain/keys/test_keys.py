@@ -39,7 +39,7 @@ WORDS = (
     f"cluster=eks:theirs file_system={FILE_SYSTEM}",
     "file_system=4800 file_system_type=scratch-200",
     f"resume_from={RUN}@60 backup_every=45m schedule=constant steps=80",
-    "backup_every=never push_to=lab-a/tiny.Llama_1 restarts=0",
+    "backup_every=never push_to=lab-a/tiny.Llama_1 restarts=0 name=books-v3",
     f"image={REGISTRY}/trainer:1.0 command=\"torchrun 'a b' '$(X)'\" dataset='two words'",
 )
 
@@ -129,6 +129,10 @@ DURATION = "expected a duration from 10m to 7d"
         *(
             (f"push_to={name}", "expected ORG/NAME", "plan ")
             for name in ("tiny", "/tiny", "lab/", "lab/a/b", "lab/..", "-lab/a", "lab/a?b")
+        ),
+        *(
+            (f"name={n}", "letters, digits, dots", "plan ")
+            for n in ("-a", "'a b'", "x" * 41, "\u00e9")
         ),
         ("backup_every=5m", DURATION, "plan backup_every=10m"),
         ("backup_every=30d", DURATION, "plan backup_every=7d"),
