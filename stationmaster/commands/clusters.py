@@ -15,7 +15,7 @@ from typing import Final
 from stationmaster.cluster_upkeep import begin_pass, follow_up
 from stationmaster.commands.account import find_reservation
 from stationmaster.commands.finding import find_cluster, find_ready, kept_clusters, refuse_ended
-from stationmaster.commands.guarding import Also, check_limits, spending_of, write_guarded
+from stationmaster.commands.guarding import Also, check_limits, gpus_of, spending_of, write_guarded
 from stationmaster.commands.permitting import Actor, acting, check_cluster
 from stationmaster.domain import rules
 from stationmaster.domain.cluster.aggregate import Cluster, new_cluster_id, start
@@ -122,6 +122,7 @@ def _spending(requested: ClusterRequested) -> Spending:
         user_id=who.user_id if who is not None else "",
         is_run=False,
         usd_per_hour=requested.spec.price_per_hour_usd,
+        gpus=gpus_of(requested.spec.instance_type, requested.spec.nodes),
     )
 
 
@@ -278,7 +279,10 @@ def _growth(services: Services, cluster: Cluster, *, nodes: int) -> Spending | N
     """Return what the cluster would cost more with `nodes` nodes; None where that is nothing."""
     larger = cluster.spec.model_copy(update={"nodes": nodes})
     more = larger.price_per_hour_usd - cluster.spec.price_per_hour_usd
-    return replace(spending_of(services, cluster), usd_per_hour=more) if more > 0 else None
+    if more <= 0:
+        return None
+    gpus = gpus_of(cluster.spec.instance_type, nodes - cluster.spec.nodes)
+    return replace(spending_of(services, cluster), usd_per_hour=more, gpus=gpus)
 
 
 def _refuse_beyond_reservation(services: Services, cluster: Cluster, *, nodes: int) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from stationmaster.domain.catalogue.instances import CATALOGUE
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.commands.guards import Limits, Spending, refuse_over
+from stationmaster.domain.commands.guards import Limits, Quota, Spending, refuse_over
 from stationmaster.domain.errors import UserError, WriteConflict
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.run.aggregate import Run
@@ -23,14 +24,17 @@ Written = TypeVar("Written")
 Also = Sequence[dict[str, Any]]
 
 
-def limits_of(services: Services) -> Limits:
-    """Return what the deployment allows."""
-    settings = services.settings
+def limits_of(services: Services, channel_id: str) -> Limits:
+    """Return what the deployment allows, and the rules of a channel."""
+    settings, its = services.settings, services.rules.of(channel_id)
+    channel = Quota(
+        runs=settings.max_concurrent_runs_per_channel,
+        usd_per_hour=settings.max_usd_per_hour_per_channel,
+    )
     return Limits(
-        runs=settings.max_concurrent_runs,
-        usd_per_hour=settings.max_usd_per_hour,
-        runs_per_channel=settings.max_concurrent_runs_per_channel,
-        usd_per_hour_per_channel=settings.max_usd_per_hour_per_channel,
+        deployment=Quota(runs=settings.max_concurrent_runs, usd_per_hour=settings.max_usd_per_hour),
+        channel=channel.narrowed(its.together) if its is not None else channel,
+        person=its.each_person if its is not None else Quota(),
     )
 
 
@@ -40,7 +44,7 @@ def check_limits(services: Services, asked: Spending) -> None:
     Raises:
         NotPossibleNow: with the figures and who runs what.
     """
-    limits = limits_of(services)
+    limits = limits_of(services, asked.channel_id)
     if limits:
         refuse_over(limits, _there(services, services.guard.read().started), asked)
 
@@ -54,7 +58,7 @@ def write_guarded(
         NotPossibleNow: it would go over a limit; nothing was written.
         WriteConflict: others kept being faster.
     """
-    limits = limits_of(services)
+    limits = limits_of(services, asked.channel_id)
     if not limits:
         return write(())
     for left in reversed(range(_TRIES)):
@@ -94,6 +98,7 @@ def _of_run(run: Run, clusters: dict[ClusterId, Cluster]) -> Spending:
         user_id=run.request.user_id,
         is_run=True,
         usd_per_hour=0.0 if has_cluster else run.price_per_hour_usd,
+        gpus=0 if has_cluster else gpus_of(run.request.instance_type, run.request.nodes),
     )
 
 
@@ -115,7 +120,14 @@ def spending_of(
         user_id=asked.user_id if asked is not None else "",
         is_run=False,
         usd_per_hour=_price(cluster),
+        gpus=gpus_of(cluster.spec.instance_type, cluster.spec.nodes),
     )
+
+
+def gpus_of(instance_type: str, nodes: int) -> int:
+    """Count the GPUs of machines; 0 of those that the catalogue does not know."""
+    known = CATALOGUE.get(instance_type)
+    return nodes * known.num_gpus if known is not None else 0
 
 
 def _price(cluster: Cluster) -> float:

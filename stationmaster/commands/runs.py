@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Final
 
 from stationmaster.aws.delivery_store import of_run
-from stationmaster.commands.guarding import check_limits, write_guarded
+from stationmaster.commands.guarding import check_limits, gpus_of, write_guarded
 from stationmaster.commands.permitting import Actor, acting, approval_of
 from stationmaster.domain import rules
 from stationmaster.domain.bus import LogTail
@@ -257,6 +257,7 @@ def _spending(requested: RunRequested) -> Spending:
         user_id=request.user_id,
         is_run=True,
         usd_per_hour=requested.price_per_hour_usd if makes_cluster else 0.0,
+        gpus=gpus_of(request.instance_type, request.nodes) if makes_cluster else 0,
     )
 
 

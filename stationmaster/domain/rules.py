@@ -14,6 +14,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.approvals import Limits
+from stationmaster.domain.commands.guards import Quota
 
 EVERYBODY: Final = "*"
 # The rules of every channel that has none of its own.
@@ -88,6 +89,10 @@ class ChannelRules(BaseModel):
     approvers: _People = ()
     admins: _People = ()
     approval: Limits = Limits()
+    together: Quota = Quota()
+    """What the channel may have at a time."""
+    each_person: Quota = Quota()
+    """What one person may have in the channel."""
 
     def listed(self, role: Role) -> list[str]:
         """List everybody who has at least `role`."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from stationmaster.domain.cluster.events import (
     cluster_event_id,
 )
 from stationmaster.domain.commands.grammar import parse_command
-from stationmaster.domain.commands.guards import Limits, Spending, refuse_over
+from stationmaster.domain.commands.guards import Limits, Quota, Spending, refuse_over
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import PhaseChanged, RunPhase, run_event_id
@@ -240,4 +242,32 @@ def test_without_limits_nothing_is_refused() -> None:
     refuse_over(Limits(), there, there[0])
 
     assert not Limits()
-    assert Limits(usd_per_hour_per_channel=1)
+    assert Limits(person=Quota(gpus=1))
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({"each_person": {"runs": 1}}, "each person of this channel runs at most 1 at a time"),
+        ({"each_person": {"gpus": 8}}, "takes at most 8 GPUs at a time; 8 are taken now"),
+        ({"together": {"gpus": 12}}, "this channel takes at most 12 GPUs at a time"),
+        ({"together": {"runs": 1}}, "this channel runs at most 1 at a time"),
+    ],
+)
+def test_rules_of_the_channel_limit_it_and_each_person(
+    services: Services, tmp_path: Path, rules: dict[str, Any], said: str
+) -> None:
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps({"channels": {CHANNEL: rules}}))
+    services = limited(services, rules_file=str(path))
+
+    def start_gpus(user_id: str, number: int) -> None:
+        who = commands.Actor(user_id=user_id, channel_id=CHANNEL, team_id=TEAM, words=f"{number}")
+        wish = parse_command("llama2-7b nodes=1 instance=p4d.24xlarge")
+        commands.request_run(services, wish, who, request_id=str(number))
+
+    start_gpus(USER, 1)
+    with pytest.raises(NotPossibleNow, match=said):
+        start_gpus(USER, 2)
+    with nullcontext() if "each_person" in rules else pytest.raises(NotPossibleNow, match=said):
+        start_gpus("U0OTHER", 3)

@@ -1,30 +1,58 @@
-"""How much may run at once, in a deployment and in each of its channels; 0 is no limit. Pure."""
+"""How much may run at once: in a deployment, in a channel, of a person; 0 is no limit. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.errors import NotPossibleNow
 
 # A refusal is one sentence, and names no more than these.
 _MOST_NAMED: Final = 5
 
+Number = TypeVar("Number", int, float)
 
-@dataclass(frozen=True)
-class Limits:
-    """What the deployment allows."""
 
-    runs: int = 0
-    usd_per_hour: float = 0.0
-    runs_per_channel: int = 0
-    usd_per_hour_per_channel: float = 0.0
+class Quota(BaseModel):
+    """How much somebody may have at a time; 0 is no limit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    runs: int = Field(default=0, ge=0)
+    gpus: int = Field(default=0, ge=0)
+    """Of clusters that are there or asked for."""
+    usd_per_hour: float = Field(default=0, ge=0, allow_inf_nan=False)
 
     def __bool__(self) -> bool:
-        return bool(
-            self.runs or self.usd_per_hour or self.runs_per_channel or self.usd_per_hour_per_channel
+        return bool(self.runs or self.gpus or self.usd_per_hour)
+
+    def narrowed(self, other: Quota) -> Quota:
+        """Return the lower of each of two limits."""
+        return Quota(
+            runs=_lower(self.runs, other.runs),
+            gpus=_lower(self.gpus, other.gpus),
+            usd_per_hour=_lower(self.usd_per_hour, other.usd_per_hour),
         )
+
+
+def _lower(one: Number, other: Number) -> Number:
+    return min(one, other) if one and other else one or other
+
+
+class Limits(BaseModel):
+    """What the deployment allows in all, in the channel, and to the person who asks."""
+
+    model_config = ConfigDict(frozen=True)
+
+    deployment: Quota = Quota()
+    channel: Quota = Quota()
+    person: Quota = Quota()
+
+    def __bool__(self) -> bool:
+        return bool(self.deployment or self.channel or self.person)
 
 
 @dataclass(frozen=True)
@@ -37,6 +65,8 @@ class Spending:
     is_run: bool
     usd_per_hour: float
     """What it adds; of a run on a cluster that is listed itself, nothing."""
+    gpus: int = 0
+    """The same."""
 
 
 def refuse_over(limits: Limits, there: Sequence[Spending], asked: Spending) -> None:
@@ -45,21 +75,24 @@ def refuse_over(limits: Limits, there: Sequence[Spending], asked: Spending) -> N
     Raises:
         NotPossibleNow: naming the first limit that it would go over.
     """
-    own = [each for each in there if each.channel_id == asked.channel_id]
-    for where, listed, runs, usd in (
-        ("this deployment", there, limits.runs, limits.usd_per_hour),
-        ("this channel", own, limits.runs_per_channel, limits.usd_per_hour_per_channel),
+    here = [each for each in there if each.channel_id == asked.channel_id]
+    own = [each for each in here if each.user_id == asked.user_id]
+    for where, listed, quota in (
+        ("this deployment", there, limits.deployment),
+        ("this channel", here, limits.channel),
+        ("each person of this channel", own, limits.person),
     ):
         count = sum(each.is_run for each in listed)
-        if runs and asked.is_run and count >= runs:
+        if quota.runs and asked.is_run and count >= quota.runs:
             running = [each for each in listed if each.is_run]
             verb = "has" if count == 1 else "have"
             raise NotPossibleNow(
-                f"{where} runs at most {runs} at a time, and {count} {verb} not ended: "
+                f"{where} runs at most {quota.runs} at a time, and {count} {verb} not ended: "
                 f"{_named(running, asked.channel_id)}; wait for one to end, or /train stop one",
                 suggestion="/train list",
             )
         spent = sum(each.usd_per_hour for each in listed)
+        usd = quota.usd_per_hour
         if usd and asked.usd_per_hour and spent + asked.usd_per_hour > usd:
             paid = [each for each in listed if each.usd_per_hour]
             named = f": {_named(paid, asked.channel_id)}" if paid else ""
@@ -67,6 +100,15 @@ def refuse_over(limits: Limits, there: Sequence[Spending], asked: Spending) -> N
                 f"{where} spends at most ${usd:,.2f} an hour; ${spent:,.2f} is spent now, and this "
                 f"would add ${asked.usd_per_hour:,.2f}{named}; use fewer or smaller machines, or "
                 "wait for something to end",
+                suggestion="/train list",
+            )
+        taken = sum(each.gpus for each in listed)
+        if quota.gpus and asked.gpus and taken + asked.gpus > quota.gpus:
+            busy = [each for each in listed if each.gpus]
+            named = f": {_named(busy, asked.channel_id)}" if busy else ""
+            raise NotPossibleNow(
+                f"{where} takes at most {quota.gpus} GPUs at a time; {taken} are taken now, and "
+                f"this would take {asked.gpus}{named}; use fewer, or wait for something to end",
                 suggestion="/train list",
             )
 
