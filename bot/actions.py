@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.ids import ClusterId, RunId
+
+# A button's value takes 2,000 characters, of which JSON may double some.
+MOST_TYPED: Final = 900
 
 
 class ActionId(StrEnum):
@@ -21,6 +25,8 @@ class ActionId(StrEnum):
     DELETE_CLUSTER = "delete_cluster"
     APPROVE_RUN = "approve_run"
     REJECT_RUN = "reject_run"
+    TYPE_COMMAND = "type_command"
+    PLAN_COMMAND = "plan_command"
 
 
 class RunButton(BaseModel):
@@ -37,3 +43,12 @@ class ClusterButton(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     cluster_id: ClusterId = Field(min_length=1, max_length=100)
+
+
+class CommandButton(BaseModel):
+    """The value of a button that types a command; it is read and checked as one that was typed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    text: str = Field(min_length=1, max_length=MOST_TYPED)
+    """What follows /train."""

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import logging
 import uuid
+from dataclasses import replace
 from typing import Any, TypeVar, assert_never
 
 from pydantic import ValidationError
 from slack_bolt import Ack, App, BoltRequest, BoltResponse
 
-from bot.actions import ActionId, ClusterButton, RunButton
+from bot.actions import ActionId, ClusterButton, CommandButton, RunButton
 from bot.announcement import Announcer
-from bot.blocks import answers, cluster_answers
+from bot.blocks import answers, cluster_answers, refusals
 from bot.blocks.approval import decision_taken
 from bot.blocks.audit import audit_list
 from bot.blocks.card import run_card
@@ -39,20 +40,20 @@ from stationmaster.services import Services
 logger = logging.getLogger(f"stationmaster.{__name__}")
 
 Json = dict[str, Any]
-ButtonT = TypeVar("ButtonT", RunButton, ClusterButton)
+ButtonT = TypeVar("ButtonT", RunButton, ClusterButton, CommandButton)
 
 
 def register(app: App, services: Services, announcer: Announcer) -> None:
     """Attach every listener to the app."""
 
     def train(ack: Ack, command: Json) -> None:
-        content = _answer(services, announcer, command)
+        content = _typed(services, announcer, command)
         ack(text=content.text, blocks=content.blocks, response_type="ephemeral")
 
     hooks = Hooks(services.settings.slack_api_url)
 
     def click(ack: Ack, body: Json, action: Json) -> None:
-        content = _clicked(services, action, _clicker(body, action))
+        content = _clicked(services, announcer, body, action)
         ack()
         hooks.post(body.get("response_url"), content)
 
@@ -73,11 +74,11 @@ def explain_error(error: Exception, request: BoltRequest, hooks: Hooks) -> BoltR
         logger.warning("request refused: verification failed", exc_info=error)
         return BoltResponse(status=401, body="")
     if isinstance(error, UserError):
-        content = answers.refusal(str(error), suggestion=error.suggestion)
+        content = refusals.refusal(str(error), suggestion=error.suggestion)
     else:
         reference = uuid.uuid4().hex[:8]
         logger.error("request failed", exc_info=error, extra={"reference": reference})
-        content = answers.breakdown(
+        content = refusals.breakdown(
             reference=reference, is_transient=isinstance(error, TransientError)
         )
     if "command" in request.body:
@@ -90,16 +91,24 @@ def explain_error(error: Exception, request: BoltRequest, hooks: Hooks) -> BoltR
     return BoltResponse(status=200, body="")
 
 
-def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
+def _typed(services: Services, announcer: Announcer, body: Json) -> Content:
+    """Answer what was typed after /train."""
     text = str(body.get("text") or "")
-    channel_id = str(body["channel_id"])
     who = commands.Actor(
         user_id=str(body["user_id"]),
-        channel_id=channel_id,
+        channel_id=str(body["channel_id"]),
         team_id=str(body["team_id"]),
         user_name=str(body["user_name"]),
         words=f"{COMMAND} {text}",
     )
+    return _answer(services, announcer, text, who, request_id=str(body["trigger_id"]))
+
+
+def _answer(
+    services: Services, announcer: Announcer, text: str, who: commands.Actor, *, request_id: str
+) -> Content:
+    """Answer a command, typed or meant by a button; `request_id` is the delivery's own."""
+    channel_id = who.channel_id
     commands.check_view(services, who)
     command = parse_command(text, **commands.finders(services, channel_id=channel_id))
     match command:
@@ -136,14 +145,13 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
                 services,
                 command,
                 who,
-                request_id=str(body["trigger_id"]),
+                request_id=request_id,
                 announce=announcer.announce_run,
             )
             learn(run_id=run.run_id)
             plan = commands.offered_plan(services, command)
             return answers.run_requested(run, plan, created=created)
         case _:
-            request_id = str(body["trigger_id"])
             return _cluster_answer(services, announcer, command, who, request_id)
 
 
@@ -219,9 +227,15 @@ def _clicker(body: Json, action: Json) -> commands.Actor:
     )
 
 
-def _clicked(services: Services, action: Json, who: commands.Actor) -> Content:
+def _clicked(services: Services, announcer: Announcer, body: Json, action: Json) -> Content:
+    who = _clicker(body, action)
     commands.check_view(services, who)
     match ActionId(action["action_id"]):
+        case ActionId.TYPE_COMMAND | ActionId.PLAN_COMMAND:
+            text = _read(CommandButton, action, instead="the command itself").text
+            asks = replace(who, words=f"{COMMAND} {text}")
+            request_id = str(body["trigger_id"])
+            return _answer(services, announcer, text, asks, request_id=request_id)
         case ActionId.STOP_RUN:
             return answers.stop_accepted(commands.stop_run(services, _run_id(action), who))
         case ActionId.SHOW_LOGS:

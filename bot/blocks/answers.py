@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 _MAX_BLOCKS: Final = 48
 # Slack takes 3,000 characters in a section.
 _MOST_FINDINGS: Final = 2_900
-# A refusal that says who runs what.
-_BY_WHOM: Final = re.compile(r"\bby ([UW][A-Z0-9]{5,20})\b")
 _MAX_RUNS: Final = 20
 
 
@@ -310,29 +307,6 @@ def results_given_up(run: Run) -> Content:
     become = f"stay on {existing.existing_id}" if existing is not None else "will be deleted"
     text = f"{md.code(run.run_id, 120)} ends without its results; they {become}"
     return Content(text=text, blocks=[section(f"\U0001f6d1 {text}.")])
-
-
-def refusal(message: str, *, suggestion: str | None) -> Content:
-    """Answer a user error: the sentence as it is, and a corrected command to paste."""
-    sentence = _BY_WHOM.sub(lambda who: f"by {md.user(who[1])}", md.escape(message, 1_500))
-    blocks: list[Block] = [section(f"\u26a0\ufe0f {sentence}")]
-    if suggestion is not None:
-        pasteable = md.escape(suggestion.replace("`", "'"), 900)
-        blocks.append(section(f"*Try this instead*\n```{pasteable}```"))
-    else:
-        blocks.append(context("`/train help` shows what is possible"))
-    return Content(text=sentence, blocks=blocks)
-
-
-def breakdown(*, reference: str, is_transient: bool) -> Content:
-    """Answer an error of ours in a line with the reference under which the log has details."""
-    advice = (
-        "a service was busy, try again in a moment"
-        if is_transient
-        else "/train list shows whether a run was started"
-    )
-    text = f"this could not be carried out (reference {reference}); {advice}"
-    return Content(text=text, blocks=[section(f"\u274c {text}")])
 
 
 def _bullets(lines: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bot.blocks.answers import refusal
+from bot.blocks.refusals import refusal
 from bot.hooks import Hooks, hooks_base
 
 SLACK = Hooks("https://slack.com/api/")

@@ -9,13 +9,14 @@ from typing import Any
 import boto3
 import pytest
 from bot_world import CHANNEL, REGION, USER, ClusterStory, Person, Story, seen, started_workflows
+from pydantic import BaseModel
 from recording_slack import RecordingSlack, Refusal
 
-from bot.actions import ActionId, ClusterButton, RunButton
+from bot.actions import ActionId, ClusterButton, CommandButton, RunButton
 from stationmaster.cli.audit import print_chain
 from stationmaster.domain.audit import Entry, broken_at
 from stationmaster.domain.commands.table import START, TYPED_SUBCOMMANDS
-from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 
@@ -31,7 +32,7 @@ RULES = {
 }
 CHANGES = [each.example for each in (START, *TYPED_SUBCOMMANDS) if each.changes]
 LOOKS = [each.example for each in TYPED_SUBCOMMANDS if not each.changes]
-LOOKING = (ActionId.SHOW_LOGS, ActionId.LINK_RESULTS)
+LOOKING = (ActionId.SHOW_LOGS, ActionId.LINK_RESULTS, ActionId.PLAN_COMMAND)
 
 
 @pytest.fixture(autouse=True)
@@ -47,11 +48,14 @@ def rules(
 
 def press(person: Person, slack: RecordingSlack, action: ActionId, story: Story, user: str) -> str:
     """Press a button of the story's run, or of a kept cluster; returns what the person reads."""
-    value = (
-        ClusterButton(cluster_id=ClusterId("team-a-0123abcd"))
-        if action in (ActionId.EXTEND_CLUSTER, ActionId.DELETE_CLUSTER)
-        else RunButton(run_id=story.run_id)
-    )
+    value: BaseModel = RunButton(run_id=RunId(story.run_id))
+    match action:
+        case ActionId.EXTEND_CLUSTER | ActionId.DELETE_CLUSTER:
+            value = ClusterButton(cluster_id=ClusterId("team-a-0123abcd"))
+        case ActionId.TYPE_COMMAND:
+            value = CommandButton(text="tiny-llama")
+        case ActionId.PLAN_COMMAND:
+            value = CommandButton(text="plan tiny-llama")
     person.press(action, value.model_dump_json(), user=user)
     return slack.responses[-1].seen
 

@@ -336,3 +336,10 @@ PLANNED: Final[Mapping[str, PlannedSubcommand]] = {
 AVAILABLE: Final = f"available: {', '.join(SUBCOMMANDS)}"
 DESCRIPTION: Final = "Start, follow and stop training runs"
 USAGE_HINT: Final = " | ".join(("RECIPE [nodes=N] [key=value ...]", *SUBCOMMANDS))
+
+
+def row_of(text: str) -> Subcommand:
+    """Return the row of a command that is known to be one; START where a recipe comes first."""
+    first, *rest = text.split(maxsplit=2) or [""]
+    row = SUBCOMMANDS.get(first.lower(), START)
+    return row.rows.get(rest[0].lower(), row) if rest else row

@@ -1,0 +1,71 @@
+"""What a person hears whose command or click was not carried out; always ephemeral."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from bot.actions import MOST_TYPED, ActionId, CommandButton
+from bot.blocks import mrkdwn as md
+from bot.blocks.elements import (
+    Block,
+    Content,
+    actions,
+    asked_again,
+    button,
+    context,
+    section,
+)
+from stationmaster.domain.commands.table import COMMAND, START, row_of
+
+# A refusal that says who runs what.
+_BY_WHOM: Final = re.compile(r"\bby ([UW][A-Z0-9]{5,20})\b")
+
+
+def refusal(message: str, *, suggestion: str | None) -> Content:
+    """Answer a user error: the sentence as it is, and a corrected command, as buttons as well."""
+    sentence = _BY_WHOM.sub(lambda who: f"by {md.user(who[1])}", md.escape(message, 1_500))
+    blocks: list[Block] = [section(f"\u26a0\ufe0f {sentence}")]
+    if suggestion is not None:
+        pasteable = md.escape(suggestion.replace("`", "'"), 900)
+        blocks.append(section(f"*Try this instead*\n```{pasteable}```"))
+        blocks += _buttons(suggestion)
+    else:
+        blocks.append(context("`/train help` shows what is possible"))
+    return Content(text=sentence, blocks=blocks)
+
+
+def _buttons(suggestion: str) -> list[Block]:
+    """Offer the command, so that nobody types it again; what changes something asks once more."""
+    text = suggestion.removeprefix(f"{COMMAND} ")
+    if text == suggestion or len(text) > MOST_TYPED:
+        return []  # an invitation of the app, or longer than a button's value
+    row = row_of(text)
+    if not row.changes:
+        return [actions([_button("Show it", ActionId.TYPE_COMMAND, text)], block_id="suggestion")]
+    run_it = asked_again(
+        _button("Run it", ActionId.TYPE_COMMAND, text),
+        style="primary",
+        title="Run this command?",
+        text=md.code(suggestion, 250),
+        confirm="Run it",
+        deny="Back",
+    )
+    plan_it = _button("Plan it", ActionId.PLAN_COMMAND, f"plan {text}")
+    return [actions([plan_it, run_it] if row is START else [run_it], block_id="suggestion")]
+
+
+def _button(label: str, action_id: ActionId, text: str) -> Block:
+    value = CommandButton(text=text).model_dump_json()
+    return button(label, action_id=action_id, value=value)
+
+
+def breakdown(*, reference: str, is_transient: bool) -> Content:
+    """Answer an error of ours in a line with the reference under which the log has details."""
+    advice = (
+        "a service was busy, try again in a moment"
+        if is_transient
+        else "/train list shows whether a run was started"
+    )
+    text = f"this could not be carried out (reference {reference}); {advice}"
+    return Content(text=text, blocks=[section(f"\u274c {text}")])
