@@ -33,7 +33,6 @@ def approval_blocks(run: Run) -> list[Block]:
                 ("Decided by", f"{md.clock(asked.expires_at)}, or it is not started"),
             ]
         ),
-        section(md.code_block([run.request.command])),
     ]
     if asked.given_by:
         drawn.append(section(f"{md.DONE} {approved_by(run)}"))

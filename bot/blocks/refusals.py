@@ -7,6 +7,7 @@ from typing import Final
 
 from bot.actions import MOST_TYPED, ActionId, CommandButton
 from bot.blocks import mrkdwn as md
+from bot.blocks.approval import mention
 from bot.blocks.elements import (
     Block,
     Content,
@@ -20,11 +21,14 @@ from stationmaster.domain.commands.table import COMMAND, START, row_of
 
 # A refusal that says who runs what.
 _BY_WHOM: Final = re.compile(r"\bby ([UW][A-Z0-9]{5,20})\b")
+# One that says who has the role.
+_ASK_WHOM: Final = re.compile(r"(?<=gives it to )[A-Z0-9, ]+|(?<=ask one of )[A-Z0-9, ]+(?= to )")
 
 
 def refusal(message: str, *, suggestion: str | None) -> Content:
     """Answer a user error: the sentence as it is, and a corrected command, as buttons as well."""
     sentence = _BY_WHOM.sub(lambda who: f"by {md.user(who[1])}", md.escape(message, 1_500))
+    sentence = _ASK_WHOM.sub(lambda who: ", ".join(map(mention, who[0].split(", "))), sentence)
     blocks: list[Block] = [section(f"\u26a0\ufe0f {sentence}")]
     if suggestion is not None:
         pasteable = md.escape(suggestion.replace("`", "'"), 900)

@@ -124,7 +124,7 @@ def test_another_ones_run_is_stopped_by_approvers_only(
 
     for said in (refused, by_button):
         assert "you may not stop this run here, which" in said
-        assert "takes the role approver, and this channel gives it to S0LEADS" in said
+        assert "takes the role approver, and this channel gives it to <!subteam^S0LEADS>" in said
     assert not services.runs.load(story.run_id).is_stopping
     assert "is being stopped" in press(person, slack, ActionId.STOP_RUN, story, LEAD)
     assert services.runs.load(story.run_id).stop_requested_by == LEAD

@@ -306,6 +306,10 @@ class Workspace:
                 {
                     "channels": [asdict(channel) for channel in channels],
                     "users": [asdict(known) for known in self.users.values()],
+                    "groups": [
+                        {"id": id_, "handle": "approvers", "users": users}
+                        for id_, users in self.groups.items()
+                    ],
                     "messages": messages,
                 }
             )

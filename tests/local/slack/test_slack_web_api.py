@@ -207,4 +207,5 @@ def test_people_and_threads_that_are_not_there_are_refused(
         ),
     ):
         assert refused(client.api_call, method, params=arguments) == error
-    assert client.usergroups_users_list(usergroup="S1")["users"] == []
+    group = client.usergroups_users_list(usergroup="S000APPROVERS")
+    assert group["users"] == ["U000APPROVER"]

@@ -138,6 +138,11 @@ function angle(content, names) {
     return h("span", { class: "mention" }, `#${names.channel(target.slice(1)) || label}`);
   }
   if (target.startsWith("!date^")) return date(target, label);
+  if (target.startsWith("!subteam^")) {
+    const group = names.group(target.slice(9));
+    const mine = group && group.users.some((id) => names.isMe(id));
+    return h("span", { class: mine ? "mention mention-me" : "mention" }, `@${group?.handle || label || "group"}`);
+  }
   if (target.startsWith("!")) {
     return h("span", { class: "mention mention-me" }, `@${label || target.slice(1)}`);
   }

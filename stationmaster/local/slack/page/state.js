@@ -8,6 +8,7 @@ export const state = {
   teamName: "",
   shownText: 4000,
   users: new Map(),
+  groups: new Map(),
   channels: new Map(),
   messages: new Map(), // channel id -> Map of ts -> message
   traffic: [],
@@ -46,6 +47,7 @@ export function changed() {
 export const names = {
   user: (id) => state.users.get(id)?.real_name,
   channel: (id) => state.channels.get(id)?.name,
+  group: (id) => state.groups.get(id),
   isMe: (id) => id === state.me,
 };
 
@@ -76,6 +78,7 @@ const APPLY = {
     state.teamName = payload.team_name;
     state.shownText = payload.shown_text;
     state.users = new Map(payload.users.map((user) => [user.id, user]));
+    state.groups = new Map(payload.groups.map((group) => [group.id, group]));
     state.channels = new Map(payload.channels.map((channel) => [channel.id, channel]));
     state.messages = new Map();
     for (const message of payload.messages) messagesOf(message.channel).set(message.ts, message);
