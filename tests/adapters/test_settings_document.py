@@ -32,7 +32,7 @@ def in_words(field: FieldInfo) -> str:
         return "required"
     if isinstance(field.default, bool):
         return f"`{str(field.default).lower()}`"  # as cdk.json and the environment write it
-    return f"`{field.default}`" if field.default not in ("", (), None) else "empty"
+    return f"`{field.default}`" if field.default not in ("", (), {}, None) else "empty"
 
 
 def test_every_variable_of_the_settings_is_documented_with_its_default() -> None:

@@ -99,7 +99,12 @@ def numbered(document: int, *, length: int) -> str:
 
 
 def pack_ids(
-    directory: Path, ids: Sequence[int], *, shard_tokens: int, end_id: int = 0
+    directory: Path,
+    ids: Sequence[int],
+    *,
+    shard_tokens: int,
+    end_id: int = 0,
+    vocab_size: int = 2**20,
 ) -> PackedData:
     """A packed data set of exactly these ids."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -109,7 +114,7 @@ def pack_ids(
         corpus="",
         tokenizer="none",
         tokenizer_sha256="",
-        vocab_size=2**20,
+        vocab_size=vocab_size,
         begin_ids=(),
         end_id=end_id,
         dtype="uint32",
