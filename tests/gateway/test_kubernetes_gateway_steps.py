@@ -146,36 +146,6 @@ def test_install_plugin_of_an_addon_that_eks_cannot_create_fails(world: World):
         install_plugin(world, RUN_ID, plugin="fsx-csi-driver")
 
 
-def test_checks_of_a_cpu_cluster_pass_with_real_pods_on_the_file_system(
-    cluster: LocalCluster, world: World, tmp_path: Path
-):
-    world.begin(RunPhase.PROVISIONING)
-    add_nodes(cluster, group="training")
-    cluster.install_addon("aws-fsx-csi-driver")
-
-    assert run_check(world, RUN_ID, check="access") == {"ready": False}  # it makes the accounts
-    for check in ("access", "nodes", "storage"):
-        until_ready(run_check, world, check=check)
-        until_ready(run_check, world, check=check)
-
-    finished = {event.check: event for event in world.events("check.finished")}
-    assert len(world.events("check.finished")) == 3
-    assert all(event.passed for event in finished.values())
-    assert finished["access"].figures == {"accounts": 2, "account_rights": 18}
-    assert finished["nodes"].detail == "2 of 2 m5.2xlarge nodes are ready in us-west-2a"
-    assert finished["nodes"].figures == {"nodes_ready": 2, "nodes_expected": 2}
-    assert finished["storage"].figures == {"nodes": 2}
-    assert [check.figures for check in world.cluster_states.load(CLUSTER_ID).checks] == [
-        finished[name].figures for name in ("access", "nodes", "storage")
-    ]
-    (directory,) = (tmp_path / "fsx/.stationmaster/storage-check").iterdir()
-    assert list(directory.iterdir()) == [], "the files are gone once both nodes have read them"
-    pods = world.gateway.pods(labels={"stationmaster/check": "storage"})
-    lines = [world.gateway.last_log_line(pod.name) for pod in pods]
-    assert ["saw 2 nodes" in line for line in lines] == [True, True]
-    assert world.runs.load(RUN_ID).phase is RunPhase.VALIDATING
-
-
 def test_network_check_measures_between_real_pods_and_leaves_no_job(
     cluster: LocalCluster, world: World
 ):

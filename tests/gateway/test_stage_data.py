@@ -358,27 +358,9 @@ def test_result_of_another_run_comes_back_before_the_data(ready: World, programs
 
 # The pods' python names a program by its second word.
 CONVERTER = "org/model"
-CONVERTED = UNPREPARED.model_copy(update={"root": "w1/files"})
 OF_MEGATRON = REQUEST.model_copy(
     update={"recipe": "megatron-llama3-8b", "overrides": {"weights": CONVERTER}}
 )
-
-
-@pytest.mark.parametrize("request_", [OF_MEGATRON])
-def test_weights_of_the_hub_are_converted_before_megatron_trains(
-    ready: World, programs: Programs
-) -> None:
-    programs.end(CONVERTER, CONVERTED.text())
-
-    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
-
-    staging = staging_of(ready)
-    assert (staging.weights_root, staging.root) == ("w1/files", "")
-    (call,) = programs.calls(CONVERTER)
-    words = call.split()
-    assert words[0].endswith("/convert_weights.py")
-    assert words[1:3] == [CONVERTER, "--data-directory"]
-    assert words[4:] == ["--run-id", RUN_ID]
 
 
 @pytest.mark.parametrize(

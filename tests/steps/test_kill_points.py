@@ -1,4 +1,4 @@
-"""A step that dies between two of its writes is made good by its next call, or by the teardown.
+"""A step that dies between two of its writes is made good by its next call.
 
 The cases are in kill_cases, what is there before them in kill_givens, and what they do in
 kill_acts. Steps that write to Kubernetes are in test_kill_points_in_cluster.
@@ -12,20 +12,11 @@ from pathlib import Path
 import pytest
 
 from stacks.packages import NOT_IN_FUNCTIONS
-from stationmaster.domain.cluster.events import ClusterPhase
 from tests.support.aws_steps import IDLE
 from tests.support.kill_cases import CLUSTER, CREATING, OUTSIDE, SAVING, TEARDOWN, TRAIN
 from tests.support.kill_points import (
-    Accounts,
     Case,
     PlayEveryKill,
-    Undisturbed,
-    Writes,
-    die,
-    in_account,
-    points,
-    tear_down,
-    unrecorded,
 )
 
 # Creations and deletions come to their end between two calls, never during one.
@@ -65,24 +56,3 @@ def test_step_that_dies_after_a_write_and_is_called_again_ends_as_if_nothing_had
     play_every_kill: PlayEveryKill, case: Case
 ):
     play_every_kill(case)
-
-
-@pytest.mark.parametrize("case", CREATING, ids=lambda case: case.name)
-def test_teardown_after_a_creation_that_nobody_saw_leaves_nothing(
-    accounts: Accounts,
-    writes: Writes,
-    undisturbed: Undisturbed,
-    subtests: pytest.Subtests,
-    case: Case,
-):
-    _, made = undisturbed(case)
-    for number, write in points(case, made, of="Create"):
-        with subtests.test(f"{number} {write}"), accounts() as account:
-            die(account, case, writes, number)
-            assert not unrecorded(account)
-
-            tear_down(account)
-
-            assert account.cluster.phase is ClusterPhase.RELEASED
-            assert account.cluster.billable_left == []
-            assert not any(in_account(account).values())

@@ -33,13 +33,9 @@ from stationmaster.domain.errors import StationmasterError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import TAG_CLUSTER_ID, cluster_name
 from stationmaster.domain.resources import ResourceKind
-from stationmaster.steps.begin_teardown import begin_teardown
-from stationmaster.steps.conclude_teardown import conclude_teardown
 from stationmaster.steps.parts.leftovers import find_left
-from stationmaster.steps.release_lease import release_lease
 from tests.chaos.points import some_of, sweep_seed
 from tests.support.aws_steps import Account
-from tests.support.whole_clusters import DELETING
 
 # They come with what the product asks for, and no record names them.
 MADE_BY_AWS = frozenset(
@@ -52,8 +48,6 @@ MADE_BY_AWS = frozenset(
 )
 # So many seeds in a row bring a death after each write.
 SEEDS = 6
-# So long a teardown waits between two calls: until what was asked for can appear no more.
-_BETWEEN_CALLS = timedelta(seconds=30)
 _READING = ("Describe", "Get", "List", "Query")
 _TELLING = ("SendTask", "PutEvents")
 _RANDOM = re.compile(r"\b(eni|fs|i|lt|sg|subnet|vol|vpc)-[0-9a-f]{8,17}\b")
@@ -98,17 +92,14 @@ def one(name: str, step: Call, given: Call = Account.request, **more: Any) -> Ca
     return Case(name, [step], given, **more)
 
 
-def points(case: Case, made: Sequence[str], *, of: str = "") -> list[tuple[int, str]]:
+def points(case: Case, made: Sequence[str]) -> list[tuple[int, str]]:
     """Number and name of the writes after which the case's steps die, of those that they `made`.
 
-    Six seeds in a row bring each write, and with `all` as seed they are all there. `of` is
-    how the name of a write begins, for some of them only.
+    Six seeds in a row bring each write, and with `all` as seed they are all there.
     """
     assert bool(made) is not case.writes_nothing, f"it wrote {made}"
     every = [
-        (number, write)
-        for number, write in enumerate(made, start=1)
-        if number >= case.first_kill and write.startswith(of)
+        (number, write) for number, write in enumerate(made, start=1) if number >= case.first_kill
     ]
     return some_of(every, sweep_seed(), one_in=SEEDS)
 
@@ -199,19 +190,6 @@ def play(account: Account, case: Case, writes: Writes, last: int | None = None) 
     return _comparable(account, found)
 
 
-def die(account: Account, case: Case, writes: Writes, last: int) -> None:
-    """Call the case's steps until the death after write `last`; nobody calls them again."""
-    _begin(account, case, writes, last)
-    try:
-        for step in case.steps:
-            while _is_unfinished(_call(account, case, step, writes)):
-                account.aws.finish_lifecycles()
-    except Killed:
-        account.restart()
-    else:
-        raise AssertionError("nobody was killed")
-
-
 def unrecorded(account: Account) -> Counter[ResourceKind]:
     """How many of each kind exist of the cluster beyond what its records say is there."""
     left = find_left(account.services, account.cluster_id)
@@ -221,23 +199,6 @@ def unrecorded(account: Account) -> Counter[ResourceKind]:
         record.kind for record in records if record.status is not ResourceStatus.DELETED
     )
     return Counter(each.kind for each in left if each.kind not in MADE_BY_AWS) - recorded
-
-
-def tear_down(account: Account) -> None:
-    """Everything that the teardown's workflow does, after the run's last lease is gone."""
-    release_lease(account.services, account.run_id)
-    walk: list[Call] = [
-        lambda account: begin_teardown(account.services, account.cluster_id),
-        *(
-            lambda account, step=step: step(account.services, account.cluster_id)
-            for step in DELETING
-        ),
-        lambda account: conclude_teardown(account.services, account.cluster_id),
-    ]
-    for step in walk:
-        while _is_unfinished(step(account)):
-            account.aws.finish_lifecycles()
-            account.late += _BETWEEN_CALLS
 
 
 def in_account(account: Account) -> dict[str, Any]:

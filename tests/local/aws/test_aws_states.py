@@ -15,7 +15,6 @@ from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 from stationmaster.local.aws import moto_patches as patches
 from tests.support.aws_fixtures import CapacityError, Machines, Script, task, until
 
-RETRY = {"ErrorEquals": ["CapacityError"], "IntervalSeconds": 60, "MaxAttempts": 3}
 CATCH = {"ErrorEquals": ["States.ALL"], "ResultPath": "$.error", "Next": "Caught"}
 CAUGHT = {"Type": "Pass", "End": True}
 
@@ -84,17 +83,6 @@ def test_failure_of_an_item_or_a_branch_ends_the_others_and_closes_their_tokens(
 
     assert json.loads(ended["output"])["error"]["Error"] == "CapacityError"
     assert is_closed(machines, token)
-
-
-def test_parallel_is_retried_as_a_whole(machines: Machines, script: Script) -> None:
-    script.fail("flaky", times=1, then="second")
-    branch = {"StartAt": "A", "States": {"A": task("flaky", OutputPath="$.Payload")}}
-
-    ended = machines.run(
-        {"Both": {"Type": "Parallel", "Branches": [branch], "Retry": [RETRY], "End": True}}
-    )
-
-    assert json.loads(ended["output"]) == ["second"]
 
 
 def test_execution_ends_with_its_25000th_event_and_catches_nothing(

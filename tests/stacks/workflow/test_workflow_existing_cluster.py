@@ -10,11 +10,11 @@ import pytest
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
-from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, own_namespace
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
 from stationmaster.domain.run.events import NodeLost, PhaseChanged, RunPhase
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from tests.chaos.outcomes import Outcome
-from tests.chaos.owner import NAME, Owner
+from tests.chaos.owner import Owner
 from tests.chaos.world import World, run_id_of
 
 
@@ -23,42 +23,6 @@ def owner(world: World) -> Owner:
     made = Owner(world)
     made.make()
     return made
-
-
-def test_two_guests_at_once_train_side_by_side_and_each_takes_its_own_away(
-    world: World, owner: Owner
-) -> None:
-    world.services.existing_clusters.look_up(NAME)
-    before = owner.belongings()
-    first, second = (run_id_of(f"pair: {each}") for each in "ab")
-
-    world.request("pair: a", plan="waits", nodes=2, **owner.guest)
-    world.request("pair: b", plan="waits", nodes=2, **owner.guest)
-    world.until_awaiting(first)
-    world.until_awaiting(second)
-    world.let_end(first)
-    world.until_rested(first, torn_down=True)
-    between = owner.belongings()
-    still_there = world.services.runs.load(second)
-    world.let_end(second)
-    world.until_rested(second, torn_down=True)
-
-    assert still_there.phase is RunPhase.RUNNING
-    assert between["clusters"] == before["clusters"], "no cluster was made"
-    spaces = {name for _, name, *_ in between["/api/v1/namespaces"]}
-    assert own_namespace(ClusterId(second)) in spaces
-    assert own_namespace(ClusterId(first)) not in spaces
-    assert {each["namespace"] for each in between["identities"]} == {
-        own_namespace(ClusterId(second))
-    }
-    for run_id in (first, second):
-        outcome = world.outcome(run_id)
-        assert (outcome.run.phase, outcome.run.reason) == (RunPhase.SUCCEEDED, "")
-        assert outcome.run.results is not None
-        assert outcome.cluster is not None
-        assert outcome.cluster.cost_usd(world.services.now()) == 0.0
-        assert_left_nothing(outcome)
-    assert owner.belongings() == before
 
 
 def test_guest_trains_as_a_trainjob_where_others_have_trainer_only_over_a_lost_node(
