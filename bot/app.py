@@ -10,6 +10,7 @@ from slack_sdk import WebClient
 
 from bot.announcement import Announcer
 from bot.listeners import register
+from bot.mentions import Mentions
 from bot.outbox import Outbox
 from stationmaster.services import Services
 
@@ -20,7 +21,7 @@ _PATIENCE_S: Final = 0.0
 
 
 def create_app(services: Services) -> App:
-    """Make an app that serves `/train` and the cards' buttons.
+    """Make an app that serves `/train`, the cards' buttons, and commands in messages.
 
     Raises:
         PermanentError: the Slack secret is missing or malformed.
@@ -50,5 +51,5 @@ def create_app(services: Services) -> App:
         process_before_response=True,
     )
     outbox = Outbox(client, reload_token=services.secrets.reload_bot_token, patience_s=_PATIENCE_S)
-    register(app, services, Announcer(services, outbox))
+    register(app, services, Announcer(services, outbox), Mentions(services, outbox))
     return app

@@ -1,4 +1,4 @@
-"""What the Slack app does when a person types `/train` or presses a button.
+"""What the Slack app does when a person types a command or presses a button.
 
 A listener reads the request, calls one command, and answers; it holds no rule about runs, and does
 no work after its answer.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import uuid
 from dataclasses import replace
 from typing import Any, TypeVar, assert_never
@@ -25,6 +26,7 @@ from bot.blocks.elements import Content
 from bot.blocks.log_lines import is_shortened
 from bot.blocks.results import results_links
 from bot.hooks import Hooks
+from bot.mentions import Mentions, read_message
 from stationmaster import commands
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.commands import requests
@@ -43,7 +45,7 @@ Json = dict[str, Any]
 ButtonT = TypeVar("ButtonT", RunButton, ClusterButton, CommandButton)
 
 
-def register(app: App, services: Services, announcer: Announcer) -> None:
+def register(app: App, services: Services, announcer: Announcer, mentions: Mentions) -> None:
     """Attach every listener to the app."""
 
     def train(ack: Ack, command: Json) -> None:
@@ -57,16 +59,33 @@ def register(app: App, services: Services, announcer: Announcer) -> None:
         ack()
         hooks.post(body.get("response_url"), content)
 
+    def said(ack: Ack, body: Json) -> None:
+        typed = read_message(body)
+        if typed is not None and mentions.claim(typed):
+            content = _answer(
+                services,
+                announcer,
+                typed.text,
+                typed.who,
+                request_id=typed.event_id,
+                thread_ts=typed.thread_ts,
+            )
+            mentions.answer(typed, content)
+        ack()
+
     def explain(error: Exception, request: BoltRequest) -> BoltResponse:
-        return explain_error(error, request, hooks)
+        return explain_error(error, request, hooks, mentions)
 
     app.command(COMMAND)(train)
     for action_id in ActionId:
         app.action(action_id.value)(click)
+    app.event(re.compile("app_mention|message"))(said)  # messages of every subtype
     app.error(explain)
 
 
-def explain_error(error: Exception, request: BoltRequest, hooks: Hooks) -> BoltResponse:
+def explain_error(
+    error: Exception, request: BoltRequest, hooks: Hooks, mentions: Mentions
+) -> BoltResponse:
     """Answer what went wrong: a user error verbatim, anything else by a reference."""
     if request.context.authorize_result is None:
         # Bolt authorizes right after it has verified, so this request is not verified: its
@@ -86,6 +105,11 @@ def explain_error(error: Exception, request: BoltRequest, hooks: Hooks) -> BoltR
         return BoltResponse(
             status=200, body=json.dumps(answer), headers={"Content-Type": ["application/json"]}
         )
+    if "event" in request.body:
+        typed = read_message(request.body)
+        if typed is not None:
+            mentions.answer(typed, content)
+        return BoltResponse(status=200, body="")
     # The answer to a click is shown to nobody; its response_url is.
     hooks.post(request.body.get("response_url"), content)
     return BoltResponse(status=200, body="")
@@ -104,13 +128,30 @@ def _typed(services: Services, announcer: Announcer, body: Json) -> Content:
     return _answer(services, announcer, text, who, request_id=str(body["trigger_id"]))
 
 
+def _meant(
+    services: Services, text: str, *, channel_id: str, thread_ts: str | None
+) -> requests.Command:
+    """Read a command; without a run in the thread of a run, that one is meant."""
+    command = parse_command(text, **commands.finders(services, channel_id=channel_id))
+    if thread_ts is None or not isinstance(command, requests.OfRun) or command.run_id is not None:
+        return command
+    run_id = commands.run_of_thread(services, thread_ts, channel_id=channel_id)
+    return replace(command, run_id=run_id)
+
+
 def _answer(
-    services: Services, announcer: Announcer, text: str, who: commands.Actor, *, request_id: str
+    services: Services,
+    announcer: Announcer,
+    text: str,
+    who: commands.Actor,
+    *,
+    request_id: str,
+    thread_ts: str | None = None,
 ) -> Content:
     """Answer a command, typed or meant by a button; `request_id` is the delivery's own."""
     channel_id = who.channel_id
     commands.check_view(services, who)
-    command = parse_command(text, **commands.finders(services, channel_id=channel_id))
+    command = _meant(services, text, channel_id=channel_id, thread_ts=thread_ts)
     match command:
         case requests.ShowHelp():
             return answers.help_text(

@@ -151,6 +151,23 @@ class Outbox:
         )
         return str(answer["ts"])
 
+    def whisper(self, content: Content, *, channel: str, user: str, thread_ts: str | None) -> None:
+        """Post a message that one person of the channel sees, until they reload.
+
+        Raises:
+            TransientError, ChannelLost, PermanentError: as post.
+        """
+        self._call(
+            "answering a person",
+            lambda: self._client.chat_postEphemeral(
+                channel=channel,
+                user=user,
+                text=content.text,
+                blocks=content.blocks,
+                thread_ts=thread_ts,
+            ),
+        )
+
     def update(self, content: Content, *, channel: str, ts: str) -> bool:
         """Edit a message; False when it is not there any more.
 

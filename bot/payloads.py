@@ -1,16 +1,18 @@
-"""The fields of a verified request: what Slack sends for a typed command and for a click.
+"""The fields of a verified request: what Slack sends for a command, a click and a message.
 
-Read once, by `lambda_handler`. Bolt and the listeners see only fields that are declared here, so a
-request of another shape cannot surprise them.
+Read once, by `lambda_handler` and `socket_mode`. Bolt and the listeners see only fields that are
+declared here, so a request of another shape cannot surprise them.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, TypeAdapter
 
+Json = dict[str, Any]
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -55,16 +57,66 @@ class Click(BaseModel):
     response_url: str | None = None
 
 
+class Installation(BaseModel):
+    """The installation of the app that an event is for."""
+
+    team_id: str | None = None
+    enterprise_id: str | None = None
+    user_id: Text
+    """The app's own user."""
+
+
+class Message(BaseModel):
+    """A message that mentions the app, or one in a conversation with it; of bots and edits too."""
+
+    type: Literal["app_mention", "message"]
+    channel: Text
+    ts: Text
+    thread_ts: str | None = None
+    user: str = ""
+    text: str = ""
+    subtype: str | None = None
+    bot_id: str | None = None
+
+
+class Event(BaseModel):
+    """The delivery of a message; a later delivery of the same has the same `event_id`."""
+
+    type: Literal["event_callback"]
+    team_id: Text
+    event_id: Text = Field(max_length=100)
+    event: Message
+    authorizations: list[Installation] = Field(min_length=1)
+
+
+class AddressCheck(BaseModel):
+    """Slack's check of the address for events; it expects the challenge back."""
+
+    type: Literal["url_verification"]
+    challenge: Text
+
+
 class CertificateCheck(BaseModel):
     """Slack's check of the TLS certificate of a command's address; it expects a 200."""
 
     ssl_check: Literal["1"]
 
 
-def read_body(body: bytes) -> dict[str, Any] | None:
-    """Read the declared fields of a form-encoded body, or None when it is none of the above."""
+_EVENTS: Final[TypeAdapter[Event | AddressCheck]] = TypeAdapter(Event | AddressCheck)
+# What each kind of envelope of Socket Mode holds.
+_ENVELOPES: Final[Mapping[str, TypeAdapter[Any]]] = {
+    "slash_commands": TypeAdapter(SlashCommand),
+    "interactive": TypeAdapter(Click),
+    "events_api": _EVENTS,
+}
+
+
+def read_body(body: bytes) -> Json | None:
+    """Read the declared fields of a body, JSON or a form, or None when it is none of the above."""
     try:
         # UnicodeDecodeError and pydantic's ValidationError are ValueErrors too.
+        if body.startswith(b"{"):  # a form begins with the name of a field
+            return _EVENTS.validate_json(body).model_dump()
         form = dict(
             parse_qsl(
                 body.decode(),
@@ -76,6 +128,15 @@ def read_body(body: bytes) -> dict[str, Any] | None:
         return _read(form).model_dump()
     except ValueError:
         return None
+
+
+def read_envelope(kind: str, payload: Json) -> Json | None:
+    """Read the declared fields of what came over Socket Mode; None when it is none of the above."""
+    try:
+        fields: Json = _ENVELOPES[kind].validate_python(payload).model_dump()
+    except (KeyError, ValueError):
+        return None
+    return fields
 
 
 def _read(form: dict[str, str]) -> SlashCommand | Click | CertificateCheck:

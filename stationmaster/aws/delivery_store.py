@@ -35,7 +35,7 @@ _KEEPING: Final = "keeping what was posted in Slack"
 
 # A run's own cluster has the run's id, and each may have a card.
 Owner = NewType("Owner", str)
-"""The run or cluster that a delivery is about."""
+"""The run, the cluster or the answered message that a delivery is about."""
 
 
 def of_run(run_id: RunId) -> Owner:
@@ -116,7 +116,7 @@ class DeliveryStore(Rows):
         return saved
 
     def claim(
-        self, owner: Owner, keys: Iterable[str], *, now: datetime
+        self, owner: Owner, keys: Iterable[str], *, now: datetime, kept: timedelta = _KEPT
     ) -> dict[str, datetime | None]:
         """Claim what is about to be posted; returns what is not known to be posted.
 
@@ -128,7 +128,7 @@ class DeliveryStore(Rows):
         """
         wanted = {table.delivery_claim(owner, key): key for key in keys}
         claims: dict[str, datetime | None] = dict.fromkeys(wanted.values())
-        more = {"claimed_at": {"S": now.isoformat()}, table.EXPIRES_AT: _expiry(now)}
+        more = {"claimed_at": {"S": now.isoformat()}, table.EXPIRES_AT: _expiry(now, kept)}
         for key, item in self._items(wanted):
             name = wanted.pop(key)
             if "claimed_at" in item:
@@ -140,9 +140,11 @@ class DeliveryStore(Rows):
             raise WriteConflict(f"another notifier posts of {owner} at this moment; try again")
         return claims
 
-    def confirm(self, owner: Owner, keys: Iterable[str], *, now: datetime) -> None:
+    def confirm(
+        self, owner: Owner, keys: Iterable[str], *, now: datetime, kept: timedelta = _KEPT
+    ) -> None:
         """Record that what was claimed is in Slack."""
-        expiry = {table.EXPIRES_AT: _expiry(now)}
+        expiry = {table.EXPIRES_AT: _expiry(now, kept)}
         self._put_all([table.delivery_claim(owner, key).attributes | expiry for key in keys])
 
     def take_update_token(self, now: datetime, *, reserve: int = 0) -> float:
@@ -210,5 +212,5 @@ class DeliveryStore(Rows):
         return True
 
 
-def _expiry(now: datetime) -> dict[str, str]:
-    return {"N": str(int((now + _KEPT).timestamp()))}
+def _expiry(now: datetime, kept: timedelta = _KEPT) -> dict[str, str]:
+    return {"N": str(int((now + kept).timestamp()))}

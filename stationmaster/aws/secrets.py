@@ -24,6 +24,8 @@ class SlackCredentials(_Credentials):
 
     bot_token: SecretStr
     signing_secret: SecretStr
+    app_token: SecretStr | None = None
+    """Opens Socket Mode; only the bot that uses it needs one."""
 
 
 class HuggingFaceCredentials(_Credentials):
@@ -114,9 +116,8 @@ class Secrets:
 
     def _read(self, secret_id: str, fields: type[Fields]) -> Fields:
         if not secret_id:
-            names = " and ".join(fields.model_fields)
             raise PermanentError(
-                f"no setting names the secret with {names}; deploy the stacks again"
+                f"no setting names the secret with {_required(fields)}; deploy the stacks again"
             )
         try:
             with aws_call(f'reading secret "{secret_id}"'):
@@ -135,6 +136,11 @@ class Secrets:
             # The validation error would repeat the secret's text, so it is not chained.
             wrong = ", ".join(str(error["loc"][0]) for error in exc.errors() if error["loc"])
             raise PermanentError(
-                f'secret "{secret_id}" is not JSON with {" and ".join(fields.model_fields)}; '
+                f'secret "{secret_id}" is not JSON with {_required(fields)}; '
                 f"check {wrong or 'its text'}"
             ) from None
+
+
+def _required(fields: type[BaseModel]) -> str:
+    required = [name for name, field in fields.model_fields.items() if field.is_required()]
+    return " and ".join(required)

@@ -21,7 +21,7 @@
     SET_ASIDE          ITEM#<id>        what a function could not read; expires
     SLACK              WRITER           which invocation of the notifier may write to Slack
 
-The owner of a delivery is a run's id, or cluster/<cluster id>.
+The owner of a delivery is a run's id, cluster/<cluster id>, or message/<id of Slack's event>.
 
 Read by the stores, the data stack, local mode, the benchmarks, and the notifier's reader of the
 table's stream. Imports nothing of AWS. `kind` is an aggregate's `key_prefix`, e.g. RUN.

@@ -13,6 +13,15 @@ from stationmaster.settings import Settings
 def bot_settings(arguments: argparse.Namespace) -> Settings:
     """Return the settings of the bot, but for the rules of channels: here IAM decides who may.
 
+    Raises:
+        BadCommand, PermanentError: as deployed_settings.
+    """
+    return deployed_settings(arguments).model_copy(update={"rules_file": ""})
+
+
+def deployed_settings(arguments: argparse.Namespace) -> Settings:
+    """Return the settings of the bot.
+
     The deployment is named with --deployment, and reached with the credentials of whoever types it;
     --state-dir is that of a local mode.
 
@@ -23,11 +32,9 @@ def bot_settings(arguments: argparse.Namespace) -> Settings:
     if arguments.deployment:
         functions = Functions(make_client("lambda", region=None))
         variables = functions.variables(f"{arguments.deployment}-bot")
-        settings = Settings.from_environment(variables)
-    else:
-        enter_local_mode(
-            arguments.state_dir or DEFAULT_STATE_DIR,
-            or_else="no deployment is named and {missing}; give --deployment or --state-dir",
-        )
-        settings = Settings.from_environment()
-    return settings.model_copy(update={"rules_file": ""})
+        return Settings.from_environment(variables)
+    enter_local_mode(
+        arguments.state_dir or DEFAULT_STATE_DIR,
+        or_else="no deployment is named and {missing}; give --deployment or --state-dir",
+    )
+    return Settings.from_environment()

@@ -18,15 +18,14 @@ from rich.console import Console
 from rich.table import Table
 
 from stationmaster import __version__
-from stationmaster.cli import lint, nccl_report
+from stationmaster.cli import lint, nccl_report, slack_manifest
 from stationmaster.cli.plan_view import print_plan
-from stationmaster.cli.slack_manifest import app_manifest
 from stationmaster.cli.state_directory import DEFAULT_STATE_DIR, RUN_STATE_DIR
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.grammar import parse_request
-from stationmaster.domain.errors import BadCommand, StationmasterError, UserError
+from stationmaster.domain.errors import StationmasterError, UserError
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.keys.names import key_names
 from stationmaster.domain.planning.requirements import check_data
@@ -152,9 +151,13 @@ def make_parser() -> argparse.ArgumentParser:
     redrive.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
     redrive.set_defaults(run=_redrive)
 
-    manifest = commands.add_parser("slack-manifest", help="the Slack app manifest to paste")
-    manifest.add_argument("--url", required=True, help="address of the deployed HTTP API")
-    manifest.set_defaults(run=_slack_manifest)
+    slack_manifest.add_to(commands)
+    bot = commands.add_parser("bot", help="serve a workspace that reaches no address of yours")
+    bot.add_argument("--socket", action="store_true", required=True, help="over Socket Mode")
+    bot.add_argument("--deployment", metavar="NAME", help="as in cdk.json")
+    bot.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
+    bot.add_argument("--rules", type=Path, metavar="FILE", help="who may do what in which channel")
+    bot.set_defaults(run=_bot)
 
     _add_local(commands)
     return parser
@@ -371,11 +374,8 @@ def _redrive(arguments: argparse.Namespace) -> int:
     return int(_loaded("redrive").redrive(arguments))
 
 
-def _slack_manifest(arguments: argparse.Namespace) -> int:
-    if not arguments.url.startswith("https://"):
-        raise BadCommand(f'--url "{arguments.url}": Slack accepts addresses with https:// only')
-    print(json.dumps(app_manifest(arguments.url), indent=2))
-    return OK
+def _bot(arguments: argparse.Namespace) -> int:
+    return int(_loaded("bot", "bot").serve(arguments))
 
 
 def _local_up(arguments: argparse.Namespace) -> int:

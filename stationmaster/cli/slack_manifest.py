@@ -1,18 +1,24 @@
-"""The manifest to paste when the Slack app is created: `stationmaster slack-manifest --url URL`."""
+"""The manifest to paste when the Slack app is created: `stationmaster slack-manifest --url URL`,
+or `--socket` for an app that is reached by Socket Mode."""
 
 from __future__ import annotations
 
+import argparse
+import json
 from typing import Any, Final
 
 from stationmaster.domain.commands.table import APP_NAME, COMMAND, DESCRIPTION, USAGE_HINT
+from stationmaster.domain.errors import BadCommand
 
 # The route of the HTTP API that leads to the bot.
 PATH: Final = "/slack/events"
 # commands: the slash command; chat:write and files:write: cards and loss curves in channels that
 # the app was invited to; *:history: finding an own message again whose posting was not confirmed;
+# app_mentions:read and im:history: commands in threads and in conversations with the app;
 # im:write: the requester's direct conversation, once a channel is lost; usergroups:read: who has
 # the roles that rules of channels give to user groups.
 BOT_SCOPES: Final = (
+    "app_mentions:read",
     "commands",
     "chat:write",
     "files:write",
@@ -25,11 +31,38 @@ BOT_SCOPES: Final = (
 )
 
 
-def app_manifest(url: str) -> dict[str, Any]:
-    """Return the app's manifest for a deployment whose HTTP API is at `url`."""
-    endpoint = url.rstrip("/")
-    if not endpoint.endswith(PATH):
-        endpoint += PATH
+# Commands in threads, and in conversations with the app.
+EVENTS: Final = ("app_mention", "message.im")
+
+
+def add_to(commands: Any) -> None:
+    """Add the subcommand to the command line."""
+    manifest = commands.add_parser("slack-manifest", help="the Slack app manifest to paste")
+    way = manifest.add_mutually_exclusive_group(required=True)
+    way.add_argument("--url", help="address of the deployed HTTP API")
+    way.add_argument("--socket", action="store_true", help="for stationmaster bot --socket")
+    manifest.set_defaults(run=_print_manifest)
+
+
+def _print_manifest(arguments: argparse.Namespace) -> int:
+    if not arguments.socket and not arguments.url.startswith("https://"):
+        raise BadCommand(f'--url "{arguments.url}": Slack accepts addresses with https:// only')
+    print(json.dumps(app_manifest(arguments.url), indent=2))
+    return 0
+
+
+def app_manifest(url: str | None) -> dict[str, Any]:
+    """Return the app's manifest for a deployment whose HTTP API is at `url`.
+
+    Without one it is reached by Socket Mode, and there is no address in it.
+    """
+
+    def at(field: str) -> dict[str, str]:
+        if url is None:
+            return {}
+        endpoint = url.rstrip("/")
+        return {field: endpoint if endpoint.endswith(PATH) else endpoint + PATH}
+
     return {
         "display_information": {
             "name": APP_NAME,
@@ -37,11 +70,12 @@ def app_manifest(url: str) -> dict[str, Any]:
             "background_color": "#1a2b3c",
         },
         "features": {
+            "app_home": {"messages_tab_enabled": True, "messages_tab_read_only_enabled": False},
             "bot_user": {"display_name": APP_NAME, "always_online": True},
             "slash_commands": [
                 {
                     "command": COMMAND,
-                    "url": endpoint,
+                    **at("url"),
                     "description": DESCRIPTION,
                     "usage_hint": USAGE_HINT,
                     "should_escape": False,
@@ -50,9 +84,10 @@ def app_manifest(url: str) -> dict[str, Any]:
         },
         "oauth_config": {"scopes": {"bot": list(BOT_SCOPES)}},
         "settings": {
-            "interactivity": {"is_enabled": True, "request_url": endpoint},
+            "interactivity": {"is_enabled": True, **at("request_url")},
+            "event_subscriptions": {"bot_events": list(EVENTS), **at("request_url")},
             "org_deploy_enabled": False,
-            "socket_mode_enabled": False,
+            "socket_mode_enabled": url is None,
             "token_rotation_enabled": False,
         },
     }

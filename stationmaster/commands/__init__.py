@@ -16,6 +16,7 @@ from stationmaster.commands.clusters import (
     validate_cluster,
     view_cluster,
 )
+from stationmaster.commands.finding import run_of_thread
 from stationmaster.commands.permitting import Actor, check_view
 from stationmaster.commands.preflight import preflight
 from stationmaster.commands.results import Links, link_results
@@ -53,6 +54,7 @@ __all__ = [
     "reject_run",
     "request_run",
     "resize_cluster",
+    "run_of_thread",
     "save_again",
     "show_audit",
     "show_logs",

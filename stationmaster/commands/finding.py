@@ -1,19 +1,33 @@
-"""Which kept cluster a person of a channel means, and whether it can be used."""
+"""Which kept cluster, or run of a thread, a person means, and whether it can be used."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from stationmaster.aws.delivery_store import of_cluster
+from stationmaster.aws.delivery_store import of_cluster, of_run
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.commands.cluster_words import NEWEST
 from stationmaster.domain.errors import ClusterNotFound, NotPossibleNow
-from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.services import Services
 
 # Fewer characters are no beginning of an id, but a guess.
 _LEAST_BEGINNING: Final = 4
+# Among how many of the newest runs the one of a thread is looked for.
+_MOST_IN_THREADS: Final = 100
+
+
+def run_of_thread(services: Services, thread_ts: str, *, channel_id: str) -> RunId | None:
+    """Return the run in whose card's thread something was typed; None where it is no run's."""
+    # A card that has moved to a direct conversation is of a run of another channel.
+    runs_of = None if channel_id.startswith("D") else channel_id
+    runs = services.runs.list_recent(limit=_MOST_IN_THREADS, channel_id=runs_of)
+    owners = {of_run(run.run_id): run.run_id for run in runs}
+    for owner, posted in services.deliveries.load_each(owners).items():
+        if (posted.channel_id, posted.card_ts) == (channel_id, thread_ts):
+            return owners[owner]
+    return None
 
 
 def find_usable_cluster(services: Services, label: str, *, channel_id: str) -> Cluster:

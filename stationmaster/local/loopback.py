@@ -120,7 +120,8 @@ class LoopbackGuard:
             await self._app(scope, receive, send)
             return
         raw = [(name.decode("latin-1"), text.decode("latin-1")) for name, text in scope["headers"]]
-        seen = Seen(scope.get("method", "GET"), _joined(raw), scope["server"][1])
+        port, path = scope["server"][1], scope["path"]
+        seen = Seen(scope.get("method", "GET"), _joined(raw), port, path)
         refusal = self._rule(seen)
         if refusal is None:
             await self._app(scope, receive, send)

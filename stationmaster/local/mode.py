@@ -107,10 +107,11 @@ class LocalMode:
         self._events = StreamEvents()
         state = options.state_dir
         self._pod_environment: dict[str, str] = {}
-        self._signing_secret, self._bot_token = (
-            secrets.token_hex(16),
-            f"xoxb-{secrets.token_hex(16)}",
-        )
+        self._slack_secret = {
+            "bot_token": f"xoxb-{secrets.token_hex(16)}",
+            "signing_secret": secrets.token_hex(16),
+            "app_token": f"xapp-{secrets.token_hex(16)}",
+        }
         self.cluster = LocalCluster(
             state_dir=state,
             pod_environment=self._pod_environment,
@@ -128,8 +129,9 @@ class LocalMode:
         self.slack = LocalSlack(
             host_port=options.port,
             app=app_config(),
-            signing_secret=self._signing_secret,
-            bot_token=self._bot_token,
+            bot_token=self._slack_secret["bot_token"],
+            signing_secret=self._slack_secret["signing_secret"],
+            app_token=self._slack_secret["app_token"],
             delivery_url=self._delivery_url,
             answer_within_s=options.answer_within_s,
         )
@@ -237,9 +239,7 @@ class LocalMode:
                 roles=["cluster", "nodes", "relay", "saver", "stager", "fsx-csi", "scheduler"],
                 network=DEPLOYMENT,
                 secrets={
-                    "slack": json.dumps(
-                        {"bot_token": self._bot_token, "signing_secret": self._signing_secret}
-                    ),
+                    "slack": json.dumps(self._slack_secret),
                     "huggingface": json.dumps({"token": os.environ.get("HF_TOKEN", "")}),
                     "relay": json.dumps({"key": secrets.token_hex(32)}),
                 },

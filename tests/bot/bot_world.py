@@ -42,6 +42,7 @@ BOT_TOKEN = "xoxb-for-tests"
 CHANNEL = "C0TRAINING"
 USER = "U0OPERATOR"
 TEAM = "T0TEAM"
+BOT = "U0BOT"
 
 
 class Clock:
@@ -173,6 +174,26 @@ class Person:
             **more,
         }
         return self._deliver(urlencode({"payload": json.dumps(payload)}))
+
+    def write(self, text: str, *, event_id: str | None = None, **more: Any) -> dict[str, Any]:
+        """Deliver a message that mentions the app; one in a D... channel is for it alone."""
+        self.triggers += 1
+        event = {
+            "type": "message" if more.get("channel", "").startswith("D") else "app_mention",
+            "channel": CHANNEL,
+            "user": USER,
+            "text": text,
+            "ts": f"2000.{self.triggers:06d}",
+            **more,
+        }
+        body = {
+            "type": "event_callback",
+            "team_id": TEAM,
+            "event_id": event_id or f"Ev{self.triggers}",
+            "event": event,
+            "authorizations": [{"team_id": TEAM, "user_id": BOT, "is_bot": True}],
+        }
+        return self._deliver(json.dumps(body))
 
     def event(self, body: bytes) -> dict[str, Any]:
         """The signed request as API Gateway hands it to the function: form bodies in base64."""

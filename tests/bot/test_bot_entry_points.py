@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from slack_sdk import WebClient
 
+from bot import app
 from stationmaster.cli.slack_manifest import app_manifest
 from stationmaster.domain.commands.table import COMMAND, SUBCOMMANDS
 
@@ -36,17 +40,53 @@ def test_manifest_declares_the_command_and_the_buttons_at_the_url():
     assert (command["command"], command["url"]) == (COMMAND, URL)
     assert [word for word in SUBCOMMANDS if word not in command["usage_hint"]] == []
     assert manifest["settings"]["interactivity"] == {"is_enabled": True, "request_url": URL}
+    assert manifest["settings"]["event_subscriptions"]["request_url"] == URL
     assert manifest["settings"]["socket_mode_enabled"] is False
     json.dumps(manifest)
 
 
-def test_manifest_asks_for_no_scope_that_the_app_does_not_use():
-    scopes = set(app_manifest(URL)["oauth_config"]["scopes"]["bot"])
+HISTORY = tuple(f"{kind}:history" for kind in ("channels", "groups", "im", "mpim"))
+# The scopes that each method and event takes. Source: its page at https://docs.slack.dev/reference
+SCOPES = {
+    "app_mention": ("app_mentions:read",),
+    "message.im": ("im:history",),
+    "chat_delete": ("chat:write",),
+    "chat_postEphemeral": ("chat:write",),
+    "chat_postMessage": ("chat:write",),
+    "chat_update": ("chat:write",),
+    "conversations_history": HISTORY,
+    "conversations_open": ("im:write",),
+    "conversations_replies": HISTORY,
+    "files_upload_v2": ("files:write",),
+    "usergroups_users_list": ("usergroups:read",),
+}
+METHOD = re.compile(r"client\.((?:[a-z]+_)+\w+)")
 
-    history = {f"{kind}:history" for kind in ("channels", "groups", "im", "mpim")}
-    assert (
-        scopes == {"commands", "chat:write", "files:write", "im:write", "usergroups:read"} | history
-    )
+
+@pytest.mark.parametrize("url", [URL, None])
+def test_manifest_asks_for_exactly_the_scopes_that_the_app_uses(url):
+    manifest = app_manifest(url)
+
+    texts = [path.read_text() for name in ("bot", "stationmaster") for path in sources(name)]
+    calls = {name for text in texts for name in METHOD.findall(text) if name in WebClient.__dict__}
+    used = [*calls, *manifest["settings"]["event_subscriptions"]["bot_events"]]
+    assert set(manifest["oauth_config"]["scopes"]["bot"]) == {
+        "commands",
+        *(scope for name in used for scope in SCOPES[name]),
+    }
+
+
+def sources(name):
+    root = Path(app.__file__).parents[1] / name
+    return [path for path in root.rglob("*.py") if "local" not in path.relative_to(root).parts]
+
+
+def test_manifest_for_socket_mode_has_no_address():
+    text = json.dumps(app_manifest(None))
+
+    assert '"socket_mode_enabled": true' in text
+    assert "url" not in text
+    assert '"messages_tab_enabled": true' in text
 
 
 @pytest.mark.parametrize("before", ["enable", "disable"])

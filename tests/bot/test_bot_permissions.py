@@ -8,7 +8,17 @@ from typing import Any
 
 import boto3
 import pytest
-from bot_world import CHANNEL, REGION, USER, ClusterStory, Person, Story, seen, started_workflows
+from bot_world import (
+    BOT,
+    CHANNEL,
+    REGION,
+    USER,
+    ClusterStory,
+    Person,
+    Story,
+    seen,
+    started_workflows,
+)
 from pydantic import BaseModel
 from recording_slack import RecordingSlack, Refusal
 
@@ -82,6 +92,20 @@ def test_no_command_changes_anything_for_who_has_not_the_role(
         # It names what does not exist here; who may do it would hear the same.
         assert answer == seen(person.type(text))
     assert stored() == before
+
+
+@pytest.mark.parametrize("text", CHANGES)
+def test_no_message_changes_anything_for_who_has_not_the_role(
+    person: Person, slack: RecordingSlack, story: Story, cluster: ClusterStory, text: str
+) -> None:
+    story.begin()
+    cluster.begin()
+    before = stored()
+    person.write(f"<@{BOT}> {text}", user=STRANGER)
+
+    assert "you may not look here" in slack.of("chat.postEphemeral")[-1].seen
+    claims = [each for each in stored() if each["PK"]["S"].startswith("DELIVERY#message/")]
+    assert [each for each in stored() if each not in claims] == before
 
 
 @pytest.mark.parametrize("action", [each for each in ActionId if each not in LOOKING])

@@ -40,16 +40,18 @@ class ListRuns:
 
 
 @dataclass(frozen=True)
-class _OfRun:
+class OfRun:
+    """What is asked of a run."""
+
     run_id: RunId | None = None
     """None means the newest of the channel."""
 
 
-class ShowStatus(_OfRun):
+class ShowStatus(OfRun):
     """Show one run."""
 
 
-class ShowLogs(_OfRun):
+class ShowLogs(OfRun):
     """Show the last log lines of a run's pods."""
 
 
@@ -65,7 +67,7 @@ class ShowAudit:
     """How far back, in seconds; 0 for as far as it goes."""
 
 
-class StopRun(_OfRun):
+class StopRun(OfRun):
     """Stop a run and tear it down."""
 
 

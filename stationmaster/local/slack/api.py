@@ -16,6 +16,9 @@ from stationmaster.local.slack.endpoint import Endpoint
 from stationmaster.local.slack.limits import RateLimiter
 from stationmaster.local.slack.records import Json, SlackRefusal, TrafficEntry
 
+# The one method that takes the app's token, and not the bot's.
+_OF_APP_TOKEN = "apps.connections.open"
+
 Method = Callable[[Endpoint, Arguments], Json]
 
 
@@ -37,11 +40,13 @@ class WebApi:
         endpoint: Endpoint,
         methods: dict[str, Method],
         bot_token: str,
+        app_token: str,
         rates: RateLimiter | None,
     ) -> None:
         self._endpoint = endpoint
         self._methods = methods
         self.bot_token = bot_token
+        self._app_token = app_token
         self._rates = rates
 
     def call(self, method: str, values: Json, *, bearer: str | None) -> ApiAnswer:
@@ -66,8 +71,10 @@ class WebApi:
         token = bearer or str(values.get("token") or "")
         if not token:
             return _refused("not_authed")
-        if token != self.bot_token:
-            return _refused("invalid_auth")
+        wanted = self._app_token if method == _OF_APP_TOKEN else self.bot_token
+        if token != wanted:
+            is_other = token in (self.bot_token, self._app_token)
+            return _refused("not_allowed_token_type" if is_other else "invalid_auth")
         known = self._methods.get(method)
         if known is None:
             return ApiAnswer(200, {"ok": False, "error": "unknown_method", "req_method": method})

@@ -1,4 +1,4 @@
-"""Signed delivery of what people do in the workspace to the app, over HTTP.
+"""Delivery of what people do in the workspace to the app: signed over HTTP, or by Socket Mode.
 
 Interactions call it; it knows the signing secret and the app's address, and nothing of messages.
 Source of the signature: https://docs.slack.dev/authentication/verifying-requests-from-slack
@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from datetime import UTC, datetime
+from urllib.parse import urlencode
 
 import httpx
 
-from stationmaster.local.slack.records import DeliveryResult, TrafficEntry
+from stationmaster.local.slack.records import DeliveryResult, Json, TrafficEntry
+from stationmaster.local.slack.socket_mode import Sockets
 
 _MAX_CONCURRENT = 16
 
@@ -28,7 +31,7 @@ def sign(signing_secret: str, *, timestamp: str, body: str) -> str:
 
 
 class AppRequests:
-    """Posts signed, form-encoded requests to the app and waits for its answer; Slack waits 3 s."""
+    """Sends signed requests, or envelopes, and waits for the app's answer; Slack waits 3 s."""
 
     def __init__(
         self,
@@ -38,7 +41,9 @@ class AppRequests:
         clock: Callable[[], float],
         record: Callable[[TrafficEntry], None],
         answer_within_s: float,
+        sockets: Sockets,
     ) -> None:
+        self._sockets = sockets
         self._answer_within_s = answer_within_s
         self._signing_secret = signing_secret
         self._delivery_url = delivery_url
@@ -53,10 +58,16 @@ class AppRequests:
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._client.close()
 
-    def send(self, body: str, *, label: str, retry_num: int = 0) -> DeliveryResult:
-        """Post a form-encoded body; say what Slack would make of the answer."""
+    def send(self, kind: str, payload: Json, *, label: str, retry_num: int = 0) -> DeliveryResult:
+        """Deliver a payload; say what Slack would make of the answer.
+
+        `kind` is that of the envelope: `slash_commands`, `interactive` or `events_api`.
+        """
         started = time.perf_counter()
-        future = self._pool.submit(self._post, body, retry_num)
+        if self._sockets.is_open:
+            future = self._pool.submit(self._hand_over, kind, payload, retry_num)
+        else:
+            future = self._pool.submit(self._post, *_http_body(kind, payload), retry_num)
         status, text, error = _outcome(future, within_s=self._answer_within_s)
         duration_ms = (time.perf_counter() - started) * 1000
         suffix = f" retry {retry_num}" if retry_num else ""
@@ -73,11 +84,16 @@ class AppRequests:
         )
         return DeliveryResult(status, error, text, duration_ms)
 
-    def _post(self, body: str, retry_num: int) -> httpx.Response:
+    def _hand_over(self, kind: str, payload: Json, retry_num: int) -> tuple[int, str]:
+        within_s = self._answer_within_s
+        answer = self._sockets.deliver(kind, payload, retry_num=retry_num, within_s=within_s)
+        return 200, answer
+
+    def _post(self, content_type: str, body: str, retry_num: int) -> tuple[int, str]:
         url = self._delivery_url if isinstance(self._delivery_url, str) else self._delivery_url()
         timestamp = str(int(self._clock()))
         headers = {
-            "Content-Type": "application/x-www-form-urlencoded",
+            "Content-Type": content_type,
             "User-Agent": "Slackbot 1.0 (+https://api.slack.com/robots)",
             "X-Slack-Request-Timestamp": timestamp,
             "X-Slack-Signature": sign(self._signing_secret, timestamp=timestamp, body=body),
@@ -87,20 +103,28 @@ class AppRequests:
                 "X-Slack-Retry-Num": str(retry_num),
                 "X-Slack-Retry-Reason": "http_timeout",
             }
-        return self._client.post(url, content=body.encode(), headers=headers)
+        answer = self._client.post(url, content=body.encode(), headers=headers)
+        return answer.status_code, answer.text
+
+
+def _http_body(kind: str, payload: Json) -> tuple[str, str]:
+    """Return the content type and the body of a payload that is posted."""
+    if kind == "events_api":
+        return "application/json", json.dumps(payload)
+    fields = payload if kind == "slash_commands" else {"payload": json.dumps(payload)}
+    return "application/x-www-form-urlencoded", urlencode(fields)
 
 
 def _outcome(
-    future: Future[httpx.Response], *, within_s: float
+    future: Future[tuple[int, str]], *, within_s: float
 ) -> tuple[int | None, str, str | None]:
     """Return the status, body text and Slack's error code of a post in progress."""
     try:
         # The client's own timeout bounds each read; this bounds the whole of it.
-        response = future.result(timeout=within_s)
+        status, text = future.result(timeout=within_s)
     except (FutureTimeoutError, httpx.TimeoutException):
         future.cancel()
         return None, f"no answer within {within_s:g} s", "operation_timeout"
-    except httpx.HTTPError as exc:
+    except (httpx.HTTPError, ConnectionError) as exc:
         return None, f"{type(exc).__name__}: {exc}", "dispatch_failed"
-    error = None if response.status_code == 200 else "dispatch_failed"
-    return response.status_code, response.text, error
+    return status, text, None if status == 200 else "dispatch_failed"

@@ -36,6 +36,11 @@ def auth_test(endpoint: Endpoint, arguments: Arguments) -> Json:
     }
 
 
+def open_connection(endpoint: Endpoint, arguments: Arguments) -> Json:
+    del arguments
+    return {"url": endpoint.sockets.new_address()}
+
+
 def user_info(endpoint: Endpoint, arguments: Arguments) -> Json:
     user = endpoint.workspace.users.get(arguments.required("user"))
     if user is None:
@@ -70,6 +75,7 @@ def show_view(endpoint: Endpoint, opened: OpenView) -> Json:
 
 
 METHODS: dict[str, Method] = {
+    "apps.connections.open": open_connection,
     "auth.test": auth_test,
     "chat.delete": chat_methods.delete,
     "chat.postEphemeral": chat_methods.post_ephemeral,

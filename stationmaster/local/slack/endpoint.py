@@ -21,6 +21,7 @@ from stationmaster.local.slack.records import (
     TrafficEntry,
     invalid_blocks,
 )
+from stationmaster.local.slack.socket_mode import Sockets
 from stationmaster.local.slack.tickets import ResponseUrls, Triggers
 from stationmaster.local.slack.views import ViewShelf
 from stationmaster.local.slack.workspace import Change, Workspace
@@ -46,6 +47,7 @@ class Endpoint:
         self.triggers = triggers
         self.response_urls = ResponseUrls(clock=clock)
         self.views = ViewShelf()
+        self.sockets = Sockets(base_url=base_url)
         self._lock = threading.Lock()
         self._subscribers: list[Callable[[ApiCall], None]] = []
         self._traffic: deque[TrafficEntry] = deque(maxlen=_MAX_TRAFFIC)

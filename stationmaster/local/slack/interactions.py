@@ -1,15 +1,18 @@
-"""What a person does, delivered to the app as Slack delivers it: commands, clicks, modal forms.
+"""What a person does, delivered to the app as Slack delivers it: commands, clicks, messages.
 
 Source of field names and shapes:
 https://docs.slack.dev/interactivity/implementing-slash-commands and
-https://docs.slack.dev/reference/interaction-payloads
+https://docs.slack.dev/reference/interaction-payloads; of messages
+https://docs.slack.dev/reference/events/app_mention
 """
 
 from __future__ import annotations
 
-import json
+import html
+import re
+import secrets
+import time
 from collections.abc import Iterator
-from urllib.parse import urlencode
 
 from stationmaster.local.slack.app_requests import AppRequests
 from stationmaster.local.slack.directory_methods import show_view
@@ -17,6 +20,7 @@ from stationmaster.local.slack.endpoint import Endpoint
 from stationmaster.local.slack.hooks import Answer, parse_ack, parse_answer, show_answer
 from stationmaster.local.slack.records import (
     APP_ID,
+    BOT_USER_ID,
     TEAM_DOMAIN,
     TEAM_ID,
     CommandResult,
@@ -74,16 +78,14 @@ class Interactions:
                 channel=channel,
                 user=user,
             )
-        body = self._command_body(name, arguments.strip(), user=user, channel=channel)
-        results = tuple(
-            self._app.send(body, label=name, retry_num=number) for number in range(deliveries)
-        )
+        fields = self._command_fields(name, arguments.strip(), user=user, channel=channel)
+        results = tuple(self._deliver("slash_commands", fields, name, deliveries))
         return self._show_command_answer(name, results, user=user, channel=channel)
 
-    def _command_body(self, name: str, arguments: str, *, user: str, channel: str) -> str:
+    def _command_fields(self, name: str, arguments: str, *, user: str, channel: str) -> Json:
         described = self._endpoint.workspace.find_channel(channel)
         person = self._endpoint.workspace.users[user]
-        fields = {
+        return {
             "token": _VERIFICATION_TOKEN,
             "team_id": TEAM_ID,
             "team_domain": TEAM_DOMAIN,
@@ -98,7 +100,6 @@ class Interactions:
             "response_url": self._response_url(ResponseTarget(described.id, user)),
             "trigger_id": self._endpoint.triggers.issue(user),
         }
-        return urlencode(fields)
 
     def _show_command_answer(
         self, name: str, results: tuple[DeliveryResult, ...], *, user: str, channel: str
@@ -165,7 +166,33 @@ class Interactions:
             **_chosen(element, value),
         }
         payload = self._action_payload(message, action, user=user)
-        return self._deliver(payload, label=f"block_actions {action_id}")
+        return self._interact(payload, label=f"block_actions {action_id}")
+
+    def say(
+        self, text: str, *, user: str, channel: str, thread_ts: str | None, deliveries: int = 1
+    ) -> tuple[Message, list[DeliveryResult]]:
+        """Write a message; one that mentions the app, or is for it alone, is delivered as well."""
+        workspace = self._endpoint.workspace
+        place = workspace.find_channel(channel, user=user)
+        mention = f"<@{BOT_USER_ID}>"
+        handle = re.compile(rf"@{re.escape(workspace.users[BOT_USER_ID].name)}\b", re.IGNORECASE)
+        written = handle.sub(mention, html.escape(text, quote=False))
+        message = Message(
+            ts=workspace.next_ts(),
+            channel=place.id,
+            user=user,
+            text=written,
+            thread_ts=thread_ts,
+        )
+        workspace.post(message)
+        if BOT_USER_ID not in place.members or not (place.with_user or mention in written):
+            return message, []
+        event = message.to_json() | {"channel": place.id, "event_ts": message.ts}
+        kind = {"type": "app_mention"}
+        if place.with_user:
+            kind = {"type": "message", "channel_type": "im"}
+        payload = _event_payload(event | kind)
+        return message, self._deliver("events_api", payload, kind["type"], deliveries)
 
     def _action_payload(self, message: Message, action: Json, *, user: str) -> Json:
         described = self._endpoint.workspace.find_channel(message.channel)
@@ -203,7 +230,7 @@ class Interactions:
             "view": {**described, "state": {"values": values}},
             "response_urls": [],
         }
-        result = self._deliver(payload, label="view_submission")
+        result = self._interact(payload, label="view_submission")
         if result.error is not None:
             return {"error": result.error}
         answer = parse_ack(result.body) if result.body.strip() else {}
@@ -231,7 +258,7 @@ class Interactions:
                 "view": {**opened, "id": view_id},
                 "is_cleared": False,
             }
-            self._deliver(payload, label="view_closed")
+            self._interact(payload, label="view_closed")
 
     def _take_down(self, view_id: str) -> Json:
         opened = self._endpoint.views.take_down(view_id)
@@ -252,12 +279,40 @@ class Interactions:
             "is_enterprise_install": False,
         }
 
-    def _deliver(self, payload: Json, *, label: str) -> DeliveryResult:
-        return self._app.send(urlencode({"payload": json.dumps(payload)}), label=label)
+    def _interact(self, payload: Json, *, label: str) -> DeliveryResult:
+        return self._app.send("interactive", payload, label=label)
+
+    def _deliver(self, kind: str, payload: Json, label: str, times: int) -> list[DeliveryResult]:
+        """Deliver the same several times, as after a lost answer."""
+        return [
+            self._app.send(kind, payload, label=label, retry_num=number) for number in range(times)
+        ]
 
     def _response_url(self, target: ResponseTarget) -> str:
         hook_id = self._endpoint.response_urls.issue(target)
         return f"{self._endpoint.base_url()}/hooks/response/{hook_id}"
+
+
+def _event_payload(event: Json) -> Json:
+    return {
+        "token": _VERIFICATION_TOKEN,
+        "team_id": TEAM_ID,
+        "api_app_id": APP_ID,
+        "event": event,
+        "type": "event_callback",
+        "event_id": f"Ev{secrets.token_hex(5).upper()}",
+        "event_time": int(time.time()),
+        "is_ext_shared_channel": False,
+        "authorizations": [
+            {
+                "enterprise_id": None,
+                "team_id": TEAM_ID,
+                "user_id": BOT_USER_ID,
+                "is_bot": True,
+                "is_enterprise_install": False,
+            }
+        ],
+    }
 
 
 def _act_on_channel(workspace: Workspace, command: str, arguments: str, *, channel: str) -> str:

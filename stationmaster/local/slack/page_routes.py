@@ -7,7 +7,6 @@ tests may rely on, are listed in `page/README.md`.
 from __future__ import annotations
 
 import asyncio
-import html
 from typing import Any
 
 import anyio.to_thread
@@ -25,7 +24,6 @@ from stationmaster.local.slack.records import (
     OPERATOR_ID,
     TEAM_NAME,
     Json,
-    Message,
     SlackRefusal,
 )
 from stationmaster.local.slack.workspace import Change
@@ -116,14 +114,9 @@ class PageRoutes:
                 text, user=act.user, channel=channel.id, thread_ts=act.thread_ts, deliveries=1
             )
             return {"error_shown": result.error, "shown_ts": result.shown_ts}
-        message = Message(
-            ts=self._endpoint.workspace.next_ts(),
-            channel=channel.id,
-            user=act.user,
-            text=html.escape(text, quote=False),
-            thread_ts=act.thread_ts,
+        message, _ = self._interactions.say(
+            text, user=act.user, channel=channel.id, thread_ts=act.thread_ts
         )
-        self._endpoint.workspace.post(message)
         return {"ts": message.ts}
 
     def _click(self, act: _Act) -> Json:

@@ -47,7 +47,8 @@ class LocalSlack:
         host_port: port of the page and the API; 0 takes a free one.
         app: the app that lives in the workspace.
         signing_secret: signs what is delivered to the app.
-        bot_token: the only token that the Web API accepts.
+        bot_token: the token that the Web API accepts.
+        app_token: the token that opens Socket Mode, and nothing else.
         delivery_url: where the app takes commands and interactions; called for each delivery when
             it is a function.
         enforce_rate_limits: answer 429 where Slack would.
@@ -62,6 +63,7 @@ class LocalSlack:
         app: SlackAppConfig,
         signing_secret: str,
         bot_token: str,
+        app_token: str,
         delivery_url: Callable[[], str] | str,
         enforce_rate_limits: bool = True,
         answer_within_s: float = limits.ACK_S,
@@ -82,12 +84,14 @@ class LocalSlack:
             clock=clock,
             record=self._endpoint.record,
             answer_within_s=answer_within_s,
+            sockets=self._endpoint.sockets,
         )
         self._interactions = Interactions(endpoint=self._endpoint, app=self._app)
         self._api = WebApi(
             endpoint=self._endpoint,
             methods=METHODS,
             bot_token=bot_token,
+            app_token=app_token,
             rates=RateLimiter(clock=clock) if enforce_rate_limits else None,
         )
         self._server: uvicorn.Server | None = None
@@ -183,6 +187,23 @@ class LocalSlack:
         `deliveries` > 1 delivers the same command again with `X-Slack-Retry-Num`.
         """
         return self._interactions.type_command(
+            text, user=user, channel=channel, thread_ts=thread_ts, deliveries=deliveries
+        )
+
+    def say(
+        self,
+        text: str,
+        *,
+        user: str = OPERATOR_ID,
+        channel: str = TRAINING_CHANNEL_ID,
+        thread_ts: str | None = None,
+        deliveries: int = 1,
+    ) -> tuple[Message, list[DeliveryResult]]:
+        """Write a message as the page does; wait until the app has taken the event, if it is one.
+
+        `deliveries` > 1 delivers the same event again.
+        """
+        return self._interactions.say(
             text, user=user, channel=channel, thread_ts=thread_ts, deliveries=deliveries
         )
 

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 
-from stationmaster.local.loopback import LoopbackGuard, own_page_too
+from stationmaster.local.loopback import LoopbackGuard, Seen, own_page_too
 from stationmaster.local.slack.api import WebApi
 from stationmaster.local.slack.arguments import parse_arguments
 from stationmaster.local.slack.endpoint import Endpoint
@@ -82,14 +82,22 @@ def build_application(
             Route("/", routes.page, methods=["GET"]),
             Route("/archives/{channel}/{message}", routes.page, methods=["GET"]),
             Route("/static/{name:path}", routes.static, methods=["GET"]),
+            WebSocketRoute("/link/", endpoint.sockets.serve),
             WebSocketRoute("/local/socket", page.socket),
             *page.routes(),
         ],
         middleware=[
-            Middleware(LoopbackGuard, rule=own_page_too),
+            Middleware(LoopbackGuard, rule=_own_page_and_app),
             Middleware(PageKeyGuard, key=page_key),
         ],
     )
+
+
+def _own_page_and_app(request: Seen) -> str | None:
+    # slack_sdk names no port when it opens Socket Mode, where its ticket is looked at; a browser
+    # would name its origin.
+    is_app = request.target == "/link/" and "origin" not in request.headers
+    return None if is_app else own_page_too(request)
 
 
 class _Routes:

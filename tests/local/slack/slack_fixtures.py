@@ -29,6 +29,7 @@ from stationmaster.local.slack import (
 
 SIGNING_SECRET = "local-signing-secret"
 BOT_TOKEN = "xoxb-local"
+APP_TOKEN = "xapp-local"
 # Slack's 3 s are a test of their own; nothing else is to fail on a busy machine.
 ANSWER_WITHIN_S = 1800.0
 
@@ -137,6 +138,7 @@ def local_slack(**overrides: Any) -> Iterator[LocalSlack]:
         "app": APP_CONFIG,
         "signing_secret": SIGNING_SECRET,
         "bot_token": BOT_TOKEN,
+        "app_token": APP_TOKEN,
         "delivery_url": "http://127.0.0.1:9/nobody-listens",
         "enforce_rate_limits": False,
         "answer_within_s": ANSWER_WITHIN_S,

@@ -14,6 +14,8 @@ import httpx
 import pytest
 from slack_fixtures import (
     ANSWER_WITHIN_S,
+    APP_TOKEN,
+    BOT_TOKEN,
     HERE,
     Clock,
     actions,
@@ -29,9 +31,12 @@ from slack_fixtures import (
     workspace_with_app,
 )
 from slack_sdk.webhook import WebhookClient
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from stationmaster.local.slack import OPERATOR_ID, LocalSlack, SlackRefusal
 from stationmaster.local.slack.limits import ACK_S
+from stationmaster.local.slack.records import BOT_USER_ID, GENERAL_CHANNEL_ID
 
 STOP = button("stop", "Stop", value="run-1", style="danger")
 MORE = {
@@ -93,6 +98,37 @@ def test_command_delivered_twice_is_the_same_command_with_retry_headers() -> Non
     assert second["x-slack-retry-num"] == "1"
     assert second["x-slack-retry-reason"] == "http_timeout"
     assert len(result.deliveries) == 2
+
+
+def test_message_that_mentions_the_app_or_is_for_it_alone_is_delivered_as_an_event() -> None:
+    recorder = Recorder()
+    with workspace_answering(recorder) as slack:
+        ts = say(slack)
+        slack.say("no command")
+        slack.say("@stationmaster stop a<b", thread_ts=ts, deliveries=2)
+        slack.say("status", channel=f"D{OPERATOR_ID[1:]}")
+        slack.say("@stationmaster stop", channel=GENERAL_CHANNEL_ID)  # the app is not there
+
+        (headers, body), (retry, _), (_, direct) = recorder.requests
+        assert headers["content-type"] == "application/json"
+        assert retry["x-slack-retry-num"] == "1"
+        event = json.loads(body)["event"]
+        assert (event["type"], event["thread_ts"]) == ("app_mention", ts)
+        assert event["text"] == f"<@{BOT_USER_ID}> stop a&lt;b"
+        assert json.loads(direct)["event"]["channel_type"] == "im"
+
+
+def test_socket_mode_takes_the_apps_token_and_a_ticket_that_is_good_once() -> None:
+    with local_slack() as slack:
+        opened = web_client(slack, token=APP_TOKEN).apps_connections_open(app_token=APP_TOKEN)
+        call = web_client(slack).apps_connections_open
+        assert refused(call, app_token=BOT_TOKEN) == "not_allowed_token_type"
+        assert refused(web_client(slack, token=APP_TOKEN).auth_test) == "not_allowed_token_type"
+
+        with connect(opened["url"]) as socket:
+            assert json.loads(socket.recv())["type"] == "hello"
+        with pytest.raises(InvalidStatus, match="403"), connect(opened["url"]):
+            pass
 
 
 def test_command_not_acknowledged_in_3_s_says_operation_timeout() -> None:

@@ -1,0 +1,196 @@
+"""The bot over Socket Mode, against the local Slack; and `stationmaster bot`, which runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from bot_world import BOT_TOKEN, REGION, SIGNING_SECRET, started_workflows
+
+from bot.socket_mode import connected
+from stationmaster.cli.main import main
+from stationmaster.domain.errors import StationmasterError
+from stationmaster.local.slack import TRAINING_CHANNEL_ID, LocalSlack
+from stationmaster.local.slack_app import app_config
+from stationmaster.services import Services
+from stationmaster.settings import Settings
+
+APP_TOKEN = "xapp-for-tests"
+SECRET = {"bot_token": BOT_TOKEN, "signing_secret": SIGNING_SECRET, "app_token": APP_TOKEN}
+
+
+def new_workspace(port: int = 0) -> LocalSlack:
+    slack = LocalSlack(
+        host_port=port,
+        app=app_config(),
+        **SECRET,
+        delivery_url="http://127.0.0.1:9/nobody-listens",
+        answer_within_s=1800,
+    )
+    slack.start()
+    return slack
+
+
+@pytest.fixture
+def workspace() -> Iterator[LocalSlack]:
+    slack = new_workspace()
+    yield slack
+    slack.stop()
+
+
+@pytest.fixture
+def bot(services: Services, workspace: LocalSlack) -> Services:
+    """What the bot is made of, in the local workspace."""
+    keep_secret(SECRET)
+    changed = services.settings.model_copy(update={"slack_api_url": workspace.api_url})
+    return Services(changed)
+
+
+def keep_secret(secret: dict[str, str]) -> None:
+    client = boto3.client("secretsmanager", REGION)
+    client.put_secret_value(SecretId="slack", SecretString=json.dumps(secret))
+
+
+def until(is_so: Callable[[], Any]) -> None:
+    """Wait; the time-out of pytest ends it."""
+    while not is_so():
+        time.sleep(0.02)
+
+
+def test_command_click_and_mention_reach_the_same_app(
+    bot: Services, workspace: LocalSlack, settings: Settings
+) -> None:
+    with connected(bot):
+        started = workspace.type_command("/train tiny-llama")
+        (card,) = workspace.messages()
+        (run,) = bot.runs.list_recent()
+        click = workspace.click(
+            message_ts=card.ts, channel=TRAINING_CHANNEL_ID, action_id="stop_run"
+        )
+        _, (mention, again) = workspace.say(
+            "@Stationmaster status", thread_ts=card.ts, deliveries=2
+        )
+
+    assert (started.ok, click.ok, mention.ok, again.ok) == (True, True, True, True)
+    assert started_workflows(settings) == [run.run_id]
+    _, stopped, status = workspace.ephemerals()
+    assert "is being stopped" in json.dumps(stopped.blocks)
+    assert run.run_id in json.dumps(status.blocks)
+    assert status.thread_ts == card.ts
+    assert workspace.type_command("/train list").error == "dispatch_failed"  # it has left
+
+
+def test_connection_that_ends_is_opened_again(bot: Services, workspace: LocalSlack) -> None:
+    port = int(workspace.url.rpartition(":")[2])
+    with connected(bot, look_every_s=0.2):
+        workspace.stop()
+        again = new_workspace(port)
+        try:
+            until(lambda: again.type_command("/train help").ok)
+        finally:
+            again.stop()
+
+
+@pytest.mark.parametrize(
+    ("token", "sentence"),
+    [
+        (None, "the Slack secret has no app_token; make an app-level token with the scope"),
+        (BOT_TOKEN, "app_token of the Slack secret does not begin with xapp-; make"),
+        ("xapp-old", r"Slack refuses the app token \(invalid_auth\); make an app-level token"),
+    ],
+)
+def test_app_token_that_is_missing_or_refused_gets_one_sentence(
+    bot: Services, token: str | None, sentence: str
+) -> None:
+    keep_secret({name: value for name, value in (SECRET | {"app_token": token}).items() if value})
+
+    with pytest.raises(StationmasterError, match=sentence), connected(bot):
+        pass
+
+
+def test_slack_that_cannot_be_reached_gets_one_sentence(
+    bot: Services, workspace: LocalSlack
+) -> None:
+    workspace.stop()
+
+    with pytest.raises(StationmasterError, match="Slack cannot be reached at"), connected(bot):
+        pass
+
+
+@pytest.fixture
+def account(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An AWS endpoint that has the Slack secret, and the variables of a bot with rules."""
+    variables = settings.model_copy(update={"rules_file": "rules.json"}).to_environment()
+    content = {"SecretString": json.dumps(SECRET), "Environment": {"Variables": variables}}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(content).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setenv("AWS_REGION", REGION)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    yield url
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("end", ["its parent ends", signal.SIGINT, signal.SIGTERM])
+def test_bot_ends_with_its_parent_and_when_it_is_asked_to(
+    account: str, bot: Services, tmp_path: Path, end: str | signal.Signals
+) -> None:
+    """It is started by a shell, as by a person, and writes to a file that outlives that."""
+    (tmp_path / "aws.env").touch()
+    lines = [f"export {name}='{value}'\n" for name, value in bot.settings.to_environment().items()]
+    (tmp_path / "settings.env").write_text("".join(lines))
+    said, program = tmp_path / "said", Path(sys.executable).with_name("stationmaster")
+    script = f"{program} bot --socket --state-dir {tmp_path} & echo $!; wait"
+    with (
+        said.open("w") as file,
+        subprocess.Popen(
+            ["sh", "-c", script], stdout=subprocess.PIPE, stderr=file, text=True
+        ) as shell,
+    ):
+        assert shell.stdout is not None
+        pid = int(shell.stdout.readline())
+        assert "connected to Slack" in shell.stdout.readline()
+        if isinstance(end, str):
+            shell.kill()
+        else:
+            os.kill(pid, end)
+        assert shell.stdout.read() == "disconnected\n"  # to the end: nobody has it open
+    assert "Traceback" not in said.read_text()
+
+
+def test_rules_of_a_deployment_are_not_left_out(
+    account: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["bot", "--socket", "--deployment", "stationmaster"]
+
+    assert main(command) == 2
+    assert "has rules for its channels" in capsys.readouterr().err
+    (tmp_path / "rules.json").write_text('{"channel": {}}')
+    assert main([*command, "--rules", str(tmp_path / "rules.json")]) == 2
+    assert "rules.json cannot be read: " in capsys.readouterr().err
