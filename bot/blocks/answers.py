@@ -14,7 +14,7 @@ from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
 from stationmaster.domain.catalogue.training_config import ImageTraining
-from stationmaster.domain.commands.table import COMMAND, START, TYPED_SUBCOMMANDS
+from stationmaster.domain.commands.table import APP_NAME, COMMAND, START, TYPED_SUBCOMMANDS
 from stationmaster.domain.keys.names import key_names
 from stationmaster.domain.planning.cost import hourly_price
 from stationmaster.domain.planning.plan import Plan
@@ -47,7 +47,7 @@ def help_text(recipes: Iterable[Recipe], *, has_rules: bool) -> Content:
                 f"Hugging Face hub {md.DOT} preset=smoke runs any recipe small, on CPUs {md.DOT} "
                 "every run gets one live card, a thread, and a receipt once everything it created "
                 f"is deleted {md.DOT} keep=2h keeps its cluster for the next run, on=NAME uses one "
-                f"{md.DOT} {who} (docs/approvals.md)"
+                f"{md.DOT} in threads: @{APP_NAME} status {md.DOT} {who} (docs/approvals.md)"
             ),
         ],
     )

@@ -31,6 +31,7 @@ def serve(arguments: argparse.Namespace) -> int:
     parent = os.getppid()
     services = Services.create(_settings(arguments))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("botocore").setLevel(logging.WARNING)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:

@@ -16,7 +16,13 @@ from stationmaster.cli.main import make_parser
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Framework, Recipe
 from stationmaster.domain.catalogue.training_config import ImageTraining, LanguageTraining
-from stationmaster.domain.commands.table import COMMAND, PLANNED, START, TYPED_SUBCOMMANDS
+from stationmaster.domain.commands.table import (
+    APP_NAME,
+    COMMAND,
+    PLANNED,
+    START,
+    TYPED_SUBCOMMANDS,
+)
 from stationmaster.domain.keys.names import CLUSTER_KEYS, KEY_MEANINGS, PLANNED_KEYS, keys_of
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
@@ -45,6 +51,10 @@ def page() -> str:
             "`RECIPE` is a name of the catalogue, or `hf:ORG/MODEL` for a language model of the "
             "Hugging Face hub. A mistyped word, or one of another tool, is answered with the "
             "command to paste; it never spends more than what was typed.",
+            "",
+            "Slack takes no slash command in a thread: mention the app there, as in "
+            f"`@{APP_NAME} stop`. In the thread of a run that run is meant. In a direct "
+            "conversation with the app the command alone is enough.",
             "",
             "## Keys",
             "",
