@@ -162,6 +162,15 @@ def test_converting_has_one_gpu_of_one_node_and_the_converter_of_its_image() -> 
     assert f"    {directory}/\n" in copied
 
 
+@pytest.mark.parametrize(("root", "is_needed"), [("", True), ("w1/files", False)])
+def test_weights_are_converted_until_they_are_there(root: str, is_needed: bool) -> None:
+    megatron = {"recipe": "megatron-llama3-8b", "instance_type": "p4d.24xlarge"}
+    overrides = {"weights": "org/model"}
+    live = live_run(RUN_ID, staged={"weights_root": root}, overrides=overrides, **megatron)
+
+    assert convert.applies(live.run, live.run.staging) is is_needed
+
+
 def test_only_what_decides_the_preparation_is_part_of_the_settings() -> None:
     tuned = make_request(recipe="llama2-7b-finetune").resolved
     images = make_request(recipe="resnet50").resolved
