@@ -27,6 +27,7 @@ class ActionId(StrEnum):
     REJECT_RUN = "reject_run"
     TYPE_COMMAND = "type_command"
     PLAN_COMMAND = "plan_command"
+    RESUME_COMMAND = "resume_command"
 
 
 class RunButton(BaseModel):

@@ -22,6 +22,7 @@ from bot.blocks import answers, cluster_answers, refusals
 from bot.blocks.approval import decision_taken
 from bot.blocks.audit import audit_list
 from bot.blocks.card import run_card
+from bot.blocks.chart import without_charts
 from bot.blocks.elements import Content
 from bot.blocks.log_lines import is_shortened
 from bot.blocks.results import results_links
@@ -172,7 +173,8 @@ def _answer(
         case requests.ShowStatus(run_id=run_id):
             view = commands.describe_run(services, run_id, channel_id=channel_id)
             learn(run_id=view.run.run_id)
-            return run_card(view, now=services.now())
+            # Slack does not say whether it takes an answer.
+            return without_charts(run_card(view, now=services.now()))
         case requests.ShowLogs(run_id=run_id):
             return _logs(services, run_id, channel_id=channel_id)
         case requests.ShowAudit():
@@ -272,7 +274,7 @@ def _clicked(services: Services, announcer: Announcer, body: Json, action: Json)
     who = _clicker(body, action)
     commands.check_view(services, who)
     match ActionId(action["action_id"]):
-        case ActionId.TYPE_COMMAND | ActionId.PLAN_COMMAND:
+        case ActionId.TYPE_COMMAND | ActionId.PLAN_COMMAND | ActionId.RESUME_COMMAND:
             text = _read(CommandButton, action, instead="the command itself").text
             asks = replace(who, words=f"{COMMAND} {text}")
             request_id = str(body["trigger_id"])

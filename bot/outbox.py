@@ -20,7 +20,8 @@ from urllib.error import HTTPError, URLError
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 
-from bot.blocks.elements import Content
+from bot.blocks.chart import has_chart, without_charts
+from bot.blocks.elements import Block, Content
 from stationmaster.domain.errors import (
     ChannelLost,
     PermanentError,
@@ -118,6 +119,8 @@ class Outbox:
         self._reload_token = reload_token
         self._patience_s = patience_s
         self._sleep = sleep
+        # Not every workspace has them; a new process asks again.
+        self._takes_charts = True
 
     def post(
         self,
@@ -136,12 +139,13 @@ class Outbox:
             ChannelLost: nothing can be posted in this channel.
             PermanentError: Slack refuses this message for good.
         """
-        answer = self._call(
+        answer = self._shown(
             "posting a message",
-            lambda: self._client.chat_postMessage(
+            content,
+            lambda blocks: self._client.chat_postMessage(
                 channel=channel,
                 text=content.text,
-                blocks=content.blocks,
+                blocks=blocks,
                 metadata=mark.to_metadata(),
                 thread_ts=thread_ts,
                 reply_broadcast=broadcast if thread_ts else None,
@@ -175,10 +179,11 @@ class Outbox:
             TransientError, ChannelLost, PermanentError: as post.
         """
         try:
-            self._call(
+            self._shown(
                 "editing a message",
-                lambda: self._client.chat_update(
-                    channel=channel, ts=ts, text=content.text, blocks=content.blocks
+                content,
+                lambda blocks: self._client.chat_update(
+                    channel=channel, ts=ts, text=content.text, blocks=blocks
                 ),
             )
         except PermanentError as exc:
@@ -280,6 +285,21 @@ class Outbox:
             if not cursor:
                 return
             arguments = arguments | {"cursor": cursor}
+
+    def _shown(self, what: str, content: Content, call: Callable[[list[Block]], T]) -> T:
+        """Write a message, with its charts as text where the workspace takes none."""
+        plain = without_charts(content).blocks
+        if not has_chart(content) or not self._takes_charts:
+            return self._call(what, lambda: call(plain))
+        try:
+            return self._call(what, lambda: call(content.blocks))
+        except PermanentError as exc:
+            if _code(exc.__cause__) != "invalid_blocks":
+                raise
+        answer = self._call(what, lambda: call(plain))
+        self._takes_charts = False
+        logger.warning("this workspace takes no charts, they are written as text")
+        return answer
 
     def _call(self, what: str, call: Callable[[], T]) -> T:
         waited_s = 0.0

@@ -22,15 +22,16 @@ from bot.blocks.elements import (
     button,
     context,
     dangerous,
-    fields,
     header,
     section,
 )
-from bot.blocks.failures import cause_lines, failure_blocks
+from bot.blocks.failures import cause_lines, failure_blocks, next_steps
+from bot.blocks.progress import cost_label, progress_blocks, seconds_left
 from bot.blocks.results import backup_blocks, result_blocks, result_buttons
 from bot.blocks.running import awaited, running_lines
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.durations import typed_duration
+from stationmaster.domain.reactions.backups import TRAINING
 from stationmaster.domain.reactions.ending import outcome_of
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
@@ -40,27 +41,32 @@ from stationmaster.domain.run.view import RunView
 def run_card(view: RunView, *, now: datetime, moved_from: tuple[str, str] | None = None) -> Content:
     """Draw everything that the channel should see of a run at `now`.
 
+    What matters most comes first: of a live run how far it is, of one that has ended its result or
+    the cause of its failure, what to do next, and what it has cost.
+
     Args:
         moved_from: the channel that takes no posts any more, and Slack's word for why.
     """
     run = view.run
-    blocks = [
-        header(f"{words.emoji(run)} {run.request.title}: {words.status(run)}"),
-        context(_identity(view)),
-        context(md.code(run.request.command, 300)),
-        section("\n".join(checklist(view))),
-    ]
+    has_ended = run.phase.is_terminal
+    blocks = [header(_lead(view, now=now))]
     blocks += approval_blocks(run)
-    blocks += _progress(view, now=now)
-    blocks += _notices(view)
+    if has_ended:
+        blocks += _outcome(view, now=now)
+    else:
+        blocks += _notices(view)
+    blocks += progress_blocks(view, now=now)
+    blocks.append(section("\n".join(checklist(view))))
     blocks += backup_blocks(run)
     if moved_from is not None:
         blocks.append(section(words.moved(*moved_from, what="run")))
-    blocks += _outcome(view, now=now)
-    blocks += result_blocks(view)
+    if not has_ended:
+        blocks += result_blocks(view)
+    blocks += [context(_identity(view)), context(md.code(run.request.command, 300))]
     if view.is_live:
         blocks.append(context(f"updated {md.clock(now)}"))
-    blocks += _buttons(view)
+    if not has_ended:
+        blocks += _buttons(view)
     return Content(text=_headline(run), blocks=blocks)
 
 
@@ -163,72 +169,6 @@ def _headline(run: Run) -> str:
     return text
 
 
-def _progress(view: RunView, *, now: datetime) -> list[Block]:
-    run, cluster = view.run, view.cluster
-    spent = words.cost(view, now=now)
-    is_shared = cluster is not None and cluster.is_kept
-    is_final = (
-        view.torn_down_at is not None
-        if is_shared
-        else (cluster is not None and cluster.final_cost_usd is not None)
-    )
-    cost_label = f"{'Its share' if is_shared else 'Cost'}{'' if is_final else ' so far'}"
-    progress = run.progress
-    if progress is None:
-        if cluster is None or not cluster.resources:
-            return []
-        return [fields([(cost_label, spent), ("Planned cost", words.planned_cost(run))])]
-    bar = words.step(progress)
-    if progress.total_steps > 0:
-        fraction = progress.step / progress.total_steps
-        percent = min(100, int(fraction * 100))
-        bar = f"`{md.progress_bar(fraction)}`  *{percent}%*  {md.DOT}  {bar}"
-    spark = md.sparkline([value for _, value in run.loss_points])
-    shown_loss = f"*{md.loss(progress.loss_nats)}*"
-    if run.first_loss_nats is not None and len(run.loss_points) > 1:
-        shown_loss = f"{md.loss(run.first_loss_nats)} {md.ARROW} {shown_loss}"
-    pairs = [("Throughput", _throughput(run)), (cost_label, spent)]
-    if progress.has_loss:
-        pairs.insert(0, ("Loss", f"{shown_loss}\n`{spark}`" if spark else shown_loss))
-    if run.evaluation is not None:
-        pairs.append(("Held-out", words.evaluation(run.evaluation)))
-    if not run.phase.is_terminal:
-        pairs.append(("Time left", _time_left(run)))
-    elif run.ended_at is not None:
-        pairs.append(("Duration", md.duration(run.ended_at - run.requested_at)))
-    return [section(bar), fields(pairs)]
-
-
-def _throughput(run: Run) -> str:
-    progress = run.progress
-    if progress is None:
-        return "unknown"
-    parts = []
-    if progress.tokens_per_s is not None:
-        parts.append(f"{md.count(progress.tokens_per_s)} tokens/s")
-    elif progress.samples_per_s is not None:
-        parts.append(f"{md.count(progress.samples_per_s)} samples/s")
-    if progress.step_time_s is not None:
-        parts.append(f"{progress.step_time_s:.3g} s a step")
-    if progress.mfu is not None:
-        parts.append(f"{progress.mfu:.1%} MFU")
-    return "\n".join(parts) or "not reported"
-
-
-def _time_left(run: Run) -> str:
-    progress, started = run.progress, run.training_started_at
-    if progress is not None and progress.total_steps <= 0:
-        return "not known"
-    if progress is None or progress.total_steps <= progress.step:
-        return "saving and finishing"
-    step_time_s = progress.step_time_s
-    if not step_time_s and started is not None and progress.step > 0:
-        step_time_s = (progress.at - started).total_seconds() / progress.step
-    if not step_time_s or step_time_s < 0:
-        return "not known yet"
-    return f"about {md.duration((progress.total_steps - progress.step) * step_time_s)}"
-
-
 def _notices(view: RunView) -> list[Block]:
     run, notices = view.run, []
     if run.phase is RunPhase.RECOVERING:
@@ -251,10 +191,24 @@ def _notices(view: RunView) -> list[Block]:
     return [section("\n".join(notices))] if notices else []
 
 
+def _lead(view: RunView, *, now: datetime) -> str:
+    """Write the card's first line: status, loss, and the time left or the cost."""
+    run, progress = view.run, view.run.progress
+    said = [f"{words.emoji(run)} {run.request.title}: {words.status(run)}"]
+    if progress is not None and run.phase is RunPhase.FAILED:
+        said[0] += f" at step {progress.step:,}"
+    elif progress is not None:
+        said += words.reported_loss(progress)
+    if run.phase in TRAINING and not run.is_stopping and (left_s := seconds_left(run)) is not None:
+        said.append(f"about {md.duration(left_s)} left")
+    if run.phase is RunPhase.SUCCEEDED:
+        said.append(md.money(view.cost_usd(now)))
+    return ", ".join(said)
+
+
 def _outcome(view: RunView, *, now: datetime) -> list[Block]:
+    """Draw the end of a run: its cause or result, what to do next, what it has cost."""
     run = view.run
-    if not run.phase.is_terminal:
-        return []
     blocks = []
     match run.phase:
         case RunPhase.FAILED:
@@ -263,20 +217,27 @@ def _outcome(view: RunView, *, now: datetime) -> list[Block]:
             by = f" by {md.user(run.stop_requested_by)}" if run.stop_requested_by else ""
             why = [md.escape(said, 600) for said in (run.reason or run.stop_why,) if said]
             blocks.append(section("\n".join([f"*Stopped*{by}", *why])))
-    ended = []
-    if run.progress is None:  # otherwise a field has it
-        ended.append(f"ended after {md.duration((run.ended_at or now) - run.requested_at)}")
+        case _:
+            blocks += result_blocks(view)
+    blocks += _buttons(view)
+    cost = f"{cost_label(view)} {words.cost(view, now=now)}"
+    ended = [
+        f"\U0001f9fe {cost}, {words.planned_cost(run)} planned",
+        f"ended after {md.duration((run.ended_at or now) - run.requested_at)}",
+    ]
     if run.last_checkpoint_step is not None:
         ended.append(f"last checkpoint at step {run.last_checkpoint_step:,}")
     ended.append(words.teardown_status(view))
     blocks.append(context(f" {md.DOT} ".join(part for part in ended if part)))
     if view.cluster is not None and view.teardown is TeardownStatus.FAILED:
         blocks.append(section(parts.left_behind(view.cluster)))
+    if run.phase is not RunPhase.SUCCEEDED:
+        blocks += result_blocks(view)
     return blocks
 
 
 def _buttons(view: RunView) -> list[Block]:
-    run, elements = view.run, []
+    run, elements = view.run, next_steps(view.run)
     stays = view.cluster is not None and view.cluster.is_kept
     what = "its cluster stays" if stays else "everything it created is deleted"
     value = RunButton(run_id=run.run_id).model_dump_json()

@@ -1,8 +1,10 @@
-"""The list of phases on a run's card."""
+"""The phases on a run's card: the finished ones in a line, what it is doing now in detail."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from bot.blocks import cluster_parts as parts
@@ -58,24 +60,35 @@ def checklist(view: RunView) -> list[str]:
     is_bad = outcome_of(run) in (RunPhase.FAILED, RunPhase.STOPPED)
     was_saved = steps[reached][0] is RunPhase.SAVING
     broke = reached - 1 if is_bad and was_saved else reached
-    lines = []
+    listed: list[tuple[str, str, list[str]]] = []  # mark, name with its time, details
     for index, (phase, infinitive, gerund) in enumerate(steps):
         is_current = index == reached and run.phase is not RunPhase.SUCCEEDED
         span = _time_in(phase, steps[index + 1 :], entered, run)
-        if index > reached:
-            lines.append(f"{md.COMING}\u2002{infinitive}")
-        elif index == broke and is_bad:
-            lines.append(f"{md.FAILED}\u2002*{infinitive}*{span}")
-        elif not is_current or (run.phase.is_terminal and run.results is not None):
-            lines.append(f"{md.DONE}\u2002{infinitive}{span}")
-        elif run.phase.is_terminal:
-            lines.append(f"{md.FAILED}\u2002*{infinitive}*{span}")
-        else:
-            lines.append(f"{md.CURRENT}\u2002*{gerund}*{span}")
         is_told = phase is RunPhase.STAGING and run.staging is not None and run.staging.linked
-        if is_current or is_told:
-            lines += _details(phase, view)
-    lines.append(_last_line(run))
+        details = _details(phase, view) if is_current or is_told else []
+        if index > reached:
+            listed.append((md.COMING, infinitive, details))
+        elif index == broke and is_bad:
+            listed.append((md.FAILED, f"*{infinitive}*{span}", details))
+        elif not is_current or (run.phase.is_terminal and run.results is not None):
+            listed.append((md.DONE, f"{infinitive}{span}", details))
+        elif run.phase.is_terminal:
+            listed.append((md.FAILED, f"*{infinitive}*{span}", details))
+        else:
+            listed.append((md.CURRENT, f"*{gerund}*{span}", details))
+    listed.append(_last(run))
+    if run.phase.is_terminal:
+        listed = [each for each in listed if each[0] != md.COMING]
+    return _folded(listed)
+
+
+def _folded(listed: list[tuple[str, str, list[str]]]) -> list[str]:
+    """Write neighbours with the same mark in one line, and their details below it."""
+    lines = []
+    for mark, group in groupby(listed, key=itemgetter(0)):
+        same = [*group]
+        lines.append(f"{mark}\u2002{f' {md.DOT} '.join(name for _, name, _ in same)}")
+        lines += [line for _, _, details in same for line in details]
     return lines
 
 
@@ -118,9 +131,9 @@ def _details(phase: RunPhase, view: RunView) -> list[str]:
     return [f"{_INDENT}{line}" for line in shown if line]
 
 
-def _last_line(run: Run) -> str:
+def _last(run: Run) -> tuple[str, str, list[str]]:
     if not run.phase.is_terminal:
-        return f"{md.COMING}\u2002Done"
+        return md.COMING, "Done", []
     if run.phase is RunPhase.SUCCEEDED:
-        return f"{md.DONE}\u2002*Done*"
-    return f"{md.FAILED}\u2002*{run.phase.value.capitalize()}*"
+        return md.DONE, "*Done*", []
+    return md.FAILED, f"*{run.phase.value.capitalize()}*", []

@@ -86,15 +86,15 @@ def dangerous(
 def asked_again(
     element: Block, *, style: str, title: str, text: str, confirm: str, deny: str
 ) -> Block:
-    """Ask once more before the button acts; its style is primary or danger."""
+    """Ask once more before the button acts; its style is primary, danger or "" for neither."""
     dialog = {
         "title": {"type": "plain_text", "text": title},
         "text": _mrkdwn(cut(text, _CONFIRM_CHARACTERS)),
         "confirm": {"type": "plain_text", "text": confirm},
         "deny": {"type": "plain_text", "text": deny},
-        "style": style,
     }
-    return element | {"style": style, "confirm": dialog}
+    styled = {"style": style} if style else {}
+    return element | styled | {"confirm": dialog | styled}
 
 
 def actions(elements: Sequence[Block], *, block_id: str = "run_actions") -> Block:

@@ -9,11 +9,14 @@ import re
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
+from bot.actions import MOST_TYPED, ActionId
 from bot.blocks import mrkdwn as md
 from bot.blocks.elements import Block, section
+from bot.blocks.typed import typed_when_asked
 from stationmaster.diagnosis.explaining import UNEXPLAINED, Context, Finding
-from stationmaster.diagnosis.runs import explain_run, explain_setback
+from stationmaster.diagnosis.runs import can_resume, explain_run, explain_setback
 from stationmaster.domain.catalogue.instances import CATALOGUE
+from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import (
     JobConditionChanged,
@@ -47,6 +50,21 @@ def failure_blocks(view: RunView) -> list[Block]:
             todo.append(f"It was typed as {md.code(run.request.command, 600)}")
         blocks.append(section("*What to do*\n" + "\n".join(todo)))
     return blocks
+
+
+def next_steps(run: Run) -> list[Block]:
+    """Offer to resume a run that failed or was stopped, and to run its command again."""
+    if run.phase not in (RunPhase.FAILED, RunPhase.STOPPED):
+        return []
+    offered = []
+    if can_resume(run):
+        resume = ("Resume", f"resume {run.run_id}")
+        offered.append(typed_when_asked(*resume, action_id=ActionId.RESUME_COMMAND))
+    typed = run.request.command.removeprefix(f"{COMMAND} ")
+    if typed != run.request.command and len(typed) <= MOST_TYPED:
+        style = "" if offered else "primary"
+        offered.append(typed_when_asked("Run again", typed, style=style))
+    return offered
 
 
 def cause_lines(view: RunView) -> list[str]:

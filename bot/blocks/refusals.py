@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from bot.actions import MOST_TYPED, ActionId, CommandButton
+from bot.actions import MOST_TYPED, ActionId
 from bot.blocks import mrkdwn as md
 from bot.blocks.approval import mention
 from bot.blocks.elements import (
     Block,
     Content,
     actions,
-    asked_again,
-    button,
     context,
     section,
 )
+from bot.blocks.typed import typed_at_once, typed_when_asked
 from stationmaster.domain.commands.table import COMMAND, START, row_of
 
 # A refusal that says who runs what.
@@ -46,22 +45,10 @@ def _buttons(suggestion: str) -> list[Block]:
         return []  # an invitation of the app, or longer than a button's value
     row = row_of(text)
     if not row.changes:
-        return [actions([_button("Show it", ActionId.TYPE_COMMAND, text)], block_id="suggestion")]
-    run_it = asked_again(
-        _button("Run it", ActionId.TYPE_COMMAND, text),
-        style="primary",
-        title="Run this command?",
-        text=md.code(suggestion, 250),
-        confirm="Run it",
-        deny="Back",
-    )
-    plan_it = _button("Plan it", ActionId.PLAN_COMMAND, f"plan {text}")
+        return [actions([typed_at_once("Show it", text)], block_id="suggestion")]
+    run_it = typed_when_asked("Run it", text)
+    plan_it = typed_at_once("Plan it", f"plan {text}", action_id=ActionId.PLAN_COMMAND)
     return [actions([plan_it, run_it] if row is START else [run_it], block_id="suggestion")]
-
-
-def _button(label: str, action_id: ActionId, text: str) -> Block:
-    value = CommandButton(text=text).model_dump_json()
-    return button(label, action_id=action_id, value=value)
 
 
 def breakdown(*, reference: str, is_transient: bool) -> Content:

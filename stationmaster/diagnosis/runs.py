@@ -96,14 +96,18 @@ def _is_worse_than_quoted(finding: Finding, failures: list[Failure], trainer_sai
     return not matches(cause.line, LOG)
 
 
-def _with_possible_remedy(finding: Finding, run: Run) -> Finding:
-    """Remove the advice to resume a run that has saved no checkpoint."""
+def can_resume(run: Run) -> bool:
+    """Say whether it has saved a checkpoint with which `/train resume` continues it."""
     step = (
         run.last_checkpoint_step if run.last_checkpoint_step is not None else run.resumed_from_step
     )
     is_saved = run.results is not None or run.backups.newest is not None
-    can_resume = step is not None and is_saved and run.request.uses_own_trainer
-    if can_resume or _RESUME not in finding.remedy:
+    return step is not None and is_saved and run.request.uses_own_trainer
+
+
+def _with_possible_remedy(finding: Finding, run: Run) -> Finding:
+    """Remove the advice to resume a run that has saved no checkpoint."""
+    if can_resume(run) or _RESUME not in finding.remedy:
         return finding
     others = [part for part in _CLAUSES.split(finding.remedy) if _RESUME not in part]
     if not any(_AGAIN in part for part in others):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 
@@ -25,6 +26,7 @@ from run_blocks import (
 )
 
 from bot.blocks.card import card_milestone, run_card
+from bot.blocks.chart import has_chart, loss_chart, without_charts
 from bot.blocks.receipt import run_receipt
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.aggregate import TeardownStatus
@@ -238,10 +240,9 @@ CARDS = [
         [
             "file system: AWS says &lt;no capacity&gt;",
             "trainer: CUDA out of memory",
-            "\u2717\u2002*Provision*",
-            "\u25cb\u2002Validate",
+            "\u2717\u2002*Provision*  _1m 00s_ \u00b7 *Failed*",
         ],
-        ["Save the results"],
+        ["Save the results", "Validate"],
     ),
     (
         in_phase(RunPhase.FAILED, **KILLED),
@@ -521,7 +522,17 @@ def test_milestone_does_not_move_with_progress():
         (make_run(), ["stop_run"]),
         (running(pods=pods(w="Running")), ["stop_run", "show_logs"]),
         (running(pods=pods(w="Running"), stop_requested_by="U0X"), ["show_logs"]),
-        (in_phase(RunPhase.FAILED), []),
+        (in_phase(RunPhase.FAILED), ["type_command"]),
+        (in_phase(RunPhase.FAILED, **asked(command="")), []),
+        (in_phase(RunPhase.FAILED, **asked(command=f"/train x y={'z' * 900}")), []),
+        (
+            saved(RunPhase.FAILED, reason="x", last_checkpoint_step=40),
+            ["resume_command", "type_command", "link_results"],
+        ),
+        (
+            saved(RunPhase.STOPPED, last_checkpoint_step=40, **COMMAND),
+            ["type_command", "link_results"],
+        ),
         (unsaved(unsaved_reason=""), []),
         (unsaved(), ["save_again", "give_up_results"]),
         (saved(RunPhase.SUCCEEDED), ["link_results"]),
@@ -592,10 +603,109 @@ def test_card_of_a_recovered_run_keeps_one_line_a_phase():
     for index, phase in enumerate((RunPhase.RECOVERING, RunPhase.RUNNING)):
         run = apply(run, event(ev.PhaseChanged, index, phase=phase))
 
-    checklist = run_card(run, now=NOW).blocks[3]["text"]["text"]
+    shown = seen(run_card(run, now=NOW))
 
-    assert checklist.count("Train") == 1
-    assert "\u25cf\u2002*Training*" in checklist
+    assert "\u2713\u2002Requested \u00b7 Provision  _1m 00s_ \u00b7 Validate" in shown
+    assert shown.count("Train") == 1
+    assert "\u25cf\u2002*Training*" in shown
+    assert "\u25cb\u2002Save the results \u00b7 Done" in shown
+
+
+LOSSES = [(step, 8.0 - step / 60) for step in range(1, 61)]
+STEP_40 = progress(40, step_time_s=0.5)
+RUNS = {
+    "running": running(progress=STEP_40, loss_points=LOSSES),
+    "stopping": running(progress=STEP_40, stop_requested_by="U0X"),
+    "failed": saved(RunPhase.FAILED, **KILLED, last_checkpoint_step=40, loss_points=LOSSES),
+    "stopped": saved(RunPhase.STOPPED, stop_requested_by="U0X", pods=pods(w="Running")),
+    "done": saved(RunPhase.SUCCEEDED, loss_points=LOSSES),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [
+        (
+            "running",
+            [
+                "tiny-llama: training, loss 4.250, about 10s left",
+                *("66%", "*Loss*", "*Time left*", "data_visualization", "\u2713\u2002Requested"),
+                *(f"`{RUN_ID}`", "`/train tiny-llama`", "updated", "stop_run"),
+            ],
+        ),
+        ("stopping", ['tiny-llama: stopping, loss 4.250"', "Stop requested by"]),
+        (
+            "failed",
+            [
+                "tiny-llama: failed at step 60",
+                *("*the kernel killed", "exited with code 137", "*What to do*"),
+                *(f"/train resume {RUN_ID}", "Run again", "Links", "planned", "data_visualization"),
+            ],
+        ),
+        ("stopped", ["stopped, loss 4.250", "*Stopped* by <@U0X>", "Run again", "Links", "Logs"]),
+        (
+            "done",
+            [
+                *(
+                    "succeeded, loss 4.250, $",
+                    URI,
+                    "link_results",
+                    "Cost so far $",
+                    "$0.50 planned",
+                ),
+                *("ended after", "100%", "data_visualization", "\u2713\u2002Requested", "*Done*"),
+            ],
+        ),
+    ],
+)
+def test_card_begins_with_what_matters_most(name, order):
+    shown = seen(run_card(RUNS[name], now=NOW))
+
+    places = [shown.find(words) for words in order]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+def test_what_runs_again_asks_first_and_shows_its_command():
+    (row,) = [b for b in run_card(RUNS["failed"], now=NOW).blocks if b["type"] == "actions"]
+
+    resume, again = row["elements"][:2]
+    assert json.loads(resume["value"]) == {"text": f"resume {RUN_ID}"}
+    assert json.loads(again["value"]) == {"text": "tiny-llama"}
+    assert resume["confirm"]["text"]["text"] == f"`/train resume {RUN_ID}`"
+    assert again["confirm"]["text"]["text"] == "`/train tiny-llama`"
+    assert ("style" in resume, "style" in again) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("points", "labels"),
+    [
+        ([], []),
+        ([(1, 2.0)], []),
+        ([(1, 2.0), (2, float("nan")), (3, 1.0)], ["1", "3"]),
+        (LOSSES, [str(step) for step in range(3, 61, 3)]),
+    ],
+)
+def test_chart_of_a_loss_has_twenty_points_at_most(points, labels):
+    drawn = loss_chart(points)
+
+    data = [point for block in drawn for point in block["chart"]["series"][0]["data"]]
+    assert [point["label"] for point in data] == labels
+    assert check_blocks(drawn) == []
+    assert labels[20:] == []
+    if points is LOSSES:
+        assert data[0]["value"] == pytest.approx(8.0 - 2 / 60, rel=1e-5)
+
+
+def test_card_without_charts_has_the_shape_of_the_loss_as_text():
+    card = run_card(RUNS["running"], now=NOW)
+
+    plain = without_charts(card)
+
+    assert (has_chart(card), has_chart(plain)) == (True, False)
+    assert "*Loss*\\ntraining `\u2588\u2588" in seen(plain)
+    assert len(plain.blocks) == len(card.blocks)
+    assert check_blocks(plain.blocks) == []
 
 
 def test_loss_that_is_not_finite_or_that_nobody_prints_is_shown_as_that():

@@ -249,6 +249,35 @@ def test_end_of_training_uploads_the_curve_once(notifier, stream, story, slack, 
     assert completed[0].arguments["channel_id"] == CHANNEL
 
 
+def test_workspace_without_charts_is_asked_once_and_gets_the_loss_as_text(
+    notifier, stream, story, slack, clock
+):
+    story.begin()
+    tell(notifier, stream)
+    story.reach_running()
+    story.progress(10)
+    story.progress(20)
+    slack.refuse("chat.update", Refusal(error="invalid_blocks"))
+    for step in (30, 40):
+        story.progress(step)
+        clock.advance(10)
+        tell(notifier, stream)
+        assert "training `" in slack.card.seen
+        assert "data_visualization" not in slack.card.seen
+
+    assert slack.attempts.count("chat.update") == len(slack.of("chat.update")) + 1
+
+
+def test_card_of_a_workspace_with_charts_has_one(notifier, stream, story, slack):
+    story.begin()
+    story.reach_running()
+    for step in (10, 20):
+        story.progress(step)
+    tell(notifier, stream)
+
+    assert "data_visualization" in slack.card.seen
+
+
 def test_receipt_is_posted_once_and_seen_in_the_channel(notifier, stream, story, slack):
     story.begin()
     story.reach_running()
@@ -284,7 +313,7 @@ def test_refused_curve_or_card_does_not_hold_up_the_receipt(
     for step in (30, 60):
         story.progress(step)
     end(story)
-    slack.refuse(method, Refusal(error=error))
+    slack.refuse(method, Refusal(error=error), Refusal(error=error))
 
     tell(notifier, stream)
 

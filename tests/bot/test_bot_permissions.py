@@ -62,7 +62,7 @@ def press(person: Person, slack: RecordingSlack, action: ActionId, story: Story,
     match action:
         case ActionId.EXTEND_CLUSTER | ActionId.DELETE_CLUSTER:
             value = ClusterButton(cluster_id=ClusterId("team-a-0123abcd"))
-        case ActionId.TYPE_COMMAND:
+        case ActionId.TYPE_COMMAND | ActionId.RESUME_COMMAND:
             value = CommandButton(text="tiny-llama")
         case ActionId.PLAN_COMMAND:
             value = CommandButton(text="plan tiny-llama")

@@ -5,11 +5,13 @@ as those that Slack returns in `response_metadata.messages`, each with the JSON 
 wrong. `_BLOCKS` and what it is made of say what each kind of object may have, and how much of it.
 
 Sources: https://docs.slack.dev/reference/block-kit, the page of each block, element and composition
-object; of a modal, https://docs.slack.dev/reference/views/modal-views.
+object; of a modal, https://docs.slack.dev/reference/views/modal-views; of charts, the models of
+slackblocks 3.0.0 and, for two in a message, of slack-morphism 2.30.0.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +19,7 @@ from typing import Any, Final
 from stationmaster.local.slack.records import Json
 
 BLOCKS_PER_MESSAGE: Final = 50
+_CHARTS_PER_MESSAGE: Final = 2
 _BLOCKS_PER_VIEW: Final = 100
 
 
@@ -199,6 +202,50 @@ _IMAGE: Final = {"image": _Shape(_PICTURE, _OF_PICTURE)}
 _RICH: Final = ("rich_text_section", "rich_text_list", "rich_text_preformatted", "rich_text_quote")
 
 
+def _number(findings: Findings, value: Any, pointer: str) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and math.isfinite(value)):
+        findings.add("must be a number", pointer)
+
+
+_POINT: Final = _Shape({"label": _string(20), "value": _number}, ("label", "value"))
+_SERIES: Final = _Shape(
+    {"name": _string(20), "data": _array(_POINT, most=20)},
+    ("name", "data"),
+)
+_AXES: Final = _Shape(
+    {
+        "categories": _array(_string(20), most=20),
+        "x_label": _string(50, least=0),
+        "y_label": _string(50, least=0),
+    },
+    ("categories",),
+)
+_AXIS_CHART: Final = _Shape(
+    {"series": _array(_SERIES, most=12), "axis_config": _AXES}, ("series", "axis_config")
+)
+_CHARTS: Final[Mapping[str, _Shape]] = {
+    **dict.fromkeys(("line", "area", "bar"), _AXIS_CHART),
+    "pie": _Shape({"segments": _array(_POINT, most=12)}, ("segments",)),
+}
+
+
+def _chart(findings: Findings, value: Any, pointer: str) -> None:
+    """Check a chart: each series has one point for each category, and a name of its own."""
+    before = len(findings.messages)
+    _typed(_CHARTS)(findings, value, pointer)
+    if len(findings.messages) > before or value["type"] == "pie":
+        return
+    categories = value["axis_config"]["categories"]
+    if len({*categories}) < len(categories):
+        findings.add("categories must be unique", f"{pointer}/axis_config/categories")
+    for index, series in enumerate(value["series"]):
+        if sorted(point["label"] for point in series["data"]) != sorted(categories):
+            where = f"{pointer}/series/{index}/data"
+            findings.add("must have one point for each category", where)
+    _check_unique(findings, value["series"], "name", "already in use", f"{pointer}/series")
+
+
 def _block(*needs: str, **keys: Check) -> _Shape:
     return _Shape({"block_id": _string(255, least=0), **keys}, needs)
 
@@ -216,6 +263,7 @@ _BLOCKS: Final[Mapping[str, _Shape]] = {
         "elements", elements=_array(_typed({**_texts(3000, *_TEXTS), **_IMAGE}), most=10)
     ),
     "actions": _block("elements", elements=_array(_typed(_ACTIONS), most=25)),
+    "data_visualization": _block("title", "chart", title=_string(50), chart=_chart),
     "divider": _block(),
     "image": _block(*_OF_PICTURE, **_PICTURE, title=_plain(2000)),
     "input": _block(
@@ -240,6 +288,9 @@ def check_blocks(blocks: object, *, most: int = BLOCKS_PER_MESSAGE) -> list[str]
     _array(_typed(_BLOCKS), most=most, least=0)(findings, blocks, "/blocks")
     listed = blocks if isinstance(blocks, list) else []
     _check_unique(findings, listed, "block_id", "already in use", "/blocks")
+    kinds = [block.get("type") for block in listed if isinstance(block, dict)]
+    if kinds.count("data_visualization") > _CHARTS_PER_MESSAGE:
+        findings.add(f"no more than {_CHARTS_PER_MESSAGE} charts allowed", "/blocks")
     for index, block in enumerate(listed):
         elements = block.get("elements") if isinstance(block, dict) else None
         if isinstance(elements, list):

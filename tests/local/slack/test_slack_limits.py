@@ -23,12 +23,17 @@ from slack_fixtures import (
 from slack_sdk.errors import SlackApiError
 from slackblocks import (
     ActionsBlock,
+    AxisConfig,
     Button,
     ContextBlock,
+    DataPoint,
+    DataSeries,
+    DataVisualizationBlock,
     DividerBlock,
     HeaderBlock,
     ImageBlock,
     InvalidUsageError,
+    LineChart,
     SectionBlock,
     Text,
 )
@@ -58,6 +63,21 @@ def fields(count: int, text: str = "x") -> list[Json]:
 
 def image(alt_text: str) -> list[Json]:
     return [{"type": "image", "image_url": "http://x/y.png", "alt_text": alt_text}]
+
+
+def chart(points: int = 2, *, series: int = 1, title: str = "t", name: str = "") -> list[Json]:
+    labels = [str(number) for number in range(points)]
+    data = [{"label": label, "value": 1.5} for label in labels]
+    drawn = [{"name": name or f"s{number}", "data": data} for number in range(series)]
+    made = {"type": "line", "series": drawn, "axis_config": {"categories": labels}}
+    return [{"type": "data_visualization", "title": title, "chart": made}]
+
+
+def their_chart(points: int = 2, *, series: int = 1, title: str = "t", name: str = "") -> object:
+    labels = [str(number) for number in range(points)]
+    data = [DataPoint(label, 1.5) for label in labels]
+    drawn = [DataSeries(name or f"s{number}", data) for number in range(series)]
+    return DataVisualizationBlock(title, LineChart(drawn, AxisConfig(labels)))
 
 
 Build = Callable[[int], Any]
@@ -98,7 +118,31 @@ AT_LIMIT: list[tuple[int, Build, Build | None]] = [
     (300, lambda n: of_button(confirm=confirm(text=mrkdwn("x" * n))), None),
     (30, lambda n: of_button(confirm=confirm(confirm=plain("x" * n))), None),
     (50, lambda n: [{"type": "divider"}] * n, None),
+    (50, lambda n: chart(title="x" * n), lambda n: their_chart(title="x" * n)),
+    (12, lambda n: chart(series=n), lambda n: their_chart(series=n)),
+    (20, lambda n: chart(name="x" * n), lambda n: their_chart(name="x" * n)),
+    (2, lambda n: chart() * n, None),
 ]
+
+
+def test_chart_has_twenty_points_a_series_and_one_for_each_category() -> None:
+    assert check_blocks(chart(20)) == []
+    their_chart(20)
+    with pytest.raises(InvalidUsageError):
+        their_chart(21)
+    assert [found.split(" [")[0] for found in check_blocks(chart(21))] == [
+        "no more than 20 items allowed",
+        "no more than 20 items allowed",
+    ]
+    lacking, twice, nan = chart(2), chart(2), chart(2)
+    lacking[0]["chart"]["series"][0]["data"].pop()
+    twice[0]["chart"]["axis_config"]["categories"] = ["0", "0"]
+    nan[0]["chart"]["series"][0]["data"][0]["value"] = float("nan")
+    assert "one point for each category" in check_blocks(lacking)[0]
+    assert "categories must be unique" in check_blocks(twice)[0]
+    assert "must be a number" in check_blocks(nan)[0]
+    pie = {"type": "pie", "segments": [{"label": "a", "value": 1}]}
+    assert check_blocks([{"type": "data_visualization", "title": "t", "chart": pie}]) == []
 
 
 @pytest.mark.parametrize(("most", "build", "other"), AT_LIMIT)

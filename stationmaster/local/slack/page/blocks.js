@@ -1,5 +1,6 @@
 // Block Kit as DOM nodes. What a click does is decided in actions.js, from the data attributes.
 
+import { chartBlock } from "/static/chart.js";
 import { h, icon } from "/static/dom.js";
 import { mrkdwn, plain, textObject } from "/static/mrkdwn.js";
 import { names, state } from "/static/state.js";
@@ -31,6 +32,7 @@ const BLOCKS = {
         element.type === "image"
           ? picture(element, "bk-context-image")
           : h("span", { class: "bk-context-text" }, ...textObject(element, names)))),
+  data_visualization: chartBlock,
   divider: () => h("hr", { class: "bk-divider" }),
   actions: (block, message) =>
     h("div", { class: "bk-actions" },

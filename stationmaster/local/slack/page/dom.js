@@ -46,16 +46,18 @@ const PATHS = {
   expand: "M9.5 2.5h4v4M13.5 2.5l-4.5 4.5M6.5 13.5h-4v-4M2.5 13.5l4.5-4.5",
 };
 
+/** Build an element of a drawing. */
+export function svg(tag, props = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(props)) element.setAttribute(name, value);
+  append(element, children);
+  return element;
+}
+
 /** Return one of the line icons, hidden from assistive technology. */
 export function icon(name) {
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", "0 0 16 16");
-  svg.setAttribute("class", `icon icon-${name}`);
-  svg.setAttribute("aria-hidden", "true");
-  const path = document.createElementNS(SVG, "path");
-  path.setAttribute("d", PATHS[name]);
-  svg.append(path);
-  return svg;
+  return svg("svg", { viewBox: "0 0 16 16", class: `icon icon-${name}`, "aria-hidden": "true" },
+    svg("path", { d: PATHS[name] }));
 }
 
 /** Make `from` equal to `to`, keeping every node that already is: no flicker, focus survives. */
