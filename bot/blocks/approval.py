@@ -103,9 +103,10 @@ def approval_line(event: ev.RunRequested | ev.ApprovalEvent, run: Run) -> str:
     asked = run.approval
     match event:
         case ev.ApprovalGiven():
-            return f"{md.DONE} {md.user(event.user_id)} approved it"
+            asker = f" {md.user(run.request.user_id)}" if run.is_approved else ""
+            return f"{md.DONE}{asker} approved; the card says by whom"
         case ev.ApprovalRefused():
-            return f"{md.FAILED} {md.user(event.user_id)} rejected it"
+            return f"{md.FAILED} {md.user(run.request.user_id)} rejected; the card says by whom"
     approvers = " ".join(mention(who) for who in asked.approvers) if asked is not None else ""
     match event:
         case ev.ApprovalReminded():

@@ -214,9 +214,11 @@ def _outcome(view: RunView, *, now: datetime) -> list[Block]:
         case RunPhase.FAILED:
             blocks += failure_blocks(view)
         case RunPhase.STOPPED:
-            by = f" by {md.user(run.stop_requested_by)}" if run.stop_requested_by else ""
-            why = [md.escape(said, 600) for said in (run.reason or run.stop_why,) if said]
-            blocks.append(section("\n".join([f"*Stopped*{by}", *why])))
+            who = run.approval_refused_by or run.stop_requested_by
+            said = "*Rejected*" if run.approval_refused_by else "*Stopped*"
+            why = "" if run.approval_refused_by else md.escape(run.reason or run.stop_why, 600)
+            said += f" by {md.user(who)}" if who else ""
+            blocks.append(section("\n".join(filter(None, [said, why]))))
         case _:
             blocks += result_blocks(view)
     blocks += _buttons(view)

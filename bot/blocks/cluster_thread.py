@@ -68,11 +68,12 @@ def _without_passing_waits(events: list[ThreadEvent]) -> list[ThreadEvent]:
 
 
 def _line(event: ThreadEvent, cluster: Cluster) -> str:
+    ping = f" {md.user(cluster.requester.user_id)}" if cluster.requester is not None else ""
     match event:
         case cl.ClusterPhaseChanged(phase=ClusterPhase.READY):
-            return f"\U0001f7e2 *the cluster is ready*: `{COMMAND} RECIPE on={cluster.label}`"
+            return f"\U0001f7e2 *the cluster is ready*{ping}: `{COMMAND} RECIPE on={cluster.label}`"
         case cl.ClusterPhaseChanged(phase=ClusterPhase.FAILED):
-            return f"{md.FAILED} *the cluster failed*: {md.escape(event.reason, 600)}"
+            return f"{md.FAILED} *the cluster failed*{ping}: {md.escape(event.reason, 600)}"
         case cl.ClusterPhaseChanged():
             return "\u267b\ufe0f *the cluster goes away*"
         case cl.CheckFinished():
@@ -87,14 +88,14 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
             return f"{md.DONE} run {md.code(event.run_id, 80)} has left"
         case cl.KeepExtended():
             until = md.when(event.keep_until)
-            return f"\u25b8 {md.user(event.user_id)} extended it: it stays until {until}"
+            return f"\u25b8 it was extended and stays until {until}"
         case cl.KeepEnding():
-            return _ending(event, cluster)
+            return _ending(event, cluster) + ping
         case cl.KeepEnded():
             waits = " as soon as its runs have ended" if cluster.is_wanted else ""
             return f"\u25b8 its time is over: it goes{waits}"
         case cl.DeletionRequested():
-            return f"\U0001f5d1\ufe0f {md.user(event.user_id)} deleted the cluster"
+            return "\U0001f5d1\ufe0f the cluster is to be deleted; its card says who asked"
         case cl.PassBegan():
             return _pass_line(event, cluster)
         case cl.PassFailed():
@@ -120,7 +121,7 @@ def _pass_line(event: cl.PassBegan, cluster: Cluster) -> str:
     checks = "every check runs" if event.is_full else "its checks run again"
     what = f"it changes to {nodes}" if is_resized else checks
     if event.user_id:
-        return f"\u25b8 {what}, as {md.user(event.user_id)} asked"
+        return f"\u25b8 {what}, as asked"
     return f"\u25b8 {what}, because they are too old"
 
 

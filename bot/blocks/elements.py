@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -109,10 +110,15 @@ def _mrkdwn(text: str) -> Block:
 
 
 def event_lines(lines: Sequence[str], *, after: timedelta) -> Content:
-    """Make a thread's message: a line for each event, the newest `after` the request."""
-    shown = list(lines[:_EVENT_LINES])
-    if len(lines) > len(shown):
-        shown.append(f"and {len(lines) - len(shown)} more events")
+    """Make a thread's message: a line for each event, the newest `after` the request.
+
+    Equal lines are one with a count.
+    """
+    times = Counter(lines)
+    folded = [f"{line} ({number} times)" if number > 1 else line for line, number in times.items()]
+    shown = folded[:_EVENT_LINES]
+    if len(folded) > len(shown):
+        shown.append(f"and {len(folded) - len(shown)} more events")
     text = "\n".join(shown)
     blocks = [section(text), context(f"{duration(after)} after the request")]
     return Content(text=text, blocks=blocks)

@@ -58,7 +58,7 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
         blocks.append(context(parts.untouched(cluster.spec)))
     blocks += _price_notes(cluster)
     if left:
-        blocks += _still_there(cluster)
+        blocks += _still_there(cluster, run.request.user_id)
     elif not deleted:
         blocks.append(context("The run created nothing."))
     text = f"receipt of {md.escape(run.run_id, 120)}: {cost}, " + (
@@ -86,7 +86,8 @@ def cluster_receipt(view: ClusterView, *, now: datetime) -> Content:
         *deleted,
     ]
     if not is_clean:
-        blocks += _still_there(cluster)
+        requester = cluster.requester.user_id if cluster.requester is not None else ""
+        blocks += _still_there(cluster, requester)
     elif not deleted:
         blocks.append(context("The cluster created nothing."))
     outcome = "nothing billable is left" if is_clean else "resources are still there"
@@ -121,10 +122,11 @@ def _deleted(cluster: Cluster | None) -> list[Block]:
     return [section("*Deleted*\n" + "\n".join(gone))] if gone else []
 
 
-def _still_there(cluster: Cluster | None) -> list[Block]:
+def _still_there(cluster: Cluster | None, user_id: str) -> list[Block]:
+    ping = f"{md.user(user_id)} " if user_id else ""
     left = parts.left_in_full(cluster) if cluster is not None else []
     return [
-        section("\n".join(["*Still there, and may cost money*", *left])),
+        section("\n".join([f"{ping}*Still there, and may cost money*", *left])),
         context("The reaper tries again by itself and posts the result in this thread."),
     ]
 

@@ -163,15 +163,15 @@ def results_line(event: ev.ResultsEvent, run: Run) -> str:
             size = f"{event.num_files} files, {size_text(event.num_bytes)}"
             return f"\U0001f4be results saved and verified: {size} in {md.code(event.uri, 300)}"
         case ev.ResultsUnsaved():
-            return f"\u26a0\ufe0f *the results are not saved:* {md.escape(event.reason, 600)}"
+            ping, why = md.user(run.request.user_id), md.escape(event.reason, 600)
+            return f"\u26a0\ufe0f {ping} *the results are not saved*, and stay at a price: {why}"
         case ev.SavingRequested():
-            by = f", asked for by {md.user(event.user_id)}" if event.user_id else ""
-            return f"\u25b8 saving the results again{by}"
+            return "\u25b8 saving the results again" + (", as asked" if event.user_id else "")
         case ev.ResultsLost():
             lost = f"{md.FAILED} nothing can be saved: {md.escape(event.reason, 400)}"
             return "\n".join(filter(None, (lost, fallback(run))))
         case ev.ResultsGivenUp():
-            return f"{md.FAILED} {md.user(event.user_id)} gave up the results that are not saved"
+            return f"{md.FAILED} the results that are not saved were given up"
         case _:
             assert_never(event)
 

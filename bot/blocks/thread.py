@@ -65,7 +65,7 @@ _NEVER: Final = (
     *(cl.ClusterRequested, cl.LeaseRequested, cl.LeaseGranted, cl.LeaseReleased),
     *(cl.KeepExtended, cl.KeepEnding, cl.KeepEnded, cl.DeletionRequested, cl.PassBegan),
     *(cl.ClusterPhaseChanged, cl.ResourceRequested, cl.ResourceSeen, cl.ResourceRefused),
-    *(cl.TeardownCompleted, cl.TeardownFailed),
+    *(cl.TeardownStarted, cl.TeardownCompleted, cl.TeardownFailed),
 )
 
 
@@ -84,9 +84,9 @@ def is_noteworthy(event: ThreadEvent) -> bool:
             return not event.lost_peer  # what only follows from another failure is noise
         case ev.JobConditionChanged(condition="Created" | "Running"):
             return False  # the submission was posted, and the phase is
-        case cl.ResourceDeleted(never_was=True):
-            return False
-        case cl.ResourceCreated() | cl.ResourceDeleted():
+        case cl.ResourceDeleted():
+            return event.kind is ResourceKind.CLUSTER and not event.never_was
+        case cl.ResourceCreated():
             return event.kind in _MAIN_RESOURCES
         case _:
             return not isinstance(event, _NEVER)
@@ -101,7 +101,10 @@ def thread_message(
     """
     run = view.run
     in_time = _while_the_cluster_stands(events, view)
-    posted = without_repeats(_newest_only([each for each in in_time if is_noteworthy(each)]))
+    told = [each for each in in_time if is_noteworthy(each)]
+    # That the cluster is gone only sorts the lines; the receipt lists all that was deleted.
+    told = [each for each in told if not isinstance(each, cl.ResourceDeleted)]
+    posted = without_repeats(_newest_only(told))
     if not posted:
         return None
     times = Counter(filter(None, map(fold_key, posted)))
@@ -223,7 +226,7 @@ def _group(event: ThreadEvent) -> tuple[object, ...]:
             return ("pod", event.phase, event.reason, bool(event.node))
         case cl.PluginReady():
             return ("plugin",)
-        case cl.ResourceCreated() | cl.ResourceDeleted():
+        case cl.ResourceCreated():
             return (event.type,)
         case _:
             return (event.event_id,)

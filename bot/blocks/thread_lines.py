@@ -40,7 +40,7 @@ def line_of(same: list[ThreadEvent], run: Run) -> str:
         case cl.PluginReady():
             names = [event.plugin for event in same if isinstance(event, cl.PluginReady)]
             return f"{md.DONE} ready: {_names(names)}"
-        case cl.ResourceCreated() | cl.ResourceDeleted():
+        case cl.ResourceCreated():
             return _resources(same)
         case ev.PhaseChanged():
             return _phase(first, run)
@@ -51,7 +51,7 @@ def line_of(same: list[ThreadEvent], run: Run) -> str:
         case ev.StopRequested():
             if first.why:
                 return f"\U0001f6d1 the run is {md.escape(first.why, 400)}"
-            return f"\U0001f6d1 {md.user(first.user_id)} asked to stop the run"
+            return "\U0001f6d1 the run was asked to stop; its card says by whom"
         case ev.CapacityEnding():
             return f"{md.WARNING} {md.escape(first.reason, 400)}"
         case ev.ClusterWarning():
@@ -75,8 +75,6 @@ def line_of(same: list[ThreadEvent], run: Run) -> str:
             return zone_line(first)
         case cl.NodeReplacementBegan() | cl.NodeReplaced():
             return replacement_line(first)
-        case cl.TeardownStarted():
-            return "\u267b\ufe0f teardown started"
         case (
             ev.ResultsSaved()
             | ev.ResultsUnsaved()
@@ -184,24 +182,38 @@ def _phase(event: ev.PhaseChanged, run: Run) -> str:
     # Who asked for a stop was posted with the request.
     said = "" if event.reason == stop_reason(run) else event.reason.replace(f"{run.run_id}-", "")
     reason = f": {md.escape(said, 600)}" if said else ""
+    ping = f" {md.user(run.request.user_id)}" if _pings(event, run) else ""
     if event.phase.is_terminal:
-        return f"{words.EMOJI[event.phase]} *run {words.STATUS[event.phase]}*{reason}"
+        return f"{words.EMOJI[event.phase]} *run {words.STATUS[event.phase]}*{ping}{reason}"
     if event.phase is RunPhase.RUNNING and (recovered := recovery_line(event, run)):
         return recovered
     if event.phase is RunPhase.SAVING and said:
-        return f"{md.FAILED} *training failed*{reason}; its results are being saved"
+        return f"{md.FAILED} *training failed*{ping}{reason}; its results are being saved"
     mark = md.WARNING if event.phase is RunPhase.RECOVERING else "\u25b8"
     return f"{mark} *{words.STATUS[event.phase]}*{reason}"
+
+
+def _pings(event: ev.PhaseChanged, run: Run) -> bool:
+    """Say whether the person who asked for the run has to know: its success, its failure once, and
+    that nobody approved it."""
+    match event.phase:
+        case RunPhase.SUCCEEDED | RunPhase.SAVING:
+            return True
+        case RunPhase.FAILED:
+            return run.entered(RunPhase.SAVING) is None  # else it was posted before
+        case RunPhase.STOPPED:
+            return not (run.is_approved or run.approval_refused_by or run.is_stopping)
+        case _:
+            return False
 
 
 def _resources(same: list[ThreadEvent]) -> str:
     named = [
         f"{event.kind.value} {md.code(event.name, 80)}"
         for event in same
-        if isinstance(event, cl.ResourceCreated | cl.ResourceDeleted)
+        if isinstance(event, cl.ResourceCreated)
     ]
-    verb = "ready" if isinstance(same[0], cl.ResourceCreated) else "deleted"
-    return f"{md.DONE} {', '.join(named[:_MAX_NAMES])} {verb}"
+    return f"{md.DONE} {', '.join(named[:_MAX_NAMES])} ready"
 
 
 def _pods(same: list[ev.PodChanged], run: Run) -> str:

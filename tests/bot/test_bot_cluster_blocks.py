@@ -290,7 +290,7 @@ RESIZED = make_cluster(earlier_sizes=[(NOW, 4)])
         (
             event(cl.PassBegan, nodes=6, user_id="U0OTHER"),
             RESIZED,
-            "it changes to 6 nodes, as <@U0OTHER> asked",
+            "it changes to 6 nodes, as asked",
         ),
         (
             event(cl.PassBegan, nodes=6),
@@ -301,7 +301,7 @@ RESIZED = make_cluster(earlier_sizes=[(NOW, 4)])
         (
             event(cl.ClusterPhaseChanged, phase=ClusterPhase.FAILED, reason="no capacity"),
             make_cluster(),
-            "the cluster failed*: no capacity",
+            "the cluster failed* <@U0OPERATOR>: no capacity",
         ),
     ],
 )

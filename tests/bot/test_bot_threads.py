@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 
@@ -25,6 +26,7 @@ from run_blocks import (
 from bot.blocks.card import card_milestone, run_card
 from bot.blocks.cluster_thread import cluster_message
 from bot.blocks.thread import thread_message
+from stationmaster.domain.approvals import Approval, Wish
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.resources import ResourceKind
@@ -156,7 +158,7 @@ TOLD = [
     (
         [phase(RunPhase.SAVING, "the loss is nan")],
         STOPPING,
-        ["\u2717 *training failed*: the loss is nan; its results are being saved"],
+        ["\u2717 *training failed* <@U0OPERATOR>: the loss is nan; its results are being saved"],
     ),
     (
         [event(ev.TrainingFinished, step=9, samples=[{"prompt": "`if", "text": "<x>\nreturn"}])],
@@ -195,13 +197,14 @@ TOLD = [
         [event(ev.ResultsUnsaved, reason=DENIED)],
         running(),
         [
-            "\u26a0\ufe0f *the results are not saved:* S3 refuses &lt;the saver&gt;: AccessDenied",
+            "\u26a0\ufe0f <@U0OPERATOR> *the results are not saved*, and stay at a price: "
+            "S3 refuses &lt;the saver&gt;: AccessDenied",
         ],
     ),
     (
         [event(ev.SavingRequested, user_id="U0X")],
         running(),
-        ["\u25b8 saving the results again, asked for by <@U0X>"],
+        ["\u25b8 saving the results again, as asked"],
     ),
     ([event(ev.SavingRequested)], running(), ["\u25b8 saving the results again"]),
     (
@@ -216,7 +219,7 @@ TOLD = [
     (
         [event(ev.ResultsGivenUp, user_id="U0X")],
         running(),
-        ["\u2717 <@U0X> gave up the results that are not saved"],
+        ["\u2717 the results that are not saved were given up"],
     ),
     (
         [
@@ -325,9 +328,7 @@ def after_its_cluster() -> RunView:
     ],
 )
 def test_thread_after_the_cluster_is_deleted_has_no_late_line_of_its_relay(late):
-    both = thread_message([DELETED, late], after_its_cluster())
-
-    assert both.text == f"\u2713 cluster `{CLUSTER['name']}` deleted"
+    assert thread_message([DELETED, late], after_its_cluster()) is None
     assert thread_message([late], after_its_cluster()) is None
 
 
@@ -336,8 +337,46 @@ def test_thread_of_one_batch_keeps_what_the_relay_said_before_the_cluster_went()
 
     message = thread_message([pod(phase="Deleted"), DELETED, group], after_its_cluster())
 
-    assert len(message.text.splitlines()) == 2
-    assert "gone" in message.text.splitlines()[0]
+    assert message.text == "\u25b8 `worker-0` gone"
+
+
+def test_equal_lines_of_a_message_are_one_with_a_count():
+    started = [event(ev.JobSubmitted, number, job="j") for number in range(3)]
+
+    message = thread_message([*started, event(ev.TrainingStarted, total_steps=9)], running())
+
+    lines = message.text.splitlines()
+    assert lines[0] == "\U0001f4e6 job `j` submitted (3 times)"
+    assert len(lines) == 2
+
+
+SAVED_FAILURE = in_phase(RunPhase.RUNNING, RunPhase.SAVING, RunPhase.FAILED, reason="r")
+WISH = Wish(command="c", nodes=1, instance_type="t", gpus=0, keep_s=0, usd_per_hour=1, usd=1)
+ASKED = Approval(reasons=("r",), wish=WISH, approvers=("U0LEAD",), needed=1, asked_at=START)
+
+
+@pytest.mark.parametrize(
+    ("told", "view", "pinged"),
+    [
+        (phase(RunPhase.SUCCEEDED), in_phase(RunPhase.SUCCEEDED), True),
+        (phase(RunPhase.FAILED, "r"), in_phase(RunPhase.FAILED, reason="r"), True),
+        (phase(RunPhase.SAVING, "r"), SAVED_FAILURE, True),
+        (phase(RunPhase.FAILED, "r"), SAVED_FAILURE, False),  # it was when its saving began
+        (phase(RunPhase.STOPPED), in_phase(RunPhase.STOPPED, stop_requested_by="U0X"), False),
+        (phase(RunPhase.STOPPED), in_phase(RunPhase.STOPPED, approval=ASKED), True),
+        (event(ev.ApprovalGiven, user_id="U0LEAD"), running(), True),
+        (event(ev.ApprovalGiven, user_id="U0LEAD"), running(approval=ASKED), False),
+        (event(ev.ApprovalRefused, user_id="U0LEAD"), running(), True),
+        (event(ev.ResultsUnsaved, reason="r"), running(), True),
+        (event(ev.StopRequested, user_id="U0X"), running(), False),
+        (event(ev.SavingRequested, user_id="U0X"), running(), False),
+        (event(ev.ResultsGivenUp, user_id="U0X"), running(), False),
+    ],
+)
+def test_thread_mentions_the_requester_at_what_matters_and_nobody_else(told, view, pinged):
+    text = thread_message([told], view).text
+
+    assert re.findall("<@(.*?)>", text) == ["U0OPERATOR"] * pinged
 
 
 LOST = {"object_name": POD, "message": "Node is not ready"}
