@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from stationmaster.commands.finding import find_usable_cluster
-from stationmaster.commands.results import find_saved_run
+from stationmaster.commands.results import find_asked_run, find_saved_run
 from stationmaster.domain.datasets import HubSource, Listing, S3Source
 from stationmaster.domain.errors import NotPossibleNow, TransientError
 from stationmaster.domain.keys.questions import (
@@ -31,6 +31,7 @@ def finders(services: Services, *, channel_id: str) -> Finders:
         "look_up": services.hub.look_up,
         "find_cluster": partial(find_usable_cluster, services, channel_id=channel_id),
         "find_saved": partial(find_saved_run, services, channel_id=channel_id),
+        "find_asked": partial(find_asked_run, services, channel_id=channel_id),
         "measure": partial(measure, services),
         "find_file_system": partial(find_file_system, services),
         "find_eks_cluster": partial(find_eks_cluster, services),

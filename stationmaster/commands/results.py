@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stationmaster.commands.runs import find_run
-from stationmaster.domain.commands.resuming import saved_run
+from stationmaster.domain.commands.resuming import asked_run, saved_run
 from stationmaster.domain.errors import (
     NotPossibleNow,
     PermanentError,
@@ -14,7 +14,7 @@ from stationmaster.domain.errors import (
     RunNotFound,
 )
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.keys.questions import SavedRun
+from stationmaster.domain.keys.questions import AskedRun, SavedRun
 from stationmaster.domain.keys.resume_from import NEWEST
 from stationmaster.domain.results import (
     MANIFEST_FILE,
@@ -49,6 +49,16 @@ def find_saved_run(services: Services, label: str, *, channel_id: str) -> SavedR
             f"run {run.run_id} is {run.phase.value}; its result can be used when it has ended"
         )
     return saved_run(run.run_id, run.request, run.placement, _read(services, run))
+
+
+def find_asked_run(services: Services, label: str, *, channel_id: str) -> AskedRun:
+    """Return a run of the channel as it was asked for; `label` as for `find_saved_run`.
+
+    Raises:
+        RunNotFound: no such run in this channel.
+    """
+    run = _find(services, label, channel_id=channel_id)
+    return asked_run(run.run_id, run.request)
 
 
 @dataclass(frozen=True)

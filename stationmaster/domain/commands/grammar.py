@@ -7,7 +7,6 @@ ones, so those are undone first.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from typing import Final, Unpack, assert_never
@@ -25,11 +24,13 @@ from stationmaster.domain.commands.cluster_words import (
 from stationmaster.domain.commands.correcting import corrected
 from stationmaster.domain.commands.meanings import group_row_meant, subcommand_meant
 from stationmaster.domain.commands.parameters import read_pairs, read_start, shorten, split_words
-from stationmaster.domain.commands.requests import Command, ShowAudit, ShowHelp
-from stationmaster.domain.commands.resuming import continued_words
+from stationmaster.domain.commands.requests import Command, ShowHelp
+from stationmaster.domain.commands.resuming import continued_words, repeated_words
+from stationmaster.domain.commands.run_words import read_audit
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import (
     AVAILABLE,
+    EXTEND,
     START,
     SUBCOMMANDS,
     PlannedSubcommand,
@@ -37,7 +38,6 @@ from stationmaster.domain.commands.table import (
     Takes,
 )
 from stationmaster.domain.datasets import AS_IT_IS, HubSource, Listing, PackedSource, S3Source
-from stationmaster.domain.durations import duration_of
 from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.questions import Finders, Questions, questions
@@ -45,8 +45,6 @@ from stationmaster.domain.keys.resume_from import NEWEST, RESUME_FROM
 from stationmaster.domain.planning.recipe_lookup import get_recipe, recipe_meant
 
 MAX_COMMAND_CHARACTERS: Final = 2_000
-# As a person types it, and as Slack sends it where it escapes names.
-_MENTION: Final = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^>]*)?>|@([\w.-]+)")
 
 
 def parse_command(text: str, **finders: Unpack[Finders]) -> Command:
@@ -69,7 +67,7 @@ def parse_command(text: str, **finders: Unpack[Finders]) -> Command:
     if subcommand is not None:
         return _read_arguments(subcommand, first, rest, ask)
     if first not in CATALOGUE:
-        _refuse_subcommand(first, rest)
+        _refuse_subcommand(first, rest, ask)
     return _parse_start(words, prefix="", ask=ask)
 
 
@@ -118,8 +116,10 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
             return make(_parse_starts(rest, prefix=prefix, ask=ask))
         case Takes.RESUMPTION:
             return make(_parse_resume(rest, ask=ask))
+        case Takes.REPETITION:
+            return make(_parse_rerun(rest, ask=ask))
         case Takes.AUDIT:
-            return _read_audit(rest)
+            return make(*read_audit(rest))
         case Takes.CLUSTER:
             return make(read_label(rest, row.name))
         case Takes.NEW_CLUSTER:
@@ -132,24 +132,6 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
             return _read_row(row, rest, ask)
         case takes:
             assert_never(takes)
-
-
-def _read_audit(words: list[str]) -> Command:
-    """Read what the audit is searched for: a run or cluster, a person, since when; each once."""
-    found: dict[str, str] = {}
-    for word in words:
-        mention = _MENTION.fullmatch(word)
-        key, value = ("about", word) if mention is None else ("person", "".join(mention.groups("")))
-        if "=" in word:
-            key, _, value = word.partition("=")
-        if key in found or key not in ("about", "person", "since"):
-            raise BadCommand(
-                f'/train audit takes a run, @person and since=7d, got "{shorten(" ".join(words))}"',
-                suggestion="/train audit since=7d",
-            )
-        found[key] = value
-    since_s = duration_of("since", found["since"]) if "since" in found else 0
-    return ShowAudit(found.get("about", ""), found.get("person", ""), since_s)
 
 
 def _read_row(group: Subcommand, rest: list[str], ask: Questions) -> Command:
@@ -171,7 +153,7 @@ def _read_row(group: Subcommand, rest: list[str], ask: Questions) -> Command:
     )
 
 
-def _refuse_subcommand(first: str, rest: list[str]) -> None:
+def _refuse_subcommand(first: str, rest: list[str], ask: Questions) -> None:
     """Raise if the first word is planned, stands for a subcommand, or resembles one.
 
     Nobody who mistypes a question is offered a start: only a recipe's own name starts a run.
@@ -192,10 +174,22 @@ def _refuse_subcommand(first: str, rest: list[str]) -> None:
             f'"{shorten(first)}" is not a command; start a run with /train RECIPE [key=value ...]',
             suggestion=_accepted(rest if rest and _is_first_word(rest[0]) else [], ["recipes"]),
         )
+    if meant is EXTEND:
+        rest = [_cluster_of(rest[0], ask), *rest[1:]] if rest else []
+    words = meant.name.split()
     raise BadCommand(
         f'"{shorten(first)}" is not a command; did you mean /train {meant.name}',
-        suggestion=_accepted([meant.name, *rest], [meant.name]),
+        suggestion=_accepted([*words, *rest], [*words, *rest[:1]], ["cluster", "list"]),
     )
+
+
+def _cluster_of(label: str, ask: Questions) -> str:
+    """Return the cluster that a run was to use or to keep; the label itself where it is no run."""
+    try:
+        asked = ask.find_asked(label)
+    except UserError:
+        return label
+    return asked.words.get("on", asked.run_id)
 
 
 def _instead(planned: PlannedSubcommand, rest: list[str]) -> list[list[str]]:
@@ -260,11 +254,7 @@ def _parse_starts(words: list[str], *, prefix: str, ask: Questions) -> tuple[Sta
 
 def _parse_resume(words: list[str], *, ask: Questions) -> StartRun:
     """Read the start that continues a run that has ended, with what was typed over its keys."""
-    if not words or "=" in words[0]:
-        raise BadCommand(
-            f"/train resume needs a run first: its id, or {NEWEST} for the newest that has ended",
-            suggestion="/train list",
-        )
+    _refuse_no_run(words, "resume")
     name, at, step = words[0].partition("@")
     typed = read_pairs(words[1:])
     if RESUME_FROM.name in typed:
@@ -277,6 +267,24 @@ def _parse_resume(words: list[str], *, ask: Questions) -> StartRun:
     cluster = ask.find_cluster(typed["on"]) if "on" in typed else None
     pairs = continued_words(saved, typed, at=f"{at}{step}", cluster=cluster)
     return _read_start(saved.recipe, saved.model, pairs, prefix="", ask=ask)
+
+
+def _parse_rerun(words: list[str], *, ask: Questions) -> StartRun:
+    """Read a start from what a run was asked for, with what was typed over its keys."""
+    _refuse_no_run(words, "rerun")
+    asked = ask.find_asked(words[0])
+    typed = read_pairs(words[1:])
+    cluster = ask.find_cluster(typed["on"]) if "on" in typed else None
+    pairs = repeated_words(asked, typed, cluster=cluster)
+    return _read_start(asked.recipe, asked.model, pairs, prefix="", ask=ask)
+
+
+def _refuse_no_run(words: list[str], name: str) -> None:
+    if not words or "=" in words[0]:
+        raise BadCommand(
+            f"/train {name} needs a run first: its id, or {NEWEST} for the newest that has ended",
+            suggestion="/train list",
+        )
 
 
 def _read_start(

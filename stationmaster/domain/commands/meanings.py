@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from stationmaster.domain.commands.table import (
+    EXTEND,
     PLANNED,
     START,
     SUBCOMMANDS,
@@ -20,6 +21,8 @@ from stationmaster.domain.spelling import mistakes
 
 def subcommand_meant(word: str) -> Subcommand | PlannedSubcommand | None:
     """Find the row, START and planned ones included, that a word stands for or resembles."""
+    if word.lower() in ("extend", *EXTEND.meanings):
+        return EXTEND  # as it is spelled: of a group, whose words are short
     return _nearest_row(word, SUBCOMMANDS.values(), later=PLANNED.values(), last=(START,))
 
 

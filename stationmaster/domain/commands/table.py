@@ -50,6 +50,8 @@ class Takes(Enum):
     """Any number of recipes, each with its keys; none is the deployment alone."""
     RESUMPTION = auto()
     """A run that has ended, and keys."""
+    REPETITION = auto()
+    """A run, and keys."""
     AUDIT = auto()
     """A run, a person, and since when."""
     CLUSTER = auto()
@@ -69,6 +71,7 @@ _USAGE: Final[Mapping[Takes, str]] = {
     Takes.START: "RECIPE [nodes=N] [instance=TYPE] [key=value ...]",
     Takes.STARTS: "[RECIPE [key=value ...] ...]",
     Takes.RESUMPTION: "RUN|last [steps=+N] [key=value ...]",
+    Takes.REPETITION: "RUN|last [key=value ...]",
     Takes.AUDIT: "[RUN] [@PERSON] [since=DURATION]",
     Takes.CLUSTER: "NAME",
     Takes.NEW_CLUSTER: "NAME [nodes=N] [instance=TYPE] [ttl=DURATION] [file_system=GIB|fs-...] "
@@ -190,6 +193,9 @@ _CLUSTER_ROWS: Final[Mapping[str, Subcommand]] = {
     )
 }
 
+EXTEND: Final = _CLUSTER_ROWS["extend"]
+"""What is meant without the word `cluster` as well."""
+
 SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
     row.name: row
     for row in (
@@ -250,7 +256,11 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             Takes.RUN,
             StopRun,
             "stop a run and tear it down; without RUN your own, where you have only one",
-            ("cancel", "kill", "abort", "halt", "end", "quit"),
+            (
+                *("cancel", "kill", "abort", "halt", "end", "quit"),
+                *("teardown", "delete", "destroy", "remove", "rm", "clean", "cleanup"),
+                *("terminate", "down"),
+            ),
             changes=True,
         ),
         Subcommand(
@@ -260,6 +270,15 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             "a new run that continues from what a run has saved",
             ("continue", "unpause"),
             more="last steps=+100",
+            changes=True,
+        ),
+        Subcommand(
+            "rerun",
+            Takes.REPETITION,
+            lambda start: start,
+            "a new run of what a run was asked for, typed keys in place of its own",
+            ("restart", "retry", "repeat"),
+            more="last lr=1e-4",
             changes=True,
         ),
         Subcommand(
@@ -305,29 +324,12 @@ PLANNED: Final[Mapping[str, PlannedSubcommand]] = {
             meanings=("resize", "grow", "shrink"),
         ),
         PlannedSubcommand(
-            "keep",
-            "keep=2h, typed with a start, keeps the run's cluster, and "
-            "/train cluster extend NAME keeps it longer",
-        ),
-        PlannedSubcommand(
-            "teardown",
-            "teardown starts when a run ends, and /train stop RUN ends one; "
-            "/train cluster delete NAME deletes a kept cluster",
-            instead=("stop",),
-            meanings=("delete", "destroy", "remove", "rm", "clean", "cleanup", "terminate", "down"),
-        ),
-        PlannedSubcommand(
             "cost",
             "/train plan RECIPE estimates what a run would cost, /train status what it has cost",
             instead=("plan", "status"),
             meanings=("price", "pricing", "costs", "bill", "billing"),
         ),
         PlannedSubcommand("compare", "/train list shows the runs of the channel"),
-        PlannedSubcommand(
-            "rerun",
-            "a run is started again by typing its command",
-            meanings=("restart", "retry", "repeat"),
-        ),
         PlannedSubcommand("diff", "/train list shows the runs of the channel"),
         PlannedSubcommand("study", "one command starts one run"),
     )

@@ -23,7 +23,7 @@ from stationmaster.domain.planning.requirements import num_useful_efa
 # Offered where a keep was typed that is none; a plan names it, so it costs nothing.
 _USUAL_KEEP: Final = "2h"
 
-_ON: Final = Key(
+ON: Final = Key(
     name="on",
     help="a kept cluster of this channel, by name or id; last means the newest",
     meanings=("on_cluster",),
@@ -52,7 +52,7 @@ class Option(Part):
 
 def read(typed: Typed) -> Option:
     """Read both, and find the cluster."""
-    on, keep = typed.get(_ON), typed.get(_KEEP)
+    on, keep = typed.get(ON), typed.get(_KEEP)
     return Option(
         keep_s=0 if keep is None else duration_of(_KEEP.name, keep),
         on=on,
@@ -139,7 +139,7 @@ def waiting_notes(cluster: Cluster, nodes: int) -> Iterable[str]:
 def typed(options: Part) -> dict[str, str | None]:
     """Write the cluster as it was typed, and the duration."""
     own = part(options, Option)
-    return {_ON.name: own.on, _KEEP.name: typed_duration(own.keep_s) if own.keep_s else None}
+    return {ON.name: own.on, _KEEP.name: typed_duration(own.keep_s) if own.keep_s else None}
 
 
-FAMILY: Final = Family(keys=(_ON, _KEEP), read=read, typed=typed, refuse=refuse, note=note)
+FAMILY: Final = Family(keys=(ON, _KEEP), read=read, typed=typed, refuse=refuse, note=note)

@@ -51,23 +51,31 @@ class FoundFileSystem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SavedRun:
-    """A run of the channel that has ended, and what its manifest says that it has left."""
+class AskedRun:
+    """A run of the channel, as a person asked for it."""
 
     run_id: RunId
     recipe: str
     """As it was named."""
     model: LanguageModel | None
     """What the hub said of it then."""
+    nodes: int
+    words: dict[str, str]
+    """What `/train rerun`, or of a `SavedRun` `/train resume`, types again, by its keys."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedRun(AskedRun):
+    """A run that has ended, and what its manifest says that it has left.
+
+    Its nodes are those of its last attempt.
+    """
+
     resolved: Recipe
     program: tuple[str, ...]
     """What ran in place of the recipe's trainer; empty for that."""
-    nodes: int
-    """Of its last attempt."""
     instance_type: str
     manifest: ResultManifest
-    words: dict[str, str]
-    """What `/train resume` types again, by its keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +98,8 @@ FindCluster = Callable[[str], Cluster]
 """Finds a kept cluster by its name, by its id, or by how its id begins."""
 FindSaved = Callable[[str], SavedRun]
 """Finds a run by its id, or the newest that has ended by `last`, and reads its manifest."""
+FindAsked = Callable[[str], AskedRun]
+"""Finds a run by its id or name, or the newest that has ended by `last`."""
 Measure = Callable[[S3Source | HubSource, str], Listing | None]
 """Asks S3 or the hub what a source holds for a task; None where nobody can be asked."""
 FindFileSystem = Callable[[str], FoundFileSystem]
@@ -133,6 +143,7 @@ class Finders(TypedDict, total=False):
     look_up: LookUp
     find_cluster: FindCluster
     find_saved: FindSaved
+    find_asked: FindAsked
     measure: Measure
     find_file_system: FindFileSystem
     find_eks_cluster: FindEksCluster
@@ -150,6 +161,8 @@ class Questions:
     """Asked for on=CLUSTER only."""
     find_saved: FindSaved = _no_results
     """Asked for /train resume, resume_from= and weights=RUN only."""
+    find_asked: FindAsked = _no_results
+    """Asked for /train rerun and /train keep only."""
     measure: Measure = _measure_nothing
     """Asked for dataset=s3:// and dataset=packed: only."""
     find_file_system: FindFileSystem = _no_file_systems
@@ -171,6 +184,7 @@ def questions(*, names_clusters: bool = True, **finders: Unpack[Finders]) -> Que
         ask,
         find_cluster=_asked_once(ask.find_cluster),
         find_saved=_asked_once(ask.find_saved),
+        find_asked=_asked_once(ask.find_asked),
         measure=_asked_once(ask.measure),
         find_file_system=_asked_once(ask.find_file_system),
         find_eks_cluster=_asked_once(ask.find_eks_cluster),

@@ -10,7 +10,7 @@ from stationmaster.domain.keys.key import Family, Key, Part, Typed, part
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
-_RUN_NAME: Final = Key(
+RUN_NAME: Final = Key(
     name="name",
     help="what the run is called: on its card, in lists, and in commands about it",
     meanings=("run_name", "job_name", "title", "label"),
@@ -26,7 +26,7 @@ class Option(Part):
 
 def read(typed: Typed) -> Option:
     """Read the name."""
-    value = typed.get(_RUN_NAME)
+    value = typed.get(RUN_NAME)
     if value is None:
         return Option()
     if _NAME.fullmatch(value) is None:
@@ -39,7 +39,7 @@ def read(typed: Typed) -> Option:
 
 def typed(options: Part) -> dict[str, str | None]:
     """Write the name."""
-    return {_RUN_NAME.name: part(options, Option).name or None}
+    return {RUN_NAME.name: part(options, Option).name or None}
 
 
-FAMILY: Final = Family(keys=(_RUN_NAME,), read=read, typed=typed)
+FAMILY: Final = Family(keys=(RUN_NAME,), read=read, typed=typed)
