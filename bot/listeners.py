@@ -6,10 +6,12 @@ no work after its answer.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import re
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, assert_never
 
@@ -18,7 +20,7 @@ from slack_bolt import Ack, App, BoltRequest, BoltResponse
 
 from bot.actions import ActionId, ClusterButton, CommandButton, RunButton
 from bot.announcement import Announcer
-from bot.blocks import answers, cluster_answers, refusals
+from bot.blocks import answers, cluster_answers, comparing, refusals
 from bot.blocks.approval import decision_taken
 from bot.blocks.audit import audit_list
 from bot.blocks.card import run_card
@@ -29,6 +31,7 @@ from bot.blocks.results import results_links
 from bot.hooks import Hooks
 from bot.mentions import Mentions, read_message
 from stationmaster import commands
+from stationmaster.aws.delivery_store import Picture
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.commands import requests
 from stationmaster.domain.commands.cluster_words import DEFAULT_EXTENSION_S
@@ -177,6 +180,15 @@ def _answer(
             return without_charts(run_card(view, now=services.now()))
         case requests.ShowLogs(run_id=run_id):
             return _logs(services, run_id, channel_id=channel_id)
+        case requests.CompareRuns(labels=labels):
+            return _compared(services, labels, who, request_id)
+        case requests.DiffRuns(labels=labels):
+            return comparing.runs_differ(
+                commands.diff_runs(services, labels, channel_id=channel_id)
+            )
+        case requests.ShowCost():
+            bill = commands.channel_cost(services, command, channel_id=channel_id)
+            return comparing.month_cost(bill)
         case requests.ShowAudit():
             return audit_list(commands.show_audit(services, command, channel_id=channel_id))
         case requests.StopRun(run_id=run_id):
@@ -205,6 +217,23 @@ def _logs(services: Services, run_id: RunId | None, *, channel_id: str) -> Conte
     if is_shortened(tails):
         services.deliveries.ask_for_log(run.run_id, now=services.now())
     return answers.run_logs(run, tails, now=services.now())
+
+
+def _compared(
+    services: Services, labels: Sequence[str], who: commands.Actor, request_id: str
+) -> Content:
+    """Compare runs; the notifier posts the picture, for which an answer has no time."""
+    compared = commands.compare_runs(services, labels, channel_id=who.channel_id)
+    has_picture = any(len(view.run.loss_points) > 1 for view in compared.runs)
+    if has_picture:
+        picture = Picture(
+            picture_id=hashlib.sha256(f"{who.team_id}/{request_id}".encode()).hexdigest()[:32],
+            channel_id=who.channel_id,
+            user_id=who.user_id,
+            run_ids=tuple(view.run.run_id for view in compared.runs),
+        )
+        services.deliveries.ask_for_picture(picture, now=services.now())
+    return comparing.runs_compared(compared, has_picture=has_picture, now=services.now())
 
 
 def _cluster_answer(

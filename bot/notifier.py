@@ -29,6 +29,7 @@ from bot.blocks.elements import Content
 from bot.dead_letters import keep_records_of, keep_unread
 from bot.log_file import post_log_files
 from bot.loss_curve import post_loss_chart, read_curve
+from bot.loss_picture import post_pictures
 from bot.news import News, NewsReader, reread
 from bot.operations import post_orphans, post_what_was_set_aside
 from bot.outbox import Mark, Outbox
@@ -112,6 +113,7 @@ class Notifier:
         post_what_was_set_aside(self._services, self._outbox, batch.set_aside)
         post_orphans(self._services, self._outbox, batch.orphans)
         post_log_files(self._services, self._outbox, self._pace, batch.logs)
+        post_pictures(self._services, self._outbox, self._pace, batch.pictures)
         return num_kept
 
     def refresh(self) -> None:

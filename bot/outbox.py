@@ -246,9 +246,9 @@ class Outbox:
         title: str,
         comment: str,
         channel: str,
-        thread_ts: str,
+        thread_ts: str | None = None,
     ) -> None:
-        """Upload a picture or a text into a thread.
+        """Upload a picture or a text into a channel, or into a thread of it.
 
         Raises:
             TransientError, ChannelLost, PermanentError: as post.

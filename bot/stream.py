@@ -14,11 +14,13 @@ from typing import Any, Generic
 
 from pydantic import BaseModel, Field, ValidationError
 
+from stationmaster.aws.delivery_store import Picture
 from stationmaster.aws.orphan_store import read_finding
 from stationmaster.aws.set_aside_store import SetAside, read_entry
 from stationmaster.aws.table import (
     LOG_FILE,
     ORPHANS,
+    PICTURE,
     SLACK_HELD,
     StateOrEvent,
     is_set_aside,
@@ -82,6 +84,8 @@ class StreamBatch:
     """What the reaper has found for the first time, by the cluster's id."""
     logs: Sequence[RunId] = ()
     """The runs whose log somebody wants as a file."""
+    pictures: Sequence[Picture] = ()
+    """The runs that somebody wants in one picture."""
     brings_held: bool = False
     """Whether the notifier has asked for it, for what it has held back."""
     oldest_at: datetime | None = None
@@ -97,6 +101,7 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
     set_aside: list[SetAside] = []
     orphans: dict[str, str] = {}
     logs: list[RunId] = []
+    pictures: dict[str, Picture] = {}
     brings_held = False
     records: dict[str, list[Any]] = {}
     written: list[float] = []
@@ -116,6 +121,10 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
                 orphans[item.owner] = read_finding(image)
             if item is not None and item.kind == LOG_FILE:
                 logs.append(RunId(item.owner))
+            if item is not None and item.kind == PICTURE:
+                what = f"the wish for picture {item.owner}"
+                body = _Image.model_validate(image).body.S
+                pictures[item.owner] = Picture.model_validate_json(body)
             if item is not None and item.kind in (RUN.key_prefix, CLUSTER.key_prefix):
                 what = f"{item.kind.lower()} {item.owner}, {item.event_id or 'its state'}"
                 records.setdefault(f"{item.kind}#{item.owner}", []).append(raw)
@@ -131,6 +140,7 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
         set_aside=tuple(set_aside),
         orphans=orphans,
         logs=tuple(dict.fromkeys(logs)),
+        pictures=tuple(pictures.values()),
         brings_held=brings_held,
         oldest_at=datetime.fromtimestamp(min(written), tz=UTC) if written else None,
         records=records,

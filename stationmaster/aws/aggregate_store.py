@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -135,9 +136,13 @@ class AggregateStore(Rows, Generic[IdT, StateT, EventT]):
         """List every open one, oldest first; what cannot be read is left out, and logged."""
         return [*self._listed(table.OPEN_INDEX)]
 
-    def list_newest(self) -> Iterator[StateT]:
-        """Yield every readable one, newest first, only as far as it is asked for."""
-        return self._listed(table.ALL_INDEX, newest_first=True)
+    def list_newest(self, *, before: datetime | None = None) -> Iterator[StateT]:
+        """Yield every readable one, newest first, only as far as it is asked for.
+
+        With `before`, those that were requested before that time.
+        """
+        until = before.isoformat() if before is not None else ""
+        return self._listed(table.ALL_INDEX, newest_first=True, until=until)
 
     def events(self, owner: IdT) -> list[EventT]:
         """List every readable event, in the order in which they were recorded."""
@@ -264,8 +269,10 @@ class AggregateStore(Rows, Generic[IdT, StateT, EventT]):
         key = self._event_key(owner, event)
         return self._get(owner, key, ProjectionExpression=table.PARTITION_KEY) is not None
 
-    def _listed(self, index: str, *, newest_first: bool = False) -> Iterator[StateT]:
-        query = table.index_query(index, self._kind)
+    def _listed(
+        self, index: str, *, newest_first: bool = False, until: str = ""
+    ) -> Iterator[StateT]:
+        query = table.index_query(index, self._kind, until=until)
         items = self._query(self._listing, **query, ScanIndexForward=not newest_first)
         return self._readable(items, self._state_in)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, NewType
+from typing import Annotated, Any, Final, NewType
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.aws import table
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
@@ -70,6 +70,18 @@ class Delivery(BaseModel):
     """Events from then on may have no line yet; None: all have one."""
     chart_posted: bool = False
     receipt_posted: TeardownStatus | None = None
+
+
+class Picture(BaseModel):
+    """The curves of several runs, which somebody wants in one picture."""
+
+    model_config = ConfigDict(frozen=True)
+
+    picture_id: str
+    """The same for each delivery of a request."""
+    channel_id: str
+    user_id: str
+    run_ids: Annotated[tuple[RunId, ...], Field(min_length=1, max_length=6)]
 
 
 class DeliveryStore(Rows):
@@ -170,6 +182,13 @@ class DeliveryStore(Rows):
         more = {"at": {"S": now.isoformat()}, table.EXPIRES_AT: _expiry(now)}
         item = table.log_file(run_id).attributes | more
         self._put_item(f"asking for the log of run {run_id}", item)
+
+    def ask_for_picture(self, picture: Picture, *, now: datetime) -> None:
+        """Have the notifier post the curves of several runs into a channel."""
+        more = {"at": {"S": now.isoformat()}, table.EXPIRES_AT: _expiry(now)}
+        body = {"body": {"S": picture.model_dump_json()}}
+        item = table.picture(picture.picture_id).attributes | more | body
+        self._put_item("asking for a picture of several runs", item)
 
     def _take(
         self, key: table.Key, now: datetime, reserve: int, capacity: float, per_s: float

@@ -14,6 +14,7 @@
     GUARD              STARTS           what was started lately, where starts are limited
     ORPHANS#<id>       STATE            what is left of a cluster, and since when it is seen
     LOG_FILE#<run id>  STATE            when somebody last asked for a log as a file; expires
+    PICTURE#<id>       STATE            the runs that somebody wants in one picture; expires
     AUDIT#<channel id> ENTRY#<number>   what somebody did in a channel; expires
     SLACK              UPDATE_BUCKET    tokens for chat.update, shared by all cards
     SLACK              POSTS#<channel>  tokens for chat.postMessage in one channel; expires
@@ -158,6 +159,14 @@ def log_file(run_id: str) -> Key:
     return Key(f"{LOG_FILE}#{run_id}", _STATE)
 
 
+PICTURE: Final = "PICTURE"
+
+
+def picture(picture_id: str) -> Key:
+    """Key the wish for the curves of several runs in one picture."""
+    return Key(f"{PICTURE}#{picture_id}", _STATE)
+
+
 def delivery(owner: str) -> Key:
     """Key what was posted of a run or a cluster."""
     return state("DELIVERY", owner)
@@ -239,13 +248,20 @@ def index_entry(index: str, kind: str, sort: str) -> Item:
     return {partition_key: {"S": f"{_INDEXED[index]}#{kind}"}, sort_key: {"S": sort}}
 
 
-def index_query(index: str, kind: str) -> Item:
-    """Write the arguments of a query for everything of a kind in an index."""
-    partition_key, _ = INDEXES[index]
+def index_query(index: str, kind: str, *, until: str = "") -> Item:
+    """Write the arguments of a query for everything of a kind in an index, or up to a sort key."""
+    partition_key, sort_key = INDEXES[index]
+    values = {":indexed": {"S": f"{_INDEXED[index]}#{kind}"}}
+    condition = f"{partition_key} = :indexed"
+    if until:
+        condition, values = (
+            f"{condition} AND {sort_key} < :until",
+            values | {":until": {"S": until}},
+        )
     return {
         "IndexName": index,
-        "KeyConditionExpression": f"{partition_key} = :indexed",
-        "ExpressionAttributeValues": {":indexed": {"S": f"{_INDEXED[index]}#{kind}"}},
+        "KeyConditionExpression": condition,
+        "ExpressionAttributeValues": values,
     }
 
 

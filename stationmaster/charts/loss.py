@@ -59,15 +59,15 @@ def loss_chart(
     latest = {step: loss for step, loss in points if math.isfinite(loss)}
     if len(latest) < 2:
         raise ValueError(f"a curve needs 2 steps with a finite loss, got {len(latest)}")
-    raw = _thinned(sorted(latest.items()))
-    smooth = _smoothed(raw)
+    raw = thinned(sorted(latest.items()))
+    smooth = smoothed(raw)
     losses = [loss for _, loss in raw]
     y_ticks = ticks(min(losses), max(losses), about=6)
     plane = Plane(raw[0][0], raw[-1][0], y_ticks[0], y_ticks[-1])
 
     image = new_image()
     draw = ImageDraw.Draw(image)
-    _draw_axes(draw, plane, y_ticks)
+    draw_axes(draw, plane, y_ticks)
     image.paste(filled(image, plane, smooth))
     draw = ImageDraw.Draw(image)
     draw_line(draw, plane, raw, color=_RAW, width=2)
@@ -81,7 +81,7 @@ def loss_chart(
     return packed(image)
 
 
-def _thinned(points: Sequence[tuple[int, float]]) -> list[Point]:
+def thinned(points: Sequence[tuple[int, float]]) -> list[Point]:
     """Thin to at most _MAX_POINTS, each the mean of its neighbours; keep both ends as they are."""
     if len(points) <= _MAX_POINTS:
         return [(float(step), loss) for step, loss in points]
@@ -95,7 +95,7 @@ def _thinned(points: Sequence[tuple[int, float]]) -> list[Point]:
     return [*kept, (float(points[-1][0]), points[-1][1])]
 
 
-def _smoothed(points: Sequence[Point]) -> list[Point]:
+def smoothed(points: Sequence[Point]) -> list[Point]:
     """Smooth by a centred triangular mean, whose window shrinks near both ends."""
     reach = max(1, round(len(points) * _SMOOTHING))
     smooth = []
@@ -112,7 +112,8 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _draw_axes(draw: ImageDraw.ImageDraw, plane: Plane, y_ticks: Sequence[float]) -> None:
+def draw_axes(draw: ImageDraw.ImageDraw, plane: Plane, y_ticks: Sequence[float]) -> None:
+    """Draw losses at the left and whole steps below."""
     draw_rule(draw, plane, y_ticks, unit="loss in nats")
     x_ticks = ticks(plane.x_low, plane.x_high, about=9)
     shown = [

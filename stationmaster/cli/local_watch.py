@@ -28,10 +28,13 @@ from stationmaster.domain.cluster.events import (
 )
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.requests import (
+    CompareRuns,
+    DiffRuns,
     ListClusters,
     ListRuns,
     ShowAudit,
     ShowCluster,
+    ShowCost,
     ShowHelp,
     ShowLogs,
     ShowPlan,
@@ -201,6 +204,9 @@ _QUESTIONS: Final = (
     ShowStatus,
     ShowAudit,
     ShowLogs,
+    CompareRuns,
+    DiffRuns,
+    ShowCost,
     ListClusters,
     ShowCluster,
 )

@@ -16,6 +16,8 @@ from stationmaster.commands.clusters import (
     validate_cluster,
     view_cluster,
 )
+from stationmaster.commands.comparing import Comparison, compare_runs, diff_runs
+from stationmaster.commands.costing import Bill, channel_cost
 from stationmaster.commands.finding import run_of_thread
 from stationmaster.commands.permitting import Actor, check_view
 from stationmaster.commands.preflight import preflight
@@ -35,13 +37,18 @@ from stationmaster.commands.runs import (
 
 __all__ = [
     "Actor",
+    "Bill",
+    "Comparison",
     "Links",
     "approve_run",
+    "channel_cost",
     "check_view",
+    "compare_runs",
     "create_cluster",
     "delete_cluster",
     "describe_cluster",
     "describe_run",
+    "diff_runs",
     "extend_cluster",
     "finders",
     "give_up_results",

@@ -41,14 +41,13 @@ def find_saved_run(services: Services, label: str, *, channel_id: str) -> SavedR
         RunNotFound: no such run in this channel.
         NotPossibleNow: it has not ended, has saved nothing, or its manifest cannot be read.
     """
-    if not services.settings.artifacts_bucket:
-        raise NotPossibleNow("this deployment keeps no results: it has no artifacts bucket")
-    run = _find(services, label, channel_id=channel_id)
+    _refuse_no_bucket(services)
+    run = find_labelled(services, label, channel_id=channel_id)
     if not run.phase.is_terminal:
         raise NotPossibleNow(
             f"run {run.run_id} is {run.phase.value}; its result can be used when it has ended"
         )
-    return saved_run(run.run_id, run.request, run.placement, _read(services, run))
+    return saved_run(run.run_id, run.request, run.placement, read_result(services, run))
 
 
 def find_asked_run(services: Services, label: str, *, channel_id: str) -> AskedRun:
@@ -57,7 +56,7 @@ def find_asked_run(services: Services, label: str, *, channel_id: str) -> AskedR
     Raises:
         RunNotFound: no such run in this channel.
     """
-    run = _find(services, label, channel_id=channel_id)
+    run = find_labelled(services, label, channel_id=channel_id)
     return asked_run(run.run_id, run.request)
 
 
@@ -83,7 +82,7 @@ def link_results(services: Services, run_id: RunId, *, channel_id: str) -> Links
     run = find_run(services, run_id, channel_id=channel_id)
     if run.results is None:
         raise NotPossibleNow(f"run {run_id} has saved no result")
-    manifest, artifacts = _read(services, run), services.quick_artifacts
+    manifest, artifacts = read_result(services, run), services.quick_artifacts
     wanted = sorted(
         (file for file in manifest.files if _is_opened(file.path)),
         key=lambda file: (file.path.startswith(f"{MODEL}/"), file.path),
@@ -99,7 +98,19 @@ def _is_opened(path: str) -> bool:
     return path.startswith(f"{MODEL}/") or path in (METRICS_FILE, SAMPLES_FILE)
 
 
-def _read(services: Services, run: Run) -> ResultManifest:
+def _refuse_no_bucket(services: Services) -> None:
+    if not services.settings.artifacts_bucket:
+        raise NotPossibleNow("this deployment keeps no results: it has no artifacts bucket")
+
+
+def read_result(services: Services, run: Run) -> ResultManifest:
+    """Read the manifest of what a run has saved.
+
+    Raises:
+        NotPossibleNow: it has saved nothing, or that cannot be used.
+        TransientError: S3 does not answer.
+    """
+    _refuse_no_bucket(services)
     try:
         recorded = run.saved_manifest
         return services.quick_artifacts.read(run.run_id, recorded=recorded).manifest
@@ -110,7 +121,12 @@ def _read(services: Services, run: Run) -> ResultManifest:
         raise NotPossibleNow(f"the result of run {run.run_id} cannot be used: {exc}") from exc
 
 
-def _find(services: Services, label: str, *, channel_id: str) -> Run:
+def find_labelled(services: Services, label: str, *, channel_id: str) -> Run:
+    """Return a run of the channel by its id, its name, or `last` for the newest that has ended.
+
+    Raises:
+        RunNotFound: no such run in this channel.
+    """
     if label != NEWEST:
         return find_run(services, RunId(label), channel_id=channel_id)
     for run in services.runs.list_recent(limit=50, channel_id=channel_id):

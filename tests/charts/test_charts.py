@@ -11,6 +11,7 @@ from PIL import Image, ImageChops
 from stationmaster.charts.busbw import busbw_chart, limit_levels
 from stationmaster.charts.canvas import HEIGHT, WIDTH
 from stationmaster.charts.loss import loss_chart
+from stationmaster.charts.losses import CurveOf, losses_chart
 
 BLUE, RED, AMBER, GREEN = (18, 100, 163), (192, 57, 43), (199, 119, 0), (43, 138, 62)
 GIB = 1 << 30
@@ -164,3 +165,17 @@ def test_loss_chart_of_very_many_steps_is_small_enough_to_upload():
 def test_loss_chart_without_two_finite_losses_is_refused(points):
     with pytest.raises(ValueError, match="needs 2 steps"):
         loss_chart(points, title="t", subtitle="s")
+
+
+def test_losses_of_several_runs_are_told_apart_and_named():
+    falling = CurveOf("A", "books-v1", [(step, 8 - step / 20) for step in range(60)])
+    flat = CurveOf("B", "books-v2", [(step, 4.0) for step in range(20)])
+    png, ends = losses_chart([falling, flat, CurveOf("C", "new", [(1, 2.0)])], title="t")
+
+    image = opened(png)
+    assert ends == [5.05, 4.0, None]
+    for color in ((0, 114, 178), (213, 94, 0)):
+        assert count(image, color, (88, 142, 870, 528)) > 200
+        assert count(image, color, (890, 130, WIDTH, 320)) > 50
+    columns, _ = mask(image, (213, 94, 0), (88, 142, 870, 528)).getprojection()
+    assert max(place for place, is_there in enumerate(columns) if is_there) < 300

@@ -26,7 +26,7 @@ from stationmaster.domain.commands.meanings import group_row_meant, subcommand_m
 from stationmaster.domain.commands.parameters import read_pairs, read_start, shorten, split_words
 from stationmaster.domain.commands.requests import Command, ShowHelp
 from stationmaster.domain.commands.resuming import continued_words, repeated_words
-from stationmaster.domain.commands.run_words import read_audit
+from stationmaster.domain.commands.run_words import read_audit, read_compared, read_cost, read_pair
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import (
     AVAILABLE,
@@ -118,6 +118,12 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
             return make(_parse_resume(rest, ask=ask))
         case Takes.REPETITION:
             return make(_parse_rerun(rest, ask=ask))
+        case Takes.RUNS:
+            return make(read_compared(rest))
+        case Takes.PAIR:
+            return make(read_pair(rest))
+        case Takes.COST:
+            return make(*_read_cost(rest))
         case Takes.AUDIT:
             return make(*read_audit(rest))
         case Takes.CLUSTER:
@@ -165,10 +171,7 @@ def _refuse_subcommand(first: str, rest: list[str], ask: Questions) -> None:
     if isinstance(meant, PlannedSubcommand):
         typed = f"/train {meant.name}"
         name = typed if first.lower() == meant.name else f'"{shorten(first)}": {typed}'
-        raise NotAvailable(
-            f"{name} is not available in this version; {meant.today}; {AVAILABLE}",
-            suggestion=_accepted(*_instead(meant, rest)),
-        )
+        raise NotAvailable(f"{name} is not available in this version; {meant.today}; {AVAILABLE}")
     if meant is START:
         raise BadCommand(
             f'"{shorten(first)}" is not a command; start a run with /train RECIPE [key=value ...]',
@@ -192,13 +195,14 @@ def _cluster_of(label: str, ask: Questions) -> str:
     return asked.words.get("on", asked.run_id)
 
 
-def _instead(planned: PlannedSubcommand, rest: list[str]) -> list[list[str]]:
-    """Return what this version has in its place, with the words typed after a planned command."""
-    return [
-        [name, *rest]
-        for name in planned.instead
-        if rest and (_is_recipe(rest[0]) or SUBCOMMANDS[name].takes is not Takes.START)
-    ]
+def _read_cost(words: list[str]) -> tuple[str, str]:
+    """Read whose cost of which month; of a recipe its plan is meant, of a run its status."""
+    try:
+        return read_cost(words)
+    except BadCommand as error:
+        meant = "plan" if _is_recipe(words[0]) else "status"
+        error.suggestion = _accepted([meant, *words], ["cost"])
+        raise
 
 
 def _is_first_word(word: str) -> bool:

@@ -67,6 +67,30 @@ class ShowAudit:
     """How far back, in seconds; 0 for as far as it goes."""
 
 
+@dataclass(frozen=True)
+class CompareRuns:
+    """Show what came of several runs side by side, and their curves in one picture."""
+
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DiffRuns:
+    """Show everything that differs between two runs."""
+
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ShowCost:
+    """Show what a month has cost in the channel."""
+
+    person: str = ""
+    """The id or the name of the person; "" for all."""
+    month: str = ""
+    """2026-11; "" for the current one."""
+
+
 class StopRun(OfRun):
     """Stop a run and tear it down."""
 
@@ -129,6 +153,16 @@ ClusterCommand = (
     | ValidateCluster
 )
 RunCommand = (
-    StartRun | ShowPlan | ShowPreflight | ListRuns | ShowStatus | ShowLogs | ShowAudit | StopRun
+    StartRun
+    | ShowPlan
+    | ShowPreflight
+    | ListRuns
+    | ShowStatus
+    | ShowLogs
+    | CompareRuns
+    | DiffRuns
+    | ShowCost
+    | ShowAudit
+    | StopRun
 )
 Command = ShowHelp | ShowRecipes | RunCommand | ClusterCommand

@@ -12,6 +12,8 @@ from stationmaster.domain.errors import BadCommand
 
 # As a person types it, and as Slack sends it where it escapes names.
 _MENTION: Final = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^>]*)?>|@([\w.-]+)")
+_MONTH: Final = re.compile(r"20[0-9]{2}-(?:0[1-9]|1[0-2])")
+MOST_COMPARED: Final = 6
 
 
 def read_audit(words: Sequence[str]) -> tuple[str, str, int]:
@@ -30,6 +32,44 @@ def read_audit(words: Sequence[str]) -> tuple[str, str, int]:
         found[key] = value
     since_s = duration_of("since", found["since"]) if "since" in found else 0
     return found.get("about", ""), found.get("person", ""), since_s
+
+
+def read_compared(words: Sequence[str]) -> tuple[str, ...]:
+    """Read the runs that are compared, two to six, each once."""
+    return _read_runs(words, "compare", MOST_COMPARED)
+
+
+def read_pair(words: Sequence[str]) -> tuple[str, ...]:
+    """Read the two runs of which the differences are shown."""
+    return _read_runs(words, "diff", 2)
+
+
+def _read_runs(words: Sequence[str], name: str, most: int) -> tuple[str, ...]:
+    twice = next((word for word in words if words.count(word) > 1), None)
+    if twice is None and 2 <= len(words) <= most:
+        return tuple(words)
+    how_many = "two runs" if most == 2 else f"two to {most} runs"
+    got = f'"{shorten(twice)}" twice' if twice else f'"{shorten(" ".join(words)) or "none"}"'
+    raise BadCommand(
+        f"/train {name} takes {how_many}, by id or name, got {got}", suggestion="/train list"
+    )
+
+
+def read_cost(words: Sequence[str]) -> tuple[str, str]:
+    """Read whose cost is asked for, "" for all, and of which month, "" for the current one."""
+    person = month = ""
+    for word in words:
+        named = _person(word)
+        if named is not None and not person:
+            person = named
+        elif _MONTH.fullmatch(word) and not month:
+            month = word
+        else:
+            raise BadCommand(
+                f"/train cost takes @person and a month such as 2026-11, got "
+                f'"{shorten(" ".join(words))}"'
+            )
+    return person, month
 
 
 def _person(word: str) -> str | None:

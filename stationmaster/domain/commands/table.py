@@ -14,14 +14,17 @@ from typing import Final
 
 from stationmaster.domain.commands.requests import (
     Command,
+    CompareRuns,
     CreateCluster,
     DeleteCluster,
+    DiffRuns,
     ExtendCluster,
     ListClusters,
     ListRuns,
     ResizeCluster,
     ShowAudit,
     ShowCluster,
+    ShowCost,
     ShowHelp,
     ShowLogs,
     ShowPlan,
@@ -52,6 +55,12 @@ class Takes(Enum):
     """A run that has ended, and keys."""
     REPETITION = auto()
     """A run, and keys."""
+    RUNS = auto()
+    """Two to six runs."""
+    PAIR = auto()
+    """Two runs."""
+    COST = auto()
+    """A person and a month."""
     AUDIT = auto()
     """A run, a person, and since when."""
     CLUSTER = auto()
@@ -72,6 +81,9 @@ _USAGE: Final[Mapping[Takes, str]] = {
     Takes.STARTS: "[RECIPE [key=value ...] ...]",
     Takes.RESUMPTION: "RUN|last [steps=+N] [key=value ...]",
     Takes.REPETITION: "RUN|last [key=value ...]",
+    Takes.RUNS: "RUN RUN [RUN ...]",
+    Takes.PAIR: "RUN RUN",
+    Takes.COST: "[@PERSON] [YYYY-MM]",
     Takes.AUDIT: "[RUN] [@PERSON] [since=DURATION]",
     Takes.CLUSTER: "NAME",
     Takes.NEW_CLUSTER: "NAME [nodes=N] [instance=TYPE] [ttl=DURATION] [file_system=GIB|fs-...] "
@@ -118,8 +130,6 @@ class PlannedSubcommand:
     name: str
     today: str
     """What this version does, to follow "is not available in this version; "."""
-    instead: tuple[str, ...] = ()
-    """Subcommands that may take over the words typed after it; the first that they fit does."""
     meanings: tuple[str, ...] = ()
 
 
@@ -282,6 +292,28 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             changes=True,
         ),
         Subcommand(
+            "compare",
+            Takes.RUNS,
+            CompareRuns,
+            "two to six runs side by side, and their loss as one picture",
+            more="books-v1 books-v2",
+        ),
+        Subcommand(
+            "diff",
+            Takes.PAIR,
+            DiffRuns,
+            "what differs between two runs: keys, machines, image, code, versions, seed, data",
+            more="books-v1 books-v2",
+        ),
+        Subcommand(
+            "cost",
+            Takes.COST,
+            ShowCost,
+            "what runs and kept clusters of this channel cost in a month, by person",
+            ("price", "pricing", "costs", "bill", "billing"),
+            more="2026-11",
+        ),
+        Subcommand(
             "audit",
             Takes.AUDIT,
             ShowAudit,
@@ -323,14 +355,6 @@ PLANNED: Final[Mapping[str, PlannedSubcommand]] = {
             "/train cluster resize changes those of a kept cluster",
             meanings=("resize", "grow", "shrink"),
         ),
-        PlannedSubcommand(
-            "cost",
-            "/train plan RECIPE estimates what a run would cost, /train status what it has cost",
-            instead=("plan", "status"),
-            meanings=("price", "pricing", "costs", "bill", "billing"),
-        ),
-        PlannedSubcommand("compare", "/train list shows the runs of the channel"),
-        PlannedSubcommand("diff", "/train list shows the runs of the channel"),
         PlannedSubcommand("study", "one command starts one run"),
     )
 }

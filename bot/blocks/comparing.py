@@ -1,0 +1,197 @@
+"""What `/train compare`, `/train diff` and `/train cost` answer."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+from bot.blocks import mrkdwn as md
+from bot.blocks import words
+from bot.blocks.elements import Block, Content, context, header, section
+from stationmaster.commands.comparing import Comparison
+from stationmaster.commands.costing import Bill, Spent
+from stationmaster.domain.run.view import RunView
+from stationmaster.domain.sizes import counted
+
+# A section takes 3,000 characters, of which escapes may need some.
+_MOST_TABLE: Final = 2_400
+_CELL: Final = 18
+_NAME: Final = 22
+_MOST_DIFFERENCES: Final = 60
+_MOST_PEOPLE: Final = 30
+_MOST_ITEMS: Final = 10
+# Enough of a digest to tell two apart.
+_DIGEST: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")
+
+
+def letters(runs: Sequence[object]) -> list[str]:
+    """Return what the runs are called in a comparison: A, B, C."""
+    return [chr(ord("A") + place) for place in range(len(runs))]
+
+
+def runs_compared(compared: Comparison, *, has_picture: bool, now: datetime) -> Content:
+    """Show what differs and what came out, a column for each run."""
+    views = compared.runs
+    blocks: list[Block] = [header(f"Compared: {len(views)} runs"), section(_legend(views))]
+    if compared.differs:
+        table, left = _table(letters(views), compared.differs)
+        blocks.append(section(f"*What differs*\n{table}"))
+        if left:
+            blocks.append(context(f"and {left} more keys; `/train diff RUN RUN` shows them"))
+    else:
+        blocks.append(section("*What differs*\nNothing in what was asked for."))
+    table, _ = _table(letters(views), _outcomes(views, now=now))
+    blocks.append(section(f"*What came out*\n{table}"))
+    blocks.append(
+        context(
+            "their loss follows as one picture in this channel"
+            if has_picture
+            else "there is no picture: none of them has reported the loss of two steps"
+        )
+    )
+    return Content(text=f"{len(views)} runs compared", blocks=blocks)
+
+
+def _legend(views: Sequence[RunView]) -> str:
+    return "\n".join(
+        f"*{letter}* {words.emoji(view.run)} {md.escape(view.run.request.title, 80)} "
+        f"{md.code(view.run.run_id, 60)} {md.DOT} {words.status(view.run)} {md.DOT} "
+        f"{md.user(view.run.request.user_id)}"
+        for letter, view in zip(letters(views), views, strict=True)
+    )
+
+
+def _outcomes(views: Sequence[RunView], *, now: datetime) -> Iterator[tuple[str, tuple[str, ...]]]:
+    progresses = [view.run.progress for view in views]
+    yield (
+        "final loss",
+        tuple(
+            md.loss(each.loss_nats) if each is not None and each.has_loss else "-"
+            for each in progresses
+        ),
+    )
+    yield "steps", tuple(f"{each.step:,}" if each is not None else "-" for each in progresses)
+    yield (
+        "tokens/s",
+        tuple(
+            md.count(each.tokens_per_s) if each is not None and each.tokens_per_s else "-"
+            for each in progresses
+        ),
+    )
+    yield (
+        "cost",
+        tuple(
+            md.money(view.cost_usd(now)) + (" emulated" if view.run.emulated_speed else "")
+            for view in views
+        ),
+    )
+    yield (
+        "duration",
+        tuple(md.duration((view.run.ended_at or now) - view.run.requested_at) for view in views),
+    )
+
+
+def _table(names: Sequence[str], rows: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, int]:
+    """Write rows in columns of one width, as many as fit; returns how many do not."""
+    cells = [("", *names), *((name, *values) for name, values in rows)]
+    shown = [
+        [_cell(cell, _NAME if place == 0 else _CELL) for place, cell in enumerate(row)]
+        for row in cells
+    ]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    lines: list[str] = []
+    for row in shown:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        if sum(map(len, lines)) + len(lines) + len(line) > _MOST_TABLE:
+            break
+        lines.append(line.rstrip())
+    return md.code_block(lines), len(shown) - len(lines)
+
+
+def _cell(text: str, width: int) -> str:
+    text = _short(text)
+    return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
+def _short(text: str) -> str:
+    return _DIGEST.sub(r"\1", " ".join(text.split())) or "-"
+
+
+def runs_differ(compared: Comparison) -> Content:
+    """Show everything that differs between two runs."""
+    first, second = (view.run for view in compared.runs)
+    blocks: list[Block] = [header("What differs"), section(_legend(compared.runs))]
+    lines = [
+        f"*{md.escape(name, 60)}* {md.code(_short(one), 120)} {md.ARROW} "
+        f"{md.code(_short(other), 120)}"
+        for name, (one, other) in compared.differs
+    ]
+    if not lines:
+        lines = ["Nothing that is known of both differs."]
+    blocks += [section("\n".join(each)) for each in _parted(lines[:_MOST_DIFFERENCES], 8)]
+    if len(lines) > _MOST_DIFFERENCES:
+        blocks.append(context(f"and {len(lines) - _MOST_DIFFERENCES} more"))
+    blocks += [context(f"{md.WARNING} {md.escape(note, 600)}") for note in compared.notes[:10]]
+    text = (
+        f"{counted(len(compared.differs), 'difference')} between {first.run_id} and {second.run_id}"
+    )
+    return Content(text=md.escape(text, 300), blocks=blocks)
+
+
+def _parted(lines: Sequence[str], each: int) -> Iterator[Sequence[str]]:
+    """Yield so many lines at a time: a section has no room for all."""
+    for start in range(0, len(lines), each):
+        yield lines[start : start + each]
+
+
+def month_cost(bill: Bill) -> Content:
+    """Show what a month has cost: by person, and what has cost most."""
+    emulated = " emulated" if bill.is_emulated else ""
+    total = f"{md.money(sum(each.usd for each in bill.spent))}{emulated}"
+    blocks: list[Block] = [header(f"Cost of {bill.month}: {total}")]
+    people: defaultdict[str, list[Spent]] = defaultdict(list)
+    for each in bill.spent:
+        people[each.user_id].append(each)
+    ranked = sorted(people.items(), key=lambda pair: -sum(each.usd for each in pair[1]))
+    lines = [_person_line(user_id, spent) for user_id, spent in ranked[:_MOST_PEOPLE]]
+    if len(ranked) > _MOST_PEOPLE:
+        lines.append(f"and {len(ranked) - _MOST_PEOPLE} more people")
+    blocks += [
+        section("\n".join(each)) for each in _parted(lines or ["Nothing was asked for."], 10)
+    ]
+    dearest = sorted(bill.spent, key=lambda each: -each.usd)[:_MOST_ITEMS]
+    if dearest:
+        items = [
+            f"{md.money_escaped(each.usd)} {md.escape(each.name, 130)}"
+            f"{', not ended' if each.is_open else ''}"
+            for each in dearest
+        ]
+        blocks.append(section("*What has cost most*\n" + "\n".join(items)))
+    blocks.append(
+        context(
+            "each run and kept cluster counts in the month (UTC) in which it was asked for; of a "
+            "kept cluster, what no run has used counts for the person who keeps it"
+        )
+    )
+    if bill.since is not None:
+        since = md.when(bill.since)
+        blocks.append(
+            context(f"{md.WARNING} read back to {since} only; what was asked for before is missing")
+        )
+    return Content(text=f"cost of {bill.month}: {total.replace('<', '&lt;')}", blocks=blocks)
+
+
+def _person_line(user_id: str, spent: Sequence[Spent]) -> str:
+    num_runs = sum(each.is_run for each in spent)
+    counts = [counted(num_runs, "run")] if num_runs else []
+    if len(spent) > num_runs:
+        counts.append(counted(len(spent) - num_runs, "kept cluster"))
+    line = f"{md.user(user_id)} {md.DOT} {md.money_escaped(sum(each.usd for each in spent))}"
+    line += f" {md.DOT} {', '.join(counts)}"
+    still = [each.usd for each in spent if each.is_open]
+    return line + (
+        f" {md.DOT} {len(still)} not ended, {md.money_escaped(sum(still))} so far" if still else ""
+    )

@@ -1,0 +1,83 @@
+"""Posts the loss of several runs as one picture, asked for by `/train compare`.
+
+The bot only records the wish, as an answer may take 3 s; the notifier draws and uploads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from bot.blocks import mrkdwn as md
+from bot.blocks.comparing import letters
+from bot.blocks.elements import Content, section
+from bot.loss_curve import read_curve
+from bot.outbox import Mark, Outbox
+from bot.pace import Pace
+from stationmaster.aws.delivery_store import Owner, Picture
+from stationmaster.domain.errors import NoRoom, StationmasterError
+from stationmaster.invocations import about
+from stationmaster.services import Services
+
+logger = logging.getLogger(f"stationmaster.{__name__}")
+
+# Of each run; six of them are drawn in a second.
+_MOST_POINTS: Final = 1_500
+_KEY: Final = "picture"
+
+
+def post_pictures(
+    services: Services, outbox: Outbox, pace: Pace, pictures: Iterable[Picture]
+) -> None:
+    """Upload each picture once; what cannot be is said in the channel."""
+    for picture in pictures:
+        with about("picture of runs", {"run_ids": picture.run_ids}):
+            try:
+                pace.take_post(picture.channel_id)
+                _post(services, outbox, picture)
+            except NoRoom:
+                services.deliveries.ask_for_picture(picture, now=services.now())  # a later batch
+            except StationmasterError:
+                logger.exception("picture is not uploaded, and the channel does not say so")
+
+
+def _post(services: Services, outbox: Outbox, picture: Picture) -> None:
+    owner, now = Owner(f"picture/{picture.picture_id}"), services.now()
+    if not services.deliveries.claim(owner, [_KEY], now=now):
+        return
+    try:
+        png, alt_text, legend = _drawn(services, picture)
+        outbox.upload(
+            png,
+            filename="loss-compared.png",
+            title=alt_text,
+            comment=f"{md.user(picture.user_id)} compares {legend}",
+            channel=picture.channel_id,
+        )
+    except StationmasterError as exc:
+        logger.exception("picture is not uploaded")
+        said = f"The picture of the compared runs is not uploaded: {md.escape(str(exc))}."
+        content = Content(text=said, blocks=[section(said)])
+        outbox.post(content, channel=picture.channel_id, mark=Mark(owner, (_KEY,)))
+    services.deliveries.confirm(owner, [_KEY], now=now)
+
+
+def _drawn(services: Services, picture: Picture) -> tuple[bytes, str, str]:
+    """Draw the runs that have a curve; returns the picture, its alt text, and its legend."""
+    # Pillow is needed for a picture only; every other batch does without loading it.
+    from stationmaster.charts.losses import CurveOf, losses_chart
+
+    curves: list[CurveOf] = []
+    legend: list[str] = []
+    for letter, run_id in zip(letters(picture.run_ids), picture.run_ids, strict=True):
+        run = services.runs.load(run_id)
+        points = read_curve(services, run, most=_MOST_POINTS).points
+        curves.append(CurveOf(letter, run.request.title, points))
+        legend.append(f"*{letter}* {md.escape(run.request.title, 60)} {md.code(run_id, 60)}")
+    png, ends = losses_chart(curves, title="Training loss of compared runs")
+    names = "; ".join(
+        f"{each.letter} {each.name}, {f'ends at {md.loss(end)}' if end is not None else 'no curve'}"
+        for each, end in zip(curves, ends, strict=True)
+    )
+    return png, f"Loss over steps of {names}"[:900], ", ".join(legend)

@@ -1,0 +1,135 @@
+"""What the runs and kept clusters of a channel have cost in a month.
+
+Each counts in the month in which it was asked for. Everything is read newest first, for as long as
+a person can wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Final, TypeVar
+
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.shares import shares
+from stationmaster.domain.commands.requests import ShowCost
+from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.view import ClusterView, RunView
+from stationmaster.services import Services
+
+# Of the deployment, of each kind.
+MOST_READ: Final = 2_000
+# The answer is due within 3 s.
+_PATIENCE_S: Final = 0.9
+_MOST_AUDITED: Final = 500
+
+StateT = TypeVar("StateT", Run, Cluster)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One run, or what no run has used of a kept cluster."""
+
+    name: str
+    user_id: str
+    usd: float
+    is_run: bool
+    is_open: bool
+    """Whether it may cost more yet."""
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a month has cost, so far as it was read."""
+
+    month: str
+    spent: tuple[Spent, ...]
+    since: datetime | None
+    """What was asked for before is not counted; None where all of the month is."""
+    is_emulated: bool
+
+
+def channel_cost(
+    services: Services,
+    wanted: ShowCost,
+    *,
+    channel_id: str,
+    clock: Callable[[], float] = time.monotonic,
+) -> Bill:
+    """Add up a month of a channel.
+
+    Raises:
+        NotPossibleNow: nobody of that name is known in the channel.
+    """
+    now = services.now()
+    month = wanted.month or f"{now:%Y-%m}"
+    begin = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
+    end = begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)
+    user_id = _user_id(services, wanted.person, channel_id)
+    until = clock() + _PATIENCE_S
+    listed, runs_since = _read(services.runs.list_newest(before=end), begin, until, clock)
+    runs = [run for run in listed if run.request.channel_id == channel_id]
+    until = clock() + _PATIENCE_S
+    stored = services.cluster_states
+    there, clusters_since = _read(stored.list_newest(before=end), begin, until, clock)
+    clusters = {each.cluster_id: each for each in there}
+    missing = {run.cluster_id for run in runs if run.cluster_id is not None} - set(clusters)
+    others = clusters | stored.find_each(missing)
+    spent = [
+        _of_run(RunView(run, others.get(run.cluster_id) if run.cluster_id else None), now)
+        for run in runs
+    ]
+    spent += _of_kept(clusters.values(), channel_id, now)
+    return Bill(
+        month,
+        tuple(each for each in spent if user_id in ("", each.user_id)),
+        max(filter(None, (runs_since, clusters_since)), default=None),
+        any(run.emulated_speed for run in runs),
+    )
+
+
+def _user_id(services: Services, person: str, channel_id: str) -> str:
+    """Return the id of a person, whose name Slack does not send; the channel's audit knows it."""
+    if not person or (person[0] in "UW" and person.isupper()):
+        return person
+    for entry in islice(services.audit.newest_first(channel_id), _MOST_AUDITED):
+        if entry.user_name == person:
+            return entry.user_id
+    raise NotPossibleNow(
+        f"nobody called @{person[:60]} has started anything in this channel lately; "
+        "/train cost shows everybody",
+        suggestion="/train cost",
+    )
+
+
+def _read(
+    newest: Iterator[StateT], begin: datetime, until: float, clock: Callable[[], float]
+) -> tuple[list[StateT], datetime | None]:
+    """Return what was asked for since `begin`, and since when it is all, where time is up."""
+    found: list[StateT] = []
+    for each in newest:
+        if each.requested_at < begin:
+            break
+        if len(found) >= MOST_READ or clock() >= until:
+            return found, found[-1].requested_at if found else each.requested_at
+        found.append(each)
+    return found, None
+
+
+def _of_run(view: RunView, now: datetime) -> Spent:
+    request, run_id = view.run.request, view.run.run_id
+    name = f"{request.title} {run_id}"
+    return Spent(name, request.user_id, view.cost_usd(now), is_run=True, is_open=view.is_live)
+
+
+def _of_kept(clusters: Iterable[Cluster], channel_id: str, now: datetime) -> Iterator[Spent]:
+    for cluster in clusters:
+        asked = cluster.requester
+        if asked is not None and asked.channel_id == channel_id:
+            own, is_open = shares(cluster, now).own, ClusterView(cluster).is_live
+            name = f"cluster {cluster.label}"
+            yield Spent(name, asked.user_id, own, is_run=False, is_open=is_open)

@@ -1,0 +1,179 @@
+"""Runs side by side: compare with its picture, diff with what was saved, and what a month costs."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import boto3
+import pytest
+from bot_world import CHANNEL, REGION, TEAM, USER, Clock, ClusterStory, Person, Story, seen, tell
+from PIL import Image
+from recording_slack import RecordingSlack, Refusal
+
+from stationmaster.commands import costing
+from stationmaster.domain.cluster import events as cl
+from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run import events as ev
+from stationmaster.services import Services
+from stationmaster.settings import Settings
+from tests.support.artifacts_world import BUCKET, save_run
+from tests.support.factories import make_request, make_requested
+
+OTHER = "U0OTHER"
+BAD_IMAGE = "aws/nccl-tests:cuda13.0.2-efa1.48.0-ofiv1.19.0"
+
+
+@pytest.fixture
+def services(settings: Settings, clock: Clock) -> Services:
+    return Services(settings.model_copy(update={"artifacts_bucket": BUCKET}), now=clock.now)
+
+
+def begin(services: Services, clock: Clock, run_id: str, **request: Any) -> Story:
+    """A run of the channel that was asked for like this, and has trained two steps."""
+    story = Story(services, clock, run_id=run_id)
+    about = {"team_id": TEAM, "channel_id": CHANNEL, "user_id": USER}
+    requested = make_requested(run_id, at=clock.now(), request=make_request(**(about | request)))
+    services.runs.create(requested, dedup_key=run_id, dedup_until=clock.now())
+    story.lease()
+    story.reach_running()
+    story.progress(20)
+    story.progress(40)
+    return story
+
+
+@pytest.fixture
+def pair(services: Services, clock: Clock) -> tuple[Story, Story]:
+    first = begin(services, clock, "tiny-llama-0000aaaa", name="books-v1")
+    clock.advance(60)
+    changed = {"overrides": {"learning_rate": "0.01"}, "command": "/train tiny-llama", "nodes": 1}
+    return first, begin(services, clock, "tiny-llama-0000bbbb", user_id=OTHER, **changed)
+
+
+def test_compare_shows_what_differs_what_came_out_and_posts_one_picture_in_the_channel(
+    person: Person, slack: RecordingSlack, stream, notifier, pair
+) -> None:
+    tell(notifier, stream)
+
+    said = seen(person.type("compare books-v1 tiny-llama-0000bbbb", trigger_id="typed"))
+    tell(notifier, stream)
+    person.type("compare books-v1 tiny-llama-0000bbbb", trigger_id="typed")  # Slack tried again
+    tell(notifier, stream)
+
+    for row in ("learning_rate", "nodes  ", "final loss", "6.000", "2.05 K", "duration"):
+        assert row in said
+    assert "follows as one picture" in said
+    assert "steps     40" not in said.split("What came out")[0]
+    (png,) = slack.uploads
+    assert Image.open(io.BytesIO(png)).size == (1200, 600)
+    (asked,) = slack.of("files.getUploadURLExternal")
+    assert "A books-v1, ends at 6.000; B tiny-llama, ends at 6.000" in asked.arguments["alt_txt"]
+    (completed,) = slack.of("files.completeUploadExternal")
+    assert completed.arguments["channel_id"] == CHANNEL
+    assert "thread_ts" not in completed.arguments
+    assert f"<@{USER}> compares *A* books-v1" in completed.arguments["initial_comment"]
+
+
+def test_picture_that_slack_refuses_is_named_in_the_channel(
+    person: Person, slack: RecordingSlack, stream, notifier, pair
+) -> None:
+    slack.refuse("files.getUploadURLExternal", Refusal(error="missing_scope"))
+
+    person.type("compare books-v1 tiny-llama-0000bbbb")
+    tell(notifier, stream)
+
+    said = [
+        each.seen
+        for each in slack.of("chat.postMessage")
+        if "picture of the compared runs" in each.seen
+    ]
+    assert len(said) == 1
+    assert "Slack answers missing_scope" in said[0]
+
+
+def test_runs_without_two_steps_have_no_picture_and_one_run_is_not_compared_with_itself(
+    person: Person, story: Story, pair
+) -> None:
+    story.begin()
+    again = Story(story.services, story.clock, run_id="tiny-llama-0000cccc")
+    again.begin()
+
+    assert "there is no picture" in seen(person.type(f"compare {story.run_id} {again.run_id}"))
+    same = seen(person.type("compare books-v1 tiny-llama-0000aaaa"))
+    assert "books-v1 and tiny-llama-0000aaaa are one run" in same
+    assert "no run is called" in seen(person.type("compare books-v1 nothing"))
+
+
+def test_diff_reads_what_was_saved_and_names_versions_that_are_known_to_be_bad(
+    person: Person, pair: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3 = boto3.client("s3", REGION)
+    s3.create_bucket(Bucket=BUCKET)
+    monkeypatch.setenv("STATIONMASTER_ARTIFACTS_BUCKET", BUCKET)
+    unsaved = seen(person.type("diff books-v1 tiny-llama-0000bbbb"))
+    for story, data, image in zip(pair, "xy", (BAD_IMAGE, "aws/ours:1.0"), strict=True):
+        facts = {
+            "versions": {"code": f"sha256:{data.encode().hex() * 32}", "torch": "2.11"},
+            "seed": 7,
+            "data": f"text ({data})",
+            "image": f"{image}@sha256:{'0a' * 32}",
+        }
+        made = save_run(s3, story.run_id, {"metrics.jsonl": b"{}"}, **facts)
+        story.happen(ev.ResultsSaved, num_files=1, **made.recorded)
+
+    said = seen(person.type("diff books-v1 tiny-llama-0000bbbb"))
+
+    assert "are not compared: run tiny-llama-0000aaaa has" in unsaved
+    assert "learning_rate" in unsaved
+    for named in ("*nodes* `2`", "*code* `sha256:787878787878`", "*data* `text (x)`"):
+        assert named in said
+    assert "sha256:0a0a0a0a0a0a`" in said
+    assert "torch" not in said
+    assert "tiny-llama-0000aaaa has aws-ofi-nccl 1.19.0, which hangs" in said
+    assert "are not compared" not in said
+
+
+def test_cost_adds_up_a_month_by_person_with_what_is_not_ended(
+    person: Person, services: Services, clock: Clock, cluster: ClusterStory
+) -> None:
+    cluster.begin(user_id=OTHER)
+    cluster.become_ready()
+    cluster.use("tiny-llama-0000aaaa", nodes=2)  # half of the cluster for half an hour
+    cluster.train("tiny-llama-0000aaaa")
+    clock.advance(1800)
+    cluster.leave("tiny-llama-0000aaaa")
+    clock.advance(1800)
+    cluster.happen(cl.ResourceDeleted, kind=ResourceKind.CLUSTER, name="control plane")
+    person.type("tiny-llama", user_id=OTHER, user_name="other.one")
+
+    now, before = seen(person.type("cost")), seen(person.type("cost 2026-01"))
+
+    assert f"<@{OTHER}> \u00b7 $0.00 \u00b7 1 run \u00b7 1 not ended, $0.00 so far" in now
+    assert USER not in now
+    assert "Cost of 2026-01: $36.00" in before
+    assert f"<@{USER}> \u00b7 $9.00 \u00b7 1 run" in before
+    assert f"<@{OTHER}> \u00b7 $27.00 \u00b7 1 kept cluster" in before
+    assert "Cost of 2026-01: $27.00" in seen(person.type("cost @other.one 2026-01"))
+    assert "nobody called @nobody" in seen(person.type("cost @nobody"))
+    for words, channel in (("2025-12", CHANNEL), ("2026-01", "C0ELSE")):
+        said = seen(person.type(f"cost {words}", channel_id=channel))
+        assert f"Cost of {words}: $0.00" in said
+
+
+def test_cost_says_how_far_back_it_was_read(
+    person: Person, pair: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costing, "MOST_READ", 1)
+
+    said = seen(person.type("cost 2026-01"))
+
+    assert "read back to" in said
+    assert "tiny-llama-0000aaaa" not in said
+
+
+def test_rerun_starts_what_the_run_was_asked_for(person: Person, services: Services, pair) -> None:
+    person.type("rerun tiny-llama-0000bbbb steps=40")
+
+    run = services.runs.list_recent()[0]
+    assert run.request.overrides == {"learning_rate": "0.01", "steps": "40"}
+    assert (run.request.nodes, run.request.resume_from, run.request.user_id) == (1, None, USER)
