@@ -97,10 +97,7 @@ def _outcomes(views: Sequence[RunView], *, now: datetime) -> Iterator[tuple[str,
 def _table(names: Sequence[str], rows: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, int]:
     """Write rows in columns of one width, as many as fit; returns how many do not."""
     cells = [("", *names), *((name, *values) for name, values in rows)]
-    shown = [
-        [_cell(cell, _NAME if place == 0 else _CELL) for place, cell in enumerate(row)]
-        for row in cells
-    ]
+    shown = [[_cell(row[0], _NAME), *(_cell(cell, _CELL) for cell in row[1:])] for row in cells]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     lines: list[str] = []
     for row in shown:
@@ -117,7 +114,7 @@ def _cell(text: str, width: int) -> str:
 
 
 def _short(text: str) -> str:
-    return _DIGEST.sub(r"\1", " ".join(text.split())) or "-"
+    return _DIGEST.sub(r"\1", " ".join(text.split()))
 
 
 def runs_differ(compared: Comparison) -> Content:

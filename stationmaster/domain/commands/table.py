@@ -288,7 +288,7 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             lambda start: start,
             "a new run of what a run was asked for, typed keys in place of its own",
             ("restart", "retry", "repeat"),
-            more="last lr=1e-4",
+            more="last learning_rate=1e-4",
             changes=True,
         ),
         Subcommand(
