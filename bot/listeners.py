@@ -28,6 +28,7 @@ from bot.blocks.chart import without_charts
 from bot.blocks.elements import Content
 from bot.blocks.log_lines import is_shortened
 from bot.blocks.results import results_links
+from bot.blocks.stopping import MOST_OFFERED, stops_offered
 from bot.hooks import Hooks
 from bot.mentions import Mentions, read_message
 from stationmaster import commands
@@ -192,9 +193,9 @@ def _answer(
         case requests.ShowAudit():
             return audit_list(commands.show_audit(services, command, channel_id=channel_id))
         case requests.StopRun(run_id=run_id):
-            stopped = commands.stop_run(services, run_id, who)
-            learn(run_id=stopped.run_id)
-            return answers.stop_accepted(stopped)
+            return _stop(services, run_id, who)
+        case requests.ChooseStop():
+            return _offer_stops(services, who)
         case StartRun():
             run, created = commands.request_run(
                 services,
@@ -208,6 +209,29 @@ def _answer(
             return answers.run_requested(run, plan, created=created)
         case _:
             return _cluster_answer(services, announcer, command, who, request_id)
+
+
+def _stop(services: Services, run_id: RunId | None, who: commands.Actor) -> Content:
+    """Stop a run; where none is named, the person's own, or offer those that may be meant."""
+    if run_id is None:
+        only = _choice(services, who).only
+        if only is None:
+            return _offer_stops(services, who)
+        run_id = only.run_id
+    stopped = commands.stop_run(services, run_id, who)
+    learn(run_id=stopped.run_id)
+    return answers.stop_accepted(stopped)
+
+
+def _choice(services: Services, who: commands.Actor) -> commands.StopChoice:
+    return commands.stop_choice(services, channel_id=who.channel_id, user_id=who.user_id)
+
+
+def _offer_stops(services: Services, who: commands.Actor) -> Content:
+    choice = _choice(services, who)
+    views = [commands.view_run(services, run) for run in choice.runs[:MOST_OFFERED]]
+    more = len(choice.runs) - len(views)
+    return stops_offered(views, why=choice.why, more=more, now=services.now())
 
 
 def _logs(services: Services, run_id: RunId | None, *, channel_id: str) -> Content:

@@ -242,12 +242,12 @@ def runs_list(runs: Sequence[RunView], *, now: datetime) -> Content:
             ],
         )
     blocks: list[Block] = [header("Newest runs")]
-    blocks += [section(_run_line(run, now=now)) for run in runs[:_MAX_RUNS]]
+    blocks += [section(run_line(run, now=now)) for run in runs[:_MAX_RUNS]]
     blocks.append(context("`/train status RUN` shows one of them, `/train logs RUN` its log"))
     return Content(text=f"the newest {len(runs[:_MAX_RUNS])} runs of this channel", blocks=blocks)
 
 
-def _run_line(view: RunView, *, now: datetime) -> str:
+def run_line(view: RunView, *, now: datetime) -> str:
     run = view.run
     parts = [words.status(run)]
     if run.progress is not None:

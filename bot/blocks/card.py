@@ -21,7 +21,6 @@ from bot.blocks.elements import (
     actions,
     button,
     context,
-    dangerous,
     header,
     section,
 )
@@ -29,6 +28,7 @@ from bot.blocks.failures import cause_lines, failure_blocks, next_steps
 from bot.blocks.progress import cost_label, progress_blocks, seconds_left
 from bot.blocks.results import backup_blocks, result_blocks, result_buttons
 from bot.blocks.running import awaited, running_lines
+from bot.blocks.stopping import stop_buttons
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.durations import typed_duration
 from stationmaster.domain.reactions.backups import TRAINING
@@ -239,21 +239,8 @@ def _outcome(view: RunView, *, now: datetime) -> list[Block]:
 
 
 def _buttons(view: RunView) -> list[Block]:
-    run, elements = view.run, next_steps(view.run)
-    stays = view.cluster is not None and view.cluster.is_kept
-    what = "its cluster stays" if stays else "everything it created is deleted"
+    run, elements = view.run, [*next_steps(view.run), *stop_buttons(view)]
     value = RunButton(run_id=run.run_id).model_dump_json()
-    may_stop = run.phase is not RunPhase.SAVING or run.has_unpushed_model
-    if may_stop and not run.phase.is_terminal and not run.is_stopping:
-        stop = button("Stop", action_id=ActionId.STOP_RUN, value=value)
-        elements.append(
-            dangerous(
-                stop,
-                title="Stop this run?",
-                text=f"{md.code(run.run_id, 120)} ends, and {what}.",
-                confirm="Stop it" if stays else "Stop and tear down",
-            )
-        )
     elements += result_buttons(view)
     if run.pods:
         elements.append(button("Logs", action_id=ActionId.SHOW_LOGS, value=value))

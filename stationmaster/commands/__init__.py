@@ -6,6 +6,7 @@
 from stationmaster.commands.account import finders
 from stationmaster.commands.approving import approve_run, reject_run
 from stationmaster.commands.auditing import show_audit
+from stationmaster.commands.choosing import StopChoice, stop_choice
 from stationmaster.commands.clusters import (
     create_cluster,
     delete_cluster,
@@ -40,6 +41,7 @@ __all__ = [
     "Bill",
     "Comparison",
     "Links",
+    "StopChoice",
     "approve_run",
     "channel_cost",
     "check_view",
@@ -65,6 +67,7 @@ __all__ = [
     "save_again",
     "show_audit",
     "show_logs",
+    "stop_choice",
     "stop_run",
     "validate_cluster",
     "view_cluster",

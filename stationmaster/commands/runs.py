@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Final
 
 from stationmaster.aws.delivery_store import of_run
+from stationmaster.commands.choosing import stop_choice
 from stationmaster.commands.guarding import check_limits, gpus_of, write_guarded
 from stationmaster.commands.permitting import Actor, acting, approval_of
 from stationmaster.domain import rules
@@ -383,16 +384,11 @@ def show_logs(
 
 
 def _own_active_run(services: Services, *, channel_id: str, user_id: str) -> Run:
-    newest = services.runs.list_recent(limit=50, channel_id=channel_id)
-    active = [run for run in newest if not run.phase.is_terminal]
-    if not active:
-        raise RunNotFound("no run is active in this channel; start one with /train RECIPE")
-    own = [run for run in active if run.request.user_id == user_id]
-    if len(own) == 1:
-        return own[0]
-    listed = ", ".join(f"{run.run_id} by {run.request.user_id}" for run in (own or active)[:5])
-    what = f"you have {len(own)} active runs" if own else "no active run of this channel is yours"
-    raise NotPossibleNow(f"{what}: {listed}; say which one: /train stop RUN")
+    choice = stop_choice(services, channel_id=channel_id, user_id=user_id)
+    if choice.only is not None:
+        return choice.only
+    listed = ", ".join(f"{run.run_id} by {run.request.user_id}" for run in choice.runs[:5])
+    raise NotPossibleNow(f"{choice.why}: {listed}; say which one: /train stop RUN")
 
 
 def find_run(services: Services, label: str | None, *, channel_id: str) -> Run:

@@ -47,6 +47,17 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
     return best.pop() if len(best) == 1 else None
 
 
+def closest(word: str, choices: Iterable[str], count: int = 3) -> list[str]:
+    """Return the nearest choices, however far: first those that contain it, or begin as it does."""
+    word = word.lower()[:80]
+
+    def distance(choice: str) -> tuple[bool, bool, float]:
+        edits = num_edits(word, choice) / max(len(word), len(choice))
+        return word not in choice, word[:3] != choice[:3], edits
+
+    return sorted(choices, key=distance)[:count]
+
+
 def typed_word(word: str) -> str:
     """Write KEY=VALUE as a person types it: a value of several words in quotes."""
     key, equals, value = word.partition("=")

@@ -14,13 +14,16 @@ from moto.ec2.models import EC2Backend
 from run_blocks import buttons
 
 from bot.blocks.card import run_card
+from bot.blocks.stopping import stops_offered
 from stationmaster.commands.runs import view_run
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import check_data
 from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.view import RunView
 from stationmaster.local.slack.blocks import check_blocks
+from tests.support.factories import START, make_run
 
 P4D_WITHOUT_GPUS = {"InstanceType": "p4d.24xlarge"}
 
@@ -313,26 +316,43 @@ def test_breakdown_shows_a_reference_that_the_log_has(person, caplog):
 
 
 @pytest.mark.parametrize(
-    ("others", "typing", "words"),
+    ("others", "text", "typing", "words"),
     [
-        ([], "U0OTHER", "no active run of this channel is yours"),
-        (["tiny-llama-00000002"], USER, "you have 2 active runs"),
+        ([], "stop", "U0OTHER", "no active run of this channel is yours"),
+        (["tiny-llama-00000002"], "stop", USER, "you have 2 active runs"),
+        (["tiny-llama-00000002"], "kill all", USER, "you have 2 active runs"),
+        ([], "stop --all", USER, "you have 1 active run."),
     ],
 )
-def test_stop_command_that_may_mean_several_runs_stops_none(
-    person, services, clock, others, typing, words
+def test_stop_command_that_may_mean_several_runs_stops_none_and_offers_each(
+    person, services, clock, slack, others, text, typing, words
 ):
     stories = [Story(services, clock, run_id=each) for each in ("tiny-llama-00000001", *others)]
     for story in stories:
         story.begin()
 
-    answer = person.type("stop", user_id=typing)
+    answer = person.type(text, user_id=typing)
 
     assert words in seen(answer)
-    assert f"{stories[0].run_id} by <@{USER}>" in seen(answer)
-    assert [services.runs.load(each.run_id).is_stopping for each in stories] == [False] * len(
-        stories
-    )
+    offered = [each["accessory"] for each in answer["answer"]["blocks"] if "accessory" in each]
+    assert {each["confirm"]["title"]["text"] for each in offered} == {"Stop this run?"}
+    assert len(offered) == len(stories)
+    assert not any(services.runs.load(each.run_id).is_stopping for each in stories)
+
+    person.press(offered[-1]["action_id"], offered[-1]["value"])
+
+    assert "is being stopped" in slack.responses[-1].seen
+    stopping = [services.runs.load(each.run_id).is_stopping for each in stories]
+    assert stopping == [True] + [False] * len(others)
+
+
+def test_stops_offered_are_bounded_and_the_rest_is_counted():
+    views = [RunView(make_run(run_id=f"tiny-llama-{number:08}"), None) for number in range(10)]
+
+    content = stops_offered(views, why="you have 49 active runs", more=39, now=START)
+
+    assert not check_blocks(content.blocks)
+    assert "39 more: `/train list`" in json.dumps(content.blocks)
 
 
 def test_run_is_called_by_its_name_or_by_what_was_typed(person, slack, services):

@@ -184,5 +184,6 @@ def get_instance(name: str) -> InstanceType:
     if name in CATALOGUE:
         return CATALOGUE[name]
     close = nearest(name, CATALOGUE)
-    hint = f"did you mean {close}" if close else "see stationmaster instances"
+    near = [close] if close else [each for each in CATALOGUE if name and each.startswith(name)][:6]
+    hint = f"did you mean {' or '.join(near)}" if near else "see stationmaster instances"
     raise UnknownInstance(f'instance type "{name}" is not in the catalogue; {hint}')

@@ -14,6 +14,7 @@ from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.cluster.spec import ClusterSpec, spec_for_any
 from stationmaster.domain.commands.parameters import key_typed, read_pairs, shorten
+from stationmaster.domain.commands.translating import joined
 from stationmaster.domain.durations import duration_of, nearest_duration
 from stationmaster.domain.errors import BadCommand, BadParameter, UserError
 from stationmaster.domain.keys import capacity, eks_cluster, file_system, machines, validate
@@ -234,7 +235,7 @@ def _corrected(words: Sequence[str], ask: Questions) -> str | None:
         return "/train cluster list" if not words else None
     name = re.sub(r"[^a-z0-9-]+", "-", words[0].lower()).strip("-")
     corrected = [name]
-    for word in words[1:]:
+    for _, word in joined(words[1:], CLUSTER_KEYS):
         typed, _, value = word.partition("=")
         close = key_meant(key_typed(typed), CLUSTER_KEYS)
         if close is None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.parameters import key_typed, read_start
+from stationmaster.domain.commands.translating import number_meant, translate
 from stationmaster.domain.datasets import read_shared_path
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.keys.file_system import FILE_SYSTEM
@@ -31,10 +32,13 @@ def corrected(recipe: Recipe, pairs: Sequence[str], *, prefix: str, ask: Questio
             return False
         return True
 
+    translation = translate(recipe, pairs)
+    pairs = translation.words
     spelled = [_candidates(word, recipe, None)[1:2] for word in pairs[:20]]
     together = [each for words in spelled for each in words]
+    as_typed = "plan " if translation.is_chosen else prefix
     if len(together) == len(pairs) and stands(together):
-        return " ".join([f"/train {prefix}{recipe.name}", *map(typed_word, together)])
+        return " ".join([f"/train {as_typed}{recipe.name}", *map(typed_word, together)])
     kept: list[str] = []
     # The preset first, then the cluster: they decide what else stands, and what a run costs.
     ordered = sorted(pairs[:20], key=_weight)
@@ -52,7 +56,7 @@ def corrected(recipe: Recipe, pairs: Sequence[str], *, prefix: str, ask: Questio
         if found and found.startswith("on="):
             cluster = ask.find_cluster(found.removeprefix("on="))
     words = map(typed_word, kept)
-    return " ".join([f"/train {prefix if is_as_typed else 'plan '}{recipe.name}", *words])
+    return " ".join([f"/train {as_typed if is_as_typed else 'plan '}{recipe.name}", *words])
 
 
 def _lies_nowhere(word: str, kept: Sequence[str]) -> bool:
@@ -78,7 +82,7 @@ def _candidates(word: str, recipe: Recipe, cluster: Cluster | None) -> list[str]
     if close is None:
         return [""]
     key = START_KEYS.get(close)
-    spelled = key.respelled(value) if key is not None else value.lower()
+    spelled = key.respelled(value) if key is not None else number_meant(close, value)
     spellings = [word, f"{close}={value}", f"{close}={spelled}"]
     if key is None:
         return [*spellings, f"{close}={getattr(recipe.training, close)}"]

@@ -24,19 +24,21 @@ from stationmaster.domain.commands.cluster_words import (
 from stationmaster.domain.commands.correcting import corrected
 from stationmaster.domain.commands.meanings import group_row_meant, subcommand_meant
 from stationmaster.domain.commands.parameters import read_pairs, read_start, shorten, split_words
-from stationmaster.domain.commands.requests import Command, ShowHelp
+from stationmaster.domain.commands.requests import ChooseStop, Command, ShowHelp, ShowLogs
 from stationmaster.domain.commands.resuming import continued_words, repeated_words
 from stationmaster.domain.commands.run_words import read_audit, read_compared, read_cost, read_pair
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import (
     AVAILABLE,
     EXTEND,
+    FOREIGN,
     START,
     SUBCOMMANDS,
     PlannedSubcommand,
     Subcommand,
     Takes,
 )
+from stationmaster.domain.commands.translating import translate
 from stationmaster.domain.datasets import AS_IT_IS, HubSource, Listing, PackedSource, S3Source
 from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
 from stationmaster.domain.ids import RunId
@@ -45,6 +47,7 @@ from stationmaster.domain.keys.resume_from import NEWEST, RESUME_FROM
 from stationmaster.domain.planning.recipe_lookup import get_recipe, recipe_meant
 
 MAX_COMMAND_CHARACTERS: Final = 2_000
+_ALL: Final = ("all", "everything", "*")
 
 
 def parse_command(text: str, **finders: Unpack[Finders]) -> Command:
@@ -64,6 +67,8 @@ def parse_command(text: str, **finders: Unpack[Finders]) -> Command:
     ask = questions(**finders)
     first, rest = words[0], words[1:]
     subcommand = SUBCOMMANDS.get(first.lower())
+    if _stops_all(words):
+        return ChooseStop()
     if subcommand is not None:
         return _read_arguments(subcommand, first, rest, ask)
     if first not in CATALOGUE:
@@ -104,6 +109,8 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
                 )
             return make()
         case Takes.RUN:
+            if any(each.startswith("-") for each in rest):
+                _refuse_options(row, rest)
             if len(rest) > 1:
                 raise BadCommand(
                     f'/train {word} takes one run id, got "{shorten(" ".join(rest))}"',
@@ -140,6 +147,24 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
             assert_never(takes)
 
 
+def _stops_all(words: list[str]) -> bool:
+    """Say whether somebody wants to stop everything: whoever does chooses from a list."""
+    is_stop = len(words) == 2 and words[1].lower().lstrip("-") in _ALL
+    return is_stop and subcommand_meant(words[0]) is SUBCOMMANDS["stop"]
+
+
+def _refuse_options(row: Subcommand, words: list[str]) -> None:
+    """Refuse logs -f and the like."""
+    follows = "; a run's thread follows it" if row.make is ShowLogs else ""
+    # A number after an option is its value.
+    runs = [each for each in words if not each.startswith("-") and not each.isdecimal()]
+    raise BadCommand(
+        f'/train {row.name} takes a run id and no options, got "{shorten(" ".join(words))}"'
+        f"{follows}",
+        suggestion=_accepted([row.name, *runs[:1]]),
+    )
+
+
 def _read_row(group: Subcommand, rest: list[str], ask: Questions) -> Command:
     """Read the word that says which of the group is meant, and what follows it."""
     if not rest:
@@ -164,6 +189,14 @@ def _refuse_subcommand(first: str, rest: list[str], ask: Questions) -> None:
 
     Nobody who mistypes a question is offered a start: only a recipe's own name starts a run.
     """
+    for foreign in FOREIGN:
+        if first.lower() in foreign.words:
+            raise BadCommand(
+                f'"{first}" is not a command here; {foreign.instead}',
+                suggestion=_accepted(
+                    [foreign.like, *rest] if len(rest) == 1 else [], [foreign.like]
+                ),
+            )
     meant = subcommand_meant(first)
     is_recipe = "=" in first or first.startswith(HUB_PREFIX) or recipe_meant(first, CATALOGUE)[1]
     if meant is None or is_recipe:
@@ -297,6 +330,7 @@ def _read_start(
     recipe: Recipe | None = None
     try:
         recipe = get_recipe(name, model)
+        translate(recipe, pairs).refuse()
         start = read_start(name, pairs, recipe, ask, model=model)
     except UserError as error:
         if error.suggestion is None:

@@ -96,6 +96,11 @@ class StopRun(OfRun):
 
 
 @dataclass(frozen=True)
+class ChooseStop:
+    """List the runs that a person may want to stop, and stop none."""
+
+
+@dataclass(frozen=True)
 class CreateCluster:
     """Make a cluster that stays for `ttl_s` seconds, whether runs use it or not."""
 
@@ -164,5 +169,6 @@ RunCommand = (
     | ShowCost
     | ShowAudit
     | StopRun
+    | ChooseStop
 )
 Command = ShowHelp | ShowRecipes | RunCommand | ClusterCommand

@@ -245,7 +245,7 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             Takes.NOTHING,
             ListRuns,
             "the newest runs of this channel",
-            ("ls", "ps", "runs", "jobs", "history", "queue"),
+            ("ls", "ps", "runs", "jobs", "history", "queue", "squeue"),
         ),
         Subcommand(
             "status",
@@ -265,9 +265,9 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             "stop",
             Takes.RUN,
             StopRun,
-            "stop a run and tear it down; without RUN your own, where you have only one",
+            "stop a run and tear it down; without RUN your own, or a list to choose from",
             (
-                *("cancel", "kill", "abort", "halt", "end", "quit"),
+                *("cancel", "scancel", "kill", "abort", "halt", "end", "quit"),
                 *("teardown", "delete", "destroy", "remove", "rm", "clean", "cleanup"),
                 *("terminate", "down"),
             ),
@@ -287,7 +287,7 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             Takes.REPETITION,
             lambda start: start,
             "a new run of what a run was asked for, typed keys in place of its own",
-            ("restart", "retry", "repeat"),
+            ("restart", "retry", "repeat", "clone", "copy", "duplicate"),
             more="last learning_rate=1e-4",
             changes=True,
         ),
@@ -358,6 +358,33 @@ PLANNED: Final[Mapping[str, PlannedSubcommand]] = {
         PlannedSubcommand("study", "one command starts one run"),
     )
 }
+
+
+@dataclass(frozen=True)
+class ForeignWords:
+    """Commands of other tools that nothing here does."""
+
+    words: tuple[str, ...]
+    instead: str
+    """What to do, to follow "is not a command here; "."""
+    like: str
+    """The subcommand that is nearest to it."""
+
+
+FOREIGN: Final = (
+    ForeignWords(
+        ("sbatch", "srun", "salloc", "qsub", "bsub", "torchrun", "python", "python3"),
+        "start a recipe with /train RECIPE [key=value ...], or your own script in a container "
+        'image with image=URI command="..."',
+        "recipes",
+    ),
+    ForeignWords(
+        ("ssh", "exec", "attach", "shell", "kubectl"),
+        "nobody logs in to the machines of a run; /train logs RUN shows what its pods print, and "
+        "/train cluster show NAME how to reach a kept cluster with kubectl",
+        "logs",
+    ),
+)
 
 AVAILABLE: Final = f"available: {', '.join(SUBCOMMANDS)}"
 DESCRIPTION: Final = "Start, follow and stop training runs"

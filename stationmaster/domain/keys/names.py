@@ -21,7 +21,7 @@ from stationmaster.domain.keys.key import Key
 from stationmaster.domain.keys.machines import INSTANCE, NODES
 from stationmaster.domain.keys.registry import FAMILIES
 from stationmaster.domain.keys.validate import VALIDATE
-from stationmaster.domain.spelling import nearest
+from stationmaster.domain.spelling import closest, nearest
 
 MAX_NODES: Final = 64
 """Of a kept cluster."""
@@ -122,15 +122,21 @@ def planned_key_meant(key: str, keys: Iterable[str]) -> str | None:
 
 
 def refuse_mistyped_keys(recipe: Recipe, typed: Iterable[str]) -> None:
-    """Refuse a key that the recipe does not take, and name the one that was meant.
+    """Refuse a key that the recipe does not take, and name the one that was meant, or the nearest.
 
     Raises:
-        BadParameter: a key is not the recipe's, and stands for or resembles one that is.
+        BadParameter: a key is not the recipe's.
     """
     keys = key_names(recipe)
     for key in typed:
-        if key not in keys and (close := key_meant(key, keys)) is not None:
-            raise BadParameter(f'recipe {recipe.name} has no key "{key}"; did you mean {close}')
+        if key in keys:
+            continue
+        close = key_meant(key, keys)
+        *others, last = closest(key, keys)
+        meant = (
+            f"did you mean {close}" if close else f"the nearest are {', '.join(others)} and {last}"
+        )
+        raise BadParameter(f'recipe {recipe.name} has no key "{key[:80]}"; {meant}')
 
 
 def _key_meant(key: str, keys: tuple[str, ...]) -> str | None:
