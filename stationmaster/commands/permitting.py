@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
+from stationmaster.commands.guarding import gpus_of
 from stationmaster.domain.approvals import Approval, Wish, approval_for
 from stationmaster.domain.audit import MOST_WORDS, Entry
 from stationmaster.domain.cluster.spec import ClusterSpec
@@ -79,7 +80,7 @@ def wish_of(start: StartRun) -> Wish:
         command=start.words,
         nodes=plan.nodes,
         instance_type=plan.instance_type,
-        gpus=plan.num_gpus,
+        gpus=gpus_of(plan.instance_type, plan.nodes),
         keep_s=options.keep_s,
         usd_per_hour=plan.price_per_hour_usd if is_paid else 0.0,
         usd=plan.estimated_cost_usd if is_paid else 0.0,
