@@ -159,7 +159,7 @@ def plan_summary(plan: Plan, *, command: str) -> Content:
         blocks.append(context("\n".join(md.escape(warning, 400) for warning in plan.warnings[:8])))
     if plan.fits or plan.suggestion:
         invitation = "Start it" if plan.fits else "This would fit"
-        blocks.append(section(f"*{invitation}*\n```{md.escape(command, 500)}```"))
+        blocks.append(section(f"*{invitation}*\n```{md.in_code(command, 500)}```"))
     text = f"plan of {plan.recipe}: {fit}, {md.money_escaped(plan.estimated_cost_usd)}"
     return Content(text=text, blocks=blocks)
 
@@ -173,7 +173,7 @@ def _command_summary(plan: Plan, *, command: str) -> Content:
         fields([(label, price), ("Starts after", _about(plan.time_to_first_step_s))]),
         section(_made_or_used(plan)),
         context("\n".join(md.escape(warning, 400) for warning in plan.warnings[:8])),
-        section(f"*Start it*\n```{md.escape(command, 500)}```"),
+        section(f"*Start it*\n```{md.in_code(command, 500)}```"),
     ]
     return Content(text=f"plan of a command, {price}", blocks=blocks)
 

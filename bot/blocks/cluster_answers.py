@@ -118,7 +118,7 @@ def _with_kubectl(cluster: Cluster, reach: Reach) -> str:
     """Write the line that configures kubectl, and as whom."""
     title = "*Reach it with kubectl*"
     if reach.kubeconfig:
-        return f"{title}\n```kubectl --kubeconfig {md.escape(reach.kubeconfig, 500)} get pods```"
+        return f"{title}\n```kubectl --kubeconfig {md.in_code(reach.kubeconfig, 500)} get pods```"
     name = cluster.spec.eks_name or cluster_name(cluster.cluster_id)
     line = f"aws eks update-kubeconfig --name {name} --region {reach.region}"
     if cluster.spec.eks_name:

@@ -45,7 +45,7 @@ def failure_blocks(view: RunView) -> list[Block]:
         why.append(f"trainer: {md.escape(run.trainer_failure, 600)}")
     blocks = [section("*Why it failed*\n" + "\n".join(f"> {line}" for line in why))]
     if found is not None:
-        todo = [md.escape(found.remedy, 900)]
+        todo = [md.with_code(found.remedy, 900)]
         if _AGAIN in found.remedy:
             todo.append(f"It was typed as {md.code(run.request.command, 600)}")
         blocks.append(section("*What to do*\n" + "\n".join(todo)))
@@ -83,7 +83,7 @@ def recovery_line(event: PhaseChanged, run: Run) -> str:
     number = len(setbacks) + run.folded.get("phases", 0) // 2  # in turns with training
     line = f"\u25b8 *training continues* after {stood}, restart {number}{said}"
     found = explain_setback(event.reason, Context(run=run.run_id, recipe=run.request.recipe))
-    return f"{line}\n> *{md.escape(found.diagnosis, 500)}*" if found is not None else line
+    return f"{line}\n> *{md.with_code(found.diagnosis, 500)}*" if found is not None else line
 
 
 def fold_key(event: object) -> str | None:
@@ -135,7 +135,7 @@ def _cause_lines(view: RunView, found: Finding | None) -> list[str]:
     is_quoted = all(word in view.run.reason for word in evidence.split())
     where = f"pod {found.subject}: " if found.subject else ""
     shown = [] if is_quoted else [md.escape(f"{where}{evidence}", 400)]
-    return [f"*{md.escape(found.diagnosis, 500)}*", *shown]
+    return [f"*{md.with_code(found.diagnosis, 500)}*", *shown]
 
 
 def _explain(view: RunView) -> Finding | None:

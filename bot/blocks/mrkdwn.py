@@ -26,6 +26,12 @@ ARROW: Final = "\u2192"
 _BAR_FULL: Final = "\u2588"
 _BAR_EMPTY: Final = "\u2591"
 _SPARKS: Final = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
+# Only where Slack would begin a format: before a word, with its like after it.
+_FORMATTING: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?:([*_~])(?=\S.*\1)|:(?=[+-]1:|[a-z0-9_-]*[a-z][a-z0-9_-]*:))", re.DOTALL
+)
+_LOOK_ALIKES: Final = {"*": "\u2217", "_": "\u02cd", "~": "\u223c", ":": "\u2236"}
+_QUOTE: Final = re.compile(r"^>+")
 _USER_ID: Final = re.compile(r"[UW][A-Z0-9]{2,30}")
 _CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{2,30}")
 
@@ -33,12 +39,27 @@ _CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{2,30}")
 def escape(text: str, limit: int = 600) -> str:
     """Make foreign text harmless in mrkdwn, on one line, at most `limit` characters when escaped.
 
-    Slack reads &, < and > as control characters. What is not printable is left out: NUL, and what
-    turns the direction of the text. Addresses stay plain words (`elements`, "verbatim").
+    Slack has no escape for *, _, ~, back quotes, emoji and quotes, so what would begin one becomes
+    a character that looks like it. Addresses stay plain words (`elements`, "verbatim").
     Source: https://docs.slack.dev/messaging/formatting-message-text#escaping
     """
-    line = "".join(char for char in " ".join(text.split()) if char.isprintable())
-    escaped = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return with_code(text.replace("`", "'"), limit)
+
+
+def with_code(text: str, limit: int) -> str:
+    """Do the same to a sentence of our own rules, whose back quotes mark code."""
+    line = _printable(" ".join(text.split())).lstrip()
+    unquoted = _QUOTE.sub("\u203a", line)
+    return _entities(_FORMATTING.sub(lambda sign: _LOOK_ALIKES[sign[0]], unquoted), limit)
+
+
+def _printable(text: str) -> str:
+    """Leave out NUL, what has no width, and what turns the direction of the text."""
+    return "".join(char for char in text if char.isprintable())
+
+
+def _entities(text: str, limit: int) -> str:
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return cut(escaped, limit)
 
 
@@ -55,7 +76,12 @@ def cut(escaped: str, limit: int) -> str:
 
 def code(text: str, limit: int = 200) -> str:
     """Write foreign text as inline code; back quotes, which cannot be escaped, are replaced."""
-    return f"`{escape(text.replace('`', chr(39)), limit) or ' '}`"
+    return f"`{in_code(text, limit) or ' '}`"
+
+
+def in_code(text: str, limit: int) -> str:
+    """Make foreign text harmless between back quotes, where nothing is formatted."""
+    return _entities(_printable(" ".join(text.replace("`", "'").split())), limit)
 
 
 def code_block(lines: Sequence[str], limit: int = 2_800, *, width: int = 240) -> str:
@@ -63,10 +89,8 @@ def code_block(lines: Sequence[str], limit: int = 2_800, *, width: int = 240) ->
     kept: list[str] = []
     size = 0
     for line in reversed(lines):
-        clean = line.replace("```", "'''").replace("\t", "    ").rstrip()
-        printable = "".join(char for char in clean if char.isprintable())
-        escaped = printable.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        shown = cut(escaped, width)
+        clean = _printable(line.replace("\t", "    ").rstrip()).replace("```", "'''")
+        shown = _entities(clean, width)
         if size + len(shown) + 1 > limit - 8:
             break
         kept.append(shown)

@@ -175,7 +175,7 @@ def _of_kept_cluster(view: RunView, cluster: Cluster, *, now: datetime) -> Conte
             f"{COMMAND} cluster extend {label} 2h",
             f"{COMMAND} cluster delete {label}",
         ]
-        shown = "\n".join(md.escape(line, 200) for line in lines)
+        shown = "\n".join(md.in_code(line, 200) for line in lines)
         blocks.append(section(f"*Use it again, keep it longer, or delete it*\n```{shown}```"))
     text = f"receipt of {md.escape(run.run_id, 120)}: {cost}, {words.kept(cluster)}"
     return Content(text=text, blocks=blocks)

@@ -30,7 +30,7 @@ def refusal(message: str, *, suggestion: str | None) -> Content:
     sentence = _ASK_WHOM.sub(lambda who: ", ".join(map(mention, who[0].split(", "))), sentence)
     blocks: list[Block] = [section(f"\u26a0\ufe0f {sentence}")]
     if suggestion is not None:
-        pasteable = md.escape(suggestion.replace("`", "'"), 900)
+        pasteable = md.in_code(suggestion, 900)
         blocks.append(section(f"*Try this instead*\n```{pasteable}```"))
         blocks += _buttons(suggestion)
     else:

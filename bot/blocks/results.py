@@ -259,7 +259,7 @@ def fallback(run: Run) -> str:
     where = md.code(newest.uri, 300)
     return (
         f"{_DISK} *Newest backup:* {_step_and_size(newest)} in {where}\n"
-        f"```{COMMAND} resume {md.escape(run.run_id, 120)}```"
+        f"```{COMMAND} resume {md.in_code(run.run_id, 120)}```"
     )
 
 

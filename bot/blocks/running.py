@@ -27,7 +27,9 @@ def network_line(event: NetworkObserved, run: Run) -> str:
 
 
 def _line(found: RunningFinding) -> str:
-    return f"\u26a0\ufe0f *{md.escape(found.text, 400)}*. To do: {md.escape(found.remedy, 500)}"
+    return (
+        f"\u26a0\ufe0f *{md.with_code(found.text, 400)}*. To do: {md.with_code(found.remedy, 500)}"
+    )
 
 
 def waiting_lines(run: Run) -> list[str]:

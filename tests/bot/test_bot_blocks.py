@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -226,6 +227,38 @@ def test_escaped_text_holds_no_control_character_and_no_broken_entity(text, limi
     assert escaped.isprintable()
     rest = escaped.replace("&amp;", "").replace("&lt;", "").replace("&gt;", "")
     assert "&" not in rest
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\u202emoc.b \u2066c\u2069 \u200fd", "amoc.b c d"),  # directions
+        ("a\u200bb\u200d\ufeffc\u2060 \u00add", "abc d"),  # without width
+        ("a\x00b\x07\x1b[31mc\nd\u2028e", "ab[31mc d e"),
+        ("<!channel> <@U1> <https://x|y> &lt;", None),  # its signs are counted below
+        ("https://evil.example @here #general", "https://evil.example @here #general"),
+        ("*b* _i_ ~s~ `c`", "\u2217b* \u02cdi_ \u223cs~ 'c'"),
+        ("*\u200bb* :\u200bx:", "\u2217b* \u2236x:"),
+        ("``\u200b` c", "''' c"),
+        ("> said", "\u203a said"),
+        ("\x00>>> said", "\u203a said"),
+        (":white_check_mark: done :+1:", "\u2236white_check_mark: done \u2236+1:"),
+        # These are no formats, and stay as they can be copied.
+        ("file_system_gib=2*3 ~/x 10:20:30", "file_system_gib=2*3 ~/x 10:20:30"),
+        ("ghcr.io/x:latest: not found", "ghcr.io/x:latest: not found"),
+    ],
+)
+def test_each_sign_that_slack_or_a_reader_would_follow_is_disarmed(text, shown):
+    escaped = mrkdwn.escape(text)
+
+    assert shown in (None, escaped)
+    assert not re.search(r"[<>`]|(?<![a-z0-9])([*_~])\S.*\1", escaped)
+    inline, block = mrkdwn.code(text)[1:-1], mrkdwn.code_block([text])[4:-4]
+    assert not re.search("[<>`]", inline)
+    assert not re.search("[<>]|```", block)
+    assert inline.isprintable()
+    assert block.isprintable()
+    assert ("b*" in inline) is ("b*" in text)  # code is copied
 
 
 def test_foreign_text_turns_no_direction_and_becomes_no_link():
