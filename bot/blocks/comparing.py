@@ -43,7 +43,9 @@ def runs_compared(compared: Comparison, *, has_picture: bool, now: datetime) -> 
             blocks.append(context(f"and {left} more keys; `/train diff RUN RUN` shows them"))
     else:
         blocks.append(section("*What differs*\nNothing in what was asked for."))
-    table, _ = _table(letters(views), _outcomes(views, now=now))
+    came_out = [_outcome(view, now=now) for view in views]
+    rows = [(name, tuple(each[name] for each in came_out)) for name in came_out[0]]
+    table, _ = _table(letters(views), rows)
     blocks.append(section(f"*What came out*\n{table}"))
     blocks.append(
         context(
@@ -64,34 +66,16 @@ def _legend(views: Sequence[RunView]) -> str:
     )
 
 
-def _outcomes(views: Sequence[RunView], *, now: datetime) -> Iterator[tuple[str, tuple[str, ...]]]:
-    progresses = [view.run.progress for view in views]
-    yield (
-        "final loss",
-        tuple(
-            md.loss(each.loss_nats) if each is not None and each.has_loss else "-"
-            for each in progresses
-        ),
-    )
-    yield "steps", tuple(f"{each.step:,}" if each is not None else "-" for each in progresses)
-    yield (
-        "tokens/s",
-        tuple(
-            md.count(each.tokens_per_s) if each is not None and each.tokens_per_s else "-"
-            for each in progresses
-        ),
-    )
-    yield (
-        "cost",
-        tuple(
-            md.money(view.cost_usd(now)) + (" emulated" if view.run.emulated_speed else "")
-            for view in views
-        ),
-    )
-    yield (
-        "duration",
-        tuple(md.duration((view.run.ended_at or now) - view.run.requested_at) for view in views),
-    )
+def _outcome(view: RunView, *, now: datetime) -> dict[str, str]:
+    run, last = view.run, view.run.progress
+    speed = last.tokens_per_s if last is not None else None
+    return {
+        "final loss": md.loss(last.loss_nats) if last is not None and last.has_loss else "-",
+        "steps": f"{last.step:,}" if last is not None else "-",
+        "tokens/s": md.count(speed) if speed else "-",
+        "cost": md.money(view.cost_usd(now)) + (" emulated" if run.emulated_speed else ""),
+        "duration": md.duration((run.ended_at or now) - run.requested_at),
+    }
 
 
 def _table(names: Sequence[str], rows: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, int]:

@@ -1,12 +1,13 @@
-"""The loss curve as a picture: points in, PNG bytes out.
+"""The loss of a run, or of several, as a picture: points in, PNG bytes out.
 
-The notifier uploads it at the end of a run.
+The notifier uploads it at the end of a run, or where runs are compared.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from PIL import ImageDraw
@@ -17,6 +18,7 @@ from stationmaster.charts.canvas import (
     MARK,
     PAPER,
     SCALE,
+    TOP,
     WIDTH,
     Plane,
     Point,
@@ -25,6 +27,7 @@ from stationmaster.charts.canvas import (
     draw_rule,
     draw_titles,
     filled,
+    fitting,
     font,
     labels,
     new_image,
@@ -37,6 +40,11 @@ _RAW: Final = "#b5cdee"
 _MAX_POINTS: Final = 1_200
 # Span of the smoothing in points, as a part of the whole curve.
 _SMOOTHING: Final = 0.06
+
+# Of several runs. Told apart by people who see few colours as well; letters say the same.
+_COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9")
+_LEGEND: Final = 330
+_LEGEND_LINE: Final = 58
 
 
 def loss_chart(
@@ -59,15 +67,15 @@ def loss_chart(
     latest = {step: loss for step, loss in points if math.isfinite(loss)}
     if len(latest) < 2:
         raise ValueError(f"a curve needs 2 steps with a finite loss, got {len(latest)}")
-    raw = thinned(sorted(latest.items()))
-    smooth = smoothed(raw)
+    raw = _thinned(sorted(latest.items()))
+    smooth = _smoothed(raw)
     losses = [loss for _, loss in raw]
     y_ticks = ticks(min(losses), max(losses), about=6)
     plane = Plane(raw[0][0], raw[-1][0], y_ticks[0], y_ticks[-1])
 
     image = new_image()
     draw = ImageDraw.Draw(image)
-    draw_axes(draw, plane, y_ticks)
+    _draw_axes(draw, plane, y_ticks)
     image.paste(filled(image, plane, smooth))
     draw = ImageDraw.Draw(image)
     draw_line(draw, plane, raw, color=_RAW, width=2)
@@ -81,7 +89,7 @@ def loss_chart(
     return packed(image)
 
 
-def thinned(points: Sequence[tuple[int, float]]) -> list[Point]:
+def _thinned(points: Sequence[tuple[int, float]]) -> list[Point]:
     """Thin to at most _MAX_POINTS, each the mean of its neighbours; keep both ends as they are."""
     if len(points) <= _MAX_POINTS:
         return [(float(step), loss) for step, loss in points]
@@ -95,7 +103,7 @@ def thinned(points: Sequence[tuple[int, float]]) -> list[Point]:
     return [*kept, (float(points[-1][0]), points[-1][1])]
 
 
-def smoothed(points: Sequence[Point]) -> list[Point]:
+def _smoothed(points: Sequence[Point]) -> list[Point]:
     """Smooth by a centred triangular mean, whose window shrinks near both ends."""
     reach = max(1, round(len(points) * _SMOOTHING))
     smooth = []
@@ -112,8 +120,7 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def draw_axes(draw: ImageDraw.ImageDraw, plane: Plane, y_ticks: Sequence[float]) -> None:
-    """Draw losses at the left and whole steps below."""
+def _draw_axes(draw: ImageDraw.ImageDraw, plane: Plane, y_ticks: Sequence[float]) -> None:
     draw_rule(draw, plane, y_ticks, unit="loss in nats")
     x_ticks = ticks(plane.x_low, plane.x_high, about=9)
     shown = [
@@ -146,3 +153,55 @@ def _draw_end(draw: ImageDraw.ImageDraw, plane: Plane, end: Point, *, value: flo
     box = [(x - radius, y - radius), (x + radius, y + radius)]
     draw.ellipse(box, fill=LINE, outline=PAPER, width=2 * SCALE)
     draw.text((x + radius + 12, y), f"{value:.3f}", fill=INK, font=font(20), anchor="lm")
+
+
+@dataclass(frozen=True)
+class CurveOf:
+    """One run: its letter and name in the picture, and its steps and losses in nats."""
+
+    letter: str
+    name: str
+    points: Sequence[tuple[int, float]]
+
+
+def losses_chart(curves: Sequence[CurveOf], *, title: str) -> tuple[bytes, list[float | None]]:
+    """Draw _smoothed curves as a PNG of 1200 x 600 pixels, with a legend.
+
+    Returns:
+        The picture, and the last loss of each run; None for one that has no curve.
+    """
+    lines = [_line(curve.points) for curve in curves]
+    drawn = [point for line in lines for point in line] or [(0.0, 0.0), (1.0, 1.0)]
+    y_ticks = ticks(min(y for _, y in drawn), max(y for _, y in drawn), about=6)
+    steps = [x for x, _ in drawn]
+    plane = Plane(min(steps), max(steps), y_ticks[0], y_ticks[-1], right=_LEGEND)
+    ends = [line[-1][1] if line else None for line in lines]
+
+    image = new_image()
+    draw = ImageDraw.Draw(image)
+    _draw_axes(draw, plane, y_ticks)
+    for line, curve, color in zip(lines, curves, _COLORS, strict=False):
+        if line:
+            smooth = _smoothed(line)
+            draw_line(draw, plane, smooth, color=color, width=4)
+            place = (plane.x(smooth[-1][0]) + 10, plane.y(smooth[-1][1]))
+            draw.text(place, curve.letter, fill=color, font=font(18), anchor="lm", stroke_width=1)
+    for row, (curve, end) in enumerate(zip(curves, ends, strict=True)):
+        value = "no curve" if end is None else f"{end:.3f}"
+        _draw_legend(draw, row, f"{curve.letter}  {curve.name}", value)
+    draw_titles(draw, title, f"{len(curves)} runs, _smoothed; the legend has each run's last loss")
+    return packed(image), ends
+
+
+def _line(points: Sequence[tuple[int, float]]) -> list[Point]:
+    latest = {step: loss for step, loss in points if math.isfinite(loss)}
+    return _thinned(sorted(latest.items())) if len(latest) > 1 else []
+
+
+def _draw_legend(draw: ImageDraw.ImageDraw, place: int, name: str, value: str) -> None:
+    left, top = SCALE * (WIDTH - _LEGEND + 24), SCALE * (TOP + place * _LEGEND_LINE)
+    room = SCALE * (_LEGEND - 24 - 24)
+    color = _COLORS[place]
+    text = fitting(name, font(18), room)
+    draw.text((left, top), text, fill=color, font=font(18), anchor="lt", stroke_width=1)
+    draw.text((left, top + SCALE * 24), value, fill=color, font=font(18), anchor="lt")

@@ -7,7 +7,7 @@ a person can wait.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -53,13 +53,7 @@ class Bill:
     is_emulated: bool
 
 
-def channel_cost(
-    services: Services,
-    wanted: ShowCost,
-    *,
-    channel_id: str,
-    clock: Callable[[], float] = time.monotonic,
-) -> Bill:
+def channel_cost(services: Services, wanted: ShowCost, *, channel_id: str) -> Bill:
     """Add up a month of a channel.
 
     Raises:
@@ -70,12 +64,10 @@ def channel_cost(
     begin = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
     end = begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)
     user_id = _user_id(services, wanted.person, channel_id)
-    until = clock() + _PATIENCE_S
-    listed, runs_since = _read(services.runs.list_newest(before=end), begin, until, clock)
+    listed, runs_since = _read(services.runs.list_newest(before=end), begin)
     runs = [run for run in listed if run.request.channel_id == channel_id]
-    until = clock() + _PATIENCE_S
     stored = services.cluster_states
-    there, clusters_since = _read(stored.list_newest(before=end), begin, until, clock)
+    there, clusters_since = _read(stored.list_newest(before=end), begin)
     clusters = {each.cluster_id: each for each in there}
     missing = {run.cluster_id for run in runs if run.cluster_id is not None} - set(clusters)
     others = clusters | stored.find_each(missing)
@@ -106,15 +98,14 @@ def _user_id(services: Services, person: str, channel_id: str) -> str:
     )
 
 
-def _read(
-    newest: Iterator[StateT], begin: datetime, until: float, clock: Callable[[], float]
-) -> tuple[list[StateT], datetime | None]:
+def _read(newest: Iterator[StateT], begin: datetime) -> tuple[list[StateT], datetime | None]:
     """Return what was asked for since `begin`, and since when it is all, where time is up."""
     found: list[StateT] = []
+    until = time.monotonic() + _PATIENCE_S
     for each in newest:
         if each.requested_at < begin:
             break
-        if len(found) >= MOST_READ or clock() >= until:
+        if len(found) >= MOST_READ or time.monotonic() >= until:
             return found, found[-1].requested_at if found else each.requested_at
         found.append(each)
     return found, None

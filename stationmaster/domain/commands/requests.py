@@ -68,17 +68,16 @@ class ShowAudit:
 
 
 @dataclass(frozen=True)
-class CompareRuns:
+class _OfRuns:
+    labels: tuple[str, ...]
+
+
+class CompareRuns(_OfRuns):
     """Show what came of several runs side by side, and their curves in one picture."""
 
-    labels: tuple[str, ...]
 
-
-@dataclass(frozen=True)
-class DiffRuns:
+class DiffRuns(_OfRuns):
     """Show everything that differs between two runs."""
-
-    labels: tuple[str, ...]
 
 
 @dataclass(frozen=True)
