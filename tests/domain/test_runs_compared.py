@@ -55,6 +55,14 @@ def test_rerun_is_a_start_of_what_the_run_was_asked_for_with_typed_keys_over_it(
     assert start.options.resume_from is None
 
 
+def test_rerun_has_the_file_system_that_was_typed_and_not_the_one_that_was_planned():
+    brought = {"overrides": {"dataset": "s3://bucket/text"}, "file_system_gib": 4800}
+    typed = asked(**brought, command="/train tiny-llama file_system=4800")
+
+    assert "file_system" not in asked(**brought)("last").words
+    assert typed("last").words["file_system"] == "4800"
+
+
 @pytest.mark.parametrize(
     ("text", "said", "suggestion"),
     [
