@@ -38,7 +38,7 @@ from stationmaster.domain.commands import requests
 from stationmaster.domain.commands.cluster_words import DEFAULT_EXTENSION_S
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.start import StartRun
-from stationmaster.domain.commands.table import COMMAND
+from stationmaster.domain.commands.table import COMMAND, SUBCOMMANDS, Takes
 from stationmaster.domain.errors import BadCommand, TransientError, UserError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.log_keys import learn
@@ -136,12 +136,24 @@ def _typed(services: Services, announcer: Announcer, body: Json) -> Content:
 def _meant(
     services: Services, text: str, *, channel_id: str, thread_ts: str | None
 ) -> requests.Command:
-    """Read a command; without a run in the thread of a run, that one is meant."""
-    command = parse_command(text, **commands.finders(services, channel_id=channel_id))
-    if thread_ts is None or not isinstance(command, requests.OfRun) or command.run_id is not None:
-        return command
+    """Read a command; without a run in the thread of a run, that one is meant.
+
+    Also by what is suggested: its button knows of no thread.
+    """
+    finders = commands.finders(services, channel_id=channel_id)
+    if thread_ts is None:
+        return parse_command(text, **finders)
     run_id = commands.run_of_thread(services, thread_ts, channel_id=channel_id)
-    return replace(command, run_id=run_id)
+    try:
+        command = parse_command(text, **finders)
+    except UserError as error:
+        word = (error.suggestion or "").removeprefix(f"{COMMAND} ")
+        if run_id is not None and word in SUBCOMMANDS and SUBCOMMANDS[word].takes is Takes.RUN:
+            error.suggestion = f"{error.suggestion} {run_id}"
+        raise
+    if isinstance(command, requests.OfRun) and command.run_id is None:
+        return replace(command, run_id=run_id)
+    return command
 
 
 def _answer(

@@ -44,11 +44,13 @@ def test_in_a_runs_thread_that_run_is_meant_and_one_person_sees_the_answer(
     clock.advance(60)
     person.type("tiny-llama")
 
+    person.write(f"{ME} stpo", thread_ts=CARD)
     person.write(f"{ME} stop", thread_ts=CARD)
     person.write(f"{ME} status", thread_ts="1000.000001")
 
     assert services.runs.load(in_thread).is_stopping
-    stopped, newest = whispers(slack)
+    mistyped, stopped, newest = whispers(slack)
+    assert f"```/train stop {in_thread}```" in mistyped["seen"]
     assert (stopped["channel"], stopped["user"], stopped["thread_ts"]) == (CHANNEL, USER, CARD)
     assert in_thread in stopped["seen"]
     assert in_thread not in newest["seen"]

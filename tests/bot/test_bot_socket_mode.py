@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from typing import Any
 import boto3
 import pytest
 from bot_world import BOT_TOKEN, REGION, SIGNING_SECRET, started_workflows
+from websockets.sync.client import connect
 
 from bot.socket_mode import connected
 from stationmaster.cli.main import main
@@ -100,6 +103,26 @@ def test_connection_that_ends_is_opened_again(bot: Services, workspace: LocalSla
             until(lambda: again.type_command("/train help").ok)
         finally:
             again.stop()
+
+
+def test_envelope_of_another_shape_is_acknowledged(bot: Services, workspace: LocalSlack) -> None:
+    deliver = workspace._endpoint.sockets.deliver
+    with connected(bot):
+        for kind, payload in (("interactive", {"type": "shortcut"}), ("new_kind", {})):
+            assert deliver(kind, payload, retry_num=0, within_s=1800) == ""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_socket_that_slack_does_not_open_gets_one_sentence(
+    bot: Services, workspace: LocalSlack
+) -> None:
+    sockets = workspace._endpoint.sockets
+    with ExitStack() as stack:
+        for _ in range(10):  # as many as Slack opens
+            stack.enter_context(connect(sockets.new_address()))
+        stack.enter_context(pytest.raises(StationmasterError, match="does not open Socket Mode"))
+        stack.enter_context(connected(bot))
+    gc.collect()  # slack_sdk leaves its end of it open
 
 
 @pytest.mark.parametrize(
