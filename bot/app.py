@@ -20,6 +20,20 @@ _TIMEOUT_S: Final = 2
 _PATIENCE_S: Final = 0.0
 
 
+def create_outbox(services: Services) -> Outbox:
+    """Make what posts to Slack while somebody waits for the answer.
+
+    Raises:
+        PermanentError: the Slack secret is missing or malformed.
+    """
+    client = WebClient(
+        token=services.secrets.slack().bot_token.get_secret_value(),
+        base_url=services.settings.slack_api_url,
+        timeout=_TIMEOUT_S,
+    )
+    return Outbox(client, reload_token=services.secrets.reload_bot_token, patience_s=_PATIENCE_S)
+
+
 def create_app(services: Services) -> App:
     """Make an app that serves `/train`, the cards' buttons, and commands in messages.
 
@@ -27,11 +41,6 @@ def create_app(services: Services) -> App:
         PermanentError: the Slack secret is missing or malformed.
     """
     credentials = services.secrets.slack()
-    client = WebClient(
-        token=credentials.bot_token.get_secret_value(),
-        base_url=services.settings.slack_api_url,
-        timeout=_TIMEOUT_S,
-    )
 
     def authorize(enterprise_id: str | None, team_id: str | None) -> AuthorizeResult:
         # Given here, so that a cold start does not ask Slack who we are within the 3 s to answer.
@@ -50,6 +59,6 @@ def create_app(services: Services) -> App:
         # Lambda freezes the process once it has answered: everything happens before that.
         process_before_response=True,
     )
-    outbox = Outbox(client, reload_token=services.secrets.reload_bot_token, patience_s=_PATIENCE_S)
+    outbox = create_outbox(services)
     register(app, services, Announcer(services, outbox), Mentions(services, outbox))
     return app

@@ -1,5 +1,7 @@
 """The entry point of the bot function: API Gateway HTTP API events in, Slack's answers out.
 
+A program that invokes the function itself is answered by `bot.remote`.
+
 Importing it touches the garbage collector only; the app is built on the first request and kept
 while the function is warm.
 """
@@ -18,17 +20,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from slack_bolt import App, BoltRequest
 from slack_bolt.adapter.aws_lambda.handler import to_aws_response
 
-from bot.app import create_app
+from bot.announcement import Announcer
+from bot.app import create_app, create_outbox
 from bot.payloads import read_body
 from bot.verification import verified_body
 from stationmaster.domain.census import Measure
+from stationmaster.domain.remote import FIELD
 from stationmaster.services import Services
 from stationmaster.settings import Settings
+
+if TYPE_CHECKING:
+    from bot.remote import Desk
 
 gc.freeze()
 if _collects:
@@ -41,18 +48,25 @@ _REFUSED: Final = (400, 401)
 
 
 def handler(event: Json, _context: Any) -> Json:
-    """Answer one request: 401 unless Slack signed it, 400 if what it signed makes no sense."""
+    """Answer one request: 401 unless Slack signed it, 400 if what it signed makes no sense.
+
+    An event with the one field of `bot.remote` is a program's; API Gateway makes none like that.
+    """
     # Powertools, once: it would be a tenth of what importing this module takes.
     from stationmaster.invocations import about, send_figures
 
     settings = Settings.from_environment()
     # What a request is about is learnt while it is read, and forgotten with it.
     with about("request", {}):
-        answer = _endpoint(settings).answer(event)
-        is_refused = answer["statusCode"] in _REFUSED
+        if list(event) == [FIELD]:
+            answer = _desk(settings).answer(event[FIELD])
+            is_refused = bool(answer["refused"])
+        else:
+            answer = _endpoint(settings).answer(event)
+            is_refused = answer["statusCode"] in _REFUSED
         figure = Measure.REFUSED_REQUESTS if is_refused else Measure.REQUESTS
         send_figures({figure: 1}, deployment=settings.deployment)
-        logger.info("request answered", extra={"status": answer["statusCode"]})
+        logger.info("request answered", extra={"status": answer.get("statusCode", "to a program")})
         return answer
 
 
@@ -85,6 +99,15 @@ def _endpoint(settings: Settings) -> Endpoint:
     services = Services.create(settings)
     secret = services.secrets.slack().signing_secret.get_secret_value()
     return Endpoint(create_app(services), signing_secret=secret, now=services.now)
+
+
+@cache
+def _desk(settings: Settings) -> Desk:
+    # Imported where it is used: whoever types in Slack does not wait for it.
+    from bot.remote import Desk
+
+    services = Services.create(settings)
+    return Desk(services, Announcer(services, create_outbox(services)))
 
 
 def _refusal(status: int, reason: str) -> Json:

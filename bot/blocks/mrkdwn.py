@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from stationmaster.domain.identities import ARN, short_name
+
 # Symbols are written as escapes: sources are ASCII.
 DONE: Final = "\u2713"  # check mark
 CURRENT: Final = "\u25cf"  # black circle
@@ -99,7 +101,9 @@ def code_block(lines: Sequence[str], limit: int = 2_800, *, width: int = 240) ->
 
 
 def user(user_id: str) -> str:
-    """Mention a member; anything that is no member id is shown as plain text."""
+    """Mention a member, or name an identity of IAM; anything else is shown as plain text."""
+    if user_id.startswith(ARN):
+        return code(short_name(user_id), 80)
     return f"<@{user_id}>" if _USER_ID.fullmatch(user_id) else escape(user_id, 60)
 
 

@@ -19,9 +19,9 @@ from bot.blocks.typed import typed_at_once, typed_when_asked
 from stationmaster.domain.commands.table import COMMAND, START, row_of
 
 # A refusal that says who runs what.
-_BY_WHOM: Final = re.compile(r"\bby ([UW][A-Z0-9]{5,20})\b")
+_BY_WHOM: Final = re.compile(r"\bby ([UW][A-Z0-9]{5,20}\b|arn:[^\s;,]+)")
 # One that says who has the role.
-_ASK_WHOM: Final = re.compile(r"(?<=gives it to )[A-Z0-9, ]+|(?<=ask one of )[A-Z0-9, ]+(?= to )")
+_ASK_WHOM: Final = re.compile(r"(?<=gives it to )[^;]+|(?<=ask one of )(?!them)[^;]+?(?= to )")
 
 
 def refusal(message: str, *, suggestion: str | None) -> Content:

@@ -12,7 +12,13 @@ from typing import Any, Final
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    NoCredentialsError,
+    NoRegionError,
+    ProfileNotFound,
+)
 
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.settings import Settings
@@ -119,8 +125,17 @@ def make_client(service: str, *, region: str | None, config: Config = CONFIG) ->
     """Make a boto3 client; boto3 itself honours AWS_ENDPOINT_URL.
 
     Without `region` it is that of the environment or the profile.
+
+    Raises:
+        PermanentError: neither has one, or there is no such profile.
     """
-    return boto3.client(service, region_name=region, config=config)  # type: ignore[call-overload]  # the stubs list literal names
+    try:
+        return boto3.client(service, region_name=region, config=config)  # type: ignore[call-overload]  # the stubs list literal names
+    except (NoRegionError, ProfileNotFound) as exc:
+        sentence = str(exc).rstrip(".").lower()
+        raise PermanentError(
+            f"AWS cannot be asked: {sentence}; set AWS_REGION, or AWS_PROFILE"
+        ) from exc
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from stationmaster.aws.calls import aws_call, make_client
 from stationmaster.cli.deployed import bot_settings
 from stationmaster.commands import Actor, approve_run
 from stationmaster.commands.approving import BY_IAM
+from stationmaster.domain.identities import identity_of
 from stationmaster.domain.ids import RunId
 from stationmaster.services import Services
 
@@ -23,11 +24,12 @@ def approve(arguments: argparse.Namespace) -> int:
     """
     services = Services(bot_settings(arguments))
     with aws_call("asking who this is"):
-        identity = make_client("sts", region=None).get_caller_identity()["Arn"]
+        caller = make_client("sts", region=None).get_caller_identity()["Arn"]
+    identity, session = identity_of(caller)
     run_id = RunId(arguments.run_id)
     channel_id = services.runs.load(run_id).request.channel_id
     words = f"stationmaster approve {run_id}"
-    who = Actor(user_id=identity, channel_id=channel_id, via=BY_IAM, words=words)
+    who = Actor(user_id=identity, channel_id=channel_id, user_name=session, via=BY_IAM, words=words)
     run = approve_run(services, run_id, who)
     starts = "it starts" if run.is_approved else "others have to agree as well"
     print(f"{run_id} is approved by {identity}; {starts}")

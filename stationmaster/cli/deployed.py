@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from stationmaster.aws.calls import make_client
 from stationmaster.aws.dead_letters import Functions
 from stationmaster.cli.state_directory import DEFAULT_STATE_DIR, enter_local_mode
 from stationmaster.settings import Settings
+
+# The function's name in local mode; a deployment's has its own name before it.
+BOT: Final = "bot"
 
 
 def bot_settings(arguments: argparse.Namespace) -> Settings:
@@ -31,8 +35,23 @@ def deployed_settings(arguments: argparse.Namespace) -> Settings:
     """
     if arguments.deployment:
         functions = Functions(make_client("lambda", region=None))
-        variables = functions.variables(f"{arguments.deployment}-bot")
+        variables = functions.variables(f"{arguments.deployment}-{BOT}")
         return Settings.from_environment(variables)
+    return _local_settings(arguments)
+
+
+def bot_function(arguments: argparse.Namespace) -> tuple[str, str]:
+    """Return the names of the deployment and of its bot function, without asking AWS anything.
+
+    Raises:
+        BadCommand: no deployment is named, and no local mode runs.
+    """
+    if arguments.deployment:
+        return str(arguments.deployment), f"{arguments.deployment}-{BOT}"
+    return _local_settings(arguments).deployment, BOT
+
+
+def _local_settings(arguments: argparse.Namespace) -> Settings:
     enter_local_mode(
         arguments.state_dir or DEFAULT_STATE_DIR,
         or_else="no deployment is named and {missing}; give --deployment or --state-dir",

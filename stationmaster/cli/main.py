@@ -1,12 +1,12 @@
 """The command line: `stationmaster local up|run`, `results`, `recipes`, `plan` and the others.
 
-Exit codes: 0 done, 1 the answer is no (it does not fit, the run did not succeed), 2 bad input.
+Exit codes: 0 done, 1 the answer is no (it does not fit, the run did not succeed), 2 bad input,
+3 the run awaits an approval.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -14,20 +14,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from stationmaster import __version__
-from stationmaster.cli import lint, nccl_report, slack_manifest
+from stationmaster.cli import catalogues, lint, nccl_report, slack_manifest
 from stationmaster.cli.plan_view import print_plan
 from stationmaster.cli.state_directory import DEFAULT_STATE_DIR, RUN_STATE_DIR
-from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
-from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.domain.errors import StationmasterError, UserError
 from stationmaster.domain.job_kinds import JobKind
-from stationmaster.domain.keys.names import key_names
 from stationmaster.domain.planning.requirements import check_data
 from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.request import TrainingRequest
@@ -76,11 +70,11 @@ def make_parser() -> argparse.ArgumentParser:
 
     recipes = commands.add_parser("recipes", help="what can be trained")
     recipes.add_argument("--json", action="store_true")
-    recipes.set_defaults(run=_recipes)
+    recipes.set_defaults(run=catalogues.recipes)
 
     instances = commands.add_parser("instances", help="the EC2 instance types that are known")
     instances.add_argument("--json", action="store_true")
-    instances.set_defaults(run=_instances)
+    instances.set_defaults(run=catalogues.instances)
 
     plan = commands.add_parser("plan", help="what a run would create, need and cost")
     plan.add_argument("words", nargs="*", metavar="RECIPE key=value")
@@ -131,6 +125,17 @@ def make_parser() -> argparse.ArgumentParser:
     results.add_argument("--bucket", help="the artifacts bucket of a deployment")
     results.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
     results.set_defaults(run=_results)
+
+    train = commands.add_parser("train", help="start a run on a deployment, as /train does")
+    train.add_argument(
+        "words", nargs="+", metavar="COMMAND", help='in quotes: "RECIPE key=value ..."'
+    )
+    train.add_argument("--channel", required=True, metavar="ID", help="of the Slack channel, C...")
+    train.add_argument("--wait", action="store_true", help="until it has ended")
+    train.add_argument("--json", action="store_true", help="the run as JSON, at the end")
+    train.add_argument("--deployment", metavar="NAME", help="as in cdk.json")
+    train.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
+    train.set_defaults(run=_train)
 
     approve = commands.add_parser("approve", help="approve a run, as an identity of IAM")
     approve.add_argument("run_id", metavar="RUN")
@@ -238,75 +243,6 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
-def _recipes(arguments: argparse.Namespace) -> int:
-    rows = [
-        {
-            "name": recipe.name,
-            "framework": recipe.framework,
-            "model": recipe.summary,
-            "num_parameters": recipe.model.num_parameters,
-            "default_instance": recipe.default_instance,
-            "default_nodes": recipe.default_nodes,
-            "keys": list(key_names(recipe)),
-        }
-        for recipe in RECIPES.values()
-    ]
-    if arguments.json:
-        print(json.dumps(rows, indent=2))
-        return OK
-    table = Table("recipe", "size", "default machines", "what", box=None)
-    for column in table.columns[:-1]:
-        column.no_wrap = True
-    for recipe in RECIPES.values():
-        table.add_row(
-            recipe.name,
-            _short_count(recipe.model.num_parameters),
-            f"{recipe.default_nodes} x {recipe.default_instance}",
-            recipe.summary,
-        )
-    console = Console()
-    console.print(table)
-    console.print("\nany causal language model of the Hugging Face hub: hf:ORG/MODEL")
-    console.print(
-        "add preset=smoke to run a recipe of our own trainer small, on CPUs", highlight=False
-    )
-    return OK
-
-
-def _short_count(count: int) -> str:
-    for size, unit in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return str(count)
-
-
-def _instances(arguments: argparse.Namespace) -> int:
-    if arguments.json:
-        print(json.dumps([instance.model_dump() for instance in INSTANCES.values()], indent=2))
-        return OK
-    table = Table(box=None)
-    # What has to be typed is never cut, however narrow the terminal is.
-    table.add_column("instance", no_wrap=True, min_width=max(map(len, INSTANCES)))
-    for title in ("accelerators", "GiB each", "EFA", "Gbps", "vCPU", "GiB"):
-        table.add_column(title)
-    table.add_column("USD/h", justify="right")
-    table.add_column("bf16 TFLOP/s each", justify="right")
-    for i in INSTANCES.values():
-        table.add_row(
-            i.name,
-            f"{i.num_gpus} x {i.gpu}" if i.gpu else "-",
-            f"{i.gpu_memory_gib:g}" if i.gpu else "-",
-            str(i.num_efa),
-            f"{i.network_gbps:g}",
-            str(i.vcpus),
-            str(i.memory_gib),
-            "-" if i.price_per_hour_usd is None else f"{i.price_per_hour_usd:.2f}",
-            "-" if i.peak_tflops_bf16 is None else f"{i.peak_tflops_bf16:g}",
-        )
-    Console().print(table)
-    return OK
-
-
 def _look_up(repository: str) -> LanguageModel:
     from stationmaster.hub import Hub  # an HTTP client, which most commands do without
 
@@ -360,6 +296,10 @@ def _diagnose(arguments: argparse.Namespace) -> int:
 
 def _results(arguments: argparse.Namespace) -> int:
     return int(_loaded("results").results(arguments))
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    return int(_loaded("train").train(arguments))
 
 
 def _approve(arguments: argparse.Namespace) -> int:

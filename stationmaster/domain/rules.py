@@ -1,7 +1,8 @@
 """Who may do what in a channel.
 
-A deployment gives rules to its channels, each a list of people (`U...`), Slack user groups (`S...`)
-or `*` for everybody, by role. A channel without rules lets everybody do everything.
+A deployment gives rules to its channels, each a list of people (`U...`), Slack user groups
+(`S...`), identities of IAM (`arn:...`) or `*` for everybody, by role. A channel without rules lets
+everybody do everything.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.approvals import Limits
 from stationmaster.domain.commands.guards import Quota
+from stationmaster.domain.identities import ARN, LISTED
 
 EVERYBODY: Final = "*"
 # The rules of every channel that has none of its own.
 ANY_CHANNEL: Final = "*"
 MOST_LISTED: Final = 200
 
-Who = Annotated[str, Field(pattern=r"^(\*|[UW][A-Z0-9]{2,30}|S[A-Z0-9]{2,30})$")]
+Who = Annotated[str, Field(pattern=rf"^(\*|[UW][A-Z0-9]{{2,30}}|S[A-Z0-9]{{2,30}}|{LISTED})$")]
 ChannelId = Annotated[str, Field(pattern=r"^(\*|[CGD][A-Z0-9]{2,30})$")]
 _People = Annotated[tuple[Who, ...], Field(max_length=MOST_LISTED)]
 
@@ -115,6 +117,8 @@ class ChannelRules(BaseModel):
         listed = self.listed(role)
         if user_id in listed or EVERYBODY in listed:
             return True
+        if user_id.startswith(ARN):
+            return False  # in no group of Slack
         groups = dict.fromkeys(who for who in listed if who.startswith("S"))
         return any(user_id in members(group) for group in groups)
 

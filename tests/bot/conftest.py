@@ -95,9 +95,11 @@ def settings(slack: RecordingSlack, monkeypatch: pytest.MonkeyPatch) -> Iterator
         for name, value in made.to_environment().items():
             monkeypatch.setenv(name, value)
         lambda_handler._endpoint.cache_clear()
+        lambda_handler._desk.cache_clear()
         notifier_handler._notifier.cache_clear()
         yield made
         lambda_handler._endpoint.cache_clear()
+        lambda_handler._desk.cache_clear()
         notifier_handler._notifier.cache_clear()
 
 

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from stationmaster.domain.audit import FIRST, Entry, broken_at
+from stationmaster.domain.identities import identity_of
 from stationmaster.domain.rules import DELETE_CLUSTER, LOOK, START, STOP, ChannelRules, Role, Rules
 
 GROUPS = {"S0ML": frozenset({"U0INGROUP"}), "S0LEADS": frozenset({"U0LEAD"})}
@@ -57,7 +58,44 @@ def test_a_channel_without_rules_of_its_own_has_those_of_all_or_none() -> None:
     assert Rules(channels={"C0TRAIN": TRAIN, "*": general}).of("C0ANY") == general
 
 
-@pytest.mark.parametrize("who", ["maria", "@maria", "B0BOT", "u0lower", ""])
+ROLE = "arn:aws:iam::123456789012:role/ci"
+
+
+@pytest.mark.parametrize(
+    ("arn", "identity"),
+    [
+        (ROLE, (ROLE, "")),
+        ("arn:aws:sts::123456789012:assumed-role/ci/job-7", (ROLE, "job-7")),
+        (
+            "arn:aws-cn:sts::1" + "0" * 11 + ":assumed-role/a/b",
+            ("arn:aws-cn:iam::1" + "0" * 11 + ":role/a", "b"),
+        ),
+        (
+            "arn:aws:iam::123456789012:user/people/eva",
+            ("arn:aws:iam::123456789012:user/people/eva", ""),
+        ),
+    ],
+)
+def test_every_session_of_a_role_is_that_role(arn: str, identity: tuple[str, str]) -> None:
+    assert identity_of(arn) == identity
+    assert ChannelRules(operators=identity[:1]).has_role(
+        identity[0], Role.OPERATOR, members=GROUPS.__getitem__
+    )
+
+
+def test_slack_is_not_asked_whether_a_role_is_in_a_group() -> None:
+    assert not ChannelRules(operators=("S0UNKNOWN",)).has_role(
+        ROLE, Role.OPERATOR, members={}.__getitem__
+    )
+
+
+@pytest.mark.parametrize(
+    "who",
+    [
+        *("maria", "@maria", "B0BOT", "u0lower", "", "arn:aws:iam::12:role/ci", f"{ROLE}*"),
+        *("arn:aws:iam::123456789012:role/path/ci", "arn:aws:sts::123456789012:assumed-role/ci/a"),
+    ],
+)
 def test_a_list_has_ids_only(who: str) -> None:
     with pytest.raises(ValidationError):
         ChannelRules(operators=(who,))

@@ -41,7 +41,8 @@ def test_local_run_trains_to_a_receipt_and_kubectl_follows(tmp_path):
     try:
         _await_progress(record, process)
         opened = listeners(process.pid) if Path("/proc/net/tcp").exists() else None
-        asked = _ask_for_results(state)
+        asked = _ask("results", "tiny-llama-none", state=state)
+        refused = _ask("train", "lama nodes=2", "--channel", "C000TRAINING", state=state)
         seen = _follow_with_kubectl(state)
         output, _ = process.communicate(timeout=1800)
     finally:
@@ -66,6 +67,8 @@ def test_local_run_trains_to_a_receipt_and_kubectl_follows(tmp_path):
     ]
     assert asked.returncode == 1
     assert "run tiny-llama-none has no complete result" in asked.stderr
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert 'recipe "lama" is not in the catalogue' in refused.stderr
     assert not (state / "settings.env").exists(), "it would lead to a local mode that has ended"
     folder = tmp_path / "results" / result["run_id"]
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -91,10 +94,10 @@ def test_local_run_trains_to_a_receipt_and_kubectl_follows(tmp_path):
         assert '"kind":"progress"' in log.replace(" ", ""), log[-2000:]
 
 
-def _ask_for_results(state):
-    """Ask the running local mode for what no run has left."""
+def _ask(*words, state):
+    """Ask the running local mode."""
     return subprocess.run(
-        [STATIONMASTER, "results", "tiny-llama-none", "--state-dir", state],
+        [STATIONMASTER, *words, "--state-dir", state],
         capture_output=True,
         text=True,
         check=False,

@@ -1,0 +1,167 @@
+"""Answers who invokes the bot function itself: `stationmaster train` and `stationmaster.Client`.
+
+IAM has let them invoke it; STS says who they are. What they may do is decided where it is of people
+in Slack: in `stationmaster.commands`.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from pydantic import BaseModel, ValidationError
+
+from bot.announcement import Announcer
+from stationmaster import __version__, commands
+from stationmaster.aws.proofs import caller_of
+from stationmaster.domain.commands.grammar import parse_command
+from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.commands.table import COMMAND, START
+from stationmaster.domain.errors import BadCommand, StationmasterError, TransientError, UserError
+from stationmaster.domain.identities import identity_of
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.outside import first_problem
+from stationmaster.domain.remote import (
+    ASK,
+    Answer,
+    Ask,
+    AskPlan,
+    AskResults,
+    AskStart,
+    AskStatus,
+    Envelope,
+    LinkedFile,
+    RunReport,
+    RunResults,
+    SavedResult,
+    report_of,
+)
+from stationmaster.domain.results import MANIFEST_FILE
+from stationmaster.domain.run.view import RunView
+from stationmaster.log_keys import learn
+from stationmaster.services import Services
+
+logger = logging.getLogger(f"stationmaster.{__name__}")
+
+BY_PROGRAM = "cli"
+"""How it is asked for, as `Actor.via` and the audit have it."""
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Answers programs."""
+
+    services: Services
+    announcer: Announcer
+
+    def answer(self, payload: object) -> dict[str, Any]:
+        """Read, find out who asks, carry out; only errors that nobody expects are raised."""
+        try:
+            value = self._carry_out(*self._read(payload))
+            answer = Answer(value=value.model_dump(mode="json"))
+        except UserError as error:
+            answer = Answer(refused=str(error), suggestion=error.suggestion)
+        except StationmasterError as error:
+            reference = uuid.uuid4().hex[:8]
+            logger.error("request failed", exc_info=error, extra={"reference": reference})
+            answer = Answer(
+                failed=f"this could not be carried out (reference {reference} in the bot's log)",
+                is_transient=isinstance(error, TransientError),
+            )
+        return answer.model_dump(mode="json")
+
+    def _read(self, payload: object) -> tuple[Ask, commands.Actor]:
+        try:
+            envelope = Envelope.model_validate(payload)
+            ask = ASK.validate_json(envelope.ask)
+        except ValidationError as exc:
+            raise BadCommand(
+                f"the bot of version {__version__} does not understand this ({first_problem(exc)})"
+            ) from exc
+        settings = self.services.settings
+        caller = caller_of(
+            envelope.proof,
+            envelope.ask,
+            deployment=settings.deployment,
+            region=settings.region,
+            now=self.services.now(),
+        )
+        identity, session = identity_of(caller)
+        who = commands.Actor(
+            user_id=identity,
+            channel_id=ask.channel_id,
+            user_name=session,
+            via=BY_PROGRAM,
+            words=_words(ask),
+        )
+        return ask, who
+
+    def _carry_out(self, ask: Ask, who: commands.Actor) -> BaseModel:
+        services, channel_id = self.services, who.channel_id
+        commands.check_view(services, who)
+        match ask:
+            case AskPlan():
+                return commands.plan_run(services, self._start(ask), channel_id=channel_id)
+            case AskStart():
+                return self._begin(ask, who)
+            case AskStatus():
+                view = commands.describe_run(services, RunId(ask.run_id), channel_id=channel_id)
+                return report_of(view, now=services.now())
+            case AskResults():
+                return self._results(RunId(ask.run_id), channel_id)
+            case _:
+                assert_never(ask)
+
+    def _start(self, ask: AskPlan | AskStart) -> StartRun:
+        finders = commands.finders(self.services, channel_id=ask.channel_id)
+        command = parse_command(ask.text, **finders)
+        if not isinstance(command, StartRun):
+            raise BadCommand(
+                f'"{ask.text[:60]}" starts no run; expected RECIPE key=value ..., such as '
+                f'"{START.example}"'
+            )
+        return command
+
+    def _begin(self, ask: AskStart, who: commands.Actor) -> RunReport:
+        run, created = commands.request_run(
+            self.services,
+            self._start(ask),
+            who,
+            request_id=f"{who.user_id}/{ask.request_id}",
+            announce=self.announcer.announce_run,
+        )
+        learn(run_id=run.run_id)
+        return report_of(RunView(run), now=self.services.now(), is_new=created)
+
+    def _results(self, run_id: RunId, channel_id: str) -> RunResults:
+        links = commands.link_results(self.services, run_id, channel_id=channel_id)
+        view = commands.describe_run(self.services, links.run_id, channel_id=channel_id)
+        result = report_of(view, now=self.services.now()).result
+        assert isinstance(result, SavedResult)  # link_results refuses a run without one
+        return RunResults(
+            run_id=view.run.run_id,
+            result=result,
+            files=[
+                LinkedFile(
+                    path=file.path if file else MANIFEST_FILE,
+                    num_bytes=file.num_bytes if file else None,
+                    url=url,
+                )
+                for file, url in links.files
+            ],
+            num_others=links.num_others,
+            link_seconds=links.seconds,
+        )
+
+
+def _words(ask: Ask) -> str:
+    """Return what it would be in Slack: the command of a run, which an approval reads again."""
+    match ask:
+        case AskStart():
+            return f"{COMMAND} {ask.text}"
+        case AskPlan():
+            return f"{COMMAND} plan {ask.text}"
+        case AskStatus() | AskResults():
+            return f"{COMMAND} {ask.kind} {ask.run_id}"

@@ -1,0 +1,181 @@
+"""What a terminal or a program asks of a deployment's bot function, and what that answers.
+
+The payload of the invocation is `{"stationmaster": Envelope}`, and nothing beside it: an event of
+API Gateway has no such field, and no sender of one can add it. Both sides read strictly.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.view import RunView
+
+FIELD: Final = "stationmaster"
+# Below the 6 MB that Lambda takes; a command has far fewer, which the grammar says more kindly.
+_MOST_TYPED: Final = 50_000
+_STRICT: Final = ConfigDict(frozen=True, extra="forbid")
+
+
+class Proof(BaseModel):
+    """The signature of a request GetCallerIdentity, with which the bot asks STS who has signed."""
+
+    model_config = _STRICT
+
+    # Of these headers, no fewer: what is not signed says nothing about the signer.
+    authorization: str = Field(
+        pattern=r"^AWS4-HMAC-SHA256 Credential=[A-Za-z0-9]{1,128}/[0-9]{8}/[a-z0-9-]{1,40}/sts/"
+        r"aws4_request, SignedHeaders=content-type;host;x-amz-date;(x-amz-security-token;)?"
+        r"x-stationmaster-ask;x-stationmaster-deployment, Signature=[0-9a-f]{64}$"
+    )
+    date: str = Field(pattern=r"^[0-9]{8}T[0-9]{6}Z$")
+    security_token: str = Field(default="", max_length=16_384, pattern=r"^[A-Za-z0-9+/=_-]*$")
+
+
+class Envelope(BaseModel):
+    """An `Ask` as JSON, and the proof of who asks; the proof covers the text as it is."""
+
+    model_config = _STRICT
+
+    ask: str = Field(max_length=2 * _MOST_TYPED)
+    proof: Proof
+
+
+class _Asked(BaseModel):
+    model_config = _STRICT
+
+    channel_id: str = Field(pattern=r"^[CG][A-Z0-9]{2,30}$")
+
+
+class AskPlan(_Asked):
+    """What would a command create and cost?"""
+
+    kind: Literal["plan"] = "plan"
+    text: str = Field(max_length=_MOST_TYPED)
+    """As typed after /train."""
+
+
+class AskStart(_Asked):
+    """Start what a command says, once for each `request_id`."""
+
+    kind: Literal["start"] = "start"
+    text: str = Field(max_length=_MOST_TYPED)
+    request_id: str = Field(pattern=r"^[0-9a-f]{32}$")
+
+
+class AskStatus(_Asked):
+    """How is a run?"""
+
+    kind: Literal["status"] = "status"
+    run_id: str = Field(min_length=1, max_length=100)
+
+
+class AskResults(_Asked):
+    """What has a run left?"""
+
+    kind: Literal["results"] = "results"
+    run_id: str = Field(min_length=1, max_length=100)
+
+
+Ask = Annotated[AskPlan | AskStart | AskStatus | AskResults, Field(discriminator="kind")]
+ASK: Final[TypeAdapter[Ask]] = TypeAdapter(Ask)
+
+
+class Answer(BaseModel):
+    """What the bot answers: a value, or one of two reasons why there is none."""
+
+    model_config = _STRICT
+
+    value: dict[str, Any] | None = None
+    refused: str = ""
+    """A sentence for whoever asked."""
+    suggestion: str | None = None
+    failed: str = ""
+    """A sentence with the reference under which the bot's log has more."""
+    is_transient: bool = False
+
+
+class SavedResult(BaseModel):
+    """Where the result of a run is."""
+
+    uri: str
+    num_files: int
+    num_bytes: int
+
+
+class RunReport(BaseModel):
+    """A run, as a program sees it."""
+
+    run_id: RunId
+    channel_id: str
+    status: RunPhase
+    is_over: bool
+    """Whether it has ended; its cluster may still be on its way out."""
+    is_new: bool = False
+    """Whether this start has made it; a same one may have, a moment ago."""
+    reason: str = ""
+    """Why it has ended so."""
+    awaits_approval: bool = False
+    approval_reasons: tuple[str, ...] = ()
+    approvers: tuple[str, ...] = ()
+    step: int = 0
+    total_steps: int | None = None
+    loss: float | None = None
+    price_per_hour_usd: float
+    estimated_cost_usd: float
+    cost_usd: float
+    result: SavedResult | None = None
+
+    @property
+    def has_succeeded(self) -> bool:
+        return self.status is RunPhase.SUCCEEDED
+
+
+def report_of(view: RunView, *, now: datetime, is_new: bool = False) -> RunReport:
+    """Report what a program wants to know of a run."""
+    run, progress = view.run, view.run.progress
+    asked = run.approval if run.awaits_approval else None
+    saved = run.results
+    return RunReport(
+        run_id=run.run_id,
+        channel_id=run.request.channel_id,
+        status=run.phase,
+        is_over=run.phase.is_terminal,
+        is_new=is_new,
+        reason=run.reason,
+        awaits_approval=run.awaits_approval,
+        approval_reasons=asked.reasons if asked else (),
+        approvers=asked.approvers if asked else (),
+        step=progress.step if progress else 0,
+        total_steps=progress.total_steps if progress else None,
+        loss=progress.loss_nats if progress else None,
+        price_per_hour_usd=run.price_per_hour_usd,
+        estimated_cost_usd=run.estimated_cost_usd,
+        cost_usd=view.cost_usd(now),
+        result=saved
+        and SavedResult(uri=saved.uri, num_files=saved.num_files, num_bytes=saved.num_bytes),
+    )
+
+
+class LinkedFile(BaseModel):
+    """A file of a result, with an address that anybody may open for a while."""
+
+    path: str
+    num_bytes: int | None = None
+    """None of the manifest, which lists the others."""
+    url: str
+
+
+class RunResults(BaseModel):
+    """What a run has left: where it is, and addresses of the files that people open."""
+
+    run_id: RunId
+    result: SavedResult
+    files: list[LinkedFile]
+    num_others: int
+    """Files without an address; the manifest lists them."""
+    link_seconds: int

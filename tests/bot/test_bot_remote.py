@@ -1,0 +1,207 @@
+"""Programs ask the bot function itself: the same card, rules and audit as for a typed command."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, get_args
+
+import boto3
+import pytest
+from bot_world import CHANNEL, REGION, USER, Person, Story, started_workflows
+from recording_slack import RecordingSlack
+
+from bot import lambda_handler
+from bot.actions import ActionId, RunButton
+from stationmaster.aws.proofs import sign
+from stationmaster.cli.approve import approve
+from stationmaster.domain.errors import NotPermitted
+from stationmaster.domain.remote import FIELD, Ask
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.services import Services
+from stationmaster.settings import Settings
+
+CI, OTHER = (f"arn:aws:iam::123456789012:role/{name}" for name in ("ci", "other"))
+LEAD = "U0LEAD"
+
+
+@pytest.fixture
+def rules(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """CI may start small runs in the channel, and others may look."""
+    its = {"viewers": [OTHER], "operators": [CI], "approvers": [LEAD], "approval": {"usd": 1}}
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps({"channels": {CHANNEL: its}}))
+    monkeypatch.setenv("STATIONMASTER_RULES_FILE", str(path))
+    return its
+
+
+class Program:
+    """A job of CI that has assumed a role."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+
+    def become(self, role: str) -> None:
+        made = boto3.client("sts", REGION).assume_role(RoleArn=role, RoleSessionName="GitHub-77")
+        for name in ("AccessKeyId", "SecretAccessKey", "SessionToken"):
+            variable = "".join(f"_{each}" if each.isupper() else each for each in name).upper()
+            self._monkeypatch.setenv(f"AWS{variable}", made["Credentials"][name])
+        boto3.setup_default_session()
+
+    def payload(self, kind: str, **fields: str) -> dict[str, Any]:
+        ask = json.dumps({"kind": kind, "channel_id": CHANNEL, **fields})
+        proof = sign(ask, deployment="stationmaster").model_dump()
+        return {FIELD: {"ask": ask, "proof": proof}}
+
+    def ask(self, kind: str, **fields: str) -> dict[str, Any]:
+        return dict(lambda_handler.handler(self.payload(kind, **fields), None))
+
+    def start(self, text: str, request_id: str = "") -> dict[str, Any]:
+        return self.ask("start", text=text, request_id=request_id or uuid.uuid4().hex)
+
+
+@pytest.fixture
+def program(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Program:
+    made = Program(monkeypatch)
+    made.become(CI)
+    return made
+
+
+def test_start_has_the_card_and_the_audit_of_a_typed_command(
+    program: Program, services: Services, settings: Settings, slack: RecordingSlack
+) -> None:
+    answer = program.start("tiny-llama nodes=2")["value"]
+
+    run = services.runs.load(answer["run_id"])
+    assert (answer["status"], answer["is_new"], answer["is_over"]) == ("requested", True, False)
+    assert (run.request.user_id, run.request.command) == (CI, "/train tiny-llama nodes=2")
+    assert started_workflows(settings) == [run.run_id]
+    assert "by `role/ci`" in slack.card.seen
+    (entry,) = services.audit.newest_first(CHANNEL)
+    assert (entry.user_id, entry.user_name, entry.via) == (CI, "GitHub-77", "cli")
+
+
+def test_request_that_is_delivered_again_is_the_same_run(
+    program: Program, services: Services, settings: Settings
+) -> None:
+    first, again = (program.start("tiny-llama", "ab" * 16)["value"] for _ in range(2))
+
+    assert (first["is_new"], again["is_new"]) == (True, False)
+    assert started_workflows(settings) == [first["run_id"]]
+
+
+def test_plan_status_and_results_are_answered_and_change_nothing(
+    program: Program, story: Story, services: Services
+) -> None:
+    story.begin()
+    story.phases(RunPhase.FAILED, reason="out of memory")
+
+    assert program.ask("plan", text="llama2-7b nodes=4")["value"]["nodes"] == 4
+    status = program.ask("status", run_id=story.run_id)["value"]
+    assert (status["status"], status["is_over"], status["reason"]) == (
+        *("failed", True, "out of memory"),
+    )
+    assert "has saved no result" in program.ask("results", run_id=story.run_id)["refused"]
+    assert "no run is called" in program.ask("status", run_id="none")["refused"]
+    assert len(services.runs.list_recent()) == 1
+
+
+def test_role_that_the_channel_does_not_list_does_not_start_or_look(
+    program: Program, rules: dict[str, Any], story: Story, services: Services
+) -> None:
+    story.begin()
+    asks = {"plan": {"text": "tiny-llama"}, "status": {"run_id": story.run_id}}
+
+    assert [program.ask(kind, **asks[kind])["refused"] for kind in asks] == ["", ""]
+    program.become(OTHER)
+    assert [program.ask(kind, **asks[kind])["refused"] for kind in asks] == ["", ""]
+    assert "you may not start runs here" in program.start("tiny-llama nodes=1")["refused"]
+    program.become(CI.replace("123456789012", "999999999999"))
+    asks |= {"results": asks["status"], "start": {"text": "tiny-llama", "request_id": "0" * 32}}
+    assert set(asks) == {each.model_fields["kind"].default for each in get_args(get_args(Ask)[0])}
+    for kind, fields in asks.items():
+        assert "you may not look here" in program.ask(kind, **fields)["refused"]
+    assert len(services.runs.list_recent()) == 1
+
+
+def test_start_above_the_limits_waits_for_a_person_who_approves_it(
+    program: Program, rules: dict[str, Any], person: Person, settings: Settings
+) -> None:
+    answer = program.start("tiny-llama nodes=8 steps=100000")["value"]
+
+    assert (answer["awaits_approval"], answer["approvers"]) == (True, [LEAD])
+    assert started_workflows(settings) == []
+    value = RunButton(run_id=answer["run_id"]).model_dump_json()
+    person.press(ActionId.APPROVE_RUN, value, user=LEAD)
+    assert started_workflows(settings) == [answer["run_id"]]
+
+
+def test_role_does_not_approve_its_own_run_from_another_session(
+    program: Program, rules: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stationmaster.cli.approve.bot_settings", lambda _: settings)
+    run_id = program.start("tiny-llama nodes=8 steps=100000")["value"]["run_id"]
+
+    program.become(CI)
+    with pytest.raises(NotPermitted, match="somebody else decides"):
+        approve(Namespace(run_id=run_id))
+    program.become(OTHER)
+    assert approve(Namespace(run_id=run_id)) == 0
+    assert started_workflows(settings) == [run_id]
+
+
+@pytest.mark.parametrize("text", ["", "help", "stop", "plan tiny-llama", "lama", "tiny-llama x"])
+def test_what_starts_no_run_is_refused_in_a_sentence(
+    program: Program, services: Services, text: str
+) -> None:
+    assert program.start(text)["refused"] != ""
+    assert services.runs.list_recent() == []
+
+
+def test_payload_of_another_shape_is_refused_with_the_field(program: Program) -> None:
+    good = program.payload("plan", text="tiny-llama")[FIELD]
+    proof = good["proof"]
+    less = proof["authorization"].replace(";x-stationmaster-deployment", "")
+    s3 = proof["authorization"].replace("/sts/", "/s3/")
+
+    def refused(**other: Any) -> str:
+        return str(lambda_handler.handler({FIELD: good | other}, None)["refused"])
+
+    assert lambda_handler.handler({FIELD: None}, None)["refused"].startswith("the bot of version")
+    for changed in (less, s3, "Bearer x", proof["authorization"] + "\n"):
+        assert "(proof.authorization: " in refused(proof=proof | {"authorization": changed})
+    assert "(proof.url: Extra inputs" in refused(proof=proof | {"url": "https://example.com"})
+    for ask in ("{}", "[", '{"kind": "stop"}', '{"kind": "plan", "text": "\\ud800"}'):
+        assert "does not understand this" in refused(ask=ask)
+    assert "(ask: " in refused(ask="\ud800")
+    for channel in ("#general", "D0DIRECT", "C0 OTHER", "*"):
+        ask = program.payload("plan", text="tiny-llama", channel_id=channel)[FIELD]["ask"]
+        assert "channel_id: " in refused(ask=ask)
+
+
+def test_request_through_api_gateway_is_never_taken_for_a_program(
+    program: Program, person: Person, services: Services
+) -> None:
+    body = json.dumps(program.payload("start", text="tiny-llama", request_id="0" * 32))
+    signed = person.event(body.encode())
+    unsigned = signed | {"headers": {}, "body": body, "isBase64Encoded": False}
+    mixed = unsigned | json.loads(body)
+
+    answers = [lambda_handler.handler(each, None) for each in (signed, unsigned, mixed)]
+
+    assert [each["statusCode"] for each in answers] == [400, 401, 401]
+    assert services.runs.list_recent() == []
+
+
+def test_program_is_never_taken_for_a_person(program: Program, services: Services) -> None:
+    said = "payload of API Gateway in a program's field"
+    payload = {"headers": {}, "body": said, "user_id": USER, "requestContext": {}}
+
+    answer = lambda_handler.handler({FIELD: payload}, None)
+
+    assert "statusCode" not in answer
+    assert "does not understand this" in answer["refused"]
+    assert services.runs.list_recent() == []

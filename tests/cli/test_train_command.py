@@ -1,0 +1,161 @@
+"""`stationmaster train` and the client: exit codes, waiting, and a network or bot that fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import stationmaster
+from stationmaster.cli.main import main
+from stationmaster.client import Client
+from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.domain.remote import FIELD
+from stationmaster.local.aws import LocalAws
+from tests.support.aws_fixtures import Script
+
+REPORT = {
+    "run_id": "tiny-llama-1",
+    "channel_id": "C0TRAIN",
+    "status": "requested",
+    "is_over": False,
+    "is_new": True,
+    "price_per_hour_usd": 1.5,
+    "estimated_cost_usd": 0.75,
+    "cost_usd": 0.0,
+}
+OVER = {"is_over": True, "result": {"uri": "s3://b/runs/x/", "num_files": 2, "num_bytes": 9}}
+FAILING: dict[str, Any] = {"failed": "reference 1", "is_transient": True}
+
+
+@pytest.fixture
+def bot(script: Script, aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
+    """Let the function `worker` be a bot with these answers; returns what it was asked."""
+    for name, value in aws.environment().items():
+        monkeypatch.setenv(name, value)
+
+    def answering(*answers: Any) -> list[Any]:
+        left, asked = list(answers), []
+
+        def answer(event: Any, _context: Any) -> Any:
+            asked.append(json.loads(event[FIELD]["ask"]))
+            given = left.pop(0) if len(left) > 1 else left[0]
+            if given is None:
+                raise RuntimeError("killed")
+            return given if given.keys() & {"refused", "failed", "statusCode"} else {"value": given}
+
+        script.on("worker", answer)
+        return asked
+
+    return answering
+
+
+@pytest.fixture
+def paused() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def client(bot: Any, paused: list[float]) -> Client:
+    return stationmaster.Client("east", channel="C0TRAIN", function="worker", sleep=paused.append)
+
+
+@pytest.fixture
+def train(bot: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    monkeypatch.setattr("stationmaster.cli.train.bot_function", lambda _: ("east", "worker"))
+    monkeypatch.setattr("stationmaster.client._FIRST_LOOK_S", 0.01)
+
+    def run(*words: str) -> int:
+        return main(["train", *words, "--channel", "C0TRAIN", "--deployment", "east"])
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("answers", "flags", "code"),
+    [
+        ([REPORT], [], 0),
+        ([REPORT, REPORT, REPORT | OVER | {"status": "succeeded"}], ["--wait"], 0),
+        ([REPORT, REPORT | OVER | {"status": "failed", "reason": "out of memory"}], ["--wait"], 1),
+        ([REPORT | {"awaits_approval": True}], ["--wait"], 3),
+        ([REPORT | {"awaits_approval": True}], [], 3),
+        ([{"refused": "no such recipe", "suggestion": "/train tiny-llama"}], ["--wait"], 2),
+        ([{"failed": "reference 1"}], [], 1),
+        ([{"statusCode": 401}], [], 1),
+    ],
+)
+def test_exit_code_says_what_became_of_the_run(
+    train: Callable[..., int],
+    bot: Any,
+    answers: list[Any],
+    flags: list[str],
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = bot(*answers)
+
+    assert train("/train tiny-llama nodes=2", "--json", *flags) == code
+    shown = capsys.readouterr()
+    assert asked[0]["text"] == "tiny-llama nodes=2"
+    assert "Traceback" not in shown.err
+    if code in (0, 3):
+        assert json.loads(shown.out)["run_id"] == "tiny-llama-1"
+    if code == 2:
+        assert "try: stationmaster train tiny-llama --deployment east" in shown.err
+
+
+def test_start_is_tried_again_under_the_same_id(
+    client: Client, bot: Any, paused: list[float]
+) -> None:
+    asked = bot(None, FAILING, REPORT)
+
+    assert client.start("tiny-llama").run_id == "tiny-llama-1"
+    assert len({each["request_id"] for each in asked}) == 1
+    assert (len(asked), paused) == (3, [1.0, 3.0])
+
+
+def test_wait_looks_less_often_and_outlasts_a_bot_that_fails(
+    client: Client, bot: Any, paused: list[float]
+) -> None:
+    bot(*[REPORT] * 9, *[FAILING] * 8, REPORT | OVER | {"status": "succeeded"})
+    seen: list[str] = []
+
+    report = client.wait("tiny-llama-1", on_change=lambda each: seen.append(each.status))
+
+    assert report.has_succeeded
+    assert seen == ["requested", "succeeded"]
+    assert paused[:3] == [2.0, 3.0, 4.5]
+    assert max(paused) == 30.0
+
+
+def test_wait_gives_up_in_the_end(client: Client, bot: Any) -> None:
+    bot(FAILING)
+    with pytest.raises(TransientError, match="reference 1"):
+        client.wait("tiny-llama-1")
+    bot(REPORT)
+    with pytest.raises(TransientError, match="has not ended within 1 s"):
+        client.wait("tiny-llama-1", timeout_s=1)
+
+
+def test_mistakes_are_sentences(
+    train: Callable[..., int],
+    bot: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bot(REPORT)
+    monkeypatch.setattr("stationmaster.cli.train.bot_function", lambda _: ("east", "east-bot"))
+
+    assert main(["train", "tiny-llama", "--channel", "#general", "--deployment", "east"]) == 2
+    assert train("tiny-\udcff") == 2
+    assert train("tiny-llama") == 2
+    shown = capsys.readouterr().err
+    assert '"#general" is no id of a channel' in shown
+    assert "the command cannot be sent" in shown
+    assert 'there is no deployment "east" in us-west-2' in shown
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name)
+    with pytest.raises(PermanentError, match="set AWS_REGION"):
+        Client("east", channel="C0TRAIN")
