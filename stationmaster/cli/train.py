@@ -54,8 +54,12 @@ def _pasted(suggestion: str | None, arguments: argparse.Namespace) -> str | None
     text = suggestion.removeprefix(f"{COMMAND} ")
     if row_of(text) is not START:
         return f"stationmaster {text}"
-    where = f"--deployment {arguments.deployment} " if arguments.deployment else ""
-    return f"stationmaster train {shlex.quote(text)} {where}--channel {arguments.channel}"
+    where = f"--channel {arguments.channel}"
+    if arguments.deployment:
+        where += f" --deployment {arguments.deployment}"
+    elif arguments.state_dir:
+        where += f" --state-dir {shlex.quote(str(arguments.state_dir))}"
+    return f"stationmaster train {shlex.quote(text)} {where}"
 
 
 def _wait(client: Client, report: RunReport, say: _Lines) -> RunReport:

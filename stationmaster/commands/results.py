@@ -82,6 +82,7 @@ def link_results(services: Services, run_id: RunId, *, channel_id: str) -> Links
     run = find_run(services, run_id, channel_id=channel_id)
     if run.results is None:
         raise NotPossibleNow(f"run {run_id} has saved no result")
+    run_id = run.run_id  # it may have been named
     manifest, artifacts = read_result(services, run), services.quick_artifacts
     wanted = sorted(
         (file for file in manifest.files if _is_opened(file.path)),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import uuid
 from argparse import Namespace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
 import boto3
 import pytest
-from bot_world import CHANNEL, REGION, USER, Person, Story, started_workflows
+from bot_world import CHANNEL, REGION, USER, Clock, Person, Story, started_workflows
 from recording_slack import RecordingSlack
 
 from bot import lambda_handler
@@ -19,9 +20,11 @@ from stationmaster.aws.proofs import sign
 from stationmaster.cli.approve import approve
 from stationmaster.domain.errors import NotPermitted
 from stationmaster.domain.remote import FIELD, Ask
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
 from stationmaster.settings import Settings
+from tests.support.artifacts_world import save_run
 
 CI, OTHER = (f"arn:aws:iam::123456789012:role/{name}" for name in ("ci", "other"))
 LEAD = "U0LEAD"
@@ -87,7 +90,9 @@ def test_start_has_the_card_and_the_audit_of_a_typed_command(
 def test_request_that_is_delivered_again_is_the_same_run(
     program: Program, services: Services, settings: Settings
 ) -> None:
-    first, again = (program.start("tiny-llama", "ab" * 16)["value"] for _ in range(2))
+    # Other words, because the same ones are the same run for half a minute anyway.
+    texts = ("tiny-llama", "tiny-llama steps=50")
+    first, again = (program.start(text, "ab" * 16)["value"] for text in texts)
 
     assert (first["is_new"], again["is_new"]) == (True, False)
     assert started_workflows(settings) == [first["run_id"]]
@@ -107,6 +112,29 @@ def test_plan_status_and_results_are_answered_and_change_nothing(
     assert "has saved no result" in program.ask("results", run_id=story.run_id)["refused"]
     assert "no run is called" in program.ask("status", run_id="none")["refused"]
     assert len(services.runs.list_recent()) == 1
+
+
+def test_results_of_a_run_that_is_called_by_its_name_have_its_addresses(
+    program: Program, services: Services, clock: Clock, bucket: Any
+) -> None:
+    clock.at = datetime.now(UTC)  # by which the handler goes
+    story = Story(services, clock, program.start("tiny-llama name=books")["value"]["run_id"])
+    story.lease()
+    story.reach_running()
+    story.happen(ev.TrainingStarted, total_steps=9)
+    story.phases(RunPhase.SAVING)
+    made = save_run(bucket, story.run_id, {"metrics.jsonl": b"{}", "model/config.json": b"{}"})
+    story.happen(ev.ResultsSaved, num_files=2, **made.recorded)
+
+    results = program.ask("results", run_id="books")["value"]
+
+    assert (results["run_id"], results["result"]["num_files"]) == (story.run_id, 2)
+    paths = [file["path"] for file in results["files"]]
+    assert paths == ["manifest.json", "metrics.jsonl", "model/config.json"]
+    assert all(
+        f"/runs/{story.run_id}/{path}?" in file["url"]
+        for path, file in zip(paths, results["files"], strict=True)
+    )
 
 
 def test_role_that_the_channel_does_not_list_does_not_start_or_look(

@@ -103,7 +103,9 @@ def test_exit_code_says_what_became_of_the_run(
     if code in (0, 3):
         assert json.loads(shown.out)["run_id"] == "tiny-llama-1"
     if code == 2:
-        assert "try: stationmaster train tiny-llama --deployment east" in shown.err
+        assert (
+            "try: stationmaster train tiny-llama --channel C0TRAIN --deployment east" in shown.err
+        )
 
 
 def test_start_is_tried_again_under_the_same_id(
