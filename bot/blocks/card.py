@@ -111,7 +111,8 @@ def _identity(view: RunView) -> str:
         ),
         *_host(view.run),
         *_existing_file_system(view),
-        f"by {md.user(run.request.user_id)}",
+        # The first card is a post and would ping; an edit does not.
+        *([f"by {md.user(run.request.user_id)}"] if run.phase is not RunPhase.REQUESTED else []),
         *filter(None, [approved_by(run)]),
         *_origin(run),
     ]

@@ -15,16 +15,17 @@ _POINTS: Final = 20
 
 
 def loss_chart(points: Sequence[tuple[int, float]]) -> list[Block]:
-    """Draw steps and losses in nats, each point the mean of its share; nothing of a single one."""
+    """Draw steps and losses in nats, each point but the newest the mean of its share."""
     finite = [(step, loss) for step, loss in points if math.isfinite(loss)]
     if len(finite) < 2:
         return []
-    columns = min(_POINTS, len(finite))
-    data = []
+    *earlier, newest = finite
+    columns = min(_POINTS - 1, len(earlier))
+    drawn = []
     for column in range(columns):
-        share = finite[column * len(finite) // columns : (column + 1) * len(finite) // columns]
-        mean = math.fsum(loss / len(share) for _, loss in share)
-        data.append({"label": str(share[-1][0]), "value": float(f"{mean:.6g}")})
+        share = earlier[column * len(earlier) // columns : (column + 1) * len(earlier) // columns]
+        drawn.append((share[-1][0], math.fsum(loss / len(share) for _, loss in share)))
+    data = [{"label": str(step), "value": float(f"{loss:.6g}")} for step, loss in (*drawn, newest)]
     chart = {
         "type": "line",
         "series": [{"name": "training", "data": data}],

@@ -137,7 +137,9 @@ def headline(cluster: Cluster) -> str:
 
 def _identity(view: ClusterView) -> str:
     cluster = view.cluster
-    asked = [f"by {md.user(cluster.requester.user_id)}"] if cluster.requester else []
+    is_new = cluster.phase is ClusterPhase.REQUESTED  # a post would ping, an edit does not
+    known = cluster.requester if not is_new else None
+    asked = [f"by {md.user(known.user_id)}"] if known else []
     return f" {md.DOT} ".join(
         [
             md.code(cluster.cluster_id, 120),

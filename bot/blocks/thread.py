@@ -178,6 +178,8 @@ def _is_made_by_the_teardown(event: ThreadEvent, run: Run) -> bool:
     match event:
         case ev.JobDisappeared():
             return True
+        case ev.PodChanged(phase="Deleted"):
+            return event.at >= over_at - _WHOLE_SECOND
         case ev.ProcessFailed() if outcome_of(run) is RunPhase.STOPPED:
             return event.at >= over_at
         case ev.PodChanged(exit_code=int(code)) if _is_end_of_stopped(run, code):

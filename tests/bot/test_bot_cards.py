@@ -683,18 +683,23 @@ def test_what_runs_again_asks_first_and_shows_its_command():
         ([], []),
         ([(1, 2.0)], []),
         ([(1, 2.0), (2, float("nan")), (3, 1.0)], ["1", "3"]),
-        (LOSSES, [str(step) for step in range(3, 61, 3)]),
+        (LOSSES, [*(str(n * 59 // 19) for n in range(1, 20)), "60"]),
     ],
 )
-def test_chart_of_a_loss_has_twenty_points_at_most(points, labels):
+def test_chart_of_a_loss_has_twenty_points_at_most_and_the_newest_as_it_is(points, labels):
     drawn = loss_chart(points)
 
     data = [point for block in drawn for point in block["chart"]["series"][0]["data"]]
     assert [point["label"] for point in data] == labels
+    assert [point["value"] for point in data][-1:] == [loss for _, loss in points if labels][-1:]
     assert check_blocks(drawn) == []
-    assert labels[20:] == []
     if points is LOSSES:
         assert data[0]["value"] == pytest.approx(8.0 - 2 / 60, rel=1e-5)
+
+
+def test_first_card_mentions_nobody_as_a_post_pings():
+    assert "<@" not in seen(run_card(make_run(), now=NOW))
+    assert "by <@U0OPERATOR>" in seen(run_card(in_phase(RunPhase.PROVISIONING), now=NOW))
 
 
 def test_card_without_charts_has_the_shape_of_the_loss_as_text():

@@ -335,9 +335,10 @@ def test_thread_after_the_cluster_is_deleted_has_no_late_line_of_its_relay(late)
 def test_thread_of_one_batch_keeps_what_the_relay_said_before_the_cluster_went():
     group = event(cl.ResourceDeleted, 2, kind=ResourceKind.NODE_GROUP, name="training")
 
-    message = thread_message([pod(phase="Deleted"), DELETED, group], after_its_cluster())
+    last = event(ev.TrainingFinished, 1, step=9)
+    message = thread_message([last, DELETED, group], after_its_cluster())
 
-    assert message.text == "\u25b8 `worker-0` gone"
+    assert message.text == "\U0001f3c1 last step 9 taken"
 
 
 def test_equal_lines_of_a_message_are_one_with_a_count():
@@ -393,6 +394,8 @@ LOST = {"object_name": POD, "message": "Node is not ready"}
         (RunPhase.SUCCEEDED, ev.PodChanged, {"exit_code": 1}, 2, True),
         (RunPhase.FAILED, ev.PodChanged, {"exit_code": 137}, -60, True),
         (None, ev.PodChanged, {"exit_code": 143}, 0, True),
+        (None, ev.PodChanged, {"phase": "Deleted"}, 0, True),
+        (RunPhase.SUCCEEDED, ev.PodChanged, {"phase": "Deleted"}, 0, False),
         (RunPhase.SUCCEEDED, ev.ClusterWarning, LOST | {"reason": "NodeNotReady"}, 2, False),
         (RunPhase.SUCCEEDED, ev.ClusterWarning, LOST | {"reason": "NodeNotReady"}, -60, True),
         (RunPhase.SUCCEEDED, ev.ClusterWarning, LOST | {"reason": "FailedMount"}, 2, True),

@@ -22,7 +22,7 @@ def stage(tmp_path_factory, chromium):
             executable_path=chromium, args=LAUNCH_FLAGS, timeout=PATIENCE_MS
         )
         expect.set_options(timeout=PATIENCE_MS)
-        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page = browser.new_page(viewport={"width": 1440, "height": 1100})
         page.set_default_timeout(PATIENCE_MS)
         page.goto(running.mode.slack.page_url)
         expect(page.locator("[data-testid=app][data-connection=connected]")).to_be_visible()

@@ -144,6 +144,19 @@ def post_card(demo: Demo, step: int = 1, logs: str = "logs") -> str:
     return say(demo.slack, blocks=card(step, logs))
 
 
+def test_page_draws_a_line_for_each_series_of_a_chart(page: Any, demo: Demo) -> None:
+    lines = [
+        {"name": name, "data": [{"label": "1", "value": first}, {"label": "2", "value": 1e-9}]}
+        for name, first in (("mine", 8.5), ("theirs", 1e9))
+    ]
+    drawn = {"type": "line", "series": lines, "axis_config": {"categories": ["1", "2"]}}
+    ts = say(demo.slack, blocks=[{"type": "data_visualization", "title": "Loss", "chart": drawn}])
+
+    figure = shown(page, ts).get_by_role("img", name="Loss, mine from 8.5 to 1.0e-9, theirs from")
+    expect(figure.locator("polyline")).to_have_count(2)
+    expect(figure).to_contain_text("theirs")
+
+
 def test_page_command_typed_with_autocomplete_gets_an_ephemeral_answer(
     page: Any, demo: Demo
 ) -> None:
