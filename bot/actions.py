@@ -28,6 +28,24 @@ class ActionId(StrEnum):
     TYPE_COMMAND = "type_command"
     PLAN_COMMAND = "plan_command"
     RESUME_COMMAND = "resume_command"
+    OPEN_FORM = "open_form"
+
+
+FORM: Final = "start_form"
+"""The form of a start, among the forms of the app."""
+FORM_FIELD: Final = "form_field"
+"""Each of its fields; the field's name is that of its block."""
+
+
+class FormNotes(BaseModel):
+    """What a form carries for the app, which comes back with it and is checked like any input."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    channel: str = Field(pattern=r"^[CDG][A-Z0-9]{2,30}$")
+    """Where the run is to be followed."""
+    shown: str = Field(default="", max_length=32)
+    """What the plan that is shown would buy, as its fingerprint; "" where none is shown."""
 
 
 class RunButton(BaseModel):

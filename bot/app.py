@@ -12,6 +12,7 @@ from bot.announcement import Announcer
 from bot.listeners import register
 from bot.mentions import Mentions
 from bot.outbox import Outbox
+from bot.start_form import StartForm
 from stationmaster.services import Services
 
 # A person waits 3 s for the answer. A card that takes longer, or that Slack refuses for its limits,
@@ -60,5 +61,7 @@ def create_app(services: Services) -> App:
         process_before_response=True,
     )
     outbox = create_outbox(services)
-    register(app, services, Announcer(services, outbox), Mentions(services, outbox))
+    announcer = Announcer(services, outbox)
+    form = StartForm(services, announcer, outbox)
+    register(app, services, announcer, Mentions(services, outbox), form)
     return app

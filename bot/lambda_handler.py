@@ -87,7 +87,7 @@ class Endpoint:
         fields = read_body(body)
         if fields is None:
             logger.warning("request refused: signed and malformed")
-            return _refusal(400, "no command, click or message")
+            return _refusal(400, "no command, click, form or message")
         # Given as fields, because Bolt takes every body with the word "payload" for a click; it
         # trusts the signature of what comes as fields to whoever brings it.
         request = BoltRequest(body=fields, mode="socket_mode")

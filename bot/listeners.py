@@ -18,7 +18,14 @@ from typing import Any, TypeVar, assert_never
 from pydantic import ValidationError
 from slack_bolt import Ack, App, BoltRequest, BoltResponse
 
-from bot.actions import ActionId, ClusterButton, CommandButton, RunButton
+from bot.actions import (
+    FORM,
+    FORM_FIELD,
+    ActionId,
+    ClusterButton,
+    CommandButton,
+    RunButton,
+)
 from bot.announcement import Announcer
 from bot.blocks import answers, cluster_answers, comparing, refusals
 from bot.blocks.approval import decision_taken
@@ -31,6 +38,7 @@ from bot.blocks.results import results_links
 from bot.blocks.stopping import MOST_OFFERED, stops_offered
 from bot.hooks import Hooks
 from bot.mentions import Mentions, read_message
+from bot.start_form import StartForm, breakdown_answer, started
 from stationmaster import commands
 from stationmaster.aws.delivery_store import Picture
 from stationmaster.domain.catalogue.entries import CATALOGUE
@@ -50,12 +58,17 @@ Json = dict[str, Any]
 ButtonT = TypeVar("ButtonT", RunButton, ClusterButton, CommandButton)
 
 
-def register(app: App, services: Services, announcer: Announcer, mentions: Mentions) -> None:
+def register(
+    app: App, services: Services, announcer: Announcer, mentions: Mentions, form: StartForm
+) -> None:
     """Attach every listener to the app."""
 
     def train(ack: Ack, command: Json) -> None:
-        content = _typed(services, announcer, command)
-        ack(text=content.text, blocks=content.blocks, response_type="ephemeral")
+        content = _typed(services, announcer, form, command)
+        if content is None:
+            ack()
+        else:
+            ack(text=content.text, blocks=content.blocks, response_type="ephemeral")
 
     hooks = Hooks(services.settings.slack_api_url)
 
@@ -78,13 +91,31 @@ def register(app: App, services: Services, announcer: Announcer, mentions: Menti
             mentions.answer(typed, content)
         ack()
 
+    def open_form(ack: Ack, body: Json, action: Json) -> None:
+        who = _clicker(body, action)
+        commands.check_view(services, who)
+        is_open = form.open(body.get("trigger_id"), who.channel_id)
+        ack()
+        if not is_open:
+            hooks.post(body.get("response_url"), answers.form_not_opened())
+
+    def follow_form(ack: Ack, body: Json) -> None:
+        form.follow(body)
+        ack()
+
+    def send_form(ack: Ack, body: Json) -> None:
+        ack(**form.send(body))
+
     def explain(error: Exception, request: BoltRequest) -> BoltResponse:
         return explain_error(error, request, hooks, mentions)
 
     app.command(COMMAND)(train)
-    for action_id in ActionId:
+    app.action(ActionId.OPEN_FORM.value)(open_form)
+    for action_id in set(ActionId) - {ActionId.OPEN_FORM}:
         app.action(action_id.value)(click)
     app.event(re.compile("app_mention|message"))(said)  # messages of every subtype
+    app.action(FORM_FIELD)(follow_form)
+    app.view(FORM)(send_form)
     app.error(explain)
 
 
@@ -115,13 +146,18 @@ def explain_error(
         if typed is not None:
             mentions.answer(typed, content)
         return BoltResponse(status=200, body="")
+    if request.body.get("type") == "view_submission":
+        answer = breakdown_answer(content)
+        return BoltResponse(
+            status=200, body=json.dumps(answer), headers={"Content-Type": ["application/json"]}
+        )
     # The answer to a click is shown to nobody; its response_url is.
     hooks.post(request.body.get("response_url"), content)
     return BoltResponse(status=200, body="")
 
 
-def _typed(services: Services, announcer: Announcer, body: Json) -> Content:
-    """Answer what was typed after /train."""
+def _typed(services: Services, announcer: Announcer, form: StartForm, body: Json) -> Content | None:
+    """Answer what was typed after /train; None where the form of a start has opened."""
     text = str(body.get("text") or "")
     who = commands.Actor(
         user_id=str(body["user_id"]),
@@ -130,6 +166,10 @@ def _typed(services: Services, announcer: Announcer, body: Json) -> Content:
         user_name=str(body["user_name"]),
         words=f"{COMMAND} {text}",
     )
+    if not text.strip():
+        commands.check_view(services, who)
+        if form.open(str(body["trigger_id"]), who.channel_id):
+            return None
     return _answer(services, announcer, text, who, request_id=str(body["trigger_id"]))
 
 
@@ -209,16 +249,7 @@ def _answer(
         case requests.ChooseStop():
             return _offer_stops(services, who)
         case StartRun():
-            run, created = commands.request_run(
-                services,
-                command,
-                who,
-                request_id=request_id,
-                announce=announcer.announce_run,
-            )
-            learn(run_id=run.run_id)
-            plan = commands.offered_plan(services, command)
-            return answers.run_requested(run, plan, created=created)
+            return started(services, announcer, command, who, request_id=request_id)
         case _:
             return _cluster_answer(services, announcer, command, who, request_id)
 
@@ -368,6 +399,8 @@ def _clicked(services: Services, announcer: Announcer, body: Json, action: Json)
             return decision_taken(commands.approve_run(services, _run_id(action), who))
         case ActionId.REJECT_RUN:
             return decision_taken(commands.reject_run(services, _run_id(action), who))
+        case ActionId.OPEN_FORM:
+            raise AssertionError("it has a listener of its own")
         case other:
             assert_never(other)
 

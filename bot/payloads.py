@@ -1,4 +1,4 @@
-"""The fields of a verified request: what Slack sends for a command, a click and a message.
+"""The fields of a verified request: a typed command, a click, a form, a message.
 
 Read once, by `lambda_handler` and `socket_mode`. Bolt and the listeners see only fields that are
 declared here, so a request of another shape cannot surprise them.
@@ -14,6 +14,8 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 Json = dict[str, Any]
 Text = Annotated[str, Field(min_length=1)]
+MOST_FIELDS: Final = 100
+"""Blocks of a form: what Slack takes."""
 
 
 class SlashCommand(BaseModel):
@@ -96,6 +98,55 @@ class AddressCheck(BaseModel):
     challenge: Text
 
 
+class Option(BaseModel):
+    """A choice of a list."""
+
+    value: str = Field(max_length=150)
+
+
+class Filled(BaseModel):
+    """What stands in a field of a form; None for nothing."""
+
+    value: str | None = Field(default=None, max_length=3_000)
+    selected_option: Option | None = None
+
+
+class State(BaseModel):
+    """The fields of a form, by block and element."""
+
+    values: dict[str, dict[str, Filled]] = Field(default_factory=dict, max_length=MOST_FIELDS)
+
+
+class Form(BaseModel):
+    """A form as somebody has it before them, with what the app has written into it for itself."""
+
+    type: Literal["modal"]
+    id: Text
+    hash: Text
+    callback_id: Text
+    private_metadata: str = Field(default="", max_length=3_000)
+    state: State = State()
+
+
+class FormClick(BaseModel):
+    """A change of a field that the app is told of, or a press of a button, in a form."""
+
+    type: Literal["block_actions"]
+    team: Named | None = None
+    user: Named
+    actions: list[Action] = Field(min_length=1)
+    view: Form
+
+
+class FormSent(BaseModel):
+    """A form that was sent."""
+
+    type: Literal["view_submission"]
+    team: Named | None = None
+    user: Named
+    view: Form
+
+
 class CertificateCheck(BaseModel):
     """Slack's check of the TLS certificate of a command's address; it expects a 200."""
 
@@ -103,10 +154,12 @@ class CertificateCheck(BaseModel):
 
 
 _EVENTS: Final[TypeAdapter[Event | AddressCheck]] = TypeAdapter(Event | AddressCheck)
+Interaction = Click | FormClick | FormSent
+_INTERACTION: Final[TypeAdapter[Interaction]] = TypeAdapter(Interaction)
 # What each kind of envelope of Socket Mode holds.
 _ENVELOPES: Final[Mapping[str, TypeAdapter[Any]]] = {
     "slash_commands": TypeAdapter(SlashCommand),
-    "interactive": TypeAdapter(Click),
+    "interactive": _INTERACTION,
     "events_api": _EVENTS,
 }
 
@@ -139,9 +192,9 @@ def read_envelope(kind: str, payload: Json) -> Json | None:
     return fields
 
 
-def _read(form: dict[str, str]) -> SlashCommand | Click | CertificateCheck:
+def _read(form: dict[str, str]) -> SlashCommand | Interaction | CertificateCheck:
     if "payload" in form:
-        return Click.model_validate_json(form["payload"])
+        return _INTERACTION.validate_json(form["payload"])
     if "ssl_check" in form:
         return CertificateCheck.model_validate(form)
     return SlashCommand.model_validate(form)

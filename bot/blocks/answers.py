@@ -6,9 +6,20 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from bot.actions import ActionId
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
-from bot.blocks.elements import Block, Content, context, divider, fields, header, section
+from bot.blocks.elements import (
+    Block,
+    Content,
+    actions,
+    button,
+    context,
+    divider,
+    fields,
+    header,
+    section,
+)
 from bot.blocks.log_lines import is_shortened, shown
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
@@ -42,6 +53,7 @@ def help_text(recipes: Iterable[Recipe], *, has_rules: bool) -> Content:
             header("\U0001f682 Train from this channel"),
             section("\n".join(lines)),
             section(f"*Try this*\n```{COMMAND} {START.example}```"),
+            actions([button("Fill in a form", action_id=ActionId.OPEN_FORM, value="{}")]),
             context(
                 f"recipes: {', '.join(names)}, or hf:ORG/MODEL for a language model of the "
                 f"Hugging Face hub {md.DOT} preset=smoke runs any recipe small, on CPUs {md.DOT} "
@@ -51,6 +63,12 @@ def help_text(recipes: Iterable[Recipe], *, has_rules: bool) -> Content:
             ),
         ],
     )
+
+
+def form_not_opened() -> Content:
+    """Say what to do where Slack does not open the form."""
+    text = f"Slack did not open the form; press again, or type {COMMAND} {START.example}"
+    return Content(text=text, blocks=[section(f"{md.WARNING} {text}")])
 
 
 def recipes_list(recipes: Iterable[Recipe]) -> Content:

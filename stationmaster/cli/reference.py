@@ -49,8 +49,9 @@ def page() -> str:
             ),
             "",
             "`RECIPE` is a name of the catalogue, or `hf:ORG/MODEL` for a language model of the "
-            "Hugging Face hub. A mistyped word, or one of another tool, is answered with the "
-            "command to paste; it never spends more than what was typed.",
+            "Hugging Face hub. `/train` alone opens a form that shows its plan. A mistyped word, "
+            "or one of another tool, is answered with the command to paste; it never spends more "
+            "than what was typed.",
             "",
             "Slack takes no slash command in a thread: mention the app there, as in "
             f"`@{APP_NAME} stop`. In the thread of a run that run is meant. In a direct "

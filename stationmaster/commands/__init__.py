@@ -20,7 +20,7 @@ from stationmaster.commands.clusters import (
 from stationmaster.commands.comparing import Comparison, compare_runs, diff_runs
 from stationmaster.commands.costing import Bill, channel_cost
 from stationmaster.commands.finding import run_of_thread
-from stationmaster.commands.permitting import Actor, check_view
+from stationmaster.commands.permitting import Actor, approval_of, check_view, wish_of
 from stationmaster.commands.preflight import preflight
 from stationmaster.commands.results import Links, link_results
 from stationmaster.commands.runs import (
@@ -42,6 +42,7 @@ __all__ = [
     "Comparison",
     "Links",
     "StopChoice",
+    "approval_of",
     "approve_run",
     "channel_cost",
     "check_view",
@@ -72,4 +73,5 @@ __all__ = [
     "validate_cluster",
     "view_cluster",
     "view_run",
+    "wish_of",
 ]

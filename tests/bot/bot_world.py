@@ -195,6 +195,34 @@ class Person:
         }
         return self._deliver(json.dumps(body))
 
+    def in_form(self, *arguments: Any, **more: Any) -> Any:
+        """Change a field of a form, or send it; the parsed answer."""
+        return self.deliver_form(*arguments, **more)["answer"]
+
+    def deliver_form(
+        self, kind: str, view: dict[str, Any], entered: dict[str, str], **more: Any
+    ) -> dict[str, Any]:
+        """Deliver what Slack makes of the form that was opened."""
+        values = {}
+        for block in view["blocks"]:
+            if block["type"] == "input":
+                value = entered.get(block["block_id"])
+                is_choice = block["element"]["type"] == "static_select"
+                field = {"selected_option": {"value": value} if value else None}
+                field = field if is_choice else {"value": value}
+                values[block["block_id"]] = {block["element"]["action_id"]: field}
+        payload = {
+            "type": kind,
+            "team": {"id": TEAM},
+            "user": {"id": USER, "name": "operator"},
+            "view": {"id": "V1", "hash": "1.a", **view, "state": {"values": values}},
+            **more,
+        }
+        if kind == "block_actions":
+            action = {"type": "static_select", "action_id": "form_field", "block_id": "recipe"}
+            payload["actions"] = [action]
+        return self._deliver(urlencode({"payload": json.dumps(payload)}))
+
     def event(self, body: bytes) -> dict[str, Any]:
         """The signed request as API Gateway hands it to the function: form bodies in base64."""
         timestamp = str(int(time.time()) - self.age_s)

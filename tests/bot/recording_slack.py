@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl
 
-from stationmaster.local.slack.blocks import check_blocks, total_text
+from stationmaster.local.slack.blocks import check_blocks, check_view, total_text
 
 
 @dataclass
@@ -131,6 +131,7 @@ class RecordingSlack:
         if refusal is not None and not refusal.carried_out:
             return refusal.status, refusal.headers, {"ok": False, "error": refusal.error}
         problems = check_blocks(arguments.get("blocks") or [])
+        problems += check_view(arguments["view"]) if "view" in arguments else []
         if problems or total_text(arguments.get("blocks")) > 13_200:
             return 200, {}, {"ok": False, "error": f"invalid_blocks {problems}"}
         if method.startswith("conversations."):

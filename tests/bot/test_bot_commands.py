@@ -185,7 +185,7 @@ def test_bad_command_gets_one_helpful_answer_and_starts_nothing(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "how to use /train"),
+        ("help", "how to use /train"),
         ("help", "/train stop"),
         ("recipes", "llama2-7b"),
         ("plan tiny-llama nodes=2 steps=10", "```/train tiny-llama nodes=2 steps=10```"),

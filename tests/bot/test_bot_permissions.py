@@ -42,7 +42,10 @@ RULES = {
 }
 CHANGES = [each.example for each in (START, *TYPED_SUBCOMMANDS) if each.changes]
 LOOKS = [each.example for each in TYPED_SUBCOMMANDS if not each.changes]
-LOOKING = (ActionId.SHOW_LOGS, ActionId.LINK_RESULTS, ActionId.PLAN_COMMAND)
+LOOKING = (
+    *(ActionId.SHOW_LOGS, ActionId.LINK_RESULTS),
+    *(ActionId.PLAN_COMMAND, ActionId.OPEN_FORM),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -66,8 +69,9 @@ def press(person: Person, slack: RecordingSlack, action: ActionId, story: Story,
             value = CommandButton(text="tiny-llama")
         case ActionId.PLAN_COMMAND:
             value = CommandButton(text="plan tiny-llama")
+    before = len(slack.responses)
     person.press(action, value.model_dump_json(), user=user)
-    return slack.responses[-1].seen
+    return "".join(each.seen for each in slack.responses[before:])
 
 
 def stored() -> list[Any]:
@@ -136,6 +140,26 @@ def test_buttons_that_show_something_are_for_viewers(
 
     assert "you may not look here" in press(person, slack, action, story, STRANGER)
     assert "you may not" not in press(person, slack, action, story, VIEWER)
+
+
+@pytest.mark.parametrize(
+    ("user", "said"), [(VIEWER, "you may not start runs"), (STRANGER, "you may not look")]
+)
+def test_form_asks_for_the_role_at_every_step(
+    person: Person, slack: RecordingSlack, user: str, said: str
+) -> None:
+    entered, who = {"recipe": "tiny-llama"}, {"id": user, "name": "somebody"}
+    person.type("")
+    view = slack.of("views.open")[-1].arguments["view"]
+
+    person.in_form("block_actions", view, entered, user=who)
+    planned = slack.of("views.update")[-1].arguments["view"]
+    assert ("fits" in json.dumps(planned)) is (user == VIEWER)
+    assert said in json.dumps(person.in_form("view_submission", planned, entered, user=who))
+    assert stored() == []
+    before = len(slack.of("views.open"))
+    assert ("look" in seen(person.type("", user_id=user))) is (user == STRANGER)
+    assert len(slack.of("views.open")) - before == (user == VIEWER)
 
 
 def test_another_ones_run_is_stopped_by_approvers_only(

@@ -63,7 +63,8 @@ def open_view(endpoint: Endpoint, arguments: Arguments) -> Json:
 
 def update_view(endpoint: Endpoint, arguments: Arguments) -> Json:
     view = checked_view(arguments.json("view", error="invalid_arguments"))
-    replaced = endpoint.views.replace(arguments.required("view_id"), view)
+    view_id = arguments.required("view_id")
+    replaced = endpoint.views.replace(view_id, view, seen=arguments.text("hash"))
     return {"view": show_view(endpoint, replaced)}
 
 

@@ -220,6 +220,34 @@ class Interactions:
             payload["message"] = message.to_json()
         return payload
 
+    def act_in_view(
+        self, view_id: str, *, block_id: str, action_id: str, values: Json, user: str
+    ) -> DeliveryResult:
+        """Tell the app that a field changed whose block asks for that, with all that is entered.
+
+        Raises:
+            SlackRefusal: `not_found`, `action_not_found`.
+        """
+        opened = self._endpoint.views.get(view_id)
+        fields = [block for block in opened.view["blocks"] if block.get("dispatch_action")]
+        field = next((each for each in fields if each["block_id"] == block_id), None)
+        if field is None or field["element"]["action_id"] != action_id:
+            raise SlackRefusal("action_not_found")
+        action = {
+            "action_id": action_id,
+            "block_id": block_id,
+            "action_ts": self._endpoint.workspace.next_ts(),
+            **values.get(block_id, {}).get(action_id, {}),
+            "type": field["element"]["type"],
+        }
+        payload = self._payload("block_actions", user) | {
+            "container": {"type": "view", "view_id": view_id},
+            "trigger_id": self._endpoint.triggers.issue(user),
+            "view": {**opened.to_json(), "state": {"values": values}},
+            "actions": [action],
+        }
+        return self._deliver(payload, label=f"block_actions {action_id}")
+
     def submit_view(self, view_id: str, *, values: Json, user: str) -> Json:
         """Submit a modal; return what the page must do: `{error}`, `{errors}` or `{}`."""
         opened = self._endpoint.views.get(view_id)

@@ -45,6 +45,7 @@ class _Act(BaseModel):
     action_id: str = ""
     value: str | None = None
     view_id: str = ""
+    block_id: str = ""
     values: dict[str, Any] = {}
     name: str = ""
 
@@ -61,6 +62,7 @@ class PageRoutes:
         acts = {
             "send": self._send,
             "click": self._click,
+            "enter": self._enter,
             "submit": self._submit,
             "close": self._close,
             "dismiss": self._dismiss,
@@ -130,6 +132,16 @@ class PageRoutes:
         if result.error is not None:
             raise SlackRefusal(result.error)
         return {}
+
+    def _enter(self, act: _Act) -> Json:
+        result = self._interactions.act_in_view(
+            act.view_id,
+            block_id=act.block_id,
+            action_id=act.action_id,
+            values=act.values,
+            user=act.user,
+        )
+        return {"error": result.error} if result.error is not None else {}
 
     def _submit(self, act: _Act) -> Json:
         return self._interactions.submit_view(act.view_id, values=act.values, user=act.user)

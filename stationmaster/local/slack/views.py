@@ -79,13 +79,18 @@ class ViewShelf:
             self._open[opened.id] = opened
         return opened
 
-    def replace(self, view_id: str, view: Json) -> OpenView:
+    def replace(self, view_id: str, view: Json, *, seen: str = "") -> OpenView:
         """Show another view in the place of an open one.
 
+        Args:
+            seen: the hash of the view that the app has seen; "" for whichever is open.
+
         Raises:
-            SlackRefusal: `not_found`.
+            SlackRefusal: `not_found`, `hash_conflict`.
         """
         opened = self.get(view_id)
+        if seen not in ("", opened.hash):
+            raise SlackRefusal("hash_conflict")
         opened.view = view
         opened.hash = secrets.token_hex(8)
         return opened

@@ -19,6 +19,7 @@ from slack_fixtures import (
     button,
     mrkdwn,
     plain,
+    refused,
     say,
     section,
     web_client,
@@ -64,6 +65,7 @@ class Demo:
 
     slack: LocalSlack
     client: WebClient
+    app: Any
     commands: list[str] = field(default_factory=list)
     clicks: list[tuple[str, str, str]] = field(default_factory=list)
     may_ack: threading.Event = field(default_factory=threading.Event)
@@ -72,7 +74,7 @@ class Demo:
 @pytest.fixture
 def demo() -> Iterator[Demo]:
     with workspace_with_app() as (slack, app):
-        state = Demo(slack, web_client(slack))
+        state = Demo(slack, web_client(slack), app)
         state.may_ack.set()
 
         @app.command("/train")
@@ -340,3 +342,47 @@ def test_page_archived_channel_takes_no_text(page: Any, demo: Demo) -> None:
     expect(by_id(page, "composer")).to_have_attribute("placeholder", re.compile("is archived"))
     entry = page.locator(f'[data-testid="channel"][data-channel="{HERE}"]')
     expect(entry.locator(".icon-archive")).to_have_count(1)
+
+
+def new_run(said: str) -> Json:
+    """A form whose fields the app follows, and what it says of them."""
+    choice = {"type": "static_select", "options": [{"text": plain("One"), "value": "one"}]}
+    fields = [
+        {"type": "input", "block_id": name, "label": plain(name), "dispatch_action": True}
+        | {"element": element | {"action_id": "field"}}
+        for name, element in (("recipe", choice), ("steps", {"type": "plain_text_input"}))
+    ]
+    texts = {"title": plain("New"), "submit": plain("Start"), "callback_id": "new"}
+    return {"type": "modal", "blocks": [*fields, section(said)], **texts}
+
+
+def test_page_form_is_followed_and_keeps_what_is_typed_and_the_focus(page: Any, demo: Demo) -> None:
+    @demo.app.action("open")
+    def open_form(ack: Any, client: Any, body: Json) -> None:
+        client.views_open(trigger_id=body["trigger_id"], view=new_run("choose"))
+        ack()
+
+    @demo.app.action("field")
+    def follow(ack: Any, client: Any, body: Json) -> None:
+        view = body["view"]
+        recipe, steps = (each["field"] for each in view["state"]["values"].values())
+        said = f"{recipe['selected_option']['value']} {steps['value']}"
+        client.views_update(view_id=view["id"], hash=view["hash"], view=new_run(said))
+        ack()
+
+    post_card(demo, logs="open")
+    page.locator('[data-action-id="open"]').click()
+    form = by_id(page, "view")
+    form.locator("select").select_option("one")
+    expect(form).to_contain_text("one None")
+    steps = form.locator("input")
+    steps.fill("60")
+    steps.press("Enter")
+
+    expect(form).to_contain_text("one 60")
+    expect(steps).to_have_value("60")
+    expect(steps).to_be_focused()
+    expect(form.locator("select")).to_have_value("one")
+    view_id = by_id(page, "view").get_attribute("data-view-id")
+    stale = {"view_id": view_id, "hash": "1.old", "view": new_run("old")}
+    assert refused(demo.client.views_update, **stale) == "hash_conflict"

@@ -1,7 +1,7 @@
 // What comes over the page: confirm dialogs, the lightbox, menus, modal views.
 
 import { renderElement } from "/static/blocks.js";
-import { h, icon } from "/static/dom.js";
+import { h, icon, reconcile } from "/static/dom.js";
 import { mrkdwn, plain, textObject } from "/static/mrkdwn.js";
 import { act } from "/static/server.js";
 import { names, state } from "/static/state.js";
@@ -72,9 +72,12 @@ const shown = new Map();
 export function drawViews() {
   for (const [id, entry] of shown) {
     const view = state.views.get(id);
-    if (view && view.hash === entry.hash) continue;
+    if (view) {
+      if (view.hash !== entry.view.hash) drawView(entry, view);
+      continue;
+    }
     shown.delete(id);
-    entry.isReplaced = true;
+    entry.isTakenDown = true;
     entry.dialog.close();
   }
   for (const view of state.views.values()) {
@@ -83,34 +86,73 @@ export function drawViews() {
 }
 
 function openView(view) {
-  const entry = { hash: view.hash, isReplaced: false, dialog: null };
-  const blocks = view.blocks.map((block) => viewBlock(block));
-  const problem = h("p", { class: "view-error", role: "alert", hidden: true });
-  const submit = view.submit && h("button", { class: "bk-button bk-primary", type: "submit" },
-    ...plain(view.submit.text));
-  const form = h("form", { class: "dialog-body view", method: "dialog" },
-    h("h2", {}, ...plain(view.title.text)),
-    h("div", { class: "view-blocks" }, ...blocks), problem,
-    h("div", { class: "dialog-buttons" },
-      h("button", { class: "bk-button", type: "button", onclick: () => entry.dialog.close() },
-        ...plain(view.close?.text || "Cancel")),
-      submit));
-  form.addEventListener("submit", async (event) => {
+  const entry = { view, cache: new Map(), isTakenDown: false };
+  entry.form = h("form", { class: "dialog-body view", method: "dialog" });
+  entry.form.addEventListener("submit", (event) => {
     event.preventDefault();
-    submit.disabled = true;
-    const answer = await act("submit", { view_id: view.id, values: valuesOf(view, form) });
-    submit.disabled = false;
-    problem.hidden = answer.ok && !answer.error;
-    problem.textContent = answer.error ? `This did not work: ${answer.error}` : "";
-    for (const slot of form.querySelectorAll("[data-error-for]")) {
-      slot.textContent = answer.errors?.[slot.dataset.errorFor] || "";
-    }
+    submit(entry);
   });
-  entry.dialog = h("dialog", { class: "dialog", "data-testid": "view", dataset: { viewId: view.id } }, form);
+  // Slack tells the app of a choice at once, and of what is typed once Enter is pressed.
+  entry.form.addEventListener("change", (event) => {
+    if (event.target.tagName === "SELECT") enter(entry, event.target);
+  });
+  entry.form.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.isComposing || event.target.tagName !== "INPUT") return;
+    event.preventDefault();
+    enter(entry, event.target);
+  });
+  drawView(entry, view);
+  entry.dialog = h("dialog", { class: "dialog", "data-testid": "view", dataset: { viewId: view.id } }, entry.form);
   open(entry.dialog).addEventListener("close", () => {
-    if (!entry.isReplaced) act("close", { view_id: view.id });
+    if (!entry.isTakenDown) act("close", { view_id: view.id });
   });
   return entry;
+}
+
+/** Draw a view, or what is another one in its place; a field that is the same keeps its value. */
+function drawView(entry, view) {
+  entry.view = view;
+  if (!entry.form.querySelector(".view-blocks")) {
+    entry.form.append(h("h2", {}), h("div", { class: "view-blocks" }),
+      h("p", { class: "view-error", role: "alert", hidden: true }), h("div", { class: "dialog-buttons" }));
+  }
+  const [title, blocks, problem, buttons] = entry.form.children;
+  title.replaceChildren(...plain(view.title.text));
+  problem.hidden = true;
+  for (const slot of blocks.querySelectorAll("[data-error-for]")) slot.textContent = "";
+  reconcile(blocks, view.blocks.map((block, index) => ({
+    key: block.type === "input" ? block.block_id : `${index}`,
+    version: JSON.stringify(block),
+    build: () => viewBlock(block),
+  })), entry.cache);
+  buttons.replaceChildren(
+    h("button", { class: "bk-button", type: "button", onclick: () => entry.dialog.close() },
+      ...plain(view.close?.text || "Cancel")),
+    view.submit ? h("button", { class: "bk-button bk-primary", type: "submit" },
+      ...plain(view.submit.text)) : "");
+}
+
+async function submit(entry) {
+  const { view, form } = entry;
+  const button = form.querySelector('[type="submit"]');
+  button.disabled = true;
+  const answer = await act("submit", { view_id: view.id, values: valuesOf(view, form) });
+  button.disabled = false;
+  const problem = form.querySelector(":scope > .view-error");
+  problem.hidden = answer.ok && !answer.error;
+  problem.textContent = answer.error ? `This did not work: ${answer.error}` : "";
+  if (entry.view !== view) return;
+  for (const slot of form.querySelectorAll("[data-error-for]")) {
+    slot.textContent = answer.errors?.[slot.dataset.errorFor] || "";
+  }
+}
+
+function enter({ view, form }, field) {
+  const blockId = field.closest("[data-block-id]")?.dataset.blockId;
+  const block = view.blocks.find((candidate) => candidate.block_id === blockId);
+  if (!block?.dispatch_action) return;
+  const values = valuesOf(view, form);
+  act("enter", { view_id: view.id, block_id: blockId, action_id: block.element.action_id, values });
 }
 
 function viewBlock(block) {
@@ -120,7 +162,7 @@ function viewBlock(block) {
       ? h(element.multiline ? "textarea" : "input", {
         class: "bk-field-input", type: element.type === "number_input" ? "number" : "text",
         placeholder: element.placeholder?.text, value: element.initial_value,
-        required: !block.optional, step: element.is_decimal_allowed ? "any" : null,
+        required: !block.optional, maxlength: element.max_length, step: element.is_decimal_allowed ? "any" : null,
         dataset: { actionId: element.action_id },
       })
       : renderElement(element, { channel: "", ts: "" });
