@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.log_keys import learn
 
 # A button's value takes 2,000 characters, of which JSON may double some.
 MOST_TYPED: Final = 900
@@ -71,3 +73,27 @@ class CommandButton(BaseModel):
 
     text: str = Field(min_length=1, max_length=MOST_TYPED)
     """What follows /train."""
+
+
+ButtonT = TypeVar("ButtonT", RunButton, ClusterButton, CommandButton)
+
+
+def run_of(action: dict[str, Any]) -> RunId:
+    run_id = read_button(RunButton, action, instead="/train stop or /train logs").run_id
+    learn(run_id=run_id)
+    return run_id
+
+
+def cluster_of(action: dict[str, Any]) -> ClusterId:
+    cluster_id = read_button(ClusterButton, action, instead="/train cluster list").cluster_id
+    learn(cluster_id=cluster_id)
+    return cluster_id
+
+
+def read_button(kind: type[ButtonT], action: dict[str, Any], *, instead: str) -> ButtonT:
+    try:
+        return kind.model_validate_json(str(action.get("value")))
+    except ValidationError as exc:
+        raise BadCommand(
+            f"this button is of an older version and cannot be read; use {instead}"
+        ) from exc

@@ -9,6 +9,7 @@ from slack_bolt.authorization import AuthorizeResult
 from slack_sdk import WebClient
 
 from bot.announcement import Announcer
+from bot.home import HomeTab
 from bot.listeners import register
 from bot.mentions import Mentions
 from bot.outbox import Outbox
@@ -63,5 +64,6 @@ def create_app(services: Services) -> App:
     outbox = create_outbox(services)
     announcer = Announcer(services, outbox)
     form = StartForm(services, announcer, outbox)
-    register(app, services, announcer, Mentions(services, outbox), form)
+    mentions, home = Mentions(services, outbox), HomeTab(services, outbox)
+    register(app, services, announcer, mentions, form, home)
     return app

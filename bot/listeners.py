@@ -7,27 +7,25 @@ no work after its answer.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import re
-import uuid
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, assert_never
+from typing import Any, assert_never
 
-from pydantic import ValidationError
 from slack_bolt import Ack, App, BoltRequest, BoltResponse
 
 from bot.actions import (
     FORM,
     FORM_FIELD,
     ActionId,
-    ClusterButton,
     CommandButton,
-    RunButton,
+    cluster_of,
+    read_button,
+    run_of,
 )
 from bot.announcement import Announcer
-from bot.blocks import answers, cluster_answers, comparing, refusals
+from bot.blocks import answers, cluster_answers, comparing
 from bot.blocks.approval import decision_taken
 from bot.blocks.audit import audit_list
 from bot.blocks.card import run_card
@@ -36,9 +34,11 @@ from bot.blocks.elements import Content
 from bot.blocks.log_lines import is_shortened
 from bot.blocks.results import results_links
 from bot.blocks.stopping import MOST_OFFERED, stops_offered
+from bot.explaining import explain_error
+from bot.home import HomeTab
 from bot.hooks import Hooks
 from bot.mentions import Mentions, read_message
-from bot.start_form import StartForm, breakdown_answer, started
+from bot.start_form import StartForm, started
 from stationmaster import commands
 from stationmaster.aws.delivery_store import Picture
 from stationmaster.domain.catalogue.entries import CATALOGUE
@@ -47,19 +47,23 @@ from stationmaster.domain.commands.cluster_words import DEFAULT_EXTENSION_S
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import COMMAND, SUBCOMMANDS, Takes
-from stationmaster.domain.errors import BadCommand, TransientError, UserError
-from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.errors import UserError
+from stationmaster.domain.ids import RunId
 from stationmaster.log_keys import learn
 from stationmaster.services import Services
 
 logger = logging.getLogger(f"stationmaster.{__name__}")
 
 Json = dict[str, Any]
-ButtonT = TypeVar("ButtonT", RunButton, ClusterButton, CommandButton)
 
 
 def register(
-    app: App, services: Services, announcer: Announcer, mentions: Mentions, form: StartForm
+    app: App,
+    services: Services,
+    announcer: Announcer,
+    mentions: Mentions,
+    form: StartForm,
+    home: HomeTab,
 ) -> None:
     """Attach every listener to the app."""
 
@@ -73,8 +77,13 @@ def register(
     hooks = Hooks(services.settings.slack_api_url)
 
     def click(ack: Ack, body: Json, action: Json) -> None:
+        if "view" in body:  # of Home: it acts in the channel of its run or cluster
+            body["channel"] = {"id": home.channel_of(action)}
         content = _clicked(services, announcer, body, action)
         ack()
+        if "view" in body:
+            home.show(str(body["user"]["id"]), content)
+            return
         hooks.post(body.get("response_url"), content)
 
     def said(ack: Ack, body: Json) -> None:
@@ -106,8 +115,13 @@ def register(
     def send_form(ack: Ack, body: Json) -> None:
         ack(**form.send(body))
 
+    def home_opened(ack: Ack, event: Json) -> None:
+        if event["tab"] == "home":
+            home.show(str(event["user"]))
+        ack()
+
     def explain(error: Exception, request: BoltRequest) -> BoltResponse:
-        return explain_error(error, request, hooks, mentions)
+        return explain_error(error, request, hooks, mentions, home)
 
     app.command(COMMAND)(train)
     app.action(ActionId.OPEN_FORM.value)(open_form)
@@ -116,44 +130,8 @@ def register(
     app.event(re.compile("app_mention|message"))(said)  # messages of every subtype
     app.action(FORM_FIELD)(follow_form)
     app.view(FORM)(send_form)
+    app.event("app_home_opened")(home_opened)
     app.error(explain)
-
-
-def explain_error(
-    error: Exception, request: BoltRequest, hooks: Hooks, mentions: Mentions
-) -> BoltResponse:
-    """Answer what went wrong: a user error verbatim, anything else by a reference."""
-    if request.context.authorize_result is None:
-        # Bolt authorizes right after it has verified, so this request is not verified: its
-        # response_url may be anybody's.
-        logger.warning("request refused: verification failed", exc_info=error)
-        return BoltResponse(status=401, body="")
-    if isinstance(error, UserError):
-        content = refusals.refusal(str(error), suggestion=error.suggestion)
-    else:
-        reference = uuid.uuid4().hex[:8]
-        logger.error("request failed", exc_info=error, extra={"reference": reference})
-        content = refusals.breakdown(
-            reference=reference, is_transient=isinstance(error, TransientError)
-        )
-    if "command" in request.body:
-        answer = {"response_type": "ephemeral", "text": content.text, "blocks": content.blocks}
-        return BoltResponse(
-            status=200, body=json.dumps(answer), headers={"Content-Type": ["application/json"]}
-        )
-    if "event" in request.body:
-        typed = read_message(request.body)
-        if typed is not None:
-            mentions.answer(typed, content)
-        return BoltResponse(status=200, body="")
-    if request.body.get("type") == "view_submission":
-        answer = breakdown_answer(content)
-        return BoltResponse(
-            status=200, body=json.dumps(answer), headers={"Content-Type": ["application/json"]}
-        )
-    # The answer to a click is shown to nobody; its response_url is.
-    hooks.post(request.body.get("response_url"), content)
-    return BoltResponse(status=200, body="")
 
 
 def _typed(services: Services, announcer: Announcer, form: StartForm, body: Json) -> Content | None:
@@ -361,7 +339,7 @@ def _clicker(body: Json, action: Json) -> commands.Actor:
         channel_id=str(body["channel"]["id"]),
         team_id=str((body.get("team") or {}).get("id", "")),
         user_name=str(user["name"]),
-        via="button",
+        via="home" if "view" in body else "button",
         words=str(action["action_id"]),
     )
 
@@ -371,56 +349,35 @@ def _clicked(services: Services, announcer: Announcer, body: Json, action: Json)
     commands.check_view(services, who)
     match ActionId(action["action_id"]):
         case ActionId.TYPE_COMMAND | ActionId.PLAN_COMMAND | ActionId.RESUME_COMMAND:
-            text = _read(CommandButton, action, instead="the command itself").text
+            text = read_button(CommandButton, action, instead="the command itself").text
             asks = replace(who, words=f"{COMMAND} {text}")
             request_id = str(body["trigger_id"])
             return _answer(services, announcer, text, asks, request_id=request_id)
         case ActionId.STOP_RUN:
-            return answers.stop_accepted(commands.stop_run(services, _run_id(action), who))
+            return answers.stop_accepted(commands.stop_run(services, run_of(action), who))
         case ActionId.SHOW_LOGS:
-            return _logs(services, _run_id(action), channel_id=who.channel_id)
+            return _logs(services, run_of(action), channel_id=who.channel_id)
         case ActionId.SAVE_AGAIN:
-            return answers.saving_again(commands.save_again(services, _run_id(action), who))
+            return answers.saving_again(commands.save_again(services, run_of(action), who))
         case ActionId.GIVE_UP_RESULTS:
-            run = commands.give_up_results(services, _run_id(action), who)
+            run = commands.give_up_results(services, run_of(action), who)
             return answers.results_given_up(run)
         case ActionId.LINK_RESULTS:
-            links = commands.link_results(services, _run_id(action), channel_id=who.channel_id)
+            links = commands.link_results(services, run_of(action), channel_id=who.channel_id)
             return results_links(links, now=services.now())
         case ActionId.EXTEND_CLUSTER:
             cluster = commands.extend_cluster(
-                services, _cluster_id(action), who, seconds=DEFAULT_EXTENSION_S
+                services, cluster_of(action), who, seconds=DEFAULT_EXTENSION_S
             )
             return cluster_answers.cluster_extended(cluster)
         case ActionId.DELETE_CLUSTER:
-            view = commands.delete_cluster(services, _cluster_id(action), who)
+            view = commands.delete_cluster(services, cluster_of(action), who)
             return cluster_answers.cluster_deleted(view)
         case ActionId.APPROVE_RUN:
-            return decision_taken(commands.approve_run(services, _run_id(action), who))
+            return decision_taken(commands.approve_run(services, run_of(action), who))
         case ActionId.REJECT_RUN:
-            return decision_taken(commands.reject_run(services, _run_id(action), who))
+            return decision_taken(commands.reject_run(services, run_of(action), who))
         case ActionId.OPEN_FORM:
             raise AssertionError("it has a listener of its own")
         case other:
             assert_never(other)
-
-
-def _run_id(action: Json) -> RunId:
-    run_id = _read(RunButton, action, instead="/train stop or /train logs").run_id
-    learn(run_id=run_id)
-    return run_id
-
-
-def _cluster_id(action: Json) -> ClusterId:
-    cluster_id = _read(ClusterButton, action, instead="/train cluster list").cluster_id
-    learn(cluster_id=cluster_id)
-    return cluster_id
-
-
-def _read(kind: type[ButtonT], action: Json, *, instead: str) -> ButtonT:
-    try:
-        return kind.model_validate_json(str(action.get("value")))
-    except ValidationError as exc:
-        raise BadCommand(
-            f"this button is of an older version and cannot be read; use {instead}"
-        ) from exc

@@ -81,13 +81,21 @@ class Message(BaseModel):
     bot_id: str | None = None
 
 
+class HomeOpened(BaseModel):
+    """Somebody looks at the app's Home, or at their messages with it."""
+
+    type: Literal["app_home_opened"]
+    user: Text
+    tab: Literal["home", "messages"]
+
+
 class Event(BaseModel):
-    """The delivery of a message; a later delivery of the same has the same `event_id`."""
+    """The delivery of an event; a later delivery of the same has the same `event_id`."""
 
     type: Literal["event_callback"]
     team_id: Text
     event_id: Text = Field(max_length=100)
-    event: Message
+    event: Message | HomeOpened = Field(discriminator="type")
     authorizations: list[Installation] = Field(min_length=1)
 
 
@@ -138,6 +146,23 @@ class FormClick(BaseModel):
     view: Form
 
 
+class HomeView(BaseModel):
+    """Somebody's Home, in which a button was pressed."""
+
+    type: Literal["home"]
+
+
+class HomeClick(BaseModel):
+    """A press of a button in somebody's Home."""
+
+    type: Literal["block_actions"]
+    team: Named | None = None
+    user: Named
+    actions: list[Action] = Field(min_length=1)
+    view: HomeView
+    trigger_id: str | None = None
+
+
 class FormSent(BaseModel):
     """A form that was sent."""
 
@@ -154,7 +179,7 @@ class CertificateCheck(BaseModel):
 
 
 _EVENTS: Final[TypeAdapter[Event | AddressCheck]] = TypeAdapter(Event | AddressCheck)
-Interaction = Click | FormClick | FormSent
+Interaction = Click | FormClick | FormSent | HomeClick
 _INTERACTION: Final[TypeAdapter[Interaction]] = TypeAdapter(Interaction)
 # What each kind of envelope of Socket Mode holds.
 _ENVELOPES: Final[Mapping[str, TypeAdapter[Any]]] = {

@@ -66,7 +66,7 @@ def run_card(view: RunView, *, now: datetime, moved_from: tuple[str, str] | None
     if view.is_live:
         blocks.append(context(f"updated {md.clock(now)}"))
     if not has_ended:
-        blocks += _buttons(view)
+        blocks += run_buttons(view)
     return Content(text=_headline(run), blocks=blocks)
 
 
@@ -222,7 +222,7 @@ def _outcome(view: RunView, *, now: datetime) -> list[Block]:
             blocks.append(section("\n".join(filter(None, [said, why]))))
         case _:
             blocks += result_blocks(view)
-    blocks += _buttons(view)
+    blocks += run_buttons(view)
     cost = f"{cost_label(view)} {words.cost(view, now=now)}"
     ended = [
         f"\U0001f9fe {cost}, {words.planned_cost(run)} planned",
@@ -239,7 +239,8 @@ def _outcome(view: RunView, *, now: datetime) -> list[Block]:
     return blocks
 
 
-def _buttons(view: RunView) -> list[Block]:
+def run_buttons(view: RunView) -> list[Block]:
+    """Make the row of what a person may do with a run now; nothing where that is nothing."""
     run, elements = view.run, [*next_steps(view.run), *stop_buttons(view)]
     value = RunButton(run_id=run.run_id).model_dump_json()
     elements += result_buttons(view)

@@ -60,13 +60,13 @@ def clusters_list(views: Sequence[ClusterView], *, now: datetime) -> Content:
             ],
         )
     blocks: list[Block] = [header("Kept clusters")]
-    blocks += [section(_line(view, now=now)) for view in views[:_MAX_CLUSTERS]]
+    blocks += [section(cluster_line(view, now=now)) for view in views[:_MAX_CLUSTERS]]
     hint = f"`{COMMAND} cluster show NAME` shows one of them, `{COMMAND} RECIPE on=NAME` uses it"
     blocks.append(context(hint))
     return Content(text=f"{len(views)} kept clusters of this channel", blocks=blocks)
 
 
-def _line(view: ClusterView, *, now: datetime) -> str:
+def cluster_line(view: ClusterView, *, now: datetime) -> str:
     cluster = view.cluster
     emulated = " emulated" if view.emulated_speed else ""
     shown = [

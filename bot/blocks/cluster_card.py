@@ -79,7 +79,7 @@ def cluster_card(
         usable = cluster.phase is ClusterPhase.READY
         hint = f"`{COMMAND} RECIPE on={cluster.label}` runs on it {md.DOT} " if usable else ""
         blocks.append(context(f"{hint}updated {md.clock(now)}"))
-    blocks += _buttons(view)
+    blocks += cluster_buttons(view)
     return Content(text=headline(cluster), blocks=blocks)
 
 
@@ -236,7 +236,7 @@ def _notices(cluster: Cluster) -> list[str]:
     return notices
 
 
-def _buttons(view: ClusterView) -> list[Block]:
+def cluster_buttons(view: ClusterView) -> list[Block]:
     cluster = view.cluster
     if cluster.is_going_away:
         return []

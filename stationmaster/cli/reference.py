@@ -53,6 +53,9 @@ def page() -> str:
             "or one of another tool, is answered with the command to paste; it never spends more "
             "than what was typed.",
             "",
+            "The app's Home shows your runs and kept clusters, and the runs that wait for your "
+            "approval, with their buttons, and how much runs in all.",
+            "",
             "Slack takes no slash command in a thread: mention the app there, as in "
             f"`@{APP_NAME} stop`. In the thread of a run that run is meant. In a direct "
             "conversation with the app the command alone is enough.",

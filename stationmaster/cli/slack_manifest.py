@@ -31,8 +31,8 @@ BOT_SCOPES: Final = (
 )
 
 
-# Commands in threads, and in conversations with the app.
-EVENTS: Final = ("app_mention", "message.im")
+# Commands in threads, and in conversations with the app; and that somebody looks at its Home.
+EVENTS: Final = ("app_mention", "message.im", "app_home_opened")
 
 
 def add_to(commands: Any) -> None:
@@ -70,7 +70,11 @@ def app_manifest(url: str | None) -> dict[str, Any]:
             "background_color": "#1a2b3c",
         },
         "features": {
-            "app_home": {"messages_tab_enabled": True, "messages_tab_read_only_enabled": False},
+            "app_home": {
+                "home_tab_enabled": True,
+                "messages_tab_enabled": True,
+                "messages_tab_read_only_enabled": False,
+            },
             "bot_user": {"display_name": APP_NAME, "always_online": True},
             "slash_commands": [
                 {

@@ -20,6 +20,7 @@ from stationmaster.commands.clusters import (
 from stationmaster.commands.comparing import Comparison, compare_runs, diff_runs
 from stationmaster.commands.costing import Bill, channel_cost
 from stationmaster.commands.finding import run_of_thread
+from stationmaster.commands.home import channel_of, show_home
 from stationmaster.commands.permitting import Actor, approval_of, check_view, wish_of
 from stationmaster.commands.preflight import preflight
 from stationmaster.commands.results import Links, link_results
@@ -45,6 +46,7 @@ __all__ = [
     "approval_of",
     "approve_run",
     "channel_cost",
+    "channel_of",
     "check_view",
     "compare_runs",
     "create_cluster",
@@ -67,6 +69,7 @@ __all__ = [
     "run_of_thread",
     "save_again",
     "show_audit",
+    "show_home",
     "show_logs",
     "stop_choice",
     "stop_run",

@@ -195,6 +195,24 @@ class Person:
         }
         return self._deliver(json.dumps(body))
 
+    def open_home(self, user: str = USER) -> dict[str, Any]:
+        """Deliver that somebody looks at the app's Home."""
+        event = {"type": "app_home_opened", "user": user, "channel": "D0HOME", "tab": "home"}
+        body = {"type": "event_callback", "team_id": TEAM, "event_id": "Ev1", "event": event}
+        return self._deliver(json.dumps(body | {"authorizations": [{"user_id": "U0APP"}]}))
+
+    def press_in_home(self, element: dict[str, Any], *, user: str = USER) -> dict[str, Any]:
+        """Press a button of Home."""
+        action = {"type": "button", "action_id": element["action_id"], "block_id": "b"}
+        payload = {
+            "type": "block_actions",
+            "team": {"id": TEAM},
+            "user": {"id": user},
+            "view": {"type": "home", "id": "V1", "hash": "1.a"},
+            "actions": [action | {"value": element.get("value")}],
+        }
+        return self._deliver(urlencode({"payload": json.dumps(payload)}))
+
     def in_form(self, *arguments: Any, **more: Any) -> Any:
         """Change a field of a form, or send it; the parsed answer."""
         return self.deliver_form(*arguments, **more)["answer"]

@@ -326,15 +326,16 @@ _MODAL: Final = _Shape(
 
 
 def check_view(view: Json) -> list[str]:
-    """Return what is wrong with a modal."""
+    """Return what is wrong with a modal, or with somebody's Home."""
     findings = Findings()
-    _typed({"modal": _MODAL})(findings, view, "/view")
+    home = _Shape({}, is_open=True)
+    _typed({"modal": _MODAL, "home": home})(findings, view, "/view")
     blocks = view.get("blocks")
     findings.messages += check_blocks(blocks, most=_BLOCKS_PER_VIEW)
     has_input = isinstance(blocks, list) and any(
         isinstance(block, dict) and block.get("type") == "input" for block in blocks
     )
-    if has_input and "submit" not in view:
+    if has_input and "submit" not in view and view.get("type") == "modal":
         findings.add("missing required field: submit, needed by an input block", "/view")
     return findings.messages
 

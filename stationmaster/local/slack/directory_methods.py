@@ -68,6 +68,16 @@ def update_view(endpoint: Endpoint, arguments: Arguments) -> Json:
     return {"view": show_view(endpoint, replaced)}
 
 
+def publish_view(endpoint: Endpoint, arguments: Arguments) -> Json:
+    view = checked_view(arguments.json("view", error="invalid_arguments"))
+    user = arguments.required("user_id")
+    if user not in endpoint.workspace.users:
+        raise SlackRefusal("user_not_found")
+    described = endpoint.views.publish(view, user=user).to_json()
+    endpoint.workspace.announce(Change("home", described, audience=user))
+    return {"view": described}
+
+
 def show_view(endpoint: Endpoint, opened: OpenView) -> Json:
     """Put an open modal on its user's page; return it as Slack describes it."""
     described = opened.to_json()
@@ -91,5 +101,6 @@ METHODS: dict[str, Method] = {
     "usergroups.users.list": list_usergroup_users,
     "users.info": user_info,
     "views.open": open_view,
+    "views.publish": publish_view,
     "views.update": update_view,
 }

@@ -12,11 +12,7 @@ import html
 import re
 import secrets
 import time
-from collections.abc import Iterator
 
-from stationmaster.local.slack.app_requests import AppRequests
-from stationmaster.local.slack.directory_methods import show_view
-from stationmaster.local.slack.endpoint import Endpoint
 from stationmaster.local.slack.hooks import Answer, parse_ack, parse_answer, show_answer
 from stationmaster.local.slack.records import (
     APP_ID,
@@ -30,22 +26,20 @@ from stationmaster.local.slack.records import (
     SlackRefusal,
 )
 from stationmaster.local.slack.tickets import ResponseTarget
-from stationmaster.local.slack.views import checked_view
-from stationmaster.local.slack.workspace import Change, Workspace
+from stationmaster.local.slack.view_interactions import (
+    VERIFICATION_TOKEN,
+    ViewInteractions,
+    chosen_in,
+    elements_of,
+)
+from stationmaster.local.slack.workspace import Workspace
 
-# Slack still sends the token that signatures replaced; no app may rely on it.
-_VERIFICATION_TOKEN = "local-verification-token"
 # Slack's own commands that decide whether the app may post.
 _CHANNEL_COMMANDS = ("/invite", "/remove", "/archive")
-_TEAM = {"id": TEAM_ID, "domain": TEAM_DOMAIN}
 
 
-class Interactions:
+class Interactions(ViewInteractions):
     """Turns what people do into signed deliveries, and the answers into what they see."""
-
-    def __init__(self, *, endpoint: Endpoint, app: AppRequests) -> None:
-        self._endpoint = endpoint
-        self._app = app
 
     def type_command(
         self, text: str, *, user: str, channel: str, thread_ts: str | None, deliveries: int
@@ -86,7 +80,7 @@ class Interactions:
         described = self._endpoint.workspace.find_channel(channel)
         person = self._endpoint.workspace.users[user]
         return {
-            "token": _VERIFICATION_TOKEN,
+            "token": VERIFICATION_TOKEN,
             "team_id": TEAM_ID,
             "team_domain": TEAM_DOMAIN,
             "channel_id": described.id,
@@ -163,7 +157,7 @@ class Interactions:
             "block_id": block_id,
             "type": element["type"],
             "action_ts": self._endpoint.workspace.next_ts(),
-            **_chosen(element, value),
+            **chosen_in(element, value),
         }
         payload = self._action_payload(message, action, user=user)
         return self._interact(payload, label=f"block_actions {action_id}")
@@ -194,6 +188,18 @@ class Interactions:
         payload = _event_payload(event | kind)
         return message, self._deliver("events_api", payload, kind["type"], deliveries)
 
+    def open_home(self, user: str) -> DeliveryResult:
+        """Tell the app that somebody looks at its Home."""
+        event = {
+            "type": "app_home_opened",
+            "user": user,
+            "channel": self._endpoint.workspace.find_channel(user).id,
+            "tab": "home",
+            "event_ts": self._endpoint.workspace.next_ts(),
+        }
+        (result,) = self._deliver("events_api", _event_payload(event), "app_home_opened", 1)
+        return result
+
     def _action_payload(self, message: Message, action: Json, *, user: str) -> Json:
         described = self._endpoint.workspace.find_channel(message.channel)
         # A message that others reply to carries its own timestamp as its thread's.
@@ -220,96 +226,6 @@ class Interactions:
             payload["message"] = message.to_json()
         return payload
 
-    def act_in_view(
-        self, view_id: str, *, block_id: str, action_id: str, values: Json, user: str
-    ) -> DeliveryResult:
-        """Tell the app that a field changed whose block asks for that, with all that is entered.
-
-        Raises:
-            SlackRefusal: `not_found`, `action_not_found`.
-        """
-        opened = self._endpoint.views.get(view_id)
-        fields = [block for block in opened.view["blocks"] if block.get("dispatch_action")]
-        field = next((each for each in fields if each["block_id"] == block_id), None)
-        if field is None or field["element"]["action_id"] != action_id:
-            raise SlackRefusal("action_not_found")
-        action = {
-            "action_id": action_id,
-            "block_id": block_id,
-            "action_ts": self._endpoint.workspace.next_ts(),
-            **values.get(block_id, {}).get(action_id, {}),
-            "type": field["element"]["type"],
-        }
-        payload = self._payload("block_actions", user) | {
-            "container": {"type": "view", "view_id": view_id},
-            "trigger_id": self._endpoint.triggers.issue(user),
-            "view": {**opened.to_json(), "state": {"values": values}},
-            "actions": [action],
-        }
-        return self._deliver(payload, label=f"block_actions {action_id}")
-
-    def submit_view(self, view_id: str, *, values: Json, user: str) -> Json:
-        """Submit a modal; return what the page must do: `{error}`, `{errors}` or `{}`."""
-        opened = self._endpoint.views.get(view_id)
-        described = opened.to_json()
-        payload = {
-            **self._payload("view_submission", user),
-            "trigger_id": self._endpoint.triggers.issue(user),
-            "view": {**described, "state": {"values": values}},
-            "response_urls": [],
-        }
-        result = self._interact(payload, label="view_submission")
-        if result.error is not None:
-            return {"error": result.error}
-        answer = parse_ack(result.body) if result.body.strip() else {}
-        match answer.get("response_action"):
-            case "errors":
-                return {"errors": answer.get("errors") or {}}
-            case "update":
-                try:
-                    view = checked_view(answer.get("view"))
-                except SlackRefusal as refusal:
-                    return {"error": refusal.error}
-                show_view(self._endpoint, self._endpoint.views.replace(view_id, view))
-                return {}
-            case "push":
-                return {"error": "response_action push is not supported by the local workspace"}
-        self._take_down(view_id)
-        return {}
-
-    def close_view(self, view_id: str, *, user: str) -> None:
-        """Close a modal; notify the app when the view asked for it."""
-        opened = self._take_down(view_id)
-        if opened.get("notify_on_close"):
-            payload = {
-                **self._payload("view_closed", user),
-                "view": {**opened, "id": view_id},
-                "is_cleared": False,
-            }
-            self._interact(payload, label="view_closed")
-
-    def _take_down(self, view_id: str) -> Json:
-        opened = self._endpoint.views.take_down(view_id)
-        self._endpoint.workspace.announce(
-            Change("view_closed", {"id": view_id}, audience=opened.user)
-        )
-        return opened.view
-
-    def _payload(self, kind: str, user: str) -> Json:
-        name = self._endpoint.workspace.users[user].name
-        return {
-            "type": kind,
-            "team": _TEAM,
-            "user": {"id": user, "username": name, "name": name, "team_id": TEAM_ID},
-            "api_app_id": APP_ID,
-            "token": _VERIFICATION_TOKEN,
-            "enterprise": None,
-            "is_enterprise_install": False,
-        }
-
-    def _interact(self, payload: Json, *, label: str) -> DeliveryResult:
-        return self._app.send("interactive", payload, label=label)
-
     def _deliver(self, kind: str, payload: Json, label: str, times: int) -> list[DeliveryResult]:
         """Deliver the same several times, as after a lost answer."""
         return [
@@ -323,7 +239,7 @@ class Interactions:
 
 def _event_payload(event: Json) -> Json:
     return {
-        "token": _VERIFICATION_TOKEN,
+        "token": VERIFICATION_TOKEN,
         "team_id": TEAM_ID,
         "api_app_id": APP_ID,
         "event": event,
@@ -361,36 +277,7 @@ def _act_on_channel(workspace: Workspace, command: str, arguments: str, *, chann
 
 def _find_element(message: Message, action_id: str) -> tuple[str, Json]:
     for block in message.blocks:
-        for element in _elements(block):
+        for element in elements_of(block):
             if element.get("action_id") == action_id:
                 return str(block["block_id"]), element
     raise SlackRefusal("action_not_found")
-
-
-def _elements(block: Json) -> Iterator[Json]:
-    if block.get("type") == "actions":
-        yield from block["elements"]
-    for key in ("accessory", "element"):
-        if isinstance(block.get(key), dict):
-            yield block[key]
-
-
-def _chosen(element: Json, value: str | None) -> Json:
-    match element["type"]:
-        case "button":
-            chosen: Json = {"text": element["text"]}
-            sent = value if value is not None else element.get("value")
-            if sent is not None:
-                chosen["value"] = sent
-            if "style" in element:
-                chosen["style"] = element["style"]
-            return chosen
-        case "overflow" | "static_select" | "radio_buttons":
-            for option in element.get("options", []):
-                if option["value"] == value:
-                    return {"selected_option": option}
-            raise SlackRefusal("option_not_found")
-        case _:  # checkboxes
-            wanted = (value or "").split(",")
-            picked = [option for option in element["options"] if option["value"] in wanted]
-            return {"selected_options": picked}

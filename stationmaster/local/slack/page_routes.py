@@ -63,6 +63,8 @@ class PageRoutes:
             "send": self._send,
             "click": self._click,
             "enter": self._enter,
+            "home": self._home,
+            "press": self._press,
             "submit": self._submit,
             "close": self._close,
             "dismiss": self._dismiss,
@@ -99,6 +101,7 @@ class PageRoutes:
             "app": self._endpoint.app.to_json(),
             "shown_text": limits.MESSAGE_TEXT_SHOWN,
             "traffic": [entry.to_json() for entry in self._endpoint.traffic],
+            "home": home.to_json() if (home := self._endpoint.views.homes.get(user)) else None,
             "views": [opened.to_json() for opened in self._endpoint.views.of_user(user)],
         }
 
@@ -142,6 +145,18 @@ class PageRoutes:
             user=act.user,
         )
         return {"error": result.error} if result.error is not None else {}
+
+    def _home(self, act: _Act) -> Json:
+        result = self._interactions.open_home(act.user)
+        return {"error": result.error} if result.error is not None else {}
+
+    def _press(self, act: _Act) -> Json:
+        result = self._interactions.press_in_home(
+            act.user, block_id=act.block_id, action_id=act.action_id
+        )
+        if result.error is not None:
+            raise SlackRefusal(result.error)
+        return {}
 
     def _submit(self, act: _Act) -> Json:
         return self._interactions.submit_view(act.view_id, values=act.values, user=act.user)

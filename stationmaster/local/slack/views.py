@@ -71,12 +71,21 @@ class ViewShelf:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: dict[str, OpenView] = {}
+        self.homes: dict[str, OpenView] = {}
+        """What was published last, by person."""
 
     def put(self, view: Json, *, user: str) -> OpenView:
         """Open a modal for a user."""
         opened = OpenView(f"V{secrets.token_hex(5).upper()}", user, view, secrets.token_hex(8))
         with self._lock:
             self._open[opened.id] = opened
+        return opened
+
+    def publish(self, view: Json, *, user: str) -> OpenView:
+        """Show a view as somebody's Home."""
+        opened = OpenView(f"V{secrets.token_hex(5).upper()}", user, view, secrets.token_hex(8))
+        with self._lock:
+            self.homes[user] = opened
         return opened
 
     def replace(self, view_id: str, view: Json, *, seen: str = "") -> OpenView:

@@ -3,7 +3,7 @@
 import { actionKey } from "/static/blocks.js";
 import { confirm, lightbox, menu, toast } from "/static/dialogs.js";
 import { act } from "/static/server.js";
-import { changed, isReply, messagesOf, state } from "/static/state.js";
+import { HOME, changed, isReply, messagesOf, state } from "/static/state.js";
 
 /** Listen on the page for clicks and choices; `openThread(ts)` shows a thread. */
 export function listen({ openThread }) {
@@ -48,8 +48,11 @@ function messageAt(node) {
   return article && messagesOf(article.dataset.channel).get(article.dataset.ts);
 }
 
-function find(message, actionId) {
+function find(message, { dataset, parentElement }) {
+  const { actionId } = dataset;
+  const { blockId } = parentElement.closest("[data-block-id]").dataset;
   for (const block of message.blocks || []) {
+    if (block.block_id !== blockId) continue;
     const elements = [...(block.elements || []), block.accessory, block.element];
     const found = elements.find((element) => element?.action_id === actionId);
     if (found) return found;
@@ -58,7 +61,7 @@ function find(message, actionId) {
 }
 
 async function press(message, button) {
-  const element = find(message, button.dataset.actionId);
+  const element = find(message, button);
   if (!element) return;
   if (element.type === "overflow") {
     const value = await menu(button, element.options);
@@ -71,14 +74,15 @@ async function press(message, button) {
 
 async function deliver(message, node, value) {
   const actionId = node.dataset.actionId;
-  const element = find(message, actionId);
+  const element = find(message, node);
+  const { blockId } = node.closest("[data-block-id]").dataset;
   if (element?.confirm && !(await confirm(element.confirm))) return;
   const key = actionKey(message, actionId);
   if (state.pending.has(key)) return;
   state.pending.add(key);
   state.failed.delete(key);
   changed();
-  const answer = await act("click", { channel: message.channel, ts: message.ts, action_id: actionId, value });
+  const answer = message.channel === HOME ? await act("press", { block_id: blockId, action_id: actionId }) : await act("click", { channel: message.channel, ts: message.ts, action_id: actionId, value });
   state.pending.delete(key);
   if (!answer.ok) state.failed.set(key, answer.error);
   changed();

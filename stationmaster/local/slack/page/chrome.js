@@ -3,7 +3,7 @@
 import { h, icon } from "/static/dom.js";
 import { avatar } from "/static/messages.js";
 import { actAs } from "/static/server.js";
-import { state } from "/static/state.js";
+import { HOME, state } from "/static/state.js";
 
 const CONNECTION = { connecting: "Connecting", connected: "Connected", reconnecting: "Reconnecting" };
 
@@ -56,9 +56,10 @@ export function drawSidebar(sidebar, open) {
   const channels = [...state.channels.values()];
   replaceIfChanged(sidebar, version, () => [
     h("h2", { class: "sidebar-title" }, "Channels"),
-    ...channels.filter((channel) => !channel.with_user)
+    ...channels.filter((channel) => !channel.with_user && channel.id !== HOME)
       .map((channel) => entry(channel, channel.name, icon(channelIcon(channel)))),
     h("h2", { class: "sidebar-title" }, "Apps"),
+    entry(state.channels.get(HOME), "Home", avatar(state.botUserId, "avatar-tiny")),
     ...channels.filter((channel) => channel.with_user)
       .map((channel) => entry(channel, state.app.bot_name, avatar(state.botUserId, "avatar-tiny"))),
     h("div", { class: "sidebar-foot" },
@@ -75,12 +76,12 @@ export function drawChannelHeader(header) {
   if (!channel) return;
   replaceIfChanged(header, JSON.stringify([channel, state.me]), () => [
     h("div", { class: "channel-title" },
-      channel.with_user ? avatar(state.botUserId, "avatar-tiny") : icon(channelIcon(channel)),
+      channel.with_user || channel.id === HOME ? avatar(state.botUserId, "avatar-tiny") : icon(channelIcon(channel)),
       h("h1", {}, channel.with_user ? state.app.bot_name : channel.name)),
     h("p", { class: "channel-topic" }, channel.topic),
-    h("div", { class: "channel-members", title: `${channel.members.length} members` },
+    ...(channel.id === HOME ? [] : [h("div", { class: "channel-members", title: `${channel.members.length} members` },
       h("span", { class: "reply-faces" }, ...channel.members.map((id) => avatar(id, "avatar-small"))),
-      h("span", {}, String(channel.members.length))),
+      h("span", {}, String(channel.members.length)))]),
   ]);
 }
 

@@ -7,8 +7,8 @@ import { drawViews } from "/static/dialogs.js";
 import { h, icon } from "/static/dom.js";
 import { drawChannel, drawThread } from "/static/messages.js";
 import { countOn } from "/static/mrkdwn.js";
-import { connect } from "/static/server.js";
-import { changed, messagesOf, onChange, state } from "/static/state.js";
+import { act, connect } from "/static/server.js";
+import { HOME, changed, messagesOf, onChange, state } from "/static/state.js";
 
 const NEAR_BOTTOM_PX = 80;
 const page = document.querySelector(".app");
@@ -18,7 +18,7 @@ const jump = part("jump");
 const threadPane = part("thread");
 const trafficToggle = part("traffic-toggle");
 
-const isArchived = () => Boolean(state.channels.get(state.channel)?.is_archived);
+const isArchived = () => state.channel === HOME || Boolean(state.channels.get(state.channel)?.is_archived);
 
 const composer = createComposer({
   testid: "composer",
@@ -27,6 +27,7 @@ const composer = createComposer({
   placeholder: () => {
     const channel = state.channels.get(state.channel);
     if (!channel) return "";
+    if (state.channel === HOME) return "Nobody writes in Home";
     if (channel.is_archived) return `#${channel.name} is archived: nobody can post here any more`;
     return channel.with_user ? `Message ${state.app.bot_name}` : `Message #${channel.name}, or type / for commands`;
   },
@@ -62,6 +63,7 @@ function openChannel(id) {
   lastTs = "";
   changed();
   composer.input.focus();
+  if (id === HOME) act("home", {});
 }
 
 function openThread(ts) {
@@ -80,7 +82,7 @@ function closeThread() {
 function intro(isEmpty) {
   const channel = state.channels.get(state.channel);
   const samples = channel.with_user || channel.members.includes(state.botUserId) ? state.app.sample_commands : [];
-  const title = channel.with_user ? state.app.bot_name : `Welcome to #${channel.name}`;
+  const title = channel.with_user || channel.id === HOME ? state.app.bot_name : `Welcome to #${channel.name}`;
   return {
     key: "intro",
     version: JSON.stringify([channel, isEmpty, samples]),

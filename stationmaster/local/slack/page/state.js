@@ -23,6 +23,9 @@ export const state = {
   announcement: "", // what a screen reader is told of the newest message
 };
 
+/** The app's Home, shown as a channel with one message. */
+export const HOME = "home";
+
 const listeners = new Set();
 let isScheduled = false;
 
@@ -84,6 +87,8 @@ const APPLY = {
     for (const message of payload.messages) messagesOf(message.channel).set(message.ts, message);
     state.traffic = payload.traffic;
     state.views = new Map(payload.views.map((view) => [view.id, view]));
+    state.channels.set(HOME, { id: HOME, name: "Home", topic: "What is yours, and what waits for you", members: [] });
+    if (payload.home) APPLY.home(payload.home);
     if (!state.channels.has(state.channel)) state.channel = payload.channels[0].id;
     if (state.thread && !messagesOf(state.channel).has(state.thread)) state.thread = null;
     state.connection = "connected";
@@ -110,6 +115,11 @@ const APPLY = {
   traffic(entry) {
     state.traffic.push(entry);
     if (state.traffic.length > 500) state.traffic.shift();
+  },
+  home(view) {
+    const [before] = messagesOf(HOME).values();
+    const ts = before?.ts || (Date.now() / 1000).toFixed(6);
+    messagesOf(HOME).set(ts, { ts, channel: HOME, user: state.botUserId, text: "", blocks: view.blocks });
   },
   view(view) {
     state.views.set(view.id, view);

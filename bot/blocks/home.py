@@ -1,0 +1,107 @@
+"""A person's Home: what waits for them, their runs and clusters, and what runs in all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final
+
+from bot.actions import ActionId
+from bot.blocks import mrkdwn as md
+from bot.blocks import words
+from bot.blocks.answers import run_line
+from bot.blocks.approval import approval_blocks
+from bot.blocks.card import run_buttons
+from bot.blocks.cluster_answers import cluster_line
+from bot.blocks.cluster_card import cluster_buttons
+from bot.blocks.elements import Block, Content, context, divider, fields, header, section
+from stationmaster.commands.home import MOST_OPEN, Home
+from stationmaster.domain.commands.table import APP_NAME, COMMAND
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.view import RunView
+from stationmaster.domain.sizes import counted
+
+# With two blocks for each of what is listed, 100 are never reached.
+_MOST_SAID: Final = 20
+_TYPING: Final = (ActionId.TYPE_COMMAND, ActionId.PLAN_COMMAND, ActionId.RESUME_COMMAND)
+
+
+def home_view(home: Home, *, now: datetime, emulated: bool, said: Content | None) -> dict[str, Any]:
+    """Draw Home; `said` is the answer to the button that was pressed there."""
+    answer = [block for block in said.blocks if block["type"] != "actions"] if said else []
+    blocks = [
+        header(APP_NAME),
+        *answer[:_MOST_SAID],
+        *([divider()] if answer else []),
+        _in_all(home, emulated=emulated),
+        *_listed("Waiting for you", (_to_decide(run) for run in home.waiting[:MOST_OPEN])),
+        *_listed("Your runs", (_run(view, now) for view in home.mine)),
+        *_listed(
+            "Your kept clusters",
+            (
+                [
+                    section(cluster_line(each, now=now)),
+                    *_named(cluster_buttons(each), each.cluster.id),
+                ]
+                for each in home.kept
+            ),
+        ),
+    ]
+    if not home.mine:
+        blocks.append(section(f"You have no run. `{COMMAND}` in a channel opens a form for one."))
+    blocks.append(
+        context(
+            f"as of {md.clock(now)} {md.DOT} list prices {md.DOT} open Home again for newer ones"
+        )
+    )
+    return {"type": "home", "blocks": blocks}
+
+
+def _in_all(home: Home, *, emulated: bool) -> Block:
+    price = md.money(sum(words.price_per_hour(each) for each in home.clusters))
+    note = " emulated" if emulated else ""
+    there = f"{counted(home.num_runs, 'run')}, {counted(len(home.clusters), 'cluster')}"
+    return fields(
+        [
+            ("Now, everybody's", f"{there} {md.DOT} {price} an hour{note}"),
+            ("Waiting for you", counted(len(home.waiting), "approval")),
+        ]
+    )
+
+
+def _listed(title: str, entries: Iterable[list[Block]]) -> list[Block]:
+    blocks = [block for entry in entries for block in entry]
+    return [header(title), *blocks] if blocks else []
+
+
+def _to_decide(run: Run) -> list[Block]:
+    asked = run.approval
+    assert asked is not None  # it waits for an approval
+    wish, request = asked.wish, run.request
+    text = (
+        f"\u270b *{md.escape(request.title, 100)}* {md.code(run.run_id, 120)}\n"
+        f"{wish.nodes} {md.TIMES} {md.escape(wish.instance_type, 60)} {md.DOT} about "
+        f"{md.money_escaped(wish.usd)} {md.DOT} {md.money(wish.usd_per_hour)} an hour {md.DOT} "
+        f"{md.user(request.user_id)} in {md.channel(request.channel_id)}\n"
+        f"{md.escape('; '.join(asked.reasons), 600)}"
+    )
+    return [section(text), *_named(approval_blocks(run)[-1:], run.run_id)]
+
+
+def _run(view: RunView, now: datetime) -> list[Block]:
+    place = md.channel(view.run.request.channel_id)
+    line = section(f"{run_line(view, now=now)} {md.DOT} {place}")
+    return [line, *_named(run_buttons(view), view.run.run_id)]
+
+
+def _named(buttons: list[Block], owner: str) -> list[Block]:
+    """Give a row of buttons an id of its own, and leave out those that type a command.
+
+    Home is no channel, in which a command could be meant.
+    """
+    named = []
+    for row in buttons:
+        acting = [each for each in row["elements"] if each["action_id"] not in _TYPING]
+        if acting:
+            named.append(row | {"elements": acting, "block_id": f"{row['block_id']}:{owner}"})
+    return named

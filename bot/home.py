@@ -1,0 +1,58 @@
+"""A person's Home in Slack: drawn when they open it, and again after each press of a button."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from bot.actions import ClusterButton, RunButton
+from bot.blocks.elements import Content
+from bot.blocks.home import home_view
+from bot.outbox import Outbox
+from stationmaster import commands
+from stationmaster.domain.errors import BadCommand, StationmasterError
+from stationmaster.services import Services
+
+logger = logging.getLogger(f"stationmaster.{__name__}")
+
+
+@dataclass(frozen=True)
+class HomeTab:
+    """Draws Home, and says where its buttons act."""
+
+    services: Services
+    outbox: Outbox
+
+    def show(self, user_id: str, said: Content | None = None) -> None:
+        """Draw a person's Home; `said` is the answer to what they have pressed there."""
+        try:
+            view = home_view(
+                commands.show_home(self.services, user_id),
+                now=self.services.now(),
+                emulated=self.services.settings.emulated_speed is not None,
+                said=said,
+            )
+            self.outbox.show_view("views.publish", user_id=user_id, view=view)
+        except StationmasterError as exc:
+            logger.warning("Home is not drawn", extra={"reason": str(exc)})
+
+    def channel_of(self, action: dict[str, Any]) -> str:
+        """Return the channel in which a button of Home acts: that of its run or cluster.
+
+        Raises:
+            UserError: there is no such run or cluster, or the button is of another version.
+        """
+        value = str(action.get("value"))
+        try:
+            run_id = RunButton.model_validate_json(value).run_id
+            return commands.channel_of(self.services, run_id, is_run=True)
+        except ValidationError:
+            pass
+        try:
+            cluster_id = ClusterButton.model_validate_json(value).cluster_id
+        except ValidationError as exc:
+            raise BadCommand("this button is of another version; open Home again") from exc
+        return commands.channel_of(self.services, cluster_id, is_run=False)

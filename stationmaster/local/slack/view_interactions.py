@@ -1,0 +1,178 @@
+"""What a person does in a form or in the app's Home, delivered to the app as Slack delivers it.
+
+Source of field names and shapes: https://docs.slack.dev/reference/interaction-payloads and
+https://docs.slack.dev/reference/events/app_home_opened
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stationmaster.local.slack.app_requests import AppRequests
+from stationmaster.local.slack.directory_methods import show_view
+from stationmaster.local.slack.endpoint import Endpoint
+from stationmaster.local.slack.hooks import parse_ack
+from stationmaster.local.slack.records import (
+    APP_ID,
+    TEAM_DOMAIN,
+    TEAM_ID,
+    DeliveryResult,
+    Json,
+    SlackRefusal,
+)
+from stationmaster.local.slack.views import checked_view
+from stationmaster.local.slack.workspace import Change
+
+# Slack still sends the token that signatures replaced; no app may rely on it.
+VERIFICATION_TOKEN = "local-verification-token"
+_TEAM = {"id": TEAM_ID, "domain": TEAM_DOMAIN}
+
+
+class ViewInteractions:
+    """Turns what people do in views into deliveries, and the answers into what they see."""
+
+    def __init__(self, *, endpoint: Endpoint, app: AppRequests) -> None:
+        self._endpoint = endpoint
+        self._app = app
+
+    def act_in_view(
+        self, view_id: str, *, block_id: str, action_id: str, values: Json, user: str
+    ) -> DeliveryResult:
+        """Tell the app that a field changed whose block asks for that, with all that is entered.
+
+        Raises:
+            SlackRefusal: `not_found`, `action_not_found`.
+        """
+        opened = self._endpoint.views.get(view_id)
+        fields = [block for block in opened.view["blocks"] if block.get("dispatch_action")]
+        field = next((each for each in fields if each["block_id"] == block_id), None)
+        if field is None or field["element"]["action_id"] != action_id:
+            raise SlackRefusal("action_not_found")
+        action = {
+            "action_id": action_id,
+            "block_id": block_id,
+            "action_ts": self._endpoint.workspace.next_ts(),
+            **values.get(block_id, {}).get(action_id, {}),
+            "type": field["element"]["type"],
+        }
+        payload = self._payload("block_actions", user) | {
+            "container": {"type": "view", "view_id": view_id},
+            "trigger_id": self._endpoint.triggers.issue(user),
+            "view": {**opened.to_json(), "state": {"values": values}},
+            "actions": [action],
+        }
+        return self._interact(payload, label=f"block_actions {action_id}")
+
+    def press_in_home(self, user: str, *, block_id: str, action_id: str) -> DeliveryResult:
+        """Press a button of somebody's Home.
+
+        Raises:
+            SlackRefusal: `view_not_found`, `action_not_found`.
+        """
+        home = self._endpoint.views.homes.get(user)
+        if home is None:
+            raise SlackRefusal("view_not_found")
+        of_block = [each for each in home.view["blocks"] if each["block_id"] == block_id]
+        named = [each for block in of_block for each in elements_of(block)]
+        element = next((each for each in named if each.get("action_id") == action_id), None)
+        if element is None:
+            raise SlackRefusal("action_not_found")
+        action = {"action_id": action_id, "block_id": block_id, "type": element["type"]}
+        payload = self._payload("block_actions", user) | {
+            "container": {"type": "view", "view_id": home.id},
+            "trigger_id": self._endpoint.triggers.issue(user),
+            "view": home.to_json(),
+            "actions": [action | chosen_in(element, None)],
+        }
+        return self._interact(payload, label=f"block_actions {action_id}")
+
+    def submit_view(self, view_id: str, *, values: Json, user: str) -> Json:
+        """Submit a modal; return what the page must do: `{error}`, `{errors}` or `{}`."""
+        opened = self._endpoint.views.get(view_id)
+        described = opened.to_json()
+        payload = {
+            **self._payload("view_submission", user),
+            "trigger_id": self._endpoint.triggers.issue(user),
+            "view": {**described, "state": {"values": values}},
+            "response_urls": [],
+        }
+        result = self._interact(payload, label="view_submission")
+        if result.error is not None:
+            return {"error": result.error}
+        answer = parse_ack(result.body) if result.body.strip() else {}
+        match answer.get("response_action"):
+            case "errors":
+                return {"errors": answer.get("errors") or {}}
+            case "update":
+                try:
+                    view = checked_view(answer.get("view"))
+                except SlackRefusal as refusal:
+                    return {"error": refusal.error}
+                show_view(self._endpoint, self._endpoint.views.replace(view_id, view))
+                return {}
+            case "push":
+                return {"error": "response_action push is not supported by the local workspace"}
+        self._take_down(view_id)
+        return {}
+
+    def close_view(self, view_id: str, *, user: str) -> None:
+        """Close a modal; notify the app when the view asked for it."""
+        opened = self._take_down(view_id)
+        if opened.get("notify_on_close"):
+            payload = {
+                **self._payload("view_closed", user),
+                "view": {**opened, "id": view_id},
+                "is_cleared": False,
+            }
+            self._interact(payload, label="view_closed")
+
+    def _take_down(self, view_id: str) -> Json:
+        opened = self._endpoint.views.take_down(view_id)
+        self._endpoint.workspace.announce(
+            Change("view_closed", {"id": view_id}, audience=opened.user)
+        )
+        return opened.view
+
+    def _payload(self, kind: str, user: str) -> Json:
+        name = self._endpoint.workspace.users[user].name
+        return {
+            "type": kind,
+            "team": _TEAM,
+            "user": {"id": user, "username": name, "name": name, "team_id": TEAM_ID},
+            "api_app_id": APP_ID,
+            "token": VERIFICATION_TOKEN,
+            "enterprise": None,
+            "is_enterprise_install": False,
+        }
+
+    def _interact(self, payload: Json, *, label: str) -> DeliveryResult:
+        return self._app.send("interactive", payload, label=label)
+
+
+def elements_of(block: Json) -> Iterator[Json]:
+    if block.get("type") == "actions":
+        yield from block["elements"]
+    for key in ("accessory", "element"):
+        if isinstance(block.get(key), dict):
+            yield block[key]
+
+
+def chosen_in(element: Json, value: str | None) -> Json:
+    match element["type"]:
+        case "button":
+            chosen: Json = {"text": element["text"]}
+            sent = value if value is not None else element.get("value")
+            if sent is not None:
+                chosen["value"] = sent
+            if "style" in element:
+                chosen["style"] = element["style"]
+            return chosen
+        case "overflow" | "static_select" | "radio_buttons":
+            for option in element.get("options", []):
+                if option["value"] == value:
+                    return {"selected_option": option}
+            raise SlackRefusal("option_not_found")
+        case _:  # checkboxes
+            wanted = (value or "").split(",")
+            picked = [option for option in element["options"] if option["value"] in wanted]
+            return {"selected_options": picked}

@@ -1,0 +1,155 @@
+"""Somebody's Home: what is theirs, what waits for them, and buttons that act where they belong."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bot_world import CHANNEL, USER, Clock, ClusterStory, Person, Story
+from recording_slack import RecordingSlack, Refusal
+
+from bot.actions import CommandButton
+from bot.blocks.elements import Content, section
+from bot.blocks.home import home_view
+from stationmaster.commands.home import MOST_ENDED, MOST_OPEN, Home, show_home
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.view import ClusterView, RunView
+from stationmaster.local.slack.blocks import check_view
+from stationmaster.services import Services
+from stationmaster.settings import Settings
+
+LEAD = "U0LEAD"
+
+
+@pytest.fixture
+def rules(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rules.json"
+    its = {"approvers": [LEAD], "approval": {"usd_per_hour": 0.5}}
+    path.write_text(json.dumps({"channels": {CHANNEL: its}}))
+    monkeypatch.setenv("STATIONMASTER_RULES_FILE", str(path))
+
+
+def home(slack: RecordingSlack) -> dict[str, Any]:
+    view: dict[str, Any] = slack.of("views.publish")[-1].arguments["view"]
+    return view
+
+
+def seen(slack: RecordingSlack) -> str:
+    return json.dumps(home(slack), ensure_ascii=False)
+
+
+def buttons(slack: RecordingSlack) -> dict[str, dict[str, Any]]:
+    """The buttons of Home, by what they say."""
+    rows = [each for each in home(slack)["blocks"] if each["type"] == "actions"]
+    return {each["text"]["text"]: each for row in rows for each in row["elements"]}
+
+
+def test_home_shows_ones_own_and_its_buttons_act(
+    person: Person,
+    slack: RecordingSlack,
+    story: Story,
+    cluster: ClusterStory,
+    services: Services,
+    clock: Clock,
+) -> None:
+    clock.at = datetime.now(UTC)  # by which the handler goes
+    failed = Story(services, clock, run_id="tiny-llama-00000001")
+    failed.begin()
+    failed.phases(RunPhase.FAILED, reason="out of memory")
+    story.begin()
+    cluster.begin()
+    kept = cluster.become_ready()
+
+    person.open_home()
+    assert story.run_id in seen(slack)
+    assert f"<#{CHANNEL}>" in seen(slack)
+    assert failed.run_id in seen(slack)
+    assert [*buttons(slack)] == ["Stop", "Extend by 2h", "Delete"]
+    assert "1 run, 3 clusters · $36.00 an hour" in seen(slack)
+    assert "0 approvals" in seen(slack)
+    assert slack.of("views.publish")[-1].arguments["user_id"] == USER
+
+    person.press_in_home(buttons(slack)["Extend by 2h"])
+    assert "cluster `team-a` stays" in seen(slack)
+    extended = services.cluster_states.load(cluster.cluster_id)
+    assert extended.keep_until == kept.keep_until + timedelta(hours=2)
+
+    person.press_in_home(buttons(slack)["Stop"])
+    assert "is being stopped" in seen(slack)
+    assert services.runs.load(story.run_id).stop_requested_by == USER
+    assert next(services.audit.newest_first(CHANNEL)).via == "home"
+
+
+def test_home_of_an_approver_has_what_waits_for_them_and_of_nobody_else(
+    person: Person, slack: RecordingSlack, services: Services, rules: None
+) -> None:
+    person.type("tiny-llama")
+    (run,) = services.runs.list_recent()
+
+    for user, waits in ((USER, False), ("U0OTHER", False), (LEAD, True)):
+        person.open_home(user)
+        assert ("Approve" in buttons(slack)) is waits
+    approve, reject = buttons(slack)["Approve"], buttons(slack)["Reject"]
+
+    person.press_in_home(approve, user="U0OTHER")
+    assert "you may not approve runs here" in seen(slack)
+    assert services.runs.load(run.run_id).phase is RunPhase.AWAITING_APPROVAL
+    person.press_in_home(approve, user=LEAD)
+    assert "is approved and starts" in seen(slack)
+    assert "0 approvals" in seen(slack)
+    person.press_in_home(reject, user=LEAD)
+    assert "waits for no approval any more" in seen(slack)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ('{"run_id": "gone-00000000"}', "there is no run"),
+        ('{"cluster_id": "gone-00000000"}', "there is no kept cluster"),
+        ("{", "of another version"),
+        (CommandButton(text="tiny-llama").model_dump_json(), "of another version"),
+    ],
+)
+def test_button_of_home_that_means_nothing_says_so(
+    person: Person, slack: RecordingSlack, services: Services, value: str, said: str
+) -> None:
+    person.press_in_home({"action_id": "type_command", "value": value})
+
+    assert said in seen(slack)
+    assert services.runs.list_recent() == []
+
+
+def test_home_that_cannot_be_drawn_is_left_as_it_was(
+    person: Person, slack: RecordingSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slack.refuse("views.publish", Refusal(error="ratelimited"))
+    assert person.open_home()["statusCode"] == 200
+    monkeypatch.setattr("bot.home.home_view", lambda *_, **__: 1 / 0)
+    assert person.open_home()["statusCode"] == 200
+    assert slack.of("views.publish") == []
+
+
+def test_home_of_many_runs_is_bounded(
+    person: Person, cluster: ClusterStory, services: Services, clock: Clock, rules: None
+) -> None:
+    person.type("tiny-llama")
+    (run,) = services.runs.list_recent()
+    kept = cluster.begin()
+    for number in range(12):
+        Story(services, clock, run_id=f"tiny-llama-{number:08}").begin()
+    found = show_home(services, USER)
+    assert (found.num_runs, len(found.mine)) == (13, MOST_OPEN)
+
+    runs = [run.model_copy(update={"run_id": f"run-{number}"}) for number in range(60)]
+    kinds = [kept.model_copy(update={"cluster_id": f"c-{number}"}) for number in range(60)]
+    clusters = [ClusterView(each) for each in kinds]
+    mine = [RunView(each) for each in runs[: MOST_OPEN + MOST_ENDED]]
+    many = Home(mine, runs, clusters[:MOST_OPEN], 61, kinds)
+    said = Content(text="logs", blocks=[section("line")] * 50)
+    view = home_view(many, now=clock.now(), emulated=True, said=said)
+
+    assert not check_view(view)
+    assert len(view["blocks"]) > 90
