@@ -50,8 +50,9 @@ def page() -> str:
             "",
             "`RECIPE` is a name of the catalogue, or `hf:ORG/MODEL` for a language model of the "
             "Hugging Face hub. `/train` alone opens a form that shows its plan. A mistyped word, "
-            "or one of another tool, is answered with the command to paste; it never spends more "
-            "than what was typed.",
+            "or one of another tool, is answered with the command that was meant and buttons that "
+            "plan or run it; it never spends more than what was typed, and is a plan where "
+            "machines had to be chosen.",
             "",
             "The app's Home shows your runs and kept clusters, and the runs that wait for your "
             "approval, with their buttons, and how much runs in all.",

@@ -41,7 +41,7 @@ RULES = {
     }
 }
 CHANGES = [each.example for each in (START, *TYPED_SUBCOMMANDS) if each.changes]
-LOOKS = [each.example for each in TYPED_SUBCOMMANDS if not each.changes]
+LOOKS = [*(each.example for each in TYPED_SUBCOMMANDS if not each.changes), "stop all"]
 LOOKING = (
     *(ActionId.SHOW_LOGS, ActionId.LINK_RESULTS),
     *(ActionId.PLAN_COMMAND, ActionId.OPEN_FORM),

@@ -166,6 +166,8 @@ MISTAKES = {
             "write nodes=8",
             "/train plan llama2-7b instance=p5.4xlarge nodes=8",
         ),
+        ("llama2-7b --nodes=2 gpus=16", "write instance=p4d.24xlarge for", None),
+        ("llama2-7b machine=p5", "p5.4xlarge", "/train plan llama2-7b instance=p5.4xlarge"),
         ("llama2-7b gpus=12", "no machines for", "/train plan llama2-7b"),
         ("llama2-7b gpus=8 nodes=4", "no machines for", "/train plan llama2-7b nodes=4"),
         ("llama2-7b instance=p6-b300", "p6-b300.48xlarge (8 GPUs)", None),

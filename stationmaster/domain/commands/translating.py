@@ -155,7 +155,7 @@ def _machines_meant(word: str) -> tuple[list[InstanceType], int | None] | None:
     """
     key, equals, value = word.lower().partition("=")
     key = key_typed(key)
-    if key == INSTANCE.name:
+    if key in (INSTANCE.name, *INSTANCE.meanings):
         found = _family(value)
         return (found, None) if found else None
     if equals and key not in _GPU_KEYS:
@@ -190,7 +190,8 @@ def _machines(
     Returns:
         The words that are not typed already; none where no machines come to `count` GPUs.
     """
-    typed = dict(each.split("=", 1) for each in others if "=" in each)
+    pairs = (each.partition("=") for each in others if "=" in each)
+    typed = {key_typed(key): value for key, _, value in pairs}
     sized = _sized(recipe, typed)
     found = []
     for instance in instances:
