@@ -224,7 +224,13 @@ def test_newest_run_is_shown_and_its_log_as_inert_code(person, story, services, 
         assert "'''&lt;!here&gt; &amp; done" in logs
         assert "`worker-0`" in logs
     assert slack.responses[0].arguments["replace_original"] is False
-    assert story.run_id in seen(person.type("status"))
+    for step in (10, 20):
+        story.progress(step)
+    status = seen(person.type("status"))
+    assert story.run_id in status
+    # Slack does not say whether it takes the chart of an answer.
+    assert "training `" in status
+    assert "data_visualization" not in status
     assert story.run_id in seen(person.type("list"))
     assert story.run_id not in seen(person.type("list", channel_id="C0OTHER"))
 
