@@ -96,7 +96,8 @@ class Script:
         typed.is_question = is_question(text)
         self._typed.append(typed)
         self._watch.take_effects()
-        self._mode.slack.type_command(f"/train {text}".strip())
+        # A terminal has no form, which the command alone opens.
+        self._mode.slack.type_command(f"/train {text or 'help'}")
         # What is new arrives with the table's stream, which may be behind the bot's answer.
         self._settle()
         for effect in self._watch.take_effects():

@@ -130,6 +130,7 @@ ASKING = (
     "logs",
     "cluster list",
     "audit",
+    "cost",
     "cluster show small",
 )
 
