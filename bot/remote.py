@@ -23,21 +23,7 @@ from stationmaster.domain.errors import BadCommand, StationmasterError, Transien
 from stationmaster.domain.identities import identity_of
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.outside import first_problem
-from stationmaster.domain.remote import (
-    ASK,
-    Answer,
-    Ask,
-    AskPlan,
-    AskResults,
-    AskStart,
-    AskStatus,
-    Envelope,
-    LinkedFile,
-    RunReport,
-    RunResults,
-    SavedResult,
-    report_of,
-)
+from stationmaster.domain.remote import Answer, Ask, Envelope, RunResults, report_of
 from stationmaster.domain.results import MANIFEST_FILE
 from stationmaster.domain.run.view import RunView
 from stationmaster.log_keys import learn
@@ -75,7 +61,7 @@ class Desk:
     def _read(self, payload: object) -> tuple[Ask, commands.Actor]:
         try:
             envelope = Envelope.model_validate(payload)
-            ask = ASK.validate_json(envelope.ask)
+            ask = Ask.model_validate_json(envelope.ask)
         except ValidationError as exc:
             raise BadCommand(
                 f"the bot of version {__version__} does not understand this ({first_problem(exc)})"
@@ -94,27 +80,44 @@ class Desk:
             channel_id=ask.channel_id,
             user_name=session,
             via=BY_PROGRAM,
-            words=_words(ask),
+            # A start's words are its run's command, which an approval reads again.
+            words=" ".join(
+                (COMMAND, *([] if ask.kind == "start" else [ask.kind]), ask.text or ask.run_id)
+            ),
         )
         return ask, who
 
     def _carry_out(self, ask: Ask, who: commands.Actor) -> BaseModel:
         services, channel_id = self.services, who.channel_id
         commands.check_view(services, who)
-        match ask:
-            case AskPlan():
-                return commands.plan_run(services, self._start(ask), channel_id=channel_id)
-            case AskStart():
-                return self._begin(ask, who)
-            case AskStatus():
-                view = commands.describe_run(services, RunId(ask.run_id), channel_id=channel_id)
-                return report_of(view, now=services.now())
-            case AskResults():
-                return self._results(RunId(ask.run_id), channel_id)
+        match ask.kind:
+            case "plan":
+                return commands.plan_run(services, self._read_start(ask), channel_id=channel_id)
+            case "start":
+                run, created = commands.request_run(
+                    services,
+                    self._read_start(ask),
+                    who,
+                    request_id=f"{who.user_id}/{ask.request_id}",
+                    announce=self.announcer.announce_run,
+                )
+                learn(run_id=run.run_id)
+                return report_of(RunView(run), now=services.now(), is_new=created)
+            case "status":
+                return report_of(self._view(ask), now=services.now())
+            case "results":
+                links = commands.link_results(services, RunId(ask.run_id), channel_id=channel_id)
+                return RunResults(
+                    run_id=links.run_id,
+                    result=self._view(ask).run.results,
+                    links={file.path if file else MANIFEST_FILE: url for file, url in links.files},
+                    num_others=links.num_others,
+                    link_seconds=links.seconds,
+                )
             case _:
-                assert_never(ask)
+                assert_never(ask.kind)
 
-    def _start(self, ask: AskPlan | AskStart) -> StartRun:
+    def _read_start(self, ask: Ask) -> StartRun:
         finders = commands.finders(self.services, channel_id=ask.channel_id)
         command = parse_command(ask.text, **finders)
         if not isinstance(command, StartRun):
@@ -124,44 +127,5 @@ class Desk:
             )
         return command
 
-    def _begin(self, ask: AskStart, who: commands.Actor) -> RunReport:
-        run, created = commands.request_run(
-            self.services,
-            self._start(ask),
-            who,
-            request_id=f"{who.user_id}/{ask.request_id}",
-            announce=self.announcer.announce_run,
-        )
-        learn(run_id=run.run_id)
-        return report_of(RunView(run), now=self.services.now(), is_new=created)
-
-    def _results(self, run_id: RunId, channel_id: str) -> RunResults:
-        links = commands.link_results(self.services, run_id, channel_id=channel_id)
-        view = commands.describe_run(self.services, links.run_id, channel_id=channel_id)
-        result = report_of(view, now=self.services.now()).result
-        assert isinstance(result, SavedResult)  # link_results refuses a run without one
-        return RunResults(
-            run_id=view.run.run_id,
-            result=result,
-            files=[
-                LinkedFile(
-                    path=file.path if file else MANIFEST_FILE,
-                    num_bytes=file.num_bytes if file else None,
-                    url=url,
-                )
-                for file, url in links.files
-            ],
-            num_others=links.num_others,
-            link_seconds=links.seconds,
-        )
-
-
-def _words(ask: Ask) -> str:
-    """Return what it would be in Slack: the command of a run, which an approval reads again."""
-    match ask:
-        case AskStart():
-            return f"{COMMAND} {ask.text}"
-        case AskPlan():
-            return f"{COMMAND} plan {ask.text}"
-        case AskStatus() | AskResults():
-            return f"{COMMAND} {ask.kind} {ask.run_id}"
+    def _view(self, ask: Ask) -> RunView:
+        return commands.describe_run(self.services, RunId(ask.run_id), channel_id=ask.channel_id)

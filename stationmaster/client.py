@@ -18,15 +18,7 @@ from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.errors import BadCommand, PermanentError, TransientError
 from stationmaster.domain.outside import first_problem
 from stationmaster.domain.planning.plan import Plan
-from stationmaster.domain.remote import (
-    Ask,
-    AskPlan,
-    AskResults,
-    AskStart,
-    AskStatus,
-    RunReport,
-    RunResults,
-)
+from stationmaster.domain.remote import Ask, RunReport, RunResults
 
 # Between the tries of one question.
 _TRIES_AFTER_S: Final = (1.0, 3.0, 10.0)
@@ -53,15 +45,10 @@ class Client:
         function: str = "",
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Name what is asked; nothing is asked yet.
+        """Name a deployment as in cdk.json, and the id of a Slack channel, C...
 
         Args:
-            deployment: its name in cdk.json.
-            channel: the id of a Slack channel, C...
             function: its bot function; NAME-bot if left out, and "bot" in local mode.
-
-        Raises:
-            PermanentError: no AWS region is set.
         """
         self._bot = BotFunction(deployment, name=function or f"{deployment}-bot")
         self._channel = channel
@@ -76,7 +63,7 @@ class Client:
         Raises:
             UserError: the command is not right, or you may not look.
         """
-        return self._ask(Plan, AskPlan, text=_typed(command))
+        return self._ask(Plan, kind="plan", text=_typed(command))
 
     def start(self, command: str) -> RunReport:
         """Start a run, once however often the network fails; it may await an approval.
@@ -85,7 +72,7 @@ class Client:
             UserError: the command is not right, or you may not start runs there.
         """
         request_id = uuid.uuid4().hex
-        return self._ask(RunReport, AskStart, text=_typed(command), request_id=request_id)
+        return self._ask(RunReport, kind="start", text=_typed(command), request_id=request_id)
 
     def status(self, run_id: str) -> RunReport:
         """Return how a run is.
@@ -93,7 +80,7 @@ class Client:
         Raises:
             UserError: there is no such run in the channel.
         """
-        return self._ask(RunReport, AskStatus, run_id=run_id)
+        return self._ask(RunReport, kind="status", run_id=run_id)
 
     def wait(
         self,
@@ -114,24 +101,23 @@ class Client:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         last: RunReport | None = None
         missed, pause_s = 0, _FIRST_LOOK_S
-        while True:
+        while last is None or not last.is_over:
+            if last is not None or missed:
+                if deadline is not None and time.monotonic() + pause_s > deadline:
+                    raise TransientError(f"run {run_id} has not ended within {timeout_s:g} s")
+                self._sleep(pause_s)
+                pause_s = min(_LAST_LOOK_S, pause_s * 1.5)
             try:
-                report = self.status(run_id)
-                missed = 0
+                report, missed = self.status(run_id), 0
             except TransientError:
                 missed += 1
                 if missed > _MOST_MISSED:
                     raise
-            else:
-                if report != last:
-                    on_change(report)
-                last = report
-                if report.is_over:
-                    return report
-            if deadline is not None and time.monotonic() + pause_s > deadline:
-                raise TransientError(f"run {run_id} has not ended within {timeout_s:g} s")
-            self._sleep(pause_s)
-            pause_s = min(_LAST_LOOK_S, pause_s * 1.5)
+                continue
+            if report != last:
+                on_change(report)
+            last = report
+        return last
 
     def results(self, run_id: str) -> RunResults:
         """Return what a run has left, with addresses of its model and metrics; downloads nothing.
@@ -139,20 +125,21 @@ class Client:
         Raises:
             UserError: there is no such run in the channel, or it has saved nothing.
         """
-        return self._ask(RunResults, AskResults, run_id=run_id)
+        return self._ask(RunResults, kind="results", run_id=run_id)
 
-    def _ask(self, answer: type[ModelT], kind: Callable[..., Ask], **fields: str) -> ModelT:
+    def _ask(self, answer: type[ModelT], **fields: Any) -> ModelT:
         try:
-            text = kind(channel_id=self._channel, **fields).model_dump_json()
+            text = Ask(channel_id=self._channel, **fields).model_dump_json()
         except ValidationError as exc:
-            raise BadCommand(_why(exc, channel=self._channel)) from exc
-        value = self._value(text)
-        try:
-            return answer.model_validate(value)
-        except ValidationError as exc:
-            raise PermanentError(
-                f"the bot is of another version than this client ({first_problem(exc)})"
+            raise BadCommand(
+                f"this cannot be asked ({first_problem(exc)}); channel_id is the id of a channel, "
+                f'C..., which Slack shows at the end of its details, and "{self._channel[:40]}" '
+                "was given"
             ) from exc
+        try:
+            return answer.model_validate(self._value(text))
+        except ValidationError as exc:
+            raise PermanentError(f"the bot is of another version ({first_problem(exc)})") from exc
 
     def _value(self, text: str) -> dict[str, Any]:
         for pause_s in _TRIES_AFTER_S:
@@ -165,12 +152,3 @@ class Client:
 
 def _typed(command: str) -> str:
     return command.strip().removeprefix(COMMAND).strip()
-
-
-def _why(error: ValidationError, *, channel: str) -> str:
-    if any(each["loc"] == ("channel_id",) for each in error.errors()):
-        return (
-            f'"{channel[:40]}" is no id of a channel; expected C... , which Slack shows at the end '
-            "of the channel's details"
-        )
-    return f"the command cannot be sent ({first_problem(error)})"

@@ -132,10 +132,8 @@ def make_client(service: str, *, region: str | None, config: Config = CONFIG) ->
     try:
         return boto3.client(service, region_name=region, config=config)  # type: ignore[call-overload]  # the stubs list literal names
     except (NoRegionError, ProfileNotFound) as exc:
-        sentence = str(exc).rstrip(".").lower()
-        raise PermanentError(
-            f"AWS cannot be asked: {sentence}; set AWS_REGION, or AWS_PROFILE"
-        ) from exc
+        why = str(exc).rstrip(".")
+        raise PermanentError(f"AWS is not set up: {why}; set AWS_REGION or AWS_PROFILE") from exc
 
 
 @contextmanager

@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from typing import TextIO
 
 from stationmaster.cli.deployed import bot_function
 from stationmaster.client import Client
 from stationmaster.domain.commands.table import COMMAND, START, row_of
 from stationmaster.domain.errors import PermanentError, StationmasterError, UserError
 from stationmaster.domain.remote import RunReport
+from stationmaster.domain.run.events import RunPhase
 
 _ACCEPTED, _FAILED, _AWAITS_APPROVAL = 0, 1, 3
 
@@ -28,15 +30,16 @@ def train(arguments: argparse.Namespace) -> int:
     client = Client(deployment, channel=arguments.channel, function=function)
     words = arguments.words
     report = _start(client, words[0] if len(words) == 1 else shlex.join(words), arguments)
-    say = _Lines(on_stderr=arguments.json)
-    say.started(report)
+    # With --json, stdout has the result only.
+    file = sys.stderr if arguments.json else sys.stdout
+    _print_start(report, file)
     if arguments.wait and not report.awaits_approval:
-        report = _wait(client, report, say)
+        report = _wait(client, report, file)
     if arguments.json:
         print(report.model_dump_json(indent=2))
     if report.awaits_approval:
         return _AWAITS_APPROVAL
-    is_bad = report.is_over and not report.has_succeeded
+    is_bad = report.is_over and report.status is not RunPhase.SUCCEEDED
     return _FAILED if is_bad else _ACCEPTED
 
 
@@ -62,9 +65,18 @@ def _pasted(suggestion: str | None, arguments: argparse.Namespace) -> str | None
     return f"stationmaster train {shlex.quote(text)} {where}"
 
 
-def _wait(client: Client, report: RunReport, say: _Lines) -> RunReport:
+def _wait(client: Client, report: RunReport, file: TextIO) -> RunReport:
+    last = ""
+
+    def show(changed: RunReport) -> None:
+        nonlocal last
+        line = _progress(changed)
+        if line != last:  # its cost grows with every look
+            print(line, file=file, flush=True)
+        last = line
+
     try:
-        return client.wait(report.run_id, on_change=say.changed)
+        return client.wait(report.run_id, on_change=show)
     except StationmasterError as error:
         raise PermanentError(
             f"{error}; run {report.run_id} was started and is not watched here any more: "
@@ -72,36 +84,22 @@ def _wait(client: Client, report: RunReport, say: _Lines) -> RunReport:
         ) from error
 
 
-class _Lines:
-    """Says what happens, a line each; with --json on stderr, so that stdout has the result only."""
+def _print_start(report: RunReport, file: TextIO) -> None:
+    verb = "accepted" if report.is_new else "was requested a moment ago; nothing new started"
+    price = f"${report.estimated_cost_usd:,.2f} at ${report.price_per_hour_usd:,.2f} an hour"
+    print(f"{report.run_id} {verb}, about {price}", file=file, flush=True)
+    if report.awaits_approval:
+        approvers = ", ".join(report.approvers) or "nobody, by the channel's rules"
+        why = "; ".join(report.approval_reasons)
+        print(f"it waits for an approval: {why}; approvers: {approvers}", file=file, flush=True)
 
-    def __init__(self, *, on_stderr: bool) -> None:
-        self._file = sys.stderr if on_stderr else sys.stdout
-        self._last = ""
 
-    def started(self, report: RunReport) -> None:
-        verb = "accepted" if report.is_new else "was requested a moment ago; nothing new started"
-        self._print(
-            f"{report.run_id} {verb}, about ${report.estimated_cost_usd:,.2f} at "
-            f"${report.price_per_hour_usd:,.2f} an hour"
-        )
-        if report.awaits_approval:
-            approvers = ", ".join(report.approvers) or "nobody, by the channel's rules"
-            self._print(f"it waits for an approval: {'; '.join(report.approval_reasons)}")
-            self._print(f"approvers: {approvers}")
-
-    def changed(self, report: RunReport) -> None:
-        said = report.status.value.replace("_", " ")
-        if report.step and not report.is_over:
-            said += f", step {report.step:,} of {report.total_steps or 0:,}"
-            said += f", loss {report.loss:.4g}" if report.loss is not None else ""
-        if report.is_over:
-            said += f": {report.reason}" if report.reason else ""
-            said += f", ${report.cost_usd:,.3f} so far"
-            said += f", result in {report.result.uri}" if report.result else ""
-        if said != self._last:
-            self._print(f"{report.run_id} {said}")
-        self._last = said
-
-    def _print(self, text: str) -> None:
-        print(text, file=self._file, flush=True)
+def _progress(report: RunReport) -> str:
+    said = f"{report.run_id} {report.status.value.replace('_', ' ')}"
+    if report.is_over:
+        said += f": {report.reason}" if report.reason else ""
+        said += f", ${report.cost_usd:,.3f} so far"
+        said += f", result in {report.result.uri}" if report.result else ""
+    elif report.loss is not None:
+        said += f", step {report.step:,} of {report.total_steps or 0:,}, loss {report.loss:.4g}"
+    return said

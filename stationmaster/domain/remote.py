@@ -7,9 +7,9 @@ API Gateway has no such field, and no sender of one can add it. Both sides read 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.events import RunPhase
@@ -45,44 +45,25 @@ class Envelope(BaseModel):
     proof: Proof
 
 
-class _Asked(BaseModel):
+class Ask(BaseModel):
+    """A question about a channel, or a start in it."""
+
     model_config = _STRICT
 
+    kind: Literal["plan", "start", "status", "results"]
     channel_id: str = Field(pattern=r"^[CG][A-Z0-9]{2,30}$")
+    text: str = Field(default="", max_length=_MOST_TYPED)
+    """Of a plan or a start, as typed after /train."""
+    request_id: str = Field(default="", pattern=r"^([0-9a-f]{32})?$")
+    """Of a start, which is made once for each."""
+    run_id: str = Field(default="", max_length=100)
+    """Of the others: an id or a name."""
 
-
-class AskPlan(_Asked):
-    """What would a command create and cost?"""
-
-    kind: Literal["plan"] = "plan"
-    text: str = Field(max_length=_MOST_TYPED)
-    """As typed after /train."""
-
-
-class AskStart(_Asked):
-    """Start what a command says, once for each `request_id`."""
-
-    kind: Literal["start"] = "start"
-    text: str = Field(max_length=_MOST_TYPED)
-    request_id: str = Field(pattern=r"^[0-9a-f]{32}$")
-
-
-class AskStatus(_Asked):
-    """How is a run?"""
-
-    kind: Literal["status"] = "status"
-    run_id: str = Field(min_length=1, max_length=100)
-
-
-class AskResults(_Asked):
-    """What has a run left?"""
-
-    kind: Literal["results"] = "results"
-    run_id: str = Field(min_length=1, max_length=100)
-
-
-Ask = Annotated[AskPlan | AskStart | AskStatus | AskResults, Field(discriminator="kind")]
-ASK: Final[TypeAdapter[Ask]] = TypeAdapter(Ask)
+    @model_validator(mode="after")
+    def _has_id(self) -> Self:
+        if self.kind == "start" and not self.request_id:
+            raise ValueError("a start needs a request_id")
+        return self
 
 
 class Answer(BaseModel):
@@ -101,6 +82,8 @@ class Answer(BaseModel):
 
 class SavedResult(BaseModel):
     """Where the result of a run is."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     uri: str
     num_files: int
@@ -130,16 +113,11 @@ class RunReport(BaseModel):
     cost_usd: float
     result: SavedResult | None = None
 
-    @property
-    def has_succeeded(self) -> bool:
-        return self.status is RunPhase.SUCCEEDED
-
 
 def report_of(view: RunView, *, now: datetime, is_new: bool = False) -> RunReport:
     """Report what a program wants to know of a run."""
     run, progress = view.run, view.run.progress
     asked = run.approval if run.awaits_approval else None
-    saved = run.results
     return RunReport(
         run_id=run.run_id,
         channel_id=run.request.channel_id,
@@ -147,7 +125,7 @@ def report_of(view: RunView, *, now: datetime, is_new: bool = False) -> RunRepor
         is_over=run.phase.is_terminal,
         is_new=is_new,
         reason=run.reason,
-        awaits_approval=run.awaits_approval,
+        awaits_approval=asked is not None,
         approval_reasons=asked.reasons if asked else (),
         approvers=asked.approvers if asked else (),
         step=progress.step if progress else 0,
@@ -156,18 +134,8 @@ def report_of(view: RunView, *, now: datetime, is_new: bool = False) -> RunRepor
         price_per_hour_usd=run.price_per_hour_usd,
         estimated_cost_usd=run.estimated_cost_usd,
         cost_usd=view.cost_usd(now),
-        result=saved
-        and SavedResult(uri=saved.uri, num_files=saved.num_files, num_bytes=saved.num_bytes),
+        result=SavedResult.model_validate(run.results) if run.results else None,
     )
-
-
-class LinkedFile(BaseModel):
-    """A file of a result, with an address that anybody may open for a while."""
-
-    path: str
-    num_bytes: int | None = None
-    """None of the manifest, which lists the others."""
-    url: str
 
 
 class RunResults(BaseModel):
@@ -175,7 +143,8 @@ class RunResults(BaseModel):
 
     run_id: RunId
     result: SavedResult
-    files: list[LinkedFile]
+    links: dict[str, str]
+    """By path; who has such an address may read the file for `link_seconds`."""
     num_others: int
-    """Files without an address; the manifest lists them."""
+    """Files without an address; manifest.json lists them."""
     link_seconds: int

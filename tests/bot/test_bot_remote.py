@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import boto3
 import pytest
-from bot_world import CHANNEL, REGION, USER, Clock, Person, Story, started_workflows
+from bot_world import CHANNEL, REGION, Clock, Person, Story, started_workflows
 from recording_slack import RecordingSlack
 
 from bot import lambda_handler
@@ -129,12 +129,9 @@ def test_results_of_a_run_that_is_called_by_its_name_have_its_addresses(
     results = program.ask("results", run_id="books")["value"]
 
     assert (results["run_id"], results["result"]["num_files"]) == (story.run_id, 2)
-    paths = [file["path"] for file in results["files"]]
-    assert paths == ["manifest.json", "metrics.jsonl", "model/config.json"]
-    assert all(
-        f"/runs/{story.run_id}/{path}?" in file["url"]
-        for path, file in zip(paths, results["files"], strict=True)
-    )
+    paths = ["manifest.json", "metrics.jsonl", "model/config.json"]
+    assert list(results["links"]) == paths
+    assert all(f"/runs/{story.run_id}/{each}?" in results["links"][each] for each in paths)
 
 
 def test_role_that_the_channel_does_not_list_does_not_start_or_look(
@@ -149,36 +146,32 @@ def test_role_that_the_channel_does_not_list_does_not_start_or_look(
     assert "you may not start runs here" in program.start("tiny-llama nodes=1")["refused"]
     program.become(CI.replace("123456789012", "999999999999"))
     asks |= {"results": asks["status"], "start": {"text": "tiny-llama", "request_id": "0" * 32}}
-    assert set(asks) == {each.model_fields["kind"].default for each in get_args(get_args(Ask)[0])}
+    assert set(asks) == set(get_args(Ask.model_fields["kind"].annotation))
     for kind, fields in asks.items():
         assert "you may not look here" in program.ask(kind, **fields)["refused"]
     assert len(services.runs.list_recent()) == 1
 
 
-def test_start_above_the_limits_waits_for_a_person_who_approves_it(
-    program: Program, rules: dict[str, Any], person: Person, settings: Settings
-) -> None:
-    answer = program.start("tiny-llama nodes=8 steps=100000")["value"]
-
-    assert (answer["awaits_approval"], answer["approvers"]) == (True, [LEAD])
-    assert started_workflows(settings) == []
-    value = RunButton(run_id=answer["run_id"]).model_dump_json()
-    person.press(ActionId.APPROVE_RUN, value, user=LEAD)
-    assert started_workflows(settings) == [answer["run_id"]]
-
-
-def test_role_does_not_approve_its_own_run_from_another_session(
-    program: Program, rules: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
+def test_start_above_the_limits_waits_for_somebody_else(
+    program: Program,
+    rules: Any,
+    person: Person,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("stationmaster.cli.approve.bot_settings", lambda _: settings)
-    run_id = program.start("tiny-llama nodes=8 steps=100000")["value"]["run_id"]
+    first, second = (program.start(f"tiny-llama steps={n}")["value"] for n in (90_000, 91_000))
 
-    program.become(CI)
+    assert (first["awaits_approval"], first["approvers"]) == (True, [LEAD])
+    program.become(CI)  # in another session
     with pytest.raises(NotPermitted, match="somebody else decides"):
-        approve(Namespace(run_id=run_id))
+        approve(Namespace(run_id=first["run_id"]))
+    assert started_workflows(settings) == []
     program.become(OTHER)
-    assert approve(Namespace(run_id=run_id)) == 0
-    assert started_workflows(settings) == [run_id]
+    assert approve(Namespace(run_id=first["run_id"])) == 0
+    value = RunButton(run_id=second["run_id"]).model_dump_json()
+    person.press(ActionId.APPROVE_RUN, value, user=LEAD)
+    assert set(started_workflows(settings)) == {first["run_id"], second["run_id"]}
 
 
 @pytest.mark.parametrize("text", ["", "help", "stop", "plan tiny-llama", "lama", "tiny-llama x"])
@@ -189,7 +182,9 @@ def test_what_starts_no_run_is_refused_in_a_sentence(
     assert services.runs.list_recent() == []
 
 
-def test_payload_of_another_shape_is_refused_with_the_field(program: Program) -> None:
+def test_payload_of_another_shape_is_refused_with_the_field(
+    program: Program, person: Person
+) -> None:
     good = program.payload("plan", text="tiny-llama")[FIELD]
     proof = good["proof"]
     less = proof["authorization"].replace(";x-stationmaster-deployment", "")
@@ -198,7 +193,11 @@ def test_payload_of_another_shape_is_refused_with_the_field(program: Program) ->
     def refused(**other: Any) -> str:
         return str(lambda_handler.handler({FIELD: good | other}, None)["refused"])
 
-    assert lambda_handler.handler({FIELD: None}, None)["refused"].startswith("the bot of version")
+    event = person.event(b"command=/train&text=tiny-llama")
+    for payload in (None, event, {"ask": event}):
+        answer = lambda_handler.handler({FIELD: payload}, None)
+        assert "statusCode" not in answer
+        assert answer["refused"].startswith("the bot of version")
     for changed in (less, s3, "Bearer x", proof["authorization"] + "\n"):
         assert "(proof.authorization: " in refused(proof=proof | {"authorization": changed})
     assert "(proof.url: Extra inputs" in refused(proof=proof | {"url": "https://example.com"})
@@ -221,15 +220,4 @@ def test_request_through_api_gateway_is_never_taken_for_a_program(
     answers = [lambda_handler.handler(each, None) for each in (signed, unsigned, mixed)]
 
     assert [each["statusCode"] for each in answers] == [400, 401, 401]
-    assert services.runs.list_recent() == []
-
-
-def test_program_is_never_taken_for_a_person(program: Program, services: Services) -> None:
-    said = "payload of API Gateway in a program's field"
-    payload = {"headers": {}, "body": said, "user_id": USER, "requestContext": {}}
-
-    answer = lambda_handler.handler({FIELD: payload}, None)
-
-    assert "statusCode" not in answer
-    assert "does not understand this" in answer["refused"]
     assert services.runs.list_recent() == []
