@@ -7,6 +7,7 @@ WebSocket that is opened from here with the app's own token, and opened again wh
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ logger = logging.getLogger(f"stationmaster.{__name__}")
 
 # How often the connection is looked at, and opened again where it has ended.
 LOOK_EVERY_S: Final = 5.0
+# Slack says hello once it sends to a connection.
+_HELLO_WITHIN_S: Final = 30.0
 _HOW: Final = (
     "make an app-level token with the scope connections:write on the app's page (Basic "
     "Information) and put it into the Slack secret as app_token, see docs/deploy.md"
@@ -52,6 +55,8 @@ def connected(services: Services, *, look_every_s: float = LOOK_EVERY_S) -> Iter
         web_client=WebClient(base_url=api_url),
         ping_interval=look_every_s,
     )
+    hello = threading.Event()
+    handler.client.on_message_listeners.append(lambda _: hello.set())
     try:
         try:
             handler.client.connect()
@@ -60,7 +65,7 @@ def connected(services: Services, *, look_every_s: float = LOOK_EVERY_S) -> Iter
             raise PermanentError(f"Slack refuses the app token ({code}); {_HOW}") from exc
         except (URLError, OSError) as exc:
             raise TransientError(f"Slack cannot be reached at {api_url}: {exc}") from exc
-        if not handler.client.is_connected():
+        if not handler.client.is_connected() or not hello.wait(_HELLO_WITHIN_S):
             raise TransientError("Slack does not open Socket Mode now; try again in a minute")
         yield
     finally:

@@ -56,9 +56,9 @@ class Sockets:
             return
         await socket.accept()
         try:
+            self._open[socket] = asyncio.get_running_loop()
             info = {"app_id": APP_ID}
             await socket.send_json({"type": "hello", "connection_info": info, "num_connections": 1})
-            self._open[socket] = asyncio.get_running_loop()
             while True:
                 self._acknowledge(await socket.receive_text())
         except (WebSocketDisconnect, RuntimeError):
