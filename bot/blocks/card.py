@@ -53,8 +53,7 @@ def run_card(view: RunView, *, now: datetime, moved_from: tuple[str, str] | None
     blocks += approval_blocks(run)
     if has_ended:
         blocks += _outcome(view, now=now)
-    else:
-        blocks += _notices(view)
+    blocks += _notices(view)
     blocks += progress_blocks(view, now=now)
     blocks.append(section("\n".join(checklist(view))))
     blocks += backup_blocks(run)

@@ -206,7 +206,13 @@ CARDS = [
     (linked(is_linked=False), [], ["not copied"]),
     (running(**P4D, speeds=SLOW), ["training is slow: 0.125 samples a second, and the plan"], []),
     (running(speeds=SLOW), [], ["is slow"]),
-    (running(resumed_from_step=40, num_restarts=1), ["Resumed from step 40 after a restart"], []),
+    *(
+        (view, ["Resumed from step 40 after a restart"], [])
+        for view in (
+            running(resumed_from_step=40, num_restarts=1),
+            saved(RunPhase.SUCCEEDED, resumed_from_step=40, num_restarts=1),
+        )
+    ),
     (
         running(resumed_from_step=60, **asked(resume_from=ResumePoint(run_id="r", step=60))),
         ["Resumed from step 60"],
