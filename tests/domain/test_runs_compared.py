@@ -83,6 +83,9 @@ def test_rerun_has_the_file_system_that_was_typed_and_not_the_one_that_was_plann
         ("compare a b a", 'got "a" twice', "/train list"),
         ("compare a b c d e f g", 'got "a b c d e f g"', "/train list"),
         ("diff a b c", 'takes two runs, by id or name, got "a b c"', "/train list"),
+        (f"clone {RUN}", "did you mean /train rerun", f"/train rerun {RUN}"),
+        ("clone other", "did you mean /train rerun", "/train list"),
+        (f"rerun {RUN} --seed 8", 'write seed=8 for "--seed 8"', f"/train rerun {RUN} seed=8"),
         (f"teardown {RUN}", "did you mean /train stop", f"/train stop {RUN}"),
     ],
 )

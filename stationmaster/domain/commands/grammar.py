@@ -38,10 +38,11 @@ from stationmaster.domain.commands.table import (
     Subcommand,
     Takes,
 )
-from stationmaster.domain.commands.translating import translate
+from stationmaster.domain.commands.translating import joined, translate
 from stationmaster.domain.datasets import AS_IT_IS, HubSource, Listing, PackedSource, S3Source
 from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.keys.names import START_KEYS
 from stationmaster.domain.keys.questions import Finders, Questions, questions
 from stationmaster.domain.keys.resume_from import NEWEST, RESUME_FROM
 from stationmaster.domain.planning.recipe_lookup import get_recipe, recipe_meant
@@ -61,10 +62,13 @@ def parse_command(text: str, **finders: Unpack[Finders]) -> Command:
         raise BadCommand(
             f"the command has {len(text):,} characters; at most {MAX_COMMAND_CHARACTERS:,} are read"
         )
+    return _parse(text, questions(**finders))
+
+
+def _parse(text: str, ask: Questions) -> Command:
     words = split_words(text)
     if not words:
         return ShowHelp()
-    ask = questions(**finders)
     first, rest = words[0], words[1:]
     subcommand = SUBCOMMANDS.get(first.lower())
     if _stops_all(words):
@@ -110,11 +114,11 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
             return make()
         case Takes.RUN:
             if any(each.startswith("-") for each in rest):
-                _refuse_options(row, rest)
+                _refuse_options(row, rest, ask)
             if len(rest) > 1:
                 raise BadCommand(
                     f'/train {word} takes one run id, got "{shorten(" ".join(rest))}"',
-                    suggestion=_accepted([word, rest[0]]),
+                    suggestion=_accepted(ask, [word, rest[0]]),
                 )
             return make(RunId(rest[0]) if rest else None)
         case Takes.START:
@@ -130,7 +134,7 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
         case Takes.PAIR:
             return make(read_pair(rest))
         case Takes.COST:
-            return make(*_read_cost(rest))
+            return make(*_read_cost(rest, ask))
         case Takes.AUDIT:
             return make(*read_audit(rest))
         case Takes.CLUSTER:
@@ -153,7 +157,7 @@ def _stops_all(words: list[str]) -> bool:
     return is_stop and subcommand_meant(words[0]) is SUBCOMMANDS["stop"]
 
 
-def _refuse_options(row: Subcommand, words: list[str]) -> None:
+def _refuse_options(row: Subcommand, words: list[str], ask: Questions) -> None:
     """Refuse logs -f and the like."""
     follows = "; a run's thread follows it" if row.make is ShowLogs else ""
     # A number after an option is its value.
@@ -161,7 +165,7 @@ def _refuse_options(row: Subcommand, words: list[str]) -> None:
     raise BadCommand(
         f'/train {row.name} takes a run id and no options, got "{shorten(" ".join(words))}"'
         f"{follows}",
-        suggestion=_accepted([row.name, *runs[:1]]),
+        suggestion=_accepted(ask, [row.name, *runs[:1]]),
     )
 
 
@@ -180,7 +184,7 @@ def _read_row(group: Subcommand, rest: list[str], ask: Questions) -> Command:
     words = [*meant.name.split(), *rest[1:]] if meant else []
     raise BadCommand(
         f'/train {group.name} has no "{shorten(rest[0])}"; {which}',
-        suggestion=_accepted(words, group.example.split()),
+        suggestion=_accepted(ask, words, group.example.split()),
     )
 
 
@@ -194,7 +198,7 @@ def _refuse_subcommand(first: str, rest: list[str], ask: Questions) -> None:
             raise BadCommand(
                 f'"{first}" is not a command here; {foreign.instead}',
                 suggestion=_accepted(
-                    [foreign.like, *rest] if len(rest) == 1 else [], [foreign.like]
+                    ask, [foreign.like, *rest] if len(rest) == 1 else [], [foreign.like]
                 ),
             )
     meant = subcommand_meant(first)
@@ -208,14 +212,16 @@ def _refuse_subcommand(first: str, rest: list[str], ask: Questions) -> None:
     if meant is START:
         raise BadCommand(
             f'"{shorten(first)}" is not a command; start a run with /train RECIPE [key=value ...]',
-            suggestion=_accepted(rest if rest and _is_first_word(rest[0]) else [], ["recipes"]),
+            suggestion=_accepted(
+                ask, rest if rest and _is_first_word(rest[0]) else [], ["recipes"]
+            ),
         )
     if meant is EXTEND:
         rest = [_cluster_of(rest[0], ask), *rest[1:]] if rest else []
-    words = meant.name.split()
+    words, other = meant.name.split(), ["cluster", "list"] if meant is EXTEND else ["list"]
     raise BadCommand(
         f'"{shorten(first)}" is not a command; did you mean /train {meant.name}',
-        suggestion=_accepted([*words, *rest], [*words, *rest[:1]], ["cluster", "list"]),
+        suggestion=_accepted(ask, [*words, *rest], [*words, *rest[:1]], other),
     )
 
 
@@ -228,13 +234,13 @@ def _cluster_of(label: str, ask: Questions) -> str:
     return asked.words.get("on", asked.run_id)
 
 
-def _read_cost(words: list[str]) -> tuple[str, str]:
+def _read_cost(words: list[str], ask: Questions) -> tuple[str, str]:
     """Read whose cost of which month; of a recipe its plan is meant, of a run its status."""
     try:
         return read_cost(words)
     except BadCommand as error:
         meant = "plan" if _is_recipe(words[0]) else "status"
-        error.suggestion = _accepted([meant, *words], ["cost"])
+        error.suggestion = _accepted(ask, [meant, *words], ["cost"])
         raise
 
 
@@ -246,12 +252,12 @@ def _is_recipe(word: str) -> bool:
     return word in CATALOGUE or recipe_meant(word, CATALOGUE)[1]
 
 
-def _accepted(*commands: list[str]) -> str | None:
+def _accepted(ask: Questions, *commands: list[str]) -> str | None:
     """Return the first command that is accepted when it is pasted, corrected where necessary."""
     for words in filter(None, commands):
         text = shlex.join(words)
         try:
-            parse_command(text)
+            _parse(text, ask)
         except UserError as error:
             if error.suggestion is not None:
                 return error.suggestion
@@ -272,7 +278,7 @@ def _parse_start(words: list[str], *, prefix: str, ask: Questions) -> StartRun:
         in_order = [*prefix.split(), *first, *(word for word in words if word not in first)]
         raise BadCommand(
             f'the recipe comes first, got "{shorten(name)}"',
-            suggestion=_accepted(in_order if first else [], ["recipes"]),
+            suggestion=_accepted(ask, in_order if first else [], ["recipes"]),
         )
     # What the hub says against a model has no nearest command that would work.
     model = ask.look_up(repository_of(name)) if name.startswith(HUB_PREFIX) else None
@@ -293,7 +299,7 @@ def _parse_resume(words: list[str], *, ask: Questions) -> StartRun:
     """Read the start that continues a run that has ended, with what was typed over its keys."""
     _refuse_no_run(words, "resume")
     name, at, step = words[0].partition("@")
-    typed = read_pairs(words[1:])
+    typed = _typed_over(words, "resume", ask)
     if RESUME_FROM.name in typed:
         raise BadCommand(
             f"/train resume {shorten(words[0])} says already which run is resumed; leave "
@@ -310,10 +316,22 @@ def _parse_rerun(words: list[str], *, ask: Questions) -> StartRun:
     """Read a start from what a run was asked for, with what was typed over its keys."""
     _refuse_no_run(words, "rerun")
     asked = ask.find_asked(words[0])
-    typed = read_pairs(words[1:])
+    typed = _typed_over(words, "rerun", ask)
     cluster = ask.find_cluster(typed["on"]) if "on" in typed else None
     pairs = repeated_words(asked, typed, cluster=cluster)
     return _read_start(asked.recipe, asked.model, pairs, prefix="", ask=ask)
+
+
+def _typed_over(words: list[str], name: str, ask: Questions) -> dict[str, str]:
+    """Read the keys that are typed after a run."""
+    pairs = joined(words[1:], START_KEYS)
+    meant = [word for _, word in pairs]
+    if meant != words[1:]:
+        raise BadCommand(
+            f'write {shorten(" ".join(meant))} for "{shorten(" ".join(words[1:]))}"',
+            suggestion=_accepted(ask, [name, words[0], *meant]),
+        )
+    return read_pairs(words[1:])
 
 
 def _refuse_no_run(words: list[str], name: str) -> None:
