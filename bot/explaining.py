@@ -12,7 +12,7 @@ from bot.blocks import refusals
 from bot.home import HomeTab
 from bot.hooks import Hooks
 from bot.mentions import Mentions, read_message
-from bot.start_form import breakdown_answer
+from bot.start_form import instead
 from stationmaster.domain.errors import TransientError, UserError
 
 logger = logging.getLogger(f"stationmaster.{__name__}")
@@ -35,8 +35,12 @@ def explain_error(
         content = refusals.breakdown(
             reference=reference, is_transient=isinstance(error, TransientError)
         )
+    answer = None
     if "command" in request.body:
         answer = {"response_type": "ephemeral", "text": content.text, "blocks": content.blocks}
+    elif request.body.get("type") == "view_submission":
+        answer = instead(content)
+    if answer is not None:
         return BoltResponse(
             status=200, body=json.dumps(answer), headers={"Content-Type": ["application/json"]}
         )
@@ -46,11 +50,6 @@ def explain_error(
         if typed is not None:
             mentions.answer(typed, content)
         return BoltResponse(status=200, body="")
-    if request.body.get("type") == "view_submission":
-        answer = breakdown_answer(content)
-        return BoltResponse(
-            status=200, body=json.dumps(answer), headers={"Content-Type": ["application/json"]}
-        )
     if request.body.get("view", {}).get("type") == "home":
         home.show(request.body["user"]["id"], content)
         return BoltResponse(status=200, body="")

@@ -6,9 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
-from bot.actions import ClusterButton, RunButton
+from bot.actions import cluster_of, run_of
 from bot.blocks.elements import Content
 from bot.blocks.home import home_view
 from bot.outbox import Outbox
@@ -45,14 +43,7 @@ class HomeTab:
         Raises:
             UserError: there is no such run or cluster, or the button is of another version.
         """
-        value = str(action.get("value"))
         try:
-            run_id = RunButton.model_validate_json(value).run_id
-            return commands.channel_of(self.services, run_id, is_run=True)
-        except ValidationError:
-            pass
-        try:
-            cluster_id = ClusterButton.model_validate_json(value).cluster_id
-        except ValidationError as exc:
-            raise BadCommand("this button is of another version; open Home again") from exc
-        return commands.channel_of(self.services, cluster_id, is_run=False)
+            return commands.channel_of(self.services, run_of(action))
+        except BadCommand:
+            return commands.channel_of(self.services, cluster_of(action))

@@ -99,7 +99,7 @@ class StartForm:
             content = refusals.refusal(str(error), suggestion=None)
         except UserError as error:
             return {"response_action": "errors", "errors": _at_its_field(error, entered)}
-        return _update(drawn.form_answer(content))
+        return instead(content)
 
     def _read(self, entered: Mapping[str, str], who: commands.Actor) -> StartRun:
         """Read the fields as the words that they are."""
@@ -132,8 +132,8 @@ def started(
     return answers.run_requested(run, commands.offered_plan(services, start), created=created)
 
 
-def breakdown_answer(content: Content) -> Json:
-    """Say in the place of the form that it could not be carried out."""
+def instead(content: Content) -> Json:
+    """Show an answer in the place of the form."""
     return _update(drawn.form_answer(content))
 
 

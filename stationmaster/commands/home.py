@@ -8,7 +8,7 @@ from typing import Final
 from stationmaster.commands.clusters import view_cluster
 from stationmaster.commands.runs import view_run
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.errors import NotPossibleNow, RunNotFound, UserError
+from stationmaster.domain.errors import NotPossibleNow, UserError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.rules import Role
 from stationmaster.domain.run.aggregate import Run
@@ -69,21 +69,18 @@ def show_home(services: Services, user_id: str) -> Home:
     )
 
 
-def channel_of(services: Services, owner: RunId | ClusterId, *, is_run: bool) -> str:
-    """Return the channel in which a button of Home acts: that of the run or cluster.
+def channel_of(services: Services, owner: str) -> str:
+    """Return the channel in which a button of Home acts: that of its run or kept cluster.
 
     Raises:
-        RunNotFound, NotPossibleNow: there is no such run or cluster any more.
+        NotPossibleNow: there is none of that id any more.
     """
-    if is_run:
-        run = services.runs.find(RunId(owner))
-        if run is None:
-            raise RunNotFound(f'there is no run "{owner[:60]}"')
-        return run.request.channel_id
-    cluster = services.cluster_states.find(ClusterId(owner))
-    if cluster is None or cluster.requester is None:
-        raise NotPossibleNow(f'there is no kept cluster "{owner[:60]}"')
-    return cluster.requester.channel_id
+    run = services.runs.find(RunId(owner))
+    cluster = services.cluster_states.find(ClusterId(owner)) if run is None else None
+    asked = run.request if run is not None else cluster.requester if cluster is not None else None
+    if asked is None:
+        raise NotPossibleNow(f'there is no run or kept cluster "{owner[:60]}" any more')
+    return asked.channel_id
 
 
 def _waits_for(services: Services, run: Run, user_id: str) -> bool:

@@ -107,10 +107,10 @@ def test_home_of_an_approver_has_what_waits_for_them_and_of_nobody_else(
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ('{"run_id": "gone-00000000"}', "there is no run"),
-        ('{"cluster_id": "gone-00000000"}', "there is no kept cluster"),
-        ("{", "of another version"),
-        (CommandButton(text="tiny-llama").model_dump_json(), "of another version"),
+        ('{"run_id": "gone-00000000"}', "there is no run or kept cluster"),
+        ('{"cluster_id": "gone-00000000"}', "there is no run or kept cluster"),
+        ("{", "of an older version"),
+        (CommandButton(text="tiny-llama").model_dump_json(), "of an older version"),
     ],
 )
 def test_button_of_home_that_means_nothing_says_so(

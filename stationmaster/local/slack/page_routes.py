@@ -64,7 +64,6 @@ class PageRoutes:
             "click": self._click,
             "enter": self._enter,
             "home": self._home,
-            "press": self._press,
             "submit": self._submit,
             "close": self._close,
             "dismiss": self._dismiss,
@@ -144,19 +143,13 @@ class PageRoutes:
             values=act.values,
             user=act.user,
         )
-        return {"error": result.error} if result.error is not None else {}
+        if result.error is not None:
+            raise SlackRefusal(result.error)
+        return {}
 
     def _home(self, act: _Act) -> Json:
         result = self._interactions.open_home(act.user)
         return {"error": result.error} if result.error is not None else {}
-
-    def _press(self, act: _Act) -> Json:
-        result = self._interactions.press_in_home(
-            act.user, block_id=act.block_id, action_id=act.action_id
-        )
-        if result.error is not None:
-            raise SlackRefusal(result.error)
-        return {}
 
     def _submit(self, act: _Act) -> Json:
         return self._interactions.submit_view(act.view_id, values=act.values, user=act.user)

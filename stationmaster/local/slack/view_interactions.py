@@ -38,51 +38,30 @@ class ViewInteractions:
     def act_in_view(
         self, view_id: str, *, block_id: str, action_id: str, values: Json, user: str
     ) -> DeliveryResult:
-        """Tell the app that a field changed whose block asks for that, with all that is entered.
+        """Press a button, or change a field whose block asks for that; "" is the person's Home.
 
         Raises:
             SlackRefusal: `not_found`, `action_not_found`.
         """
-        opened = self._endpoint.views.get(view_id)
-        fields = [block for block in opened.view["blocks"] if block.get("dispatch_action")]
-        field = next((each for each in fields if each["block_id"] == block_id), None)
-        if field is None or field["element"]["action_id"] != action_id:
-            raise SlackRefusal("action_not_found")
-        action = {
-            "action_id": action_id,
-            "block_id": block_id,
-            "action_ts": self._endpoint.workspace.next_ts(),
-            **values.get(block_id, {}).get(action_id, {}),
-            "type": field["element"]["type"],
-        }
-        payload = self._payload("block_actions", user) | {
-            "container": {"type": "view", "view_id": view_id},
-            "trigger_id": self._endpoint.triggers.issue(user),
-            "view": {**opened.to_json(), "state": {"values": values}},
-            "actions": [action],
-        }
-        return self._interact(payload, label=f"block_actions {action_id}")
-
-    def press_in_home(self, user: str, *, block_id: str, action_id: str) -> DeliveryResult:
-        """Press a button of somebody's Home.
-
-        Raises:
-            SlackRefusal: `view_not_found`, `action_not_found`.
-        """
-        home = self._endpoint.views.homes.get(user)
-        if home is None:
-            raise SlackRefusal("view_not_found")
-        of_block = [each for each in home.view["blocks"] if each["block_id"] == block_id]
-        named = [each for block in of_block for each in elements_of(block)]
-        element = next((each for each in named if each.get("action_id") == action_id), None)
+        views = self._endpoint.views
+        opened = views.get(view_id) if view_id else views.home_of(user)
+        elements = [
+            element
+            for block in opened.view["blocks"]
+            if block["block_id"] == block_id
+            if block["type"] != "input" or block.get("dispatch_action")
+            for element in elements_of(block)
+        ]
+        element = next((each for each in elements if each.get("action_id") == action_id), None)
         if element is None:
             raise SlackRefusal("action_not_found")
+        entered = values.get(block_id, {}).get(action_id) or chosen_in(element, None)
         action = {"action_id": action_id, "block_id": block_id, "type": element["type"]}
         payload = self._payload("block_actions", user) | {
-            "container": {"type": "view", "view_id": home.id},
+            "container": {"type": "view", "view_id": opened.id},
             "trigger_id": self._endpoint.triggers.issue(user),
-            "view": home.to_json(),
-            "actions": [action | chosen_in(element, None)],
+            "view": {**opened.to_json(), "state": {"values": values}},
+            "actions": [action | entered | {"action_ts": self._endpoint.workspace.next_ts()}],
         }
         return self._interact(payload, label=f"block_actions {action_id}")
 

@@ -81,6 +81,16 @@ class ViewShelf:
             self._open[opened.id] = opened
         return opened
 
+    def home_of(self, user: str) -> OpenView:
+        """Return somebody's Home.
+
+        Raises:
+            SlackRefusal: `not_found`.
+        """
+        if user not in self.homes:
+            raise SlackRefusal("not_found")
+        return self.homes[user]
+
     def publish(self, view: Json, *, user: str) -> OpenView:
         """Show a view as somebody's Home."""
         opened = OpenView(f"V{secrets.token_hex(5).upper()}", user, view, secrets.token_hex(8))

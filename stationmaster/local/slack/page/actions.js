@@ -82,7 +82,7 @@ async function deliver(message, node, value) {
   state.pending.add(key);
   state.failed.delete(key);
   changed();
-  const answer = message.channel === HOME ? await act("press", { block_id: blockId, action_id: actionId }) : await act("click", { channel: message.channel, ts: message.ts, action_id: actionId, value });
+  const answer = message.channel === HOME ? await act("enter", { block_id: blockId, action_id: actionId }) : await act("click", { channel: message.channel, ts: message.ts, action_id: actionId, value });
   state.pending.delete(key);
   if (!answer.ok) state.failed.set(key, answer.error);
   changed();
