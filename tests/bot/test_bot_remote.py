@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import boto3
 import pytest
-from bot_world import CHANNEL, REGION, Clock, Person, Story, started_workflows
+from bot_world import CHANNEL, REGION, Clock, Person, Story, seen, started_workflows
 from recording_slack import RecordingSlack
 
 from bot import lambda_handler
@@ -74,7 +74,11 @@ def program(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Program:
 
 
 def test_start_has_the_card_and_the_audit_of_a_typed_command(
-    program: Program, services: Services, settings: Settings, slack: RecordingSlack
+    program: Program,
+    person: Person,
+    services: Services,
+    settings: Settings,
+    slack: RecordingSlack,
 ) -> None:
     answer = program.start("tiny-llama nodes=2")["value"]
 
@@ -82,7 +86,8 @@ def test_start_has_the_card_and_the_audit_of_a_typed_command(
     assert (answer["status"], answer["is_new"], answer["is_over"]) == ("requested", True, False)
     assert (run.request.user_id, run.request.command) == (CI, "/train tiny-llama nodes=2")
     assert started_workflows(settings) == [run.run_id]
-    assert "by `role/ci`" in slack.card.seen
+    assert run.run_id in slack.card.seen
+    assert "by `role/ci`" in seen(person.type("list"))
     (entry,) = services.audit.newest_first(CHANNEL)
     assert (entry.user_id, entry.user_name, entry.via) == (CI, "GitHub-77", "cli")
 
