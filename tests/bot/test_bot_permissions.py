@@ -71,7 +71,12 @@ def press(person: Person, slack: RecordingSlack, action: ActionId, story: Story,
             value = CommandButton(text="plan tiny-llama")
     before = len(slack.responses)
     person.press(action, value.model_dump_json(), user=user)
-    return "".join(each.seen for each in slack.responses[before:])
+    said = "".join(each.seen for each in slack.responses[before:])
+    if not isinstance(value, CommandButton) and action is not ActionId.OPEN_FORM:
+        person.press_in_home({"action_id": action, "value": value.model_dump_json()}, user=user)
+        in_home = json.dumps(slack.of("views.publish")[-1].arguments["view"])
+        assert ("you may not" in in_home) is ("you may not" in said)
+    return said
 
 
 def stored() -> list[Any]:
