@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from typing import TextIO
+from typing import Final, TextIO
 
 from stationmaster.cli.deployed import bot_function
 from stationmaster.client import Client
@@ -17,6 +17,9 @@ from stationmaster.domain.errors import PermanentError, StationmasterError, User
 from stationmaster.domain.remote import RunReport
 from stationmaster.domain.run.events import RunPhase
 
+# Subcommands of /train that start a run, and those that the command line has as well.
+_STARTS: Final = (START.name, "resume", "rerun")
+_ALSO_HERE: Final = ("plan", "recipes", "preflight")
 _ACCEPTED, _FAILED, _AWAITS_APPROVAL = 0, 1, 3
 
 
@@ -55,8 +58,9 @@ def _pasted(suggestion: str | None, arguments: argparse.Namespace) -> str | None
     if suggestion is None or not suggestion.startswith(f"{COMMAND} "):
         return suggestion
     text = suggestion.removeprefix(f"{COMMAND} ")
-    if row_of(text) is not START:
-        return f"stationmaster {text}"
+    name = row_of(text).name
+    if name not in _STARTS:
+        return f"stationmaster {text}" if name in _ALSO_HERE else None
     where = f"--channel {arguments.channel}"
     if arguments.deployment:
         where += f" --deployment {arguments.deployment}"

@@ -108,6 +108,25 @@ def test_exit_code_says_what_became_of_the_run(
         assert "try: stationmaster train tiny-llama --channel C0TRAIN --dep" in shown.err
 
 
+@pytest.mark.parametrize(
+    ("said", "pasted"),
+    [
+        ("rerun last steps=9", "try: stationmaster train 'rerun last steps=9' --channel"),
+        ("plan tiny-llama", "try: stationmaster plan tiny-llama\n"),
+        ("list", ""),
+    ],
+)
+def test_suggestion_is_what_can_be_typed_here(
+    train: Callable[..., int], bot: Any, said: str, pasted: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bot({"refused": "no", "suggestion": f"/train {said}"})
+
+    assert train("tiny-llama") == 2
+    shown = capsys.readouterr().err
+    assert (pasted or "stationmaster: no\n") in shown
+    assert ("try" in shown) == bool(pasted)
+
+
 def test_start_is_tried_again_under_the_same_id(
     client: Client, bot: Any, paused: list[float]
 ) -> None:
