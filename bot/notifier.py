@@ -45,7 +45,8 @@ from stationmaster.domain.errors import (
     TransientError,
 )
 from stationmaster.domain.names import NOBODY_REACHED
-from stationmaster.domain.reactions.run import POLICY, CardMissing, decide
+from stationmaster.domain.reactions.run import POLICY, decide
+from stationmaster.domain.reactions.seen import CardMissing
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.invocations import about

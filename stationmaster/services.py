@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -20,6 +19,7 @@ from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import NAMESPACE, own_namespace
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import run_event_id
+from stationmaster.making import bare, of, part, quick, rows
 from stationmaster.settings import Settings, read_rules
 
 if TYPE_CHECKING:
@@ -70,44 +70,6 @@ if TYPE_CHECKING:
     from stationmaster.workspace import Workspace
 
 
-Make = Callable[["Services", Callable[..., Any]], Any]
-"""Makes a part of the services, whose class it is given."""
-
-
-def _part(name: str, make: Make) -> Any:
-    """Return a part that is made when it is asked for first, of the class `name` in `aws`.
-
-    Its module is imported then: boto3 clients are most of a function's cold start, and no function
-    uses all of them.
-    """
-    module, _, kind = name.partition(".")
-
-    def made(services: Services) -> Any:
-        return make(services, getattr(import_module(f"stationmaster.aws.{module}"), kind))
-
-    return cached_property(made)
-
-
-def _rows(services: Services, kind: Callable[..., Any]) -> Any:
-    """Make what keeps items of the product's table."""
-    return kind(services.settings.table_name, services.client("dynamodb"))
-
-
-def _of(*names: str) -> Make:
-    """Return what makes a part with the settings and clients of AWS services."""
-    return lambda services, kind: kind(services.settings, *map(services.client, names))
-
-
-def _bare(name: str) -> Make:
-    """Return what makes a part with the client of one AWS service alone."""
-    return lambda services, kind: kind(services.client(name))
-
-
-def _quick(*names: str) -> Make:
-    """Return what makes a part that is asked quickly: for a command that a person waits for."""
-    return lambda services, kind: kind(services.settings, *map(services.quick_client, names))
-
-
 class RunStamp(TypedDict):
     """The fields that every event of a run has."""
 
@@ -141,107 +103,107 @@ class Services:
         """Services with settings from the environment, unless given."""
         return cls(settings or Settings.from_environment())
 
-    runs: RunStore = _part("run_store.RunStore", _rows)
+    runs: RunStore = part("run_store.RunStore", rows)
     """Runs and events."""
-    cluster_states: ClusterStore = _part("cluster_store.ClusterStore", _rows)
+    cluster_states: ClusterStore = part("cluster_store.ClusterStore", rows)
     """Clusters and their events: what the product knows of them; `clusters` is EKS."""
-    guard: GuardStore = _part("guard_store.GuardStore", _rows)
+    guard: GuardStore = part("guard_store.GuardStore", rows)
     """The item that starts take turns at, where they are limited."""
-    deliveries: DeliveryStore = _part("delivery_store.DeliveryStore", _rows)
+    deliveries: DeliveryStore = part("delivery_store.DeliveryStore", rows)
     """What was posted in Slack of each run."""
-    audit: AuditStore = _part("audit_store.AuditStore", _rows)
+    audit: AuditStore = part("audit_store.AuditStore", rows)
     """Who did what in each channel."""
-    set_aside: SetAsideStore = _part("set_aside_store.SetAsideStore", _rows)
+    set_aside: SetAsideStore = part("set_aside_store.SetAsideStore", rows)
     """What functions could not read."""
-    slack_writer: SlackWriter = _part("slack_writer.SlackWriter", _rows)
+    slack_writer: SlackWriter = part("slack_writer.SlackWriter", rows)
     """Which invocation of the notifier may write to Slack."""
-    orphans: OrphanStore = _part("orphan_store.OrphanStore", _rows)
+    orphans: OrphanStore = part("orphan_store.OrphanStore", rows)
     """Since when the reaper has seen orphans."""
 
-    clusters: Clusters = _part("clusters.Clusters", _of("eks"))
+    clusters: Clusters = part("clusters.Clusters", of("eks"))
     """EKS control planes."""
-    existing_clusters: ExistingClusters = _part("existing_clusters.ExistingClusters", _quick("eks"))
+    existing_clusters: ExistingClusters = part("existing_clusters.ExistingClusters", quick("eks"))
     """Existing EKS clusters."""
-    node_groups: NodeGroups = _part("node_groups.NodeGroups", _of("eks"))
-    addons: Addons = _part("addons.Addons", _of("eks"))
-    access_entries: AccessEntries = _part("access_entries.AccessEntries", _of("eks"))
+    node_groups: NodeGroups = part("node_groups.NodeGroups", of("eks"))
+    addons: Addons = part("addons.Addons", of("eks"))
+    access_entries: AccessEntries = part("access_entries.AccessEntries", of("eks"))
     """Who may talk to a cluster."""
-    pod_identities: PodIdentities = _part("pod_identities.PodIdentities", _of("eks"))
+    pod_identities: PodIdentities = part("pod_identities.PodIdentities", of("eks"))
     """AWS roles of pods."""
-    scaling_groups: ScalingGroups = _part("scaling_groups.ScalingGroups", _bare("autoscaling"))
+    scaling_groups: ScalingGroups = part("scaling_groups.ScalingGroups", bare("autoscaling"))
     """The Auto Scaling groups of node groups."""
-    metrics_logs: MetricsLogs = _part("log_groups.MetricsLogs", _of("logs"))
+    metrics_logs: MetricsLogs = part("log_groups.MetricsLogs", of("logs"))
     """Log groups of clusters whose metrics go to CloudWatch."""
-    log_groups: LogGroups = _part("log_groups.LogGroups", _bare("logs"))
+    log_groups: LogGroups = part("log_groups.LogGroups", bare("logs"))
     """Log groups that clusters have left."""
-    schedules: Schedules = _part("schedules.Schedules", _of("scheduler"))
+    schedules: Schedules = part("schedules.Schedules", of("scheduler"))
     """EventBridge Scheduler: the clocks of kept clusters."""
 
-    file_systems: FileSystems = _part("file_systems.FileSystems", _of("fsx"))
+    file_systems: FileSystems = part("file_systems.FileSystems", of("fsx"))
     """FSx for Lustre."""
-    data_links: DataLinks = _part("data_links.DataLinks", _of("fsx"))
+    data_links: DataLinks = part("data_links.DataLinks", of("fsx"))
     """FSx data repository associations."""
-    existing_file_systems: ExistingFileSystems = _part(
-        "existing_file_systems.ExistingFileSystems", _of("fsx", "ec2")
+    existing_file_systems: ExistingFileSystems = part(
+        "existing_file_systems.ExistingFileSystems", of("fsx", "ec2")
     )
     """File systems that somebody else made."""
-    quick_file_systems: ExistingFileSystems = _part(
-        "existing_file_systems.ExistingFileSystems", _quick("fsx", "ec2")
+    quick_file_systems: ExistingFileSystems = part(
+        "existing_file_systems.ExistingFileSystems", quick("fsx", "ec2")
     )
-    file_system_room: FileSystemRoom = _part(
+    file_system_room: FileSystemRoom = part(
         "file_system_room.FileSystemRoom",
         lambda our, kind: kind(our.quick_client("cloudwatch"), now=our.now),
     )
     """How much of a file system is free."""
 
-    security_groups: SecurityGroups = _part("security_groups.SecurityGroups", _of("ec2"))
-    subnets: Subnets = _part(
+    security_groups: SecurityGroups = part("security_groups.SecurityGroups", of("ec2"))
+    subnets: Subnets = part(
         "subnets.Subnets",
         lambda our, kind: kind(our.client("ec2"), subnet_ids=our.settings.subnet_ids),
     )
     """The zones that nodes may be in."""
-    eks_security_groups: EksSecurityGroups = _part(
-        "eks_security_groups.EksSecurityGroups", _bare("ec2")
+    eks_security_groups: EksSecurityGroups = part(
+        "eks_security_groups.EksSecurityGroups", bare("ec2")
     )
     """EC2 security groups that EKS made."""
-    instances: Instances = _part("instances.Instances", _bare("ec2"))
+    instances: Instances = part("instances.Instances", bare("ec2"))
     """EC2 instances, which EKS launched."""
-    volumes: Volumes = _part("volumes.Volumes", _bare("ec2"))
+    volumes: Volumes = part("volumes.Volumes", bare("ec2"))
     """EBS volumes that instances left behind."""
-    network_interfaces: NetworkInterfaces = _part(
-        "network_interfaces.NetworkInterfaces", _bare("ec2")
+    network_interfaces: NetworkInterfaces = part(
+        "network_interfaces.NetworkInterfaces", bare("ec2")
     )
     """EC2 network interfaces that nodes left behind."""
-    launch_templates: LaunchTemplates = _part("launch_templates.LaunchTemplates", _of("ec2"))
-    placement_groups: PlacementGroups = _part("placement_groups.PlacementGroups", _of("ec2"))
-    tagged: TaggedResources = _part(
+    launch_templates: LaunchTemplates = part("launch_templates.LaunchTemplates", of("ec2"))
+    placement_groups: PlacementGroups = part("placement_groups.PlacementGroups", of("ec2"))
+    tagged: TaggedResources = part(
         "tagged.TaggedResources",
         lambda our, kind: kind(our.client("resourcegroupstaggingapi"), our.client("ec2")),
     )
     """Resources of all clusters, known or not."""
-    instance_types: InstanceTypes = _part(
+    instance_types: InstanceTypes = part(
         "instance_types.InstanceTypes",
         lambda our, kind: kind(our.quick_client("ec2"), region=our.settings.region, now=our.now),
     )
     """What EC2 offers; asked quickly."""
-    reservations: Reservations = _part(
+    reservations: Reservations = part(
         "reservations.Reservations",
         lambda our, kind: kind(our.client("ec2"), subnet_ids=our.settings.subnet_ids, now=our.now),
     )
     """EC2 capacity reservations."""
-    quick_reservations: Reservations = _part(
+    quick_reservations: Reservations = part(
         "reservations.Reservations",
         lambda our, kind: kind(
             our.quick_client("ec2"), subnet_ids=our.settings.subnet_ids, now=our.now
         ),
     )
 
-    artifacts: Artifacts = _part(
+    artifacts: Artifacts = part(
         "artifacts.Artifacts",
         lambda our, kind: kind(our.settings.artifacts_bucket, our.client("s3")),
     )
     """What runs have left in the artifacts bucket."""
-    datasets: Datasets = _part(
+    datasets: Datasets = part(
         "datasets.Datasets",
         lambda our, kind: kind(
             our.settings.dataset_buckets,
@@ -251,13 +213,13 @@ class Services:
         ),
     )
     """What S3 holds for runs to train on; asked quickly."""
-    workflows: Workflows = _part("workflows.Workflows", _of("stepfunctions"))
+    workflows: Workflows = part("workflows.Workflows", of("stepfunctions"))
     """Step Functions."""
-    bus: EventBus = _part(
+    bus: EventBus = part(
         "event_bus.EventBus", lambda our, kind: kind(our.settings.bus_name, our.client("events"))
     )
     """EventBridge."""
-    secrets: Secrets = _part(
+    secrets: Secrets = part(
         "secrets.Secrets",
         lambda our, kind: kind(
             slack_secret_id=our.settings.slack_secret_id,

@@ -21,20 +21,17 @@ from stationmaster.commands.comparing import Comparison, compare_runs, diff_runs
 from stationmaster.commands.costing import Bill, channel_cost
 from stationmaster.commands.finding import run_of_thread
 from stationmaster.commands.home import channel_of, show_home
+from stationmaster.commands.looking import describe_run, list_runs, show_logs, view_run
 from stationmaster.commands.permitting import Actor, approval_of, check_view, wish_of
 from stationmaster.commands.preflight import preflight
 from stationmaster.commands.results import Links, link_results
 from stationmaster.commands.runs import (
-    describe_run,
     give_up_results,
-    list_runs,
     offered_plan,
     plan_run,
     request_run,
     save_again,
-    show_logs,
     stop_run,
-    view_run,
 )
 
 __all__ = [

@@ -7,8 +7,8 @@ its price or its command are others by now, the run asks again.
 from __future__ import annotations
 
 from stationmaster.commands.account import finders
+from stationmaster.commands.looking import find_run
 from stationmaster.commands.permitting import Actor, acting, approval_of, wish_of
-from stationmaster.commands.runs import find_run
 from stationmaster.domain import rules
 from stationmaster.domain.approvals import Approval
 from stationmaster.domain.commands.grammar import parse_command

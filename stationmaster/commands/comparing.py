@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from stationmaster.commands.looking import view_run
 from stationmaster.commands.results import find_labelled, read_result
-from stationmaster.commands.runs import view_run
 from stationmaster.diagnosis.lint.versions import versions_of
 from stationmaster.domain.catalogue.defects import defect_of
 from stationmaster.domain.comparing import Facts, differences, facts_of

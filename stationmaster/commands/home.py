@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stationmaster.commands.clusters import view_cluster
-from stationmaster.commands.runs import view_run
+from stationmaster.commands.looking import view_run
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import NotPossibleNow, UserError
 from stationmaster.domain.ids import ClusterId, RunId

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from stationmaster.commands.runs import find_run
+from stationmaster.commands.looking import find_run
 from stationmaster.domain.commands.resuming import asked_run, saved_run
 from stationmaster.domain.errors import (
     NotPossibleNow,

@@ -11,19 +11,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from stationmaster.aws.delivery_store import of_run
 from stationmaster.commands.choosing import stop_choice
 from stationmaster.commands.guarding import check_limits, gpus_of, write_guarded
+from stationmaster.commands.looking import find_run
 from stationmaster.commands.permitting import Actor, acting, approval_of
 from stationmaster.domain import rules
-from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.commands.guards import Spending
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import SharedPath, read_shared_path
 from stationmaster.domain.errors import (
     NotPossibleNow,
-    RunNotFound,
     StationmasterError,
 )
 from stationmaster.domain.ids import RunId
@@ -42,15 +40,12 @@ from stationmaster.domain.run.events import (
     RunRequested,
     StopRequested,
 )
-from stationmaster.domain.run.view import RunView
 from stationmaster.saving_reactions import save_once_more
 from stationmaster.services import Services
 from stationmaster.waiting import settle_wait
 
 logger = logging.getLogger(__name__)
 
-# How far back a run is looked for by its name.
-_MOST_NAMED: Final = 100
 
 # Chat platforms deliver a command again under a new id when an answer is late; a person who means a
 # second run of the very same words waits longer than that.
@@ -350,68 +345,9 @@ def _check_unsaved(run: Run) -> None:
         raise NotPossibleNow(f"the results of run {run.run_id} {standing}")
 
 
-def describe_run(services: Services, run_id: RunId | None, *, channel_id: str) -> RunView:
-    """Return one run with its cluster; None means the newest of the channel.
-
-    Raises:
-        RunNotFound: no such run in this channel.
-    """
-    return view_run(services, find_run(services, run_id, channel_id=channel_id))
-
-
-def list_runs(services: Services, *, channel_id: str) -> list[RunView]:
-    """Return the channel's newest runs with their clusters, newest first."""
-    runs = services.runs.list_recent(limit=10, channel_id=channel_id)
-    return [view_run(services, run) for run in runs]
-
-
-def view_run(services: Services, run: Run) -> RunView:
-    """Return the run with the cluster of its newest attempt, if it has come to one."""
-    found = services.cluster_states.find(run.cluster_id) if run.cluster_id is not None else None
-    return RunView(run, found)
-
-
-def show_logs(
-    services: Services, run_id: RunId | None, *, channel_id: str
-) -> tuple[Run, list[LogTail]]:
-    """Return the newest log lines of each pod of a run; they stay readable after the teardown.
-
-    Raises:
-        RunNotFound: no such run in this channel.
-    """
-    run = find_run(services, run_id, channel_id=channel_id)
-    return run, services.runs.log_tails(run.run_id)
-
-
 def _own_active_run(services: Services, *, channel_id: str, user_id: str) -> Run:
     choice = stop_choice(services, channel_id=channel_id, user_id=user_id)
     if choice.only is not None:
         return choice.only
     listed = ", ".join(f"{run.run_id} by {run.request.user_id}" for run in choice.runs[:5])
     raise NotPossibleNow(f"{choice.why}: {listed}; say which one: /train stop RUN")
-
-
-def find_run(services: Services, label: str | None, *, channel_id: str) -> Run:
-    """Return one run of a channel, by its id or by its name; None means the newest.
-
-    Of several with one name it is the newest.
-
-    Raises:
-        RunNotFound: no such run in this channel.
-    """
-    if label is None:
-        for run in services.runs.list_recent(limit=1, channel_id=channel_id):
-            return run
-        raise RunNotFound("there is no run in this channel yet; start one with /train RECIPE")
-    run_of_id = services.runs.find(RunId(label))
-    # A run of another channel is answered like one that does not exist; where its card has moved to
-    # is its channel, too.
-    if run_of_id is not None and (
-        run_of_id.request.channel_id == channel_id
-        or services.deliveries.load(of_run(run_of_id.run_id)).channel_id == channel_id
-    ):
-        return run_of_id
-    for run in services.runs.list_recent(limit=_MOST_NAMED, channel_id=channel_id):
-        if run.request.name == label:
-            return run
-    raise RunNotFound(f'no run is called "{label[:60]}" in this channel; see /train list')

@@ -16,7 +16,8 @@ from stationmaster.domain.durations import moment
 from stationmaster.domain.errors import ClusterFailed, IllegalTransition, RunStopped
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.registry import placed
-from stationmaster.domain.reactions.run import POLICY, Queued, decide
+from stationmaster.domain.reactions.run import POLICY, decide
+from stationmaster.domain.reactions.seen import Queued
 from stationmaster.domain.run.aggregate import Run, Wait
 from stationmaster.domain.run.attempts import Attempt, first_assignment
 from stationmaster.domain.run.events import AttemptStarted

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.reactions.run import POLICY, WaitOpen, decide
+from stationmaster.domain.reactions.run import POLICY, decide
+from stationmaster.domain.reactions.seen import WaitOpen
 from stationmaster.domain.run.aggregate import Wait
 from stationmaster.services import Services
 from stationmaster.waiting import settle_wait

@@ -12,14 +12,8 @@ from stationmaster.domain.cluster.events import (
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions.cluster import TeardownBegins
-from stationmaster.domain.reactions.run import (
-    POLICY,
-    ClusterTaken,
-    ReleaseLease,
-    WaitOpen,
-    WorkEnds,
-    decide,
-)
+from stationmaster.domain.reactions.run import POLICY, ReleaseLease, decide
+from stationmaster.domain.reactions.seen import ClusterTaken, WaitOpen, WorkEnds
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.jobs.push import give_up_push
 from stationmaster.services import Services

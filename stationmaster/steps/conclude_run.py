@@ -7,7 +7,8 @@ from typing import TypedDict
 
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.reactions.ending import ExplainSilence
-from stationmaster.domain.reactions.run import POLICY, SilenceExplained, decide
+from stationmaster.domain.reactions.run import POLICY, decide
+from stationmaster.domain.reactions.seen import SilenceExplained
 from stationmaster.domain.reactions.workflow import WorkflowEnds
 from stationmaster.jobs.push import give_up_push
 from stationmaster.services import Services

@@ -17,15 +17,8 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import NOT_HELPED
 from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions.cluster import AskWorkflow, LookedAfter, StartTeardown
-from stationmaster.domain.reactions.run import (
-    POLICY,
-    ApprovalAwaited,
-    CardMissing,
-    LeaseFound,
-    ReleaseLease,
-    RemindApprovers,
-    decide,
-)
+from stationmaster.domain.reactions.run import POLICY, ReleaseLease, RemindApprovers, decide
+from stationmaster.domain.reactions.seen import ApprovalAwaited, CardMissing, LeaseFound
 from stationmaster.domain.reactions.workflow import RecordCrash, StartWorkflow, WorkflowFound
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import ApprovalReminded, RunPhase, run_event_id

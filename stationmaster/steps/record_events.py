@@ -14,13 +14,8 @@ from stationmaster.domain.errors import (
     TransientError,
 )
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.reactions.run import (
-    POLICY,
-    AskCapacity,
-    CapacityLost,
-    RelayHeard,
-    decide,
-)
+from stationmaster.domain.reactions.run import POLICY, AskCapacity, decide
+from stationmaster.domain.reactions.seen import CapacityLost, RelayHeard
 from stationmaster.domain.reactions.workflow import EndWait, WorkflowFailed
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunEvent, RunPhase

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from stationmaster.cluster_upkeep import follow_up
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.reactions.run import POLICY, ReleaseLease, WorkEnds, decide
+from stationmaster.domain.reactions.run import POLICY, ReleaseLease, decide
+from stationmaster.domain.reactions.seen import WorkEnds
 from stationmaster.services import Services
 from stationmaster.steps.parts.records import mirror_phase, run_left
 

@@ -12,7 +12,8 @@ from stationmaster.domain.errors import SavingFailed
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
 from stationmaster.domain.reactions.ending import ExplainSilence
-from stationmaster.domain.reactions.run import POLICY, SilenceExplained, decide
+from stationmaster.domain.reactions.run import POLICY, decide
+from stationmaster.domain.reactions.seen import SilenceExplained
 from stationmaster.domain.reactions.workflow import WorkflowEnds
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run

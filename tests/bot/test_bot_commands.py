@@ -15,7 +15,7 @@ from run_blocks import buttons
 
 from bot.blocks.card import run_card
 from bot.blocks.stopping import stops_offered
-from stationmaster.commands.runs import view_run
+from stationmaster.commands.looking import view_run
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe

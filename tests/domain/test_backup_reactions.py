@@ -8,7 +8,8 @@ import pytest
 from histories import event
 
 from stationmaster.domain.reactions.backups import PAUSE, LookAtBackup, StartBackup
-from stationmaster.domain.reactions.run import POLICY, ProlongWait, RelayHeard, decide
+from stationmaster.domain.reactions.run import POLICY, ProlongWait, decide
+from stationmaster.domain.reactions.seen import RelayHeard
 from stationmaster.domain.reactions.workflow import EndWait
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run

@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 from histories import after, event, step, take
 
-from stationmaster.domain.reactions.run import POLICY, WaitOpen, decide
+from stationmaster.domain.reactions.run import POLICY, decide
+from stationmaster.domain.reactions.seen import WaitOpen
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
 from tests.support.factories import START, make_run

@@ -9,11 +9,8 @@ from histories import condition, ended, event, pod, take
 
 from stationmaster.domain.errors import TrainingFailed
 from stationmaster.domain.reactions.restarts import MAX_RESTARTS, SETTLING, RestartJob
-from stationmaster.domain.reactions.run import (
-    POLICY,
-    RelayHeard,
-    decide,
-)
+from stationmaster.domain.reactions.run import POLICY, decide
+from stationmaster.domain.reactions.seen import RelayHeard
 from stationmaster.domain.reactions.workflow import EndWait
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run

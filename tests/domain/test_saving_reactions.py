@@ -16,16 +16,8 @@ from stationmaster.domain.reactions.ending import (
     SaveAgain,
     outcome_of,
 )
-from stationmaster.domain.reactions.run import (
-    POLICY,
-    TORN_DOWN_EARLY,
-    ClusterTaken,
-    ReleaseLease,
-    SilenceExplained,
-    WaitOpen,
-    WorkEnds,
-    decide,
-)
+from stationmaster.domain.reactions.run import POLICY, TORN_DOWN_EARLY, ReleaseLease, decide
+from stationmaster.domain.reactions.seen import ClusterTaken, SilenceExplained, WaitOpen, WorkEnds
 from stationmaster.domain.reactions.workflow import (
     Caught,
     EndWait,

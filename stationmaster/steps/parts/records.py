@@ -29,6 +29,7 @@ from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions import run as run_reactions
 from stationmaster.domain.reactions.ending import ChangePhase
 from stationmaster.domain.reactions.run import POLICY
+from stationmaster.domain.reactions.seen import ClusterSeen
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import PhaseChanged, RunPhase
@@ -126,7 +127,7 @@ def mirror_phase(services: Services, cluster: Cluster) -> None:
     # What a run that cannot be read shows is nobody's; its cluster is made all the same.
     runs, _ = services.runs.load_each(lease.run_id for lease in cluster.open_leases)
     for run in runs:
-        seen = run_reactions.ClusterSeen(cluster.phase)
+        seen = ClusterSeen(cluster.phase)
         change_phases(services, run, run_reactions.decide(run, seen, POLICY))
 
 

@@ -1,0 +1,77 @@
+"""What a person looks at: one run of a channel, its newest, the logs of its pods."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stationmaster.aws.delivery_store import of_run
+from stationmaster.domain.bus import LogTail
+from stationmaster.domain.errors import (
+    RunNotFound,
+)
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.view import RunView
+from stationmaster.services import Services
+
+# How far back a run is looked for by its name.
+_MOST_NAMED: Final = 100
+
+
+def describe_run(services: Services, run_id: RunId | None, *, channel_id: str) -> RunView:
+    """Return one run with its cluster; None means the newest of the channel.
+
+    Raises:
+        RunNotFound: no such run in this channel.
+    """
+    return view_run(services, find_run(services, run_id, channel_id=channel_id))
+
+
+def list_runs(services: Services, *, channel_id: str) -> list[RunView]:
+    """Return the channel's newest runs with their clusters, newest first."""
+    runs = services.runs.list_recent(limit=10, channel_id=channel_id)
+    return [view_run(services, run) for run in runs]
+
+
+def view_run(services: Services, run: Run) -> RunView:
+    """Return the run with the cluster of its newest attempt, if it has come to one."""
+    found = services.cluster_states.find(run.cluster_id) if run.cluster_id is not None else None
+    return RunView(run, found)
+
+
+def show_logs(
+    services: Services, run_id: RunId | None, *, channel_id: str
+) -> tuple[Run, list[LogTail]]:
+    """Return the newest log lines of each pod of a run; they stay readable after the teardown.
+
+    Raises:
+        RunNotFound: no such run in this channel.
+    """
+    run = find_run(services, run_id, channel_id=channel_id)
+    return run, services.runs.log_tails(run.run_id)
+
+
+def find_run(services: Services, label: str | None, *, channel_id: str) -> Run:
+    """Return one run of a channel, by its id or by its name; None means the newest.
+
+    Of several with one name it is the newest.
+
+    Raises:
+        RunNotFound: no such run in this channel.
+    """
+    if label is None:
+        for run in services.runs.list_recent(limit=1, channel_id=channel_id):
+            return run
+        raise RunNotFound("there is no run in this channel yet; start one with /train RECIPE")
+    run_of_id = services.runs.find(RunId(label))
+    # A run of another channel is answered like one that does not exist; where its card has moved to
+    # is its channel, too.
+    if run_of_id is not None and (
+        run_of_id.request.channel_id == channel_id
+        or services.deliveries.load(of_run(run_of_id.run_id)).channel_id == channel_id
+    ):
+        return run_of_id
+    for run in services.runs.list_recent(limit=_MOST_NAMED, channel_id=channel_id):
+        if run.request.name == label:
+            return run
+    raise RunNotFound(f'no run is called "{label[:60]}" in this channel; see /train list')
