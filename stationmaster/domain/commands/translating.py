@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import accumulate
 from typing import Final
 
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
@@ -37,6 +38,7 @@ _NUMBER: Final = re.compile(
 )
 _MOST_WORDS: Final = 20
 _MOST_NAMED: Final = 6
+_MOST_SAID: Final = 320
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,18 @@ def translate(recipe: Recipe, words: Sequence[str]) -> Translation:
         meant += chosen
         said.append(_said(recipe, typed, chosen, asked[0]))
         is_chosen = True
-    return Translation((*meant, *words[_MOST_WORDS:]), tuple(said), is_chosen)
+    return Translation((*meant, *words[_MOST_WORDS:]), _in_one_answer(said), is_chosen)
+
+
+def _in_one_answer(said: Sequence[str]) -> tuple[str, ...]:
+    """Return the first that one sentence has room for, each once; there is room for one always."""
+    different = list(dict.fromkeys(said))
+    lengths = accumulate(map(len, different))
+    return tuple(
+        each
+        for number, (each, length) in enumerate(zip(different, lengths, strict=True))
+        if not number or length <= _MOST_SAID
+    )
 
 
 def _said(recipe: Recipe, typed: str, chosen: list[str], instances: list[InstanceType]) -> str:
