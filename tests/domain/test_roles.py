@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import ValidationError
 
+from stationmaster.domain.approvals import Limits, Wish, approval_for
 from stationmaster.domain.audit import FIRST, Entry, broken_at
 from stationmaster.domain.identities import identity_of
 from stationmaster.domain.rules import DELETE_CLUSTER, LOOK, START, STOP, ChannelRules, Role, Rules
@@ -110,3 +111,36 @@ def test_a_changed_or_missing_entry_breaks_the_chain_and_an_expired_one_does_not
     assert broken_at([*entries[:2], entries[3]]) == 4
     changed = entries[1].model_copy(update={"user_id": "U9"})
     assert broken_at([entries[0], changed, *entries[2:]]) == 3
+
+
+def test_one_approver_counts_once_and_a_fingerprint_sees_what_is_bought() -> None:
+    wish = Wish(
+        command="tiny-llama",
+        nodes=2,
+        instance_type="p5.48xlarge",
+        gpus=16,
+        keep_s=0,
+        usd_per_hour=110.0,
+        usd=220.0,
+    )
+    asked = approval_for(
+        Limits(usd=200, approvals=2),
+        wish,
+        approvers=["S0LEADS"],
+        now=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+
+    assert asked is not None
+    twice = asked.with_one_of("U0LEAD").with_one_of("U0LEAD")
+    assert [twice.is_given, twice.with_one_of("U0OTHER").is_given] == [False, True]
+    others = (
+        {"nodes": 3},
+        {"usd": 221.0},
+        {"usd_per_hour": 111.0},
+        {"command": "x"},
+        {"keep_s": 9},
+    )
+    assert (
+        len({wish.fingerprint, *(wish.model_copy(update=each).fingerprint for each in others)}) == 6
+    )
+    assert wish.model_copy(update={"usd": 220.001}).fingerprint == wish.fingerprint
