@@ -49,6 +49,8 @@ def main() -> int:
         "-q",
         "-p",
         "no:cacheprovider",
+        "-m",
+        "not thorough",
         *sys.argv[1:],
     ]
     return int(subprocess.run(command, check=False).returncode != 0)

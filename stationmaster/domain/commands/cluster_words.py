@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Final
 
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
@@ -86,7 +87,7 @@ def read_extension(words: Sequence[str]) -> tuple[str, int]:
     if len(rest) > 1:
         raise BadCommand(
             f'/train cluster extend takes one duration, got "{shorten(" ".join(rest))}"',
-            suggestion=f"/train cluster show {label}",
+            suggestion=f"/train cluster show {quote(label)}",
         )
     if not rest:
         return label, DEFAULT_EXTENSION_S
@@ -95,7 +96,9 @@ def read_extension(words: Sequence[str]) -> tuple[str, int]:
     except BadCommand as error:
         meant = nearest_duration(rest[0])
         error.suggestion = (
-            f"/train cluster extend {label} {meant}" if meant else f"/train cluster show {label}"
+            f"/train cluster extend {quote(label)} {meant}"
+            if meant
+            else f"/train cluster show {quote(label)}"
         )
         raise
 
@@ -116,7 +119,7 @@ def read_size(words: Sequence[str]) -> tuple[str, int]:
             )
         return label, _nodes(values["nodes"])
     except UserError as error:
-        error.suggestion = error.suggestion or f"/train cluster show {label}"
+        error.suggestion = error.suggestion or f"/train cluster show {quote(label)}"
         raise
 
 
@@ -131,7 +134,7 @@ def read_label(words: Sequence[str], subcommand: str) -> str:
         shown = subcommand if subcommand != "cluster delete" else "cluster show"
         raise BadCommand(
             f'/train {subcommand} takes one cluster, got "{shorten(" ".join(words))}"',
-            suggestion=f"/train {shown} {label}",
+            suggestion=f"/train {shown} {quote(label)}",
         )
     return label
 
