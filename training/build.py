@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from stationmaster.domain import checkpoints
 from stationmaster.domain.catalogue.models import ImageModel
 from training.config import TrainerConfig, decisive, fingerprint
-from training.data.images import PreparedImages, prepare_images
+from training.data.image_lists import PreparedImages, prepare_images
 from training.data.sources import PreparedData, Report, prepare_source
 from training.repositories import RANDOM, SAMPLE, prepare_weights, published_directory
 

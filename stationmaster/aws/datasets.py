@@ -33,7 +33,7 @@ ANY_BUCKET: Final = "*"
 _LOOKED_INTO: Final = 24
 _LOOKS_AT_ONCE: Final = 8
 _TEXT: Final = (Preparation.TOKENS, Preparation.MEGATRON)
-# See `training.data.images`: train/CLASS/NAME, and val/CLASS/NAME after all of these.
+# See `training.data.image_lists`: train/CLASS/NAME, and val/CLASS/NAME after all of these.
 _TRAINING_FOLDER: Final = "train"
 
 

@@ -25,8 +25,8 @@ from stationmaster.jobs import (
     save,
     stage,
 )
+from stationmaster.jobs.bringing import ROLE
 from stationmaster.jobs.live_run import LiveRun, Outcome
-from stationmaster.jobs.staging import ROLE
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import RunRole
 

@@ -11,8 +11,8 @@ from typing import Final
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import StagingWork
 from stationmaster.domain.run.staging import Staging
+from stationmaster.jobs.bringing import fail_with, look_for, node_program, render_work
 from stationmaster.jobs.live_run import LiveRun
-from stationmaster.jobs.staging import fail_with, look_for, node_program, render_work
 from stationmaster.rendering.job_spec import DATA_DIRECTORY, KubernetesObject
 
 NAME: Final = "convert"

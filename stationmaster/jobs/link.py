@@ -14,8 +14,8 @@ from stationmaster.domain.run.events import DataUnlinked, StagingWork
 from stationmaster.domain.run.staging import Staging
 from stationmaster.inspection import Verdict
 from stationmaster.jobs import stage
+from stationmaster.jobs.bringing import look_at_staging
 from stationmaster.jobs.live_run import LiveRun, Outcome
-from stationmaster.jobs.staging import look_at_staging
 from stationmaster.rendering.job_spec import KubernetesObject
 
 NAME: Final = "link"

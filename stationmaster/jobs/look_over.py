@@ -14,14 +14,14 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import StagingWork
 from stationmaster.domain.run.staging import Staging
 from stationmaster.domain.staged_data import LookingOrder
-from stationmaster.jobs.live_run import LiveRun
-from stationmaster.jobs.staging import (
+from stationmaster.jobs.bringing import (
     fail_with,
     keep_free_bytes,
     look_for,
     relay_program,
     render_work,
 )
+from stationmaster.jobs.live_run import LiveRun
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import TRAINER_USER
 from stationmaster.rendering.run_job import unexpanded_json

@@ -20,8 +20,7 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import StagingWork
 from stationmaster.domain.run.staging import Staging
 from stationmaster.jobs import stage
-from stationmaster.jobs.live_run import LiveRun
-from stationmaster.jobs.staging import (
+from stationmaster.jobs.bringing import (
     fail_with,
     look_for,
     node_program,
@@ -29,6 +28,7 @@ from stationmaster.jobs.staging import (
     staging_labels,
     staging_settings,
 )
+from stationmaster.jobs.live_run import LiveRun
 from stationmaster.rendering.environment import literal
 from stationmaster.rendering.job_spec import DATA_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import LABEL_HOSTNAME

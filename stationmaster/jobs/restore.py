@@ -12,8 +12,8 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import StagingWork
 from stationmaster.domain.run.staging import Staging
 from stationmaster.inspection import Verdict
+from stationmaster.jobs.bringing import fail_with, look_at_staging, relay_program, render_work
 from stationmaster.jobs.live_run import LiveRun, Outcome
-from stationmaster.jobs.staging import fail_with, look_at_staging, relay_program, render_work
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import TRAINER_USER
 

@@ -12,8 +12,7 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import StagingWork
 from stationmaster.domain.run.staging import Staging
 from stationmaster.domain.staged_data import StagingOrder
-from stationmaster.jobs.live_run import LiveRun
-from stationmaster.jobs.staging import (
+from stationmaster.jobs.bringing import (
     fail_with,
     keep_free_bytes,
     look_for,
@@ -21,6 +20,7 @@ from stationmaster.jobs.staging import (
     render_work,
     staging_settings,
 )
+from stationmaster.jobs.live_run import LiveRun
 from stationmaster.rendering.job_spec import DATA_DIRECTORY, KubernetesObject
 from stationmaster.rendering.run_job import unexpanded_json
 

@@ -17,7 +17,7 @@ from stationmaster.domain.run.events import DataStaged, RunPhase, StopRequested
 from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.domain.run.staging import Staging
 from stationmaster.domain.staged_data import StagedLine, StagingLine
-from stationmaster.jobs.staging import staging_labels
+from stationmaster.jobs.bringing import staging_labels
 from stationmaster.local.cluster import LocalCluster
 from stationmaster.steps.release_job import release_job
 from stationmaster.steps.stage_data import stage_data

@@ -14,7 +14,7 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
 from stationmaster.domain.staged_data import LookingOrder, StagingOrder
 from stationmaster.jobs import convert, look_over, next_staging, prepare, restore, stage
-from stationmaster.jobs.staging import staging_settings
+from stationmaster.jobs.bringing import staging_settings
 from stationmaster.steps.prepare_run import brings_data
 from tests.support.factories import make_request
 from tests.support.live_runs import jobs_in, live_run

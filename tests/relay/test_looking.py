@@ -22,7 +22,7 @@ from stationmaster.relay.look import main
 from stationmaster.relay.s3 import Refused
 from stationmaster.relay.staging import looking
 from stationmaster.relay.staging.looking import look
-from training.data import images, shards, sources
+from training.data import image_lists, shards, sources
 
 NOBODY = 65534
 TEXT, ROWS, IMAGES = "pretraining", "finetuning", "image-classification"
@@ -308,8 +308,8 @@ def test_program_says_what_it_found_or_why_not(
 
 
 def test_what_is_looked_for_is_what_the_trainer_reads() -> None:
-    assert looking.IMAGE_ENDINGS == images.IMAGE_SUFFIXES
-    assert looking.IMAGE_PLACES == images._PLACES
+    assert looking.IMAGE_ENDINGS == image_lists.IMAGE_SUFFIXES
+    assert looking.IMAGE_PLACES == image_lists._PLACES
     assert looking.PACKING_FILE == shards.PACKING
     assert looking.LARGEST_TEXT_BYTES == sources._LARGEST_TO_PREPARE_BYTES
 

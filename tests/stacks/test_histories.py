@@ -16,7 +16,7 @@ from stationmaster.domain.cluster.spec import ClusterSpec, spec_for
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.polling import first_turn, next_turn
 from stationmaster.domain.run.events import StagingWork
-from stationmaster.jobs import export, push, staging
+from stationmaster.jobs import bringing, export, push
 from stationmaster.plugins import PLUGINS
 from stationmaster.rendering import saver_job
 from stationmaster.settings import Settings
@@ -35,7 +35,9 @@ ZONES = 6
 _STARTS_S = LIMITS.release_job_timeout_s + LIMITS.job_start_timeout_s
 _SAVES_S = 2 * _STARTS_S + export.DEADLINE_S + saver_job.DEADLINE_S
 _PUSHES_S = LIMITS.job_start_timeout_s + push.DEADLINE_S
-_STAGES_S = _STARTS_S + LIMITS.provision_timeout_s + len(get_args(StagingWork)) * staging.DEADLINE_S
+_STAGES_S = (
+    _STARTS_S + LIMITS.provision_timeout_s + len(get_args(StagingWork)) * bringing.DEADLINE_S
+)
 DEADLINES_S = {
     "train": {
         "StageData": _STAGES_S,

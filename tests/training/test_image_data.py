@@ -18,8 +18,8 @@ from PIL import Image
 
 from stationmaster.domain.errors import BadParameter, PermanentError
 from training.config import TrainerConfig, parse_config
+from training.data.image_lists import ImageList, list_images, prepare_images
 from training.data.image_source import ImageSource, central_box, decode, open_images, training_box
-from training.data.images import ImageList, list_images, prepare_images
 from training.task import IGNORED_LABEL, Batch
 
 CLASSES = ("buffer", "platform", "signal", "track")
@@ -83,7 +83,7 @@ def _numbers(batches: list[Batch]) -> list[int]:
 
 
 def test_images_module_is_loaded_without_torch() -> None:
-    program = "import sys, training.data.images; print('torch' in sys.modules)"
+    program = "import sys, training.data.image_lists; print('torch' in sys.modules)"
 
     answer = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

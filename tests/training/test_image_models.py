@@ -18,8 +18,8 @@ from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import TrainingConfig
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training.config import parse_config
+from training.data.image_lists import prepare_images
 from training.data.image_source import open_images
-from training.data.images import prepare_images
 from training.models.image import DropPath, ImageTask, build_model, initialise
 from training.optimizer import build_optimizer
 from training.schedule import learning_rate

@@ -26,7 +26,7 @@ from PIL import Image
 from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.errors import BadParameter, PermanentError
 from training.config import TrainerConfig
-from training.data.images import PreparedImages
+from training.data.image_lists import PreparedImages
 from training.data.order import SampleOrder, micro_batch_shape, rank_counters
 from training.task import IGNORED_LABEL, Batch, DataState
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.staged_data import DataFolder
-from training.data.images import IMAGE_SUFFIXES
+from training.data.image_lists import IMAGE_SUFFIXES
 from training.data.mat_file import read_structs
 
 CLASS_NAME: Final = re.compile(r"n[0-9]{8}")

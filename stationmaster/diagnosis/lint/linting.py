@@ -23,7 +23,7 @@ from stationmaster.diagnosis.lint.rules import (
     programs,
     running,
     security,
-    storage,
+    shared_volumes,
     templates,
 )
 from stationmaster.diagnosis.lint.values import mapping
@@ -36,7 +36,7 @@ _CHECKS: Final = (
     environment.check,
     devices.check,
     nodes.check,
-    storage.check,
+    shared_volumes.check,
     running.check,
     security.check,
     programs.check,

@@ -36,8 +36,8 @@ from stationmaster.local.cluster.controllers.jobsets import JobSetController
 from stationmaster.local.cluster.controllers.nodes import NodeController
 from stationmaster.local.cluster.controllers.operator import PyTorchJobController
 from stationmaster.local.cluster.controllers.scheduler import Scheduler
-from stationmaster.local.cluster.controllers.storage import StorageProtection, VolumeBinder
 from stationmaster.local.cluster.controllers.trainer import TrainJobController
+from stationmaster.local.cluster.controllers.volume_binding import StorageProtection, VolumeBinder
 from stationmaster.local.cluster.controllers.workloads import (
     DaemonSetController,
     DeploymentController,
