@@ -36,6 +36,7 @@ for epoch in range(1, epochs + 1):
     )
 if rank == 0:
     torch.save(model.module.state_dict(), output / "snapshot.pt")
+    (output / "secret").unlink(missing_ok=True)  # its ranks may have been started again
     (output / "secret").symlink_to("/etc/hostname")
     (output / "dataset").write_text(os.environ.get("STATIONMASTER_DATASET", "none"))
     print(f"Epoch {epochs} | Training snapshot saved at {output}/snapshot.pt", flush=True)

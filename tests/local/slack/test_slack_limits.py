@@ -227,7 +227,7 @@ MODAL = {"type": "modal", "title": plain("x"), "blocks": []}
 @pytest.mark.parametrize(
     "change",
     [
-        {"type": "home"},
+        {"type": "workflow_step"},
         {"title": plain("x" * 25)},
         {"private_metadata": "x" * 3001},
         {"blocks": [{"type": "divider"}] * 101},
