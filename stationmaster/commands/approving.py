@@ -22,7 +22,6 @@ from stationmaster.domain.run.events import (
     ApprovalRefused,
     ApprovalRenewed,
     RunPhase,
-    run_event_id,
 )
 from stationmaster.services import Services
 
@@ -39,23 +38,18 @@ def approve_run(services: Services, run_id: RunId, who: Actor) -> Run:
         NotPermitted: the person is no approver here, or has asked for it.
     """
     run = find_run(services, run_id, channel_id=who.channel_id)
-    with acting(services, who, rules.APPROVE, about=run_id):
+    with acting(services, who, rules.APPROVE, about=run.run_id):
         asked = _awaited(services, run, who)
         if asked.by_iam and who.via != BY_IAM:
             raise NotPermitted(
                 "a run as expensive as this one is approved by an identity of IAM only: "
-                f"stationmaster approve {run_id} --deployment {services.settings.deployment}"
+                f"stationmaster approve {run.run_id} --deployment {services.settings.deployment}"
             )
         if who.user_id in asked.given_by:
             return run
         _plan_again(services, run, asked)
-        given = ApprovalGiven(
-            event_id=run_event_id(run_id, "approved", who.user_id, asked.wish.fingerprint),
-            run_id=run_id,
-            at=services.now(),
-            user_id=who.user_id,
-        )
-        run = services.runs.record(run_id, [given])
+        stamp = services.run_stamp(run.run_id, "approved", who.user_id, asked.asked_at)
+        run = services.runs.record(run.run_id, [ApprovalGiven(**stamp, user_id=who.user_id)])
     start_approved(services, run)
     return run
 
@@ -73,15 +67,10 @@ def reject_run(services: Services, run_id: RunId, who: Actor) -> Run:
         RunNotFound, NotPossibleNow, NotPermitted: as `approve_run`.
     """
     run = find_run(services, run_id, channel_id=who.channel_id)
-    with acting(services, who, rules.REJECT, about=run_id):
+    with acting(services, who, rules.REJECT, about=run.run_id):
         _awaited(services, run, who)
-        refused = ApprovalRefused(
-            event_id=run_event_id(run_id, "rejected"),
-            run_id=run_id,
-            at=services.now(),
-            user_id=who.user_id,
-        )
-        return services.runs.record(run_id, [refused])
+        stamp = services.run_stamp(run.run_id, "rejected")
+        return services.runs.record(run.run_id, [ApprovalRefused(**stamp, user_id=who.user_id)])
 
 
 def _awaited(services: Services, run: Run, who: Actor) -> Approval:
@@ -123,9 +112,7 @@ def _plan_again(services: Services, run: Run, asked: Approval) -> None:
         update={"wish": wish, "given_by": (), "asked_at": services.now()}
     )
     event = ApprovalRenewed(
-        event_id=run_event_id(run.run_id, "approval renewed", wish.fingerprint),
-        run_id=run.run_id,
-        at=services.now(),
+        **services.run_stamp(run.run_id, "approval renewed", asked.asked_at),
         approval=renewed,
         price_per_hour_usd=start.plan.price_per_hour_usd,
         estimated_cost_usd=start.plan.estimated_cost_usd,

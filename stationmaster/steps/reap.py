@@ -21,7 +21,7 @@ from stationmaster.domain.reactions.run import POLICY, ReleaseLease, RemindAppro
 from stationmaster.domain.reactions.seen import ApprovalAwaited, CardMissing, LeaseFound
 from stationmaster.domain.reactions.workflow import RecordCrash, StartWorkflow, WorkflowFound
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import ApprovalReminded, RunPhase, run_event_id
+from stationmaster.domain.run.events import ApprovalReminded, RunPhase
 from stationmaster.log_keys import bound
 from stationmaster.saving_reactions import settle_saving
 from stationmaster.services import Services
@@ -120,9 +120,7 @@ def _look_at_approval(services: Services, run: Run) -> bool:
     change_phases(services, run, reactions)
     if RemindApprovers() in reactions:
         reminded = ApprovalReminded(
-            event_id=run_event_id(run.run_id, "approval reminded", run.version),
-            run_id=run.run_id,
-            at=services.now(),
+            **services.run_stamp(run.run_id, "approval reminded", run.version)
         )
         services.runs.record(run.run_id, [reminded])
     return bool(reactions)

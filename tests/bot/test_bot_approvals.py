@@ -288,3 +288,19 @@ def test_cluster_within_the_limits_is_for_operators(desk: Desk) -> None:
     answer = seen(desk.person.type("cluster create lab ttl=3h", user_id=OPERATOR))
 
     assert "takes the role" not in answer
+
+
+def test_price_that_goes_up_and_back_is_asked_for_each_time(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = desk.ask()
+    machine = instances.CATALOGUE["m5.2xlarge"]
+    dearer = machine.model_copy(update={"price_per_hour_usd": 3 * machine.price_per_hour_usd})
+
+    for now in (dearer, machine, dearer):
+        monkeypatch.setitem(instances.CATALOGUE, machine.name, now)
+        assert "would buy something else by now" in desk.approve(LEAD)
+
+    assert desk.started == []
+    assert "is approved and starts" in desk.approve(LEAD)
+    assert desk.started == [run.run_id]
