@@ -7,6 +7,7 @@ from typing import Final
 
 from stationmaster.commands.clusters import view_cluster
 from stationmaster.commands.looking import view_run
+from stationmaster.commands.permitting import has_role
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import NotPossibleNow, UserError
 from stationmaster.domain.ids import ClusterId, RunId
@@ -97,8 +98,7 @@ def _waits_for(services: Services, run: Run, user_id: str) -> bool:
 
 def _has_role(services: Services, user_id: str, channel_id: str, role: Role) -> bool:
     """Say whether a person has a role; not where Slack does not say who is in a group."""
-    its = services.rules.of(channel_id)
     try:
-        return its is None or its.has_role(user_id, role, members=services.workspace.members)
+        return has_role(services, user_id, channel_id, role)
     except UserError:
         return False

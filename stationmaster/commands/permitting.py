@@ -14,7 +14,7 @@ from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.errors import NotPermitted, UserError
 from stationmaster.domain.outside import clipped
-from stationmaster.domain.rules import LOOK, Act, Role
+from stationmaster.domain.rules import LOOK, Act, ChannelRules, Role
 from stationmaster.services import Services
 
 
@@ -110,32 +110,42 @@ def check_cluster(services: Services, who: Actor, spec: ClusterSpec, *, kept: ti
         command=who.words,
         nodes=spec.nodes,
         instance_type=spec.instance_type,
-        gpus=spec.nodes * spec.instance.num_gpus,
+        gpus=gpus_of(spec.instance_type, spec.nodes),
         keep_s=kept.total_seconds(),
         usd_per_hour=price,
         usd=price * kept.total_seconds() / 3600,
     )
     above = its.approval.exceeded(wish)
-    if above and not its.has_role(who.user_id, Role.APPROVER, members=services.workspace.members):
-        listed = ", ".join(its.listed(Role.APPROVER)[:8]) or "nobody"
+    if above and not has_role(services, who.user_id, who.channel_id, Role.APPROVER):
         raise NotPermitted(
             f"such a cluster takes the role approver here, because it is {'; '.join(above)}; ask "
-            f"one of {listed} to type this command"
+            f"one of {_shown(its, Role.APPROVER)} to type this command"
         )
 
 
+def has_role(services: Services, user_id: str, channel_id: str, role: Role) -> bool:
+    """Say whether a person has at least `role` in a channel; everybody has where it has no rules.
+
+    Raises:
+        NotPossibleNow: Slack does not say who is in a group that decides it.
+    """
+    its = services.rules.of(channel_id)
+    return its is None or its.has_role(user_id, role, members=services.workspace.members)
+
+
+def _shown(its: ChannelRules, role: Role) -> str:
+    """Name who has at least `role`, for a sentence."""
+    return ", ".join(its.listed(role)[:8]) or "nobody"
+
+
 def _check_role(services: Services, who: Actor, act: Act, *, owner: str) -> None:
-    rules = services.rules.of(who.channel_id)
-    if rules is None:
-        return
-    role = act.role_for(who.user_id, owner)
-    if rules.has_role(who.user_id, role, members=services.workspace.members):
+    role, its = act.role_for(who.user_id, owner), services.rules.of(who.channel_id)
+    if its is None or has_role(services, who.user_id, who.channel_id, role):
         return
     whose = f", which {owner} has started" if owner not in ("", who.user_id) else ""
-    listed = ", ".join(rules.listed(role)[:8]) or "nobody"
     raise NotPermitted(
         f"you may not {act.name} here{whose}: that takes the role {role.word}, and this channel "
-        f"gives it to {listed}; ask one of them, or whoever keeps cdk.json"
+        f"gives it to {_shown(its, role)}; ask one of them, or whoever keeps cdk.json"
     )
 
 
