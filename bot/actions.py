@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from stationmaster.commands import Actor
 from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.log_keys import learn
@@ -76,6 +77,19 @@ class CommandButton(BaseModel):
 
 
 ButtonT = TypeVar("ButtonT", RunButton, ClusterButton, CommandButton)
+
+
+def actor_of(body: dict[str, Any], *, channel_id: str, via: str, words: str) -> Actor:
+    """Return who has pressed a button, or sent a form."""
+    user = body["user"]
+    return Actor(
+        user_id=str(user["id"]),
+        channel_id=channel_id,
+        team_id=str((body.get("team") or {}).get("id", "")),
+        user_name=str(user["name"]),
+        via=via,
+        words=words,
+    )
 
 
 def run_of(action: dict[str, Any]) -> RunId:

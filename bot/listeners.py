@@ -20,6 +20,7 @@ from bot.actions import (
     FORM_FIELD,
     ActionId,
     CommandButton,
+    actor_of,
     cluster_of,
     read_button,
     run_of,
@@ -49,7 +50,6 @@ from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import COMMAND, SUBCOMMANDS, Takes
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.ids import RunId
-from stationmaster.log_keys import learn
 from stationmaster.services import Services
 
 logger = logging.getLogger(f"stationmaster.{__name__}")
@@ -206,7 +206,6 @@ def _answer(
             return answers.runs_list(runs, now=services.now())
         case requests.ShowStatus(run_id=run_id):
             view = commands.describe_run(services, run_id, channel_id=channel_id)
-            learn(run_id=view.run.run_id)
             # Slack does not say whether it takes an answer.
             return without_charts(run_card(view, now=services.now()))
         case requests.ShowLogs(run_id=run_id):
@@ -239,9 +238,7 @@ def _stop(services: Services, run_id: RunId | None, who: commands.Actor) -> Cont
         if only is None:
             return _offer_stops(services, who)
         run_id = only.run_id
-    stopped = commands.stop_run(services, run_id, who)
-    learn(run_id=stopped.run_id)
-    return answers.stop_accepted(stopped)
+    return answers.stop_accepted(commands.stop_run(services, run_id, who))
 
 
 def _choice(services: Services, who: commands.Actor) -> commands.StopChoice:
@@ -258,7 +255,6 @@ def _offer_stops(services: Services, who: commands.Actor) -> Content:
 def _logs(services: Services, run_id: RunId | None, *, channel_id: str) -> Content:
     """Show the newest lines; the notifier uploads what has no room in an answer."""
     run, tails = commands.show_logs(services, run_id, channel_id=channel_id)
-    learn(run_id=run.run_id)
     if is_shortened(tails):
         services.deliveries.ask_for_log(run.run_id, now=services.now())
     return answers.run_logs(run, tails, now=services.now())
@@ -298,50 +294,39 @@ def _cluster_answer(
                 request_id=request_id,
                 announce=announcer.announce_cluster,
             )
-            learn(cluster_id=cluster.cluster_id)
             return cluster_answers.cluster_requested(cluster, created=created)
         case requests.ListClusters():
             views = commands.list_clusters(services, channel_id=channel_id)
             return cluster_answers.clusters_list(views, now=services.now())
         case requests.ShowCluster(label=label):
             view = commands.describe_cluster(services, label, channel_id=channel_id)
-            learn(cluster_id=view.cluster.cluster_id)
             settings = services.settings
             reach = cluster_answers.Reach(
                 settings.region, settings.kubectl_role_arns, settings.kubeconfig
             )
             return cluster_answers.cluster_shown(view, reach=reach, now=services.now())
         case requests.ExtendCluster(label=label, seconds=seconds):
-            extended = commands.extend_cluster(services, label, who, seconds=seconds)
-            learn(cluster_id=extended.cluster_id)
-            return cluster_answers.cluster_extended(extended)
+            return cluster_answers.cluster_extended(
+                commands.extend_cluster(services, label, who, seconds=seconds)
+            )
         case requests.ResizeCluster(label=label, nodes=nodes):
-            resized = commands.resize_cluster(services, label, who, nodes=nodes)
-            learn(cluster_id=resized.cluster_id)
-            return cluster_answers.cluster_resized(resized)
+            return cluster_answers.cluster_resized(
+                commands.resize_cluster(services, label, who, nodes=nodes)
+            )
         case requests.ValidateCluster(label=label):
-            validated = commands.validate_cluster(services, label, who)
-            learn(cluster_id=validated.cluster_id)
-            return cluster_answers.cluster_validated(validated)
+            return cluster_answers.cluster_validated(
+                commands.validate_cluster(services, label, who)
+            )
         case requests.DeleteCluster(label=label):
-            deleted = commands.delete_cluster(services, label, who)
-            learn(cluster_id=deleted.cluster.cluster_id)
-            return cluster_answers.cluster_deleted(deleted)
+            return cluster_answers.cluster_deleted(commands.delete_cluster(services, label, who))
         case _:
             assert_never(command)
 
 
 def _clicker(body: Json, action: Json) -> commands.Actor:
-    """Return who has pressed a button."""
-    user = body["user"]
-    return commands.Actor(
-        user_id=str(user["id"]),
-        channel_id=str(body["channel"]["id"]),
-        team_id=str((body.get("team") or {}).get("id", "")),
-        user_name=str(user["name"]),
-        via="home" if "view" in body else "button",
-        words=str(action["action_id"]),
-    )
+    via = "home" if "view" in body else "button"
+    channel_id, words = str(body["channel"]["id"]), str(action["action_id"])
+    return actor_of(body, channel_id=channel_id, via=via, words=words)
 
 
 def _clicked(services: Services, announcer: Announcer, body: Json, action: Json) -> Content:

@@ -136,30 +136,20 @@ class Form(BaseModel):
     state: State = State()
 
 
-class FormClick(BaseModel):
-    """A change of a field that the app is told of, or a press of a button, in a form."""
-
-    type: Literal["block_actions"]
-    team: Named | None = None
-    user: Named
-    actions: list[Action] = Field(min_length=1)
-    view: Form
-
-
 class HomeView(BaseModel):
     """Somebody's Home, in which a button was pressed."""
 
     type: Literal["home"]
 
 
-class HomeClick(BaseModel):
-    """A press of a button in somebody's Home."""
+class ViewClick(BaseModel):
+    """A press of a button, or a change that the app is told of, in a form or in Home."""
 
     type: Literal["block_actions"]
     team: Named | None = None
     user: Named
     actions: list[Action] = Field(min_length=1)
-    view: HomeView
+    view: Form | HomeView = Field(discriminator="type")
     trigger_id: str | None = None
 
 
@@ -179,7 +169,7 @@ class CertificateCheck(BaseModel):
 
 
 _EVENTS: Final[TypeAdapter[Event | AddressCheck]] = TypeAdapter(Event | AddressCheck)
-Interaction = Click | FormClick | FormSent | HomeClick
+Interaction = Click | ViewClick | FormSent
 _INTERACTION: Final[TypeAdapter[Interaction]] = TypeAdapter(Interaction)
 # What each kind of envelope of Socket Mode holds.
 _ENVELOPES: Final[Mapping[str, TypeAdapter[Any]]] = {

@@ -26,7 +26,6 @@ from stationmaster.domain.outside import first_problem
 from stationmaster.domain.remote import Answer, Ask, Envelope, RunResults, report_of
 from stationmaster.domain.results import MANIFEST_FILE
 from stationmaster.domain.run.view import RunView
-from stationmaster.log_keys import learn
 from stationmaster.services import Services
 
 logger = logging.getLogger(f"stationmaster.{__name__}")
@@ -101,7 +100,6 @@ class Desk:
                     request_id=f"{who.user_id}/{ask.request_id}",
                     announce=self.announcer.announce_run,
                 )
-                learn(run_id=run.run_id)
                 return report_of(RunView(run), now=services.now(), is_new=created)
             case "status":
                 return report_of(self._view(ask), now=services.now())

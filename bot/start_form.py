@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from bot.actions import FORM_FIELD, FormNotes
+from bot.actions import FORM_FIELD, FormNotes, actor_of
 from bot.announcement import Announcer
 from bot.blocks import answers, refusals
 from bot.blocks import start_form as drawn
@@ -33,7 +33,6 @@ from stationmaster.domain.errors import (
     UserError,
 )
 from stationmaster.domain.spelling import typed_word
-from stationmaster.log_keys import learn
 from stationmaster.services import Services
 
 Json = dict[str, Any]
@@ -128,7 +127,6 @@ def started(
     run, created = commands.request_run(
         services, start, who, request_id=request_id, announce=announcer.announce_run
     )
-    learn(run_id=run.run_id)
     return answers.run_requested(run, commands.offered_plan(services, start), created=created)
 
 
@@ -147,15 +145,8 @@ def _who(body: Json) -> commands.Actor:
     Raises:
         BadCommand: the form is of another version.
     """
-    user, view = body["user"], body["view"]
-    return commands.Actor(
-        user_id=str(user["id"]),
-        channel_id=_notes(view).channel,
-        team_id=str((body.get("team") or {}).get("id", "")),
-        user_name=str(user["name"]),
-        via="modal",
-        words=f"{COMMAND} {_words(_entered(view))}",
-    )
+    words = f"{COMMAND} {_words(_entered(body['view']))}"
+    return actor_of(body, channel_id=_notes(body["view"]).channel, via="modal", words=words)
 
 
 def _notes(view: Json) -> FormNotes:

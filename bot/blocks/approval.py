@@ -60,7 +60,6 @@ def approval_blocks(run: Run) -> list[Block]:
                 ),
                 asked_again(
                     reject,
-                    style="danger",
                     title="Reject this run?",
                     text=f"{name} is not started.",
                     confirm="Reject",

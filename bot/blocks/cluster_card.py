@@ -17,9 +17,9 @@ from bot.blocks.elements import (
     Block,
     Content,
     actions,
+    asked_again,
     button,
     context,
-    dangerous,
     fields,
     header,
     section,
@@ -246,7 +246,7 @@ def cluster_buttons(view: ClusterView) -> list[Block]:
         label = f"Extend by {typed_duration(DEFAULT_EXTENSION_S)}"
         elements.append(button(label, action_id=ActionId.EXTEND_CLUSTER, value=value))
     elements.append(
-        dangerous(
+        asked_again(
             button("Delete", action_id=ActionId.DELETE_CLUSTER, value=value),
             title="Delete this cluster?",
             text=_what_goes(view),

@@ -77,15 +77,8 @@ def button(label: str, *, action_id: str, value: str) -> Block:
     return {"type": "button", "action_id": action_id, "text": text, "value": value}
 
 
-def dangerous(
-    element: Block, *, title: str, text: str, confirm: str, deny: str = "Keep it running"
-) -> Block:
-    """Make the button red, and ask once more before it acts."""
-    return asked_again(element, style="danger", title=title, text=text, confirm=confirm, deny=deny)
-
-
 def asked_again(
-    element: Block, *, style: str, title: str, text: str, confirm: str, deny: str
+    element: Block, *, style: str = "danger", title: str, text: str, confirm: str, deny: str
 ) -> Block:
     """Ask once more before the button acts; its style is primary, danger or "" for neither."""
     dialog = {

@@ -11,7 +11,7 @@ from typing import Final, assert_never
 from bot.actions import ActionId, RunButton
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
-from bot.blocks.elements import Block, Content, button, context, dangerous, section
+from bot.blocks.elements import Block, Content, asked_again, button, context, section
 from stationmaster.commands import Links
 from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.commands.table import COMMAND
@@ -126,7 +126,7 @@ def result_buttons(view: RunView) -> list[Block]:
     give_up = button(label, action_id=ActionId.GIVE_UP_RESULTS, value=value)
     return [
         button("Save again", action_id=ActionId.SAVE_AGAIN, value=value),
-        dangerous(
+        asked_again(
             give_up,
             title=title,
             text=what,

@@ -9,7 +9,7 @@ from typing import Final
 from bot.actions import ActionId, RunButton
 from bot.blocks import mrkdwn as md
 from bot.blocks.answers import run_line
-from bot.blocks.elements import Block, Content, button, context, dangerous, section
+from bot.blocks.elements import Block, Content, asked_again, button, context, section
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import RunView
 
@@ -26,11 +26,12 @@ def stop_buttons(view: RunView) -> list[Block]:
     what = "its cluster stays" if stays else "everything it created is deleted"
     value = RunButton(run_id=run.run_id).model_dump_json()
     return [
-        dangerous(
+        asked_again(
             button("Stop", action_id=ActionId.STOP_RUN, value=value),
             title="Stop this run?",
             text=f"{md.code(run.run_id, 120)} ends, and {what}.",
             confirm="Stop it" if stays else "Stop and tear down",
+            deny="Keep it running",
         )
     ]
 

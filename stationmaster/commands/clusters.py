@@ -38,6 +38,7 @@ from stationmaster.domain.keys.capacity import refuse_too_few
 from stationmaster.domain.rules import Act
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import ClusterView
+from stationmaster.log_keys import learn
 from stationmaster.services import Services
 
 # Posts the card of a cluster that is about to be written; what it returns deletes that card.
@@ -86,6 +87,7 @@ def create_cluster(
     # Also for a cluster that exists: an earlier delivery may have ended between the two.
     services.workflows.start_cluster(cluster.cluster_id)
     follow_up(services, cluster)
+    learn(cluster_id=cluster.cluster_id)
     return cluster, created
 
 
@@ -175,7 +177,9 @@ def describe_cluster(services: Services, label: str, *, channel_id: str) -> Clus
     Raises:
         ClusterNotFound: no such cluster in this channel.
     """
-    return view_cluster(services, find_cluster(services, label, channel_id=channel_id))
+    cluster = find_cluster(services, label, channel_id=channel_id)
+    learn(cluster_id=cluster.cluster_id)
+    return view_cluster(services, cluster)
 
 
 def view_cluster(services: Services, cluster: Cluster) -> ClusterView:
@@ -203,6 +207,7 @@ def _acting(
     services: Services, who: Actor, act: Act, cluster: Cluster
 ) -> AbstractContextManager[None]:
     owner = cluster.requester.user_id if cluster.requester is not None else ""
+    learn(cluster_id=cluster.cluster_id)
     return acting(services, who, act, about=cluster.cluster_id, owner=owner)
 
 

@@ -12,6 +12,7 @@ from stationmaster.domain.errors import (
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import RunView
+from stationmaster.log_keys import learn
 from stationmaster.services import Services
 
 # How far back a run is looked for by its name.
@@ -24,7 +25,9 @@ def describe_run(services: Services, run_id: RunId | None, *, channel_id: str) -
     Raises:
         RunNotFound: no such run in this channel.
     """
-    return view_run(services, find_run(services, run_id, channel_id=channel_id))
+    run = find_run(services, run_id, channel_id=channel_id)
+    learn(run_id=run.run_id)
+    return view_run(services, run)
 
 
 def list_runs(services: Services, *, channel_id: str) -> list[RunView]:
@@ -48,6 +51,7 @@ def show_logs(
         RunNotFound: no such run in this channel.
     """
     run = find_run(services, run_id, channel_id=channel_id)
+    learn(run_id=run.run_id)
     return run, services.runs.log_tails(run.run_id)
 
 

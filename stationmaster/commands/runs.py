@@ -40,6 +40,7 @@ from stationmaster.domain.run.events import (
     RunRequested,
     StopRequested,
 )
+from stationmaster.log_keys import learn
 from stationmaster.saving_reactions import save_once_more
 from stationmaster.services import Services
 from stationmaster.waiting import settle_wait
@@ -177,6 +178,7 @@ def request_run(
     run_id = new_run_id(start.recipe, dedup_key=f"{who.team_id}/{request_id}")
     with acting(services, who, rules.START, about=run_id):
         run, created = _request(services, start, who, run_id, announce)
+    learn(run_id=run.run_id)
     # Also for a run that exists: an earlier delivery may have ended between the two.
     if not run.awaits_card and not run.awaits_approval:
         services.workflows.start_train(run.run_id)
@@ -279,6 +281,7 @@ def stop_run(services: Services, run_id: RunId | None, who: Actor) -> Run:
 
 
 def _acting(services: Services, who: Actor, act: Act, run: Run) -> AbstractContextManager[None]:
+    learn(run_id=run.run_id)
     return acting(services, who, act, about=run.run_id, owner=run.request.user_id)
 
 

@@ -85,7 +85,7 @@ def test_command_click_and_mention_reach_the_same_app(
             "@Stationmaster status", thread_ts=card.ts, deliveries=2
         )
 
-    assert (started.ok, click.ok, mention.ok, again.ok) == (True, True, True, True)
+    assert [each.error for each in (started, click, mention, again)] == [None] * 4
     assert started_workflows(settings) == [run.run_id]
     _, stopped, status = workspace.ephemerals()
     assert "is being stopped" in json.dumps(stopped.blocks)
@@ -100,7 +100,7 @@ def test_connection_that_ends_is_opened_again(bot: Services, workspace: LocalSla
         workspace.stop()
         again = new_workspace(port)
         try:
-            until(lambda: again.type_command("/train help").ok)
+            until(lambda: again.type_command("/train help").error is None)
         finally:
             again.stop()
 

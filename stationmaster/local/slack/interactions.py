@@ -13,7 +13,7 @@ import re
 import secrets
 import time
 
-from stationmaster.local.slack.hooks import Answer, parse_ack, parse_answer, show_answer
+from stationmaster.local.slack.hooks import parse_ack, show_answer
 from stationmaster.local.slack.records import (
     APP_ID,
     BOT_USER_ID,
@@ -102,22 +102,16 @@ class Interactions(ViewInteractions):
         error = first.error
         if error is None:
             if not first.body.strip():
-                return CommandResult(None, "", [], "ephemeral", None, results)
+                return CommandResult(None, "", [], None, results)
+            answer = parse_ack(first.body)
             try:
-                answer = parse_answer(parse_ack(first.body))
+                shown = show_answer(
+                    self._endpoint, answer, method="command_response", channel=channel, user=user
+                )
             except SlackRefusal as refusal:
                 error = refusal.error
             else:
-                shown = show_answer(
-                    self._endpoint,
-                    answer,
-                    method="command_response",
-                    channel=channel,
-                    user=user,
-                )
-                return CommandResult(
-                    None, answer.text, answer.blocks, answer.response_type, shown.ts, results
-                )
+                return CommandResult(None, shown.text, shown.blocks, shown.ts, results)
         return self._explain(
             error,
             f'{name} failed with the error "{error}"',
@@ -136,11 +130,15 @@ class Interactions(ViewInteractions):
         thread_ts: str | None = None,
         deliveries: tuple[DeliveryResult, ...] = (),
     ) -> CommandResult:
-        answer = Answer(text, [], "ephemeral", False, False, thread_ts)
         shown = show_answer(
-            self._endpoint, answer, method="command_response", channel=channel, user=user
+            self._endpoint,
+            {"text": text},
+            method="command_response",
+            channel=channel,
+            user=user,
+            thread_ts=thread_ts,
         )
-        return CommandResult(error, text, [], "ephemeral", shown.ts, deliveries)
+        return CommandResult(error, text, [], shown.ts, deliveries)
 
     def click(
         self, *, message_ts: str, channel: str, action_id: str, value: str | None, user: str
@@ -204,7 +202,7 @@ class Interactions(ViewInteractions):
         described = self._endpoint.workspace.find_channel(message.channel)
         # A message that others reply to carries its own timestamp as its thread's.
         thread_ts = None if message.thread_ts == message.ts else message.thread_ts
-        target = ResponseTarget(message.channel, user, thread_ts, message.ts)
+        target = ResponseTarget(message.channel, user, thread_ts)
         container: Json = {
             "type": "message",
             "message_ts": message.ts,

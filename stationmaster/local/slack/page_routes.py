@@ -100,8 +100,8 @@ class PageRoutes:
             "app": self._endpoint.app.to_json(),
             "shown_text": limits.MESSAGE_TEXT_SHOWN,
             "traffic": [entry.to_json() for entry in self._endpoint.traffic],
-            "home": home.to_json() if (home := self._endpoint.views.homes.get(user)) else None,
-            "views": [opened.to_json() for opened in self._endpoint.views.of_user(user)],
+            "home": self._endpoint.views.home_of(user),
+            "views": self._endpoint.views.of_user(user),
         }
 
     def _send(self, act: _Act) -> Json:
@@ -155,7 +155,7 @@ class PageRoutes:
         return self._interactions.submit_view(act.view_id, values=act.values, user=act.user)
 
     def _close(self, act: _Act) -> Json:
-        self._interactions.close_view(act.view_id, user=act.user)
+        self._interactions.close_view(act.view_id)
         return {}
 
     def _dismiss(self, act: _Act) -> Json:

@@ -252,31 +252,17 @@ class DeliveryResult:
     body: str
     duration_ms: float
 
-    @property
-    def ok(self) -> bool:
-        return self.error is None
-
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
     """What typing a slash command came to, as the person who typed it sees it.
 
-    `text` and `blocks` are what the app answered; `shown_ts` is the message (ephemeral unless the
-    app asked for `in_channel`) that shows the answer or the error. `deliveries` has one entry a
-    delivery, the first one being the one that Slack shows.
+    `text` and `blocks` are what the app answered; `shown_ts` is the ephemeral message that shows
+    the answer or the error. `deliveries` has one entry a delivery, of which Slack shows the first.
     """
 
     error: str | None
     text: str
     blocks: list[Json]
-    response_type: str
     shown_ts: str | None
     deliveries: tuple[DeliveryResult, ...]
-
-    @property
-    def ok(self) -> bool:
-        return self.error is None
-
-    @property
-    def status_code(self) -> int | None:
-        return self.deliveries[0].status_code if self.deliveries else None

@@ -61,12 +61,11 @@ class Triggers:
 
 @dataclass(slots=True)
 class ResponseTarget:
-    """Where a response URL writes: a channel, the person, and the message it came from."""
+    """Where a response URL writes: a channel, perhaps a thread of it, and for whom."""
 
     channel: str
     user: str
     thread_ts: str | None = None
-    source_ts: str | None = None
     issued_at: float = 0.0
     num_uses: int = 0
 

@@ -43,8 +43,7 @@ class ViewInteractions:
         Raises:
             SlackRefusal: `not_found`, `action_not_found`.
         """
-        views = self._endpoint.views
-        opened = views.get(view_id) if view_id else views.home_of(user)
+        opened = self._endpoint.views.get(view_id or user)
         elements = [
             element
             for block in opened.view["blocks"]
@@ -67,8 +66,7 @@ class ViewInteractions:
 
     def submit_view(self, view_id: str, *, values: Json, user: str) -> Json:
         """Submit a modal; return what the page must do: `{error}`, `{errors}` or `{}`."""
-        opened = self._endpoint.views.get(view_id)
-        described = opened.to_json()
+        described = self._endpoint.views.get(view_id).to_json()
         payload = {
             **self._payload("view_submission", user),
             "trigger_id": self._endpoint.triggers.issue(user),
@@ -89,28 +87,15 @@ class ViewInteractions:
                     return {"error": refusal.error}
                 show_view(self._endpoint, self._endpoint.views.replace(view_id, view))
                 return {}
-            case "push":
-                return {"error": "response_action push is not supported by the local workspace"}
-        self._take_down(view_id)
+        self.close_view(view_id)
         return {}
 
-    def close_view(self, view_id: str, *, user: str) -> None:
-        """Close a modal; notify the app when the view asked for it."""
-        opened = self._take_down(view_id)
-        if opened.get("notify_on_close"):
-            payload = {
-                **self._payload("view_closed", user),
-                "view": {**opened, "id": view_id},
-                "is_cleared": False,
-            }
-            self._interact(payload, label="view_closed")
-
-    def _take_down(self, view_id: str) -> Json:
+    def close_view(self, view_id: str) -> None:
+        """Close a modal; the app asks for no notice of it."""
         opened = self._endpoint.views.take_down(view_id)
         self._endpoint.workspace.announce(
             Change("view_closed", {"id": view_id}, audience=opened.user)
         )
-        return opened.view
 
     def _payload(self, kind: str, user: str) -> Json:
         name = self._endpoint.workspace.users[user].name
@@ -146,12 +131,8 @@ def chosen_in(element: Json, value: str | None) -> Json:
             if "style" in element:
                 chosen["style"] = element["style"]
             return chosen
-        case "overflow" | "static_select" | "radio_buttons":
-            for option in element.get("options", []):
+        case _:
+            for option in element["options"]:
                 if option["value"] == value:
                     return {"selected_option": option}
             raise SlackRefusal("option_not_found")
-        case _:  # checkboxes
-            wanted = (value or "").split(",")
-            picked = [option for option in element["options"] if option["value"] in wanted]
-            return {"selected_options": picked}

@@ -7,8 +7,7 @@ them.
 from __future__ import annotations
 
 import secrets
-import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stationmaster.local.slack.blocks import check_view
 from stationmaster.local.slack.records import (
@@ -25,10 +24,10 @@ from stationmaster.local.slack.records import (
 class OpenView:
     """A modal that a user has in front of them."""
 
-    id: str
     user: str
     view: Json
-    hash: str
+    id: str = field(default_factory=lambda: f"V{secrets.token_hex(5).upper()}")
+    hash: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def to_json(self) -> Json:
         return {
@@ -59,44 +58,30 @@ def checked_view(view: object) -> Json:
         raise invalid_blocks(messages, error="invalid_arguments")
     for block in view["blocks"]:
         block.setdefault("block_id", secrets.token_urlsafe(4))
-        element = block.get("element")
-        if isinstance(element, dict):
-            element.setdefault("action_id", secrets.token_urlsafe(4))
     return view
 
 
 class ViewShelf:
-    """The modals that are open, by id."""
+    """The modals that are open, by id, and each person's Home, by their own id."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._open: dict[str, OpenView] = {}
-        self.homes: dict[str, OpenView] = {}
-        """What was published last, by person."""
 
     def put(self, view: Json, *, user: str) -> OpenView:
         """Open a modal for a user."""
-        opened = OpenView(f"V{secrets.token_hex(5).upper()}", user, view, secrets.token_hex(8))
-        with self._lock:
-            self._open[opened.id] = opened
+        opened = OpenView(user, view)
+        self._open[opened.id] = opened
         return opened
-
-    def home_of(self, user: str) -> OpenView:
-        """Return somebody's Home.
-
-        Raises:
-            SlackRefusal: `not_found`.
-        """
-        if user not in self.homes:
-            raise SlackRefusal("not_found")
-        return self.homes[user]
 
     def publish(self, view: Json, *, user: str) -> OpenView:
         """Show a view as somebody's Home."""
-        opened = OpenView(f"V{secrets.token_hex(5).upper()}", user, view, secrets.token_hex(8))
-        with self._lock:
-            self.homes[user] = opened
-        return opened
+        self._open[user] = OpenView(user, view)
+        return self._open[user]
+
+    def home_of(self, user: str) -> Json | None:
+        """Return somebody's Home as Slack describes it; None before the app has published one."""
+        home = self._open.get(user)
+        return home.to_json() if home is not None else None
 
     def replace(self, view_id: str, view: Json, *, seen: str = "") -> OpenView:
         """Show another view in the place of an open one.
@@ -115,15 +100,14 @@ class ViewShelf:
         return opened
 
     def get(self, view_id: str) -> OpenView:
-        """Return an open modal.
+        """Return an open modal, or by somebody's id their Home.
 
         Raises:
             SlackRefusal: `not_found`.
         """
-        with self._lock:
-            if view_id not in self._open:
-                raise SlackRefusal("not_found")
-            return self._open[view_id]
+        if view_id not in self._open:
+            raise SlackRefusal("not_found")
+        return self._open[view_id]
 
     def take_down(self, view_id: str) -> OpenView:
         """Close a modal and return it.
@@ -132,11 +116,10 @@ class ViewShelf:
             SlackRefusal: `not_found`.
         """
         opened = self.get(view_id)
-        with self._lock:
-            self._open.pop(view_id, None)
+        self._open.pop(view_id, None)
         return opened
 
-    def of_user(self, user: str) -> list[OpenView]:
-        """Return the modals that a user has open, oldest first."""
-        with self._lock:
-            return [opened for opened in self._open.values() if opened.user == user]
+    def of_user(self, user: str) -> list[Json]:
+        """Return the modals that a user has open, oldest first, as Slack describes them."""
+        modals = [each for key, each in [*self._open.items()] if key == each.id]
+        return [each.to_json() for each in modals if each.user == user]
