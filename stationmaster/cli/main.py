@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--instance", metavar="TYPE", help="what the nodes are: some have no EFA to miss"
     )
     diagnose.add_argument("--json", action="store_true")
-    diagnose.set_defaults(run=_diagnose)
+    diagnose.set_defaults(run=_later("diagnose"))
 
     results = commands.add_parser("results", help="what a run has left: listed, or downloaded")
     results.add_argument("run_id", metavar="RUN")
@@ -124,7 +124,7 @@ def make_parser() -> argparse.ArgumentParser:
     results.add_argument("--json", action="store_true")
     results.add_argument("--bucket", help="the artifacts bucket of a deployment")
     results.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
-    results.set_defaults(run=_results)
+    results.set_defaults(run=_later("results"))
 
     train = commands.add_parser("train", help="start a run on a deployment, as /train does")
     train.add_argument(
@@ -133,39 +133,39 @@ def make_parser() -> argparse.ArgumentParser:
     train.add_argument("--channel", required=True, metavar="ID", help="of the Slack channel, C...")
     train.add_argument("--wait", action="store_true", help="until it has ended")
     train.add_argument("--json", action="store_true", help="the run as JSON, at the end")
-    train.add_argument("--deployment", metavar="NAME", help="as in cdk.json")
-    train.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
-    train.set_defaults(run=_train)
+    _add_deployment(train)
+    train.set_defaults(run=_later("train"))
 
     approve = commands.add_parser("approve", help="approve a run, as an identity of IAM")
     approve.add_argument("run_id", metavar="RUN")
-    approve.add_argument("--deployment", metavar="NAME", help="as in cdk.json")
-    approve.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
-    approve.set_defaults(run=_approve)
+    _add_deployment(approve)
+    approve.set_defaults(run=_later("approve"))
 
     audit = commands.add_parser("audit", help="export the audit of a channel, and check its chain")
     audit.add_argument("channel", metavar="CHANNEL", help="its id, C...")
-    audit.add_argument("--deployment", metavar="NAME", help="as in cdk.json")
-    audit.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
-    audit.set_defaults(run=_audit)
+    _add_deployment(audit)
+    audit.set_defaults(run=_later("audit"))
 
     redrive = commands.add_parser("redrive", help="send dead letters again, or list them")
     redrive.add_argument("--dry-run", action="store_true", help="list them and change nothing")
     redrive.add_argument("--json", action="store_true")
-    redrive.add_argument("--deployment", metavar="NAME", help="as in cdk.json")
-    redrive.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
-    redrive.set_defaults(run=_redrive)
+    _add_deployment(redrive)
+    redrive.set_defaults(run=_later("redrive"))
 
     slack_manifest.add_to(commands)
     bot = commands.add_parser("bot", help="serve a workspace that reaches no address of yours")
     bot.add_argument("--socket", action="store_true", required=True, help="over Socket Mode")
-    bot.add_argument("--deployment", metavar="NAME", help="as in cdk.json")
-    bot.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
+    _add_deployment(bot)
     bot.add_argument("--rules", type=Path, metavar="FILE", help="who may do what in which channel")
-    bot.set_defaults(run=_bot)
+    bot.set_defaults(run=_later("bot", "serve", extra="bot"))
 
     _add_local(commands)
     return parser
+
+
+def _add_deployment(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--deployment", metavar="NAME", help="as in cdk.json")
+    parser.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
 
 
 def _add_local(commands: Any) -> None:
@@ -217,8 +217,8 @@ def _add_local(commands: Any) -> None:
             action="store_true",
             help="let command= run what is typed in the channel on this machine, as you",
         )
-    up.set_defaults(run=_local_up)
-    run.set_defaults(run=_local_run)
+    up.set_defaults(run=_later("local_mode", "up", extra="local"))
+    run.set_defaults(run=_later("local_mode", "run", extra="local"))
 
 
 def _port(text: str) -> int:
@@ -288,42 +288,9 @@ def _preflight(arguments: argparse.Namespace) -> int:
     return int(_loaded("preflight").preflight(arguments, look_up=_look_up))
 
 
-def _diagnose(arguments: argparse.Namespace) -> int:
-    from stationmaster.cli.diagnose import diagnose  # its rules, which other commands do without
-
-    return diagnose(arguments)
-
-
-def _results(arguments: argparse.Namespace) -> int:
-    return int(_loaded("results").results(arguments))
-
-
-def _train(arguments: argparse.Namespace) -> int:
-    return int(_loaded("train").train(arguments))
-
-
-def _approve(arguments: argparse.Namespace) -> int:
-    return int(_loaded("approve").approve(arguments))
-
-
-def _audit(arguments: argparse.Namespace) -> int:
-    return int(_loaded("audit").audit(arguments))
-
-
-def _redrive(arguments: argparse.Namespace) -> int:
-    return int(_loaded("redrive").redrive(arguments))
-
-
-def _bot(arguments: argparse.Namespace) -> int:
-    return int(_loaded("bot", "bot").serve(arguments))
-
-
-def _local_up(arguments: argparse.Namespace) -> int:
-    return int(_loaded("local_mode", "local").up(arguments))
-
-
-def _local_run(arguments: argparse.Namespace) -> int:
-    return int(_loaded("local_mode", "local").run(arguments))
+def _later(name: str, function: str = "", *, extra: str = "aws") -> Callable[..., int]:
+    """Return what imports a module of this package once it is called, and calls its function."""
+    return lambda arguments: int(getattr(_loaded(name, extra), function or name)(arguments))
 
 
 def _loaded(name: str, extra: str = "aws") -> Any:
