@@ -6,10 +6,8 @@ no work after its answer.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -26,23 +24,18 @@ from bot.actions import (
     run_of,
 )
 from bot.announcement import Announcer
-from bot.blocks import answers, cluster_answers, comparing
+from bot.blocks import answers, cluster_answers
 from bot.blocks.approval import decision_taken
-from bot.blocks.audit import audit_list
-from bot.blocks.card import run_card
-from bot.blocks.chart import without_charts
 from bot.blocks.elements import Content
-from bot.blocks.log_lines import is_shortened
 from bot.blocks.results import results_links
 from bot.blocks.stopping import MOST_OFFERED, stops_offered
 from bot.explaining import explain_error
 from bot.home import HomeTab
 from bot.hooks import Hooks
+from bot.looking import look
 from bot.mentions import Mentions, read_message
 from bot.start_form import StartForm, started
 from stationmaster import commands
-from stationmaster.aws.delivery_store import Picture
-from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.commands import requests
 from stationmaster.domain.commands.cluster_words import DEFAULT_EXTENSION_S
 from stationmaster.domain.commands.grammar import parse_command
@@ -187,40 +180,9 @@ def _answer(
     channel_id = who.channel_id
     commands.check_view(services, who)
     command = _meant(services, text, channel_id=channel_id, thread_ts=thread_ts)
+    if isinstance(command, requests.Look):
+        return look(services, command, who, request_id=request_id)
     match command:
-        case requests.ShowHelp():
-            return answers.help_text(
-                CATALOGUE.values(), has_rules=services.rules.of(channel_id) is not None
-            )
-        case requests.ShowRecipes():
-            return answers.recipes_list(CATALOGUE.values())
-        case requests.ShowPlan(request=start):
-            plan = commands.plan_run(services, start, channel_id=channel_id)
-            fitting = start.fitting_words
-            words = f"plan {fitting}" if fitting else start.words
-            return answers.plan_summary(plan, command=f"{COMMAND} {words}")
-        case requests.ShowPreflight(starts=starts):
-            return answers.preflight_findings(commands.preflight(services, starts))
-        case requests.ListRuns():
-            runs = commands.list_runs(services, channel_id=channel_id)
-            return answers.runs_list(runs, now=services.now())
-        case requests.ShowStatus(run_id=run_id):
-            view = commands.describe_run(services, run_id, channel_id=channel_id)
-            # Slack does not say whether it takes an answer.
-            return without_charts(run_card(view, now=services.now()))
-        case requests.ShowLogs(run_id=run_id):
-            return _logs(services, run_id, channel_id=channel_id)
-        case requests.CompareRuns(labels=labels):
-            return _compared(services, labels, who, request_id)
-        case requests.DiffRuns(labels=labels):
-            return comparing.runs_differ(
-                commands.diff_runs(services, labels, channel_id=channel_id)
-            )
-        case requests.ShowCost():
-            bill = commands.channel_cost(services, command, channel_id=channel_id)
-            return comparing.month_cost(bill)
-        case requests.ShowAudit():
-            return audit_list(commands.show_audit(services, command, channel_id=channel_id))
         case requests.StopRun(run_id=run_id):
             return _stop(services, run_id, who)
         case requests.ChooseStop():
@@ -250,31 +212,6 @@ def _offer_stops(services: Services, who: commands.Actor) -> Content:
     views = [commands.view_run(services, run) for run in choice.runs[:MOST_OFFERED]]
     more = len(choice.runs) - len(views)
     return stops_offered(views, why=choice.why, more=more, now=services.now())
-
-
-def _logs(services: Services, run_id: RunId | None, *, channel_id: str) -> Content:
-    """Show the newest lines; the notifier uploads what has no room in an answer."""
-    run, tails = commands.show_logs(services, run_id, channel_id=channel_id)
-    if is_shortened(tails):
-        services.deliveries.ask_for_log(run.run_id, now=services.now())
-    return answers.run_logs(run, tails, now=services.now())
-
-
-def _compared(
-    services: Services, labels: Sequence[str], who: commands.Actor, request_id: str
-) -> Content:
-    """Compare runs; the notifier posts the picture, for which an answer has no time."""
-    compared = commands.compare_runs(services, labels, channel_id=who.channel_id)
-    has_picture = any(len(view.run.loss_points) > 1 for view in compared.runs)
-    if has_picture:
-        picture = Picture(
-            picture_id=hashlib.sha256(f"{who.team_id}/{request_id}".encode()).hexdigest()[:32],
-            channel_id=who.channel_id,
-            user_id=who.user_id,
-            run_ids=tuple(view.run.run_id for view in compared.runs),
-        )
-        services.deliveries.ask_for_picture(picture, now=services.now())
-    return comparing.runs_compared(compared, has_picture=has_picture, now=services.now())
 
 
 def _cluster_answer(
@@ -341,7 +278,8 @@ def _clicked(services: Services, announcer: Announcer, body: Json, action: Json)
         case ActionId.STOP_RUN:
             return answers.stop_accepted(commands.stop_run(services, run_of(action), who))
         case ActionId.SHOW_LOGS:
-            return _logs(services, run_of(action), channel_id=who.channel_id)
+            asks_for = requests.ShowLogs(run_of(action))
+            return look(services, asks_for, who, request_id=str(body["trigger_id"]))
         case ActionId.SAVE_AGAIN:
             return answers.saving_again(commands.save_again(services, run_of(action), who))
         case ActionId.GIVE_UP_RESULTS:

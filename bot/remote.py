@@ -14,8 +14,11 @@ from typing import Any, assert_never
 from pydantic import BaseModel, ValidationError
 
 from bot.announcement import Announcer
+from bot.looking import look
 from stationmaster import __version__, commands
 from stationmaster.aws.proofs import caller_of
+from stationmaster.domain.block_text import block_text, plain
+from stationmaster.domain.commands import requests
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import COMMAND, START
@@ -23,15 +26,19 @@ from stationmaster.domain.errors import BadCommand, StationmasterError, Transien
 from stationmaster.domain.identities import identity_of
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.outside import first_problem
-from stationmaster.domain.remote import Answer, Ask, Envelope, RunResults, report_of
+from stationmaster.domain.remote import (
+    Answer,
+    Ask,
+    Envelope,
+    RunResults,
+    Said,
+    report_of,
+)
 from stationmaster.domain.results import MANIFEST_FILE
 from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
 
 logger = logging.getLogger(f"stationmaster.{__name__}")
-
-BY_PROGRAM = "cli"
-"""How it is asked for, as `Actor.via` and the audit have it."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +85,14 @@ class Desk:
             user_id=identity,
             channel_id=ask.channel_id,
             user_name=session,
-            via=BY_PROGRAM,
+            via=ask.via,
             # A start's words are its run's command, which an approval reads again.
             words=" ".join(
-                (COMMAND, *([] if ask.kind == "start" else [ask.kind]), ask.text or ask.run_id)
+                (
+                    COMMAND,
+                    *([] if ask.kind in ("start", "look") else [ask.kind]),
+                    ask.text or ask.run_id,
+                )
             ),
         )
         return ask, who
@@ -112,6 +123,12 @@ class Desk:
                     num_others=links.num_others,
                     link_seconds=links.seconds,
                 )
+            case "look":
+                content = look(services, self._read_look(ask), who, request_id="")
+                return Said(text=plain(block_text(content.blocks)))
+            case "stop":
+                stopped = commands.stop_run(services, RunId(ask.run_id), who)
+                return report_of(commands.view_run(services, stopped), now=services.now())
             case _:
                 assert_never(ask.kind)
 
@@ -123,6 +140,13 @@ class Desk:
                 f'"{ask.text[:60]}" starts no run; expected RECIPE key=value ..., such as '
                 f'"{START.example}"'
             )
+        return command
+
+    def _read_look(self, ask: Ask) -> requests.Look:
+        finders = commands.finders(self.services, channel_id=ask.channel_id)
+        command = parse_command(ask.text, **finders)
+        if not isinstance(command, requests.Look):
+            raise BadCommand(f'"{ask.text[:60]}" is no question, such as "list" or "cost"')
         return command
 
     def _view(self, ask: Ask) -> RunView:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -18,7 +18,7 @@ from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.errors import BadCommand, PermanentError, TransientError
 from stationmaster.domain.outside import first_problem
 from stationmaster.domain.planning.plan import Plan
-from stationmaster.domain.remote import Ask, RunReport, RunResults
+from stationmaster.domain.remote import Ask, RunReport, RunResults, Said
 
 # Between the tries of one question.
 _TRIES_AFTER_S: Final = (1.0, 3.0, 10.0)
@@ -43,15 +43,18 @@ class Client:
         *,
         channel: str,
         function: str = "",
+        via: Literal["cli", "mcp"] = "cli",
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Name a deployment as in cdk.json, and the id of a Slack channel, C...
 
         Args:
             function: its bot function; NAME-bot if left out, and "bot" in local mode.
+            via: what asks, for the channel's audit.
         """
         self._bot = BotFunction(deployment, name=function or f"{deployment}-bot")
         self._channel = channel
+        self._via = via
         self._sleep = sleep
 
     def plan(self, command: str) -> Plan:
@@ -73,6 +76,22 @@ class Client:
         """
         request_id = uuid.uuid4().hex
         return self._ask(RunReport, kind="start", text=_typed(command), request_id=request_id)
+
+    def stop(self, run_id: str) -> RunReport:
+        """Stop a run and tear it down.
+
+        Raises:
+            UserError: there is no such run in the channel, or you may not stop it.
+        """
+        return self._ask(RunReport, kind="stop", run_id=run_id)
+
+    def look(self, command: str) -> str:
+        """Return what the channel answers to a question such as "list" or "compare A B".
+
+        Raises:
+            UserError: it is no question, or you may not look.
+        """
+        return self._ask(Said, kind="look", text=_typed(command)).text
 
     def status(self, run_id: str) -> RunReport:
         """Return how a run is.
@@ -129,7 +148,7 @@ class Client:
 
     def _ask(self, answer: type[ModelT], **fields: Any) -> ModelT:
         try:
-            text = Ask(channel_id=self._channel, **fields).model_dump_json()
+            text = Ask(channel_id=self._channel, via=self._via, **fields).model_dump_json()
         except ValidationError as exc:
             raise BadCommand(
                 f"this cannot be asked ({first_problem(exc)}); channel_id is the id of a channel, "

@@ -20,7 +20,7 @@ from bot.blocks.elements import (
     header,
     section,
 )
-from bot.blocks.log_lines import is_shortened, shown
+from bot.blocks.log_lines import shown
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
@@ -279,7 +279,7 @@ def run_line(view: RunView, *, now: datetime) -> str:
     return f"{words.emoji(run)} *{title}* {md.code(run.run_id, 120)}\n{details}"
 
 
-def run_logs(run: Run, tails: Sequence[LogTail], *, now: datetime) -> Content:
+def run_logs(run: Run, tails: Sequence[LogTail], *, with_file: bool, now: datetime) -> Content:
     """Show the newest log lines of a run's pods."""
     run_id = md.code(run.run_id, 120)
     text = f"logs of {md.escape(run.run_id, 120)}"
@@ -299,7 +299,7 @@ def run_logs(run: Run, tails: Sequence[LogTail], *, now: datetime) -> Content:
         blocks.append(context(f"and {len(tails) - len(parts)} more pods"))
     saved = "are saved" if run.results is not None else "will be saved"
     whole = f"the whole logs {saved} with the run's results, in `logs/`"
-    if is_shortened(tails):
+    if with_file:
         more = "they follow" if run.results is not None else "more lines follow"
         whole += f"; {more} as a file in the run's thread"
     blocks.append(context(whole))

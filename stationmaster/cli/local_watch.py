@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import html
 import json
-import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +17,7 @@ from typing import Any, Final, TextIO
 from rich.console import Console
 from rich.markup import escape
 
+from stationmaster.domain.block_text import block_text, plain
 from stationmaster.domain.cluster.events import (
     ClusterEvent,
     ClusterRequested,
@@ -27,21 +25,7 @@ from stationmaster.domain.cluster.events import (
     PassBegan,
 )
 from stationmaster.domain.commands.grammar import parse_command
-from stationmaster.domain.commands.requests import (
-    CompareRuns,
-    DiffRuns,
-    ListClusters,
-    ListRuns,
-    ShowAudit,
-    ShowCluster,
-    ShowCost,
-    ShowHelp,
-    ShowLogs,
-    ShowPlan,
-    ShowPreflight,
-    ShowRecipes,
-    ShowStatus,
-)
+from stationmaster.domain.commands.requests import ListClusters, Look, ShowCluster
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.run.events import RunEvent, RunRequested, StopRequested
@@ -59,7 +43,6 @@ _EFFECTS: Final = frozenset(
     }
 )
 # A date in mrkdwn, with the words for who cannot show it.
-_DATE: Final = re.compile(r"<!date\^[^|>]*\|([^>]*)>")
 # After one of these, a run or a cluster may have come to its end.
 _TURNS: Final = ("run.phase_changed", "lease.", "cluster.phase_changed", "teardown.")
 
@@ -167,14 +150,9 @@ class Watch:
         what, shown = "edited" if key in self._texts else "posted", call.text
         if call.method == "command_response":
             # An answer is read once, so it is printed in full; everything else is a line.
-            what, shown = "answer", "\n".join(_block_texts(call.blocks)) or call.text
+            what, shown = "answer", block_text(call.blocks) or call.text
         self._texts[key] = call.text
-        self.print_line(what, _plain(shown))
-
-
-def _plain(text: str) -> str:
-    """Return a text of Slack's as a terminal shows it: dates in words, and no escapes."""
-    return html.unescape(_DATE.sub(r"\1", text))
+        self.print_line(what, plain(shown))
 
 
 def _event_line(event: RunEvent | ClusterEvent) -> dict[str, Any]:
@@ -184,32 +162,6 @@ def _event_line(event: RunEvent | ClusterEvent) -> dict[str, Any]:
     if "kind" in fields:
         fields["resource_kind"] = fields.pop("kind")
     return {"kind": "event", **fields}
-
-
-def _block_texts(blocks: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield the texts of Block Kit blocks, in the order in which a person reads them."""
-    for block in blocks:
-        parts = [block.get("text"), *block.get("fields", []), *block.get("elements", [])]
-        for part in parts:
-            if isinstance(part, dict) and isinstance(part.get("text"), str):
-                yield part["text"]
-
-
-_QUESTIONS: Final = (
-    ShowHelp,
-    ShowRecipes,
-    ShowPlan,
-    ShowPreflight,
-    ListRuns,
-    ShowStatus,
-    ShowAudit,
-    ShowLogs,
-    CompareRuns,
-    DiffRuns,
-    ShowCost,
-    ListClusters,
-    ShowCluster,
-)
 
 
 @dataclass
@@ -254,6 +206,6 @@ def take_in(typed: Typed, effect: RunEvent | ClusterEvent) -> None:
 def is_question(text: str) -> bool:
     """Say whether it only asks; a command that is refused is none."""
     try:
-        return isinstance(parse_command(text), _QUESTIONS)
+        return isinstance(parse_command(text), Look | ListClusters | ShowCluster)
     except UserError:
         return text.split(maxsplit=1)[:1] == ["plan"]

@@ -136,6 +136,12 @@ def make_parser() -> argparse.ArgumentParser:
     _add_deployment(train)
     train.set_defaults(run=_later("train"))
 
+    mcp = commands.add_parser("mcp", help="the channel's commands as an assistant's tools, stdio")
+    mcp.add_argument("--channel", required=True, metavar="ID", help="of the Slack channel, C...")
+    mcp.add_argument("--allow-start", action="store_true", help="also start, stop, resume, rerun")
+    _add_deployment(mcp)
+    mcp.set_defaults(run=_later("mcp_server", "serve", extra="mcp"))
+
     approve = commands.add_parser("approve", help="approve a run, as an identity of IAM")
     approve.add_argument("run_id", metavar="RUN")
     _add_deployment(approve)

@@ -50,14 +50,16 @@ class Ask(BaseModel):
 
     model_config = _STRICT
 
-    kind: Literal["plan", "start", "status", "results"]
+    kind: Literal["plan", "start", "status", "results", "look", "stop"]
     channel_id: str = Field(pattern=r"^[CG][A-Z0-9]{2,30}$")
     text: str = Field(default="", max_length=_MOST_TYPED)
-    """Of a plan or a start, as typed after /train."""
+    """Of a plan, a start or a look, as typed after /train."""
     request_id: str = Field(default="", pattern=r"^([0-9a-f]{32})?$")
     """Of a start, which is made once for each."""
     run_id: str = Field(default="", max_length=100)
     """Of the others: an id or a name."""
+    via: Literal["cli", "mcp"] = "cli"
+    """For the audit: a program, or an assistant's tool."""
 
     @model_validator(mode="after")
     def _has_id(self) -> Self:
@@ -136,6 +138,12 @@ def report_of(view: RunView, *, now: datetime, is_new: bool = False) -> RunRepor
         cost_usd=view.cost_usd(now),
         result=SavedResult.model_validate(run.results) if run.results else None,
     )
+
+
+class Said(BaseModel):
+    """What the channel would read, as text."""
+
+    text: str
 
 
 class RunResults(BaseModel):

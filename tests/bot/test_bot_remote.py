@@ -18,6 +18,7 @@ from bot import lambda_handler
 from bot.actions import ActionId, RunButton
 from stationmaster.aws.proofs import sign
 from stationmaster.cli.approve import approve
+from stationmaster.domain.bus import LogTail
 from stationmaster.domain.errors import NotPermitted
 from stationmaster.domain.remote import FIELD, Ask
 from stationmaster.domain.run import events as ev
@@ -119,6 +120,38 @@ def test_plan_status_and_results_are_answered_and_change_nothing(
     assert len(services.runs.list_recent()) == 1
 
 
+def test_questions_are_answered_in_text_and_post_nothing(
+    program: Program, story: Story, services: Services
+) -> None:
+    story.begin()
+    tail = LogTail(pod="worker-0", at=services.now(), lines=[f"line {n}" for n in range(40)])
+    services.runs.save_log_tails(story.run_id, [tail])
+    texts = ("recipes", "list", f"logs {story.run_id}", "cost", "audit")
+
+    said = {text: program.ask("look", text=text)["value"]["text"] for text in texts}
+
+    assert "llama2-7b" in said["recipes"]
+    assert story.run_id in said["list"]
+    assert "line 39" in said[texts[2]]
+    assert "in the run's thread" not in said[texts[2]]
+    items = boto3.client("dynamodb", REGION).scan(TableName="runs")["Items"]
+    assert [each["PK"]["S"] for each in items if each["PK"]["S"].startswith("LOG_FILE")] == []
+    for text in ("tiny-llama", f"stop {story.run_id}", "stop all", "cluster delete a"):
+        assert program.ask("look", text=text)["refused"] != ""
+    assert [run.stop_requested_by for run in services.runs.list_recent()] == [None]
+
+
+def test_run_is_stopped_by_its_own_role_as_an_assistant(
+    program: Program, rules: Any, services: Services
+) -> None:
+    run_id = program.start("tiny-llama nodes=1 name=books")["value"]["run_id"]
+
+    assert program.ask("stop", run_id="books", via="mcp")["value"]["run_id"] == run_id
+    assert services.runs.load(run_id).stop_requested_by == CI
+    newest = next(iter(services.audit.newest_first(CHANNEL)))
+    assert (newest.user_id, newest.via, newest.act) == (CI, "mcp", "stop this run")
+
+
 def test_results_of_a_run_that_is_called_by_its_name_have_its_addresses(
     program: Program, services: Services, clock: Clock, bucket: Any
 ) -> None:
@@ -149,8 +182,13 @@ def test_role_that_the_channel_does_not_list_does_not_start_or_look(
     program.become(OTHER)
     assert [program.ask(kind, **asks[kind])["refused"] for kind in asks] == ["", ""]
     assert "you may not start runs here" in program.start("tiny-llama nodes=1")["refused"]
+    assert "you may not stop" in program.ask("stop", run_id=story.run_id)["refused"]
     program.become(CI.replace("123456789012", "999999999999"))
-    asks |= {"results": asks["status"], "start": {"text": "tiny-llama", "request_id": "0" * 32}}
+    asks |= {
+        **dict.fromkeys(("results", "stop"), asks["status"]),
+        "start": {"text": "tiny-llama", "request_id": "0" * 32},
+        "look": {"text": "list"},
+    }
     assert set(asks) == set(get_args(Ask.model_fields["kind"].annotation))
     for kind, fields in asks.items():
         assert "you may not look here" in program.ask(kind, **fields)["refused"]
@@ -206,7 +244,7 @@ def test_payload_of_another_shape_is_refused_with_the_field(
     for changed in (less, s3, "Bearer x", proof["authorization"] + "\n"):
         assert "(proof.authorization: " in refused(proof=proof | {"authorization": changed})
     assert "(proof.url: Extra inputs" in refused(proof=proof | {"url": "https://example.com"})
-    for ask in ("{}", "[", '{"kind": "stop"}', '{"kind": "plan", "text": "\\ud800"}'):
+    for ask in ("{}", "[", '{"kind": "delete"}', '{"kind": "plan", "text": "\\ud800"}'):
         assert "does not understand this" in refused(ask=ask)
     assert "(ask: " in refused(ask="\ud800")
     for channel in ("#general", "D0DIRECT", "C0 OTHER", "*"):

@@ -12,9 +12,6 @@ import stationmaster
 from stationmaster.cli.main import main
 from stationmaster.client import Client
 from stationmaster.domain.errors import PermanentError, TransientError
-from stationmaster.domain.remote import FIELD
-from stationmaster.local.aws import LocalAws
-from tests.support.aws_fixtures import Script
 
 REPORT = {
     "run_id": "tiny-llama-1",
@@ -29,28 +26,6 @@ REPORT = {
 OVER = {"is_over": True, "result": {"uri": "s3://b/runs/x/", "num_files": 2, "num_bytes": 9}}
 SUCCEEDED = REPORT | OVER | {"status": "succeeded"}
 FAILING: dict[str, Any] = {"failed": "reference 1", "is_transient": True}
-
-
-@pytest.fixture
-def bot(script: Script, aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
-    """Let the function `worker` be a bot with these answers; returns what it was asked."""
-    for name, value in aws.environment().items():
-        monkeypatch.setenv(name, value)
-
-    def answering(*answers: Any) -> list[Any]:
-        left, asked = list(answers), []
-
-        def answer(event: Any, _context: Any) -> Any:
-            asked.append(json.loads(event[FIELD]["ask"]))
-            given = left.pop(0) if len(left) > 1 else left[0]
-            if given is None:
-                raise RuntimeError("killed")
-            return given if given.keys() & {"refused", "failed", "statusCode"} else {"value": given}
-
-        script.on("worker", answer)
-        return asked
-
-    return answering
 
 
 @pytest.fixture

@@ -156,8 +156,9 @@ ClusterCommand = (
     | DeleteCluster
     | ValidateCluster
 )
-RunCommand = (
-    StartRun
+Look = (
+    ShowHelp
+    | ShowRecipes
     | ShowPlan
     | ShowPreflight
     | ListRuns
@@ -167,7 +168,6 @@ RunCommand = (
     | DiffRuns
     | ShowCost
     | ShowAudit
-    | StopRun
-    | ChooseStop
 )
-Command = ShowHelp | ShowRecipes | RunCommand | ClusterCommand
+"""Of runs and of what can be trained; it changes nothing."""
+Command = Look | StartRun | StopRun | ChooseStop | ClusterCommand
