@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from bot.blocks.mrkdwn import cut, duration
+from bot.blocks.mrkdwn import cut, duration, printable
 
 Block = dict[str, Any]
 
@@ -47,7 +47,8 @@ class Content:
 
 
 def header(text: str) -> Block:
-    """Make a large line of plain text."""
+    """Make a large line of plain text, in which Slack follows nothing, but its readers might."""
+    text = printable(text)
     shown = text if len(text) <= _HEADER_CHARACTERS else text[: _HEADER_CHARACTERS - 3] + "..."
     return {"type": "header", "text": {"type": "plain_text", "text": shown, "emoji": True}}
 

@@ -50,12 +50,12 @@ def escape(text: str, limit: int = 600) -> str:
 
 def with_code(text: str, limit: int) -> str:
     """Do the same to a sentence of our own rules, whose back quotes mark code."""
-    line = _printable(" ".join(text.split())).lstrip()
+    line = printable(" ".join(text.split())).lstrip()
     unquoted = _QUOTE.sub("\u203a", line)
     return _entities(_FORMATTING.sub(lambda sign: _LOOK_ALIKES[sign[0]], unquoted), limit)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Leave out NUL, what has no width, and what turns the direction of the text."""
     return "".join(char for char in text if char.isprintable())
 
@@ -83,7 +83,7 @@ def code(text: str, limit: int = 200) -> str:
 
 def in_code(text: str, limit: int) -> str:
     """Make foreign text harmless between back quotes, where nothing is formatted."""
-    return _entities(_printable(" ".join(text.replace("`", "'").split())), limit)
+    return _entities(printable(" ".join(text.replace("`", "'").split())), limit)
 
 
 def code_block(lines: Sequence[str], limit: int = 2_800, *, width: int = 240) -> str:
@@ -91,7 +91,7 @@ def code_block(lines: Sequence[str], limit: int = 2_800, *, width: int = 240) ->
     kept: list[str] = []
     size = 0
     for line in reversed(lines):
-        clean = _printable(line.replace("\t", "    ").rstrip()).replace("```", "'''")
+        clean = printable(line.replace("\t", "    ").rstrip()).replace("```", "'''")
         shown = _entities(clean, width)
         if size + len(shown) + 1 > limit - 8:
             break

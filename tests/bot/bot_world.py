@@ -308,6 +308,7 @@ class ClusterStory:
     count: int = 0
 
     def begin(self, *, keep_for: timedelta = timedelta(hours=8), user_id: str = USER) -> Cluster:
+        self.count += 1
         requested = cl.ClusterRequested(
             event_id=cl.cluster_event_id(self.cluster_id, "requested"),
             cluster_id=self.cluster_id,
@@ -337,7 +338,9 @@ class ClusterStory:
         return cluster
 
     def become_ready(self) -> Cluster:
-        """It is made: 36 USD an hour from now on, of which nothing is emulated."""
+        """It begins unless it has, and costs 36 USD an hour, of which nothing is emulated."""
+        if self.count == 0:
+            self.begin()
         self.phases(cl.ClusterPhase.PROVISIONING)
         made = {"kind": ResourceKind.CLUSTER, "name": "control plane"}
         self.happen(cl.ResourceRequested, **made, price_per_hour_usd=36.0)
@@ -367,28 +370,21 @@ class ClusterStory:
         run = self.services.runs.record(run_id, [began])
         cluster = self.happen(cl.LeaseRequested, run_id=run_id, nodes=nodes)
         if cluster.queue:
-            run = self._phases(run_id, ev.RunPhase.QUEUED)
+            run = self._story(run_id).phases(ev.RunPhase.QUEUED)
         return run
 
     def train(self, run_id: str) -> Run:
-        return self._phases(run_id, ev.RunPhase.SUBMITTING, ev.RunPhase.RUNNING)
+        return self._story(run_id).phases(ev.RunPhase.SUBMITTING, ev.RunPhase.RUNNING)
 
     def leave(self, run_id: str) -> Run:
         """A run succeeds and releases its lease."""
-        run = self._phases(run_id, ev.RunPhase.SUCCEEDED)
+        run = self._story(run_id).phases(ev.RunPhase.SUCCEEDED)
         self.happen(cl.LeaseReleased, run_id=run_id)
         return run
 
-    def _phases(self, run_id: str, *phases: ev.RunPhase) -> Run:
-        for phase in phases:
-            changed = ev.PhaseChanged(
-                event_id=ev.run_event_id(run_id, phase),
-                run_id=run_id,
-                at=self.clock.now(),
-                phase=phase,
-            )
-            run = self.services.runs.record(run_id, [changed])
-        return run
+    def _story(self, run_id: str) -> Story:
+        had = len(self.services.runs.events(run_id))
+        return Story(self.services, self.clock, run_id, count=had)
 
 
 @dataclass
@@ -400,10 +396,9 @@ class Story:
     run_id: str = "tiny-llama-0123abcd"
     count: int = 0
 
-    def begin(self) -> Run:
-        request = make_request(
-            command="/train tiny-llama", team_id=TEAM, channel_id=CHANNEL, user_id=USER
-        )
+    def begin(self, **request_: Any) -> Run:
+        about = {"team_id": TEAM, "channel_id": CHANNEL, "user_id": USER}
+        request = make_request(**({"command": "/train tiny-llama"} | about | request_))
         requested = make_requested(
             self.run_id,
             at=self.clock.now(),
@@ -462,6 +457,9 @@ class Story:
         return run
 
     def reach_running(self) -> Run:
+        """It begins unless it has, and trains."""
+        if self.count == 0:
+            self.begin()
         return self.phases(
             ev.RunPhase.PROVISIONING,
             ev.RunPhase.VALIDATING,

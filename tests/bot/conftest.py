@@ -4,7 +4,7 @@ records; the shipped handlers run against both unchanged."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import boto3
@@ -20,6 +20,7 @@ from bot_world import (
     Story,
     TableStream,
     new_notifier,
+    tell,
 )
 from moto import mock_aws
 from recording_slack import RecordingSlack
@@ -116,6 +117,12 @@ def stream(settings: Settings) -> TableStream:
 @pytest.fixture
 def notifier(services: Services, slack: RecordingSlack, clock: Clock) -> Notifier:
     return new_notifier(services, slack, clock)
+
+
+@pytest.fixture
+def tells(notifier: Notifier, stream: TableStream) -> Callable[[], None]:
+    """Hand the notifier what was written since the last time."""
+    return lambda: tell(notifier, stream)
 
 
 @pytest.fixture

@@ -6,16 +6,23 @@ import re
 from dataclasses import replace
 
 import pytest
-from any_blocks import AMOUNT, CHECKS, MOMENT, RESOURCES, SLOW, TEXT, assert_slack_takes
+from any_blocks import (
+    AMOUNT,
+    CHECKS,
+    MOMENT,
+    RESOURCES,
+    SLOW,
+    TEXT,
+    any_event,
+    assert_slack_takes,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from run_blocks import (
     NOW,
     REQUEST,
-    RUN_ID,
     START,
     TEARDOWN_PHASE,
-    _owner,
     in_phase,
     make_run,
     progress,
@@ -24,9 +31,20 @@ from run_blocks import (
 )
 
 from bot.blocks import answers, mrkdwn
+from bot.blocks.approval import decision_taken
+from bot.blocks.audit import audit_list
 from bot.blocks.card import run_card
+from bot.blocks.comparing import month_cost, runs_compared, runs_differ
+from bot.blocks.elements import Content
+from bot.blocks.home import home_view
 from bot.blocks.receipt import run_receipt
+from bot.blocks.refusals import refusal
+from bot.blocks.stopping import stops_offered
 from bot.blocks.thread import thread_message
+from stationmaster.commands.comparing import Comparison
+from stationmaster.commands.costing import Bill, Spent
+from stationmaster.commands.home import Home
+from stationmaster.domain.audit import Entry
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.cluster import events as cl
@@ -36,10 +54,10 @@ from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.pods import Pod
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted
+from stationmaster.preflight.findings import unanswered
 from tests.support.plans import make_plan
 
 LOSS = st.floats(-1e12, 1e12)
-COUNT = st.integers(0, 2**53 - 1)
 
 
 @st.composite
@@ -52,7 +70,10 @@ def any_run(draw) -> RunView:
     return make_run(
         run_id=new_run_id(draw(TEXT), dedup_key="any"),
         request=REQUEST.model_copy(
-            update={"recipe": draw(TEXT), "instance_type": draw(TEXT), "user_id": draw(TEXT)}
+            update={
+                **{name: draw(TEXT) for name in ("recipe", "instance_type", "user_id")},
+                "command": f"/train x {draw(TEXT)}",
+            }
         ),
         phase=phase,
         phases=[(ev.RunPhase.REQUESTED, START), (phase, draw(MOMENT))],
@@ -93,62 +114,33 @@ def any_run(draw) -> RunView:
 
 
 @SLOW
-@given(any_run())
-def test_card_and_receipt_of_any_run_are_within_slacks_limits(run):
-    assert_slack_takes(run_card(run, now=NOW))
-    assert_slack_takes(run_receipt(run, now=NOW))
-    assert_slack_takes(answers.runs_list([run] * 20, now=NOW))
-
-
-ANY_EVENT = st.one_of(
-    st.builds(
-        ev.PodChanged,
-        event_id=st.text(min_size=1, max_size=8),
-        run_id=st.just(RUN_ID),
-        at=MOMENT,
-        pod=TEXT,
-        node=TEXT,
-        reason=TEXT,
-        message=TEXT,
-    ),
-    *(
-        st.builds(
-            kind,
-            event_id=st.text(max_size=8),
-            at=MOMENT,
-            **{_owner(kind): st.just(RUN_ID)},
-            **texts,
-        )
-        for kind, texts in (
-            (ev.PhaseChanged, {"reason": TEXT}),
-            (ev.StopRequested, {"user_id": TEXT}),
-            (cl.ResourceCreated, {"name": TEXT}),
-            (cl.ResourceDeleted, {"name": TEXT}),
-            (cl.PluginReady, {"plugin": TEXT}),
-            (cl.CheckFinished, {"check": TEXT, "detail": TEXT}),
-            (ev.JobSubmitted, {"job": TEXT}),
-            (ev.JobConditionChanged, {"reason": TEXT, "message": TEXT}),
-            (ev.ClusterWarning, {"object_name": TEXT, "reason": TEXT, "message": TEXT}),
-            (ev.TrainingPreparing, {"waits_for": TEXT}),
-            (ev.TrainingStarted, {"total_steps": COUNT}),
-            (ev.TrainingEvaluated, {"step": COUNT, "loss_nats": st.none() | LOSS}),
-            (ev.CheckpointSaved, {"step": COUNT}),
-            (ev.WorkersRestarting, {"pod": TEXT, "reason": TEXT}),
-            (ev.ProcessFailed, {"pod": TEXT, "process": TEXT, "line": TEXT}),
-            (ev.TrainingResumed, {"step": COUNT}),
-            (ev.TrainingReportedFailure, {"reason": TEXT}),
-            (ev.TrainingFinished, {"step": COUNT}),
-            (ev.NodeLost, {"node": TEXT, "reason": TEXT}),
-            (ev.NodeRecovered, {"node": TEXT}),
-            (ev.JobDisappeared, {"job": TEXT}),
-            (cl.TeardownStarted, {}),
-        )
-    ),
-)
+@given(any_run(), TEXT)
+def test_whatever_shows_any_run_is_within_slacks_limits_and_harmless(view, text):
+    run, bill = view.run, Spent(text, text, is_run=True, is_open=True, usd=1.0)
+    compared = Comparison((view, view), ((text, (text, text)),), (text,))
+    entry = Entry(seq=1, at=NOW, channel_id="C1", user_id=text, via="", act="look", about=text)
+    entry = entry.model_copy(update={"words": text, "refused": text})
+    for content in (
+        run_card(view, now=NOW),
+        run_card(view, now=NOW, moved_from=(text, text)),
+        run_receipt(view, now=NOW),
+        answers.runs_list([view] * 20, now=NOW),
+        *(answer(run) for answer in (answers.stop_accepted, answers.saving_again, decision_taken)),
+        answers.preflight_findings([(text, [unanswered(text, text)])]),
+        stops_offered([view] * 9, why="two", more=1, now=NOW),
+        refusal(f"no {text}", suggestion=f"/train plan {text}"),
+        audit_list([entry] * 9),
+        month_cost(Bill("2026-01", (bill,) * 90, NOW, is_emulated=False)),
+        runs_differ(compared),
+        runs_compared(compared, has_picture=True, now=NOW),
+    ):
+        assert_slack_takes(content)
+    home = home_view(Home([view], [], [], 1, []), now=NOW, emulated=False, said=None)
+    assert_slack_takes(Content(text="Home", blocks=home["blocks"]))
 
 
 @SLOW
-@given(st.lists(ANY_EVENT, max_size=60), any_run())
+@given(st.lists(any_event(ev.RunEvent) | any_event(cl.ClusterEvent), max_size=60), any_run())
 def test_thread_message_of_any_events_is_within_slacks_limits(events, run):
     message = thread_message(events, run)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from any_blocks import CHECKS, MOMENT, RESOURCES, SLOW, TEXT, assert_slack_takes
+from any_blocks import CHECKS, MOMENT, RESOURCES, SLOW, TEXT, any_event, assert_slack_takes
 from cluster_blocks import START, make_cluster, seen
 from hypothesis import given
 from hypothesis import strategies as st
@@ -199,57 +199,8 @@ def test_card_receipt_and_answers_of_any_cluster_are_within_slacks_limits(view, 
     assert_slack_takes(answers.cluster_deleted(view))
 
 
-ANY_EVENT = st.one_of(
-    *(
-        st.builds(
-            kind,
-            event_id=st.text(max_size=8),
-            cluster_id=st.just("team-a-0123abcd"),
-            at=MOMENT,
-            **fields,
-        )
-        for kind, fields in (
-            (cl.ClusterPhaseChanged, {"reason": TEXT}),
-            (cl.LeaseRequested, {"run_id": RUN_IDS, "nodes": st.integers(1, 64)}),
-            (cl.LeaseGranted, {"run_id": RUN_IDS, "nodes": st.integers(1, 64)}),
-            (cl.LeaseReleased, {"run_id": RUN_IDS}),
-            (cl.KeepExtended, {"keep_until": MOMENT, "user_id": TEXT}),
-            (cl.KeepEnding, {"keep_until": MOMENT}),
-            (cl.DeletionRequested, {"user_id": TEXT}),
-            (cl.SizeSettled, {"nodes": st.integers(1, 64), "reason": TEXT}),
-            (
-                cl.ZoneGivenUp,
-                {
-                    "zone": TEXT,
-                    "left_subnet_id": TEXT,
-                    "next_zone": TEXT,
-                    "subnet_id": TEXT,
-                    "instance_type": TEXT,
-                    "nodes": st.integers(1, 64),
-                },
-            ),
-            (
-                cl.NodeReplacementBegan,
-                {
-                    "node": TEXT,
-                    "instance_id": TEXT,
-                    "check": TEXT,
-                    "reason": TEXT,
-                    "number": st.integers(1, 2),
-                },
-            ),
-            (cl.NodeReplaced, {"node": TEXT, "instance_id": TEXT}),
-            (cl.PassBegan, {"nodes": st.integers(1, 64), "user_id": TEXT}),
-            (cl.CheckFinished, {"check": TEXT, "detail": TEXT}),
-            (cl.TeardownStarted, {}),
-            (cl.ResourceCreated, {"name": TEXT}),
-        )
-    )
-)
-
-
 @SLOW
-@given(st.lists(ANY_EVENT, max_size=60), any_cluster())
+@given(st.lists(any_event(cl.ClusterEvent), max_size=60), any_cluster())
 def test_thread_of_any_events_is_within_slacks_limits(events, view):
     message = cluster_message(events, view.cluster)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from bot_world import CHANNEL, tell
+from bot_world import CHANNEL
 
 from bot.stream import read_batch
 from stationmaster.domain.cluster import events as cl
@@ -34,15 +34,15 @@ def end(cluster) -> None:
     cluster.happen(cl.TeardownCompleted, cost_usd=state.cost_usd(cluster.clock.now()))
 
 
-def test_kept_cluster_has_one_card_that_follows_it(notifier, stream, cluster, slack, clock):
+def test_kept_cluster_has_one_card_that_follows_it(tells, cluster, slack, clock):
     cluster.begin()
-    tell(notifier, stream)
+    tells()
     clock.advance(10)
     cluster.become_ready()
-    tell(notifier, stream)
+    tells()
     clock.advance(10)
     cluster.use(FIRST, nodes=3)
-    tell(notifier, stream)
+    tells()
 
     card = card_of(slack, "Cluster team-a")
     assert len([each for each in slack.cards if "Cluster team-a" in each.seen]) == 1
@@ -53,18 +53,18 @@ def test_kept_cluster_has_one_card_that_follows_it(notifier, stream, cluster, sl
     assert card.arguments["channel"] == CHANNEL
 
 
-def test_cluster_that_nobody_keeps_has_no_card(notifier, stream, story, slack):
-    story.begin()
+def test_cluster_that_nobody_keeps_has_no_card(tells, notifier, story, slack):
     story.reach_running()
-    tell(notifier, stream)
+    tells()
     notifier.refresh()
 
     assert len(slack.cards) == 1
     assert "Cluster" not in slack.cards[0].seen
 
 
-def test_thread_of_a_cluster_names_leases_and_changes_once(notifier, stream, cluster, slack, clock):
-    cluster.begin()
+def test_thread_of_a_cluster_names_leases_and_changes_once(
+    tells, notifier, stream, cluster, slack, clock
+):
     cluster.become_ready()
     cluster.use(FIRST, nodes=3)
     cluster.use(SECOND, nodes=2)
@@ -75,7 +75,7 @@ def test_thread_of_a_cluster_names_leases_and_changes_once(notifier, stream, clu
     cluster.train(FIRST)
     cluster.leave(FIRST)
     clock.advance(60)
-    tell(notifier, stream)
+    tells()
     clock.advance(10)
     notifier.refresh()  # ends and receipts were posted first
 
@@ -89,16 +89,13 @@ def test_thread_of_a_cluster_names_leases_and_changes_once(notifier, stream, clu
     assert thread.count(f"run `{SECOND}` has 2 nodes") == 1
 
 
-def test_run_on_a_ready_cluster_says_nothing_of_its_provisioning(
-    notifier, stream, cluster, slack, clock
-):
-    cluster.begin()
+def test_run_on_a_ready_cluster_says_nothing_of_its_provisioning(tells, cluster, slack, clock):
     cluster.become_ready()
-    tell(notifier, stream)
+    tells()
     clock.advance(60)
     cluster.use(FIRST)
     cluster.train(FIRST)
-    tell(notifier, stream)
+    tells()
 
     card, thread = card_of(slack, FIRST), thread_of(slack, FIRST)
     assert "Provision" not in card.seen
@@ -108,10 +105,7 @@ def test_run_on_a_ready_cluster_says_nothing_of_its_provisioning(
     assert "training" in thread
 
 
-def test_run_that_trains_says_nothing_of_what_is_made_for_others(
-    notifier, stream, cluster, slack, clock
-):
-    cluster.begin()
+def test_run_that_trains_says_nothing_of_what_is_made_for_others(tells, cluster, slack, clock):
     cluster.become_ready()
     cluster.use(FIRST)
     clock.advance(10)
@@ -120,30 +114,27 @@ def test_run_that_trains_says_nothing_of_what_is_made_for_others(
     cluster.happen(cl.PassBegan, nodes=6, user_id="U0OTHER")
     cluster.happen(cl.ResourceCreated, kind=ResourceKind.NODE_GROUP, name="training")
     cluster.use(SECOND)
-    tell(notifier, stream)
+    tells()
 
     assert "`training` ready" not in thread_of(slack, FIRST)
 
 
-def test_run_that_waits_for_a_new_cluster_sees_how_it_is_made(
-    notifier, stream, cluster, slack, clock
-):
+def test_run_that_waits_for_a_new_cluster_sees_how_it_is_made(tells, cluster, slack, clock):
     cluster.begin()
     cluster.use(FIRST)
     clock.advance(10)
     cluster.become_ready()
-    tell(notifier, stream)
+    tells()
 
     assert "`control plane` ready" in thread_of(slack, FIRST)
 
 
-def test_queued_run_names_its_place_and_moves_up(notifier, stream, cluster, slack, clock):
-    cluster.begin()
+def test_queued_run_names_its_place_and_moves_up(tells, cluster, slack, clock):
     cluster.become_ready()
     cluster.use(FIRST, nodes=3)
     cluster.use(SECOND, nodes=2)
     cluster.use(THIRD, nodes=4)
-    tell(notifier, stream)
+    tells()
 
     assert "place 1 of 2: 1 of 4 nodes free, 2 wanted" in card_of(slack, SECOND).seen
     assert "place 2 of 2: 1 of 4 nodes free, 4 wanted" in card_of(slack, THIRD).seen
@@ -151,23 +142,20 @@ def test_queued_run_names_its_place_and_moves_up(notifier, stream, cluster, slac
     clock.advance(30)
     cluster.train(FIRST)
     cluster.leave(FIRST)
-    tell(notifier, stream)
+    tells()
 
     assert "place 1 of 1: 2 of 4 nodes free, 4 wanted" in card_of(slack, THIRD).seen
 
 
-def test_run_leaves_a_receipt_with_its_share_and_the_cluster_stays(
-    notifier, stream, cluster, slack, clock
-):
-    cluster.begin()
+def test_run_leaves_a_receipt_with_its_share_and_the_cluster_stays(tells, cluster, slack, clock):
     cluster.become_ready()
     cluster.use(FIRST, nodes=2)
     cluster.train(FIRST)
-    tell(notifier, stream)
+    tells()
     clock.advance(3600)
     cluster.leave(FIRST)
-    tell(notifier, stream)
-    tell(notifier, stream)
+    tells()
+    tells()
 
     thread = thread_of(slack, FIRST)
     assert thread.count("Its share of the cost") == 1
@@ -179,10 +167,12 @@ def test_run_leaves_a_receipt_with_its_share_and_the_cluster_stays(
     assert "Its share" in card_of(slack, FIRST).seen
 
 
-def test_end_of_the_keep_is_warned_of_in_the_channel_once(notifier, stream, cluster, slack, clock):
+def test_end_of_the_keep_is_warned_of_in_the_channel_once(
+    tells, notifier, stream, cluster, slack, clock
+):
     made = cluster.begin(keep_for=timedelta(minutes=40))
     cluster.become_ready()
-    tell(notifier, stream)
+    tells()
     cluster.happen(cl.KeepEnding, keep_until=made.keep_until)
     batch = read_batch(stream.next_batch())
     notifier.notify(batch)
@@ -194,8 +184,7 @@ def test_end_of_the_keep_is_warned_of_in_the_channel_once(notifier, stream, clus
     assert "unless it is extended" in card_of(slack, "Cluster team-a").seen
 
 
-def test_receipt_of_a_cluster_splits_its_bill(notifier, stream, cluster, slack, clock):
-    cluster.begin()
+def test_receipt_of_a_cluster_splits_its_bill(tells, cluster, slack, clock):
     cluster.become_ready()
     cluster.use(FIRST, nodes=2)
     cluster.train(FIRST)
@@ -203,7 +192,7 @@ def test_receipt_of_a_cluster_splits_its_bill(notifier, stream, cluster, slack, 
     cluster.leave(FIRST)
     clock.advance(3600)
     end(cluster)
-    tell(notifier, stream)
+    tells()
 
     (receipt,) = [call for call in slack.thread if "Who caused the cost" in call.seen]
     assert receipt.arguments["reply_broadcast"]
@@ -215,26 +204,26 @@ def test_receipt_of_a_cluster_splits_its_bill(notifier, stream, cluster, slack, 
 
 
 def test_run_and_its_kept_cluster_of_the_same_id_have_each_a_card(
-    notifier, stream, services, clock, slack, cluster
+    tells, services, clock, slack, cluster
 ):
     cluster.cluster_id, cluster.name = FIRST, ""
     cluster.begin()
     cluster.use(FIRST, nodes=4)
-    tell(notifier, stream)
+    tells()
 
     assert len(slack.cards) == 2
     assert f"Cluster {FIRST}" in slack.cards[1].seen
 
 
 def test_cluster_whose_channel_is_lost_is_followed_in_the_requesters_conversation(
-    notifier, stream, cluster, slack, clock, person
+    tells, cluster, slack, clock, person
 ):
     cluster.begin()
-    tell(notifier, stream)
+    tells()
     slack.lost[CHANNEL] = "is_archived"
     clock.advance(10)
     cluster.become_ready()
-    tell(notifier, stream)
+    tells()
 
     moved = slack.cards[-1]
     assert moved.arguments["channel"] == "D0OPERATOR"
@@ -243,11 +232,10 @@ def test_cluster_whose_channel_is_lost_is_followed_in_the_requesters_conversatio
     assert "stays: it goes" in answer["body"]
 
 
-def test_cluster_that_is_over_is_left_alone(notifier, stream, cluster, slack, clock):
-    cluster.begin()
+def test_cluster_that_is_over_is_left_alone(tells, notifier, cluster, slack, clock):
     cluster.become_ready()
     end(cluster)
-    tell(notifier, stream)
+    tells()
     notifier.refresh()
     calls = len(slack.calls)
     clock.advance(60)

@@ -99,7 +99,6 @@ def test_channel_that_takes_no_card_makes_no_cluster(person, services, settings,
 
 
 def test_start_on_a_cluster_names_it_in_the_request(person, services, settings, cluster):
-    cluster.begin()
     cluster.become_ready()
 
     answer = person.type("tiny-llama on=team-a nodes=1 keep=30m")
@@ -131,7 +130,6 @@ def test_cluster_of_another_channel_does_not_exist(person, services, cluster, te
 
 
 def test_plan_on_a_cluster_says_that_nothing_is_created(person, cluster):
-    cluster.begin()
     cluster.become_ready()
 
     answer = person.type("plan tiny-llama on=team-a nodes=1")
@@ -142,7 +140,6 @@ def test_plan_on_a_cluster_says_that_nothing_is_created(person, cluster):
 
 
 def test_show_names_users_queue_cost_and_the_way_in(person, services, cluster):
-    cluster.begin()
     cluster.become_ready()
     cluster.use("tiny-llama-aaaaaaaa", nodes=3)
     cluster.use("tiny-llama-bbbbbbbb", nodes=2)
@@ -204,7 +201,6 @@ def test_nothing_is_kept_for_more_than_7_days(person, services):
 def test_delete_drains_the_cluster_and_names_the_runs_that_end(
     person, services, cluster, monkeypatch
 ):
-    cluster.begin()
     cluster.become_ready()
     cluster.use("tiny-llama-aaaaaaaa")
     heard = drained(monkeypatch)
@@ -232,7 +228,6 @@ def test_buttons_extend_and_delete(person, services, cluster, slack):
 
 
 def test_resize_goes_over_the_cluster_once_more(person, services, settings, cluster):
-    cluster.begin()
     cluster.become_ready()
 
     answer = person.type("cluster resize team-a nodes=6")
@@ -245,7 +240,6 @@ def test_resize_goes_over_the_cluster_once_more(person, services, settings, clus
 
 
 def test_validate_keeps_the_size_and_runs_every_check(person, services, settings, cluster):
-    cluster.begin()
     cluster.become_ready()
 
     answer = person.type("validate team-a")

@@ -7,7 +7,7 @@ from typing import Any
 
 import boto3
 import pytest
-from bot_world import CHANNEL, REGION, TEAM, USER, Clock, ClusterStory, Person, Story, seen, tell
+from bot_world import CHANNEL, REGION, USER, Clock, ClusterStory, Person, Story, seen
 from PIL import Image
 from recording_slack import RecordingSlack, Refusal
 
@@ -18,7 +18,6 @@ from stationmaster.domain.run import events as ev
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.artifacts_world import BUCKET, save_run
-from tests.support.factories import make_request, make_requested
 
 OTHER = "U0OTHER"
 BAD_IMAGE = "aws/nccl-tests:cuda13.0.2-efa1.48.0-ofiv1.19.0"
@@ -32,10 +31,7 @@ def services(settings: Settings, clock: Clock) -> Services:
 def begin(services: Services, clock: Clock, run_id: str, **request: Any) -> Story:
     """A run of the channel that was asked for like this, and has trained two steps."""
     story = Story(services, clock, run_id=run_id)
-    about = {"team_id": TEAM, "channel_id": CHANNEL, "user_id": USER}
-    requested = make_requested(run_id, at=clock.now(), request=make_request(**(about | request)))
-    services.runs.create(requested, dedup_key=run_id, dedup_until=clock.now())
-    story.lease()
+    story.begin(**({"command": ""} | request))
     story.reach_running()
     story.progress(20)
     story.progress(40)
@@ -51,14 +47,14 @@ def pair(services: Services, clock: Clock) -> tuple[Story, Story]:
 
 
 def test_compare_shows_what_differs_what_came_out_and_posts_one_picture_in_the_channel(
-    person: Person, slack: RecordingSlack, stream, notifier, pair
+    person: Person, slack: RecordingSlack, tells, pair
 ) -> None:
-    tell(notifier, stream)
+    tells()
 
     said = seen(person.type("compare books-v1 tiny-llama-0000bbbb", trigger_id="typed"))
-    tell(notifier, stream)
+    tells()
     person.type("compare books-v1 tiny-llama-0000bbbb", trigger_id="typed")  # Slack tried again
-    tell(notifier, stream)
+    tells()
 
     for row in ("learning_rate", "nodes  ", "final loss", "6.000", "2.05 K", "duration"):
         assert row in said
@@ -74,12 +70,12 @@ def test_compare_shows_what_differs_what_came_out_and_posts_one_picture_in_the_c
 
 
 def test_picture_that_slack_refuses_is_named_in_the_channel(
-    person: Person, slack: RecordingSlack, stream, notifier, pair
+    person: Person, slack: RecordingSlack, tells, pair
 ) -> None:
     slack.refuse("files.getUploadURLExternal", Refusal(error="missing_scope"))
 
     person.type("compare books-v1 tiny-llama-0000bbbb")
-    tell(notifier, stream)
+    tells()
 
     said = [
         each.seen

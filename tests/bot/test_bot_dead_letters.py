@@ -30,7 +30,6 @@ def kept(services: Services) -> list[Any]:
 
 
 def events_of(story: Story) -> None:
-    story.begin()
     story.reach_running()
 
 

@@ -113,7 +113,6 @@ def memory(services: Services, clock: World) -> MemoryTable:
 
 def train(story: Story, services: Services, *, ts: str) -> None:
     """It has trained for a quarter of an hour, and its card says so."""
-    story.begin()
     story.reach_running()
     subject = RunSubject(view_run(services, services.runs.load(story.run_id)))
     card = {"channel_id": CHANNEL, "card_ts": ts, "card_milestone": subject.milestone}

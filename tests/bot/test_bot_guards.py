@@ -8,22 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot_world import CHANNEL, TEAM, USER, Person, started_clusters, started_workflows
+from bot_world import (
+    CHANNEL,
+    TEAM,
+    USER,
+    Clock,
+    ClusterStory,
+    Person,
+    Story,
+    started_clusters,
+    started_workflows,
+)
 
 from bot import lambda_handler
 from stationmaster import commands
 from stationmaster.commands.runs import Announced
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import (
-    ClusterPhase,
-    ClusterPhaseChanged,
-    cluster_event_id,
-)
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.guards import Limits, Quota, Spending, refuse_over
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import PhaseChanged, RunPhase, run_event_id
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 
@@ -50,17 +55,9 @@ def start(services: Services, number: int, *, channel_id: str = CHANNEL, **more:
     return run
 
 
-def end(services: Services, run: Run) -> None:
-    failed = PhaseChanged(
-        event_id=run_event_id(run.run_id, "failed"),
-        run_id=run.run_id,
-        at=services.now(),
-        phase=RunPhase.FAILED,
-    )
-    services.runs.record(run.run_id, [failed])
-
-
-def test_run_beyond_the_most_is_refused_until_one_has_ended(services: Services) -> None:
+def test_run_beyond_the_most_is_refused_until_one_has_ended(
+    services: Services, clock: Clock
+) -> None:
     services = limited(services, max_concurrent_runs=1)
     first = start(services, 1)
 
@@ -70,7 +67,7 @@ def test_run_beyond_the_most_is_refused_until_one_has_ended(services: Services) 
     said = str(refused.value)
     assert "this deployment runs at most 1 at a time, and 1 has not ended" in said
     assert f"{first.run_id} by {USER}" in said
-    end(services, first)
+    Story(services, clock, first.run_id).phases(RunPhase.FAILED)
     assert start(services, 3).phase is RunPhase.REQUESTED
 
 
@@ -162,23 +159,6 @@ def test_start_that_the_index_does_not_list_yet_counts(
         start(services, 2)
 
 
-def ready_cluster(services: Services, name: str) -> Cluster:
-    """A kept cluster of two m5.2xlarge that is ready."""
-    asked = {"who": commands.Actor(team_id=TEAM, channel_id=CHANNEL, user_id=USER)}
-    wish = parse_command(f"cluster create {name} nodes=2 instance=m5.2xlarge")
-    cluster, _ = commands.create_cluster(services, wish, request_id=name, **asked)
-    phases = [
-        ClusterPhaseChanged(
-            event_id=cluster_event_id(cluster.cluster_id, phase),
-            cluster_id=cluster.cluster_id,
-            at=services.now(),
-            phase=phase,
-        )
-        for phase in (ClusterPhase.PROVISIONING, ClusterPhase.VALIDATING, ClusterPhase.READY)
-    ]
-    return services.cluster_states.record(cluster.cluster_id, phases)
-
-
 def resize(services: Services, name: str, *, nodes: int) -> Cluster:
     return commands.resize_cluster(
         services, name, nodes=nodes, who=commands.Actor(channel_id=CHANNEL, user_id=USER)
@@ -192,8 +172,14 @@ def node_price(services: Services) -> float:
     return float(larger.price_per_hour_usd - spec.price_per_hour_usd)
 
 
-def test_resize_beyond_the_limit_is_refused_and_fewer_nodes_pass(services: Services) -> None:
-    cluster = ready_cluster(services, "lab")
+def ready_cluster(services: Services, clock: Clock, name: str) -> Cluster:
+    return ClusterStory(services, clock, f"{name}-0", name, nodes=2).become_ready()
+
+
+def test_resize_beyond_the_limit_is_refused_and_fewer_nodes_pass(
+    services: Services, clock: Clock
+) -> None:
+    cluster = ready_cluster(services, clock, "lab")
     price = cluster.spec.price_per_hour_usd
     services = limited(services, max_usd_per_hour=price + 1.5 * node_price(services))
 
@@ -206,10 +192,10 @@ def test_resize_beyond_the_limit_is_refused_and_fewer_nodes_pass(services: Servi
 
 
 def test_new_size_that_the_index_does_not_show_yet_counts(
-    services: Services, monkeypatch: pytest.MonkeyPatch
+    services: Services, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ready_cluster(services, "lab")
-    ready_cluster(services, "lab-2")
+    for name in ("lab", "lab-2"):
+        ready_cluster(services, clock, name)
     listed = services.cluster_states.list_open()
     price = sum(each.spec.price_per_hour_usd for each in listed)
     services = limited(services, max_usd_per_hour=price + 1.5 * node_price(services))

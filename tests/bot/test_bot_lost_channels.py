@@ -31,15 +31,14 @@ def texts(calls: list) -> str:
     "code", ["is_archived", "is_inactive", "not_in_channel", "channel_not_found"]
 )
 def test_run_whose_channel_is_lost_goes_on_in_the_requesters_conversation(
-    notifier, stream, story, slack, code
+    tells, story, slack, code
 ):
-    story.begin()
     story.reach_running()
-    tell(notifier, stream)
+    tells()
     slack.lost[CHANNEL] = code
 
     end(story)
-    tell(notifier, stream)
+    tells()
 
     moved = [call for call in slack.of("chat.postMessage") if call.arguments["channel"] == DIRECT]
     card, thread = moved[0], moved[1:]
@@ -50,27 +49,27 @@ def test_run_whose_channel_is_lost_goes_on_in_the_requesters_conversation(
     assert "Nothing billable is left" in texts(thread)
 
 
-def test_moved_run_stays_in_the_conversation_with_one_card(notifier, stream, story, slack, clock):
+def test_moved_run_stays_in_the_conversation_with_one_card(tells, story, slack, clock):
     story.begin()
-    tell(notifier, stream)
+    tells()
     slack.lost[CHANNEL] = "is_archived"
     story.phases(ev.RunPhase.PROVISIONING)
-    tell(notifier, stream)
+    tells()
     slack.lost.clear()
 
     story.phases(ev.RunPhase.VALIDATING)
-    tell(notifier, stream)
+    tells()
 
     assert [card.arguments["channel"] for card in slack.cards] == [CHANNEL, DIRECT]
     assert slack.of("chat.update")[-1].arguments["channel"] == DIRECT
 
 
-def test_stop_button_works_where_the_card_has_moved_to(notifier, stream, story, slack, person):
+def test_stop_button_works_where_the_card_has_moved_to(tells, story, slack, person):
     story.begin()
-    tell(notifier, stream)
+    tells()
     slack.lost[CHANNEL] = "is_archived"
     story.phases(ev.RunPhase.PROVISIONING)
-    tell(notifier, stream)
+    tells()
 
     person.press("stop_run", json.dumps({"run_id": story.run_id}), channel=DIRECT)
 
@@ -78,20 +77,20 @@ def test_stop_button_works_where_the_card_has_moved_to(notifier, stream, story, 
 
 
 def test_requester_who_cannot_be_reached_either_holds_up_nobody(
-    notifier, stream, services, story, slack, clock, caplog
+    tells, services, story, slack, clock, caplog
 ):
     story.begin()
     other = Story(services, clock, run_id="tiny-llama-ffffffff")
     other.begin()
-    tell(notifier, stream)
+    tells()
     slack.lost |= {CHANNEL: "is_archived", DIRECT: "messages_tab_disabled"}
     for phase in (ev.RunPhase.PROVISIONING, ev.RunPhase.VALIDATING):
         story.phases(phase)
-        tell(notifier, stream)
+        tells()
     slack.lost.pop(CHANNEL)
 
     other.phases(ev.RunPhase.PROVISIONING)
-    tell(notifier, stream)
+    tells()
 
     assert "Provisioning" in slack.of("chat.update")[-1].seen
     assert [record.levelname for record in caplog.records if "nobody" in record.message]
@@ -120,11 +119,10 @@ def test_refused_token_keeps_the_batch_until_the_secret_has_a_new_one(
 
 @pytest.mark.parametrize("dies_before", ["post", "confirm"])
 def test_end_is_posted_once_after_a_kill_on_its_way(
-    notifier, stream, story, services, slack, clock, dying, dies_before
+    tells, stream, story, services, slack, clock, dying, dies_before
 ):
-    story.begin()
     story.reach_running()
-    tell(notifier, stream)
+    tells()
     end(story)
     batch = read_batch(stream.next_batch())
     if dies_before == "post":
@@ -174,9 +172,11 @@ def test_marks_of_another_run_are_not_taken_for_ones_own(stream, services, slack
     assert [second.run_id in card.seen for card in slack.cards] == [False, True]
 
 
-def test_thread_that_cannot_be_read_gets_the_line_again(notifier, stream, story, slack, clock):
+def test_thread_that_cannot_be_read_gets_the_line_again(
+    tells, notifier, stream, story, slack, clock
+):
     story.begin()
-    tell(notifier, stream)
+    tells()
     story.happen(cl.CheckFinished, check="nodes", passed=True, detail="2 of 2 ready")
     batch = read_batch(stream.next_batch())
     slack.refuse("chat.postMessage", Refusal(status=503))

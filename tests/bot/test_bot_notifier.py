@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bot_world import CHANNEL, Story, tell
+from bot_world import CHANNEL, Story
 from recording_slack import Refusal
 
 from bot.stream import StreamBatch, read_batch
@@ -21,73 +21,68 @@ def end(story: Story, phase: ev.RunPhase = ev.RunPhase.SUCCEEDED) -> None:
     story.happen(cl.TeardownCompleted, cost_usd=0.42)
 
 
-def test_card_is_edited_and_never_posted_again(notifier, stream, story, slack, clock):
+def test_card_is_edited_and_never_posted_again(tells, story, slack, clock):
     story.begin()
-    tell(notifier, stream)
+    tells()
     for step in (10, 20, 30):
         if step == 10:
             story.reach_running()
         story.progress(step)
         clock.advance(10)
-        tell(notifier, stream)
+        tells()
 
     cards = [call for call in slack.of("chat.postMessage") if "thread_ts" not in call.arguments]
     assert len(cards) == 1
     assert {call.arguments["ts"] for call in slack.of("chat.update")} == {"1000.000001"}
     assert "step 30 of 60" in slack.card.seen
+    assert "data_visualization" in slack.card.seen
 
 
-def test_progress_within_the_interval_is_coalesced(notifier, stream, story, slack, clock):
-    story.begin()
+def test_progress_within_the_interval_is_coalesced(tells, story, slack, clock):
     story.reach_running()
-    tell(notifier, stream)
+    tells()
     for step in range(1, 21):
         story.progress(step)
         clock.advance(0.2)
-        tell(notifier, stream)
+        tells()
 
     assert 1 <= len(slack.of("chat.update")) <= 3
     assert slack.thread == slack.of("chat.postMessage")[1:]
     assert len(slack.thread) == 1
 
 
-def test_skipped_card_is_drawn_with_the_next_batch_of_any_run(
-    notifier, stream, services, story, slack, clock
-):
-    story.begin()
+def test_skipped_card_is_drawn_with_the_next_batch_of_any_run(tells, services, story, slack, clock):
     story.reach_running()
-    tell(notifier, stream)
+    tells()
     story.progress(7)
-    tell(notifier, stream)
+    tells()
     assert "step 7" not in slack.card.seen
 
     clock.advance(10)
     other = Story(services, clock, run_id="tiny-llama-ffffffff")
     other.begin()
-    tell(notifier, stream)
+    tells()
 
     assert "step 7 of 60" in slack.of("chat.update")[-1].seen
 
 
-def test_end_is_delivered_after_a_short_429(notifier, stream, story, slack, clock):
-    story.begin()
+def test_end_is_delivered_after_a_short_429(tells, story, slack, clock):
     story.reach_running()
-    tell(notifier, stream)
+    tells()
     story.phases(ev.RunPhase.FAILED, reason="out of memory")
     slack.refuse("chat.update", Refusal(headers={"Retry-After": "3"}, **RATE_LIMITED))
 
-    tell(notifier, stream)
+    tells()
 
     assert "out of memory" in slack.card.seen
     assert 3.0 in clock.slept
 
 
 def test_end_is_delivered_by_the_repeated_batch_after_a_long_429(
-    notifier, stream, story, slack, clock
+    tells, notifier, stream, story, slack, clock
 ):
-    story.begin()
     story.reach_running()
-    tell(notifier, stream)
+    tells()
     story.phases(ev.RunPhase.FAILED, reason="out of memory")
     batch = read_batch(stream.next_batch())
     slack.refuse("chat.update", Refusal(headers={"Retry-After": "30"}, **RATE_LIMITED))
@@ -102,30 +97,28 @@ def test_end_is_delivered_by_the_repeated_batch_after_a_long_429(
 
 
 def test_end_takes_the_last_of_the_budget_that_progress_may_not(
-    notifier, stream, story, services, slack, clock
+    tells, story, services, slack, clock
 ):
-    story.begin()
     story.reach_running()
-    tell(notifier, stream)
+    tells()
     clock.advance(1.6)
     while services.deliveries.take_update_token(clock.now(), reserve=3) == 0:
         pass
     story.progress(30)
-    tell(notifier, stream)
+    tells()
     assert slack.of("chat.update") == []
 
     story.phases(ev.RunPhase.SUCCEEDED)
-    tell(notifier, stream)
+    tells()
 
     assert "succeeded" in slack.card.seen
 
 
 def test_end_that_finds_no_edit_left_comes_with_a_batch_of_its_own(
-    notifier, stream, story, services, slack, clock
+    tells, story, services, slack, clock
 ):
-    story.begin()
     story.reach_running()
-    tell(notifier, stream)
+    tells()
     now = clock.now()
     clock.advance(1_800)
     while services.deliveries.take_update_token(clock.now()) == 0:
@@ -133,17 +126,16 @@ def test_end_that_finds_no_edit_left_comes_with_a_batch_of_its_own(
     clock.at = now  # the bucket is empty, and is refilled in half an hour by this clock
     story.phases(ev.RunPhase.FAILED, reason="out of memory")
 
-    tell(notifier, stream)
+    tells()
     assert "out of memory" not in slack.card.seen
     clock.advance(3_600)
-    tell(notifier, stream)  # the batch that it has brought about
+    tells()  # the batch that it has brought about
 
     assert "out of memory" in slack.card.seen
     assert sum("*run failed*" in call.seen for call in slack.thread) == 1
 
 
 def test_batch_delivered_twice_posts_everything_once(notifier, stream, story, slack, clock):
-    story.begin()
     story.reach_running()
     story.progress(30)
     story.progress(60)
@@ -158,9 +150,9 @@ def test_batch_delivered_twice_posts_everything_once(notifier, stream, story, sl
     assert [(call.method, call.seen) for call in slack.calls] == first
 
 
-def test_events_of_one_batch_share_one_thread_message(notifier, stream, story, slack):
+def test_events_of_one_batch_share_one_thread_message(tells, story, slack):
     story.begin()
-    tell(notifier, stream)
+    tells()
     story.reach_running()
     for index in range(4):
         story.happen(
@@ -168,7 +160,7 @@ def test_events_of_one_batch_share_one_thread_message(notifier, stream, story, s
         )
         story.progress(index + 1)
 
-    tell(notifier, stream)
+    tells()
 
     assert len(slack.thread) == 1
     text = slack.thread[0].arguments["text"]
@@ -177,14 +169,14 @@ def test_events_of_one_batch_share_one_thread_message(notifier, stream, story, s
 
 
 def test_lines_of_many_batches_share_a_message_and_none_is_lost(
-    notifier, stream, story, slack, clock
+    tells, notifier, story, slack, clock
 ):
     story.begin()
-    tell(notifier, stream)
+    tells()
     started = clock.monotonic()
     for step in range(1, 31):
         story.happen(cl.CheckFinished, check=f"check-{step}", passed=True, detail="")
-        tell(notifier, stream)
+        tells()
         clock.advance(1)
     clock.advance(60)
     notifier.refresh()
@@ -194,53 +186,48 @@ def test_lines_of_many_batches_share_a_message_and_none_is_lost(
     assert [step for step in range(1, 31) if thread.count(f"*check-{step}*") != 1] == []
 
 
-def test_interval_of_a_card_grows_with_the_number_of_live_runs(
-    notifier, stream, services, slack, clock
-):
+def test_interval_of_a_card_grows_with_the_number_of_live_runs(tells, services, slack, clock):
     stories = [Story(services, clock, run_id=f"tiny-llama-{index:08x}") for index in range(4)]
     for story in stories:
         story.begin()
-    tell(notifier, stream)
+    tells()
     stories[0].progress(1)
     clock.advance(5.9)
-    tell(notifier, stream)
+    tells()
     assert slack.of("chat.update") == []
 
     clock.advance(0.2)
     stories[0].progress(2)
-    tell(notifier, stream)
+    tells()
 
     assert "step 2 of 60" in slack.of("chat.update")[0].seen
 
 
-def test_details_do_not_wait_for_the_interval_that_progress_keeps(
-    notifier, stream, services, slack, clock
-):
+def test_details_do_not_wait_for_the_interval_that_progress_keeps(tells, services, slack, clock):
     stories = [Story(services, clock, run_id=f"tiny-llama-{index:08x}") for index in range(4)]
     for story in stories:
         story.begin()
         story.phases(ev.RunPhase.PROVISIONING)
-    tell(notifier, stream)
+    tells()
 
     before = clock.monotonic()
 
     stories[0].happen(cl.PluginReady, plugin="fsx-csi")
-    tell(notifier, stream)
+    tells()
 
     assert "plugins: fsx-csi" in slack.of("chat.update")[0].seen
     assert clock.monotonic() - before < 4 * 1.5
 
 
-def test_end_of_training_uploads_the_curve_once(notifier, stream, story, slack, clock):
-    story.begin()
+def test_end_of_training_uploads_the_curve_once(tells, story, slack, clock):
     story.reach_running()
     for step in (20, 40, 60):
         story.progress(step)
     story.phases(ev.RunPhase.SUCCEEDED)
-    tell(notifier, stream)
+    tells()
     story.tear_down()
     clock.advance(30)
-    tell(notifier, stream)
+    tells()
 
     assert len(slack.uploads) == 1
     assert b"\x89PNG" in slack.uploads[0]
@@ -250,10 +237,10 @@ def test_end_of_training_uploads_the_curve_once(notifier, stream, story, slack, 
 
 
 def test_workspace_without_charts_is_asked_once_and_gets_the_loss_as_text(
-    notifier, stream, story, slack, clock
+    tells, story, slack, clock
 ):
     story.begin()
-    tell(notifier, stream)
+    tells()
     story.reach_running()
     story.progress(10)
     story.progress(20)
@@ -261,34 +248,23 @@ def test_workspace_without_charts_is_asked_once_and_gets_the_loss_as_text(
     for step in (30, 40):
         story.progress(step)
         clock.advance(10)
-        tell(notifier, stream)
+        tells()
         assert "training `" in slack.card.seen
         assert "data_visualization" not in slack.card.seen
 
     assert slack.attempts.count("chat.update") == len(slack.of("chat.update")) + 1
 
 
-def test_card_of_a_workspace_with_charts_has_one(notifier, stream, story, slack):
-    story.begin()
+def test_receipt_is_posted_once_and_seen_in_the_channel(tells, story, slack):
     story.reach_running()
-    for step in (10, 20):
-        story.progress(step)
-    tell(notifier, stream)
-
-    assert "data_visualization" in slack.card.seen
-
-
-def test_receipt_is_posted_once_and_seen_in_the_channel(notifier, stream, story, slack):
-    story.begin()
-    story.reach_running()
-    tell(notifier, stream)
+    tells()
     story.phases(ev.RunPhase.SUCCEEDED)
     story.tear_down()
-    tell(notifier, stream)
+    tells()
     made = {"kind": ResourceKind.FILE_SYSTEM, "name": "fs-1"}
     story.happen(cl.ResourceDeleted, **made)
     story.happen(cl.TeardownCompleted, cost_usd=0.42)
-    tell(notifier, stream)
+    tells()
 
     receipts = [call for call in slack.thread if "Nothing billable is left" in call.seen]
     assert len(receipts) == 1
@@ -304,34 +280,32 @@ def test_receipt_is_posted_once_and_seen_in_the_channel(notifier, stream, story,
     [("files.getUploadURLExternal", "not_in_channel"), ("chat.update", "invalid_blocks")],
 )
 def test_refused_curve_or_card_does_not_hold_up_the_receipt(
-    notifier, stream, story, slack, caplog, method, error
+    tells, story, slack, caplog, method, error
 ):
     story.begin()
-    tell(notifier, stream)
+    tells()
     story.reach_running()
     for step in (30, 60):
         story.progress(step)
     end(story)
     slack.refuse(method, Refusal(error=error), Refusal(error=error))
 
-    tell(notifier, stream)
+    tells()
 
     assert any("Nothing billable is left" in call.seen for call in slack.thread)
     assert any(error in str(record.exc_info) for record in caplog.records)
 
 
-def test_failed_teardown_is_reported_and_its_later_success_too(
-    notifier, stream, story, slack, clock
-):
+def test_failed_teardown_is_reported_and_its_later_success_too(tells, story, slack, clock):
     story.begin()
     story.phases(ev.RunPhase.FAILED, reason="no capacity")
     story.tear_down()
     story.happen(cl.TeardownFailed, reason="cluster is in use", left=["cluster stationmaster-x"])
-    tell(notifier, stream)
+    tells()
     story.tear_down()
     story.happen(cl.TeardownCompleted, cost_usd=1.5)
     clock.advance(60)
-    tell(notifier, stream)
+    tells()
 
     titles = [
         call.blocks[0]["text"]["text"]
@@ -341,14 +315,14 @@ def test_failed_teardown_is_reported_and_its_later_success_too(
     assert ["not yet final" in title for title in titles] == [True, False]
 
 
-def test_card_that_somebody_deleted_is_posted_anew(notifier, stream, story, slack, clock):
+def test_card_that_somebody_deleted_is_posted_anew(tells, story, slack, clock):
     story.begin()
-    tell(notifier, stream)
+    tells()
     clock.advance(1)
     slack.refuse("chat.update", Refusal(error="message_not_found"))
     story.phases(ev.RunPhase.PROVISIONING)
 
-    tell(notifier, stream)
+    tells()
 
     cards = [call for call in slack.of("chat.postMessage") if "thread_ts" not in call.arguments]
     assert len(cards) == 2
@@ -356,22 +330,22 @@ def test_card_that_somebody_deleted_is_posted_anew(notifier, stream, story, slac
 
 
 def test_channel_that_refuses_for_good_does_not_hold_up_others(
-    notifier, stream, services, story, slack, clock, caplog
+    tells, services, story, slack, clock, caplog
 ):
     story.begin()
     other = Story(services, clock, run_id="tiny-llama-ffffffff")
     other.begin()
     slack.refuse("chat.postMessage", Refusal(error="invalid_blocks"))
 
-    tell(notifier, stream)
+    tells()
 
     assert len(slack.of("chat.postMessage")) == 1
     assert any("it cannot be posted" in record.message for record in caplog.records)
 
 
-def test_own_memory_in_the_stream_is_no_news(notifier, stream, story, slack):
+def test_own_memory_in_the_stream_is_no_news(tells, stream, story, slack):
     story.begin()
-    tell(notifier, stream)
+    tells()
     calls = len(slack.calls)
 
     batch = stream.next_batch()
@@ -381,18 +355,15 @@ def test_own_memory_in_the_stream_is_no_news(notifier, stream, story, slack):
     assert len(slack.calls) == calls
 
 
-def test_checkpoints_that_had_to_wait_are_one_line_of_the_newest(
-    notifier, stream, story, slack, clock
-):
-    story.begin()
+def test_checkpoints_that_had_to_wait_are_one_line_of_the_newest(tells, story, slack, clock):
     story.reach_running()
-    tell(notifier, stream)
+    tells()
     for step in (10, 20, 30):
         story.happen(ev.CheckpointSaved, step=step)
-        tell(notifier, stream)
+        tells()
     clock.sleep(61)
     story.happen(ev.CheckpointSaved, step=40)
-    tell(notifier, stream)
+    tells()
 
     posted = [call.seen for call in slack.thread if "checkpoint at step" in call.seen]
     assert len(posted) == 1
@@ -400,11 +371,10 @@ def test_checkpoints_that_had_to_wait_are_one_line_of_the_newest(
 
 
 def test_program_that_crashes_again_and_again_has_twelve_lines_in_its_thread(
-    notifier, stream, story, slack, clock
+    tells, story, slack, clock
 ):
-    story.begin()
     story.reach_running()
-    tell(notifier, stream)
+    tells()
     for restart in range(8):
         for pod in ("w-0", "w-1"):
             line = f"KeyError: 'labels' at 0x7f{restart}"
@@ -421,9 +391,9 @@ def test_program_that_crashes_again_and_again_has_twelve_lines_in_its_thread(
             )
             story.happen(ev.PodChanged, pod=pod, phase="Running", restarts=restart + 1)
         clock.advance(30)
-        tell(notifier, stream)
+        tells()
     end(story, ev.RunPhase.FAILED)
-    tell(notifier, stream)
+    tells()
 
     lines = [line for call in slack.thread for line in call.arguments["text"].splitlines()]
     receipt = next(index for index, line in enumerate(lines) if "receipt" in line)

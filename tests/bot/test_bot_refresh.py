@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import boto3
 import pytest
-from bot_world import REGION, Story, tell
+from bot_world import REGION, Story
 from recording_slack import RecordingSlack
 
 from bot import notifier_handler
@@ -39,23 +39,23 @@ def tear_down(story: Story) -> None:
     story.happen(cl.TeardownCompleted, cost_usd=0.4)
 
 
-def test_batch_reads_the_cluster_of_a_run_once(notifier, stream, story, reads):
+def test_batch_reads_the_cluster_of_a_run_once(tells, story, reads):
     story.begin()
     story.happen(cl.ResourceRequested, kind=ResourceKind.CLUSTER, name="c", price_per_hour_usd=36.0)
 
-    tell(notifier, stream)
+    tells()
 
     assert reads == [story.run_id]
 
 
 def test_refresh_reads_a_cluster_once_and_those_that_are_over_not_again(
-    notifier, stream, services, clock, reads, slack
+    tells, notifier, services, clock, reads, slack
 ):
     over, live = (Story(services, clock, run_id=f"tiny-llama-{name}") for name in ("over", "live"))
     for story in (over, live):
         story.begin()
     tear_down(over)
-    tell(notifier, stream)
+    tells()
     reads.clear()
 
     notifier.refresh()
@@ -68,9 +68,9 @@ def test_refresh_reads_a_cluster_once_and_those_that_are_over_not_again(
     assert reads == [live.run_id]
 
 
-def test_run_that_is_over_is_looked_at_for_a_day(notifier, stream, story, slack, clock):
+def test_run_that_is_over_is_looked_at_for_a_day(tells, notifier, stream, story, slack, clock):
     story.begin()
-    tell(notifier, stream)
+    tells()
     tear_down(story)
     stream.next_batch()  # not delivered
 
@@ -80,11 +80,11 @@ def test_run_that_is_over_is_looked_at_for_a_day(notifier, stream, story, slack,
     assert slack.of("chat.update") == []
 
 
-def test_live_card_is_drawn_anew_without_any_event(notifier, stream, story, slack, clock):
+def test_live_card_is_drawn_anew_without_any_event(tells, notifier, story, slack, clock):
     story.begin()
     story.phases(ev.RunPhase.PROVISIONING)
     story.happen(cl.ResourceRequested, kind=ResourceKind.CLUSTER, name="c", price_per_hour_usd=36.0)
-    tell(notifier, stream)
+    tells()
 
     clock.advance(60)
     notifier.refresh()
@@ -104,11 +104,11 @@ def test_live_card_is_drawn_anew_without_any_event(notifier, stream, story, slac
     ids=["just-posted", "over", "in-teardown"],
 )
 def test_card_is_drawn_again_while_something_is_live(
-    notifier, stream, story, slack, clock, happens, after_s, edits
+    tells, notifier, story, slack, clock, happens, after_s, edits
 ):
     story.begin()
     happens(story)
-    tell(notifier, stream)
+    tells()
     attempts = len(slack.attempts)
 
     clock.advance(after_s)
@@ -119,12 +119,12 @@ def test_card_is_drawn_again_while_something_is_live(
 
 @pytest.mark.parametrize(("num_runs", "every_s"), [(12, 5), (30, 60)])
 def test_many_live_runs_keep_to_fifty_edits_a_minute(
-    notifier, stream, services, slack, clock, num_runs, every_s
+    tells, notifier, services, slack, clock, num_runs, every_s
 ):
     for index in range(num_runs):
         Story(services, clock, run_id=f"tiny-llama-{index:08x}").begin()
     while len(slack.cards) < num_runs:
-        tell(notifier, stream)
+        tells()
     clock.advance(300)
     at: list[float] = []
     for _ in range(120 // every_s):
@@ -139,11 +139,10 @@ def test_many_live_runs_keep_to_fifty_edits_a_minute(
 
 
 def test_batch_that_was_given_up_is_made_good_by_the_next_refresh(
-    notifier, stream, story, slack, clock
+    tells, notifier, stream, story, slack, clock
 ):
-    story.begin()
     story.reach_running()
-    tell(notifier, stream)
+    tells()
     story.phases(ev.RunPhase.FAILED, reason="out of memory")
     story.tear_down()
     story.happen(cl.TeardownCompleted, cost_usd=0.42)

@@ -4,7 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stationmaster.commands.permitting import wish_of
+from stationmaster.domain.approvals import Limits, approval_for
 from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.parameters import key_typed, split_words
 from stationmaster.domain.commands.requests import StopRun
@@ -12,6 +15,9 @@ from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import PLANNED, TYPED_SUBCOMMANDS
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.keys.names import KEY_MEANINGS, START_KEYS, key_names
+from stationmaster.domain.run.aggregate import start_run
+from stationmaster.domain.run.events import RunPhase
+from tests.support.factories import START, make_requested
 
 RECIPES = ["tiny-llama", "llama2-7b", "resnet50", "mixtral-8x7b", "tiny-lama", "Llama2-7B"]
 RIGHT = [
@@ -63,6 +69,15 @@ LINES = st.builds(
     st.lists(ANY_WORD, max_size=5),
 )
 MOST = 400
+LIMITS = st.builds(
+    Limits,
+    usd=st.sampled_from([0, 0.01, 10, 500, 1e6]),
+    usd_per_hour=st.sampled_from([0, 0.5, 43.92, 100, 1e4]),
+    gpus=st.sampled_from([0, 1, 8, 16, 512]),
+    keep_hours=st.sampled_from([0, 0.5, 12, 200]),
+    instance_types=st.sampled_from([(), ("p4d.24xlarge", "m5.2xlarge")]),
+    iam_above_usd=st.sampled_from([0, 100]),
+)
 
 
 def answered(line):
@@ -73,13 +88,33 @@ def answered(line):
         return str(error), error.suggestion
 
 
+def assert_asks_above(limits, start):
+    """A start above a limit, by its plan and the catalogue alone, begins after an approval only."""
+    plan = start.plan
+    pairs = (
+        (limits.usd, plan.estimated_cost_usd),
+        (limits.usd_per_hour, plan.price_per_hour_usd),
+        (limits.gpus, plan.nodes * INSTANCES[plan.instance_type].num_gpus),
+        (limits.keep_hours, start.options.keep_s / 3600),
+    )
+    is_listed = plan.instance_type in limits.instance_types
+    is_above = is_listed or any(0 < most < asked for most, asked in pairs)
+    approval = approval_for(limits, wish_of(start), approvers=["U0LEAD"], now=START)
+    asked = start.requested(command=start.words, team_id="T1", channel_id="C1", user_id="U1")
+    run = start_run(make_requested(request=asked, approval=approval))
+    assert run.awaits_approval is is_above
+    assert (run.phase is RunPhase.AWAITING_APPROVAL) is is_above
+    assert approval is None or approval.by_iam is (0 < limits.iam_above_usd < approval.wish.usd)
+
+
 @pytest.mark.parametrize("count", [2_000, 48_000])
 def test_generated_line_is_read_as_typed_or_refused_in_one_sentence(count):
     @settings(max_examples=count)
-    @given(LINES)
-    def check(line):
+    @given(LINES, LIMITS)
+    def check(line, limits):
         answer = answered(line)
         if isinstance(answer, StartRun):
+            assert_asks_above(limits, answer)
             _, *words = split_words(line)
             keys = [key_typed(word.partition("=")[0]) for word in words]
             assert len(set(keys)) == len(keys)
