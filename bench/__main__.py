@@ -17,14 +17,16 @@ import importlib
 import json
 import logging
 import os
+import platform
+import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 from bench.figures import Figure, NotHere
-from bench.machine import describe_machine
 
 # By name, in their order: module and function, and a summary. A module is imported when its
 # benchmark runs: some load torch, or a whole AWS emulation, and none may slow down the next.
@@ -113,6 +115,31 @@ def _parser() -> argparse.ArgumentParser:
         help="gpu: the Python that torchtitan is installed for (default: this one)",
     )
     return parser
+
+
+def describe_machine() -> dict[str, object]:
+    """Cores, processor, memory, versions, and how loaded the machine is at the moment."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    commit = ["git", "rev-parse", "--short", "HEAD"]
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": cores,
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "commit": subprocess.check_output(commit, cwd=Path(__file__).parent, text=True).strip(),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
 
 
 if __name__ == "__main__":

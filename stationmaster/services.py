@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.clusters import Clusters, EksCluster
     from stationmaster.aws.data_links import DataLinks
     from stationmaster.aws.datasets import Datasets
-    from stationmaster.aws.delivery_store import DeliveryStore
+    from stationmaster.aws.delivery_store import DeliveryStore, SlackWriter
     from stationmaster.aws.eks_security_groups import EksSecurityGroups
     from stationmaster.aws.event_bus import EventBus
     from stationmaster.aws.existing_clusters import ExistingClusters
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from stationmaster.aws.secrets import Secrets
     from stationmaster.aws.security_groups import SecurityGroups
     from stationmaster.aws.set_aside_store import SetAsideStore
-    from stationmaster.aws.slack_writer import SlackWriter
     from stationmaster.aws.subnets import Subnets
     from stationmaster.aws.tagged import TaggedResources
     from stationmaster.aws.volumes import Volumes
@@ -115,7 +114,7 @@ class Services:
     """Who did what in each channel."""
     set_aside: SetAsideStore = part("set_aside_store.SetAsideStore", rows)
     """What functions could not read."""
-    slack_writer: SlackWriter = part("slack_writer.SlackWriter", rows)
+    slack_writer: SlackWriter = part("delivery_store.SlackWriter", rows)
     """Which invocation of the notifier may write to Slack."""
     orphans: OrphanStore = part("orphan_store.OrphanStore", rows)
     """Since when the reaper has seen orphans."""

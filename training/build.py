@@ -145,7 +145,7 @@ def _open_checkpoints(
     from training.agreement import from_rank_0
     from training.checkpoint import Checkpointer
     from training.models.hub import describe_model
-    from training.restored import take_over
+    from training.resume import take_over
 
     recipe = config.recipe
     configuration = decisive(recipe, data_identity=task.source.identity)

@@ -2,7 +2,8 @@
 
 Rank 0 writes it when the last step is taken and its checkpoint complete, from that checkpoint with
 `training.export`; the others wait, so that no pod is done before the model is there. It needs 4
-bytes a parameter of host memory on rank 0.
+bytes a parameter of host memory on rank 0. The texts for people to read at the end are made of its
+directory, on the CPU, as whoever uses it will read it: the GPUs are full of the training state.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final
+
+import torch
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
@@ -22,10 +26,18 @@ from training.export import write_model
 from training.manifest import checkpoint_path
 from training.model_card import CARD, NOTE, model_card
 from training.parallel import Ranks
-from training.samples import MOST_PARAMETERS, generate, prompts_of
-from training.task import Batch
+from training.task import IGNORED_LABEL, Batch
 
 logger = logging.getLogger(__name__)
+
+
+# Where every token is learned, a text begins with this many.
+PROMPT_TOKENS: Final = 12
+MAX_PROMPT_TOKENS: Final = 256
+NEW_TOKENS: Final = 40
+_MAX_TIME_S: Final = 60.0
+# In float32 a larger one takes minutes of reading, while all GPUs wait.
+MOST_PARAMETERS: Final = 10_000_000_000
 
 
 class FinalModel:
@@ -90,3 +102,58 @@ class FinalModel:
             output_dir=self._directory,
             texts={CARD: card, NOTE: note},
         )
+
+
+def prompts_of(batches: Sequence[Batch], *, number: int) -> list[list[int]]:
+    """Return the beginnings of a step's sequences, up to the first response that is learned."""
+    prompts: list[list[int]] = []
+    for batch in batches:
+        for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
+            learned = (targets != IGNORED_LABEL).nonzero()
+            if len(learned) and len(prompts) < number:
+                length = int(learned[0]) + 1
+                length = PROMPT_TOKENS if length == 1 else min(length, MAX_PROMPT_TOKENS)
+                prompts.append(inputs[:length].tolist())
+    return prompts
+
+
+def generate(model_directory: Path, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+    """Let the model write after each prompt; the same for the same model and prompts.
+
+    Raises:
+        OSError, ValueError: the directory has no model, or no tokenizer.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+    if not prompts:
+        return []
+    tokenizer = AutoTokenizer.from_pretrained(model_directory)
+    model = AutoModelForCausalLM.from_pretrained(model_directory).eval()
+    end = tokenizer.eos_token_id
+    padding = end if end is not None else 0
+    how = GenerationConfig(
+        max_new_tokens=NEW_TOKENS,
+        max_time=_MAX_TIME_S,
+        do_sample=True,
+        temperature=0.8,
+        top_k=50,
+        eos_token_id=end,
+        pad_token_id=padding,
+    )
+    # All at once: each begins where the longest one ends.
+    longest = max(map(len, prompts))
+    ids = torch.full((len(prompts), longest), padding)
+    mask = torch.zeros_like(ids)
+    for row, prompt in enumerate(prompts):
+        ids[row, longest - len(prompt) :] = torch.tensor(list(prompt))
+        mask[row, longest - len(prompt) :] = 1
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        written = model.generate(ids, attention_mask=mask, generation_config=how)
+    return [
+        Sample(
+            prompt=tokenizer.decode(list(prompt)),
+            text=tokenizer.decode(written[row, longest:], skip_special_tokens=True),
+        )
+        for row, prompt in enumerate(prompts)
+    ]

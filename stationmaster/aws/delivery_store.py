@@ -38,6 +38,10 @@ Owner = NewType("Owner", str)
 """The run, the cluster or the answered message that a delivery is about."""
 
 
+# Longer than the notifier's time limit: one that was killed writes nothing any more by then.
+LEASE: Final = timedelta(seconds=130)
+
+
 def of_run(run_id: RunId) -> Owner:
     return Owner(run_id)
 
@@ -233,3 +237,33 @@ class DeliveryStore(Rows):
 
 def _expiry(now: datetime, kept: timedelta = _KEPT) -> dict[str, str]:
     return {"N": str(int((now + kept).timestamp()))}
+
+
+class SlackWriter(Rows):
+    """Who may write to Slack now: one notifier at a time, by a lease; `owner` is an invocation.
+
+    Two at once would share Slack's rate limits badly, and could post a line twice while one of them
+    has it claimed. A reserved concurrency of one would do the same, but an account with Lambda's
+    first quota (10 at a time) cannot reserve any.
+    """
+
+    def take(self, owner: str, *, now: datetime) -> bool:
+        """Take the lease, unless another invocation has it and may still be at work."""
+        until = {"N": f"{(now + LEASE).timestamp():.3f}"}
+        return self._put_item(
+            "taking the lease of the writer to Slack",
+            table.SLACK_WRITER.attributes | {"owner": {"S": owner}, "until": until},
+            ConditionExpression=f"{table.IS_NEW} OR #until < :now",
+            ExpressionAttributeNames={"#until": "until"},
+            ExpressionAttributeValues={":now": {"N": f"{now.timestamp():.3f}"}},
+        )
+
+    def give_back(self, owner: str) -> None:
+        """Release the lease, unless it is another's by now."""
+        self._delete_item(
+            "giving back the lease of the writer to Slack",
+            table.SLACK_WRITER,
+            ConditionExpression="#owner = :owner",
+            ExpressionAttributeNames={"#owner": "owner"},
+            ExpressionAttributeValues={":owner": {"S": owner}},
+        )

@@ -1,6 +1,6 @@
 """Looks at data that FSx shows of a linked bucket: `stage` without copying.
 
-The association is made before (`steps/parts/data_link.py`). What cannot be linked is copied.
+The association is made before (`steps/stage_data.py`). What cannot be linked is copied.
 """
 
 from __future__ import annotations

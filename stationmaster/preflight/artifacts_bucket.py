@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from stationmaster.aws.account import Account
-from stationmaster.preflight.findings import Finding, Severity
+from stationmaster.preflight.findings import Finding, absent, present
 from stationmaster.preflight.subject import Subject
 from stationmaster.services import Services
 
@@ -20,16 +20,11 @@ def applies(services: Services, subject: Subject) -> bool:
 def look(services: Services, account: Account, subject: Subject) -> list[Finding]:
     """Return one finding."""
     bucket = services.settings.artifacts_bucket
-    return [judge(bucket, account.bucket_problem(bucket))]
-
-
-def judge(bucket: str, problem: str) -> Finding:
-    """Return the verdict; `problem` is "" for none."""
+    problem = account.bucket_problem(bucket)
     if not problem:
-        return Finding(check=NAME, severity=Severity.INFO, message=f"bucket {bucket} is there")
-    return Finding(
-        check=NAME,
-        severity=Severity.ERROR,
-        message=f"the artifacts bucket {bucket} {problem}, and results would have no place",
-        remedy="deploy the data stack again, and let nothing else change its bucket",
+        return present(NAME, f"bucket {bucket} is there")
+    return absent(
+        NAME,
+        f"the artifacts bucket {bucket} {problem}, and results would have no place",
+        "deploy the data stack again, and let nothing else change its bucket",
     )

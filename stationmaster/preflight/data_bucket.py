@@ -7,7 +7,7 @@ from typing import Final
 from stationmaster.aws.account import Account
 from stationmaster.domain.errors import NotPossibleNow, TransientError
 from stationmaster.domain.sizes import size_text
-from stationmaster.preflight.findings import Finding, Severity
+from stationmaster.preflight.findings import Finding, absent, present
 from stationmaster.preflight.subject import Subject
 from stationmaster.services import Services
 
@@ -28,7 +28,6 @@ def look(services: Services, account: Account, subject: Subject) -> list[Finding
         if isinstance(error.__cause__, TransientError):
             raise error.__cause__ from error  # S3 did not answer, which says nothing of the data
         # The sentence has its remedy.
-        return [Finding(check=NAME, severity=Severity.ERROR, message=str(error))]
+        return absent(NAME, str(error))
     least = "" if listing.is_complete else "at least "
-    said = f"{subject.dataset.uri} holds {least}{size_text(listing.num_bytes)}"
-    return [Finding(check=NAME, severity=Severity.INFO, message=said)]
+    return present(NAME, f"{subject.dataset.uri} holds {least}{size_text(listing.num_bytes)}")

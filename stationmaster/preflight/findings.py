@@ -43,6 +43,16 @@ class Finding(BaseModel):
         return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
 
+def present(check: str, message: str) -> list[Finding]:
+    """Return the finding of what is there."""
+    return [Finding(check=check, severity=Severity.INFO, message=message)]
+
+
+def absent(check: str, message: str, remedy: str = "") -> list[Finding]:
+    """Return the finding of what a start would fail without."""
+    return [Finding(check=check, severity=Severity.ERROR, message=message, remedy=remedy)]
+
+
 def lacking(findings: Iterable[Finding]) -> list[Finding]:
     """Return those for which nothing may be made."""
     return [each for each in findings if each.severity is Severity.ERROR]

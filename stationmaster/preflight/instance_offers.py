@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from stationmaster.aws.account import Account
-from stationmaster.preflight.findings import Finding, Severity
+from stationmaster.preflight.findings import Finding, absent, present
 from stationmaster.preflight.subject import Subject
 from stationmaster.services import Services
 
@@ -26,32 +26,26 @@ def look(services: Services, account: Account, subject: Subject) -> list[Finding
     subnet_ids = services.settings.subnet_ids
     # Before a deployment there are no subnets, and any zone will do.
     zones = account.zones_of(subnet_ids) if subnet_ids else {zone: zone for zone in offered}
-    return [judge(name, zones=zones, offered=offered, region=account.region)]
+    return judge(name, zones=zones, offered=offered, region=account.region)
 
 
 def judge(
     instance_type: str, *, zones: Mapping[str, str], offered: set[str], region: str
-) -> Finding:
+) -> list[Finding]:
     """Return the verdict; `zones` has the zone of each subnet that nodes may be in."""
     usable = sorted(offered & set(zones.values()))
     if usable:
-        return Finding(
-            check=NAME,
-            severity=Severity.INFO,
-            message=f"{instance_type} is offered in {', '.join(usable)}",
-        )
+        return present(NAME, f"{instance_type} is offered in {', '.join(usable)}")
     if offered:
         there = ", ".join(sorted(set(zones.values())))
-        return Finding(
-            check=NAME,
-            severity=Severity.ERROR,
-            message=f"{instance_type} is offered in {', '.join(sorted(offered))} and not in "
+        return absent(
+            NAME,
+            f"{instance_type} is offered in {', '.join(sorted(offered))} and not in "
             f"{there}, where nodes may be",
-            remedy="deploy with a subnet in one of its zones, or use another instance type",
+            "deploy with a subnet in one of its zones, or use another instance type",
         )
-    return Finding(
-        check=NAME,
-        severity=Severity.ERROR,
-        message=f"{instance_type} is not offered in {region}",
-        remedy="use another instance type, or deploy in another region",
+    return absent(
+        NAME,
+        f"{instance_type} is not offered in {region}",
+        "use another instance type, or deploy in another region",
     )

@@ -6,7 +6,7 @@ from typing import Final
 
 from stationmaster.aws.account import Account
 from stationmaster.domain.errors import BadParameter
-from stationmaster.preflight.findings import Finding, Severity
+from stationmaster.preflight.findings import Finding, absent, present
 from stationmaster.preflight.subject import Subject
 from stationmaster.services import Services
 
@@ -20,21 +20,17 @@ def applies(services: Services, subject: Subject) -> bool:
 
 def look(services: Services, account: Account, subject: Subject) -> list[Finding]:
     """Return one finding for each repository."""
-    found = []
+    found: list[Finding] = []
     for repository in subject.repositories:
         try:
             services.hub.check_readable(repository)
         except BadParameter as error:
-            found.append(
-                Finding(
-                    check=NAME,
-                    severity=Severity.ERROR,
-                    message=str(error),
-                    remedy="the token of the pods is the field token of the deployment's Hugging "
-                    "Face secret, see docs/deploy.md",
-                )
+            found += absent(
+                NAME,
+                str(error),
+                "the token of the pods is the field token of the deployment's Hugging Face "
+                "secret, see docs/deploy.md",
             )
         else:
-            said = f"{repository} can be read from the Hugging Face hub"
-            found.append(Finding(check=NAME, severity=Severity.INFO, message=said))
+            found += present(NAME, f"{repository} can be read from the Hugging Face hub")
     return found

@@ -6,7 +6,7 @@ from typing import Final
 
 from stationmaster.aws.account import Account, read_ecr_image
 from stationmaster.domain.images import copy_of
-from stationmaster.preflight.findings import Finding, Severity
+from stationmaster.preflight.findings import Finding, absent, present
 from stationmaster.preflight.subject import Subject
 from stationmaster.rendering.rendezvous import IMAGE as ETCD_IMAGE
 from stationmaster.services import Services
@@ -27,26 +27,21 @@ def look(services: Services, account: Account, subject: Subject) -> list[Finding
         images["etcd"] = copy_of(ETCD_IMAGE, settings.image_copies)
     if subject.trains:
         images["training"] = subject.image or settings.image_of(subject.framework)
-    return [_judge(account, what, image) for what, image in images.items()]
+    return [found for each in images.items() for found in _judge(account, *each)]
 
 
-def _judge(account: Account, what: str, image: str) -> Finding:
+def _judge(account: Account, what: str, image: str) -> list[Finding]:
     found = read_ecr_image(image)
     if found is None or found.region != account.region:
-        return Finding(
-            check=NAME,
-            severity=Severity.INFO,
-            message=f"whether the {what} image {image} exists is not asked: its registry is not "
+        return present(
+            NAME,
+            f"whether the {what} image {image} exists is not asked: its registry is not "
             f"ECR in {account.region}",
         )
     if account.has_image(found):
-        return Finding(
-            check=NAME, severity=Severity.INFO, message=f"the {what} image {image} is there"
-        )
-    return Finding(
-        check=NAME,
-        severity=Severity.ERROR,
-        message=f"the {what} image {image} is not in its registry",
-        remedy="build and push it with container/build.sh, see docs/deploy.md; or name one that "
-        "is there",
+        return present(NAME, f"the {what} image {image} is there")
+    return absent(
+        NAME,
+        f"the {what} image {image} is not in its registry",
+        "build and push it with container/build.sh, see docs/deploy.md; or name one that is there",
     )

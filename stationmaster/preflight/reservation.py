@@ -8,7 +8,7 @@ from stationmaster.aws.account import Account
 from stationmaster.domain.cluster.spec import Window
 from stationmaster.domain.durations import moment
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
-from stationmaster.preflight.findings import Finding, Severity
+from stationmaster.preflight.findings import Finding, Severity, absent
 from stationmaster.preflight.subject import Machines, Subject
 from stationmaster.services import Services
 
@@ -27,14 +27,7 @@ def look(services: Services, account: Account, subject: Subject) -> list[Finding
     try:
         found = services.reservations.look_up(machines.reservation_id)
     except (BadParameter, NotPossibleNow) as error:
-        return [
-            Finding(
-                check=NAME,
-                severity=Severity.ERROR,
-                message=str(error),
-                remedy="use another reservation or block, or capacity=on-demand",
-            )
-        ]
+        return absent(NAME, str(error), "use another reservation or block, or capacity=on-demand")
     window = found.reservation.window
     return [judge(machines, available=found.available, total=found.total, window=window)]
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from stationmaster.aws.account import Account
 from stationmaster.domain.errors import PermanentError
-from stationmaster.preflight.findings import Finding, Severity
+from stationmaster.preflight.findings import Finding, absent, present
 from stationmaster.preflight.subject import DEPLOYMENT, Subject
 from stationmaster.services import Services
 
@@ -22,23 +22,23 @@ def applies(services: Services, subject: Subject) -> bool:
 def look(services: Services, account: Account, subject: Subject) -> list[Finding]:
     """Return one finding for each secret; Slack's is asked for with the deployment only."""
     settings = services.settings
-    found = []
+    found: list[Finding] = []
     if settings.slack_secret_id and subject == DEPLOYMENT:
-        found.append(_slack(services))
+        found += _slack(services)
     if settings.hugging_face_secret_id:
-        found.append(_hugging_face(services))
+        found += _hugging_face(services)
     return found
 
 
-def _slack(services: Services) -> Finding:
+def _slack(services: Services) -> list[Finding]:
     try:
         services.secrets.slack()
     except PermanentError as error:
         return _wrong("Slack", error)
-    return Finding(check=NAME, severity=Severity.INFO, message="the Slack secret is filled in")
+    return present(NAME, "the Slack secret is filled in")
 
 
-def _hugging_face(services: Services) -> Finding:
+def _hugging_face(services: Services) -> list[Finding]:
     try:
         token = services.secrets.hugging_face_token()
     except PermanentError as error:
@@ -48,15 +48,10 @@ def _hugging_face(services: Services) -> Finding:
         if token is not None
         else "the Hugging Face secret has no token, so gated models cannot be read"
     )
-    return Finding(check=NAME, severity=Severity.INFO, message=said)
+    return present(NAME, said)
 
 
-def _wrong(whose: str, error: PermanentError) -> Finding:
+def _wrong(whose: str, error: PermanentError) -> list[Finding]:
     if "AccessDenied" in str(error):
         raise error  # who asks may not read it; others may
-    return Finding(
-        check=NAME,
-        severity=Severity.ERROR,
-        message=str(error),
-        remedy=f"put the fields of the {whose} secret in, see docs/deploy.md",
-    )
+    return absent(NAME, str(error), f"put the fields of the {whose} secret in, see docs/deploy.md")

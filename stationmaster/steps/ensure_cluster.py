@@ -4,24 +4,33 @@ from __future__ import annotations
 
 from stationmaster.aws.addons import addons_that_watch
 from stationmaster.aws.security_groups import SecurityGroup
+from stationmaster.checks import existing
 from stationmaster.cluster_file_system import existing_of
 from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import JobKindChosen
 from stationmaster.domain.cluster.resources import ResourceStatus
-from stationmaster.domain.errors import ResourceFailed
+from stationmaster.domain.errors import CheckFailed, ResourceFailed
 from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import (
     METRICS_ADDON,
     POD_IDENTITY_AGENT,
+    RELAY,
+    STAGER,
     cluster_name,
+    own_namespace,
     security_group_name,
 )
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.inspection import Verdict, live_cluster
+from stationmaster.rendering.metadata import namespace
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.parts.entry_to_existing import ensure_in_existing
+from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
 from stationmaster.steps.parts.records import (
     check_provisioning,
     creation,
+    request_resource,
     requested_at,
     resource_created,
     resource_seen,
@@ -103,3 +112,41 @@ def _ensure_security_group(services: Services, cluster: Cluster) -> tuple[Cluste
         services, cluster, ResourceKind.SECURITY_GROUP, name, resource_id=group.group_id
     )
     return cluster, group
+
+
+def ensure_in_existing(services: Services, cluster: Cluster) -> StepResult:
+    """Look at the EKS cluster, then make the namespace and the AWS roles of its accounts.
+
+    Raises:
+        CheckFailed: something is missing; says what, and what has to be typed. Nothing is made.
+        TransientError: EKS or Kubernetes does not answer.
+    """
+    cluster_id, eks_name = cluster.cluster_id, cluster.spec.eks_name
+    found = services.clusters.find(eks_name)
+    if found is None or found.status not in ("ACTIVE", "UPDATING"):
+        state = "not there any more" if found is None else found.status
+        raise CheckFailed(f"EKS cluster {eks_name} is {state}")
+    finding, kind = existing.look(live_cluster(services, cluster))
+    if finding.verdict is not Verdict.GOOD:
+        raise CheckFailed(finding.sentence)
+    if cluster.job_kind is None:
+        cluster = _choose(services, cluster, kind)
+    name = own_namespace(cluster_id)
+    cluster = request_resource(services, cluster, ResourceKind.NAMESPACE, name)
+    with taken_out_when_late(services, cluster_id):
+        services.kubernetes(cluster_id).apply([namespace()])
+    cluster = resource_created(services, cluster, ResourceKind.NAMESPACE, name)
+    for account in (RELAY, STAGER):
+        cluster = request_resource(services, cluster, ResourceKind.POD_IDENTITY, account)
+    services.pod_identities.ensure_in(cluster_id, eks_name, run_id=cluster.run_id)
+    for account in (RELAY, STAGER):
+        cluster = resource_created(services, cluster, ResourceKind.POD_IDENTITY, account)
+    return READY
+
+
+def _choose(services: Services, cluster: Cluster, kind: JobKind) -> Cluster:
+    """Record what jobs are there, before anything that depends on it: it stays so."""
+    event = JobKindChosen(
+        **services.cluster_stamp(cluster.cluster_id, "cluster.job_kind_chosen"), kind=kind
+    )
+    return services.cluster_states.record(cluster.cluster_id, [event])

@@ -1,4 +1,10 @@
-"""A cluster's node groups: one small one for system pods, one tainted one for training."""
+"""A cluster's node groups: one small one for system pods, one tainted one for training.
+
+EKS fails the creation of a node group for which it cannot get every instance. So where fewer nodes
+than wanted are enough, the group is made with the fewest, and asked for all of them once it is
+active: what exists by the end of a wait, or when AWS says that it has no more, is the size for
+good. A node that came later would be paid for and used by nobody.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +37,6 @@ from stationmaster.steps.parts.records import (
     resource_created,
     resource_seen,
 )
-from stationmaster.steps.parts.settled_size import (
-    has_settled,
-    is_asked_for_all,
-    is_settling,
-    settle_for_existing,
-    settle_size,
-)
 from stationmaster.steps.parts.stops import raise_if_unwanted
 from stationmaster.steps.parts.zones import (
     is_in_left_zone,
@@ -53,11 +52,23 @@ if TYPE_CHECKING:
     from stationmaster.aws.security_groups import SecurityGroup
 
 
+from typing import TYPE_CHECKING, Final
+
+from stationmaster.domain.cluster.events import SizeSettled
+
+if TYPE_CHECKING:
+    from stationmaster.aws.node_groups import NodeGroup
+
+
+# Within it an instance that AWS has boots and joins; as long as a lost one is given to be replaced.
+WAIT_FOR_MORE_S: Final = 600
+
+
 def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: str) -> StepResult:
     """Create what is missing of the node group "system" or "training"; ready when it is active.
 
     A training node group of another size than the cluster is to have is resized. One for which
-    fewer nodes do as well is made with the fewest and then asked for all: see `settled_size`. Where
+    fewer nodes do as well is made with the fewest and then asked for all. Where
     AWS has none in a zone, the next is tried: see `zones`. EKS says late that instances cannot be
     launched: for lack of them or of quota, the activities of the Auto Scaling group decide. While
     nodes that failed a check are replaced it is ready once others are there: see
@@ -261,3 +272,71 @@ def _security_groups(services: Services, cluster: Cluster) -> tuple[SecurityGrou
         raise TransientError(f"cluster {cluster_id} has no security group or is not there yet")
     joined = existing.join_group_ids if existing is not None else ()
     return group, [group.group_id, *filter(None, [found.security_group_id]), *joined]
+
+
+def is_settling(cluster: Cluster) -> bool:
+    """Say whether it is still open how many nodes the cluster gets."""
+    return cluster.spec.min_nodes is not None
+
+
+def has_settled(cluster: Cluster) -> bool:
+    """Say whether fewer nodes came than were wanted; nothing has trained on them yet."""
+    return cluster.passes == 1 and bool(cluster.earlier_sizes)
+
+
+def is_asked_for_all(cluster: Cluster, found: NodeGroup) -> bool:
+    """Say whether all nodes were asked for, and it is to be seen how many come."""
+    is_there = found.status in ("ACTIVE", "DEGRADED")
+    return is_settling(cluster) and is_there and found.nodes == cluster.spec.nodes
+
+
+def settle_size(services: Services, cluster: Cluster, found: NodeGroup) -> bool:
+    """Look once at a group that was asked for all nodes; say whether all of them are there.
+
+    Raises:
+        ResourceFailed: fewer are there than do, and no more come.
+    """
+    spec = cluster.spec
+    ready = sum(node.ready for node in live_cluster(services, cluster).training_nodes)
+    if ready >= spec.nodes:
+        _record(services, cluster, spec.nodes)
+        return True
+    waited_s = _waited_s(services, cluster)
+    is_over = waited_s > WAIT_FOR_MORE_S
+    if not is_over and not (found.status == "DEGRADED" and ready >= spec.least_nodes):
+        return False
+    why = found.failure or f"no more came in {waited_s:.0f} s"
+    if ready < spec.least_nodes:
+        raise ResourceFailed(
+            f"{ready} of {spec.least_nodes} to {spec.nodes} x {spec.instance_type} have joined: "
+            f"{why}"
+        )
+    _record(services, cluster, ready, reason=f"{spec.nodes} were asked for: {why}")
+    return False  # its size is changed with the next call
+
+
+def settle_for_existing(services: Services, cluster: Cluster) -> None:
+    """Take the nodes that an existing EKS cluster has room on; they were found to be enough."""
+    spec = cluster.spec
+    there = sum(node.ready for node in live_cluster(services, cluster).training_nodes)
+    if there < spec.least_nodes:
+        return  # somebody took them in this moment: the check of nodes waits for them
+    reason = f"{there} {spec.instance_type} nodes of EKS cluster {spec.eks_name} have room"
+    reason = "" if there >= spec.nodes else f"{spec.nodes} were asked for: {reason}"
+    _record(services, cluster, min(there, spec.nodes), reason=reason)
+
+
+def _waited_s(services: Services, cluster: Cluster) -> float:
+    """Return the seconds since all nodes were asked for: their price changed then."""
+    group = cluster.resource(ResourceKind.NODE_GROUP, TRAINING_NODE_GROUP)
+    if group is None:
+        return 0.0
+    asked_at = group.earlier_prices[-1][0] if group.earlier_prices else group.requested_at
+    return (services.now() - asked_at).total_seconds()
+
+
+def _record(services: Services, cluster: Cluster, nodes: int, *, reason: str = "") -> None:
+    event = SizeSettled(
+        **services.cluster_stamp(cluster.cluster_id, "size.settled"), nodes=nodes, reason=reason
+    )
+    services.cluster_states.record(cluster.cluster_id, [event])

@@ -1,4 +1,9 @@
-"""The clock of a cluster rings: it goes, or its nodes come or go, after a warning."""
+"""The clock of a cluster rings: it goes, or its nodes come or go, after a warning.
+
+At the end of a capacity block its runs are warned, and stopped while they can still be saved. Every
+event has an id of its own for each window, so that a clock that rings twice, and the reaper behind
+it, record nothing twice.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +15,23 @@ from stationmaster.domain.cluster.events import (
     KeepEnding,
     cluster_event_id,
 )
-from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.cluster.spec import Window
+from stationmaster.domain.durations import moment
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.reactions.cluster import EndKeep, TimeReached, WarnKeep, decide
+from stationmaster.domain.reactions.run import POLICY
+from stationmaster.domain.reactions.run import decide as decide_run
 from stationmaster.domain.reactions.window import StopUsers, WarnUsers
 from stationmaster.domain.reactions.workflow import StartWorkflow
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import (
+    CapacityEnding,
+    RunPhase,
+    StopRequested,
+    run_event_id,
+)
 from stationmaster.services import Services
-from stationmaster.steps.parts.block_end import stop_users, warn_users
+from stationmaster.waiting import settle_wait
 
 
 def keep_clock(services: Services, cluster_id: ClusterId) -> None:
@@ -56,3 +72,49 @@ def look_at_clock(services: Services, cluster: Cluster) -> Cluster:
             stop_users(services, cluster, reaction.window)
     let_go_of_unsaved(services, cluster)
     return cluster
+
+
+def warn_users(services: Services, cluster: Cluster, window: Window) -> None:
+    """Say in the thread of each run when it will be stopped, and why."""
+    for run in _users(services, cluster):
+        event = CapacityEnding(
+            event_id=_event_id(run.run_id, "capacity.ending", window),
+            run_id=run.run_id,
+            at=services.now(),
+            reason=f"{_going(cluster, window)}; the run is stopped at {moment(window.leave_at)}, "
+            "and its results are saved",
+        )
+        services.runs.record(run.run_id, [event])
+
+
+def stop_users(services: Services, cluster: Cluster, window: Window) -> None:
+    """Ask each run to stop, as a person would: its last checkpoint is written and all is saved."""
+    for run in _users(services, cluster):
+        stop = StopRequested(
+            event_id=_event_id(run.run_id, "stop", window),
+            run_id=run.run_id,
+            at=services.now(),
+            user_id="",
+            why=f"stopped because {_going(cluster, window)}",
+        )
+        stopped = services.runs.record(run.run_id, [stop])
+        settle_wait(services, run.run_id, decide_run(stopped, stop, POLICY))
+
+
+def _users(services: Services, cluster: Cluster) -> list[Run]:
+    """List the runs that need its nodes; those whose results are being saved no longer do."""
+    runs = [services.runs.load(run_id) for run_id in cluster.waiting_runs]
+    return [run for run in runs if not run.phase.is_terminal and run.phase is not RunPhase.SAVING]
+
+
+def _going(cluster: Cluster, window: Window) -> str:
+    reservation = cluster.spec.reservation
+    name = reservation.reservation_id if reservation is not None else ""
+    return (
+        f"capacity block {name} ends at {moment(window.ends_at)} and AWS takes its nodes back from "
+        f"{moment(window.taken_back_at)} on"
+    )
+
+
+def _event_id(run_id: RunId, what: str, window: Window) -> str:
+    return run_event_id(run_id, what, window.ends_at)

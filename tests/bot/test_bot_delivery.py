@@ -10,8 +10,7 @@ from bot_world import REGION
 
 from bot import notifier_handler
 from bot.turns import turn
-from stationmaster.aws.delivery_store import Delivery
-from stationmaster.aws.slack_writer import LEASE
+from stationmaster.aws.delivery_store import LEASE, Delivery
 from stationmaster.domain.errors import WriteConflict
 
 

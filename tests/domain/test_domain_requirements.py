@@ -8,7 +8,7 @@ from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import BUILT_IN_DATASETS, SHAPES_CLASSES, check_data
-from training.data import corpus, docstrings, shapes
+from training.data import corpus, docstrings, image_lists
 
 
 @pytest.mark.parametrize("name", ["resnet50", "efficientnet-b7"])
@@ -102,10 +102,10 @@ def test_every_other_recipe_and_every_preset_has_its_data(name):
 def test_built_in_data_sets_are_those_that_the_trainer_knows():
     assert set(BUILT_IN_DATASETS["pretraining"]) == {corpus.PYTHON_CODE, *corpus.SHORT_NAMES}
     assert BUILT_IN_DATASETS["finetuning"] == (docstrings.NAME,)
-    assert BUILT_IN_DATASETS["image-classification"] == (shapes.SHAPES,)
+    assert BUILT_IN_DATASETS["image-classification"] == (image_lists.SHAPES,)
 
 
 def test_number_of_shapes_is_what_the_trainer_draws(tmp_path):
-    shapes.draw_shapes(tmp_path)
+    image_lists.draw_shapes(tmp_path)
 
     assert len(list((tmp_path / "train").iterdir())) == SHAPES_CLASSES

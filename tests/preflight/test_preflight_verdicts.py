@@ -10,7 +10,6 @@ from stationmaster.domain.catalogue.kubernetes_versions import OfferedVersion, S
 from stationmaster.domain.catalogue.quotas import quota_of
 from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.preflight import (
-    artifacts_bucket,
     instance_offers,
     kubernetes_version,
     vcpu_quota,
@@ -92,18 +91,11 @@ def test_quota_is_judged_by_what_is_free_of_it(limit, used, severity):
     ],
 )
 def test_offer_is_judged_by_the_zones_in_which_nodes_may_be(offered, severity, words):
-    found = instance_offers.judge("p5.48xlarge", zones=ZONES, offered=offered, region=REGION)
+    (found,) = instance_offers.judge("p5.48xlarge", zones=ZONES, offered=offered, region=REGION)
 
     assert found.severity is severity
     assert words in found.message
     assert bool(found.remedy) is (severity is Severity.ERROR)
-
-
-def test_bucket_that_is_gone_is_lacking():
-    assert artifacts_bucket.judge("results", "").severity is Severity.INFO
-    gone = artifacts_bucket.judge("results", "does not exist")
-    assert gone.severity is Severity.ERROR
-    assert "results does not exist" in gone.message
 
 
 @pytest.mark.parametrize(

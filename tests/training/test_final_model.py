@@ -23,9 +23,9 @@ from stationmaster.domain.results import TrainerFacts, checkpoint_directory
 from training.config import parse_config
 from training.export import export
 from training.facts import code_hash
+from training.final_model import PROMPT_TOKENS, generate, prompts_of
 from training.model_card import model_card
 from training.parallel import joined_ranks
-from training.samples import PROMPT_TOKENS, generate, prompts_of
 from training.task import IGNORED_LABEL, Batch
 
 KEYS = ("steps=2", "warmup_steps=1", "schedule=constant")

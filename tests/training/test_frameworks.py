@@ -30,9 +30,8 @@ from stationmaster.domain.catalogue.hub import language_model_from_config
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.errors import BadParameter, PermanentError
 from training.frameworks import __main__ as program
-from training.frameworks.megatron import TRACKER
+from training.frameworks.megatron import TRACKER, TorchDistCheckpoint
 from training.frameworks.published import write_published
-from training.frameworks.torch_dist import TorchDistCheckpoint
 from training.model_card import NOTE
 
 TOKENS = torch.arange(24).reshape(2, 12)

@@ -32,8 +32,7 @@ from stationmaster.domain.staged_data import (
     read_staging_line,
 )
 from training.data.corpus_lookup import find_corpus
-from training.data.imagenet import Size, check_size
-from training.data.mat_file import read_structs
+from training.data.imagenet import Size, check_size, read_structs
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
 from training.data.packed_parts import split_into_parts
 from training.data.preparing import ImageWork, TokenWork, prepare

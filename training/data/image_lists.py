@@ -14,9 +14,12 @@ processes of a node map the same pages of it.
 
 from __future__ import annotations
 
+import colorsys
 import hashlib
 import json
 import os
+import random
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,12 +27,12 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from PIL import Image, ImageDraw
 
 from stationmaster.domain.catalogue.models import ImageModel
 from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.errors import BadParameter
 from training.config import TrainerConfig
-from training.data.shapes import SHAPES, draw_shapes
 from training.files import build_once
 
 IMAGE_SUFFIXES: Final = (".jpg", ".jpeg", ".png")
@@ -38,6 +41,15 @@ _FORMAT_VERSION: Final = 2
 _PLACES: Final = ("", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
 # Folders read at once: each waits for a round trip or two to the file system's servers.
 _FOLDERS_AT_ONCE: Final = 16
+
+
+SHAPES: Final = "shapes"
+TRAIN_IMAGES_PER_CLASS: Final = 64
+VALIDATION_IMAGES_PER_CLASS: Final = 16
+_PIXELS: Final = 48
+
+Box = tuple[float, float, float, float]
+Colour = tuple[int, int, int]
 
 
 class ImageList:
@@ -190,3 +202,57 @@ def _image_names(folder: Path) -> list[str]:
             for entry in entries
             if entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.name[0] != "."
         )
+
+
+def draw_shapes(directory: Path) -> None:
+    """Write train/CLASS/*.png and val/CLASS/*.png: the same images on every machine.
+
+    A shape fills between half and nine tenths of the side and has a colour from its class's part of
+    the colour circle, on a background of speckled grey: a small network learns them in a few dozen
+    steps, from crops too that show only a part of the shape.
+    """
+    for split, count in (("train", TRAIN_IMAGES_PER_CLASS), ("val", VALIDATION_IMAGES_PER_CLASS)):
+        for hue, (name, draw) in zip((0.0, 0.25, 0.5, 0.75), _DRAW.items(), strict=True):
+            folder = directory / split / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                rng = random.Random(f"{split} {name} {number}")
+                _draw_image(rng, draw=draw, hue=hue).save(folder / f"{number:03}.png")
+
+
+def _draw_image(
+    rng: random.Random, *, draw: Callable[[ImageDraw.ImageDraw, Box, Colour], None], hue: float
+) -> Image.Image:
+    speckles = bytes(rng.randrange(60, 196) for _ in range(64))
+    image = Image.frombytes("L", (8, 8), speckles).resize((_PIXELS, _PIXELS)).convert("RGB")
+    side = _PIXELS * rng.uniform(0.5, 0.9)
+    left, top = (rng.uniform(0, _PIXELS - side) for _ in range(2))
+    red, green, blue = colorsys.hsv_to_rgb(
+        hue + rng.uniform(-0.1, 0.1), rng.uniform(0.5, 1.0), rng.uniform(0.5, 1.0)
+    )
+    colour = (int(255 * red), int(255 * green), int(255 * blue))
+    draw(ImageDraw.Draw(image), (left, top, left + side, top + side), colour)
+    return image
+
+
+def _circle(canvas: ImageDraw.ImageDraw, box: Box, colour: Colour) -> None:
+    canvas.ellipse(box, fill=colour)
+
+
+def _cross(canvas: ImageDraw.ImageDraw, box: Box, colour: Colour) -> None:
+    left, top, right, bottom = box
+    third = (right - left) / 3
+    canvas.rectangle((left + third, top, right - third, bottom), fill=colour)
+    canvas.rectangle((left, top + third, right, bottom - third), fill=colour)
+
+
+def _square(canvas: ImageDraw.ImageDraw, box: Box, colour: Colour) -> None:
+    canvas.rectangle(box, fill=colour)
+
+
+def _triangle(canvas: ImageDraw.ImageDraw, box: Box, colour: Colour) -> None:
+    left, top, right, bottom = box
+    canvas.polygon([(left, bottom), (right, bottom), ((left + right) / 2, top)], fill=colour)
+
+
+_DRAW: Final = {"circle": _circle, "cross": _cross, "square": _square, "triangle": _triangle}

@@ -23,11 +23,22 @@ from stationmaster.domain.run.kept import KeptEvent, backups_after, results_afte
 from stationmaster.domain.run.pods import pod_after
 from stationmaster.domain.run.speeds import Speeds, speeds_after
 from stationmaster.domain.run.staging import staging_after
-from stationmaster.domain.run.transitions import may_follow
 
 # A step that was under way when a pod or node was lost may be reported after the loss; one that is
 # reported this much later was taken without it. Kubernetes gives times in whole seconds.
 REPORTED_LATE: Final = timedelta(seconds=30)
+
+
+# Before training: phases that are not needed are skipped.
+_IN_ORDER: Final = tuple(RunPhase)[: tuple(RunPhase).index(RunPhase.RUNNING)]
+_TRAINED: Final = (RunPhase.SAVING, RunPhase.SUCCEEDED)
+_MORE: Final[dict[RunPhase, tuple[RunPhase, ...]]] = {
+    RunPhase.QUEUED: (RunPhase.RUNNING, *_TRAINED),  # only where Kueue held its job
+    RunPhase.SUBMITTING: (RunPhase.QUEUED, RunPhase.RUNNING, RunPhase.SAVING),
+    RunPhase.RUNNING: (RunPhase.QUEUED, RunPhase.RECOVERING, *_TRAINED),
+    RunPhase.RECOVERING: (RunPhase.QUEUED, RunPhase.RUNNING, *_TRAINED),
+    RunPhase.SAVING: (RunPhase.SUCCEEDED,),
+}
 
 
 def apply(run: Run, event: RunEvent) -> Run:
@@ -293,3 +304,14 @@ def _progress(run: Run, event: ev.ProgressReported) -> dict[str, object]:
         "loss_points": points,
         "training_started_at": run.training_started_at or event.at,
     }
+
+
+def may_follow(phase: RunPhase, following: RunPhase) -> bool:
+    """Say whether a run in `phase` may enter `following` next."""
+    if phase.is_terminal:
+        return False
+    if following in (RunPhase.FAILED, RunPhase.STOPPED) or following in _MORE.get(phase, ()):
+        return True
+    if phase not in _IN_ORDER or following not in _IN_ORDER:
+        return False
+    return _IN_ORDER.index(phase) < _IN_ORDER.index(following)

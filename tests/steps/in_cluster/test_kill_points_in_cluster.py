@@ -9,10 +9,9 @@ import pytest
 from stationmaster.domain.cluster.events import SizeSettled
 from stationmaster.steps import READY, StepResult
 from stationmaster.steps.ensure_job_started import ensure_job_started
-from stationmaster.steps.ensure_node_group import ensure_node_group
+from stationmaster.steps.ensure_node_group import WAIT_FOR_MORE_S, ensure_node_group
 from stationmaster.steps.install_plugin import install_plugin
 from stationmaster.steps.leave_unsaved import leave_unsaved
-from stationmaster.steps.parts.settled_size import WAIT_FOR_MORE_S
 from stationmaster.steps.release_job import release_job
 from stationmaster.steps.release_run import release_run
 from stationmaster.steps.run_check import run_check

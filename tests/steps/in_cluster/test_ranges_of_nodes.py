@@ -16,8 +16,7 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.ensure_cluster import ensure_cluster
-from stationmaster.steps.ensure_node_group import ensure_node_group
-from stationmaster.steps.parts.settled_size import WAIT_FOR_MORE_S
+from stationmaster.steps.ensure_node_group import WAIT_FOR_MORE_S, ensure_node_group
 from stationmaster.steps.prepare_run import prepare_run
 from stationmaster.steps.stage_data import stage_data
 from tests.support.aws_fixtures import until
