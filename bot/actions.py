@@ -14,6 +14,8 @@ from stationmaster.log_keys import learn
 
 # A button's value takes 2,000 characters, of which JSON may double some.
 MOST_TYPED: Final = 900
+# The notes of a form take 3,000.
+MOST_FILLED: Final = 1_200
 
 
 class ActionId(StrEnum):
@@ -32,8 +34,13 @@ class ActionId(StrEnum):
     PLAN_COMMAND = "plan_command"
     RESUME_COMMAND = "resume_command"
     OPEN_FORM = "open_form"
+    EDIT_RUN = "edit_run"
+    EDIT_COMMAND = "edit_command"
+    SHOW_STATUS = "show_status"
+    SET_NOTICES = "set_notices"
 
 
+OPENS_FORM: Final = (ActionId.OPEN_FORM, ActionId.EDIT_RUN, ActionId.EDIT_COMMAND)
 FORM: Final = "start_form"
 """The form of a start, among the forms of the app."""
 FORM_FIELD: Final = "form_field"
@@ -45,8 +52,10 @@ class FormNotes(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    channel: str = Field(pattern=r"^[CDG][A-Z0-9]{2,30}$")
-    """Where the run is to be followed."""
+    channel: str = Field(default="", pattern=r"^([CDG][A-Z0-9]{2,30})?$")
+    """Where the run is to be followed; "" where a field of the form says it."""
+    words: str = Field(default="", max_length=MOST_FILLED)
+    """What the form was opened with, as after /train."""
     shown: str = Field(default="", max_length=32)
     """What the plan that is shown would buy, as its fingerprint; "" where none is shown."""
 

@@ -16,6 +16,7 @@ from slack_bolt import Ack, App, BoltRequest, BoltResponse
 from bot.actions import (
     FORM,
     FORM_FIELD,
+    OPENS_FORM,
     ActionId,
     CommandButton,
     actor_of,
@@ -70,14 +71,25 @@ def register(
     hooks = Hooks(services.settings.slack_api_url)
 
     def click(ack: Ack, body: Json, action: Json) -> None:
-        if "view" in body:  # of Home: it acts in the channel of its run or cluster
-            body["channel"] = {"id": home.channel_of(action)}
-        content = _clicked(services, announcer, body, action)
+        content = _clicked(services, announcer, placed(body, action), action)
         ack()
         if "view" in body:
             home.show(str(body["user"]["id"]), content)
             return
         hooks.post(body.get("response_url"), content)
+
+    def placed(body: Json, action: Json) -> Json:
+        """Say where a press in Home acts: in the channel of its run or cluster, or in none."""
+        if "view" not in body:
+            return body
+        is_new = action["action_id"] == ActionId.OPEN_FORM
+        return body | {"channel": {"id": "" if is_new else home.channel_of(action)}}
+
+    def choose(ack: Ack, body: Json, action: Json) -> None:
+        who = actor_of(body, channel_id="", via="home", words=str(action["action_id"]))
+        commands.set_notices(services, who, (action["selected_option"] or {}).get("value", ""))
+        ack()
+        home.show(who.user_id)
 
     def said(ack: Ack, body: Json) -> None:
         typed = read_message(body)
@@ -94,9 +106,10 @@ def register(
         ack()
 
     def open_form(ack: Ack, body: Json, action: Json) -> None:
-        who = _clicker(body, action)
-        commands.check_view(services, who)
-        is_open = form.open(body.get("trigger_id"), who.channel_id)
+        who = _clicker(placed(body, action), action)
+        if who.channel_id:  # otherwise the form asks, once one is chosen
+            commands.check_view(services, who)
+        is_open = form.open(body.get("trigger_id"), who, _words_to_edit(services, who, action))
         ack()
         if not is_open:
             hooks.post(body.get("response_url"), answers.form_not_opened())
@@ -117,9 +130,9 @@ def register(
         return explain_error(error, request, hooks, mentions, home)
 
     app.command(COMMAND)(train)
-    app.action(ActionId.OPEN_FORM.value)(open_form)
-    for action_id in set(ActionId) - {ActionId.OPEN_FORM}:
-        app.action(action_id.value)(click)
+    for action_id in ActionId:
+        own = choose if action_id is ActionId.SET_NOTICES else click
+        app.action(action_id.value)(open_form if action_id in OPENS_FORM else own)
     app.event(re.compile("app_mention|message"))(said)  # messages of every subtype
     app.action(FORM_FIELD)(follow_form)
     app.view(FORM)(send_form)
@@ -139,7 +152,7 @@ def _typed(services: Services, announcer: Announcer, form: StartForm, body: Json
     )
     if not text.strip():
         commands.check_view(services, who)
-        if form.open(str(body["trigger_id"]), who.channel_id):
+        if form.open(str(body["trigger_id"]), who):
             return None
     return _answer(services, announcer, text, who, request_id=str(body["trigger_id"]))
 
@@ -266,6 +279,17 @@ def _clicker(body: Json, action: Json) -> commands.Actor:
     return actor_of(body, channel_id=channel_id, via=via, words=words)
 
 
+def _words_to_edit(services: Services, who: commands.Actor, action: Json) -> str:
+    """Return what a form is filled with: a command, a run as it was asked for, or nothing."""
+    match ActionId(action["action_id"]):
+        case ActionId.EDIT_COMMAND:
+            return read_button(CommandButton, action, instead="the command itself").text
+        case ActionId.EDIT_RUN:
+            return commands.words_of(services, run_of(action), channel_id=who.channel_id)
+        case _:
+            return ""
+
+
 def _clicked(services: Services, announcer: Announcer, body: Json, action: Json) -> Content:
     who = _clicker(body, action)
     commands.check_view(services, who)
@@ -277,9 +301,9 @@ def _clicked(services: Services, announcer: Announcer, body: Json, action: Json)
             return _answer(services, announcer, text, asks, request_id=request_id)
         case ActionId.STOP_RUN:
             return answers.stop_accepted(commands.stop_run(services, run_of(action), who))
-        case ActionId.SHOW_LOGS:
-            asks_for = requests.ShowLogs(run_of(action))
-            return look(services, asks_for, who, request_id=str(body["trigger_id"]))
+        case ActionId.SHOW_LOGS | ActionId.SHOW_STATUS as asked:
+            kind = requests.ShowLogs if asked is ActionId.SHOW_LOGS else requests.ShowStatus
+            return look(services, kind(run_of(action)), who, request_id=str(body["trigger_id"]))
         case ActionId.SAVE_AGAIN:
             return answers.saving_again(commands.save_again(services, run_of(action), who))
         case ActionId.GIVE_UP_RESULTS:
@@ -300,7 +324,7 @@ def _clicked(services: Services, announcer: Announcer, body: Json, action: Json)
             return decision_taken(commands.approve_run(services, run_of(action), who))
         case ActionId.REJECT_RUN:
             return decision_taken(commands.reject_run(services, run_of(action), who))
-        case ActionId.OPEN_FORM:
+        case ActionId.OPEN_FORM | ActionId.EDIT_RUN | ActionId.EDIT_COMMAND | ActionId.SET_NOTICES:
             raise AssertionError("it has a listener of its own")
         case other:
             assert_never(other)

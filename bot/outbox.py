@@ -238,14 +238,15 @@ class Outbox:
             raise ChannelLost(str(exc), code=_code(exc.__cause__)) from exc
         return str(answer["channel"]["id"])
 
-    def show_view(self, method: str, **arguments: Any) -> None:
-        """Open, change or publish a view: a form, or somebody's Home.
+    def show_view(self, method: str, **arguments: Any) -> dict[str, Any]:
+        """Open, change or publish a view, a form or somebody's Home; returns what Slack made.
 
         Raises:
             TransientError, PermanentError: as post; also for a trigger that is too old, and a view
                 that has been closed or has changed since.
         """
-        self._call(method, lambda: self._client.api_call(method, json=arguments))
+        answer = self._call(method, lambda: self._client.api_call(method, json=arguments))
+        return dict(answer["view"])
 
     def upload(
         self,

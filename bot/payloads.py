@@ -38,6 +38,12 @@ class Named(BaseModel):
     name: str = ""
 
 
+class Option(BaseModel):
+    """A choice of a list."""
+
+    value: str = Field(max_length=150)
+
+
 class Action(BaseModel):
     """The element that was pressed."""
 
@@ -45,6 +51,7 @@ class Action(BaseModel):
     action_id: Text
     block_id: Text
     value: str | None = None
+    selected_option: Option | None = None
 
 
 class Click(BaseModel):
@@ -106,17 +113,12 @@ class AddressCheck(BaseModel):
     challenge: Text
 
 
-class Option(BaseModel):
-    """A choice of a list."""
-
-    value: str = Field(max_length=150)
-
-
 class Filled(BaseModel):
     """What stands in a field of a form; None for nothing."""
 
     value: str | None = Field(default=None, max_length=3_000)
     selected_option: Option | None = None
+    selected_conversation: str | None = Field(default=None, max_length=50)
 
 
 class State(BaseModel):

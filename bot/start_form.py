@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from bot.actions import FORM_FIELD, FormNotes, actor_of
+from bot.actions import FORM_FIELD, MOST_FILLED, FormNotes, actor_of
 from bot.announcement import Announcer
 from bot.blocks import answers, refusals
 from bot.blocks import start_form as drawn
@@ -21,6 +21,7 @@ from bot.blocks.elements import Block, Content
 from bot.outbox import Outbox
 from stationmaster import commands
 from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.catalogue.hub import HUB_PREFIX
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.parameters import shorten
 from stationmaster.domain.commands.start import StartRun
@@ -28,6 +29,7 @@ from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.errors import (
     BadCommand,
     NotPermitted,
+    NotPossibleNow,
     PermanentError,
     TransientError,
     UserError,
@@ -37,10 +39,11 @@ from stationmaster.services import Services
 
 Json = dict[str, Any]
 
-_KEYS: Final = ("name", "instance", "nodes", "steps", "dataset")
 # The keys of fields, as refusals name them: nodes=99 is..., steps is given twice.
-_NAMED: Final = re.compile(rf"\b({'|'.join(_KEYS)})(?:=| is given twice)")
+_NAMED: Final = re.compile(rf"\b({'|'.join(drawn.FIELDS)})(?:=| is given twice)")
+_RECIPES: Final = frozenset([*CATALOGUE, drawn.HUB])
 _MOST_IN_ERROR: Final = 500
+_NO_CHANNEL: Final = "choose a channel"
 _NOT_YET: Final = "*Nothing has started yet.* This is the plan of what you entered:"
 
 
@@ -52,25 +55,44 @@ class StartForm:
     announcer: Announcer
     outbox: Outbox
 
-    def open(self, trigger_id: str | None, channel_id: str) -> bool:
-        """Open the form; False where Slack does not take it, or not in time."""
-        view = drawn.start_form(FormNotes(channel=channel_id), drawn.nothing_planned())
+    def open(self, trigger_id: str | None, who: commands.Actor, words: str = "") -> bool:
+        """Open the form, filled with the words of a start and with their plan.
+
+        Returns:
+            False where Slack does not take it, or not in time.
+
+        Raises:
+            NotPossibleNow: the words have no room in a form.
+        """
+        if len(words) > MOST_FILLED:
+            raise NotPossibleNow(
+                f"a form takes at most {MOST_FILLED:,} characters of keys; type the command"
+            )
+        notes = FormNotes(channel=who.channel_id, words=words)
+        view = drawn.start_form(notes, drawn.nothing_planned())
         try:
-            self.outbox.show_view("views.open", trigger_id=trigger_id, view=view)
+            opened = self.outbox.show_view("views.open", trigger_id=trigger_id, view=view)
         except (TransientError, PermanentError):
             return False
+        if words:
+            asks = replace(who, words=f"{COMMAND} {words}")
+            self._show_plan(opened, drawn.fields_of(words), asks, notes)
         return True
 
     def follow(self, body: Json) -> None:
-        """Show the plan of what is in the fields now.
+        """Show the plan of what is in the fields now."""
+        view = body["view"]
+        self._show_plan(view, _entered(view), _who(body), _notes(view))
 
-        An answer that another one has overtaken is dropped: Slack knows by the view's hash.
-        """
-        view, who = body["view"], _who(body)
-        notes = FormNotes(channel=who.channel_id)
+    def _show_plan(
+        self, view: Json, entered: Mapping[str, str], who: commands.Actor, notes: FormNotes
+    ) -> None:
+        """Show the plan of what was entered; Slack drops one that another has overtaken, by the
+        view's hash."""
+        notes = notes.model_copy(update={"shown": ""})
         try:
             commands.check_view(self.services, who)
-            start = self._read(_entered(view), who)
+            start = self._read(entered, who)
             planned = self._plan(start, who)
             notes = notes.model_copy(update={"shown": _fingerprint(start)})
         except UserError as error:
@@ -103,8 +125,10 @@ class StartForm:
     def _read(self, entered: Mapping[str, str], who: commands.Actor) -> StartRun:
         """Read the fields as the words that they are."""
         text = who.words.removeprefix(f"{COMMAND} ")
-        if entered.get(drawn.RECIPE) not in CATALOGUE:
+        if entered.get(drawn.RECIPE) not in _RECIPES:
             raise BadCommand("choose a recipe")
+        if entered[drawn.RECIPE] == drawn.HUB and not text.startswith(HUB_PREFIX):
+            raise BadCommand(f"write {HUB_PREFIX}ORG/MODEL first here, and its keys after it")
         command = parse_command(text, **commands.finders(self.services, channel_id=who.channel_id))
         assert isinstance(command, StartRun)  # what a recipe's name begins is a start
         return command
@@ -143,10 +167,15 @@ def _who(body: Json) -> commands.Actor:
     """Return who has the form before them, with what they would have typed.
 
     Raises:
-        BadCommand: the form is of another version.
+        BadCommand: the form is of another version, or no channel is chosen.
     """
-    words = f"{COMMAND} {_words(_entered(body['view']))}"
-    return actor_of(body, channel_id=_notes(body["view"]).channel, via="modal", words=words)
+    entered = _entered(body["view"])
+    channel_id = _notes(body["view"]).channel or entered.get(drawn.CHANNEL, "")
+    if not channel_id:
+        raise BadCommand(_NO_CHANNEL)
+    return actor_of(
+        body, channel_id=channel_id, via="modal", words=f"{COMMAND} {as_typed(entered)}"
+    )
 
 
 def _notes(view: Json) -> FormNotes:
@@ -164,15 +193,19 @@ def _entered(view: Json) -> dict[str, str]:
     for name, elements in view["state"]["values"].items():
         field = elements.get(FORM_FIELD) or {}
         value = (field.get("selected_option") or field).get("value") or ""
+        value = field.get("selected_conversation") or value
         if value.strip() and value != drawn.AS_RECIPE:
             entered[name] = value.strip()
     return entered
 
 
-def _words(entered: Mapping[str, str]) -> str:
-    pairs = [typed_word(f"{key}={entered[key]}") for key in _KEYS if key in entered]
-    words = [entered.get(drawn.RECIPE, ""), *pairs, entered.get(drawn.MORE, "")]
-    return " ".join(filter(None, words))
+def as_typed(entered: Mapping[str, str]) -> str:
+    """Write what was entered as it is typed after /train."""
+    pairs = [typed_word(f"{key}={entered[key]}") for key in drawn.FIELDS if key in entered]
+    recipe, more = entered.get(drawn.RECIPE, ""), entered.get(drawn.MORE, "")
+    if recipe == drawn.HUB:
+        recipe, _, more = more.partition(" ")
+    return " ".join(filter(None, [recipe, *pairs, more]))
 
 
 def _fingerprint(start: StartRun) -> str:
@@ -183,7 +216,9 @@ def _fingerprint(start: StartRun) -> str:
 def _at_its_field(error: UserError, entered: Mapping[str, str]) -> dict[str, str]:
     """Return the sentence at the field that it is about; otherwise at that of all other keys."""
     named = _NAMED.search(str(error))
-    place = drawn.MORE if entered.get(drawn.RECIPE) in CATALOGUE else drawn.RECIPE
+    if str(error) == _NO_CHANNEL:
+        return {drawn.CHANNEL: str(error)}
+    place = drawn.MORE if entered.get(drawn.RECIPE) in _RECIPES else drawn.RECIPE
     if named is not None and named[1] in entered:
         place = named[1]
     remedy = f"; try {error.suggestion}" if error.suggestion else ""

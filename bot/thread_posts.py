@@ -8,20 +8,24 @@ was never confirmed is looked up in the thread by the marks of its messages.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Final
 
-from bot.blocks.elements import Content
+from bot.blocks import mrkdwn as md
+from bot.blocks.elements import Content, context, mentions_in, without_mentions
 from bot.blocks.thread_lines import ThreadEvent
 from bot.news import News, earlier_events
 from bot.outbox import Mark, Outbox
 from bot.pace import RESERVED, Pace
 from bot.subjects import RunSubject, Subject
 from stationmaster.aws.delivery_store import Delivery
-from stationmaster.domain.errors import NoRoom
+from stationmaster.domain.errors import NoRoom, PermanentError
 from stationmaster.domain.run.events import PhaseChanged
 from stationmaster.services import Services
+
+logger = logging.getLogger(f"stationmaster.{__name__}")
 
 # Lines share a message until this long after the last one; longer, the more live cards there are.
 INTERVAL_S: Final = 10.0
@@ -123,11 +127,48 @@ class ThreadPosts:
     def post(
         self, content: Content, delivery: Delivery, keys: Sequence[str], *, broadcast: bool = False
     ) -> None:
-        """Post one message that says everything of `keys`.
+        """Post one message that says everything of `keys`, as those want it whom it mentions.
 
         Raises:
+            NoRoom: a direct message would have to wait too long.
             TransientError, ChannelLost, PermanentError: as Outbox.post; the claims stay.
         """
+        unwanted = []
+        if mentioned := mentions_in(content):
+            for user_id, notices in self._services.people.notices_of(mentioned).items():
+                is_told = not notices.are_direct or self._post_directly(
+                    content, delivery, [f"{key}/{user_id}" for key in keys], user_id
+                )
+                if is_told and not notices.are_mentions:
+                    unwanted.append(user_id)
+        self._post(without_mentions(content, unwanted), delivery, keys, broadcast=broadcast)
+
+    def _post_directly(
+        self, content: Content, delivery: Delivery, keys: Sequence[str], user_id: str
+    ) -> bool:
+        """Post it to one person as well; False where that is this conversation, or takes nothing.
+
+        It comes before the thread, whose confirmation would end it.
+        """
+        try:
+            direct = self._outbox.open_direct(user_id)
+            if direct == delivery.channel_id:
+                return False
+            beside = delivery.model_copy(update={"channel_id": direct, "card_ts": None})
+            if keys := self.unposted(beside, keys):
+                self._pace.take_post(direct)
+                about = f"{md.code(delivery.owner, 120)} in {md.channel(delivery.channel_id)}"
+                said = without_mentions(content, [user_id])
+                said.blocks.append(context(about))
+                self._post(said, beside, keys)
+        except PermanentError:
+            logger.exception("no direct message", extra={"owner": delivery.owner})
+            return False
+        return True
+
+    def _post(
+        self, content: Content, delivery: Delivery, keys: Sequence[str], *, broadcast: bool = False
+    ) -> None:
         self._outbox.post(
             content,
             channel=delivery.channel_id,

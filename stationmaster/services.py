@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.network_interfaces import NetworkInterfaces
     from stationmaster.aws.node_groups import NodeGroups
     from stationmaster.aws.orphan_store import OrphanStore
+    from stationmaster.aws.people_store import PeopleStore
     from stationmaster.aws.placement_groups import PlacementGroups
     from stationmaster.aws.pod_identities import PodIdentities
     from stationmaster.aws.reservations import Reservations
@@ -112,6 +113,8 @@ class Services:
     """What was posted in Slack of each run."""
     audit: AuditStore = part("audit_store.AuditStore", rows)
     """Who did what in each channel."""
+    people: PeopleStore = part("people_store.PeopleStore", rows)
+    """What people have chosen for themselves."""
     set_aside: SetAsideStore = part("set_aside_store.SetAsideStore", rows)
     """What functions could not read."""
     slack_writer: SlackWriter = part("delivery_store.SlackWriter", rows)

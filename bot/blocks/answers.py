@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from bot.actions import ActionId
+from bot.actions import MOST_TYPED, ActionId
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import (
@@ -21,6 +21,7 @@ from bot.blocks.elements import (
     section,
 )
 from bot.blocks.log_lines import shown
+from bot.blocks.typed import typed_at_once
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
@@ -177,7 +178,7 @@ def plan_summary(plan: Plan, *, command: str) -> Content:
         blocks.append(context("\n".join(md.escape(warning, 400) for warning in plan.warnings[:8])))
     if plan.fits or plan.suggestion:
         invitation = "Start it" if plan.fits else "This would fit"
-        blocks.append(section(f"*{invitation}*\n```{md.in_code(command, 500)}```"))
+        blocks += _offered(invitation, command)
     text = f"plan of {plan.recipe}: {fit}, {md.money_escaped(plan.estimated_cost_usd)}"
     return Content(text=text, blocks=blocks)
 
@@ -191,9 +192,17 @@ def _command_summary(plan: Plan, *, command: str) -> Content:
         fields([(label, price), ("Starts after", _about(plan.time_to_first_step_s))]),
         section(_made_or_used(plan)),
         context("\n".join(md.escape(warning, 400) for warning in plan.warnings[:8])),
-        section(f"*Start it*\n```{md.in_code(command, 500)}```"),
+        *_offered("Start it", command),
     ]
     return Content(text=f"plan of a command, {price}", blocks=blocks)
+
+
+def _offered(invitation: str, command: str) -> list[Block]:
+    """Show a command that starts or plans something, and open it in a form."""
+    words = command.removeprefix(f"{COMMAND} ").removeprefix("plan ")
+    edit = typed_at_once("Edit\u2026", words, action_id=ActionId.EDIT_COMMAND)
+    shown = section(f"*{invitation}*\n```{md.in_code(command, 500)}```")
+    return [shown, *([actions([edit])] if len(words) <= MOST_TYPED else [])]
 
 
 def _about(seconds: float) -> str:

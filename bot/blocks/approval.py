@@ -113,7 +113,8 @@ def approval_line(event: ev.RunRequested | ev.ApprovalEvent, run: Run) -> str:
         case ev.ApprovalRenewed():
             cost = md.money(event.approval.wish.usd)
             return f"{_HAND} {approvers} it would cost about {cost} by now, and asks again"
-    return f"{_HAND} {approvers} {md.user(run.request.user_id)} asks for an approval, see the card"
+    asker = md.user(run.request.user_id)  # last, because who wants no mention is left out
+    return f"{_HAND} {approvers} this run needs an approval, see its card {asker}"
 
 
 def decision_taken(run: Run) -> Content:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -24,6 +25,8 @@ _FIELDS: Final = 10
 _HEADER_CHARACTERS: Final = 150
 _CONTEXT_CHARACTERS: Final = 3_000
 _CONFIRM_CHARACTERS: Final = 300
+_OPTION_CHARACTERS: Final = 75
+_OPTIONS: Final = 100
 _EVENT_LINES: Final = 24
 # Longer texts are folded or cut by Slack's clients.
 _MESSAGE_CHARACTERS: Final = 3_000
@@ -46,11 +49,24 @@ class Content:
         return hashlib.sha256(packed.encode()).hexdigest()[:32]
 
 
+def mentions_in(content: Content) -> list[str]:
+    """Return the ids of the people whom a message mentions."""
+    return sorted(set(re.findall(r"<@(\w+)>", json.dumps(content.blocks))))
+
+
+def without_mentions(content: Content, user_ids: Sequence[str]) -> Content:
+    """Leave out the mentions of some people, each with the space beside it."""
+    mention = rf"<@(?:{'|'.join(user_ids) or '-'})>"
+    found = re.compile(rf" {mention}|{mention} ?")
+    blocks = json.loads(found.sub("", json.dumps(content.blocks)))
+    return Content(text=found.sub("", content.text), blocks=blocks)
+
+
 def header(text: str) -> Block:
     """Make a large line of plain text, in which Slack follows nothing, but its readers might."""
     text = printable(text)
     shown = text if len(text) <= _HEADER_CHARACTERS else text[: _HEADER_CHARACTERS - 3] + "..."
-    return {"type": "header", "text": {"type": "plain_text", "text": shown, "emoji": True}}
+    return {"type": "header", "text": plain(shown)}
 
 
 def section(text: str) -> Block:
@@ -73,9 +89,24 @@ def divider() -> Block:
     return {"type": "divider"}
 
 
+def plain(text: str) -> Block:
+    """Make text that is no mrkdwn."""
+    return {"type": "plain_text", "text": text, "emoji": True}
+
+
 def button(label: str, *, action_id: str, value: str) -> Block:
-    text = {"type": "plain_text", "text": label, "emoji": True}
-    return {"type": "button", "action_id": action_id, "text": text, "value": value}
+    return {"type": "button", "action_id": action_id, "text": plain(label), "value": value}
+
+
+def choice(choices: Mapping[str, str], *, action_id: str, chosen: str = "") -> Block:
+    """Make a list to choose from: texts by their values."""
+    options = {
+        value: {"text": plain(cut(text, _OPTION_CHARACTERS)), "value": value}
+        for value, text in [*choices.items()][:_OPTIONS]
+    }
+    made = {"type": "static_select", "action_id": action_id, "options": [*options.values()]}
+    initial = {"initial_option": options[chosen]} if chosen in options else {}
+    return made | {"placeholder": plain("Choose")} | initial
 
 
 def asked_again(

@@ -9,14 +9,13 @@ import re
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from bot.actions import MOST_TYPED, ActionId
+from bot.actions import ActionId, RunButton
 from bot.blocks import mrkdwn as md
-from bot.blocks.elements import Block, section
+from bot.blocks.elements import Block, button, section
 from bot.blocks.typed import typed_when_asked
 from stationmaster.diagnosis.explaining import UNEXPLAINED, Context, Finding
 from stationmaster.diagnosis.runs import can_resume, explain_run, explain_setback
 from stationmaster.domain.catalogue.instances import CATALOGUE
-from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import (
     JobConditionChanged,
@@ -53,17 +52,15 @@ def failure_blocks(view: RunView) -> list[Block]:
 
 
 def next_steps(run: Run) -> list[Block]:
-    """Offer to resume a run that failed or was stopped, and to run its command again."""
-    if run.phase not in (RunPhase.FAILED, RunPhase.STOPPED):
-        return []
+    """Offer to resume a run that failed or was stopped, and a form with what it was asked for."""
     offered = []
-    if can_resume(run):
+    if run.phase in (RunPhase.FAILED, RunPhase.STOPPED) and can_resume(run):
         resume = ("Resume", f"resume {run.run_id}")
         offered.append(typed_when_asked(*resume, action_id=ActionId.RESUME_COMMAND))
-    typed = run.request.command.removeprefix(f"{COMMAND} ")
-    if typed != run.request.command and len(typed) <= MOST_TYPED:
-        style = "" if offered else "primary"
-        offered.append(typed_when_asked("Run again", typed, style=style))
+    label = "Edit\u2026" if run.awaits_approval else "Run again\u2026"
+    if run.phase.is_terminal or run.awaits_approval:
+        value = RunButton(run_id=run.run_id).model_dump_json()
+        offered.append(button(label, action_id=ActionId.EDIT_RUN, value=value))
     return offered
 
 

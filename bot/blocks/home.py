@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from bot.actions import ActionId
+from bot.actions import ActionId, RunButton
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.answers import run_line
@@ -14,15 +14,36 @@ from bot.blocks.approval import approval_blocks
 from bot.blocks.card import run_buttons
 from bot.blocks.cluster_answers import cluster_line
 from bot.blocks.cluster_card import cluster_buttons
-from bot.blocks.elements import Block, Content, context, divider, fields, header, section
+from bot.blocks.elements import (
+    Block,
+    Content,
+    actions,
+    button,
+    choice,
+    context,
+    divider,
+    fields,
+    header,
+    section,
+)
 from stationmaster.commands.home import MOST_OPEN, Home
 from stationmaster.domain.commands.table import APP_NAME, COMMAND
+from stationmaster.domain.notices import Notices
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.view import RunView
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.view import ClusterView, RunView
 from stationmaster.domain.sizes import counted
 
 # With two blocks for each of what is listed, 100 are never reached.
 _MOST_SAID: Final = 20
+_MOST_LINES: Final = 5
+_MOST_COSTS: Final = 4
+_NOTICES: Final[Mapping[str, str]] = {
+    Notices.MENTION: "The thread mentions me",
+    Notices.BOTH: "The thread mentions me, and a direct message",
+    Notices.DIRECT: "A direct message, and no mention",
+    Notices.NEITHER: "Neither: no mention, no message",
+}
 _TYPING: Final = (ActionId.TYPE_COMMAND, ActionId.PLAN_COMMAND, ActionId.RESUME_COMMAND)
 
 
@@ -31,24 +52,19 @@ def home_view(home: Home, *, now: datetime, emulated: bool, said: Content | None
     answer = [block for block in said.blocks if block["type"] != "actions"] if said else []
     blocks = [
         header(APP_NAME),
+        actions([button("New run\u2026", action_id=ActionId.OPEN_FORM, value="{}")]),
         *answer[:_MOST_SAID],
         *([divider()] if answer else []),
         _in_all(home, emulated=emulated),
         *_listed("Waiting for you", (_to_decide(run) for run in home.waiting[:MOST_OPEN])),
         *_listed("Your runs", (_run(view, now) for view in home.mine)),
-        *_listed(
-            "Your kept clusters",
-            (
-                [
-                    section(cluster_line(each, now=now)),
-                    *_named(cluster_buttons(each), each.cluster.id),
-                ]
-                for each in home.kept
-            ),
-        ),
+        *_lines("Running in your channels", home.others, now),
+        *_lines("Queue", home.queue, now),
+        *_listed("Kept clusters", (_cluster(each, home.user_id, now) for each in home.kept)),
     ]
     if not home.mine:
-        blocks.append(section(f"You have no run. `{COMMAND}` in a channel opens a form for one."))
+        blocks.append(section(f"You have no run. New run, or `{COMMAND}` in a channel, plans one."))
+    blocks.append(_settings(home))
     blocks.append(
         context(
             f"as of {md.clock(now)} {md.DOT} list prices {md.DOT} open Home again for newer ones"
@@ -61,12 +77,30 @@ def _in_all(home: Home, *, emulated: bool) -> Block:
     price = md.money(sum(words.price_per_hour(each) for each in home.clusters))
     note = " emulated" if emulated else ""
     there = f"{counted(home.num_runs, 'run')}, {counted(len(home.clusters), 'cluster')}"
+    month, least = home.month, "at least " if home.month.since is not None else ""
+    costs = {"yours": sum(each.usd for each in month.spent if each.user_id == home.user_id)}
+    for each in month.spent:
+        place = md.channel(each.channel_id)
+        costs[place] = costs.get(place, 0.0) + each.usd
     return fields(
         [
             ("Now, everybody's", f"{there} {md.DOT} {price} an hour{note}"),
             ("Waiting for you", counted(len(home.waiting), "approval")),
+            *(
+                (f"This month, {what}", f"{least}{md.money_escaped(usd)}{note}")
+                for what, usd in [*costs.items()][:_MOST_COSTS]
+            ),
         ]
     )
+
+
+def _settings(home: Home) -> Block:
+    text = (
+        "*Your settings*\nHow do you hear of what concerns your runs: success, failure, approval, "
+        "money?"
+    )
+    chosen = choice(_NOTICES, action_id=ActionId.SET_NOTICES, chosen=home.notices)
+    return section(text) | {"accessory": chosen}
 
 
 def _listed(title: str, entries: Iterable[list[Block]]) -> list[Block]:
@@ -89,9 +123,31 @@ def _to_decide(run: Run) -> list[Block]:
 
 
 def _run(view: RunView, now: datetime) -> list[Block]:
+    value = RunButton(run_id=view.run.run_id).model_dump_json()
+    status = button("Status", action_id=ActionId.SHOW_STATUS, value=value)
+    acting = [each for row in run_buttons(view) for each in row["elements"]]
+    return [section(_line(view, now)), *_named([actions([status, *acting])], view.run.run_id)]
+
+
+def _line(view: RunView, now: datetime) -> str:
     place = md.channel(view.run.request.channel_id)
-    line = section(f"{run_line(view, now=now)} {md.DOT} {place}")
-    return [line, *_named(run_buttons(view), view.run.run_id)]
+    why = words.queueing(view) if view.run.phase is RunPhase.QUEUED else ""
+    return f" {md.DOT} ".join(filter(None, [run_line(view, now=now), why, place]))
+
+
+def _lines(title: str, views: Sequence[RunView], now: datetime) -> list[Block]:
+    """List what has no buttons here."""
+    lines = [_line(view, now) for view in views[:_MOST_LINES]]
+    if len(views) > len(lines):
+        lines.append("and more: `/train list` in a channel shows its own")
+    return [header(title), section("\n".join(lines))] if lines else []
+
+
+def _cluster(view: ClusterView, user_id: str, now: datetime) -> list[Block]:
+    asked = view.cluster.requester
+    is_own = asked is not None and asked.user_id == user_id
+    buttons = _named(cluster_buttons(view), view.cluster.id) if is_own else []
+    return [section(cluster_line(view, now=now)), *buttons]
 
 
 def _named(buttons: list[Block], owner: str) -> list[Block]:

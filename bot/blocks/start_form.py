@@ -6,47 +6,79 @@ are always the same, and only the plan below them changes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from bot.actions import FORM, FORM_FIELD, FormNotes
 from bot.blocks import mrkdwn as md
-from bot.blocks.elements import Block, Content, context, divider, section
+from bot.blocks.elements import Block, Content, choice, context, divider, plain, section
 from stationmaster.domain.approvals import Approval
 from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.catalogue.hub import HUB_PREFIX
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.commands.grammar import MAX_COMMAND_CHARACTERS
+from stationmaster.domain.commands.parameters import split_words
 from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.planning.plan import Plan
+from stationmaster.domain.spelling import typed_word
 
 View = dict[str, Any]
 
+CHANNEL: Final = "channel"
 RECIPE: Final = "recipe"
+HUB: Final = "hub"
+"""The recipe whose model the other keys begin with."""
+FIELDS: Final = ("name", "instance", "nodes", "steps", "dataset")
+"""The keys that have a field."""
 MORE: Final = "more"
 """The field of all other keys."""
 AS_RECIPE: Final = "default"
 """The choice that types no key."""
 _MOST_SAID: Final = 500
+_MOST_IN_FIELD: Final = 400
+
+
+def _machine(instance: InstanceType) -> str:
+    gpus = f"{instance.num_gpus} {instance.gpu}" if instance.num_gpus else "no GPU"
+    price = instance.price_per_hour_usd
+    cost = "no known price" if price is None else f"{md.money(price)} an hour"
+    return f"{instance.name}, {gpus}, {cost}"
+
+
+_MACHINES: Final[Mapping[str, str]] = {
+    AS_RECIPE: "as the recipe has it",
+    **{name: _machine(each) for name, each in INSTANCES.items()},
+}
 
 
 def start_form(notes: FormNotes, plan: list[Block], *, note: str = "") -> View:
     """Make the form with the plan of what is in its fields; `note` comes before the plan."""
-    recipes = [(name, f"{name}: {recipe.summary}") for name, recipe in CATALOGUE.items()]
-    machines = [(name, _machine(each)) for name, each in INSTANCES.items()]
-    own = [(AS_RECIPE, "as the recipe has it")]
+    filled = fields_of(notes.words)
+
+    def choose(name: str, choices: Mapping[str, str], first: str = "") -> Block:
+        return choice(choices, action_id=FORM_FIELD, chosen=filled.get(name, first))
+
+    def text(name: str, placeholder: str, most: int = _MOST_IN_FIELD) -> Block:
+        made = {"type": "plain_text_input", "action_id": FORM_FIELD, "max_length": most}
+        initial = {"initial_value": filled[name]} if filled.get(name) else {}
+        return made | {"placeholder": plain(placeholder)} | initial
+
+    recipes = {name: f"{name}: {recipe.summary}" for name, recipe in CATALOGUE.items()}
+    hub = {HUB: "hf:ORG/MODEL of the Hugging Face hub, first in More keys"}
     blocks = [
-        _field(RECIPE, "Recipe", _choice(recipes), is_optional=False, is_followed=True),
-        _field("name", "Name", _text("books-v3"), hint="On its card, in lists and in commands."),
-        _field("instance", "Machines", _choice(own + machines, first=0), is_followed=True),
-        _field("nodes", "Nodes", _text("2, or 2:8 for as many as there are"), is_followed=True),
-        _field("steps", "Steps", _text("as the recipe has it"), is_followed=True),
-        _field("dataset", "Data", _text("s3://BUCKET/PREFIX or hub:ORG/NAME"), is_followed=True),
+        *([] if notes.channel else [_channel()]),
+        _field(RECIPE, "Recipe", choose(RECIPE, recipes | hub), is_optional=False),
+        _field("name", "Name", text("name", "books-v3"), hint="On its card and in commands."),
+        _field("instance", "Machines", choose("instance", _MACHINES, AS_RECIPE)),
+        _field("nodes", "Nodes", text("nodes", "2, or 2:8 for as many as there are")),
+        _field("steps", "Steps", text("steps", "as the recipe has it")),
+        _field("dataset", "Data", text("dataset", "s3://BUCKET/PREFIX or hub:ORG/NAME")),
         _field(
             MORE,
             "More keys",
-            _text("preset=smoke learning_rate=3e-4 keep=2h", most=MAX_COMMAND_CHARACTERS),
+            text(MORE, "preset=smoke learning_rate=3e-4 keep=2h", MAX_COMMAND_CHARACTERS),
             hint="As after /train. Enter in a field brings its plan up to date.",
-            is_followed=True,
         ),
         divider(),
         *([section(note)] if note else []),
@@ -55,12 +87,44 @@ def start_form(notes: FormNotes, plan: list[Block], *, note: str = "") -> View:
     return {
         "type": "modal",
         "callback_id": FORM,
-        "title": _plain("New training run"),
-        "submit": _plain("Start"),
-        "close": _plain("Cancel"),
+        "title": plain("New training run"),
+        "submit": plain("Start"),
+        "close": plain("Cancel"),
         "private_metadata": notes.model_dump_json(),
         "blocks": blocks,
     }
+
+
+def fields_of(words: str) -> dict[str, str]:
+    """Return what the fields are filled with, of the words of a start as after /train.
+
+    What has no field, or no room in it, is among the other keys.
+    """
+    if not words:
+        return {}
+    recipe, *pairs = split_words(words)
+    filled, more = {RECIPE: recipe}, []
+    if recipe.startswith(HUB_PREFIX):
+        filled, more = {RECIPE: HUB}, [recipe]
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        has_room = value in _MACHINES if key == "instance" else len(value) <= _MOST_IN_FIELD
+        if key in FIELDS and has_room:
+            filled[key] = value
+        else:
+            more.append(typed_word(pair))
+    return filled | {MORE: " ".join(more)}
+
+
+def _channel() -> Block:
+    element = {
+        "type": "conversations_select",
+        "action_id": FORM_FIELD,
+        "placeholder": plain("Choose"),
+        "filter": {"include": ["public", "private"]},
+    }
+    hint = "Its card is posted there."
+    return _field(CHANNEL, "Channel", element, is_optional=False, hint=hint)
 
 
 def nothing_planned() -> list[Block]:
@@ -89,9 +153,7 @@ def form_plan(plan: Plan, approval: Approval | None, *, command: str) -> list[Bl
         cost = f"*about {md.money_escaped(plan.estimated_cost_usd)}* {md.DOT} {price}"
         lines.append(f"{cost} {md.DOT} about {md.duration(plan.estimated_duration_s)}, {first}")
     else:
-        lines.append(
-            f"*{price}* {md.DOT} starts after about {md.duration(plan.time_to_first_step_s)}"
-        )
+        lines.append(f"*{price}* {md.DOT} {first}")
     if approval is not None:
         why = md.escape("; ".join(approval.reasons), _MOST_SAID)
         lines.append(f"\u270b somebody else is asked first: {why}")
@@ -104,17 +166,10 @@ def form_answer(content: Content) -> View:
     """Show an answer in the place of the form."""
     return {
         "type": "modal",
-        "title": _plain("New training run"),
-        "close": _plain("Close"),
+        "title": plain("New training run"),
+        "close": plain("Close"),
         "blocks": content.blocks,
     }
-
-
-def _machine(instance: InstanceType) -> str:
-    gpus = f"{instance.num_gpus} {instance.gpu}" if instance.num_gpus else "no GPU"
-    price = instance.price_per_hour_usd
-    cost = "no known price" if price is None else f"{md.money(price)} an hour"
-    return f"{instance.name}, {gpus}, {cost}"
 
 
 def _field(
@@ -123,35 +178,14 @@ def _field(
     element: Block,
     *,
     is_optional: bool = True,
-    is_followed: bool = False,
     hint: str = "",
 ) -> Block:
     made = {
         "type": "input",
         "block_id": name,
-        "label": _plain(label),
+        "label": plain(label),
         "element": element,
         "optional": is_optional,
-        "dispatch_action": is_followed,
+        "dispatch_action": name != "name",  # which no plan depends on
     }
-    return made | ({"hint": _plain(hint)} if hint else {})
-
-
-def _text(placeholder: str, *, most: int = 400) -> Block:
-    return {
-        "type": "plain_text_input",
-        "action_id": FORM_FIELD,
-        "placeholder": _plain(placeholder),
-        "max_length": most,
-    }
-
-
-def _choice(choices: list[tuple[str, str]], *, first: int | None = None) -> Block:
-    options = [{"text": _plain(md.cut(text, 75)), "value": value} for value, text in choices[:100]]
-    chosen = {"initial_option": options[first]} if first is not None else {}
-    made = {"type": "static_select", "action_id": FORM_FIELD, "options": options}
-    return made | {"placeholder": _plain("Choose")} | chosen
-
-
-def _plain(text: str) -> Block:
-    return {"type": "plain_text", "text": text, "emoji": True}
+    return made | ({"hint": plain(hint)} if hint else {})

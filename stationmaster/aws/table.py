@@ -16,6 +16,7 @@
     LOG_FILE#<run id>  STATE            when somebody last asked for a log as a file; expires
     PICTURE#<id>       STATE            the runs that somebody wants in one picture; expires
     AUDIT#<channel id> ENTRY#<number>   what somebody did in a channel; expires
+    PERSON#<user id>   SETTINGS         what a person has chosen for themselves
     SLACK              UPDATE_BUCKET    tokens for chat.update, shared by all cards
     SLACK              POSTS#<channel>  tokens for chat.postMessage in one channel; expires
     SLACK              HELD             written when posts had to wait: brings the next batch
@@ -187,6 +188,11 @@ def audit_entry(channel_id: str, number: int) -> Key:
 
 def audit_entries(channel_id: str) -> Prefix:
     return Prefix(f"AUDIT#{channel_id}", _AUDIT_ENTRY)
+
+
+def person(user_id: str) -> Key:
+    """Key the settings of a person."""
+    return Key(f"PERSON#{user_id}", "SETTINGS")
 
 
 START_GUARD: Final = Key("GUARD", "STARTS")

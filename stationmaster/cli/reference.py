@@ -54,8 +54,13 @@ def page() -> str:
             "plan or run it; it never spends more than what was typed, and is a plan where "
             "machines had to be chosen.",
             "",
-            "The app's Home shows your runs and kept clusters, and the runs that wait for your "
-            "approval, with their buttons, and how much runs in all.",
+            "The app's Home shows your runs, the runs that wait for your approval, and of your "
+            "channels (where you have started something) what runs, what waits, the kept "
+            "clusters, and what the month has cost. Its buttons act as those of the cards do; New "
+            "run opens the form. There you also choose how you hear of what concerns your runs: by "
+            "a mention in the thread, a direct message, both, or neither. "
+            "Run again, on the card of a run that has ended, and Edit, on a plan, open the form "
+            "with all keys filled in; keys that have no field are among More keys.",
             "",
             "Slack takes no slash command in a thread: mention the app there, as in "
             f"`@{APP_NAME} stop`. In the thread of a run that run is meant. In a direct "

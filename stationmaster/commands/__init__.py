@@ -20,11 +20,11 @@ from stationmaster.commands.clusters import (
 from stationmaster.commands.comparing import Comparison, compare_runs, diff_runs
 from stationmaster.commands.costing import Bill, channel_cost
 from stationmaster.commands.finding import run_of_thread
-from stationmaster.commands.home import channel_of, show_home
+from stationmaster.commands.home import channel_of, set_notices, show_home
 from stationmaster.commands.looking import describe_run, list_runs, show_logs, view_run
 from stationmaster.commands.permitting import Actor, approval_of, check_view, wish_of
 from stationmaster.commands.preflight import preflight
-from stationmaster.commands.results import Links, link_results
+from stationmaster.commands.results import Links, link_results, words_of
 from stationmaster.commands.runs import (
     give_up_results,
     offered_plan,
@@ -65,6 +65,7 @@ __all__ = [
     "resize_cluster",
     "run_of_thread",
     "save_again",
+    "set_notices",
     "show_audit",
     "show_home",
     "show_logs",
@@ -74,4 +75,5 @@ __all__ = [
     "view_cluster",
     "view_run",
     "wish_of",
+    "words_of",
 ]

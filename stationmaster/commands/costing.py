@@ -7,8 +7,8 @@ a person can wait.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, TypeVar
@@ -35,6 +35,7 @@ class Spent:
     """One run, or what no run has used of a kept cluster."""
 
     name: str
+    channel_id: str
     user_id: str
     usd: float
     is_run: bool
@@ -59,13 +60,20 @@ def channel_cost(services: Services, wanted: ShowCost, *, channel_id: str) -> Bi
     Raises:
         NotPossibleNow: nobody of that name is known in the channel.
     """
+    user_id = _user_id(services, wanted.person, channel_id)
+    bill = month_of(services, wanted.month, channels={channel_id})
+    spent = tuple(each for each in bill.spent if user_id in ("", each.user_id))
+    return replace(bill, spent=spent)
+
+
+def month_of(services: Services, month: str, *, channels: Collection[str]) -> Bill:
+    """Add up a month of several channels; "" is the one that is not over."""
     now = services.now()
-    month = wanted.month or f"{now:%Y-%m}"
+    month = month or f"{now:%Y-%m}"
     begin = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
     end = begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)
-    user_id = _user_id(services, wanted.person, channel_id)
     listed, runs_since = _read(services.runs.list_newest(before=end), begin)
-    runs = [run for run in listed if run.request.channel_id == channel_id]
+    runs = [run for run in listed if run.request.channel_id in channels]
     stored = services.cluster_states
     there, clusters_since = _read(stored.list_newest(before=end), begin)
     clusters = {each.cluster_id: each for each in there}
@@ -75,10 +83,10 @@ def channel_cost(services: Services, wanted: ShowCost, *, channel_id: str) -> Bi
         _of_run(RunView(run, others.get(run.cluster_id) if run.cluster_id else None), now)
         for run in runs
     ]
-    spent += _of_kept(clusters.values(), channel_id, now)
+    spent += _of_kept(clusters.values(), channels, now)
     return Bill(
         month,
-        tuple(each for each in spent if user_id in ("", each.user_id)),
+        tuple(spent),
         max(filter(None, (runs_since, clusters_since)), default=None),
         any(run.emulated_speed for run in runs),
     )
@@ -113,14 +121,16 @@ def _read(newest: Iterator[StateT], begin: datetime) -> tuple[list[StateT], date
 
 def _of_run(view: RunView, now: datetime) -> Spent:
     request, run_id = view.run.request, view.run.run_id
-    name = f"{request.title} {run_id}"
-    return Spent(name, request.user_id, view.cost_usd(now), is_run=True, is_open=view.is_live)
+    who = (f"{request.title} {run_id}", request.channel_id, request.user_id)
+    return Spent(*who, view.cost_usd(now), is_run=True, is_open=view.is_live)
 
 
-def _of_kept(clusters: Iterable[Cluster], channel_id: str, now: datetime) -> Iterator[Spent]:
+def _of_kept(
+    clusters: Iterable[Cluster], channels: Collection[str], now: datetime
+) -> Iterator[Spent]:
     for cluster in clusters:
         asked = cluster.requester
-        if asked is not None and asked.channel_id == channel_id:
+        if asked is not None and asked.channel_id in channels:
             own, is_open = shares(cluster, now).own, ClusterView(cluster).is_live
-            name = f"cluster {cluster.label}"
-            yield Spent(name, asked.user_id, own, is_run=False, is_open=is_open)
+            who = (f"cluster {cluster.label}", asked.channel_id, asked.user_id)
+            yield Spent(*who, own, is_run=False, is_open=is_open)

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from stationmaster.commands.clusters import view_cluster
+from stationmaster.commands.costing import Bill, month_of
 from stationmaster.commands.looking import view_run
-from stationmaster.commands.permitting import has_role
+from stationmaster.commands.permitting import Actor, has_role
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.errors import NotPossibleNow, UserError
+from stationmaster.domain.errors import BadCommand, NotPossibleNow, UserError
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.notices import Notices
 from stationmaster.domain.rules import Role
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import ClusterView, RunView
 from stationmaster.services import Services
 
@@ -25,49 +28,81 @@ MOST_OPEN: Final = 10
 
 @dataclass(frozen=True)
 class Home:
-    """Everything newest first, of the channels in which the person may look."""
+    """Everything newest first, of the person's channels: where something is theirs, or waits for
+    them, and they may look. A channel that only others use may be a private one.
+    """
 
+    user_id: str
+    notices: Notices
     mine: list[RunView]
     """Those that have not ended, and a few that have."""
     waiting: list[Run]
     """Runs that wait for the approval of this person."""
+    queue: list[RunView]
+    """Runs that wait for nodes or for an approval, the oldest first."""
+    others: list[RunView]
+    """Open runs of other people that wait for nothing."""
     kept: list[ClusterView]
-    """The kept clusters that the person has asked for."""
     num_runs: int
-    """The open runs of the deployment, whoever has asked for them."""
+    """The open runs of the deployment, in whatever channel."""
     clusters: list[Cluster]
-    """The clusters of the deployment that exist, whoever has asked for them."""
+    """The clusters of the deployment that exist."""
+    month: Bill
+    """What the person's channels have cost in this month."""
 
 
 def show_home(services: Services, user_id: str) -> Home:
     """Return what a person's Home shows."""
     open_runs = services.runs.list_open()[::-1]
     clusters = services.cluster_states.list_open()[::-1]
-    ended = [
-        run
-        for run in services.runs.list_recent(limit=_LOOKED_BACK)
-        if run.request.user_id == user_id and not run.is_open
-    ]
     found = {each.cluster_id: each for each in clusters}
-    own = [run for run in open_runs if run.request.user_id == user_id][:MOST_OPEN]
-    own = [
-        run
-        for run in own + ended[:MOST_ENDED]
-        if _has_role(services, user_id, run.request.channel_id, Role.VIEWER)
-    ]
-    kept = [each for each in clusters if each.requester and each.requester.user_id == user_id]
-    return Home(
-        mine=[
+    kept = {each.cluster_id: each.requester for each in clusters if each.requester is not None}
+    own = [run for run in open_runs if run.request.user_id == user_id]
+    recent = services.runs.list_recent(limit=_LOOKED_BACK)
+    ended = [run for run in recent if run.request.user_id == user_id and not run.is_open]
+    waiting = [run for run in open_runs if _waits_for(services, run, user_id)]
+    used = {run.request.channel_id for run in (*own, *ended, *waiting)}
+    used |= {asked.channel_id for asked in kept.values() if asked.user_id == user_id}
+    channels = {each for each in used if _has_role(services, user_id, each, Role.VIEWER)}
+
+    def views(runs: list[Run], most: int) -> list[RunView]:
+        here = [run for run in runs if run.request.channel_id in channels][:most]
+        return [
             RunView(run, found[run.cluster_id])
             if run.cluster_id in found
             else view_run(services, run)
-            for run in own
-        ],
-        waiting=[run for run in open_runs if _waits_for(services, run, user_id)],
-        kept=[view_cluster(services, each) for each in kept[:MOST_OPEN]],
+            for run in here
+        ]
+
+    queue = [run for run in open_runs if run.phase is RunPhase.QUEUED or run.awaits_approval]
+    others = [run for run in open_runs if run not in own and run not in queue]
+    listed = [each for each, asked in kept.items() if asked.channel_id in channels]
+    return Home(
+        user_id=user_id,
+        notices=services.people.notices_of([user_id])[user_id],
+        mine=views(own, MOST_OPEN) + views(ended, MOST_ENDED),
+        waiting=waiting,
+        queue=views(queue[::-1], MOST_OPEN),
+        others=views(others, MOST_OPEN),
+        kept=[view_cluster(services, found[each]) for each in listed[:MOST_OPEN]],
         num_runs=len(open_runs),
         clusters=clusters,
+        month=month_of(services, "", channels=channels),
     )
+
+
+def set_notices(services: Services, who: Actor, notices: str) -> None:
+    """Choose how one hears of what concerns one's runs; everybody may, for themselves alone.
+
+    Raises:
+        BadCommand: there is no such choice.
+    """
+    try:
+        chosen = Notices(notices)
+    except ValueError as exc:
+        known = ", ".join(Notices)
+        raise BadCommand(f'"{notices[:60]}" is no such choice; choose one of {known}') from exc
+    services.people.choose(who.user_id, chosen)
 
 
 def channel_of(services: Services, owner: str) -> str:

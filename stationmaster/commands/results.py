@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stationmaster.commands.looking import find_run
-from stationmaster.domain.commands.resuming import asked_run, saved_run
+from stationmaster.domain.commands.resuming import asked_run, repeated_words, saved_run
 from stationmaster.domain.errors import (
     NotPossibleNow,
     PermanentError,
@@ -25,6 +25,7 @@ from stationmaster.domain.results import (
     ResultManifest,
 )
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.spelling import typed_word
 from stationmaster.services import Services
 
 LINK_S: Final = 3600
@@ -58,6 +59,17 @@ def find_asked_run(services: Services, label: str, *, channel_id: str) -> AskedR
     """
     run = find_labelled(services, label, channel_id=channel_id)
     return asked_run(run.run_id, run.request)
+
+
+def words_of(services: Services, run_id: RunId, *, channel_id: str) -> str:
+    """Return a run as it was asked for, as it is typed after /train.
+
+    Raises:
+        RunNotFound: no such run in this channel.
+    """
+    asked = find_asked_run(services, run_id, channel_id=channel_id)
+    pairs = repeated_words(asked, {}, cluster=None)
+    return " ".join([asked.recipe, *map(typed_word, pairs)])
 
 
 @dataclass(frozen=True)

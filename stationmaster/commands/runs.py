@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from stationmaster.commands.choosing import stop_choice
 from stationmaster.commands.guarding import check_limits, gpus_of, write_guarded
 from stationmaster.commands.looking import find_run
 from stationmaster.commands.permitting import Actor, acting, approval_of
@@ -259,23 +258,16 @@ def _spending(requested: RunRequested) -> Spending:
     )
 
 
-def stop_run(services: Services, run_id: RunId | None, who: Actor) -> Run:
+def stop_run(services: Services, run_id: RunId, who: Actor) -> Run:
     """Ask a run to stop; its workflow then ends and tears everything down.
 
     Of a run whose results are saved, it ends the push of its model to the hub.
 
-    Args:
-        run_id: None means the person's own run of the channel that has not ended, if it is the
-            only one.
-
     Raises:
-        RunNotFound, NotPossibleNow: nothing to stop, or it is not clear which run is meant.
+        RunNotFound, NotPossibleNow: there is no such run, or nothing to stop.
         NotPermitted: the run is another's.
     """
-    if run_id is None:
-        run = _own_active_run(services, channel_id=who.channel_id, user_id=who.user_id)
-    else:
-        run = find_run(services, run_id, channel_id=who.channel_id)
+    run = find_run(services, run_id, channel_id=who.channel_id)
     with _acting(services, who, rules.STOP, run):
         return _stop(services, run, who)
 
@@ -346,11 +338,3 @@ def _check_unsaved(run: Run) -> None:
     if not run.has_unsaved_results or not run.unsaved_reason:
         standing = "are being saved" if run.has_unsaved_results else "are not waiting to be saved"
         raise NotPossibleNow(f"the results of run {run.run_id} {standing}")
-
-
-def _own_active_run(services: Services, *, channel_id: str, user_id: str) -> Run:
-    choice = stop_choice(services, channel_id=channel_id, user_id=user_id)
-    if choice.only is not None:
-        return choice.only
-    listed = ", ".join(f"{run.run_id} by {run.request.user_id}" for run in choice.runs[:5])
-    raise NotPossibleNow(f"{choice.why}: {listed}; say which one: /train stop RUN")

@@ -203,13 +203,14 @@ class Person:
 
     def press_in_home(self, element: dict[str, Any], *, user: str = USER) -> dict[str, Any]:
         """Press a button of Home."""
-        action = {"type": "button", "action_id": element["action_id"], "block_id": "b"}
+        action = {"type": "button", "block_id": "b", **element}
         payload = {
             "type": "block_actions",
             "team": {"id": TEAM},
             "user": {"id": user},
             "view": {"type": "home", "id": "V1", "hash": "1.a"},
-            "actions": [action | {"value": element.get("value")}],
+            "trigger_id": "trigger-home",
+            "actions": [action],
         }
         return self._deliver(urlencode({"payload": json.dumps(payload)}))
 
@@ -225,9 +226,11 @@ class Person:
         for block in view["blocks"]:
             if block["type"] == "input":
                 value = entered.get(block["block_id"])
-                is_choice = block["element"]["type"] == "static_select"
-                field = {"selected_option": {"value": value} if value else None}
-                field = field if is_choice else {"value": value}
+                fields = {
+                    "static_select": {"selected_option": {"value": value} if value else None},
+                    "conversations_select": {"selected_conversation": value},
+                }
+                field = fields.get(block["element"]["type"], {"value": value})
                 values[block["block_id"]] = {block["element"]["action_id"]: field}
         payload = {
             "type": kind,

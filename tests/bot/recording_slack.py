@@ -164,6 +164,8 @@ class RecordingSlack:
                 return {"upload_url": f"{self.url}/upload/1", "file_id": "F1"}
             case "files.completeUploadExternal":
                 return {"files": [{"id": "F1", "title": "chart"}]}
+            case "views.open" | "views.update" | "views.publish":
+                return {"view": {**call.arguments["view"], "id": "V1", "hash": "1.a"}}
             case "usergroups.users.list":
                 return {"users": self.groups[call.arguments["usergroup"]]}
             case _:

@@ -122,7 +122,7 @@ def test_nothing_starts_before_somebody_else_agrees(desk: Desk) -> None:
     assert "an hour, and $0.50 may be spent" in card
     assert COMMAND in card
     assert f"<@{LEAD}> or <!subteam^S0LEADS>" in card
-    assert f"<@{USER}> asks for an approval" in desk.thread
+    assert f"this run needs an approval, see its card <@{USER}>" in desk.thread
 
     assert "is approved and starts" in desk.approve(OTHER_LEAD)
 

@@ -49,6 +49,7 @@ from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import TeardownStatus
+from stationmaster.domain.notices import Notices
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.pods import Pod
@@ -116,7 +117,7 @@ def any_run(draw) -> RunView:
 @SLOW
 @given(any_run(), TEXT)
 def test_whatever_shows_any_run_is_within_slacks_limits_and_harmless(view, text):
-    run, bill = view.run, Spent(text, text, is_run=True, is_open=True, usd=1.0)
+    run, bill = view.run, Spent(text, text, text, is_run=True, is_open=True, usd=1.0)
     compared = Comparison((view, view), ((text, (text, text)),), (text,))
     entry = Entry(seq=1, at=NOW, channel_id="C1", user_id=text, via="", act="look", about=text)
     entry = entry.model_copy(update={"words": text, "refused": text})
@@ -135,8 +136,10 @@ def test_whatever_shows_any_run_is_within_slacks_limits_and_harmless(view, text)
         runs_compared(compared, has_picture=True, now=NOW),
     ):
         assert_slack_takes(content)
-    home = home_view(Home([view], [], [], 1, []), now=NOW, emulated=False, said=None)
-    assert_slack_takes(Content(text="Home", blocks=home["blocks"]))
+    theirs = ([view], [], [view], [view], [], 1, [], Bill(text, (bill,), NOW, is_emulated=False))
+    home = Home(text, Notices.MENTION, *theirs)
+    blocks = home_view(home, now=NOW, emulated=False, said=None)["blocks"]
+    assert_slack_takes(Content(text="Home", blocks=blocks))
 
 
 @SLOW
@@ -155,7 +158,7 @@ def test_thread_message_of_any_events_is_within_slacks_limits(events, run):
     )
 )
 def test_logs_of_any_pods_are_within_slacks_limits(tails):
-    assert_slack_takes(answers.run_logs(make_run(pods={}).run, tails, now=NOW))
+    assert_slack_takes(answers.run_logs(make_run(pods={}).run, tails, with_file=True, now=NOW))
 
 
 @pytest.mark.parametrize("recipe", CATALOGUE)

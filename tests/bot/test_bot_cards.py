@@ -530,20 +530,18 @@ def test_milestone_moves_with_news_that_must_not_be_late(views):
         (make_run(), ["stop_run"]),
         (running(pods=pods(w="Running")), ["stop_run", "show_logs"]),
         (running(pods=pods(w="Running"), stop_requested_by="U0X"), ["show_logs"]),
-        (in_phase(RunPhase.FAILED), ["type_command"]),
-        (in_phase(RunPhase.FAILED, **asked(command="")), []),
-        (in_phase(RunPhase.FAILED, **asked(command=f"/train x y={'z' * 900}")), []),
+        (in_phase(RunPhase.FAILED), ["edit_run"]),
         (
             saved(RunPhase.FAILED, reason="x", last_checkpoint_step=40),
-            ["resume_command", "type_command", "link_results"],
+            ["resume_command", "edit_run", "link_results"],
         ),
         (
             saved(RunPhase.STOPPED, last_checkpoint_step=40, **COMMAND),
-            ["type_command", "link_results"],
+            ["edit_run", "link_results"],
         ),
         (unsaved(unsaved_reason=""), []),
         (unsaved(), ["save_again", "give_up_results"]),
-        (saved(RunPhase.SUCCEEDED), ["link_results"]),
+        (saved(RunPhase.SUCCEEDED), ["edit_run", "link_results"]),
     ],
 )
 def test_card_has_the_buttons_that_make_sense(view, shown):
@@ -658,15 +656,14 @@ def test_card_begins_with_what_matters_most(name, order):
     assert places == sorted(places)
 
 
-def test_what_runs_again_asks_first_and_shows_its_command():
+def test_what_resumes_asks_first_and_shows_its_command_and_a_form_runs_again():
     (row,) = [b for b in run_card(RUNS["failed"], now=NOW).blocks if b["type"] == "actions"]
 
     resume, again = row["elements"][:2]
     assert json.loads(resume["value"]) == {"text": f"resume {RUN_ID}"}
-    assert json.loads(again["value"]) == {"text": "tiny-llama"}
+    assert json.loads(again["value"]) == {"run_id": RUN_ID}
     assert resume["confirm"]["text"]["text"] == f"`/train resume {RUN_ID}`"
-    assert again["confirm"]["text"]["text"] == "`/train tiny-llama`"
-    assert ("style" in resume, "style" in again) == (True, False)
+    assert ("style" in resume, "confirm" in again) == (True, False)
 
 
 @pytest.mark.parametrize(

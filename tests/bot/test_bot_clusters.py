@@ -213,20 +213,6 @@ def test_delete_drains_the_cluster_and_names_the_runs_that_end(
     assert "and with it `tiny-llama-aaaaaaaa`" in seen(answer)
 
 
-def test_buttons_extend_and_delete(person, services, cluster, slack):
-    cluster.begin()
-    value = json.dumps({"cluster_id": cluster.cluster_id})
-
-    person.press("extend_cluster", value, user="U0OTHER")
-    person.press("delete_cluster", value, user="U0OTHER")
-
-    extended, deleted = slack.responses
-    assert "stays: it goes" in extended.seen
-    assert "is being deleted" in deleted.seen
-    assert services.cluster_states.load(cluster.cluster_id).deleted_by == "U0OTHER"
-    assert not deleted.arguments["replace_original"]
-
-
 def test_resize_goes_over_the_cluster_once_more(person, services, settings, cluster):
     cluster.become_ready()
 

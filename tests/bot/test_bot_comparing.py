@@ -167,11 +167,3 @@ def test_cost_says_how_far_back_it_was_read(
 
     assert "read back to" in said
     assert "tiny-llama-0000aaaa" not in said
-
-
-def test_rerun_starts_what_the_run_was_asked_for(person: Person, services: Services, pair) -> None:
-    person.type("rerun tiny-llama-0000bbbb steps=40")
-
-    run = services.runs.list_recent()[0]
-    assert run.request.overrides == {"learning_rate": "0.01", "steps": "40"}
-    assert (run.request.nodes, run.request.resume_from, run.request.user_id) == (1, None, USER)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
-from bot_world import CHANNEL, USER, Clock, ClusterStory, Person, Story
+from bot_world import CHANNEL, REGION, USER, Story
 from recording_slack import RecordingSlack, Refusal
 
 from bot.actions import CommandButton
 from bot.blocks.elements import Content, section
 from bot.blocks.home import home_view
-from stationmaster.commands.home import MOST_ENDED, MOST_OPEN, Home, show_home
+from bot.blocks.mrkdwn import money_escaped
+from stationmaster.aws import table
+from stationmaster.commands import channel_cost
+from stationmaster.commands.home import MOST_ENDED, MOST_OPEN, show_home
+from stationmaster.domain.commands.requests import ShowCost
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import ClusterView, RunView
 from stationmaster.local.slack.blocks import check_view
-from stationmaster.services import Services
 from stationmaster.settings import Settings
 
 LEAD = "U0LEAD"
@@ -47,14 +52,7 @@ def buttons(slack: RecordingSlack) -> dict[str, dict[str, Any]]:
     return {each["text"]["text"]: each for row in rows for each in row["elements"]}
 
 
-def test_home_shows_ones_own_and_its_buttons_act(
-    person: Person,
-    slack: RecordingSlack,
-    story: Story,
-    cluster: ClusterStory,
-    services: Services,
-    clock: Clock,
-) -> None:
+def test_home_shows_ones_own_and_its_buttons_act(person, slack, story, cluster, services, clock):
     clock.at = datetime.now(UTC)  # by which the handler goes
     failed = Story(services, clock, run_id="tiny-llama-00000001")
     failed.begin()
@@ -67,9 +65,14 @@ def test_home_shows_ones_own_and_its_buttons_act(
     assert story.run_id in seen(slack)
     assert f"<#{CHANNEL}>" in seen(slack)
     assert failed.run_id in seen(slack)
-    assert [*buttons(slack)] == ["Stop", "Extend by 2h", "Delete"]
+    labels = "New run…|Status|Stop|Run again…|Extend by 2h|Delete"
+    assert "|".join(buttons(slack)) == labels
     assert "1 run, 3 clusters · $36.00 an hour" in seen(slack)
     assert "0 approvals" in seen(slack)
+    bill = channel_cost(services, ShowCost(), channel_id=CHANNEL)
+    total = money_escaped(sum(each.usd for each in bill.spent))
+    for whose in ("yours", f"<#{CHANNEL}>"):
+        assert f"*This month, {whose}*\\n{total}" in seen(slack)
     assert slack.of("views.publish")[-1].arguments["user_id"] == USER
 
     person.press_in_home(buttons(slack)["Extend by 2h"])
@@ -77,15 +80,81 @@ def test_home_shows_ones_own_and_its_buttons_act(
     extended = services.cluster_states.load(cluster.cluster_id)
     assert extended.keep_until == kept.keep_until + timedelta(hours=2)
 
+    person.press_in_home(buttons(slack)["Status"])
+    assert f"by <@{USER}>" in seen(slack).split("Now, everybody's")[0]
+
+    person.press_in_home(buttons(slack)["Run again…"])
+    opened = slack.of("views.open")[-1].arguments["view"]
+    assert json.loads(opened["private_metadata"])["channel"] == CHANNEL
+
     person.press_in_home(buttons(slack)["Stop"])
     assert "is being stopped" in seen(slack)
     assert services.runs.load(story.run_id).stop_requested_by == USER
+    person.press_in_home(buttons(slack)["Delete"])
+    assert "is being deleted" in seen(slack)
+    assert services.cluster_states.load(cluster.cluster_id).deleted_by == USER
     assert next(services.audit.newest_first(CHANNEL)).via == "home"
 
 
+def test_home_lists_what_waits_and_what_others_run_in_ones_own_channels_only(
+    person, slack, cluster, services, clock
+):
+    clock.at = datetime.now(UTC)
+    cluster.begin()
+    cluster.become_ready()
+    for number in range(3):
+        cluster.use(f"tiny-llama-{number:08}")
+    person.type("ddp-cpu", user_id="U0OTHER")
+    (other,) = (run for run in services.runs.list_open() if run.request.recipe == "ddp-cpu")
+
+    person.open_home()
+    queue = seen(slack).split('"Queue"')[1].split('"Kept clusters"')[0]
+    assert "tiny-llama-00000002" in queue
+    assert "place 1 of 1: 0 of 4 nodes free, 2 wanted" in queue
+    assert "tiny-llama-00000001" not in queue
+    assert other.run_id in seen(slack).split("Running in your channels")[1].split('"Queue"')[0]
+
+    person.open_home("U0STRANGER")
+    for name in ("tiny-llama-0", other.run_id, "team-a", CHANNEL):
+        assert name not in seen(slack)
+
+
+def test_settings_are_ones_own_and_home_shows_them(person, slack, services):
+    def chosen(user: str) -> str:
+        person.open_home(user)
+        (element,) = (each["accessory"] for each in home(slack)["blocks"] if "accessory" in each)
+        return str(element["initial_option"]["value"])
+
+    element = {"action_id": "set_notices", "selected_option": {"value": "direct"}}
+    person.press_in_home(element)
+    assert (chosen(USER), chosen("U0OTHER")) == ("direct", "mention")
+    person.press_in_home(element | {"selected_option": {"value": "x"}})
+    assert "choose one of mention, both, direct, neither" in seen(slack)
+    assert chosen(USER) == "direct"
+
+    item = table.person(USER).attributes | {"notices": {"S": "loud"}}
+    boto3.client("dynamodb", REGION).put_item(TableName="runs", Item=item)
+    assert chosen(USER) == "mention"
+
+
+def test_form_that_home_opens_asks_for_its_channel(person, slack, services):
+    person.open_home()
+    person.press_in_home(buttons(slack)["New run…"])
+    view = slack.of("views.open")[-1].arguments["view"]
+    entered = {"recipe": "tiny-llama", "nodes": "2"}
+
+    refused = person.in_form("view_submission", view, entered)
+    assert refused["errors"] == {"channel": "choose a channel"}
+    person.in_form("block_actions", view, entered | {"channel": CHANNEL})
+    planned = slack.of("views.update")[-1].arguments["view"]
+    person.in_form("view_submission", planned, entered | {"channel": CHANNEL})
+    (run,) = services.runs.list_recent()
+    assert run.request.channel_id == CHANNEL
+
+
 def test_home_of_an_approver_has_what_waits_for_them_and_of_nobody_else(
-    person: Person, slack: RecordingSlack, services: Services, rules: None
-) -> None:
+    person, slack, services, rules
+):
     person.type("tiny-llama")
     (run,) = services.runs.list_recent()
 
@@ -113,18 +182,14 @@ def test_home_of_an_approver_has_what_waits_for_them_and_of_nobody_else(
         (CommandButton(text="tiny-llama").model_dump_json(), "of an older version"),
     ],
 )
-def test_button_of_home_that_means_nothing_says_so(
-    person: Person, slack: RecordingSlack, services: Services, value: str, said: str
-) -> None:
+def test_button_of_home_that_means_nothing_says_so(person, slack, services, value, said):
     person.press_in_home({"action_id": "type_command", "value": value})
 
     assert said in seen(slack)
     assert services.runs.list_recent() == []
 
 
-def test_home_that_cannot_be_drawn_is_left_as_it_was(
-    person: Person, slack: RecordingSlack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_home_that_cannot_be_drawn_is_left_as_it_was(person, slack, monkeypatch):
     slack.refuse("views.publish", Refusal(error="ratelimited"))
     assert person.open_home()["statusCode"] == 200
     monkeypatch.setattr("bot.home.home_view", lambda *_, **__: 1 / 0)
@@ -132,9 +197,7 @@ def test_home_that_cannot_be_drawn_is_left_as_it_was(
     assert slack.of("views.publish") == []
 
 
-def test_home_of_many_runs_is_bounded(
-    person: Person, cluster: ClusterStory, services: Services, clock: Clock, rules: None
-) -> None:
+def test_home_of_many_runs_is_bounded(person, cluster, services, clock, rules):
     person.type("tiny-llama")
     (run,) = services.runs.list_recent()
     kept = cluster.begin()
@@ -147,7 +210,10 @@ def test_home_of_many_runs_is_bounded(
     kinds = [kept.model_copy(update={"cluster_id": f"c-{number}"}) for number in range(60)]
     clusters = [ClusterView(each) for each in kinds]
     mine = [RunView(each) for each in runs[: MOST_OPEN + MOST_ENDED]]
-    many = Home(mine, runs, clusters[:MOST_OPEN], 61, kinds)
+    views = mine[:MOST_OPEN]
+    many = replace(
+        found, mine=mine, waiting=runs, queue=views, others=views, kept=clusters[:MOST_OPEN]
+    )
     said = Content(text="logs", blocks=[section("line")] * 50)
     view = home_view(many, now=clock.now(), emulated=True, said=said)
 

@@ -11,18 +11,18 @@ from bot_world import CHANNEL, USER, Person, seen, started_workflows
 from recording_slack import RecordingSlack, Refusal
 
 from bot.actions import ActionId
+from bot.blocks.start_form import fields_of
+from bot.start_form import as_typed
 from stationmaster.local.slack.blocks import check_view
-from stationmaster.services import Services
 from stationmaster.settings import Settings
 
 ENTERED = {"recipe": "tiny-llama", "nodes": "2", "steps": "60"}
-LEAD = "U0LEAD"
 
 
 @pytest.fixture
 def rules(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "rules.json"
-    its = {"operators": [USER], "viewers": [LEAD], "approvers": ["U0OTHER"]}
+    its = {"operators": [USER], "approvers": ["U0OTHER"]}
     path.write_text(json.dumps({"channels": {CHANNEL: its | {"approval": {"usd_per_hour": 0.5}}}}))
     monkeypatch.setenv("STATIONMASTER_RULES_FILE", str(path))
 
@@ -33,16 +33,17 @@ class Desk:
     def __init__(self, person: Person, slack: RecordingSlack) -> None:
         self.person, self.slack = person, slack
 
-    def open(self) -> dict[str, Any]:
-        assert self.person.type("")["body"] == ""
-        view: dict[str, Any] = self.slack.of("views.open")[-1].arguments["view"]
-        return view
+    def last(self, method: str) -> Any:
+        return self.slack.of(method)[-1].arguments["view"]
 
-    def enter(self, view: dict[str, Any], **entered: str) -> dict[str, Any]:
+    def open(self) -> Any:
+        assert self.person.type("")["body"] == ""
+        return self.last("views.open")
+
+    def enter(self, view: dict[str, Any], **entered: str) -> Any:
         """Change fields, and return the form as it is then."""
         self.person.in_form("block_actions", view, entered)
-        changed: dict[str, Any] = self.slack.of("views.update")[-1].arguments["view"]
-        return changed
+        return self.last("views.update")
 
     def send(self, view: dict[str, Any], **more: Any) -> dict[str, Any]:
         entered = more.pop("entered", ENTERED)
@@ -60,9 +61,7 @@ def shown(view: dict[str, Any]) -> str:
     return json.dumps(view["blocks"], ensure_ascii=False)
 
 
-def test_command_alone_opens_a_form_whose_plan_follows_its_fields(
-    desk: Desk, services: Services
-) -> None:
+def test_command_alone_opens_a_form_whose_plan_follows_its_fields(desk, services):
     view = desk.open()
     assert "Choose a recipe" in shown(view)
 
@@ -76,9 +75,7 @@ def test_command_alone_opens_a_form_whose_plan_follows_its_fields(
     assert services.runs.list_recent() == []
 
 
-def test_form_starts_what_the_typed_command_would_and_once(
-    desk: Desk, services: Services, settings: Settings
-) -> None:
+def test_form_starts_what_the_typed_command_would_and_once(desk, services, settings):
     view = desk.enter(desk.open(), **ENTERED)
 
     entered = ENTERED | {"more": "learning_rate=0.001"}
@@ -94,9 +91,7 @@ def test_form_starts_what_the_typed_command_would_and_once(
     assert next(services.audit.newest_first(CHANNEL)).via == "modal"
 
 
-def test_price_that_was_not_shown_is_shown_before_anything_starts(
-    desk: Desk, services: Services
-) -> None:
+def test_price_that_was_not_shown_is_shown_before_anything_starts(desk, services):
     view = desk.enter(desk.open(), recipe="tiny-llama")
 
     entered = ENTERED | {"steps": "600"}
@@ -118,11 +113,10 @@ def test_price_that_was_not_shown_is_shown_before_anything_starts(
         ("more", "learning=3", "more", "learning"),
         ("more", "'", "more", "a quote is opened"),
         ("recipe", "stop", "recipe", "choose a recipe"),
+        ("recipe", "hub", "more", "write hf:ORG/MODEL first here"),
     ],
 )
-def test_refusal_stands_at_the_field_that_it_is_about(
-    desk: Desk, services: Services, field: str, value: str, at: str, said: str
-) -> None:
+def test_refusal_stands_at_the_field_that_it_is_about(desk, services, field, value, at, said):
     entered = {"recipe": "tiny-llama", field: value}
 
     answer = desk.send(desk.open(), entered=entered)
@@ -133,7 +127,56 @@ def test_refusal_stands_at_the_field_that_it_is_about(
     assert services.runs.list_recent() == []
 
 
-def test_form_that_slack_does_not_open_is_help(desk: Desk, slack: RecordingSlack) -> None:
+def filled(view: dict[str, Any]) -> dict[str, str]:
+    """What stands in the fields of a form that was just opened."""
+    elements = {each["block_id"]: each.get("element", {}) for each in view["blocks"][:7]}
+    return {
+        name: each.get("initial_value") or each["initial_option"]["value"]
+        for name, each in elements.items()
+        if each.keys() & {"initial_value", "initial_option"}
+    }
+
+
+def test_form_of_a_run_is_filled_with_all_its_keys_and_shows_their_plan(desk, services):
+    desk.person.type("tiny-llama steps=60 nodes=2 learning_rate=0.001 name=books")
+    (run,) = services.runs.list_recent()
+    desk.person.press(ActionId.EDIT_RUN, json.dumps({"run_id": run.run_id}))
+    opened = desk.last("views.open")
+    planned = desk.last("views.update")
+
+    keys = ENTERED | {"instance": "m5.2xlarge", "more": "learning_rate=0.001"}
+    assert filled(opened) == filled(planned) == keys
+    assert "✓ fits:" in shown(planned)
+    assert "is on its way" in shown(desk.send(planned, entered=filled(planned))["view"])
+    assert len(services.runs.list_recent()) == 2
+
+
+def test_form_of_a_plan_keeps_what_has_no_field_among_the_other_keys(desk):
+    planned = desk.person.type("plan tiny-llama nodes=2 preset=smoke")["answer"]
+    (row,) = [each for each in planned["blocks"] if each["type"] == "actions"]
+    desk.person.press(ActionId.EDIT_COMMAND, row["elements"][0]["value"])
+    keys = {"recipe": "tiny-llama", "instance": "default", "nodes": "2", "more": "preset=smoke"}
+    assert filled(desk.last("views.open")) == keys
+
+    path = f"s3://bucket/{'x' * 400}"
+    words = f"hf:Qwen/Qwen2.5-0.5B instance=x9.huge command='a b' steps=5 dataset={path}"
+    assert (fields := fields_of(words)) == {
+        "recipe": "hub",
+        "steps": "5",
+        "more": f"hf:Qwen/Qwen2.5-0.5B instance=x9.huge command='a b' dataset={path}",
+    }
+    assert sorted(as_typed(fields).split()) == sorted(words.split())
+
+
+def test_run_whose_keys_have_no_room_in_a_form_says_so(desk, ended, monkeypatch):
+    monkeypatch.setattr("stationmaster.commands.words_of", lambda *_, **__: "x" * 1_201)
+    desk.person.press(ActionId.EDIT_RUN, json.dumps({"run_id": ended}))
+
+    assert "a form takes at most 1,200 characters" in desk.slack.responses[-1].seen
+    assert desk.slack.of("views.open") == []
+
+
+def test_form_that_slack_does_not_open_is_help(desk, slack):
     slack.refuse("views.open", Refusal(error="expired_trigger_id"), Refusal(status=503))
 
     assert "Train from this channel" in seen(desk.person.type(""))
@@ -143,23 +186,17 @@ def test_form_that_slack_does_not_open_is_help(desk: Desk, slack: RecordingSlack
     assert slack.of("views.open")[-1].arguments["view"]["callback_id"] == "start_form"
 
 
-def test_role_and_approval_are_asked_again_when_the_form_is_sent(
-    desk: Desk, services: Services, settings: Settings, rules: None
-) -> None:
+def test_approval_is_asked_for_when_the_form_is_sent(desk, services, settings, rules):
     view = desk.enter(desk.open(), **ENTERED)
     assert "somebody else is asked first" in shown(view)
-
-    refused = desk.send(view, user={"id": LEAD, "name": "lead"})
-    assert "you may not start runs here" in shown(refused["view"])
-    assert services.runs.list_recent() == []
 
     assert "waits for an approval" in shown(desk.send(view)["view"])
     assert started_workflows(settings) == []
 
 
 def test_form_of_another_version_or_while_the_table_is_gone_says_so(
-    desk: Desk, settings: Settings, services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    desk, settings, services, monkeypatch
+):
     view = desk.enter(desk.open(), **ENTERED)
 
     answer = desk.send(view | {"private_metadata": '{"channel": "#general"}'})
@@ -173,7 +210,7 @@ def test_form_of_another_version_or_while_the_table_is_gone_says_so(
 @pytest.mark.parametrize(
     "change", [{"hash": None}, {"private_metadata": "x" * 3_001}, {"callback_id": ""}, {"id": 1}]
 )
-def test_form_that_is_none_of_slacks_is_refused(desk: Desk, change: dict[str, Any]) -> None:
+def test_form_that_is_none_of_slacks_is_refused(desk, change):
     view = desk.open()
     deliver = desk.person.deliver_form
 

@@ -164,25 +164,14 @@ def _element(*needs: str, **keys: Check) -> _Shape:
     return _Shape({**common, "confirm": _CONFIRM, **keys}, needs)
 
 
-def _input(*needs: str, **keys: Check) -> _Shape:
-    return _element(*needs, placeholder=_plain(150), initial_value=_anything, **keys)
-
-
-_CHOICES: Final[Mapping[str, _Shape]] = {
-    "static_select": _element(
-        "options or option_groups",
-        options=_array(_OPTION, most=100),
-        option_groups=_anything,
-        initial_option=_anything,
-        placeholder=_plain(150),
-    ),
-    "checkboxes": _element("options", options=_array(_OPTION, most=10), initial_options=_anything),
-    "radio_buttons": _element(
-        "options", options=_array(_OPTION, most=10), initial_option=_anything
-    ),
-}
+_SELECT: Final = _element(
+    "options",
+    options=_array(_OPTION, most=100),
+    initial_option=_anything,
+    placeholder=_plain(150),
+)
 _ACTIONS: Final[Mapping[str, _Shape]] = {
-    **_CHOICES,
+    "static_select": _SELECT,
     "button": _element(
         "text",
         text=_plain(75),
@@ -191,15 +180,17 @@ _ACTIONS: Final[Mapping[str, _Shape]] = {
         accessibility_label=_string(75, least=0),
         style=_STYLE,
     ),
-    "overflow": _element("options", options=_array(_OPTION, most=5)),
 }
 _INPUTS: Final[Mapping[str, _Shape]] = {
-    **_CHOICES,
-    "plain_text_input": _input(multiline=_anything, min_length=_anything, max_length=_anything),
-    "number_input": _input(is_decimal_allowed=_anything, min_value=_anything, max_value=_anything),
+    "static_select": _SELECT,
+    "plain_text_input": _element(
+        placeholder=_plain(150), initial_value=_anything, multiline=_anything, max_length=_anything
+    ),
+    "conversations_select": _element(
+        placeholder=_plain(150), filter=_anything, initial_conversation=_anything
+    ),
 }
 _IMAGE: Final = {"image": _Shape(_PICTURE, _OF_PICTURE)}
-_RICH: Final = ("rich_text_section", "rich_text_list", "rich_text_preformatted", "rich_text_quote")
 
 
 def _number(findings: Findings, value: Any, pointer: str) -> None:
@@ -274,10 +265,6 @@ _BLOCKS: Final[Mapping[str, _Shape]] = {
         element=_typed(_INPUTS),
         optional=_anything,
         dispatch_action=_anything,
-    ),
-    "rich_text": _block(
-        "elements",
-        elements=_array(_typed(dict.fromkeys(_RICH, _Shape({}, is_open=True))), most=100, least=0),
     ),
 }
 

@@ -105,9 +105,8 @@ class Interactions(ViewInteractions):
                 return CommandResult(None, "", [], None, results)
             answer = parse_ack(first.body)
             try:
-                shown = show_answer(
-                    self._endpoint, answer, method="command_response", channel=channel, user=user
-                )
+                target = ResponseTarget(channel, user)
+                shown = show_answer(self._endpoint, answer, target, method="command_response")
             except SlackRefusal as refusal:
                 error = refusal.error
             else:
@@ -130,14 +129,8 @@ class Interactions(ViewInteractions):
         thread_ts: str | None = None,
         deliveries: tuple[DeliveryResult, ...] = (),
     ) -> CommandResult:
-        shown = show_answer(
-            self._endpoint,
-            {"text": text},
-            method="command_response",
-            channel=channel,
-            user=user,
-            thread_ts=thread_ts,
-        )
+        target = ResponseTarget(channel, user, thread_ts)
+        shown = show_answer(self._endpoint, {"text": text}, target, method="command_response")
         return CommandResult(error, text, [], shown.ts, deliveries)
 
     def click(

@@ -19,7 +19,7 @@ from stationmaster.local.slack.api import WebApi
 from stationmaster.local.slack.arguments import parse_arguments
 from stationmaster.local.slack.endpoint import Endpoint
 from stationmaster.local.slack.file_methods import IMAGE_TYPES, receive_upload
-from stationmaster.local.slack.hooks import use_response_url
+from stationmaster.local.slack.hooks import show_answer
 from stationmaster.local.slack.interactions import Interactions
 from stationmaster.local.slack.page_key import PageKeyGuard
 from stationmaster.local.slack.page_routes import PageRoutes
@@ -136,7 +136,8 @@ class _Routes:
     async def response_hook(self, request: Request) -> Response:
         try:
             body = await _arguments(request)
-            use_response_url(self._endpoint, request.path_params["hook_id"], body)
+            target = self._endpoint.response_urls.use(request.path_params["hook_id"])
+            show_answer(self._endpoint, body, target, method="response_url")
         except SlackRefusal as refusal:
             gone = {"expired_url", "used_url", "invalid_response_url"}
             status = 404 if refusal.error in gone else 400

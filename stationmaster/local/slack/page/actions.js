@@ -82,7 +82,9 @@ async function deliver(message, node, value) {
   state.pending.add(key);
   state.failed.delete(key);
   changed();
-  const answer = message.channel === HOME ? await act("enter", { block_id: blockId, action_id: actionId }) : await act("click", { channel: message.channel, ts: message.ts, action_id: actionId, value });
+  const option = element?.options?.find((each) => each.value === value);
+  const values = option ? { [blockId]: { [actionId]: { selected_option: option } } } : {};
+  const answer = message.channel === HOME ? await act("enter", { block_id: blockId, action_id: actionId, values }) : await act("click", { channel: message.channel, ts: message.ts, action_id: actionId, value });
   state.pending.delete(key);
   if (!answer.ok) state.failed.set(key, answer.error);
   changed();

@@ -189,7 +189,7 @@ function valuesOf(view, form) {
     const typed = slot.querySelector("input, textarea, select")?.value || null;
     const value = options
       ? { type, selected_option: options.find((option) => option.value === typed) || null }
-      : { type, value: typed };
+      : type === "conversations_select" ? { type, selected_conversation: typed } : { type, value: typed };
     values[block.block_id] = { [actionId]: value };
   }
   return values;
