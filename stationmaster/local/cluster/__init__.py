@@ -5,13 +5,13 @@ Composed by the local mode. Pods run as local process groups; nothing here knows
 It serves the official Python client (typed and dynamic) and kubectl: get, describe, logs, apply,
 patch, wait, rollout status, delete. It is as strict as a real API server about what it is
 given: unknown and wrongly typed fields, required fields, names, relations between fields, what may
-not change, owners of applied fields, service accounts, RBAC.
+not change, service accounts, RBAC.
 
 What a real cluster has and this one has not: protobuf bodies (so no `kubectl auth can-i`, no `helm
-install`), JSON patches, the scale subresource, deletion of whole collections, exec, attach and
-port-forward, cluster DNS between pods other than a job's own replicas, readiness and liveness
-probes (a started container is ready), resource limits, dynamic provisioning, volumes but scratch
-directories and claims, and times to live of jobs.
+install`), JSON patches, conflicts of appliers, the scale subresource, deletion of whole
+collections, exec, attach and port-forward, cluster DNS between pods other than a job's own
+replicas, readiness and liveness probes (a started container is ready), resource limits, dynamic
+provisioning, volumes but scratch directories and claims, and times to live of jobs.
 """
 
 from __future__ import annotations

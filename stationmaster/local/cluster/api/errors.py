@@ -84,27 +84,6 @@ def conflict(resource: str, name: str, why: str) -> ApiError:
     return ApiError(409, "Conflict", message, _details(resource, name))
 
 
-def apply_conflict(conflicts: Sequence[tuple[str, str]]) -> ApiError:
-    """`conflicts` are (the owner, the field) in the server's words.
-
-    Source: apimachinery, util/managedfields/internal/conflict.go.
-    """
-    if len(conflicts) == 1:
-        owner, field = conflicts[0]
-        message = f"Apply failed with 1 conflict: conflict with {owner}: {field}"
-    else:
-        lines: list[str] = []
-        for owner in dict(conflicts):
-            lines.append(f"conflicts with {owner}:")
-            lines += [f"- {field}" for each, field in conflicts if each == owner]
-        message = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
-    causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {owner}", "field": field}
-        for owner, field in conflicts
-    ]
-    return ApiError(409, "Conflict", message, {"causes": causes})
-
-
 def stale_version(resource: str, name: str) -> ApiError:
     why = (
         "the object has been modified; please apply your changes to the latest version and try "

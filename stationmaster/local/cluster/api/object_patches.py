@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stationmaster.local.cluster.api.field_sets import child_type
+from stationmaster.local.cluster.api.applying import child_type
 from stationmaster.local.cluster.api.types import Type
 
 MERGE_PATCH = "application/merge-patch+json"

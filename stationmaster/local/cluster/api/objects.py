@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stationmaster.local.cluster.api import (
@@ -39,9 +39,6 @@ from stationmaster.local.cluster.api.metadata import (
 )
 from stationmaster.local.cluster.api.resources import Catalog, Object, Resource
 from stationmaster.local.cluster.api.store import Store
-
-Ownership = Callable[[Object | None, Object], list[Object]]
-"""(an object before, and after) to its `managedFields` after."""
 
 
 class Objects:
@@ -83,9 +80,9 @@ class Objects:
         *,
         namespace: str = "",
         dry_run: bool = False,
-        ownership: Ownership | None = None,
+        managed: Sequence[Object] = (),
     ) -> Object:
-        """Store a new object; without `ownership` nobody's fields are tracked in it.
+        """Store a new object; `managed` is what it has as `managedFields`.
 
         Raises:
             ApiError: 404 unknown namespace, 409 exists, 422 invalid, 403 denied.
@@ -118,8 +115,8 @@ class Objects:
             validation.check(resource, new)
             self._admit(resource, new, is_new=True)
             protect(resource, new)
-            if ownership is not None:
-                new["metadata"]["managedFields"] = ownership(None, new)
+            if managed:
+                new["metadata"]["managedFields"] = [*managed]
             if dry_run:
                 new["metadata"]["resourceVersion"] = str(self.store.version)
                 return new
@@ -135,12 +132,9 @@ class Objects:
         *,
         subresource: str = "",
         dry_run: bool = False,
-        ownership: Ownership | None = None,
+        managed: Sequence[Object] = (),
     ) -> Object:
-        """Replace an object (or its status); a stale resourceVersion is a 409 Conflict.
-
-        Without `ownership` every field stays with whom it belongs to.
-        """
+        """Replace an object (or its status); a stale resourceVersion is a 409 Conflict."""
         metadata = obj["metadata"]
         with self.store.lock:
             current = self.get(resource, metadata.get("namespace", ""), metadata["name"])
@@ -159,11 +153,8 @@ class Objects:
                 validation.check(resource, new)
                 check_immutable(resource, current, new)
                 self._admit(resource, new, is_new=False)
-            owned = held.get("managedFields") or []
-            if ownership is not None:
-                owned = ownership(current, new)
-            if owned:
-                new["metadata"]["managedFields"] = owned
+            if managed := managed or held.get("managedFields"):
+                new["metadata"]["managedFields"] = [*managed]
             return self._write(resource, current, new, dry_run=dry_run)
 
     def modify(

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from stationmaster.local.cluster.api import resources
 from stationmaster.local.cluster.api.admission import denied
+from stationmaster.local.cluster.api.applying import check_applied
 from stationmaster.local.cluster.api.resources import Object
-from stationmaster.local.cluster.api.typed import check_applied
 
 GROUP: Final = "trainer.kubeflow.org"
 TRAIN_JOBS: Final = f"trainjobs.{GROUP}"

