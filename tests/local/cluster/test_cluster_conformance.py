@@ -301,7 +301,6 @@ FIXED: list[tuple[str, Any, Any, str, str]] = [
     (JOBS, job(), {"completions": 3}, "spec.completions", "field is immutable"),
     (VOLUMES, volume("v"), {"csi": {"volumeHandle": "fs-2"}}, f"spec.{SOURCE}", f"{SOURCE} is im"),
     (CLAIMS, claim("c"), {"storageClassName": "b"}, "spec", "spec is immutable after creation ex"),
-    (SERVICES, service({"port": 1}), {"clusterIP": "10.1.9.9"}, "spec.clusterIPs[0]", "may not"),
     (BINDINGS, BOUND, {}, "roleRef", "cannot change roleRef"),
 ]
 

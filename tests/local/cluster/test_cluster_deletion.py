@@ -96,17 +96,6 @@ def test_bound_volume_goes_after_its_claim(asked: Asked) -> None:
     gone(asked, f"{VOLUMES}/bound")
 
 
-def test_protection_that_an_update_took_away_comes_back(asked: Asked) -> None:
-    asked("POST", CLAIMS, claim("stripped", storageClassName=""))
-
-    release(asked, f"{CLAIMS}/stripped")
-
-    eventually(
-        lambda: asked("GET", f"{CLAIMS}/stripped").body["metadata"].get("finalizers"),
-        "a finalizer",
-    )
-
-
 def test_foreground_owner_waits_for_dependents_that_block_it(asked: Asked) -> None:
     owner = asked("POST", CONFIG_MAPS, {"metadata": {"name": "owner"}})
     asked("POST", CONFIG_MAPS, dependent("blocking", owner, finalizers=[HOLD]))
@@ -128,20 +117,6 @@ def test_foreground_owner_waits_for_dependents_that_block_it(asked: Asked) -> No
     gone(asked, f"{CONFIG_MAPS}/owner")
     assert asked("GET", f"{CONFIG_MAPS}/loose").status == 200
     release(asked, f"{CONFIG_MAPS}/loose")
-
-
-def test_dependent_with_another_owner_stays_and_loses_the_reference(asked: Asked) -> None:
-    first = asked("POST", CONFIG_MAPS, {"metadata": {"name": "first"}})
-    second = asked("POST", CONFIG_MAPS, {"metadata": {"name": "second"}})
-    asked("POST", CONFIG_MAPS, dependent("both", first, second))
-
-    asked("DELETE", f"{CONFIG_MAPS}/first")
-
-    def owners() -> list[str]:
-        answer = asked("GET", f"{CONFIG_MAPS}/both")
-        return [each["name"] for each in answer.body["metadata"]["ownerReferences"]]
-
-    eventually(lambda: owners() == ["second"], "the reference gone")
 
 
 def test_terminating_namespace_refuses_content_until_it_is_empty(asked: Asked) -> None:

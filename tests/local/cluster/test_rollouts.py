@@ -87,15 +87,6 @@ def test_rolling_update_keeps_to_its_limits(wanted: int, surge: Any, unavailable
     assert min(map(sum, seen)) >= wanted - too_few
 
 
-def test_old_pods_that_are_not_available_go_first() -> None:
-    old = [replica_set("works", 2, 2), replica_set("lame", 1, 0)]
-    roll = deployment(3, maxSurge=1, maxUnavailable=1)
-
-    step = next_step(roll, replica_set("new", 1, 0), old, old_pods_left=True)
-
-    assert step == Step(old={"lame": 0})
-
-
 def test_old_pods_stay_while_the_new_ones_do_not_become_available() -> None:
     roll = deployment(2, maxSurge=1, maxUnavailable=0)
 

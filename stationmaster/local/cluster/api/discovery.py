@@ -1,18 +1,13 @@
 """What the server says about itself: version, groups, resources, and enough OpenAPI for kubectl.
 
 Called by the REST layer. kubectl needs OpenAPI only to learn whether the server checks unknown
-fields (`fieldValidation`), so the documents describe operations and no schemas.
+fields (`fieldValidation`), so the documents describe patches and no schemas.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from stationmaster.local.cluster.api.object_patches import (
-    APPLY_PATCH,
-    MERGE_PATCH,
-    STRATEGIC_PATCH,
-)
 from stationmaster.local.cluster.api.resources import VERBS, Catalog, Object, Resource
 
 VERSION: Object = {
@@ -44,14 +39,6 @@ def group_list(catalog: Catalog) -> Object:
         "apiVersion": "v1",
         "groups": [_group(name, versions) for name, versions in all_groups(catalog).items()],
     }
-
-
-def group(catalog: Catalog, name: str) -> Object | None:
-    """Answer `GET /apis/<group>`."""
-    versions = all_groups(catalog).get(name)
-    if versions is None:
-        return None
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)}
 
 
 def all_groups(catalog: Catalog) -> dict[str, list[str]]:
@@ -142,17 +129,8 @@ def openapi_document(catalog: Catalog, group_name: str, version: str) -> Object 
 
 def _operation(resource: Resource) -> Object:
     kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-    types = [MERGE_PATCH, APPLY_PATCH]
-    if not resource.custom:
-        types.append(STRATEGIC_PATCH)
     return {
-        "description": f"patch the specified {resource.kind}",
-        "operationId": f"patch{resource.kind}",
-        "parameters": [
-            {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
-            for name in ("dryRun", "fieldManager", "fieldValidation", "force")
-        ],
-        "requestBody": {"content": {name: {"schema": {"type": "object"}} for name in types}},
+        "parameters": [{"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}],
         "responses": {"200": {"description": "OK"}},
         "x-kubernetes-action": "patch",
         "x-kubernetes-group-version-kind": kind,

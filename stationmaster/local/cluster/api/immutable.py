@@ -97,12 +97,6 @@ def _check_claim(current: Object, new: Object, problems: Problems) -> None:
         )
 
 
-def _check_service(current: Object, new: Object, problems: Problems) -> None:
-    before, after = current["spec"].get("clusterIP"), new["spec"].get("clusterIP")
-    if before and before != after:
-        problems.invalid("spec.clusterIPs[0]", after, "may not change once set")
-
-
 def _check_binding(current: Object, new: Object, problems: Problems) -> None:
     if new.get("roleRef") != current.get("roleRef"):
         problems.invalid("roleRef", new.get("roleRef"), "cannot change roleRef")
@@ -112,7 +106,6 @@ _CHECKS: dict[str, Callable[[Object, Object, Problems], None]] = {
     "pods": _check_pod,
     "persistentvolumes": _check_volume,
     "persistentvolumeclaims": _check_claim,
-    "services": _check_service,
     f"rolebindings.{RBAC}": _check_binding,
     f"clusterrolebindings.{RBAC}": _check_binding,
 }

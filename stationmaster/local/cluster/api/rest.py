@@ -80,8 +80,6 @@ class Api:
                 return JSONResponse(discovery.core_versions(request.url.netloc))
             case ["apis"]:
                 return JSONResponse(discovery.group_list(catalog))
-            case ["apis", group]:
-                return _found(discovery.group(catalog, group))
             case ["api", "v1"]:
                 return _found(discovery.resource_list(catalog, "", "v1"))
             case ["apis", group, version]:

@@ -145,10 +145,7 @@ def _pod_ready(pod: Object) -> str:
 
 def _pod_restarts(pod: Object) -> str:
     statuses = value_at(pod, "status.containerStatuses") or []
-    restarts = sum(container.get("restartCount", 0) for container in statuses)
-    ends = [value_at(container, "lastState.terminated.finishedAt") for container in statuses]
-    latest = max(filter(None, ends), default=None)
-    return f"{restarts} ({age(latest)} ago)" if restarts and latest else str(restarts)
+    return str(sum(container.get("restartCount", 0) for container in statuses))
 
 
 def _node_status(node: Object) -> str:
@@ -168,21 +165,6 @@ def _job_status(obj: Object) -> str:
     return next((name for name in ("Complete", "Failed", "Suspended") if name in ends), "Running")
 
 
-def _job_duration(obj: Object) -> str:
-    started, ended = (value_at(obj, f"status.{name}Time") for name in ("start", "completion"))
-    if not started:
-        return ""
-    if not ended:
-        return age(started)
-    lasted = datetime.fromisoformat(ended) - datetime.fromisoformat(started)
-    return f"{int(lasted.total_seconds())}s"
-
-
-def _service_ports(obj: Object) -> str:
-    ports = obj["spec"].get("ports") or []
-    return ",".join(f"{each['port']}/{each.get('protocol', 'TCP')}" for each in ports) or _NONE
-
-
 def _event_object(obj: Object) -> str:
     involved = obj.get("involvedObject") or {}
     return f"{involved.get('kind', '').lower()}/{involved.get('name', '')}"
@@ -200,14 +182,8 @@ def _storage_status(obj: Object) -> str:
     return "Terminating" if going else str(value_at(obj, "status.phase"))
 
 
-def _claim_of(volume: Object) -> str:
-    claim = value_at(volume, "spec.claimRef")
-    return f"{claim['namespace']}/{claim['name']}" if claim else ""
-
-
 _NAME: dict[str, Cell] = {"Name": _at("metadata.name")}
 _AGE: dict[str, Cell] = {"Age": _since("metadata.creationTimestamp")}
-_DATA: dict[str, Cell] = {"Data": lambda obj: str(len(obj.get("data") or {}))}
 _TABLES: dict[str, dict[str, Cell]] = {
     "pods": {
         "Ready": _pod_ready,
@@ -222,19 +198,11 @@ _TABLES: dict[str, dict[str, Cell]] = {
         "Roles": lambda _: _NONE,
         **_AGE,
         "Version": _at("status.nodeInfo.kubeletVersion"),
-        "+Internal-IP": _at("status.addresses[0].address"),
-        "+OS-Image": _at("status.nodeInfo.osImage"),
     },
     "deployments.apps": {
         "Ready": _deployment_ready,
         "Up-to-date": _at("status.updatedReplicas", "0"),
         "Available": _at("status.availableReplicas", "0"),
-        **_AGE,
-    },
-    "replicasets.apps": {
-        "Desired": _at("spec.replicas", "0"),
-        "Current": _at("status.replicas", "0"),
-        "Ready": _at("status.readyReplicas", "0"),
         **_AGE,
     },
     "daemonsets.apps": {
@@ -250,14 +218,6 @@ _TABLES: dict[str, dict[str, Cell]] = {
         "Completions": lambda obj: (
             f"{value_at(obj, 'status.succeeded') or 0}/{obj['spec'].get('completions', 1)}"
         ),
-        "Duration": _job_duration,
-        **_AGE,
-    },
-    "services": {
-        "Type": _at("spec.type"),
-        "Cluster-IP": _at("spec.clusterIP", "None"),
-        "External-IP": lambda _: _NONE,
-        "Port(s)": _service_ports,
         **_AGE,
     },
     "events": {
@@ -265,22 +225,9 @@ _TABLES: dict[str, dict[str, Cell]] = {
         "Type": _at("type"),
         "Reason": _at("reason"),
         "Object": _event_object,
-        "+Source": _at("source.component", ""),
         "Message": lambda obj: obj.get("message", "").strip(),
-        "+Count": _at("count", "0"),
     },
     "namespaces": {"Status": _at("status.phase"), **_AGE},
-    "secrets": {"Type": _at("type"), **_DATA, **_AGE},
-    "configmaps": {**_DATA, **_AGE},
-    "persistentvolumes": {
-        "Capacity": _at("spec.capacity.storage", ""),
-        "Access Modes": _modes,
-        "Reclaim Policy": _at("spec.persistentVolumeReclaimPolicy"),
-        "Status": _storage_status,
-        "Claim": _claim_of,
-        "StorageClass": _at("spec.storageClassName", ""),
-        **_AGE,
-    },
     "persistentvolumeclaims": {
         "Status": _storage_status,
         "Volume": _at("spec.volumeName", ""),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Iterable
 
 from stationmaster.local.cluster.api import resources
 from stationmaster.local.cluster.api.deletion import FOREGROUND, Propagation
@@ -57,38 +57,17 @@ class GarbageCollector(Controller):
             if any(ref["uid"] == uid for ref in obj["metadata"].get("ownerReferences") or [])
         ]
 
-    def _delete_dependents(self, uid: str) -> None:
-        """Delete all that `uid` owns and nobody else does."""
+    def _delete_dependents(self, uid: str, *, waits: bool = False) -> None:
+        """Delete all that `uid` owns and no other object does; `waits` as its deletion is marked.
+
+        Source: garbagecollector.go, attemptToDeleteItem.
+        """
         for key, obj in self._dependents(uid):
             with self.objects.store.lock:
-                self._collect(key, obj)
-
-    def _collect(self, key: str, obj: Object) -> None:
-        """Source: garbagecollector.go, attemptToDeleteItem."""
-        if "deletionTimestamp" in obj["metadata"]:
-            return
-        owners = {each["uid"] for each in obj["metadata"]["ownerReferences"]}
-        present = {
-            each["metadata"]["uid"]: each
-            for _, each in self.objects.store.everything()
-            if each["metadata"]["uid"] in owners
-        }
-        waiting = {uid for uid, each in present.items() if _deletes_dependents_first(each)}
-        staying = present.keys() - waiting
-        if staying:
-            self._keep_references(key, obj, staying)
-            return
-        has_dependents = bool(self._dependents(obj["metadata"]["uid"]))
-        self._delete(key, obj, "Foreground" if waiting and has_dependents else "Background")
-
-    def _keep_references(self, key: str, obj: Object, uids: Set[str]) -> None:
-        """Keep what somebody else owns too; it is no longer waited for."""
-
-        def keep(stored: Object) -> None:
-            references = stored["metadata"]["ownerReferences"]
-            stored["metadata"]["ownerReferences"] = [r for r in references if r["uid"] in uids]
-
-        self._modify(key, obj, keep)
+                owners = {each["uid"] for each in obj["metadata"]["ownerReferences"]}
+                if not any(map(self._exists, owners - {uid})):
+                    first = waits and bool(self._dependents(obj["metadata"]["uid"]))
+                    self._delete(key, obj, "Foreground" if first else "Background")
 
     def _delete(self, key: str, obj: Object, propagation: Propagation = "Background") -> None:
         resource = self.objects.catalog.by_key(key)
@@ -99,26 +78,23 @@ class GarbageCollector(Controller):
         if self.objects.find(resource, place, name) is not None:
             self.objects.delete(resource, place, name, uid=uid, propagation=propagation)
 
-    def _modify(self, key: str, obj: Object, change: Callable[[Object], None]) -> None:
-        resource, metadata = self.objects.catalog.by_key(key), obj["metadata"]
-        if resource is not None:
-            place = (metadata.get("namespace", ""), metadata["name"])
-            self.objects.modify(resource, *place, change)
-
     def _finish_foreground(self, uid: str) -> None:
         """Delete an owner once nothing is left that blocks its deletion."""
         found = [(k, o) for k, o in self.objects.store.everything() if o["metadata"]["uid"] == uid]
         for key, obj in found:
             if not _deletes_dependents_first(obj):
                 return
-            self._delete_dependents(uid)
+            self._delete_dependents(uid, waits=True)
             if any(_blocks(dependent, uid) for _, dependent in self._dependents(uid)):
                 return
 
             def release(stored: Object) -> None:
                 stored["metadata"]["finalizers"].remove(FOREGROUND)
 
-            self._modify(key, obj, release)
+            resource, metadata = self.objects.catalog.by_key(key), obj["metadata"]
+            if resource is not None:
+                place = (metadata.get("namespace", ""), metadata["name"])
+                self.objects.modify(resource, *place, release)
 
     def _empty_namespace(self, name: str) -> None:
         namespace = self.objects.find(resources.NAMESPACES, "", name)

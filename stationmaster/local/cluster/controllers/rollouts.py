@@ -38,10 +38,19 @@ def next_step(
     if _strategy(deployment).get("type") == "Recreate":
         return _recreate(wanted, new, old, old_pods_left=old_pods_left)
     surge, unavailable = limits(deployment)
-    size = _new_size(wanted, new, old, surge=surge)
+    size = 0 if new is None else _size(new)
+    room = wanted + surge - sum(map(_size, old))
+    size = wanted if size >= wanted else max(size, min(room, wanted))
     if new is None or _size(new) != size:
         return Step(new=size)
-    return Step(old=_old_sizes(new, old, least=wanted - unavailable))
+    left = max(0, wanted - unavailable - _available(new))
+    sizes = {}
+    for each in reversed(old):  # the oldest pods go first
+        kept = min(left, _size(each))
+        left -= kept
+        if kept != _size(each):
+            sizes[_name(each)] = kept
+    return Step(old=sizes)
 
 
 def limits(deployment: Object) -> tuple[int, int]:
@@ -69,33 +78,6 @@ def _recreate(
     if old_pods_left or (new is not None and _size(new) == wanted):
         return Step()
     return Step(new=wanted)
-
-
-def _new_size(wanted: int, new: Object | None, old: Sequence[Object], *, surge: int) -> int:
-    size = 0 if new is None else _size(new)
-    if size >= wanted:
-        return wanted
-    room = wanted + surge - size - sum(map(_size, old))
-    return size + max(0, min(room, wanted - size))
-
-
-def _old_sizes(new: Object, old: Sequence[Object], *, least: int) -> dict[str, int]:
-    """Fewer old pods: those that are not available first, the others as far as `least` allows."""
-    sizes = {_name(each): _size(each) for each in old}
-    to_come = _size(new) - _available(new)
-    spare = _size(new) + sum(sizes.values()) - least - to_come
-    if spare <= 0:
-        return {}
-    for each in old:
-        lame = min(spare, max(0, _size(each) - _available(each)))
-        sizes[_name(each)] -= lame
-        spare -= lame
-    too_many = _available(new) + sum(map(_available, old)) - least
-    for each in old:
-        going = max(0, min(too_many, sizes[_name(each)]))
-        sizes[_name(each)] -= going
-        too_many -= going
-    return {_name(each): sizes[_name(each)] for each in old if sizes[_name(each)] != _size(each)}
 
 
 def _strategy(deployment: Object) -> Object:

@@ -128,7 +128,7 @@ def _satisfies(volume: Object, claim: Object) -> bool:
 
 
 class StorageProtection(Controller):
-    """Gives claims and volumes their finalizers, and takes them from those that are free to go."""
+    """Takes the finalizers from claims and volumes that are free to go."""
 
     name = "protection"
 
@@ -150,8 +150,6 @@ class StorageProtection(Controller):
             is_held = finalizer in (obj["metadata"].get("finalizers") or [])
             if is_going(obj) and is_held and not self._is_used(kind, obj):
                 self.objects.modify(resource, namespace, name, lambda o: _take(o, finalizer))
-            elif not is_going(obj) and not is_held:
-                self.objects.modify(resource, namespace, name, lambda o: _give(o, finalizer))
         return None
 
     def _is_used(self, kind: str, obj: Object) -> bool:
@@ -175,7 +173,3 @@ def _claims_of(pod: Object) -> list[str]:
 
 def _take(obj: Object, finalizer: str) -> None:
     obj["metadata"]["finalizers"].remove(finalizer)
-
-
-def _give(obj: Object, finalizer: str) -> None:
-    obj["metadata"].setdefault("finalizers", []).append(finalizer)
