@@ -109,7 +109,6 @@ class ClusterBehindEks(AwsObserver):
             target.parent.mkdir(parents=True, exist_ok=True)
             partial = target.with_name(f".{target.name}.importing")
             partial.write_bytes(file.content)
-            partial.chmod(file.mode)
             partial.replace(target)
 
     def files_removed(self, *, file_system_id: str, directory: str) -> None:

@@ -10,7 +10,6 @@ import shlex
 import threading
 import time
 from collections.abc import Collection
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +97,10 @@ class LocalAws:
             injector=FaultInjector(),
             identities=Identities(Account(_ACCOUNT, self.region)),
         )
+        injector, clock = self._emulation.injector, self._emulation.clock
+        self.inject, self.clear_injected = injector.inject, injector.clear
+        self.forget_calls = injector.forget_calls
+        self.finish_lifecycles, self.lifecycles_held = clock.finish, clock.held
         self._server: BaseWSGIServer | None = None
         self._front: Front | None = None
         self._eks: EksService | None = None
@@ -248,10 +251,6 @@ class LocalAws:
         """The (signing name, operation) of each API call so far, deployment left out."""
         return self._emulation.injector.calls
 
-    def forget_calls(self) -> None:
-        """Empty the record of calls."""
-        self._emulation.injector.forget_calls()
-
     @property
     def identities(self) -> Identities:
         """The account's principals; who is none of them has every right."""
@@ -262,25 +261,6 @@ class LocalAws:
         """The faults that are on; add to it or remove from it at any time."""
         return self._emulation.faults
 
-    def inject(
-        self,
-        service: str,
-        operation: str,
-        error_code: str,
-        *,
-        times: int = 1,
-        after: int = 0,
-        message: str = "injected by a test",
-    ) -> None:
-        """Make matching API calls fail with an AWS error; see `FaultInjector.inject`."""
-        self._emulation.injector.inject(
-            service, operation, error_code, times=times, after=after, message=message
-        )
-
-    def clear_injected(self) -> None:
-        """Drop every error that is still to be injected."""
-        self._emulation.injector.clear()
-
     def settle(self, *, timeout_s: float = 600.0) -> bool:
         """Wait until events and stream records were delivered."""
         deadline = time.monotonic() + timeout_s
@@ -290,14 +270,6 @@ class LocalAws:
                 return True
             time.sleep(0.01)
         return False
-
-    def finish_lifecycles(self) -> None:
-        """Bring every creation and deletion in progress to its end now."""
-        self._emulation.clock.finish()
-
-    def lifecycles_held(self) -> AbstractContextManager[None]:
-        """Hold creations and deletions in progress as long as the context lasts."""
-        return self._emulation.clock.held()
 
     # -- inside -----------------------------------------------------------------------------------
 

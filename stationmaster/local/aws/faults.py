@@ -52,7 +52,7 @@ class FaultInjector:
         *,
         times: int = 1,
         after: int = 0,
-        message: str,
+        message: str = "injected by a test",
     ) -> None:
         """Make the next `times` calls fail, once `after` matching calls have passed.
 

@@ -16,7 +16,6 @@ class ImportedFile:
 
     path: str
     content: bytes
-    mode: int
 
 
 class AwsObserver:

@@ -13,7 +13,6 @@ import re
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lambdas.registry import Schedule
 from stationmaster.local.aws.clock import LifecycleClock
@@ -24,22 +23,18 @@ logger = logging.getLogger(__name__)
 _LEAST_REAL_S = 5.0
 
 
-def parse_at(expression: str, *, timezone: str = "UTC") -> datetime:
-    """Return the moment of `at(yyyy-mm-ddThh:mm:ss)` in a time zone.
+def parse_at(expression: str) -> datetime:
+    """Return the moment of `at(yyyy-mm-ddThh:mm:ss)`, which is in UTC here.
 
     Raises:
-        ValueError: the expression is not such a time, or the time zone is not known.
+        ValueError: the expression is not such a time.
     """
     match = re.fullmatch(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)", expression.strip())
     if match is None:
         raise ValueError(
             f'schedule expression "{expression}" is not a time; expected at(yyyy-mm-ddThh:mm:ss)'
         )
-    try:
-        zone = ZoneInfo(timezone)
-    except ZoneInfoNotFoundError as exc:
-        raise ValueError(f'time zone "{timezone}" is not known') from exc
-    return datetime.fromisoformat(match[1]).replace(tzinfo=zone)
+    return datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
 
 
 class Ticker:

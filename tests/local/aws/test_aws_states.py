@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
-from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 
 from stationmaster.local.aws import moto_patches as patches
 from tests.support.aws_fixtures import CapacityError, Machines, Script, task, until
@@ -83,45 +82,6 @@ def test_failure_of_an_item_or_a_branch_ends_the_others_and_closes_their_tokens(
 
     assert json.loads(ended["output"])["error"]["Error"] == "CapacityError"
     assert is_closed(machines, token)
-
-
-def test_execution_ends_with_its_25000th_event_and_catches_nothing(
-    aws: Any, machines: Machines, script: Script
-) -> None:
-    again = {"Type": "Pass", "Next": "Again"}
-    states = {"Await": task("worker", token=True, Next="Again"), "Again": again}
-    once = {"Type": "Map", "ItemsPath": "$.items", "Catch": [CATCH], "End": True}
-    once["ItemProcessor"] = {"StartAt": "Await", "States": states}
-    execution = machines.start({"Once": once, "Caught": CAUGHT}, start_input={"items": [0]})
-    token = token_of(script)
-    backend = stepfunctions_parser_backends[aws.account_id][aws.region]
-    env = backend.describe_execution(execution).exec_worker.env
-    env.event_manager._event_id_gen._next_id = 24_900  # so many events take half a minute
-
-    machines.client.send_task_success(taskToken=token, output="{}")
-
-    ended = machines.end(execution)
-    assert (ended["status"], ended["error"]) == ("FAILED", "States.Runtime")
-    assert ended["cause"] == "The execution reached the maximum number of history events (25000)."
-    assert [each["id"] for each in env.event_manager.get_event_history()][-2:] == [24_999, 25_000]
-
-
-def test_result_over_256_kib_ends_the_execution_uncaught(
-    machines: Machines, script: Script
-) -> None:
-    script.on("worker", lambda event, context: "x" * 256 * 1024)
-
-    ended = machines.run({"Do": task("worker", Catch=[CATCH]), "Caught": CAUGHT})
-
-    assert (ended["status"], ended["error"]) == ("FAILED", "States.DataLimitExceeded")
-
-
-def test_execution_that_waits_for_over_a_year_times_out(machines: Machines) -> None:
-    month = {"Type": "Wait", "Seconds": 366 * 86_400, "Next": "Month"}
-
-    ended = machines.run({"Month": month})
-
-    assert ended["status"] == "TIMED_OUT"
 
 
 def test_token_answered_twice_is_refused_as_timed_out(machines: Machines, script: Script) -> None:
@@ -256,18 +216,6 @@ def test_definition_is_parsed_once_and_built_anew_for_each_execution() -> None:
 
     assert first_tree is second_tree
     assert first.states is not second.states
-
-
-def test_executions_unnamed_get_distinct_names(machines: Machines) -> None:
-    machine = machines.describe(machines.start({"P": CAUGHT}))["stateMachineArn"]
-
-    names = {
-        machines.client.start_execution(stateMachineArn=machine)["executionArn"].split(":")[-1]
-        for _ in range(3)
-    }
-
-    assert len(names) == 3
-    assert "None" not in names
 
 
 def test_status_changes_reach_the_default_bus(machines: Machines, script: Script) -> None:

@@ -193,7 +193,6 @@ _IN_TRANSACTION: Final = {
     "Update": "dynamodb:UpdateItem",
     "Delete": "dynamodb:DeleteItem",
     "ConditionCheck": "dynamodb:ConditionCheckItem",
-    "Get": "dynamodb:GetItem",
 }
 _READING: Final = frozenset(
     f"dynamodb:{call}" for call in ("GetItem", "BatchGetItem", "Query", "Scan")
@@ -258,15 +257,16 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, Rule]]] = {
     "autoscaling": {"TerminateInstanceInAutoScalingGroup": _scaling_termination},
     "dynamodb": {
         "GetItem Query Scan PutItem UpdateItem DeleteItem": _table,
-        "BatchGetItem BatchWriteItem": _batch,
-        "TransactWriteItems TransactGetItems": _transaction,
+        "BatchGetItem": _batch,
+        "TransactWriteItems": _transaction,
     },
     "ec2": {
         "CreateSecurityGroup": _creating_in_ec2("ec2:security-group/sg-new", "ec2:vpc/{VpcId}"),
         "CreateLaunchTemplate": _creating_in_ec2("ec2:launch-template/lt-new"),
         "CreatePlacementGroup": _creating_in_ec2("ec2:placement-group/{GroupName}"),
-        "AuthorizeSecurityGroupIngress AuthorizeSecurityGroupEgress RevokeSecurityGroupIngress "
-        "RevokeSecurityGroupEgress DeleteSecurityGroup": _on_held("ec2:security-group/{GroupId}"),
+        "AuthorizeSecurityGroupIngress AuthorizeSecurityGroupEgress DeleteSecurityGroup": _on_held(
+            "ec2:security-group/{GroupId}"
+        ),
         "DeleteLaunchTemplate": _launch_template_deletion,
         "DeletePlacementGroup": _on_held("ec2:placement-group/{GroupName}"),
         "TerminateInstances": _terminations,
@@ -284,7 +284,7 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, Rule]]] = {
         "AssociateAccessPolicy": _giving_policy,
         "DescribeCluster": _plain("eks:cluster/{name}"),
         "DeleteCluster": _on_held("eks:cluster/{name}"),
-        "ListNodegroups ListAddons ListAccessEntries ListPodIdentityAssociations": _plain(_CLUSTER),
+        "ListNodegroups ListPodIdentityAssociations": _plain(_CLUSTER),
         "DescribeNodegroup UpdateNodegroupConfig": _plain(_NODE_GROUP),
         "DeleteNodegroup": _on_held(_NODE_GROUP),
         "DescribeAddon": _plain(_ADDON),
@@ -320,14 +320,14 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, Rule]]] = {
         "GetBucketLocation GetBucketAcl GetBucketPolicy": _on_bucket(),
     },
     "scheduler": {
-        "CreateSchedule UpdateSchedule DeleteSchedule GetSchedule": _plain(
+        "CreateSchedule UpdateSchedule DeleteSchedule": _plain(
             "scheduler:schedule/{GroupName}/{Name}"
         )
     },
     "secretsmanager": {"GetSecretValue": _secret},
     "states": {
         "StartExecution": _plain("{stateMachineArn}"),
-        "DescribeExecution StopExecution": _plain("{executionArn}"),
+        "DescribeExecution": _plain("{executionArn}"),
         "SendTaskSuccess SendTaskFailure SendTaskHeartbeat": _token,
     },
     "sts": {"GetCallerIdentity": lambda _account, _given, _own: iter(())},  # needs no permission

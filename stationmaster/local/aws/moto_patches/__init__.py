@@ -23,7 +23,6 @@ PATCHES = (
     "schedules",
     "states_errors",
     "states_executions",
-    "states_limits",
     "states_parsing",
     "states_tasks",
     "states_time",

@@ -1,8 +1,7 @@
 """EventBridge: rules reach functions, in the background.
 
 moto 5.2.5 raises NotImplementedError out of PutEvents when a rule has such a target. Events are
-delivered as the service words them. A target that is no function, or wants another payload than
-the event, is refused when it is put.
+delivered as the service words them, to functions only.
 """
 
 from __future__ import annotations
@@ -10,14 +9,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from moto.events.exceptions import ValidationException
-from moto.events.models import EventPattern, EventsBackend, Rule
+from moto.events.models import EventPattern, Rule
 
 from stationmaster.local.aws import emulation
 from stationmaster.local.aws.event_delivery import Delivery, event_payload
 
-_put_targets = EventsBackend.put_targets
-_REFUSED = ("Input", "InputPath", "InputTransformer")
 _FIELDS = (
     "version",
     "id",
@@ -59,16 +55,6 @@ def _send(self: Any, original_event: Any, transform_input: bool = True) -> None:
         )
 
 
-def _put(self: Any, name: str, event_bus_arn: str | None, targets: list[dict[str, Any]]) -> None:
-    for target in targets:
-        if ":function:" not in target["Arn"] or any(key in target for key in _REFUSED):
-            raise ValidationException(
-                f"target {target['Id']}: only a function that gets the event itself is emulated"
-            )
-    _put_targets(self, name, event_bus_arn, targets)
-
-
 def apply() -> None:
-    """Replace how a rule takes and reaches its targets."""
-    EventsBackend.put_targets = _put
+    """Replace how a rule reaches its targets."""
     Rule.send_to_targets = _send

@@ -38,9 +38,8 @@ def _update(self: Any, **options: Any) -> Any:
 
 def _moment(options: Mapping[str, Any]) -> datetime:
     """Return when a schedule is to fire."""
-    timezone = options["schedule_expression_timezone"] or "UTC"
     try:
-        return parse_at(options["schedule_expression"], timezone=timezone)
+        return parse_at(options["schedule_expression"])
     except ValueError as exc:
         raise ValidationException(message=str(exc)) from exc
 

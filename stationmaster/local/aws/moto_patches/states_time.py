@@ -21,7 +21,6 @@ from moto.stepfunctions.parser.asl.component.state.wait.wait_function.wait_funct
 )
 
 from stationmaster.local.aws import emulation
-from stationmaster.local.aws.moto_patches import states_limits
 
 # The interpreter sets and clears the event in one go, so a waiter that arrives in between would
 # miss it.
@@ -31,7 +30,6 @@ _CHECK_S = 0.2
 def _pause(env: Any, emulated_s: float) -> None:
     """Wait for emulated time, or until the execution is no longer running."""
     running = emulation.current()
-    states_limits.grow_older(env, emulated_s)
     real_s = max(emulated_s / running.speed, running.shortest_wait_s) if emulated_s else 0.0
     deadline = time.monotonic() + real_s
     while env.is_running():

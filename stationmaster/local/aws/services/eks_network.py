@@ -45,17 +45,7 @@ class EksNetwork:
             )
         (vpc_id,) = vpcs
         self._check_zones(name, [subnet.availability_zone for subnet in subnets])
-        foreign = [
-            group.id
-            for group in self.groups(config.get("securityGroupIds", []), asks="CreateCluster")
-            if group.vpc_id != vpc_id
-        ]
-        if foreign:  # source: https://github.com/pulumi/pulumi-eks/issues/517
-            raise ApiError(
-                "InvalidParameterException",
-                f"Security group(s) [{', '.join(foreign)}] are not in the same VPC as the subnets. "
-                f"Please specify a security group that is associated with the VPC: {vpc_id}.",
-            )
+        self._check_groups(config.get("securityGroupIds", []))
         return vpc_id
 
     def _check_zones(self, name: str, zones: list[str]) -> None:
@@ -100,22 +90,14 @@ class EksNetwork:
             )
         return found
 
-    def groups(self, group_ids: list[str], *, asks: str) -> list[Any]:
-        """EC2's records of the security groups, for the operation that `asks`.
-
-        Raises:
-            ApiError: one does not exist, or is not known yet.
-        """
-        found = [self.group(group_id, asks=asks) for group_id in group_ids]
-        missing = [
-            group_id for group_id, group in zip(group_ids, found, strict=True) if group is None
-        ]
+    def _check_groups(self, group_ids: list[str]) -> None:
+        """Refuse security groups that do not exist, or are not known yet."""
+        missing = [each for each in group_ids if self.group(each, asks="CreateCluster") is None]
         if missing:
             raise ApiError(
                 "InvalidParameterException",
                 f"The security group '{', '.join(missing)}' does not exist",
             )
-        return found
 
     def group(self, group_id: str, *, asks: str) -> Any:
         """EC2's record of a security group; None where the operation `asks` knows none."""

@@ -53,25 +53,16 @@ class Nodes:
             ApiError: its subnets or its launch template are refused.
         """
         vpc_id = cluster.described["resourcesVpcConfig"]["vpcId"]
-        subnets = self._network.subnets(params["subnets"], of_vpc=vpc_id)
-        template_id, data = read_template(
-            params, ec2=self._ec2, first_calls=self._emulation.first_calls
-        )
-        launch = launch_of(params, template_id, data, default_group_id=cluster.group_id)
+        self._network.subnets(params["subnets"], of_vpc=vpc_id)
+        data = read_template(params, ec2=self._ec2, first_calls=self._emulation.first_calls)
+        launch = launch_of(params, data, default_group_id=cluster.group_id)
         wanted = [
             *launch.group_ids,
             *(group for each in launch.interfaces for group in each.get("Groups") or ()),
         ]
         for group_id in dict.fromkeys(wanted):
-            group = self._network.group(group_id, asks="CreateNodegroup")
-            if group is None:
+            if self._network.group(group_id, asks="CreateNodegroup") is None:
                 raise unfit(f"The security group '{group_id}' does not exist")
-            if group.vpc_id != vpc_id:
-                # Source: https://github.com/aws/karpenter-provider-aws/issues/3390
-                raise unfit(
-                    f"Security group {group_id} and subnet {subnets[0].id} belong to different "
-                    "networks."
-                )
         known = self._ec2.__dict__.get("placement_groups", {})
         if launch.placement_group and launch.placement_group not in known:
             raise unfit(f"The Placement Group '{launch.placement_group}' is unknown.")

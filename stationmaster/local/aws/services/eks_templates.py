@@ -25,17 +25,15 @@ DEFAULT_INSTANCE_TYPE: Final = "t3.medium"
 _DEFAULT_INTERFACE: Final = "interface"
 
 
-def read_template(
-    params: dict[str, Any], *, ec2: Any, first_calls: FirstCalls
-) -> tuple[str, dict[str, Any]]:
-    """Id and data of the launch template that a CreateNodegroup names; empty without one.
+def read_template(params: dict[str, Any], *, ec2: Any, first_calls: FirstCalls) -> dict[str, Any]:
+    """Return the data of the launch template that a CreateNodegroup names; empty without one.
 
     Raises:
         ApiError: there is no such template, or it is not known yet.
     """
     wanted = params.get("launchTemplate")
     if not wanted:
-        return "", {}
+        return {}
     for template in list(ec2.launch_templates.values()):
         if wanted.get("id", template.id) == template.id and (
             wanted.get("name", template.name) == template.name
@@ -43,22 +41,20 @@ def read_template(
             if first_calls.is_unknown(str(template.id), to="CreateNodegroup"):
                 break
             version = template.get_version(wanted.get("version", "$Default"))
-            return str(template.id), dict(version.data)
+            return dict(version.data)
     raise _refused(
         f"The specified launch template, with template name or ID "
         f"{wanted.get('name') or wanted.get('id')}, does not exist."
     )
 
 
-def launch_of(
-    params: dict[str, Any], template_id: str, data: dict[str, Any], *, default_group_id: str
-) -> Launch:
+def launch_of(params: dict[str, Any], data: dict[str, Any], *, default_group_id: str) -> Launch:
     """Return what the instances of the node group are launched with.
 
     Raises:
         ApiError: the template has what belongs into the request, or what no instance can have.
     """
-    _check_places(params, template_id, data)
+    _check_places(params, data)
     capacity_type = params.get("capacityType", "ON_DEMAND")
     _check_market(capacity_type, data)
     types = params.get("instanceTypes") or [data.get("InstanceType") or DEFAULT_INSTANCE_TYPE]
@@ -119,32 +115,11 @@ def _check_market(capacity_type: str, data: dict[str, Any]) -> None:
         raise _refused(f"The market type {market} needs the capacity type CAPACITY_BLOCK.")
 
 
-def _check_places(params: dict[str, Any], template_id: str, data: dict[str, Any]) -> None:
+def _check_places(params: dict[str, Any], data: dict[str, Any]) -> None:
     """Check that each setting is in the request or the template, where it belongs."""
-    if not data:
-        return
-    if params.get("diskSize") or params.get("remoteAccess"):
-        raise ApiError(
-            "InvalidParameterException",
-            "Disk size and remote access must be specified within the launch template.",
-        )
     if params.get("instanceTypes") and data.get("InstanceType"):
         # Source: https://github.com/terraform-aws-modules/terraform-aws-eks/issues/1386
         raise _refused("Cannot specify instance types in launch template and API Request")
-    if data.get("IamInstanceProfile"):
-        raise _refused(
-            f"Launch template {template_id} should not specify an instance profile. The noderole "
-            "in your request will be used to construct an instance profile."
-        )
-    prohibited = [
-        name
-        for name in ("InstanceInitiatedShutdownBehavior", "HibernationOptions")
-        if data.get(name)
-    ]
-    if any(each.get("SubnetId") for each in data.get("NetworkInterfaces") or ()):
-        prohibited.append("a subnet of a network interface")
-    if prohibited:
-        raise _refused(f"Launch template {template_id} should not specify {', '.join(prohibited)}.")
 
 
 def _check_cards(name: str, network: dict[str, Any], interfaces: Iterable[dict[str, Any]]) -> None:

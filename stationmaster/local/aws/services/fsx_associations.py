@@ -27,9 +27,6 @@ IMPORT_S = 60.0
 UNLINK_S = 60.0
 # Source: FSx API reference, CreateDataRepositoryAssociation.
 MAX_ASSOCIATIONS = 8
-# What FSx gives files whose objects say nothing. Source: FSx for Lustre user guide, "POSIX metadata
-# support for data repositories".
-_MODE = 0o755
 # Source: FSx for Lustre user guide, "Unable to validate access to an S3 bucket".
 _NO_ACCESS = (
     "Amazon FSx is unable to validate access to the S3 bucket. Ensure the IAM role or user you are "
@@ -221,7 +218,7 @@ class Associations:
             parts = path.split("/")
             if not name.startswith(prefix) or any(part in ("", ".", "..") for part in parts):
                 continue
-            yield ImportedFile(path=path, content=bytes(key.value), mode=_mode(key.metadata))
+            yield ImportedFile(path=path, content=bytes(key.value))
 
     # -- checking and finding ---------------------------------------------------------------------
 
@@ -263,8 +260,6 @@ class Associations:
                         "BadRequest",
                         f"{name} '{value}' overlaps with '{other[name]}', which is linked already",
                     )
-        if "S3" in params:
-            raise ApiError("BadRequest", "import and export policies are not emulated")
         bucket = source.removeprefix("s3://").partition("/")[0]
         if not source.startswith("s3://") or bucket not in self._buckets():
             raise ApiError("BadRequest", _NO_ACCESS)
@@ -288,21 +283,6 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def _matches(described: Mapping[str, Any], name: str, values: list[str]) -> bool:
-    match name:
-        case "file-system-id":
-            return described["FileSystemId"] in values
-        case "data-repository-type":
-            return "S3" in values
-        case _:
-            raise ApiError("BadRequest", f"Filter {name} is not emulated")
-
-
-def _mode(metadata: Mapping[str, str]) -> int:
-    """Return the permissions that an object names for its file, as `0100644`."""
-    said = next(
-        (value for name, value in metadata.items() if name.lower().endswith("file-permissions")), ""
-    )
-    try:
-        return int(said, 8) & 0o777 if said else _MODE
-    except ValueError:
-        return _MODE
+    if name != "file-system-id":
+        raise ApiError("BadRequest", f"Filter {name} is not emulated")
+    return described["FileSystemId"] in values
