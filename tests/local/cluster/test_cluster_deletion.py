@@ -142,13 +142,6 @@ def test_terminating_namespace_refuses_content_until_it_is_empty(asked: Asked) -
     gone(asked, f"{NAMESPACES}/ending")
 
 
-def test_namespace_of_the_system_is_not_deleted(asked: Asked) -> None:
-    refused = asked("DELETE", f"{NAMESPACES}/default")
-
-    assert refused.status == 403
-    assert refused.message == 'namespaces "default" is forbidden: this namespace may not be deleted'
-
-
 @pytest.mark.parametrize(("policy", "stays"), [("", True), ("Background", False)])
 def test_pods_of_a_job_stay_unless_the_deletion_says_otherwise(
     asked: Asked, policy: str, stays: bool

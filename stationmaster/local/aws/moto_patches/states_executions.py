@@ -1,7 +1,6 @@
-"""Step Functions: executions start named, stop at once, give the reason of their end and
-announce each status.
+"""Step Functions: executions stop at once, give the reason of their end and announce each status.
 
-moto 5.2.5 names an unnamed execution "None", answers 500 to a token while another execution starts
+moto 5.2.5 answers 500 to a token while another execution starts
 (its environment does not exist yet), leaves a stopped execution RUNNING while it waits for a task
 token, lets a later failure overwrite ABORTED, ignores StopExecution's error and cause, leaves them
 empty after a timeout, and publishes no status change events.
@@ -11,7 +10,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import uuid
 from typing import Any
 
 from moto.core.responses import ActionResult
@@ -32,14 +30,12 @@ from moto.stepfunctions.parser.backend.execution import (
     Execution,
 )
 from moto.stepfunctions.parser.backend.execution_worker import ExecutionWorker
-from moto.stepfunctions.parser.models import StepFunctionsParserBackend
 from moto.stepfunctions.parser.utils import TMP_THREADS
 from moto.stepfunctions.responses import StepFunctionResponse
 
 from stationmaster.local.aws import emulation
 from stationmaster.local.aws.moto_patches import states_tokens
 
-_start_execution = StepFunctionsParserBackend.start_execution
 _get_environment = ExecutionWorker._get_evaluation_environment
 _set_error = Environment.set_error
 _set_timed_out = Environment.set_timed_out
@@ -48,18 +44,6 @@ _eval_program = Program.eval
 
 def _utc_now() -> datetime.datetime:
     return datetime.datetime.now(tz=datetime.UTC)
-
-
-def _start_named(
-    self: Any,
-    state_machine_arn: str,
-    name: str | None = None,
-    execution_input: str | None = None,
-    trace_header: str | None = None,
-) -> Execution:
-    return _start_execution(
-        self, state_machine_arn, name or str(uuid.uuid4()), execution_input, trace_header
-    )
 
 
 def _start_and_announce(self: Any) -> None:
@@ -203,7 +187,6 @@ def announce(execution: Any) -> None:
 
 def apply() -> None:
     """Replace start, stop and the end of an execution."""
-    StepFunctionsParserBackend.start_execution = _start_named
     Execution.start = _start_and_announce
     Execution.stop = _stop
     ExecutionWorker.start = _worker_start

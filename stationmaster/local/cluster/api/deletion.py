@@ -19,8 +19,6 @@ PROTECTION = {
     "persistentvolumeclaims": "kubernetes.io/pvc-protection",
     "persistentvolumes": "kubernetes.io/pv-protection",
 }
-# Source: kubernetes, plugin/pkg/admission/namespace/lifecycle.
-_IMMORTAL = ("default", "kube-system", "kube-public")
 
 
 def protect(resource: Resource, obj: Object) -> None:
@@ -29,16 +27,6 @@ def protect(resource: Resource, obj: Object) -> None:
     held = obj["metadata"].get("finalizers") or []
     if finalizer and finalizer not in held:
         obj["metadata"]["finalizers"] = [*held, finalizer]
-
-
-def check_deletable(resource: Resource, name: str) -> None:
-    """Refuse the deletion of what a cluster cannot do without.
-
-    Raises:
-        ApiError: 403.
-    """
-    if resource.key == "namespaces" and name in _IMMORTAL:
-        raise errors.refused(resource.key, name, "this namespace may not be deleted")
 
 
 def check_not_terminating(resource: Resource, metadata: dict[str, Any], namespace: Object) -> None:

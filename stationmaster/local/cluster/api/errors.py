@@ -15,17 +15,6 @@ NAMESPACE_TERMINATING = "NamespaceTerminating"
 Cause = tuple[str, str]
 """A field's path, and what is wrong with it: `("spec.replicas", "Required value")`."""
 
-# The machine-readable reason of a cause, by the words that it begins with. Source: apimachinery,
-# util/validation/field/errors.go, ErrorType.
-_CAUSES = {
-    "Required value": "FieldValueRequired",
-    "Unsupported value": "FieldValueNotSupported",
-    "Duplicate value": "FieldValueDuplicate",
-    "Not found": "FieldValueNotFound",
-    "Forbidden": "FieldValueForbidden",
-    "Too long": "FieldValueTooLong",
-}
-
 
 class ApiError(Exception):
     """A refused request: HTTP code, machine-readable reason, message."""
@@ -107,17 +96,11 @@ def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiErr
         "group": group,
         "kind": kind,
         "causes": [
-            {"reason": _reason(message), "message": message, "field": field}
+            {"reason": "FieldValueInvalid", "message": message, "field": field}
             for field, message in causes
         ],
     }
     return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {body}', details)
-
-
-def _reason(message: str) -> str:
-    if "in body must be of type" in message:
-        return "FieldValueTypeInvalid"
-    return _CAUSES.get(message.partition(":")[0], "FieldValueInvalid")
 
 
 def forbidden(message: str, *, details: dict[str, Any] | None = None) -> ApiError:
@@ -140,14 +123,6 @@ def unauthorized() -> ApiError:
 
 def expired(requested: int, oldest: int) -> ApiError:
     return ApiError(410, "Expired", f"too old resource version: {requested} ({oldest})")
-
-
-def page_expired() -> ApiError:
-    message = (
-        "The provided continue parameter is too old to display a consistent list result. You can "
-        "start a new list without the continue parameter"
-    )
-    return ApiError(410, "Expired", message)
 
 
 def method_not_allowed(message: str) -> ApiError:

@@ -23,7 +23,6 @@ from stationmaster.local.cluster.api import (
 )
 from stationmaster.local.cluster.api.deletion import (
     Propagation,
-    check_deletable,
     check_not_terminating,
     mark,
     may_go,
@@ -195,7 +194,6 @@ class Objects:
         removed.
         """
         with self.store.lock:
-            check_deletable(resource, name)
             current = self.get(resource, namespace, name)
             held = current["metadata"]["uid"]
             if uid and uid != held:

@@ -54,14 +54,13 @@ class Reader:
         query, resource = request.query_params, target.resource
         with self._objects.store.lock:
             items = self._objects.list(resource, target.namespace)
-            store = self._objects.store
-            versions = requests.Versions(present=store.version, oldest=store.oldest)
+            version = self._objects.store.version
         selector = requests.selector_of(query)
         if selector is not None:
             items = [item for item in items if selector(item)]
         limit = requests.number(query, "limit")
-        items, token = requests.page(items, limit, query.get("continue"), versions)
-        metadata: Object = {"resourceVersion": str(versions.present)}
+        items, token = requests.page(items, limit, query.get("continue"))
+        metadata: Object = {"resourceVersion": str(version)}
         if token:
             metadata["continue"] = token
         if requests.wants_table(request):

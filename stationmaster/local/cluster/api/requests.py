@@ -156,36 +156,22 @@ async def delete_options(request: Request) -> dict[str, Any]:
     return options
 
 
-@dataclass(frozen=True)
-class Versions:
-    """The store's present version, and the oldest that its history reaches back to."""
-
-    present: int
-    oldest: int
-
-
-def page(
-    items: list[Object], limit: int | None, token: str | None, versions: Versions
-) -> tuple[list[Object], str]:
+def page(items: list[Object], limit: int | None, token: str | None) -> tuple[list[Object], str]:
     """Return one page of a sorted list, and the token of the next ("" on the last).
 
     Raises:
-        ApiError: 400 for a token that is none, 410 for one that the history has left behind.
+        ApiError: 400 for a token that is none.
     """
-    began = versions.present
     if token:
         try:
-            began, *after = json.loads(base64.urlsafe_b64decode(token))
+            after = tuple(json.loads(base64.urlsafe_b64decode(token)))
         except (ValueError, TypeError) as exc:
             raise errors.bad_request(f"continue key is not valid: {exc}") from exc
-        if began < versions.oldest:
-            raise errors.page_expired()
-        items = [item for item in items if _place(item) > tuple(after)]
+        items = [item for item in items if _place(item) > after]
     if not limit or len(items) <= limit:
         return items, ""
-    kept = items[:limit]
-    following = json.dumps([began, *_place(kept[-1])])
-    return kept, base64.urlsafe_b64encode(following.encode()).decode()
+    following = json.dumps(_place(items[limit - 1]))
+    return items[:limit], base64.urlsafe_b64encode(following.encode()).decode()
 
 
 def _place(obj: Object) -> tuple[str, str]:

@@ -27,16 +27,6 @@ from stationmaster.local.cluster.api.requests import Target
 from stationmaster.local.cluster.api.resources import RETURNED_WHEN_DELETED, Object, Resource
 from stationmaster.local.cluster.api.types import declared_type
 
-# Types whose objects are replaced only by who names the version that is replaced; custom types are
-# among them. Source: AllowUnconditionalUpdate of the types' strategies, pkg/registry.
-_CONDITIONAL = {
-    "leases.coordination.k8s.io",
-    "customresourcedefinitions.apiextensions.k8s.io",
-    "validatingwebhookconfigurations.admissionregistration.k8s.io",
-    "csidrivers.storage.k8s.io",
-    "csinodes.storage.k8s.io",
-}
-
 
 class Writer:
     """Answers requests that change objects."""
@@ -61,8 +51,6 @@ class Writer:
                 f"({target.name})"
             )
         metadata["namespace"] = target.namespace
-        if not metadata.get("resourceVersion"):
-            _refuse_unconditional(target)
         dry_run = bool(request.query_params.get("dryRun"))
         updated = self._objects.update(
             target.resource, body, subresource=target.subresource, dry_run=dry_run
@@ -172,14 +160,6 @@ def _propagation(resource: Resource, options: Object) -> tuple[Propagation, list
         "this warning"
     )
     return "Orphan", [warning]
-
-
-def _refuse_unconditional(target: Target) -> None:
-    resource = target.resource
-    # The server names the plural here. Source: apiserver, registry/generic/registry/store.go.
-    if resource.custom or resource.key in _CONDITIONAL:
-        cause = ("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
-        raise errors.invalid(resource.plural, resource.group, target.name, [cause])
 
 
 def _patched(target: Target, content_type: str, current: Object, patch: Any) -> Object:

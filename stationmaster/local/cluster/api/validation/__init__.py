@@ -13,11 +13,7 @@ from stationmaster.local.cluster.api import errors
 from stationmaster.local.cluster.api.resources import RBAC, Object, Resource
 from stationmaster.local.cluster.api.types import Type, type_of
 from stationmaster.local.cluster.api.validation import kinds, names
-from stationmaster.local.cluster.api.validation.pods import (
-    check_node_term,
-    check_pod_spec,
-    check_selector,
-)
+from stationmaster.local.cluster.api.validation.pods import check_pod_spec
 from stationmaster.local.cluster.api.validation.problems import Problems
 
 # Words that a field may hold, by struct and field. Source: kubernetes, pkg/apis/*/types.go.
@@ -27,32 +23,21 @@ _WORDS: Final = {
     "V1Container.imagePullPolicy": "Always IfNotPresent Never",
     "V1Container.terminationMessagePolicy": "File FallbackToLogsOnError",
     "V1ContainerPort.protocol": "TCP UDP SCTP",
-    "V1EmptyDirVolumeSource.medium": "Memory HugePages",
-    "V1SeccompProfile.type": "Localhost RuntimeDefault Unconfined",
     "V1Toleration.operator": "Equal Exists",
     "V1Toleration.effect": "NoSchedule PreferNoSchedule NoExecute",
     "V1Taint.effect": "NoSchedule PreferNoSchedule NoExecute",
-    "V1TopologySpreadConstraint.whenUnsatisfiable": "DoNotSchedule ScheduleAnyway",
     "V1ServiceSpec.type": "ClusterIP ExternalName LoadBalancer NodePort",
     "V1ServicePort.protocol": "TCP UDP SCTP",
     "V1PersistentVolumeSpec.persistentVolumeReclaimPolicy": "Delete Recycle Retain",
-    "V1PersistentVolumeSpec.volumeMode": "Block Filesystem",
-    "V1PersistentVolumeClaimSpec.volumeMode": "Block Filesystem",
     "V1DeploymentStrategy.type": "Recreate RollingUpdate",
-    "V1DaemonSetUpdateStrategy.type": "OnDelete RollingUpdate",
     "V1JobSpec.completionMode": "Indexed NonIndexed",
-    "V1JobSpec.podReplacementPolicy": "Failed TerminatingOrFailed",
     "V1PodFailurePolicyRule.action": "Count FailIndex FailJob Ignore",
     "V1PodFailurePolicyOnExitCodesRequirement.operator": "In NotIn",
-    "V1CustomResourceDefinitionSpec.scope": "Cluster Namespaced",
-    "V1ValidatingWebhook.failurePolicy": "Fail Ignore",
 }
 # Rules of a struct wherever it stands.
 _PARTS: Final[dict[str, Callable[[Mapping[str, Any], str, Problems], None]]] = {
     "V1ObjectMeta": names.check_metadata,
     "V1PodSpec": check_pod_spec,
-    "V1LabelSelector": check_selector,
-    "V1NodeSelectorTerm": check_node_term,
 }
 # Parts that are not looked at: a status is the controllers', a schema has rules of its own.
 _NOT_WALKED: Final = frozenset({"V1JSONSchemaProps", "V1CustomResourceSubresources"})

@@ -1,16 +1,15 @@
-"""Whole objects: workloads, Services, volumes and claims, ConfigMaps and Secrets, roles. Pure.
+"""Whole objects: workloads, Services, volumes and claims, ConfigMaps and Secrets. Pure.
 
-Source: kubernetes, validation.go of pkg/apis/apps, batch, core and rbac.
+Source: kubernetes, validation.go of pkg/apis/apps, batch and core.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from stationmaster.local.cluster.api.quantities import parse_quantity
-from stationmaster.local.cluster.api.resources import RBAC, Object
+from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.selectors import match_selector
 from stationmaster.local.cluster.api.validation import names
 from stationmaster.local.cluster.api.validation.problems import Problems
@@ -50,12 +49,6 @@ def _check_workload(obj: Object, problems: Problems) -> None:
     policy = (template.get("spec") or {}).get("restartPolicy", "Always")
     if policy != "Always":
         problems.unsupported("spec.template.spec.restartPolicy", policy, ["Always"])
-    strategy = spec.get("strategy") or {}
-    if strategy.get("type") == "Recreate" and strategy.get("rollingUpdate"):
-        problems.forbidden(
-            "spec.strategy.rollingUpdate",
-            "may not be specified when strategy `type` is 'Recreate'",
-        )
 
 
 def _check_job(obj: Object, problems: Problems) -> None:
@@ -97,39 +90,16 @@ def _check_job(obj: Object, problems: Problems) -> None:
 
 def _check_service(obj: Object, problems: Problems) -> None:
     spec = obj.get("spec") or {}
-    ports, address = spec.get("ports") or [], spec.get("clusterIP")
-    if not ports and address != "None":
+    ports = spec.get("ports") or []
+    if not ports and spec.get("clusterIP") != "None":
         problems.required("spec.ports")
-    taken: set[str] = set()
     for index, port in enumerate(ports):
         where, name = f"spec.ports[{index}]", port.get("name", "")
         if not name and len(ports) > 1:
             problems.required(f"{where}.name")
         problems.each(f"{where}.name", name, names.label_problems)
-        if name and name in taken:
-            problems.duplicate(f"{where}.name", name)
-        taken.add(name)
         problems.between(f"{where}.port", port.get("port"), 1, 65535)
-        target = port.get("targetPort")
-        if isinstance(target, int):
-            problems.between(f"{where}.targetPort", target, 1, 65535)
-        else:
-            problems.each(f"{where}.targetPort", target, names.port_name_problems)
     names.check_labels(spec.get("selector"), "spec.selector", problems)
-    if address and address != "None" and not _is_address(address):
-        problems.invalid(
-            "spec.clusterIPs[0]",
-            address,
-            "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-        )
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _check_volume(obj: Object, problems: Problems) -> None:
@@ -180,32 +150,6 @@ def _check_data(obj: Object, problems: Problems) -> None:
         problems.too_long("data" if obj["kind"] == "Secret" else "", _MOST_BYTES)
 
 
-def _check_role(obj: Object, problems: Problems) -> None:
-    for index, rule in enumerate(obj.get("rules") or []):
-        where = f"rules[{index}]"
-        if not rule.get("verbs"):
-            problems.required(f"{where}.verbs", "verbs must contain at least one value")
-        for field, what in (("apiGroups", "api group"), ("resources", "resource")):
-            if not rule.get(field) and not rule.get("nonResourceURLs"):
-                problems.required(
-                    f"{where}.{field}", f"resource rules must supply at least one {what}"
-                )
-
-
-def _check_binding(obj: Object, problems: Problems) -> None:
-    """Check what is bound, and to whom."""
-    kind = (obj.get("roleRef") or {}).get("kind")
-    known = ["ClusterRole"] if obj["kind"] == "ClusterRoleBinding" else ["Role", "ClusterRole"]
-    if kind and kind not in known:
-        problems.unsupported("roleRef.kind", kind, known)
-    for index, subject in enumerate(obj.get("subjects") or []):
-        where, kind = f"subjects[{index}]", subject.get("kind")
-        if kind == "ServiceAccount" and not subject.get("namespace"):
-            problems.required(f"{where}.namespace")
-        if kind not in (None, "ServiceAccount", "User", "Group"):
-            problems.unsupported(f"{where}.kind", kind, ["ServiceAccount", "User", "Group"])
-
-
 CHECKS: Final[dict[str, Callable[[Object, Problems], None]]] = {
     "deployments.apps": _check_workload,
     "replicasets.apps": _check_workload,
@@ -216,8 +160,4 @@ CHECKS: Final[dict[str, Callable[[Object, Problems], None]]] = {
     "persistentvolumeclaims": _check_claim,
     "configmaps": _check_data,
     "secrets": _check_data,
-    f"roles.{RBAC}": _check_role,
-    f"clusterroles.{RBAC}": _check_role,
-    f"rolebindings.{RBAC}": _check_binding,
-    f"clusterrolebindings.{RBAC}": _check_binding,
 }

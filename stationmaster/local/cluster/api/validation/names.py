@@ -54,7 +54,6 @@ _KEY_MESSAGE = (
     f" or 'KEY_NAME',  or 'key-name', regex used for validation is '{_KEY_FORM}')"
 )
 _ANNOTATIONS_BYTES = 256 * 1024
-_STANDARD_FINALIZERS = {"orphan", "foregroundDeletion", "kubernetes"}
 
 
 def _longer(most: int) -> str:
@@ -144,7 +143,7 @@ def check_labels(labels: Mapping[str, Any] | None, path: str, problems: Problems
 
 
 def check_metadata(metadata: Mapping[str, Any], path: str, problems: Problems) -> None:
-    """Check labels, annotations and finalizers."""
+    """Check labels and annotations."""
     check_labels(metadata.get("labels"), f"{path}.labels", problems)
     annotations = metadata.get("annotations") or {}
     for key in annotations:
@@ -152,13 +151,3 @@ def check_metadata(metadata: Mapping[str, Any], path: str, problems: Problems) -
             problems.invalid(f"{path}.annotations", key, message)
     if sum(len(key) + len(str(value)) for key, value in annotations.items()) > _ANNOTATIONS_BYTES:
         problems.too_long(f"{path}.annotations", _ANNOTATIONS_BYTES)
-    for index, finalizer in enumerate(metadata.get("finalizers") or []):
-        where = f"{path}.finalizers[{index}]"
-        for message in qualified_problems(finalizer):
-            problems.invalid(where, finalizer, message)
-        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
-            problems.invalid(
-                where,
-                finalizer,
-                "name is neither a standard finalizer name nor is it fully qualified",
-            )

@@ -45,8 +45,6 @@ def check_pod_spec(spec: Spec, path: str, problems: Problems) -> None:
     account = spec.get("serviceAccountName")
     problems.each(f"{path}.serviceAccountName", account, names.subdomain_problems)
     names.check_labels(spec.get("nodeSelector"), f"{path}.nodeSelector", problems)
-    for index, toleration in enumerate(spec.get("tolerations") or []):
-        _check_toleration(toleration, f"{path}.tolerations[{index}]", problems)
 
 
 def _check_volumes(volumes: Sequence[Spec], path: str, problems: Problems) -> set[str]:
@@ -65,58 +63,6 @@ def _check_volumes(volumes: Sequence[Spec], path: str, problems: Problems) -> se
             if kind in volume and not volume[kind].get(field):
                 problems.required(f"{where}.{kind}.{field}")
     return found
-
-
-def _check_toleration(toleration: Spec, path: str, problems: Problems) -> None:
-    key, operator = toleration.get("key", ""), toleration.get("operator", "Equal")
-    problems.each(f"{path}.key", key, names.qualified_problems)
-    if not key and operator != "Exists":
-        problems.invalid(
-            f"{path}.operator",
-            operator,
-            'operator must be Exists when `key` is empty, which means "match all values and all '
-            'keys"',
-        )
-    if operator == "Exists" and toleration.get("value"):
-        problems.invalid(
-            f"{path}.operator", toleration, "value must be empty when `operator` is 'Exists'"
-        )
-    if "tolerationSeconds" in toleration and toleration.get("effect") != "NoExecute":
-        problems.invalid(
-            f"{path}.effect",
-            toleration.get("effect", ""),
-            "effect must be 'NoExecute' when `tolerationSeconds` is set",
-        )
-
-
-def check_node_term(term: Spec, path: str, problems: Problems) -> None:
-    """Check the expressions of a node selector term about labels."""
-    for index, each in enumerate(term.get("matchExpressions") or []):
-        _check_expression(each, f"{path}.matchExpressions[{index}]", problems)
-
-
-def check_selector(selector: Spec, path: str, problems: Problems) -> None:
-    """Check a label selector."""
-    names.check_labels(selector.get("matchLabels"), f"{path}.matchLabels", problems)
-    check_node_term(selector, path, problems)
-
-
-def _check_expression(term: Spec, path: str, problems: Problems) -> None:
-    operator, values = term.get("operator", ""), term.get("values") or []
-    if operator in ("In", "NotIn"):
-        if not values:
-            problems.required(
-                f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"
-            )
-    elif operator in ("Exists", "DoesNotExist"):
-        if values:
-            problems.forbidden(
-                f"{path}.values",
-                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-            )
-    elif operator:
-        problems.invalid(f"{path}.operator", operator, "not a valid selector operator")
-    problems.each(f"{path}.key", term.get("key"), names.qualified_problems)
 
 
 def _check_container(
@@ -202,8 +148,6 @@ def _check_mounts(
         if place in taken:
             problems.invalid(f"{where}.mountPath", place, "must be unique")
         taken.add(place)
-        if mount.get("subPath", "").startswith("/"):
-            problems.invalid(f"{where}.subPath", mount["subPath"], "must be a relative path")
 
 
 def _check_resources(resources: Spec, path: str, problems: Problems) -> None:
