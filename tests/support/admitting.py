@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from stationmaster.local.cluster.api import decoding, typed
+from stationmaster.local.cluster.api import applying, decoding
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import NAMESPACES, PODS
 from stationmaster.rendering.metadata import namespace
@@ -27,7 +27,7 @@ def store(objects: Objects, item: dict[str, Any], *, dry_run: bool = False) -> d
     (resource,) = (each for each in objects.catalog if (each.api_version, each.kind) == kind)
     about = item["metadata"]
     where = about.get("namespace", "default") if resource.namespaced else ""
-    typed.check_applied(resource, item, namespace=where)
+    applying.check_applied(resource, item, namespace=where)
     decoded, warnings = decoding.decode(resource, item, "Strict")
     assert not warnings
     found = objects.find(resource, where, about["name"])

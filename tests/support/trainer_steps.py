@@ -27,8 +27,6 @@ from stationmaster.steps.submit_job import submit_job
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import Account
 from tests.support.cluster_steps import (
-    CLUSTERS,
-    add_nodes,
     apply_all,
     of_run,
     relay,
@@ -42,8 +40,6 @@ from tests.support.kueue_objects import kueue_crds, of_kueue
 
 EKS_NAME = "theirs"
 QUEUE = "night"
-# Its nodes take pods of checks; those of runs, on m5.2xlarge, find none.
-WITH_ROOM = "c5.2xlarge"
 LISTS = (
     "/api/v1/namespaces",
     "/api/v1/persistentvolumes",
@@ -65,20 +61,6 @@ def theirs(account: Account) -> None:
         role = account.settings.cluster_role_arn
         eks.create_cluster(name=EKS_NAME, roleArn=role, resourcesVpcConfig=subnets)
     account.aws.finish_lifecycles()
-
-
-def arriving(account: Account) -> None:
-    """A guest that has nothing in the cluster yet, whose nodes have room."""
-    theirs(account)
-    account.request(eks_name=EKS_NAME, instance_type=WITH_ROOM)
-    local, room = CLUSTERS[account.settings.kubeconfig], _room_of(account)
-    add_nodes(local, room, {"pool": room}, cpu="64", count=3, instance_type=WITH_ROOM)
-    gateway = account.services.kubernetes(account.cluster_id)
-    until(lambda: sum(node.ready for node in gateway.nodes(labels={"pool": room})) == 3)
-
-
-def _room_of(account: Account) -> str:
-    return f"room-{account.cluster_id}"
 
 
 def settle(account: Account) -> None:
