@@ -15,7 +15,7 @@ from typing import Final
 from bench.figures import Figure
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.progress_lines import ProgressLine
-from stationmaster.relay.lines import LogLine, PodFacts
+from stationmaster.relay.lines import PodFacts
 from stationmaster.relay.logs import LogPipeline
 from stationmaster.relay.parsing import LineInterpreter
 
@@ -70,13 +70,9 @@ def _pipeline() -> LogPipeline:
     facts = PodFacts(
         container="pytorch", run_id=RunId(_RUN), job=_RUN, name=f"{_RUN}-worker-0", uid="uid-0"
     )
-    pipeline = LogPipeline(LineInterpreter(facts), keep_line=_keep_nothing)
+    pipeline = LogPipeline(LineInterpreter(facts), keep_line=lambda _line: None)
     pipeline.begin_stream(container_run=0)
     return pipeline
-
-
-def _keep_nothing(_line: LogLine) -> None:
-    return None
 
 
 def _feed(pipeline: LogPipeline, log: bytes) -> int:

@@ -138,7 +138,13 @@ def _staged(
             shutil.rmtree(directory / "files", ignore_errors=True)
             partial.mkdir()
             with _reporting(partial, run_id, total=2 * num_bytes, every_s=report_every_s):
-                _download(repository, commit, partial / "published")
+                with _asking(repository) as hub:
+                    hub.snapshot_download(
+                        repository,
+                        revision=commit,
+                        local_dir=partial / "published",
+                        allow_patterns=list(PATTERNS),
+                    )
                 convert(partial / "published", partial / "checkpoint")
             _check_whole(partial / "checkpoint")
             os.sync()
@@ -172,13 +178,6 @@ def _look_up(repository: str) -> tuple[str, int]:
             f"{repository} has no model*.safetensors, the form that Megatron-Bridge is given here"
         )
     return commit, sum(sizes)
-
-
-def _download(repository: str, commit: str, directory: Path) -> None:
-    with _asking(repository) as hub:
-        hub.snapshot_download(
-            repository, revision=commit, local_dir=directory, allow_patterns=list(PATTERNS)
-        )
 
 
 @contextmanager

@@ -48,7 +48,10 @@ class ScalingGroups:
         failures = [
             each
             for name in found.scaling_groups
-            for each in takewhile(_has_failed, filter(_has_ended, self._activities(name)))
+            for each in takewhile(
+                lambda ended: ended["StatusCode"] == _FAILED,
+                (one for one in self._activities(name) if one.get("StatusCode") in _ENDED),
+            )
             if since is None or each["StartTime"] >= since
         ]
         if not failures:
@@ -85,11 +88,3 @@ class ScalingGroups:
             self._client.terminate_instance_in_auto_scaling_group(
                 InstanceId=instance_id, ShouldDecrementDesiredCapacity=False
             )
-
-
-def _has_ended(activity: Mapping[str, Any]) -> bool:
-    return activity.get("StatusCode") in _ENDED
-
-
-def _has_failed(activity: Mapping[str, Any]) -> bool:
-    return activity.get("StatusCode") == _FAILED

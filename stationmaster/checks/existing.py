@@ -78,13 +78,9 @@ def _operator(cluster: LiveCluster) -> tuple[JobKind, str]:
         if gateway.crd_established(backend_of(kind).CUSTOM_TYPE):
             return kind, fault
     kind = next(iter(faults))
-    return kind, " or ".join([faults[kind], *_also(faults)])
-
-
-def _also(faults: Mapping[JobKind, str]) -> list[str]:
-    """List what else would do where nothing is there."""
     is_open = JobKind.TRAIN_JOB in faults and len(faults) > 1
-    return [f"install {train_job.OPERATOR} with JobSet"] if is_open else []
+    also = f" or install {train_job.OPERATOR} with JobSet" if is_open else ""
+    return kind, f"{faults[kind]}{also}"
 
 
 def _training_operator_fault(cluster: LiveCluster) -> str:
@@ -96,7 +92,7 @@ def _training_operator_fault(cluster: LiveCluster) -> str:
     if not found:
         return f"no Deployment runs the Training Operator; {_INSTALL}"
     where, image = next(iter(found.items()))
-    tag = _tag(image)
+    tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
     if not tag.startswith("v1"):
         shown = f"tag {tag}" if tag else "an image without a tag"
         return f"Deployment {where} runs the Training Operator with {shown}, v1 needed; {_INSTALL}"
@@ -122,10 +118,6 @@ _OPERATOR_FAULTS: Final[Mapping[JobKind, Callable[[LiveCluster], str]]] = {
     JobKind.PYTORCH_JOB: _training_operator_fault,
     JobKind.TRAIN_JOB: _trainer_fault,
 }
-
-
-def _tag(image: str) -> str:
-    return image.partition("@")[0].rpartition("/")[2].partition(":")[2]
 
 
 def _unavailable(cluster: LiveCluster, where: str, what: str) -> str:

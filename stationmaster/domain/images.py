@@ -94,13 +94,10 @@ def is_from(image: str, prefixes: Iterable[str]) -> bool:
     if found is None:
         return False
     parts = found["name"].split("/")
-    return any(_begins(parts, prefix.rstrip("/").split("/")) for prefix in prefixes)
+    allowed = [prefix.rstrip("/").split("/") for prefix in prefixes]
+    return any(parts[: len(prefix)] == prefix for prefix in allowed)
 
 
 def _match(text: str) -> re.Match[str] | None:
     found = _REFERENCE.fullmatch(text)
     return found if found is not None and len(found["name"]) <= _MOST_CHARACTERS else None
-
-
-def _begins(parts: list[str], prefix: list[str]) -> bool:
-    return len(prefix) <= len(parts) and parts[: len(prefix)] == prefix

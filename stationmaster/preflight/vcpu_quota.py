@@ -26,7 +26,15 @@ def look(services: Services, account: Account, subject: Subject) -> list[Finding
     found = []
     for quota, (least, most) in needed_vcpus(subject.machines).items():
         if quota is None:
-            found.append(_unknown(subject.machines))
+            name = subject.machines.instance.name
+            found.append(
+                Finding(
+                    check=NAME,
+                    severity=Severity.WARNING,
+                    message=f"the quota that {name} counts towards is not known here",
+                    remedy="look for its family in the console of Service Quotas, under EC2",
+                )
+            )
             continue
         limit, used = account.quota(SERVICE_CODE, quota.code), account.vcpus_in_use(quota)
         found.append(
@@ -78,13 +86,4 @@ def judge(
         severity=Severity.ERROR,
         message=f"{said}; the start needs {least:,} more",
         remedy=f"{ask}; or use fewer nodes",
-    )
-
-
-def _unknown(machines: Machines) -> Finding:
-    return Finding(
-        check=NAME,
-        severity=Severity.WARNING,
-        message=f"the quota that {machines.instance.name} counts towards is not known here",
-        remedy="look for its family in the console of Service Quotas, under EC2",
     )

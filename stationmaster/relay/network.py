@@ -8,7 +8,7 @@ from __future__ import annotations
 import string
 from typing import Final
 
-from stationmaster.diagnosis.nccl.transport import Kind, Transport, TransportReader
+from stationmaster.diagnosis.nccl.transport import Kind, TransportReader
 from stationmaster.domain.run.events import NetworkObserved, RelayEvent, run_event_id
 from stationmaster.relay.lines import LogLine, PodFacts
 
@@ -39,7 +39,9 @@ class NetworkReader:
             return []
         self._reader.feed(" ".join(line.text.split()))
         transport = self._reader.result()
-        uses_sockets = transport.kind is Kind.SOCKET and _has_proof(transport)
+        # What was sent over or chosen: NCCL opens sockets for its bootstrap too.
+        is_proven = bool(transport.socket_hosts) or transport.provider is not None
+        uses_sockets = transport.kind is Kind.SOCKET and is_proven
         lacks = transport.num_nics is not None and transport.num_nics < self._pod.num_efa
         if not uses_sockets and not lacks:
             return []
@@ -72,8 +74,3 @@ class NetworkReader:
         if len(self._channels) < _MAX_CHANNELS:
             self._channels.add(transport)
         return False
-
-
-def _has_proof(transport: Transport) -> bool:
-    """Say what was sent over or chosen; NCCL opens sockets for its bootstrap too."""
-    return bool(transport.socket_hosts) or transport.provider is not None

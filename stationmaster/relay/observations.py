@@ -175,7 +175,9 @@ class WarningObserver:
     def observe(self, event: JsonObject) -> list[RelayEvent]:
         """Return the event's news, if it has any."""
         involved = event.get("involvedObject") or {}
-        if event.get("type") != "Warning" or not self._is_ours(involved):
+        kind, name = str(involved.get("kind", "")), str(involved.get("name", ""))
+        is_ours = self._backend.is_of_job(kind, name, job=self._job)
+        if event.get("type") != "Warning" or not is_ours:
             return []
         series = event.get("series") or {}
         count = max(1, int(event.get("count") or series.get("count") or 1))
@@ -200,10 +202,6 @@ class WarningObserver:
     def forget(self, uid: str) -> None:
         """Forget an event that expired."""
         self._reported.pop(uid, None)
-
-    def _is_ours(self, involved: JsonObject) -> bool:
-        kind, name = str(involved.get("kind", "")), str(involved.get("name", ""))
-        return self._backend.is_of_job(kind, name, job=self._job)
 
 
 class NodeObserver:

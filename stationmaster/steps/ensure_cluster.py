@@ -11,7 +11,6 @@ from stationmaster.domain.cluster.events import JobKindChosen
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import CheckFailed, ResourceFailed
 from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import (
     METRICS_ADDON,
     POD_IDENTITY_AGENT,
@@ -130,7 +129,9 @@ def ensure_in_existing(services: Services, cluster: Cluster) -> StepResult:
     if finding.verdict is not Verdict.GOOD:
         raise CheckFailed(finding.sentence)
     if cluster.job_kind is None:
-        cluster = _choose(services, cluster, kind)
+        # Recorded before anything that depends on it: it stays so.
+        stamp = services.cluster_stamp(cluster_id, "cluster.job_kind_chosen")
+        cluster = services.cluster_states.record(cluster_id, [JobKindChosen(**stamp, kind=kind)])
     name = own_namespace(cluster_id)
     cluster = request_resource(services, cluster, ResourceKind.NAMESPACE, name)
     with taken_out_when_late(services, cluster_id):
@@ -142,11 +143,3 @@ def ensure_in_existing(services: Services, cluster: Cluster) -> StepResult:
     for account in (RELAY, STAGER):
         cluster = resource_created(services, cluster, ResourceKind.POD_IDENTITY, account)
     return READY
-
-
-def _choose(services: Services, cluster: Cluster, kind: JobKind) -> Cluster:
-    """Record what jobs are there, before anything that depends on it: it stays so."""
-    event = JobKindChosen(
-        **services.cluster_stamp(cluster.cluster_id, "cluster.job_kind_chosen"), kind=kind
-    )
-    return services.cluster_states.record(cluster.cluster_id, [event])

@@ -55,7 +55,9 @@ def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
     if job.condition("Succeeded") is None and failed is None:
         _raise_if_hopeless(pods)
         up = sum(pod.phase in _UP for pod in pods)
-        if up < max(run.placement.nodes, len(pods)) and not _trains_with_fewer(run, up):
+        # One that may has begun without pods that are not up yet and join later.
+        has_enough = run.least_nodes <= up and run.training_started_at is not None
+        if up < max(run.placement.nodes, len(pods)) and not has_enough:
             what = f"the job did not start, {up} of {run.placement.nodes} pods run"
             what = f"{job.kind} {job.name} was suspended by others" if job.suspended else what
             _check_deadline(services, gateway, run, what, pods)
@@ -110,11 +112,6 @@ def _record_phase(services: Services, run: Run, change: ChangePhase, job: JobVie
         reason=change.reason,
     )
     return services.runs.record(run.run_id, [event])
-
-
-def _trains_with_fewer(run: Run, up: int) -> bool:
-    """Say whether a run that may has begun without pods that are not up yet and join later."""
-    return run.least_nodes <= up and run.training_started_at is not None
 
 
 def _raise_if_hopeless(pods: Sequence[PodView]) -> None:

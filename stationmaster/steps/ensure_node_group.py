@@ -103,7 +103,8 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
         found = services.scaling_groups.add_to(found)
     is_training = node_group == TRAINING_NODE_GROUP
     is_full = is_training and found.lacks_instances and may_change_zone(services, cluster)
-    if _has_failed(cluster, found) or (found.keeps_failing and (is_full or found.lacks_quota)):
+    has_failed = found.status == "CREATE_FAILED" or lacks_wanted_nodes(cluster, found)
+    if has_failed or (found.keeps_failing and (is_full or found.lacks_quota)):
         if is_full:
             try_next_zone(services, cluster, found)
             return NOT_READY
@@ -123,11 +124,6 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
     # The file system may just have given up the zone.
     has_moved = node_group == TRAINING_NODE_GROUP and is_in_left_zone(cluster, found)
     return NOT_READY if has_moved else READY
-
-
-def _has_failed(cluster: Cluster, found: NodeGroup) -> bool:
-    """Say whether EKS calls it failed."""
-    return found.status == "CREATE_FAILED" or lacks_wanted_nodes(cluster, found)
 
 
 def _since(cluster: Cluster, node_group: str) -> datetime | None:

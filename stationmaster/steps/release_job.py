@@ -10,8 +10,6 @@ results of a run are not saved yet, the volume and the Job that saves them stay.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import (
@@ -21,7 +19,6 @@ from stationmaster.domain.names import (
 )
 from stationmaster.jobs import save
 from stationmaster.kubernetes.gateway import KubernetesGateway
-from stationmaster.kubernetes.views import PodView
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.holders import holders
@@ -84,7 +81,7 @@ def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -
         # What is not saved may still be written on a node that only seems to be gone.
         forget_lost(gateway, [*working, *watching])
     if working or watching:
-        return _names([*working, *watching])
+        return [f"pod {pod.name}" for pod in (*working, *watching)]
     if unsaved:
         return []
     for run_id in runs:
@@ -95,7 +92,3 @@ def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -
     if gateway.exists("v1", "PersistentVolume", name=name):
         return [f"volume {name}"]
     return []
-
-
-def _names(pods: Sequence[PodView]) -> list[str]:
-    return [f"pod {pod.name}" for pod in pods]

@@ -57,7 +57,8 @@ def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepR
         if finished.passed:
             return READY
         raise CheckFailed(f"check {check} failed: {finished.detail}")
-    if _awaits_another(cluster, check):
+    over = {known.name for known in cluster.checks if known.passed}
+    if not over.issuperset(before(check, cluster.spec, is_full=cluster.is_full)):
         return NOT_READY  # which has a limit of its own, and ends the pass where it fails
     live = live_cluster(services, cluster)
     finding = _look(live, get_check(check))
@@ -92,12 +93,6 @@ def _may_start_since(cluster: Cluster, check: str) -> datetime:
     awaited = before(check, cluster.spec, is_full=cluster.is_full)
     ends = [known.at for known in cluster.checks if known.name in awaited and known.at is not None]
     return max([checked_since(cluster) or cluster.pass_began_at, *ends])
-
-
-def _awaits_another(cluster: Cluster, check: str) -> bool:
-    """Say whether a check that must pass before this one starts has not passed yet."""
-    over = {known.name for known in cluster.checks if known.passed}
-    return not over.issuperset(before(check, cluster.spec, is_full=cluster.is_full))
 
 
 def _look(cluster: LiveCluster, check: Check) -> Finding:

@@ -53,7 +53,9 @@ def save_results(
         return READY
     cluster_id = cluster_of(run)
     if not _has_file_system(services, cluster_id):
-        _record_loss(services, run)
+        stamp = services.run_stamp(run.run_id, "results.lost")
+        reason = f"the file system of cluster {cluster_id} does not exist any more"
+        services.runs.record(run.run_id, [ResultsLost(**stamp, reason=reason)])
         return READY
     if services.control_plane(cluster_id) is None:
         raise SavingFailed(f"cluster {cluster_id} is gone, and nothing else can read its files")
@@ -104,14 +106,6 @@ def _has_file_system(services: Services, cluster_id: ClusterId) -> bool:
         for each in recorded
         if each.kind is ResourceKind.FILE_SYSTEM and each.resource_id
     )
-
-
-def _record_loss(services: Services, run: Run) -> None:
-    event = ResultsLost(
-        **services.run_stamp(run.run_id, "results.lost"),
-        reason=f"the file system of cluster {cluster_of(run)} does not exist any more",
-    )
-    services.runs.record(run.run_id, [event])
 
 
 def _training_is_over(services: Services, gateway: KubernetesGateway, run: Run) -> bool:

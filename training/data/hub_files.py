@@ -194,7 +194,9 @@ class _RangedFile(io.RawIOBase):
     def _ask_range(self, start: int, end: int) -> bytes:
         response = get_session().get(
             self._url,
-            headers=_headers() | {"Range": f"bytes={start}-{end - 1}"},
+            # Ranges are counted in the file as it is: not packed for the way.
+            headers=build_hf_headers(token=huggingface_hub.get_token())
+            | {"Accept-Encoding": "identity", "Range": f"bytes={start}-{end - 1}"},
             timeout=_TIMEOUT_S,
             follow_redirects=True,
         )
@@ -221,12 +223,6 @@ def _may_pass(exc: errors.HfHubHTTPError) -> bool:
     """Say whether it is a time-out, a rate limit, or a server in trouble."""
     status = exc.response.status_code
     return status in (408, 429) or status >= 500
-
-
-def _headers() -> dict[str, str]:
-    # Ranges are counted in the file as it is: not packed for the way.
-    token = huggingface_hub.get_token()
-    return build_hf_headers(token=token) | {"Accept-Encoding": "identity"}
 
 
 def _configured(

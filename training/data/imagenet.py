@@ -62,7 +62,7 @@ def count_folders(root: Path) -> list[DataFolder]:
     for split in ("train", VALIDATION):
         folders = sorted(path for path in (root / split).glob("[!.]*") if path.is_dir())
         found += [
-            DataFolder(path=f"{split}/{path.name}", num_files=len(_images(path)))
+            DataFolder(path=f"{split}/{path.name}", num_files=sum(map(is_image, os.listdir(path))))
             for path in folders
         ]
     return found
@@ -122,10 +122,6 @@ def _compare(what: str, found: int, expected: int) -> None:
             f"the data has {found:,} {what} images, ImageNet has {expected:,}; upload what is "
             "missing, or remove what is too much, and start again"
         )
-
-
-def _images(folder: Path) -> list[str]:
-    return [name for name in os.listdir(folder) if is_image(name)]
 
 
 def is_image(name: str) -> bool:

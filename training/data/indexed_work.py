@@ -54,7 +54,10 @@ class IndexedWork:
         if self._ready is not None:
             files.mkdir(parents=True, exist_ok=True)
             for ending in (BIN, IDX):
-                _point_to(files / (DATA_NAME + ending), _with(self._ready, ending))
+                # Not a hard link, which needs the right to write: another user has copied it.
+                name = files / (DATA_NAME + ending)
+                name.unlink(missing_ok=True)
+                name.symlink_to(os.path.relpath(_with(self._ready, ending), files))
             sha256 = {}
         else:
             sha256 = {DATA_NAME + IDX: self._indexed.finish(files).index_sha256}
@@ -118,13 +121,6 @@ def look_at_indexed(prefix: Path) -> tuple[IndexHead, int]:
             return opened.read(number)
 
     return check_indexed(str(prefix), bin_bytes=sizes[0], idx_bytes=sizes[1], read=read)
-
-
-def _point_to(name: Path, file: Path) -> None:
-    """Link a second name to a file that stays where a later run looks for it."""
-    # A hard link would need the right to write to it: another user has copied it.
-    name.unlink(missing_ok=True)
-    name.symlink_to(os.path.relpath(file, name.parent))
 
 
 def _with(prefix: Path, ending: str) -> Path:

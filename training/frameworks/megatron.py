@@ -90,7 +90,10 @@ class MegatronWeights:
                 "model.norm.weight": "decoder.final_layernorm.weight",
                 "lm_head.weight": "output_layer.weight",
             }[name]
-            return self._norm(key) if name == "model.norm.weight" else self._vocabulary(key)
+            if name != "model.norm.weight":
+                return self._vocabulary(key)
+            self._check(key, (self._model.hidden_size,))
+            return self._stored.read(key, [0], [self._model.hidden_size])
         layer, rest = int(found[1]), found[2]
         if rest in _QKV:
             return self._attention(layer, _QKV.index(rest))
@@ -105,10 +108,6 @@ class MegatronWeights:
             "mlp.down_proj.weight": (model.hidden_size, model.ffn_size),
         }
         return self._of_layer(layer, _OF_LAYER[rest], shapes.get(rest, (model.hidden_size,)))
-
-    def _norm(self, key: str) -> Tensor:
-        self._check(key, (self._model.hidden_size,))
-        return self._stored.read(key, [0], [self._model.hidden_size])
 
     def _vocabulary(self, key: str) -> Tensor:
         """Read a matrix of the vocabulary, without the rows that Megatron adds to it."""

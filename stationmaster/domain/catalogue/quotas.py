@@ -27,7 +27,9 @@ class VcpuQuota:
 
     def counts(self, instance_type: str) -> bool:
         """Say whether instances of a type count towards it."""
-        family, generation = _parts(instance_type)
+        # ("p", "5") of p5en.48xlarge
+        found = re.match(r"([a-z]+)(?:-[a-z]+)?(\d*)", instance_type)
+        family, generation = found.groups() if found else ("", "")
         return family in self.families and (not self.generations or generation in self.generations)
 
 
@@ -52,9 +54,3 @@ def quota_of(instance_type: str, *, is_spot: bool = False) -> VcpuQuota | None:
     """Return the quota that instances of a type count towards; None where it is not known here."""
     found = (each for each in QUOTAS if each.is_spot is is_spot and each.counts(instance_type))
     return next(found, None)
-
-
-def _parts(instance_type: str) -> tuple[str, str]:
-    """Split into family and generation: ("p", "5") of p5en.48xlarge."""
-    found = re.match(r"([a-z]+)(?:-[a-z]+)?(\d*)", instance_type)
-    return (found[1], found[2]) if found else ("", "")

@@ -75,7 +75,8 @@ def _parts(cluster: Cluster, leases: Iterable[Lease], at: datetime) -> dict[RunI
     for lease in leases:
         if lease.granted_at <= at and (lease.released_at is None or at < lease.released_at):
             held[lease.run_id] = held.get(lease.run_id, 0.0) + lease.nodes
-    all_nodes = max(_nodes(cluster, at), sum(held.values()))
+    earlier = (nodes for until, nodes in cluster.earlier_sizes if at < until)
+    all_nodes = max(next(earlier, cluster.spec.nodes), sum(held.values()))
     return {run_id: nodes / all_nodes for run_id, nodes in held.items()}
 
 
@@ -86,7 +87,3 @@ def _is_caused_by_its_run(cluster: Cluster, at: datetime) -> bool:
         return True
     drained = cluster.entered(ClusterPhase.DRAINING)
     return not cluster.is_kept and drained is not None and at >= drained
-
-
-def _nodes(cluster: Cluster, at: datetime) -> int:
-    return next((nodes for until, nodes in cluster.earlier_sizes if at < until), cluster.spec.nodes)

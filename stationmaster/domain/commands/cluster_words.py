@@ -184,8 +184,8 @@ def _read_new_cluster(
 
 
 def _nodes(value: str) -> int:
-    number = _number(value)
-    if number is None or not 1 <= number <= MAX_NODES:
+    number = int(value[:9]) if value.isascii() and value.isdigit() else 0
+    if not 1 <= number <= MAX_NODES:
         raise BadCommand(
             f"nodes={shorten(value)} is not accepted: expected a whole number from 1 to {MAX_NODES}"
         )
@@ -203,10 +203,6 @@ def _with_size(values: Mapping[str, str]) -> Mapping[str, str]:
         )
     file_system.read_gib(gib, key=FILE_SYSTEM_GIB.name)
     return {**values, usual: gib}
-
-
-def _number(value: str) -> int | None:
-    return int(value[:9]) if value.isascii() and value.isdigit() else None
 
 
 def _instance(name: str) -> InstanceType:

@@ -75,7 +75,10 @@ def read_start(
     _refuse_planned_keys(values, recipe)
     refuse_mistyped_keys(recipe, values)
     own = {key: value for key, value in values.items() if key == PRESET or key not in START_KEYS}
-    typed = Typed(words=values, overrides=own, max_nodes=_most_nodes(recipe, values), ask=ask)
+    # By the preset where one is typed; the plan refuses unknown ones.
+    preset = {key: value for key, value in values.items() if key == PRESET}
+    max_nodes = recipe.with_overrides(preset).max_nodes
+    typed = Typed(words=values, overrides=own, max_nodes=max_nodes, ask=ask)
     start, options = read_options(typed, recipe)
     plan = _plan(start, options, listing)
     settled = {
@@ -156,12 +159,6 @@ def read_pairs(words: Sequence[str]) -> dict[str, str]:
 
 def key_typed(typed: str) -> str:
     return typed.lstrip("-").lower().replace("-", "_")
-
-
-def _most_nodes(recipe: Recipe, values: Mapping[str, str]) -> int:
-    """Return the most nodes, by the preset where one is typed; the plan refuses unknown ones."""
-    preset = {key: value for key, value in values.items() if key == PRESET}
-    return recipe.with_overrides(preset).max_nodes
 
 
 def _refuse_planned_keys(values: Mapping[str, str], recipe: Recipe) -> None:

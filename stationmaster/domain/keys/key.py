@@ -103,11 +103,6 @@ def _no_rule(start: Start) -> None:
     """Refuse nothing."""
 
 
-def _no_note(start: Start, plan: Plan) -> Iterable[str]:
-    """Say nothing."""
-    return ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """The keys of one module, and what it does with them; all of it may raise a UserError."""
@@ -118,7 +113,7 @@ class Family:
     """Reads the module's Option, and asks about what a word names outside."""
     refuse: Callable[[Start], None] = _no_rule
     """Holds the rules between its keys and others; those of the longer reach have them."""
-    note: Callable[[Start, Plan], Iterable[str]] = _no_note
+    note: Callable[[Start, Plan], Iterable[str]] = lambda _start, _plan: ()
     """Says in the plan what it means."""
     typed: Callable[[Part], dict[str, str | None]]
     """Writes its keys as they can be typed; None for those that are left out."""

@@ -19,7 +19,7 @@ from stationmaster.domain.planning.cost import (
 )
 from stationmaster.domain.planning.estimators import checkpoint_bytes, export_bytes
 from stationmaster.domain.planning.layout import Layout
-from stationmaster.domain.planning.linking import Choice, choose
+from stationmaster.domain.planning.linking import choose
 from stationmaster.domain.planning.memory import GIB
 
 # Two checkpoints are kept while a third is written.
@@ -119,7 +119,8 @@ def plan_data(
         is_own: whether the file system is made for this run.
         restored_bytes: what else lies there: other runs' results, weights that are converted.
     """
-    choice = _choice(layout, listing, is_own=is_own)
+    copy_s = _copy_s(layout.recipe, listing) if listing.is_stored else 0.0
+    choice = choose(layout.recipe, listing, copy_s=copy_s, is_own=is_own)
     stored = choice.read_bytes if listing.is_stored else 0
     return DataPlan(
         source=listing.source,
@@ -138,11 +139,6 @@ def plan_data(
 def needed_gib(layout: Layout, num_bytes: int) -> int:
     """Return the size of a file system that holds so much beside what training writes."""
     return math.ceil((num_bytes + checkpoint_room_bytes(layout)) * _SPARE / GIB)
-
-
-def _choice(layout: Layout, listing: Listing, *, is_own: bool) -> Choice:
-    copy_s = _copy_s(layout.recipe, listing) if listing.is_stored else 0.0
-    return choose(layout.recipe, listing, copy_s=copy_s, is_own=is_own)
 
 
 def restore_s(recipe: Recipe, num_bytes: int) -> int:

@@ -107,7 +107,7 @@ def memory_of(layout: Layout) -> Memory:
     optimizer = state_bytes(training) * of_rank
     moved = 2 * weights + optimizer if layout.offloads else 0.0
     if isinstance(model, ImageModel):
-        activations, logits = _image_activations(layout, model), 0.0
+        activations, logits = layout.rows * layout.compute_bytes * kept_elements(layout), 0.0
     else:
         activations, logits = _activations(layout, model), _logits(layout, model)
     return Memory(
@@ -309,10 +309,6 @@ def _logits(layout: Layout, model: LanguageModel) -> float:
     # The head of a model of the hub may need its result for its own backward.
     held = 5 if model.capped_logits else 2 if model.family == "hub" else 1
     return float(held * layout.compute_bytes * values + working)
-
-
-def _image_activations(layout: Layout, model: ImageModel) -> float:
-    return layout.rows * layout.compute_bytes * kept_elements(layout)
 
 
 def kept_elements(layout: Layout) -> float:

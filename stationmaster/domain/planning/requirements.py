@@ -70,7 +70,9 @@ def check_data(recipe: Recipe, *, on_cluster: bool = False) -> None:
     if not recipe.uses_own_trainer:
         check_framework_data(recipe, has_files=on_cluster or bool(recipe.file_system_id))
         return
-    for key, value in _data_keys(recipe).items():
+    for key in ("dataset", "tokenizer", "weights"):
+        if (value := getattr(recipe.training, key, None)) is None:
+            continue
         if key == "dataset" and isinstance(recipe.data, SharedPath):
             recipe.data.check()
             if on_cluster or recipe.file_system_id:
@@ -79,13 +81,6 @@ def check_data(recipe: Recipe, *, on_cluster: bool = False) -> None:
             is_image = isinstance(recipe.model, ImageModel)
             small = f"/train plan {recipe.name} {PRESET}={SMOKE}" if is_image else None
             raise NotPossibleNow(f'{key}="{value}" {reason}', suggestion=small)
-
-
-def _data_keys(recipe: Recipe) -> dict[str, str]:
-    names = ("dataset", "tokenizer", "weights")
-    return {
-        name: getattr(recipe.training, name) for name in names if hasattr(recipe.training, name)
-    }
 
 
 def _unreadable(recipe: Recipe, key: str, value: str) -> str | None:

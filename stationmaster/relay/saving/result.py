@@ -106,21 +106,7 @@ def save_result(
     files, source = _with_earlier(earlier, files, source)
     trainer = TrainerFacts() if is_command else directory.facts()
     left_out = [*directory.left_out, *_without_log(facts.pods, files)]
-    manifest = _manifest(facts, trainer, left_out, source=source, files=files)
-    data = manifest.to_json()
-    bucket.replace(MANIFEST_FILE, data, digest=hashlib.sha256(data).digest(), version=version)
-    return Saved(manifest, manifest_sha256(data))
-
-
-def _manifest(
-    facts: RunFacts,
-    trainer: TrainerFacts,
-    left_out: Sequence[str],
-    *,
-    source: str,
-    files: Iterable[ResultFile],
-) -> ResultManifest:
-    return ResultManifest.model_validate(
+    manifest = ResultManifest.model_validate(
         {
             **facts.model_dump(),
             # The trainer knows what it used; the step that starts the saver, what was asked for.
@@ -131,6 +117,9 @@ def _manifest(
             "files": sorted((file.model_dump() for file in files), key=lambda file: file["path"]),
         }
     )
+    data = manifest.to_json()
+    bucket.replace(MANIFEST_FILE, data, digest=hashlib.sha256(data).digest(), version=version)
+    return Saved(manifest, manifest_sha256(data))
 
 
 def _earlier(bucket: ResultsBucket, *, trains: bool) -> ResultManifest | None:

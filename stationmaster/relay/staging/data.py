@@ -144,17 +144,16 @@ def _find(data: Path, name: str) -> DataManifest | None:
     with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
         files = pool.map(lambda file: is_there(root, file), manifest.files)
         counts = pool.map(
-            lambda each: _is_whole(root / each.path, each.num_files), manifest.folders
+            lambda each: (
+                (root / each.path).is_dir() and len(os.listdir(root / each.path)) == each.num_files
+            ),
+            manifest.folders,
         )
         is_whole = all(files) and all(counts)
     if not is_whole:
         path.unlink()  # what is missing is brought again
         return None
     return manifest
-
-
-def _is_whole(folder: Path, num_files: int) -> bool:
-    return folder.is_dir() and len(os.listdir(folder)) == num_files
 
 
 def _check_room(

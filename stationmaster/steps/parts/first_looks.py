@@ -14,7 +14,7 @@ from stationmaster.domain.errors import PreflightFailed
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import PreflightWarned
 from stationmaster.preflight import examine
-from stationmaster.preflight.findings import Finding, lacking, uncertain
+from stationmaster.preflight.findings import lacking, uncertain
 from stationmaster.preflight.subject import Subject, of_cluster, of_request
 from stationmaster.services import Services
 
@@ -58,10 +58,8 @@ def _warnings(services: Services, subject: Subject) -> tuple[str, ...]:
     found = examine(services, subject, account=services.account, deadline_s=_DEADLINE_S)
     missing = lacking(found)
     if missing:
-        raise PreflightFailed(_sentence(missing))
+        more = f" (and {len(missing) - 1} more: type /train preflight)" if len(missing) > 1 else ""
+        raise PreflightFailed(
+            f"nothing was made, because something is lacking: {missing[0].sentence}{more}"
+        )
     return tuple(f"{each.check}: {each.sentence}" for each in uncertain(found))
-
-
-def _sentence(missing: list[Finding]) -> str:
-    more = f" (and {len(missing) - 1} more: type /train preflight)" if len(missing) > 1 else ""
-    return f"nothing was made, because something is lacking: {missing[0].sentence}{more}"
