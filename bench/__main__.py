@@ -2,7 +2,6 @@
 
     python -m bench                       all of them, about five minutes on two cores
     python -m bench relay trainer         some of them
-    python -m bench --json figures.json   and write them to a file
     python -m bench gpu --torchtitan PY   on a GPU, beside torchtitan as the Python PY has it
 
 Prints one line a figure: name, measured, target, pass or over. The exit code is 0 when every
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import logging
 import os
 import platform
@@ -26,7 +24,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from bench.figures import Figure, NotHere
+from bench.figures import NotHere
 
 # By name, in their order: module and function, and a summary. A module is imported when its
 # benchmark runs: some load torch, or a whole AWS emulation, and none may slow down the next.
@@ -57,9 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.ERROR)
     machine = describe_machine()
     print("  ".join(f"{key}={value}" for key, value in machine.items()))
-    figures: list[Figure] = []
     failed: list[str] = []
-    left_out: dict[str, str] = {}
     if arguments.torchtitan:
         os.environ["TORCHTITAN_PYTHON"] = arguments.torchtitan
     for name in arguments.names or BENCHMARKS:
@@ -68,7 +64,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             measured = getattr(importlib.import_module(f"bench.{module}"), function)()
         except NotHere as reason:
             print(f"  {name}: not measured here: {reason}", flush=True)
-            left_out[name] = str(reason)
             continue
         except Exception:
             # The boundary of the program: one failed benchmark must not hide the figures of others.
@@ -77,19 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             continue
         for figure in measured:
             print(figure.as_line(), flush=True)
-        figures += measured
         # Above the number of cores, wall clocks are too slow.
         print(f"  {name}: load average {os.getloadavg()[0]:.2f}", flush=True)
     if failed:
         print(f"could not be measured: {', '.join(failed)}")
-    if arguments.json:
-        document = {
-            "machine": machine,
-            "figures": [figure.as_json() for figure in figures],
-            "not_measured": failed,
-            "not_for_this_machine": left_out,
-        }
-        arguments.json.write_text(json.dumps(document, indent=2) + "\n")
     return 1 if failed else 0
 
 
@@ -108,7 +94,6 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", type=_name, help="see below; all")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     parser.add_argument(
         "--torchtitan",
         metavar="PYTHON",

@@ -48,11 +48,6 @@ class Figure:
         line = f"{self.name:<42} {measured:>20}  {self.target:<22} {self.verdict:<4}"
         return f"{line}  {self.note}".rstrip()
 
-    def as_json(self) -> dict[str, object]:
-        """Return one object of the `--json` file."""
-        names = ("name", "value", "unit", "target", "verdict", "note")
-        return {name: getattr(self, name) or None for name in names} | {"value": self.value}
-
 
 def percentile(values: Sequence[float], percent: int) -> float:
     """Return the value that `percent` of the values do not exceed; there are two or more."""

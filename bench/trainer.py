@@ -1,4 +1,4 @@
-"""The trainer's speed on one process against a bare PyTorch loop, and how fast it gets going.
+"""The trainer's speed on one process against a bare PyTorch loop.
 
 Trainer and loop train the same tiny model on the same tokens, one step each in turn, so that what
 else the machine does hits both. The trainer's side is all of `Trainer.train`: loader, its checks,
@@ -9,11 +9,8 @@ sharding, no collectives, no checks, no reports.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -40,7 +37,6 @@ from training.watchdog import Watchdog
 
 STEPS: Final = 80
 WARM_UP_STEPS: Final = 5
-STARTS: Final = 3
 
 _Span = tuple[float, float]
 """The wall-clock and CPU seconds of a step."""
@@ -111,7 +107,7 @@ def _since(began: _Span) -> _Span:
 
 
 def measure_trainer() -> list[Figure]:
-    """Measure tokens a second of trainer and loop, their ratio, and a start."""
+    """Measure tokens a second of trainer and loop, and their ratio."""
     with tempfile.TemporaryDirectory(prefix="bench-trainer-") as directory:
         words = ["tiny-llama", f"steps={STEPS}", f"checkpoint_every={STEPS}"]
         config = parse_config([*words, "--output-dir", directory], os.environ)
@@ -153,36 +149,4 @@ def measure_trainer() -> list[Figure]:
             unit="tokens/s",
             note=f"by the median step; the bare loop {tokens / bare_s:,.0f}",
         ),
-        _time_to_first_step(),
     ]
-
-
-def _time_to_first_step() -> Figure:
-    """Return a fresh process to its first progress line, with the data prepared before: median."""
-    starts = [_start_s() for _ in range(STARTS)]
-    total_s, loaded_s = (statistics.median(times) for times in zip(*starts, strict=True))
-    return Figure(
-        name="trainer time to first step",
-        value=total_s,
-        unit="s",
-        note=f"of a fresh process; {loaded_s:.1f} s of it until model and data are in memory; "
-        f"median of {STARTS}",
-    )
-
-
-def _start_s() -> tuple[float, float]:
-    """Return seconds until the first step is reported, and until the run is announced before it."""
-    seen_s: dict[str, float] = {}
-    with tempfile.TemporaryDirectory(prefix="bench-start-") as directory:
-        words = ["tiny-llama", "steps=1", "--output-dir", directory]
-        began = time.perf_counter()
-        with subprocess.Popen(
-            [sys.executable, "-m", "training", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        ) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                seen_s[json.loads(line)["kind"]] = time.perf_counter() - began
-    return seen_s["progress"], seen_s["started"]

@@ -36,6 +36,7 @@ EXIT_WRONG_VALUES: Final = 3
 Each = TypeVar("Each")
 
 _FLOAT_BYTES: Final = 4
+_LEAST_BYTES: Final = 8
 _WARM_UP: Final = 2
 _MAX_ITERATIONS: Final = 20
 # A size is timed for about so long: seconds matter for large messages, repetitions for small ones.
@@ -89,7 +90,6 @@ def parse(argv: Sequence[str]) -> Options:
         SystemExit: argparse's own, code 2, naming the value.
     """
     parser = argparse.ArgumentParser(prog="python -m training.collectives")
-    parser.add_argument("--min-bytes", type=_size, default=8)
     parser.add_argument("--max-bytes", type=_size, default=None, help="2 GiB on GPUs, else 32 MiB")
     parser.add_argument("--factor", type=int, default=None, choices=range(2, 1025), metavar="N")
     parser.add_argument("--alone", action="store_true", help="first each node of several")
@@ -97,10 +97,8 @@ def parse(argv: Sequence[str]) -> Options:
     typed = parser.parse_args(argv)
     on_gpus = torch.cuda.is_available()
     max_bytes = typed.max_bytes or (1 << 31 if on_gpus else 1 << 25)
-    if max_bytes < typed.min_bytes:
-        parser.error(f"--max-bytes {max_bytes} is less than --min-bytes {typed.min_bytes}")
     factor = typed.factor or (2 if on_gpus else 4)
-    sizes = [typed.min_bytes]
+    sizes = [_LEAST_BYTES]
     while sizes[-1] * factor <= max_bytes:
         sizes.append(sizes[-1] * factor)
     return Options(tuple(sizes), max_bytes, typed.alone, typed.pairs)

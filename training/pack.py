@@ -2,7 +2,6 @@
 
     python -m training.pack python-code --vocab-size 4096 --output-dir DIR
     python -m training.pack c4 --tokenizer meta-llama/Llama-2-7b-hf --workers 16 --output-dir DIR
-    python -m training.pack --verify DIR
 
 Then train with dataset=DIR. Killed at any time and started again with the same arguments, it goes
 on after the last whole file, and the result is the same byte for byte. Exit codes: 0 done, 1 failed
@@ -23,27 +22,20 @@ from stationmaster.domain.full_disk import full_disk
 from training.config import cache_dir_from, positive
 from training.data.corpus_lookup import find_corpus, read_corpus
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack, unfinished_packing
-from training.data.shards import MANIFEST, PackedData, read_packed, verify_packed
+from training.data.shards import MANIFEST, PackedData, read_packed
 from training.data.tokenizers import TRAINED, prepare_tokenizer
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Pack or verify, and turn every ending into an exit code."""
-    parser = _parser()
-    arguments = parser.parse_args(argv)
-    if arguments.verify is None and arguments.output_dir is None:
-        parser.error("--output-dir is needed")
+    """Pack, and turn every ending into an exit code."""
+    arguments = _parser().parse_args(argv)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s: %(message)s"
     )
     for library in ("httpx", "httpx2", "huggingface_hub", "fsspec"):
         logging.getLogger(library).setLevel(logging.WARNING)
     try:
-        if arguments.verify is not None:
-            packed = read_packed(arguments.verify)
-            verify_packed(packed)
-        else:
-            packed = _pack(arguments, environ)
+        packed = _pack(arguments, environ)
     except Exception as error:
         said = full_disk(error, directory=arguments.output_dir) or error
         if not isinstance(said, StationmasterError):
@@ -84,19 +76,18 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m training.pack",
         description="Tokenise a data set into packed shards, resumably.",
     )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
+    parser.add_argument(
         "dataset",
-        nargs="?",
         metavar="DATASET",
         help="python-code, a directory of text, .jsonl or .parquet files, c4, or "
         "hub:ORG/NAME[/CONFIG]",
     )
-    what.add_argument(
-        "--verify", type=Path, metavar="DIR", help="compare a packed data set with its hashes"
-    )
     parser.add_argument(
-        "--output-dir", type=Path, metavar="DIR", help="new, or one of an interrupted packing"
+        "--output-dir",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="new, or one of an interrupted packing",
     )
     parser.add_argument(
         "--tokenizer",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ACCESS_POLICIES: Final = "eks::aws:cluster-access-policy"
 ADMIN_POLICY: Final = "AmazonEKSClusterAdminPolicy"
 # Reads most things, and no secrets. Those that let people exec (edit, admin) and the one that reads
-# all (admin view) read secrets as well, so the rest is given to PEOPLE by `rendering.people`.
+# all (admin view) read secrets as well, so the rest is given to PEOPLE by `plugins.relay`.
 # Source: EKS user guide, "Review access policy permissions".
 VIEW_POLICY: Final = "AmazonEKSViewPolicy"
 

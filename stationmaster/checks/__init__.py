@@ -11,15 +11,14 @@ from typing import Final, Protocol
 
 from stationmaster.checks import (
     access,
-    efa,
     gpu_health,
-    gpus,
     network,
     nodes,
     room,
     storage,
     training,
 )
+from stationmaster.checks.devices import EFA, GPUS
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.errors import PermanentError
 from stationmaster.inspection import Finding, LiveCluster
@@ -50,8 +49,8 @@ class Check(Protocol):
 CHECKS: Final[tuple[Check, ...]] = (
     access,
     nodes,
-    gpus,
-    efa,
+    GPUS,
+    EFA,
     room,
     gpu_health,
     storage,
@@ -81,8 +80,8 @@ def before(name: str, spec: ClusterSpec, *, is_full: bool) -> list[str]:
     explains a network that fails, and both explain a training that does. What two checks measure at
     once is wrong for both: the file system's traffic shares the nodes' network.
     """
-    first = {
-        gpu_health.NAME: [gpus, efa],
+    first: dict[str, list[Check]] = {
+        gpu_health.NAME: [GPUS, EFA],
         network.NAME: [gpu_health],
         storage.NAME: [network] if is_full else [],
         training.NAME: [gpu_health, network, storage],

@@ -1,6 +1,9 @@
 """What relays need in a cluster: their account and their rights. Each run brings its own relay.
 
-In a cluster of the product, people whom the deployment names get theirs here as well.
+In a cluster of the product, people whom the deployment names get theirs here as well. EKS puts
+whoever takes a configured IAM role into the group PEOPLE (`aws.access_entries`). The group reads
+what EKS's policy for people who look leaves out, and may exec into pods of the product's namespace;
+it reads no Secrets and changes nothing.
 """
 
 from __future__ import annotations
@@ -8,15 +11,19 @@ from __future__ import annotations
 from typing import Final
 
 from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.domain.names import PEOPLE
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.kubernetes.kinds import describe
 from stationmaster.rendering.job_spec import KubernetesObject
-from stationmaster.rendering.metadata import namespace
-from stationmaster.rendering.people import render_people_rights
+from stationmaster.rendering.metadata import namespace, render_role
 from stationmaster.rendering.relay import render_relay_rights
 
 NAME: Final = "relay"
 ADDONS: Final[tuple[str, ...]] = ()
+
+
+_NAME: Final = "stationmaster-people"
+_READ: Final = ["get", "list", "watch"]
 
 
 def applies(spec: ClusterSpec) -> bool:
@@ -43,4 +50,19 @@ def _rights(cluster: LiveCluster) -> list[KubernetesObject]:
     return [
         *render_relay_rights(cluster.kubernetes.backend),
         *(render_people_rights() if is_for_people else []),
+    ]
+
+
+def render_people_rights() -> list[KubernetesObject]:
+    """Return two roles, one for the namespace and one for the cluster, and who has them."""
+    subject = {"kind": "Group", "name": PEOPLE, "apiGroup": "rbac.authorization.k8s.io"}
+    # kubectl execs over a WebSocket, which is a GET, or over SPDY, which is a POST.
+    execute = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]}
+    look = [
+        {"apiGroups": [""], "resources": ["nodes", "persistentvolumes"], "verbs": _READ},
+        {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": _READ},
+    ]
+    return [
+        *render_role(_NAME, [execute], subject),
+        *render_role(_NAME, look, subject, everywhere=True),
     ]

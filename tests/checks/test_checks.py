@@ -6,7 +6,8 @@ from types import ModuleType
 import pytest
 
 from stationmaster import checks
-from stationmaster.checks import efa, gpus, nodes, room
+from stationmaster.checks import nodes, room
+from stationmaster.checks.devices import EFA, GPUS
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.planning.recipe_lookup import get_recipe
@@ -86,7 +87,7 @@ def test_nodes_are_good_only_if_all_are_ready_of_one_type_and_in_one_zone(
 
 @pytest.mark.parametrize(
     ("check", "device", "expected"),
-    [(gpus, "nvidia.com/gpu", 8), (efa, "vpc.amazonaws.com/efa", 4)],
+    [(GPUS, "nvidia.com/gpu", 8), (EFA, "vpc.amazonaws.com/efa", 4)],
 )
 def test_devices_are_good_only_if_every_node_offers_all_of_them(check, device, expected):
     few = node("n-2", allocatable=DEVICES | {device: "3"})
@@ -196,7 +197,7 @@ def test_unknown_check_is_refused_with_the_known_ones():
 def test_one_node_is_not_called_several():
     one = node("n-1", allocatable=P4D_ROOM | DEVICES)
 
-    sentences = [look(check, one).sentence for check in (gpus, efa, room)]
+    sentences = [look(check, one).sentence for check in (GPUS, EFA, room)]
     assert all(sentence.endswith("on each of 1 node") for sentence in sentences)
 
 

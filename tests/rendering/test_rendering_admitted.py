@@ -30,11 +30,11 @@ from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.controllers import replicas
 from stationmaster.local.cluster.controllers.children import pod_from
+from stationmaster.plugins.relay import render_people_rights
 from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.check_job import collectives, render_check_job, smoke
 from stationmaster.rendering.examples import example, saving_example, to_yaml
 from stationmaster.rendering.job_spec import job_spec
-from stationmaster.rendering.people import render_people_rights
 from stationmaster.rendering.placing import placed
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.relay import render_relay, render_relay_rights

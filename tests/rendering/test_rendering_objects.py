@@ -10,9 +10,9 @@ from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import NAMESPACE, PEOPLE
 from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.plugins.relay import render_people_rights
 from stationmaster.relay.config import RelayConfig
 from stationmaster.rendering import pytorch_job
-from stationmaster.rendering.people import render_people_rights
 from stationmaster.rendering.relay import render_relay, render_relay_key, render_relay_rights
 from stationmaster.rendering.run_objects import render_all
 from stationmaster.rendering.shared_volume import SharedStorage, render_storage
