@@ -95,12 +95,6 @@ def test_allowed_address_is_at_the_hooks_for_every_reader(tail):
             assert httpx.URL(url).netloc == b"hooks.slack.com"
 
 
-def test_answer_is_posted_to_the_configured_slack(slack):
-    Hooks(slack.api_url).post(f"{slack.url}/response/1", ANSWER)
-
-    assert [call.arguments["response_type"] for call in slack.responses] == ["ephemeral"]
-
-
 def test_signed_click_with_a_foreign_address_counts_and_calls_nobody(
     person, story, services, slack, caplog, monkeypatch
 ):

@@ -96,17 +96,11 @@ def with_image(settings, monkeypatch):
 
 
 def test_deployment_without_the_image_starts_nothing_and_says_what_to_set(person, services):
-    answer = person.type(WORDS)
-
-    assert 'this deployment has no image of it: add \\"megatron\\" to more_images' in seen(answer)
+    for words in (WORDS, f"plan {WORDS}"):
+        said = seen(person.type(words))
+        assert 'this deployment has no image of it: add \\"megatron\\" to more_images' in said
+    assert "tokens/s" in said
     assert services.runs.list_recent() == []
-
-
-def test_plan_shows_what_it_would_take_and_that_the_image_is_missing(person):
-    text = seen(person.type(f"plan {WORDS}"))
-
-    assert "this deployment has no image of it" in text
-    assert "tokens/s" in text
 
 
 @pytest.mark.parametrize(

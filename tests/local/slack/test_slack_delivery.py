@@ -146,11 +146,6 @@ def test_command_not_acknowledged_in_3_s_says_operation_timeout() -> None:
         ]
 
 
-def test_command_to_nobody_says_dispatch_failed() -> None:
-    with local_slack() as slack:
-        assert slack.type_command("/train tiny-llama").error == "dispatch_failed"
-
-
 def test_command_answer_with_invalid_blocks_is_not_shown() -> None:
     answer = json.dumps({"text": "x", "blocks": [{"type": "section"}]})
     with workspace_answering(Recorder(body=answer)) as slack:
