@@ -75,7 +75,8 @@ def show_home(services: Services, user_id: str) -> Home:
         ]
 
     queue = [run for run in open_runs if run.phase is RunPhase.QUEUED or run.awaits_approval]
-    others = [run for run in open_runs if run not in own and run not in queue]
+    listed_above = {run.run_id for run in (*own, *queue)}
+    others = [run for run in open_runs if run.run_id not in listed_above]
     listed = [each for each, asked in kept.items() if asked.channel_id in channels]
     return Home(
         user_id=user_id,
