@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from bot_world import Person, Story, started_workflows
+from bot_world import Person, started_workflows
 from recording_slack import RecordingSlack
 
-from bot.actions import ActionId, CommandButton
+from bot.actions import ActionId
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 
@@ -67,14 +67,3 @@ def test_value_of_another_version_is_refused(
     person.press(ActionId.TYPE_COMMAND, value)
 
     assert "older version" in slack.responses[-1].seen
-
-
-def test_button_types_into_the_channel_in_which_it_is_pressed(
-    person: Person, slack: RecordingSlack, story: Story
-) -> None:
-    story.begin()
-    value = CommandButton(text=f"stop {story.run_id}").model_dump_json()
-
-    person.press(ActionId.TYPE_COMMAND, value, channel="C0ELSEWHERE")
-
-    assert "no run is called" in slack.responses[-1].seen

@@ -386,3 +386,21 @@ def test_page_form_is_followed_and_keeps_what_is_typed_and_the_focus(page: Any, 
     view_id = by_id(page, "view").get_attribute("data-view-id")
     stale = {"view_id": view_id, "hash": "1.old", "view": new_run("old")}
     assert refused(demo.client.views_update, **stale) == "hash_conflict"
+
+
+def test_page_choice_in_home_reaches_the_app(page: Any, demo: Demo) -> None:
+    chosen: list[str] = []
+
+    @demo.app.action("choose")
+    def choose(ack: Any, action: Json) -> None:
+        chosen.append(action["selected_option"]["value"])
+        ack()
+
+    choices = [{"text": plain(word), "value": word} for word in ("one", "two")]
+    select = {"type": "static_select", "action_id": "choose", "options": choices}
+    view = {"type": "home", "blocks": [section("Which?") | {"accessory": select}]}
+    demo.client.views_publish(user_id=OPERATOR_ID, view=view)
+    page.locator('[data-testid="channel"][data-channel="home"]').click()
+    with page.expect_response("**/local/enter"):
+        by_id(page, "messages").locator("select").select_option("two")
+    assert chosen == ["two"]
