@@ -23,7 +23,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from slack_bolt import App, BoltRequest
-from slack_bolt.adapter.aws_lambda.handler import to_aws_response
 
 from bot.announcement import Announcer
 from bot.app import create_app, create_outbox
@@ -91,7 +90,13 @@ class Endpoint:
         # Given as fields, because Bolt takes every body with the word "payload" for a click; it
         # trusts the signature of what comes as fields to whoever brings it.
         request = BoltRequest(body=fields, mode="socket_mode")
-        return to_aws_response(self.app.dispatch(request))
+        response = self.app.dispatch(request)
+        # As Bolt's own adapter for Lambda, which would import boto3 before the first request.
+        return {
+            "statusCode": response.status,
+            "headers": response.first_headers(),
+            "body": response.body,
+        }
 
 
 @cache

@@ -247,7 +247,7 @@ class Services:
     def account(self) -> Account:
         """Quotas, offers, images and buckets, before anything is made."""
         from stationmaster.aws.account import Account
-        from stationmaster.aws.calls import CONFIG
+        from stationmaster.aws.configs import CONFIG
 
         return Account(region=self.settings.region, config=CONFIG)
 
@@ -255,7 +255,7 @@ class Services:
     def quick_account(self) -> Account:
         """The account, asked quickly: for a command that a person waits for."""
         from stationmaster.aws.account import Account
-        from stationmaster.aws.calls import QUICK
+        from stationmaster.aws.configs import QUICK
 
         return Account(region=self.settings.region, config=QUICK)
 
@@ -375,7 +375,8 @@ class Services:
 
     def quick_client(self, service: str, config: Config | None = None) -> Any:
         """Return a client for what a person waits for: it gives up after seconds."""
-        from stationmaster.aws.calls import QUICK, make_client
+        from stationmaster.aws.calls import make_client
+        from stationmaster.aws.configs import QUICK
 
         quick = QUICK.merge(config) if config is not None else QUICK
         return make_client(service, region=self.settings.region, config=quick)

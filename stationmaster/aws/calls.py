@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import boto3
-from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -23,12 +21,8 @@ from botocore.exceptions import (
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.settings import Settings
 
-# Three tries inside the call; the state machine waits and tries again after that.
-CONFIG: Final = Config(
-    retries={"mode": "standard", "max_attempts": 3}, connect_timeout=5, read_timeout=20
-)
-# For questions while a person waits: Slack gives the bot 3 s for the whole answer.
-QUICK: Final = Config(connect_timeout=0.5, read_timeout=1, retries={"total_max_attempts": 1})
+if TYPE_CHECKING:
+    from botocore.config import Config
 
 _TRANSIENT_CODES: Final = frozenset(
     {
@@ -121,7 +115,7 @@ _CONDITION_CODES: Final = frozenset(
 _UNUSED_TOKEN_CODES: Final = frozenset({"TaskDoesNotExist", "TaskTimedOut", "InvalidToken"})
 
 
-def make_client(service: str, *, region: str | None, config: Config = CONFIG) -> Any:
+def make_client(service: str, *, region: str | None, config: Config | None = None) -> Any:
     """Make a boto3 client; boto3 itself honours AWS_ENDPOINT_URL.
 
     Without `region` it is that of the environment or the profile.
@@ -129,8 +123,13 @@ def make_client(service: str, *, region: str | None, config: Config = CONFIG) ->
     Raises:
         PermanentError: neither has one, or there is no such profile.
     """
+    # Half of what importing the bot would take; its first command needs them.
+    import boto3
+
+    from stationmaster.aws.configs import CONFIG
+
     try:
-        return boto3.client(service, region_name=region, config=config)  # type: ignore[call-overload]  # the stubs list literal names
+        return boto3.client(service, region_name=region, config=config or CONFIG)  # type: ignore[call-overload]  # the stubs list literal names
     except (NoRegionError, ProfileNotFound) as exc:
         why = str(exc).rstrip(".")
         raise PermanentError(f"AWS is not set up: {why}; set AWS_REGION or AWS_PROFILE") from exc

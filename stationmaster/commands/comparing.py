@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from stationmaster.commands.looking import view_run
 from stationmaster.commands.results import find_labelled, read_result
-from stationmaster.diagnosis.lint.versions import versions_of
 from stationmaster.domain.catalogue.defects import defect_of
 from stationmaster.domain.comparing import Facts, differences, facts_of
 from stationmaster.domain.errors import BadCommand, StationmasterError
@@ -72,6 +71,8 @@ def diff_runs(services: Services, labels: Sequence[str], *, channel_id: str) -> 
 
 def _defects(request: TrainingRequest, manifest: ResultManifest | None) -> list[str]:
     """Name the versions of a run that must not be used, by its image's tag and its manifest."""
+    from stationmaster.diagnosis.lint.versions import versions_of  # brings YAML and all rules
+
     image = manifest.image if manifest is not None else request.image or ""
     versions = versions_of(image) | dict(manifest.versions if manifest is not None else {})
     found = ((version, defect_of(package, version)) for package, version in versions.items())

@@ -10,7 +10,8 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from stationmaster.aws.calls import QUICK, make_client
+from stationmaster.aws.calls import make_client
+from stationmaster.aws.configs import QUICK
 from stationmaster.aws.datasets import ANY_BUCKET, MAX_PAGES, Datasets
 from stationmaster.domain.datasets import AS_IT_IS, FOR_MEGATRON, Preparation, S3Source
 from stationmaster.domain.errors import NotPossibleNow
