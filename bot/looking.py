@@ -9,7 +9,6 @@ from typing import assert_never
 from bot.blocks import answers, comparing
 from bot.blocks.audit import audit_list
 from bot.blocks.card import run_card
-from bot.blocks.chart import without_charts
 from bot.blocks.elements import Content
 from bot.blocks.log_lines import is_shortened
 from stationmaster import commands
@@ -50,7 +49,7 @@ def look(
         case requests.ShowStatus(run_id=run_id):
             view = commands.describe_run(services, run_id, channel_id=channel_id)
             # Slack does not say whether it takes an answer.
-            return without_charts(run_card(view, now=services.now()))
+            return run_card(view, now=services.now()).in_text()
         case requests.ShowLogs(run_id=run_id):
             return _logs(services, run_id, channel_id=channel_id, with_file=bool(request_id))
         case requests.CompareRuns(labels=labels):

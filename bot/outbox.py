@@ -20,8 +20,8 @@ from urllib.error import HTTPError, URLError
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 
-from bot.blocks.chart import has_chart, without_charts
-from bot.blocks.elements import Block, Content
+from bot.blocks.elements import Content
+from bot.native_blocks import NativeBlocks
 from stationmaster.domain.errors import (
     ChannelLost,
     PermanentError,
@@ -114,13 +114,13 @@ class Outbox:
         reload_token: Callable[[], str],
         patience_s: float = MAX_WAITED_S,
         sleep: Callable[[float], None] = time.sleep,
+        native: NativeBlocks | None = None,
     ) -> None:
         self._client = client
         self._reload_token = reload_token
         self._patience_s = patience_s
         self._sleep = sleep
-        # Not every workspace has them; a new process asks again.
-        self._takes_charts = True
+        self._native = native or NativeBlocks()
 
     def post(
         self,
@@ -139,19 +139,18 @@ class Outbox:
             ChannelLost: nothing can be posted in this channel.
             PermanentError: Slack refuses this message for good.
         """
-        answer = self._shown(
-            "posting a message",
-            content,
-            lambda blocks: self._client.chat_postMessage(
-                channel=channel,
-                text=content.text,
-                blocks=blocks,
-                metadata=mark.to_metadata(),
-                thread_ts=thread_ts,
-                reply_broadcast=broadcast if thread_ts else None,
-                unfurl_links=False,
-                unfurl_media=False,
-            ),
+        post = partial(
+            self._client.chat_postMessage,
+            channel=channel,
+            text=content.text,
+            metadata=mark.to_metadata(),
+            thread_ts=thread_ts,
+            reply_broadcast=broadcast if thread_ts else None,
+            unfurl_links=False,
+            unfurl_media=False,
+        )
+        answer = self._native.write(
+            content, lambda blocks: self._call("posting a message", partial(post, blocks=blocks))
         )
         return str(answer["ts"])
 
@@ -179,12 +178,10 @@ class Outbox:
             TransientError, ChannelLost, PermanentError: as post.
         """
         try:
-            self._shown(
-                "editing a message",
+            update = partial(self._client.chat_update, channel=channel, ts=ts, text=content.text)
+            self._native.write(
                 content,
-                lambda blocks: self._client.chat_update(
-                    channel=channel, ts=ts, text=content.text, blocks=blocks
-                ),
+                lambda blocks: self._call("editing a message", partial(update, blocks=blocks)),
             )
         except PermanentError as exc:
             if _code(exc.__cause__) in _GONE:
@@ -295,21 +292,6 @@ class Outbox:
             if not cursor:
                 return
             arguments = arguments | {"cursor": cursor}
-
-    def _shown(self, what: str, content: Content, call: Callable[[list[Block]], T]) -> T:
-        """Write a message, with its charts as text where the workspace takes none."""
-        plain = without_charts(content).blocks
-        if not has_chart(content) or not self._takes_charts:
-            return self._call(what, lambda: call(plain))
-        try:
-            return self._call(what, lambda: call(content.blocks))
-        except PermanentError as exc:
-            if _code(exc.__cause__) != "invalid_blocks":
-                raise
-        answer = self._call(what, lambda: call(plain))
-        self._takes_charts = False
-        logger.warning("this workspace takes no charts, they are written as text")
-        return answer
 
     def _call(self, what: str, call: Callable[[], T]) -> T:
         waited_s = 0.0

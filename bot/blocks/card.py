@@ -14,7 +14,7 @@ from bot.blocks import cluster_parts as parts
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.approval import approval_blocks, approved_by
-from bot.blocks.checklist import checklist
+from bot.blocks.checklist import phases
 from bot.blocks.elements import (
     Block,
     Content,
@@ -49,13 +49,13 @@ def run_card(view: RunView, *, now: datetime, moved_from: tuple[str, str] | None
     """
     run = view.run
     has_ended = run.phase.is_terminal
-    blocks = [header(_lead(view, now=now))]
+    blocks: list[Block] = [header(_lead(view, now=now))]
     blocks += approval_blocks(run)
     if has_ended:
         blocks += _outcome(view, now=now)
     blocks += _notices(view)
     blocks += progress_blocks(view, now=now)
-    blocks.append(section("\n".join(checklist(view))))
+    blocks.append(phases(view))
     blocks += backup_blocks(run)
     if moved_from is not None:
         blocks.append(section(words.moved(*moved_from, what="run")))
@@ -240,7 +240,7 @@ def _outcome(view: RunView, *, now: datetime) -> list[Block]:
 
 def run_buttons(view: RunView) -> list[Block]:
     """Make the row of what a person may do with a run now; nothing where that is nothing."""
-    run, elements = view.run, [*next_steps(view.run), *stop_buttons(view)]
+    run, elements = view.run, [*next_steps(view), *stop_buttons(view)]
     value = RunButton(run_id=run.run_id).model_dump_json()
     elements += result_buttons(view)
     if run.pods:

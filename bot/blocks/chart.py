@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from bot.blocks import mrkdwn as md
-from bot.blocks.elements import Block, Content, section
+from bot.blocks.elements import Native, section
 
-_CHART: Final = "data_visualization"
 # The points that Slack takes of a series.
 _POINTS: Final = 20
 
 
-def loss_chart(points: Sequence[tuple[int, float]]) -> list[Block]:
+def loss_chart(points: Sequence[tuple[int, float]]) -> list[Native]:
     """Draw steps and losses in nats, each point but the newest the mean of its share."""
     finite = [(step, loss) for step, loss in points if math.isfinite(loss)]
     if len(finite) < 2:
@@ -35,22 +34,6 @@ def loss_chart(points: Sequence[tuple[int, float]]) -> list[Block]:
             "y_label": "loss in nats",
         },
     }
-    return [{"type": _CHART, "title": "Loss", "chart": chart}]
-
-
-def has_chart(content: Content) -> bool:
-    return any(block["type"] == _CHART for block in content.blocks)
-
-
-def without_charts(content: Content) -> Content:
-    """Return the same message with the shape of each chart as a line of text."""
-    drawn = [_as_text(each) if each["type"] == _CHART else each for each in content.blocks]
-    return Content(text=content.text, blocks=drawn)
-
-
-def _as_text(block: dict[str, Any]) -> Block:
-    lines = [f"*{md.escape(block['title'], 50)}*"]
-    for series in block["chart"]["series"]:
-        shape = md.sparkline([point["value"] for point in series["data"]])
-        lines.append(f"{md.escape(series['name'], 20)} `{shape}`")
-    return section("\n".join(lines))
+    shape = md.sparkline([loss for _, loss in (*drawn, newest)])
+    plain = section(f"*Loss*\ntraining `{shape}`")
+    return [Native({"type": "data_visualization", "title": "Loss", "chart": chart}, plain=plain)]

@@ -10,6 +10,7 @@ from typing import Final
 from bot.blocks import cluster_parts as parts
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
+from bot.blocks.elements import Block, Native, section
 from bot.blocks.running import waiting_lines
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.reactions.ending import outcome_of
@@ -33,6 +34,13 @@ _CHECKLIST: Final[tuple[_Step, ...]] = (
 # Of these, only what has happened is listed: a run on a cluster that is ready has none of them.
 _ONLY_IF_ENTERED: Final = frozenset({RunPhase.AWAITING_APPROVAL, RunPhase.QUEUED, RunPhase.STAGING})
 _OF_A_NEW_CLUSTER: Final = frozenset({RunPhase.PROVISIONING, RunPhase.VALIDATING})
+# What Slack calls the state of a task, by its mark in text.
+_STATUS: Final = {
+    md.DONE: "complete",
+    md.CURRENT: "in_progress",
+    md.COMING: "pending",
+    md.FAILED: "error",
+}
 _INDENT: Final = "\u2003\u2003"  # em spaces; Slack trims ordinary ones
 
 
@@ -48,8 +56,35 @@ def _steps(run: Run) -> list[_Step]:
     return [step for step in _CHECKLIST if step[0] in entered or step[0] not in optional]
 
 
-def checklist(view: RunView) -> list[str]:
-    """List the phases that a run has had, has and will have, with what it is doing now."""
+def phases(view: RunView) -> Native:
+    """List the phases that a run has had, has and will have, with what it is doing now.
+
+    Neighbours that are alike are one task, or one line of text.
+    """
+    lines: list[str] = []
+    tasks: list[Block] = []
+    for mark, group in groupby(_listed(view), key=itemgetter(0)):
+        same = [*group]
+        details = [line for _, _, _, about in same for line in about]
+        named = f" {md.DOT} ".join(f"{name}{span}" for _, name, span, _ in same)
+        lines += [f"{mark}\u2002{named}", *(f"{_INDENT}{line}" for line in details)]
+        # What Slack counts on by Slack, which a title cannot.
+        counted = [span.strip() for _, _, span, _ in same if "<!date" in span]
+        details = [*counted, *details]
+        task = {"type": "task_card", "task_id": f"task-{len(tasks)}", "status": _STATUS[mark]}
+        title = "".join(str(each.get("text", "")) for each in md.rich(named))
+        tasks.append(task | {"title": title} | ({"details": _rich(details)} if details else {}))
+    plan = {"type": "plan", "title": "Phases", "tasks": tasks}
+    return Native(plan, plain=section("\n".join(lines)))
+
+
+def _rich(lines: list[str]) -> Block:
+    elements = [{"type": "rich_text_section", "elements": md.rich("\n".join(lines))}]
+    return {"type": "rich_text", "elements": elements}
+
+
+def _listed(view: RunView) -> list[tuple[str, str, str, list[str]]]:
+    """List each phase with its mark, its name, the time in it, and details."""
     run, steps = view.run, _steps(view.run)
     entered = _first_entered(run)
     # A run that failed or was stopped came to its end in the last phase of the list it entered,
@@ -60,36 +95,22 @@ def checklist(view: RunView) -> list[str]:
     is_bad = outcome_of(run) in (RunPhase.FAILED, RunPhase.STOPPED)
     was_saved = steps[reached][0] is RunPhase.SAVING
     broke = reached - 1 if is_bad and was_saved else reached
-    listed: list[tuple[str, str, list[str]]] = []  # mark, name with its time, details
+    listed: list[tuple[str, str, str, list[str]]] = []
     for index, (phase, infinitive, gerund) in enumerate(steps):
         is_current = index == reached and run.phase is not RunPhase.SUCCEEDED
         span = _time_in(phase, steps[index + 1 :], entered, run)
         is_told = phase is RunPhase.STAGING and run.staging is not None and run.staging.linked
         details = _details(phase, view) if is_current or is_told else []
+        is_done = not is_current or (run.phase.is_terminal and run.results is not None)
         if index > reached:
-            listed.append((md.COMING, infinitive, details))
-        elif index == broke and is_bad:
-            listed.append((md.FAILED, f"*{infinitive}*{span}", details))
-        elif not is_current or (run.phase.is_terminal and run.results is not None):
-            listed.append((md.DONE, f"{infinitive}{span}", details))
-        elif run.phase.is_terminal:
-            listed.append((md.FAILED, f"*{infinitive}*{span}", details))
+            listed += [(md.COMING, infinitive, "", details)] if not run.phase.is_terminal else []
+        elif (index == broke and is_bad) or (run.phase.is_terminal and not is_done):
+            listed.append((md.FAILED, f"*{infinitive}*", span, details))
+        elif is_done:
+            listed.append((md.DONE, infinitive, span, details))
         else:
-            listed.append((md.CURRENT, f"*{gerund}*{span}", details))
-    listed.append(_last(run))
-    if run.phase.is_terminal:
-        listed = [each for each in listed if each[0] != md.COMING]
-    return _folded(listed)
-
-
-def _folded(listed: list[tuple[str, str, list[str]]]) -> list[str]:
-    """Write neighbours with the same mark in one line, and their details below it."""
-    lines = []
-    for mark, group in groupby(listed, key=itemgetter(0)):
-        same = [*group]
-        lines.append(f"{mark}\u2002{f' {md.DOT} '.join(name for _, name, _ in same)}")
-        lines += [line for _, _, details in same for line in details]
-    return lines
+            listed.append((md.CURRENT, f"*{gerund}*", span, details))
+    return [*listed, _last(run)]
 
 
 def _first_entered(run: Run) -> dict[RunPhase, datetime]:
@@ -128,12 +149,12 @@ def _details(phase: RunPhase, view: RunView) -> list[str]:
             shown = [words.queueing(view)] if queued else waiting_lines(view.run)
         case _:
             shown = []
-    return [f"{_INDENT}{line}" for line in shown if line]
+    return [line for line in shown if line]
 
 
-def _last(run: Run) -> tuple[str, str, list[str]]:
+def _last(run: Run) -> tuple[str, str, str, list[str]]:
     if not run.phase.is_terminal:
-        return md.COMING, "Done", []
+        return md.COMING, "Done", "", []
     if run.phase is RunPhase.SUCCEEDED:
-        return md.DONE, "*Done*", []
-    return md.FAILED, f"*{run.phase.value.capitalize()}*", []
+        return md.DONE, "*Done*", "", []
+    return md.FAILED, f"*{run.phase.value.capitalize()}*", "", []

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -32,6 +32,14 @@ _EVENT_LINES: Final = 24
 _MESSAGE_CHARACTERS: Final = 3_000
 
 
+class Native(Block):
+    """A block that not every workspace takes, with the one that says the same in text."""
+
+    def __init__(self, block: Block, *, plain: Block) -> None:
+        super().__init__(block)
+        self.plain = plain
+
+
 @dataclass(frozen=True)
 class Content:
     """One message: `blocks` are what is seen, `text` is the notification and the fallback."""
@@ -41,6 +49,16 @@ class Content:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", cut(self.text, _MESSAGE_CHARACTERS))
+
+    def in_text(self, kinds: Collection[str] = ()) -> Content:
+        """Return the same message without native blocks, or without those of `kinds`."""
+        shown = [
+            each.plain
+            if isinstance(each, Native) and (not kinds or each["type"] in kinds)
+            else each
+            for each in self.blocks
+        ]
+        return Content(self.text, shown)
 
     @property
     def digest(self) -> str:

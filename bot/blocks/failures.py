@@ -15,7 +15,9 @@ from bot.blocks.elements import Block, button, section
 from bot.blocks.typed import typed_when_asked
 from stationmaster.diagnosis.explaining import UNEXPLAINED, Context, Finding
 from stationmaster.diagnosis.runs import can_resume, explain_run, explain_setback
+from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE
+from stationmaster.domain.keys.names import key_names
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import (
     JobConditionChanged,
@@ -51,17 +53,34 @@ def failure_blocks(view: RunView) -> list[Block]:
     return blocks
 
 
-def next_steps(run: Run) -> list[Block]:
-    """Offer to resume a run that failed or was stopped, and a form with what it was asked for."""
+def next_steps(view: RunView) -> list[Block]:
+    """Offer to resume a run that failed or was stopped, and a form with what it was asked for.
+
+    Where the cause of a failure has a fix that its recipe takes, it is offered before the form.
+    """
+    run = view.run
     offered = []
     if run.phase in (RunPhase.FAILED, RunPhase.STOPPED) and can_resume(run):
         resume = ("Resume", f"resume {run.run_id}")
         offered.append(typed_when_asked(*resume, action_id=ActionId.RESUME_COMMAND))
+    if fix := _fix(view):
+        offered.append(typed_when_asked("Rerun with the fix", f"rerun {run.run_id} {fix}"))
     label = "Edit\u2026" if run.awaits_approval else "Run again\u2026"
     if run.phase.is_terminal or run.awaits_approval:
         value = RunButton(run_id=run.run_id).model_dump_json()
         offered.append(button(label, action_id=ActionId.EDIT_RUN, value=value))
     return offered
+
+
+def _fix(view: RunView) -> str:
+    """Return the keys that keep a failure from coming again, where its recipe takes new ones."""
+    request = view.run.request
+    found = _explain(view) if view.run.phase is RunPhase.FAILED else None
+    if found is None or request.recipe not in RECIPES:
+        return ""
+    keys = dict(word.split("=") for word in found.fix.split())
+    is_new = not keys.items() <= request.overrides.items()
+    return found.fix if is_new and keys.keys() <= {*key_names(RECIPES[request.recipe])} else ""
 
 
 def cause_lines(view: RunView) -> list[str]:

@@ -6,6 +6,7 @@ Called by everything that builds blocks. Text that a person, a pod or AWS wrote 
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from collections.abc import Sequence
@@ -33,6 +34,8 @@ _FORMATTING: Final = re.compile(
     r"(?<![A-Za-z0-9])(?:([*_~])(?=\S.*\1)|:(?=[+-]1:|[a-z0-9_-]*[a-z][a-z0-9_-]*:))", re.DOTALL
 )
 _LOOK_ALIKES: Final = {"*": "\u2217", "_": "\u02cd", "~": "\u223c", ":": "\u2236"}
+_DATE: Final = re.compile(r"<!date\^(\d+)\^([^|>]+)\|([^>]*)>")
+_SIGNS: Final = re.compile(r"`|(?<![A-Za-z0-9])[*_](?=\S)|(?<=\S)[*_](?![A-Za-z0-9])")
 _QUOTE: Final = re.compile(r"^>+")
 _USER_ID: Final = re.compile(r"[UW][A-Z0-9]{2,30}")
 _CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{2,30}")
@@ -98,6 +101,17 @@ def code_block(lines: Sequence[str], limit: int = 2_800, *, width: int = 240) ->
         kept.append(shown)
         size += len(shown) + 1
     return "```\n" + ("\n".join(reversed(kept)) or " ") + "\n```"
+
+
+def rich(line: str) -> list[dict[str, object]]:
+    """Return mrkdwn of ours as the elements of rich text: times, and words without formats."""
+    plain = _SIGNS.sub("", line)
+    texts, times = _DATE.split(plain)[::4], _DATE.findall(plain)
+    elements: list[dict[str, object]] = [{"type": "text", "text": html.unescape(texts[0])}]
+    for (at, form, said), text in zip(times, texts[1:], strict=True):
+        date = {"type": "date", "timestamp": int(at), "format": form, "fallback": said}
+        elements += [date, {"type": "text", "text": html.unescape(text)}]
+    return [each for each in elements if each.get("text") != ""]
 
 
 def user(user_id: str) -> str:

@@ -56,6 +56,8 @@ class Finding(BaseModel):
     evidence: str
     diagnosis: str
     remedy: str
+    fix: str = ""
+    """Keys of a start that carry the remedy out, where it has such."""
     subject: str = ""
     """The pod, node or object that it is about; empty where the source does not say."""
     count: int = 1
@@ -211,6 +213,7 @@ def _finding(hit: _Hit, role: Role, context: Context) -> Finding:
         evidence=evidence_of(seen.text, hit.start),
         diagnosis=rule.diagnosis.format_map(values),
         remedy=rule.remedy.format_map(values),
+        fix=rule.fix,
         subject=seen.subject,
         count=hit.count,
         at=seen.at,

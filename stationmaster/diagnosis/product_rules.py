@@ -18,6 +18,7 @@ RULES: Final = (
         pattern=r"held out by eval_samples",
         diagnosis="the data set is too small for what eval_samples= holds out of it",
         remedy="start it again with a smaller eval_samples=, or with eval_samples=0",
+        fix="eval_samples=0",
         source="training/data/packed.py, instructions.py",
     ),
     Rule(

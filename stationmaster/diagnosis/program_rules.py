@@ -19,6 +19,7 @@ _PROGRAMS: Final = (
         remedy="start it again with less in memory (micro_batch_size=1, data_workers=0, "
         "cpu_offload=false), or on an instance type with more: "
         "`/train plan {recipe} instance=TYPE`",
+        fix="micro_batch_size=1",
         source="Kubernetes, Assign Memory Resources to Containers and Pods",
     ),
     Rule(
@@ -57,6 +58,7 @@ _PROGRAMS: Final = (
         remedy="start it again with micro_batch_size=1 activation_checkpointing=full "
         "parallelism=full; `/train plan {recipe} micro_batch_size=1 "
         "activation_checkpointing=full` says whether that fits",
+        fix="micro_batch_size=1 activation_checkpointing=full",
         source="PyTorch, CUDA semantics, memory management",
     ),
     Rule(

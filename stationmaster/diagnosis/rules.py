@@ -97,6 +97,8 @@ class Rule:
     remedy: str
     source: str
     """The source of the wording that it matches."""
+    fix: str = ""
+    """Keys of a start that carry the remedy out, where it has such."""
     where: frozenset[Where] = LOG
     rank: Rank = Rank.PROGRAM
     severity: Severity = Severity.ERROR

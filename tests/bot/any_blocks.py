@@ -99,7 +99,7 @@ def shown(value: Any) -> Iterator[str]:
     """Each text of blocks that somebody reads; in mrkdwn, no address becomes a link."""
     if isinstance(value, dict):
         assert value.get("type") != "mrkdwn" or value["verbatim"]
-        is_plain = value.get("type") == "plain_text"  # of which Slack makes nothing
+        is_plain = value.get("type") in ("plain_text", "text")  # of which Slack makes nothing
         texts = (value[key] for key in ("text", "alt_text", "title") if key in value)
         yield from (re.sub("[<*_~]", "", t) if is_plain else t for t in texts if isinstance(t, str))
         value = value.values()
@@ -109,9 +109,10 @@ def shown(value: Any) -> Iterator[str]:
 
 
 def assert_slack_takes(content: Any) -> None:
-    assert check_blocks(content.blocks) == []
-    assert total_text(content.blocks) <= 13_200
+    for blocks in (content.blocks, content.in_text().blocks):
+        assert check_blocks(blocks) == []
+        assert total_text(blocks) <= 13_200
     assert 0 < len(content.text) <= 3_000
-    for text in (content.text, *shown(content.blocks)):
+    for text in (content.text, *shown(content.blocks), *shown(content.in_text().blocks)):
         assert not FOLLOWED.search(CODE.sub("", text)), text
         assert not FOLLOWED.search(text.replace("evil", "")), text

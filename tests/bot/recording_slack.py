@@ -57,6 +57,8 @@ class RecordingSlack:
         self.uploads: list[bytes] = []
         self.attempts: list[str] = []
         self.refusals: dict[str, deque[Refusal]] = defaultdict(deque)
+        # Kinds of blocks that the workspace does not have.
+        self.lacks: set[str] = set()
         # Channels that refuse every call, with Slack's word for why.
         self.lost: dict[str, str] = {}
         self.groups: dict[str, list[str]] = {}
@@ -130,6 +132,11 @@ class RecordingSlack:
         refusal = self.refusals[method].popleft() if self.refusals[method] else None
         if refusal is not None and not refusal.carried_out:
             return refusal.status, refusal.headers, {"ok": False, "error": refusal.error}
+        for index, block in enumerate(arguments.get("blocks") or []):
+            if block["type"] in self.lacks:
+                named = f"unsupported type: {block['type']} [json-pointer:/blocks/{index}/type]"
+                more = {"response_metadata": {"messages": [named]}}
+                return 200, {}, {"ok": False, "error": "invalid_blocks", **more}
         problems = check_blocks(arguments.get("blocks") or [])
         problems += check_view(arguments["view"]) if "view" in arguments else []
         if problems or total_text(arguments.get("blocks")) > 13_200:

@@ -114,7 +114,8 @@ def event(event_class: type, index: int = 0, **values: object):
 
 
 def seen(content) -> str:
-    return json.dumps(content.blocks, ensure_ascii=False)
+    shown = [[each, getattr(each, "plain", None)] for each in content.blocks]
+    return json.dumps(shown, ensure_ascii=False)
 
 
 def buttons(content) -> list[str]:

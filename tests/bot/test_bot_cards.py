@@ -26,7 +26,7 @@ from run_blocks import (
 )
 
 from bot.blocks.card import card_milestone, run_card
-from bot.blocks.chart import has_chart, loss_chart, without_charts
+from bot.blocks.chart import loss_chart
 from bot.blocks.receipt import run_receipt
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.aggregate import TeardownStatus
@@ -593,7 +593,7 @@ def test_card_of_a_recovered_run_keeps_one_line_a_phase():
     for index, phase in enumerate((RunPhase.RECOVERING, RunPhase.RUNNING)):
         run = apply(run, event(ev.PhaseChanged, index, phase=phase))
 
-    shown = seen(run_card(run, now=NOW))
+    shown = seen(run_card(run, now=NOW).in_text())
 
     assert "\u2713\u2002Requested \u00b7 Provision  _1m 00s_ \u00b7 Validate" in shown
     assert shown.count("Train") == 1
@@ -629,7 +629,13 @@ RUNS = {
             [
                 "tiny-llama: failed at step 60",
                 *("*the kernel killed", "exited with code 137", "*What to do*"),
-                *(f"/train resume {RUN_ID}", "Run again", "Links", "planned", "data_visualization"),
+                *(
+                    f"/train resume {RUN_ID}",
+                    "Rerun with",
+                    "Links",
+                    "planned",
+                    "data_visualization",
+                ),
             ],
         ),
         ("stopped", ["stopped, loss 4.250", "*Stopped* by <@U0X>", "Run again", "Links", "Logs"]),
@@ -659,11 +665,29 @@ def test_card_begins_with_what_matters_most(name, order):
 def test_what_resumes_asks_first_and_shows_its_command_and_a_form_runs_again():
     (row,) = [b for b in run_card(RUNS["failed"], now=NOW).blocks if b["type"] == "actions"]
 
-    resume, again = row["elements"][:2]
+    resume, _, again = row["elements"][:3]
     assert json.loads(resume["value"]) == {"text": f"resume {RUN_ID}"}
     assert json.loads(again["value"]) == {"run_id": RUN_ID}
     assert resume["confirm"]["text"]["text"] == f"`/train resume {RUN_ID}`"
     assert ("style" in resume, "confirm" in again) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("values", "typed"),
+    [
+        ({}, [f"rerun {RUN_ID} micro_batch_size=1"]),
+        (asked(overrides={"micro_batch_size": "1"}), []),
+        (asked(recipe="of-an-earlier-version"), []),
+        ({"failures": [], "reason": "it failed"}, []),
+    ],
+)
+def test_failed_run_is_run_again_with_the_fix_that_its_recipe_takes(values, typed):
+    run = in_phase(RunPhase.FAILED, **(KILLED | values))
+
+    (row,) = [b for b in run_card(run, now=NOW).blocks if b["type"] == "actions"]
+
+    fixes = [each for each in row["elements"] if each["text"]["text"] == "Rerun with the fix"]
+    assert [json.loads(each["value"])["text"] for each in fixes] == typed
 
 
 @pytest.mark.parametrize(
@@ -691,15 +715,32 @@ def test_first_card_mentions_nobody_as_a_post_pings():
     assert "by <@U0OPERATOR>" in seen(run_card(in_phase(RunPhase.PROVISIONING), now=NOW))
 
 
-def test_card_without_charts_has_the_shape_of_the_loss_as_text():
+def test_card_of_native_blocks_says_the_same_in_text():
     card = run_card(RUNS["running"], now=NOW)
 
-    plain = without_charts(card)
+    plain = card.in_text()
 
-    assert (has_chart(card), has_chart(plain)) == (True, False)
+    assert {"plan", "data_visualization"} < {block["type"] for block in card.blocks}
+    assert {block["type"] for block in plain.blocks} == {"header", "section", "context", "actions"}
     assert "*Loss*\\ntraining `\u2588\u2588" in seen(plain)
     assert len(plain.blocks) == len(card.blocks)
     assert check_blocks(plain.blocks) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "tasks"),
+    [
+        ("running", [("complete", "Requested"), ("in_progress", "Training"), ("pending", "Save")]),
+        ("failed", [("complete", "Requested"), ("error", "Train"), ("complete", "Save")]),
+        ("done", [("complete", "Requested")]),
+    ],
+)
+def test_phases_are_tasks_and_the_finished_ones_are_one(name, tasks):
+    (plan,) = [each for each in run_card(RUNS[name], now=NOW).blocks if each["type"] == "plan"]
+
+    shown = [(task["status"], task["title"].split()[0]) for task in plan["tasks"]]
+    assert shown[: len(tasks)] == tasks
+    assert check_blocks([plan]) == []
 
 
 def test_loss_that_is_not_finite_or_that_nobody_prints_is_shown_as_that():

@@ -236,25 +236,6 @@ def test_end_of_training_uploads_the_curve_once(tells, story, slack, clock):
     assert completed[0].arguments["channel_id"] == CHANNEL
 
 
-def test_workspace_without_charts_is_asked_once_and_gets_the_loss_as_text(
-    tells, story, slack, clock
-):
-    story.begin()
-    tells()
-    story.reach_running()
-    story.progress(10)
-    story.progress(20)
-    slack.refuse("chat.update", Refusal(error="invalid_blocks"))
-    for step in (30, 40):
-        story.progress(step)
-        clock.advance(10)
-        tells()
-        assert "training `" in slack.card.seen
-        assert "data_visualization" not in slack.card.seen
-
-    assert slack.attempts.count("chat.update") == len(slack.of("chat.update")) + 1
-
-
 def test_receipt_is_posted_once_and_seen_in_the_channel(tells, story, slack):
     story.reach_running()
     tells()
@@ -335,7 +316,7 @@ def test_channel_that_refuses_for_good_does_not_hold_up_others(
     story.begin()
     other = Story(services, clock, run_id="tiny-llama-ffffffff")
     other.begin()
-    slack.refuse("chat.postMessage", Refusal(error="invalid_blocks"))
+    slack.refuse("chat.postMessage", Refusal(error="msg_blocks_too_long"))
 
     tells()
 

@@ -5,7 +5,8 @@ from bot_world import BOT_TOKEN, Clock
 from recording_slack import RecordingSlack, Refusal
 from slack_sdk import WebClient
 
-from bot.blocks.elements import Content
+from bot.blocks.elements import Block, Content, Native, section
+from bot.native_blocks import REFUSED_FOR_S, NativeBlocks
 from bot.outbox import Mark, Outbox
 from stationmaster.domain.errors import PermanentError, TransientError
 
@@ -24,11 +25,12 @@ def outbox(slack: RecordingSlack, clock: Clock) -> Outbox:
         WebClient(token=BOT_TOKEN, base_url=slack.api_url),
         reload_token=lambda: BOT_TOKEN,
         sleep=clock.sleep,
+        native=NativeBlocks(lambda: clock.now().timestamp()),
     )
 
 
-def post(outbox: Outbox) -> str:
-    content = Content(text="a line", blocks=[])
+def post(outbox: Outbox, *blocks: Block) -> str:
+    content = Content(text="a line", blocks=[*blocks])
     return outbox.post(content, channel="C1", mark=Mark(about="r-1", keys=["line"]))
 
 
@@ -63,3 +65,45 @@ def test_bad_answer_of_the_uploads_own_address_is_distinguished_too(outbox, slac
 
     outbox.upload(b"png", **PICTURE)
     assert slack.uploads == [b"png"]
+
+
+PLAN = {"type": "plan", "title": "Phases"}
+PIE = {"type": "pie", "segments": [{"label": "a", "value": 1}]}
+CHART = {"type": "data_visualization", "title": "Loss", "chart": PIE}
+
+
+@pytest.mark.parametrize(
+    ("lacks", "shown"),
+    [
+        (set(), ["section", "plan", "data_visualization"]),
+        ({"plan"}, ["section", "section", "data_visualization"]),
+        ({"data_visualization"}, ["section", "plan", "section"]),
+        ({"plan", "data_visualization"}, ["section"] * 3),
+    ],
+)
+def test_blocks_that_a_workspace_lacks_are_text_and_tried_once_a_day(
+    outbox, slack, clock, lacks, shown
+):
+    slack.lacks = lacks
+    message = [section("a"), *(Native(each, plain=section("in text")) for each in (PLAN, CHART))]
+
+    for _ in range(3):
+        post(outbox, *message)
+
+    kinds = [[each["type"] for each in call.blocks] for call in slack.of("chat.postMessage")]
+    assert kinds == [shown] * 3
+    assert len(slack.attempts) == 3 + len(lacks)
+
+    clock.advance(REFUSED_FOR_S + 1)
+    slack.lacks = set()
+    post(outbox, *message)
+
+    assert slack.of("chat.postMessage")[-1].blocks == [section("a"), PLAN, CHART]
+
+
+def test_refusal_that_names_no_block_leaves_out_all_native_ones(outbox, slack):
+    slack.refuse("chat.postMessage", Refusal(error="invalid_blocks"))
+
+    post(outbox, Native(PLAN, plain=section("in text")))
+
+    assert slack.of("chat.postMessage")[0].blocks == [section("in text")]

@@ -6,7 +6,9 @@ wrong. `_BLOCKS` and what it is made of say what each kind of object may have, a
 
 Sources: https://docs.slack.dev/reference/block-kit, the page of each block, element and composition
 object; of a modal, https://docs.slack.dev/reference/views/modal-views; of charts, the models of
-slackblocks 3.0.0 and, for two in a message, of slack-morphism 2.30.0.
+slackblocks 3.0.0 and, for two in a message, of slack-morphism 2.30.0. Slack states no limits of the
+words of plans and tasks: those of a section are taken; of a task's details, one element, the models
+of slack-messaging 0.7.4.
 """
 
 from __future__ import annotations
@@ -241,6 +243,16 @@ def _block(*needs: str, **keys: Check) -> _Shape:
     return _Shape({"block_id": _string(255, least=0), **keys}, needs)
 
 
+_RICH: Final = _typed({"rich_text_section": _Shape({"elements": _anything}, ("elements",))})
+_DETAILS: Final = _typed({"rich_text": _block("elements", elements=_array(_RICH, most=1))})
+_TASK: Final = _block(
+    "task_id",
+    "title",
+    task_id=_string(255),
+    title=_string(3000),
+    status=_one_of("pending", "in_progress", "complete", "error"),
+    details=_DETAILS,
+)
 _BLOCKS: Final[Mapping[str, _Shape]] = {
     "section": _block(
         "text or fields",
@@ -265,6 +277,9 @@ _BLOCKS: Final[Mapping[str, _Shape]] = {
         element=_typed(_INPUTS),
         optional=_anything,
         dispatch_action=_anything,
+    ),
+    "plan": _block(
+        "title", title=_string(3000), tasks=_array(_typed({"task_card": _TASK}), most=50)
     ),
 }
 

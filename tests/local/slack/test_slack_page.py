@@ -159,6 +159,20 @@ def test_page_draws_a_line_for_each_series_of_a_chart(page: Any, demo: Demo) -> 
     expect(figure).to_contain_text("theirs")
 
 
+def test_page_collapses_the_tasks_that_are_complete(page: Any, demo: Demo) -> None:
+    words = {"type": "rich_text_section", "elements": [{"type": "text", "text": "2 of 2 nodes"}]}
+    tasks = [
+        {"type": "task_card", "task_id": status, "title": status, "status": status}
+        | {"details": {"type": "rich_text", "elements": [words]}}
+        for status in ("complete", "in_progress")
+    ]
+    ts = say(demo.slack, blocks=[{"type": "plan", "title": "Phases", "tasks": tasks}])
+
+    details = shown(page, ts).get_by_test_id("plan").get_by_text("2 of 2 nodes")
+    expect(details.first).to_be_hidden()
+    expect(details.last).to_be_visible()
+
+
 def test_page_command_typed_with_autocomplete_gets_an_ephemeral_answer(
     page: Any, demo: Demo
 ) -> None:

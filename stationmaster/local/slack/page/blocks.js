@@ -33,6 +33,9 @@ const BLOCKS = {
           ? picture(element, "bk-context-image")
           : h("span", { class: "bk-context-text" }, ...textObject(element, names)))),
   data_visualization: chartBlock,
+  plan: (block) =>
+    h("div", { class: "bk-plan", "data-testid": "plan" },
+      h("strong", {}, ...plain(block.title)), ...(block.tasks || []).map(taskCard)),
   divider: () => h("hr", { class: "bk-divider" }),
   actions: (block, message) =>
     h("div", { class: "bk-actions" },
@@ -133,6 +136,18 @@ function commonToMrkdwn(text) {
     .replace(/\[([^\]\n]+)\]\((https?:[^)\s]+)\)/g, "<$2|$1>");
 }
 
+const TASK_MARKS = { complete: "\u2713", in_progress: "\u25cf", error: "\u2717" };
+
+/** A task of a plan; what has succeeded is collapsed. */
+function taskCard(task) {
+  const mark = h("span", { class: `bk-task-${task.status}`, "aria-label": task.status || "pending" },
+    TASK_MARKS[task.status] || "\u25cb");
+  const head = [mark, " ", ...plain(task.title)];
+  if (!task.details) return h("div", { class: "bk-task" }, ...head);
+  return h("details", { class: "bk-task", open: task.status === "complete" ? null : "" },
+    h("summary", {}, ...head), ...task.details.elements.map(richText));
+}
+
 function richText(element) {
   const inner = (element.elements || []).map((piece) =>
     piece.type.startsWith("rich_text") ? richText(piece) : richPiece(piece));
@@ -148,6 +163,9 @@ function richText(element) {
 function richPiece(piece) {
   if (piece.type === "link") {
     return h("a", { href: piece.url, target: "_blank", rel: "noopener noreferrer" }, piece.text || piece.url);
+  }
+  if (piece.type === "date") {
+    return h("span", {}, ...mrkdwn(`<!date^${piece.timestamp}^${piece.format}|${piece.fallback}>`, names));
   }
   if (piece.type === "emoji") return h("span", {}, ...plain(`:${piece.name}:`));
   if (piece.type === "user") return h("span", { class: "mention" }, `@${names.user(piece.user_id)}`);
