@@ -18,6 +18,7 @@ from rich.console import Console
 
 from stationmaster.cli.local_script import Script
 from stationmaster.cli.local_watch import Record, Watch
+from stationmaster.cli.local_workspace import real_slack, serve_workspace
 from stationmaster.local.mode import DEFAULT_SPEED, LocalMode, LocalOptions, describe_endpoints
 from stationmaster.local.stop_signals import StopSignals
 from stationmaster.settings import read_rules
@@ -32,7 +33,7 @@ HISTORY_GONE: Final = (
 
 def up(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM."""
-    console = Console()
+    console, code = Console(), OK
     try:
         with (
             StopSignals() as signals,
@@ -41,19 +42,23 @@ def up(arguments: argparse.Namespace) -> int:
             if signals.asked():
                 return OK
             places = describe_endpoints(mode)
-            page = places.pop("page")
-            console.print(f"[bold]Stationmaster[/] is up: [link]{page}[/link]", soft_wrap=True)
+            page = places.pop("page", "")
+            where = f": [link]{page}[/link]" if page else ""
+            console.print(f"[bold]Stationmaster[/] is up{where}", soft_wrap=True)
             for name, place in places.items():
                 console.print(f"  {name:<13}{place}", highlight=False)
             if mode.state.used_before:
                 console.print(HISTORY_GONE)
             console.print("type [bold]/train tiny-llama nodes=2 steps=60[/] there; Ctrl-C ends it")
-            signals.wait()
+            if page:
+                signals.wait()
+            else:
+                code = serve_workspace(arguments.state_dir, signals)
             console.print("stopping, every pod ends with it")
         _name_left(mode)
     except (OSError, ValueError) as exc:
         return _refused(exc, arguments.state_dir)
-    return OK
+    return code
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -118,6 +123,7 @@ def local_options(
         record.open()
 
     return LocalOptions(
+        slack=real_slack() if getattr(arguments, "slack", None) else None,
         state_dir=state_dir,
         port=arguments.port,
         speed=speed,

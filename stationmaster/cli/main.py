@@ -179,6 +179,11 @@ def _add_local(commands: Any) -> None:
     verbs = local.add_subparsers(required=True, metavar="up|run")
     up = verbs.add_parser("up", help="serve the channel's page until Ctrl-C")
     up.add_argument("--port", type=_port, default=8700, help="port of the page (default 8700)")
+    up.add_argument(
+        "--slack",
+        choices=["socket"],
+        help="in a real workspace, by Socket Mode: tokens in SLACK_BOT_TOKEN, SLACK_APP_TOKEN",
+    )
     run = verbs.add_parser("run", help="type commands and wait for their receipts")
     run.add_argument(
         "commands",

@@ -71,6 +71,15 @@ CLUSTER_FAULTS: Final = faults.names("cluster")
 
 
 @dataclass(frozen=True)
+class RealSlack:
+    """The app in a workspace of slack.com, in place of the local Slack."""
+
+    api_url: str
+    bot_token: str
+    app_token: str
+
+
+@dataclass(frozen=True)
 class LocalOptions:
     """How local mode is to run; limits are real seconds, since emulated work is quick."""
 
@@ -89,6 +98,8 @@ class LocalOptions:
     allow_commands: bool = False
     # Slack gives the bot 3 s; where nobody looks on, a slow machine may take longer.
     answer_within_s: float = 3.0
+    # The workspace to talk to, by Socket Mode; the local Slack unless it is given.
+    slack: RealSlack | None = None
     # Called when the port and the state directory are this local mode's, before it starts the rest.
     on_claimed: Callable[[], None] = lambda: None
 
@@ -112,6 +123,9 @@ class LocalMode:
             "signing_secret": secrets.token_hex(16),
             "app_token": f"xapp-{secrets.token_hex(16)}",
         }
+        if options.slack is not None:
+            self._slack_secret["bot_token"] = options.slack.bot_token
+            self._slack_secret["app_token"] = options.slack.app_token
         self.cluster = LocalCluster(
             state_dir=state,
             pod_environment=self._pod_environment,
@@ -149,7 +163,8 @@ class LocalMode:
             ValueError: the state directory is not a local mode's.
         """
         self.state.claim()
-        self.slack.start()
+        if self.options.slack is None:
+            self.slack.start()
         self.state.empty()
         self.options.on_claimed()
         HANDLER_LOG.path = self.state.path / "functions.log"
@@ -308,7 +323,7 @@ class LocalMode:
             # Whatever a person puts into a bucket of this account.
             dataset_buckets=("*",),
             image_registries=(_REGISTRY,),
-            image_channels=(TRAINING_CHANNEL_ID,),
+            image_channels=(TRAINING_CHANNEL_ID,) if self.options.slack is None else (),
             allow_commands=self.options.allow_commands,
             linked_buckets=("*",),
             # Whatever a person makes in this account.
@@ -332,7 +347,7 @@ class LocalMode:
     def _places(self) -> dict[str, Any]:
         """Return the settings that only this machine knows: addresses, the pace, and its limits."""
         return {
-            "slack_api_url": self.slack.api_url,
+            "slack_api_url": (self.options.slack or self.slack).api_url,
             "hub_url": HubAccess.from_environment().url,
             "kubeconfig": str(self.cluster.kubeconfig),
             "emulated_speed": self.options.speed,
@@ -352,8 +367,9 @@ def _loopback_interface() -> str:
 def describe_endpoints(mode: LocalMode) -> dict[str, Any]:
     """Addresses that a person may want to use beside the page."""
     assert mode.aws is not None
+    page = {"page": mode.slack.page_url} if mode.options.slack is None else {}
     return {
-        "page": mode.slack.page_url,
+        **page,
         "kubeconfig": str(mode.cluster.kubeconfig),
         "aws": mode.aws.url,
         "aws key": str(mode.options.state_dir / "aws.env"),

@@ -51,6 +51,7 @@ SCOPES = {
     "app_home_opened": (),
     "app_mention": ("app_mentions:read",),
     "message.im": ("im:history",),
+    "auth_test": (),
     "chat_delete": ("chat:write",),
     "chat_postEphemeral": ("chat:write",),
     "chat_postMessage": ("chat:write",),
@@ -65,7 +66,9 @@ SCOPES = {
     "views_update": (),
 }
 # A call of slack_sdk, or the method's name where it is called by that.
-METHOD = re.compile(r"client\.((?:[a-z]+_)+\w+)|[(]\"([a-z]+\.[a-z]+[A-Za-z.]*)\",")
+METHOD = re.compile(
+    r"[cC]lient(?:\([^()]*\))?\.((?:[a-z]+_)+\w+)|[(]\"([a-z]+\.[a-z]+[A-Za-z.]*)\","
+)
 OF_NO_METHOD = {"api_call"}
 
 
