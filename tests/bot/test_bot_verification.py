@@ -116,23 +116,6 @@ def test_error_before_bolt_has_verified_is_answered_nowhere(services, slack):
     assert slack.responses == []
 
 
-def test_socket_mode_needs_no_signature(services, slack):
-    command = {
-        "command": "/train",
-        "text": "help",
-        "team_id": TEAM,
-        "channel_id": CHANNEL,
-        "user_id": USER,
-        "user_name": "operator",
-        "trigger_id": "t",
-    }
-
-    answer = create_app(services).dispatch(BoltRequest(body=command, mode="socket_mode"))
-
-    assert answer.status == 200
-    assert "how to use /train" in answer.body
-
-
 # -- what Slack signed and makes no sense ---------------------------------------------------------
 
 MALFORMED = [

@@ -74,18 +74,6 @@ def test_bot_and_notifier_talk_to_the_workspace(workspace: LocalSlack, tmp_path:
     assert workspace.type_command("/train list").error == "dispatch_failed"
 
 
-def test_app_token_that_slack_refuses_ends_it(
-    workspace: LocalSlack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SLACK_APP_TOKEN", "xapp-old")
-
-    with up(tmp_path / "state") as process:
-        _, errors = process.communicate()
-
-    assert process.returncode == 1
-    assert "Slack refuses the app token (invalid_auth)" in errors
-
-
 @pytest.mark.parametrize(
     ("variables", "sentence"),
     [
