@@ -64,7 +64,7 @@ def home_view(home: Home, *, now: datetime, emulated: bool, said: Content | None
     ]
     if not home.mine:
         blocks.append(section(f"You have no run. New run, or `{COMMAND}` in a channel, plans one."))
-    blocks.append(_settings(home))
+    blocks += _settings(home)
     blocks.append(
         context(
             f"as of {md.clock(now)} {md.DOT} list prices {md.DOT} open Home again for newer ones"
@@ -94,13 +94,13 @@ def _in_all(home: Home, *, emulated: bool) -> Block:
     )
 
 
-def _settings(home: Home) -> Block:
+def _settings(home: Home) -> list[Block]:
     text = (
         "*Your settings*\nHow do you hear of what concerns your runs: success, failure, approval, "
         "money?"
     )
     chosen = choice(_NOTICES, action_id=ActionId.SET_NOTICES, chosen=home.notices)
-    return section(text) | {"accessory": chosen}
+    return [section(text), actions([chosen], block_id="settings")]
 
 
 def _listed(title: str, entries: Iterable[list[Block]]) -> list[Block]:

@@ -49,7 +49,8 @@ def seen(slack: RecordingSlack) -> str:
 def buttons(slack: RecordingSlack) -> dict[str, dict[str, Any]]:
     """The buttons of Home, by what they say."""
     rows = [each for each in home(slack)["blocks"] if each["type"] == "actions"]
-    return {each["text"]["text"]: each for row in rows for each in row["elements"]}
+    elements = [each for row in rows for each in row["elements"]]
+    return {each["text"]["text"]: each for each in elements if each["type"] == "button"}
 
 
 def test_home_shows_ones_own_and_its_buttons_act(person, slack, story, cluster, services, clock):
@@ -122,8 +123,8 @@ def test_home_lists_what_waits_and_what_others_run_in_ones_own_channels_only(
 def test_settings_are_ones_own_and_home_shows_them(person, slack, services):
     def chosen(user: str) -> str:
         person.open_home(user)
-        (element,) = (each["accessory"] for each in home(slack)["blocks"] if "accessory" in each)
-        return str(element["initial_option"]["value"])
+        (row,) = (each for each in home(slack)["blocks"] if each.get("block_id") == "settings")
+        return str(row["elements"][0]["initial_option"]["value"])
 
     element = {"action_id": "set_notices", "selected_option": {"value": "direct"}}
     person.press_in_home(element)
