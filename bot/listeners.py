@@ -29,7 +29,7 @@ from bot.blocks import answers, cluster_answers
 from bot.blocks.approval import decision_taken
 from bot.blocks.elements import Content
 from bot.blocks.results import results_links
-from bot.blocks.stopping import MOST_OFFERED, stops_offered
+from bot.blocks.stopping import MOST_OFFERED, deletion_offered, stops_offered
 from bot.explaining import explain_error
 from bot.home import HomeTab
 from bot.hooks import Hooks
@@ -43,7 +43,6 @@ from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import COMMAND, SUBCOMMANDS, Takes
 from stationmaster.domain.errors import UserError
-from stationmaster.domain.ids import RunId
 from stationmaster.services import Services
 
 logger = logging.getLogger(f"stationmaster.{__name__}")
@@ -108,7 +107,7 @@ def register(
     def open_form(ack: Ack, body: Json, action: Json) -> None:
         who = _clicker(placed(body, action), action)
         if who.channel_id:  # otherwise the form asks, once one is chosen
-            commands.check_view(services, who)
+            commands.check_role(services, who)
         is_open = form.open(body.get("trigger_id"), who, _words_to_edit(services, who, action))
         ack()
         if not is_open:
@@ -151,7 +150,7 @@ def _typed(services: Services, announcer: Announcer, form: StartForm, body: Json
         words=f"{COMMAND} {text}",
     )
     if not text.strip():
-        commands.check_view(services, who)
+        commands.check_role(services, who)
         if form.open(str(body["trigger_id"]), who):
             return None
     return _answer(services, announcer, text, who, request_id=str(body["trigger_id"]))
@@ -191,37 +190,25 @@ def _answer(
 ) -> Content:
     """Answer a command, typed or meant by a button; `request_id` is the delivery's own."""
     channel_id = who.channel_id
-    commands.check_view(services, who)
+    commands.check_role(services, who)
     command = _meant(services, text, channel_id=channel_id, thread_ts=thread_ts)
     if isinstance(command, requests.Look):
         return look(services, command, who, request_id=request_id)
     match command:
-        case requests.StopRun(run_id=run_id):
-            return _stop(services, run_id, who)
-        case requests.ChooseStop():
-            return _offer_stops(services, who)
+        case requests.StopRun():
+            return _stop(services, command, who)
         case StartRun():
             return started(services, announcer, command, who, request_id=request_id)
         case _:
             return _cluster_answer(services, announcer, command, who, request_id)
 
 
-def _stop(services: Services, run_id: RunId | None, who: commands.Actor) -> Content:
-    """Stop a run; where none is named, the person's own, or offer those that may be meant."""
-    if run_id is None:
-        only = _choice(services, who).only
-        if only is None:
-            return _offer_stops(services, who)
-        run_id = only.run_id
-    return answers.stop_accepted(commands.stop_run(services, run_id, who))
-
-
-def _choice(services: Services, who: commands.Actor) -> commands.StopChoice:
-    return commands.stop_choice(services, channel_id=who.channel_id, user_id=who.user_id)
-
-
-def _offer_stops(services: Services, who: commands.Actor) -> Content:
-    choice = _choice(services, who)
+def _stop(services: Services, command: requests.StopRun, who: commands.Actor) -> Content:
+    """Stop a run at once, or ask about those that may be meant."""
+    choice = commands.stop_choice(services, who, command.run_id)
+    run = choice.runs[0]
+    if not choice.why and (command.is_now or run.is_stopping):
+        return answers.stop_accepted(commands.stop_run(services, run.run_id, who))
     views = [commands.view_run(services, run) for run in choice.runs[:MOST_OFFERED]]
     more = len(choice.runs) - len(views)
     return stops_offered(views, why=choice.why, more=more, now=services.now())
@@ -267,6 +254,8 @@ def _cluster_answer(
             return cluster_answers.cluster_validated(
                 commands.validate_cluster(services, label, who)
             )
+        case requests.DeleteCluster(label=label, is_now=False):
+            return deletion_offered(commands.ask_to_delete(services, label, who))
         case requests.DeleteCluster(label=label):
             return cluster_answers.cluster_deleted(commands.delete_cluster(services, label, who))
         case _:
@@ -292,7 +281,7 @@ def _words_to_edit(services: Services, who: commands.Actor, action: Json) -> str
 
 def _clicked(services: Services, announcer: Announcer, body: Json, action: Json) -> Content:
     who = _clicker(body, action)
-    commands.check_view(services, who)
+    commands.check_role(services, who)
     match ActionId(action["action_id"]):
         case ActionId.TYPE_COMMAND | ActionId.PLAN_COMMAND | ActionId.RESUME_COMMAND:
             text = read_button(CommandButton, action, instead="the command itself").text

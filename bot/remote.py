@@ -99,7 +99,7 @@ class Desk:
 
     def _carry_out(self, ask: Ask, who: commands.Actor) -> BaseModel:
         services, channel_id = self.services, who.channel_id
-        commands.check_view(services, who)
+        commands.check_role(services, who)
         match ask.kind:
             case "plan":
                 return commands.plan_run(services, self._read_start(ask), channel_id=channel_id)

@@ -91,7 +91,7 @@ class StartForm:
         view's hash."""
         notes = notes.model_copy(update={"shown": ""})
         try:
-            commands.check_view(self.services, who)
+            commands.check_role(self.services, who)
             start = self._read(entered, who)
             planned = self._plan(start, who)
             notes = notes.model_copy(update={"shown": _fingerprint(start)})
@@ -109,7 +109,7 @@ class StartForm:
         entered = _entered(view)
         try:
             who = _who(body)
-            commands.check_view(self.services, who)
+            commands.check_role(self.services, who)
             start = self._read(entered, who)
             shown, notes = _fingerprint(start), _notes(view)
             if shown != notes.shown and start.plan.fits:

@@ -249,7 +249,7 @@ def cluster_buttons(view: ClusterView) -> list[Block]:
         asked_again(
             button("Delete", action_id=ActionId.DELETE_CLUSTER, value=value),
             title="Delete this cluster?",
-            text=_what_goes(view),
+            text=what_goes(view),
             confirm="Delete it",
             deny="Keep it",
         )
@@ -257,7 +257,7 @@ def cluster_buttons(view: ClusterView) -> list[Block]:
     return [actions(elements, block_id="cluster_actions")]
 
 
-def _what_goes(view: ClusterView) -> str:
+def what_goes(view: ClusterView) -> str:
     """Say what a deletion takes away, as briefly as a dialog needs."""
     cluster = view.cluster
     file_system = cluster.spec.file_system

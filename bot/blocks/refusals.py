@@ -16,7 +16,8 @@ from bot.blocks.elements import (
     section,
 )
 from bot.blocks.typed import typed_at_once, typed_when_asked
-from stationmaster.domain.commands.table import COMMAND, START, row_of
+from stationmaster.domain.commands.meanings import row_of
+from stationmaster.domain.commands.table import COMMAND, START
 
 # A refusal that says who runs what.
 _BY_WHOM: Final = re.compile(r"\bby ([UW][A-Z0-9]{5,20}\b|arn:[^\s;,]+)")
@@ -44,8 +45,9 @@ def _buttons(suggestion: str) -> list[Block]:
     if text == suggestion or len(text) > MOST_TYPED:
         return []  # an invitation of the app, or longer than a button's value
     row = row_of(text)
-    if not row.changes:
-        return [actions([typed_at_once("Show it", text)], block_id="suggestion")]
+    if not row.changes or row.asks:
+        label = "Run it" if row.changes else "Show it"
+        return [actions([typed_at_once(label, text)], block_id="suggestion")]
     run_it = typed_when_asked("Run it", text)
     plan_it = typed_at_once("Plan it", f"plan {text}", action_id=ActionId.PLAN_COMMAND)
     return [actions([plan_it, run_it] if row is START else [run_it], block_id="suggestion")]

@@ -122,7 +122,7 @@ class Script:
             typed.timed_out = True
             self._watch.print_line("limit", f"{self._timeout_s:g} s are over: {typed.text}")
             for run_id in typed.runs:
-                self._mode.slack.type_command(f"/train stop {run_id}")
+                self._mode.slack.type_command(f"/train stop {run_id} now")
             self._wait_until_over(typed, limit_s=TEARDOWN_GRACE_S)
         typed.wall_s = time.monotonic() - typed.started
         self._settle()  # the receipt
@@ -153,7 +153,7 @@ class Script:
         for view in kept:
             if not view.cluster.is_going_away:
                 self._watch.print_line("delete", f"cluster {view.cluster.label}, which is kept")
-                self._mode.slack.type_command(f"/train cluster delete {view.cluster.label}")
+                self._mode.slack.type_command(f"/train cluster delete {view.cluster.label} now")
         if ids:
             end = self._begun("the deletion of what is kept")
             end.gone = ids

@@ -12,7 +12,8 @@ from typing import Final, TextIO
 
 from stationmaster.cli.deployed import bot_function
 from stationmaster.client import Client
-from stationmaster.domain.commands.table import COMMAND, START, row_of
+from stationmaster.domain.commands.meanings import row_of
+from stationmaster.domain.commands.table import COMMAND, START
 from stationmaster.domain.errors import PermanentError, StationmasterError, UserError
 from stationmaster.domain.remote import RunReport
 from stationmaster.domain.run.events import RunPhase

@@ -8,6 +8,7 @@ from stationmaster.commands.approving import approve_run, reject_run
 from stationmaster.commands.auditing import show_audit
 from stationmaster.commands.choosing import StopChoice, stop_choice
 from stationmaster.commands.clusters import (
+    ask_to_delete,
     create_cluster,
     delete_cluster,
     describe_cluster,
@@ -22,7 +23,7 @@ from stationmaster.commands.costing import Bill, channel_cost
 from stationmaster.commands.finding import run_of_thread
 from stationmaster.commands.home import channel_of, set_notices, show_home
 from stationmaster.commands.looking import describe_run, list_runs, show_logs, view_run
-from stationmaster.commands.permitting import Actor, approval_of, check_view, wish_of
+from stationmaster.commands.permitting import Actor, approval_of, check_role, wish_of
 from stationmaster.commands.preflight import preflight
 from stationmaster.commands.results import Links, link_results, words_of
 from stationmaster.commands.runs import (
@@ -42,9 +43,10 @@ __all__ = [
     "StopChoice",
     "approval_of",
     "approve_run",
+    "ask_to_delete",
     "channel_cost",
     "channel_of",
-    "check_view",
+    "check_role",
     "compare_runs",
     "create_cluster",
     "delete_cluster",

@@ -7,6 +7,7 @@ its price or its command are others by now, the run asks again.
 from __future__ import annotations
 
 from stationmaster.commands.account import finders
+from stationmaster.commands.guarding import check_limits, spending_of_run
 from stationmaster.commands.looking import find_run
 from stationmaster.commands.permitting import Actor, acting, approval_of, wish_of
 from stationmaster.domain import rules
@@ -48,6 +49,7 @@ def approve_run(services: Services, run_id: RunId, who: Actor) -> Run:
         if who.user_id in asked.given_by:
             return run
         _plan_again(services, run, asked)
+        check_limits(services, spending_of_run(run), but=run.run_id)
         stamp = services.run_stamp(run.run_id, "approved", who.user_id, asked.asked_at)
         run = services.runs.record(run.run_id, [ApprovalGiven(**stamp, user_id=who.user_id)])
     start_approved(services, run)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from stationmaster.cluster_upkeep import begin_pass, follow_up
 from stationmaster.commands.account import find_reservation
 from stationmaster.commands.finding import find_cluster, find_ready, kept_clusters, refuse_ended
 from stationmaster.commands.guarding import Also, check_limits, gpus_of, spending_of, write_guarded
-from stationmaster.commands.permitting import Actor, acting, check_cluster
+from stationmaster.commands.permitting import Actor, acting, check_cluster, check_role
 from stationmaster.domain import rules
 from stationmaster.domain.cluster.aggregate import Cluster, new_cluster_id, start
 from stationmaster.domain.cluster.events import (
@@ -45,8 +45,6 @@ from stationmaster.services import Services
 AnnounceCluster = Callable[[Cluster], Callable[[], None]]
 
 _LONGEST: Final = timedelta(seconds=LONGEST_S)
-# The same words are taken for the same wish so long, as with runs.
-_SAME_WORDS_WINDOW: Final = timedelta(seconds=30)
 
 
 def create_cluster(
@@ -94,10 +92,15 @@ def create_cluster(
 def _create(
     services: Services, requested: ClusterRequested, *, announce: AnnounceCluster | None
 ) -> tuple[Cluster, bool]:
-    known = _known(services, requested)
+    known = services.cluster_states.find(requested.cluster_id)
     if known is not None:
         return known, False
-    asked = _spending(requested)
+    named = services.cluster_states.find_named(requested.name)
+    if named is not None and named.is_open:
+        raise _name_taken(requested.name)
+    hours = _hours(requested.keep_until, requested.at)
+    asked = spending_of(services, start(requested))
+    asked = replace(asked, usd=asked.usd_per_hour * hours)
     check_limits(services, asked)  # before its card is posted
     take_back = announce(start(requested)) if announce is not None else _nothing
     try:
@@ -112,54 +115,19 @@ def _create(
         raise
     if cluster.cluster_id != requested.cluster_id:
         take_back()  # another one was given the name in this very moment
-        return _same_wish(cluster, requested), False
+        raise _name_taken(requested.name)
     return cluster, created
 
 
-def _spending(requested: ClusterRequested) -> Spending:
-    who = requested.requester
-    return Spending(
-        name=f"cluster {requested.name}",
-        channel_id=who.channel_id if who is not None else "",
-        user_id=who.user_id if who is not None else "",
-        is_run=False,
-        usd_per_hour=requested.spec.price_per_hour_usd,
-        gpus=gpus_of(requested.spec.instance_type, requested.spec.nodes),
-    )
+def _hours(until: datetime | None, now: datetime) -> float:
+    return max(0.0, (until - now).total_seconds() / 3600) if until is not None else 0.0
 
 
-def _known(services: Services, requested: ClusterRequested) -> Cluster | None:
-    """Return the cluster that this request, or the same words a moment ago, has made already."""
-    own = services.cluster_states.find(requested.cluster_id)
-    if own is not None:
-        return own
-    named = services.cluster_states.find_named(requested.name)
-    return None if named is None or not named.is_open else _same_wish(named, requested)
-
-
-def _same_wish(cluster: Cluster, requested: ClusterRequested) -> Cluster:
-    """Return a cluster of the same name, if it is what the same person wants once more.
-
-    Raises:
-        NotPossibleNow: it is another one.
-    """
-    is_same = (cluster.requester, cluster.spec, cluster.is_full, _kept_for(cluster)) == (
-        requested.requester,
-        requested.spec,
-        requested.is_full,
-        _kept_for(start(requested)),
-    )
-    if is_same and requested.at - cluster.requested_at <= _SAME_WORDS_WINDOW:
-        return cluster
-    raise NotPossibleNow(
-        f"the name {requested.name} is taken by a cluster that exists; choose another one",
+def _name_taken(name: str) -> NotPossibleNow:
+    return NotPossibleNow(
+        f"the name {name} is taken by a cluster that exists; choose another one",
         suggestion="/train cluster list",
     )
-
-
-def _kept_for(cluster: Cluster) -> timedelta | None:
-    """Return for how long a cluster is kept after it was asked for."""
-    return cluster.keep_until - cluster.requested_at if cluster.keep_until is not None else None
 
 
 def _nothing() -> None:
@@ -200,7 +168,36 @@ def extend_cluster(services: Services, label: str, who: Actor, *, seconds: int) 
     """
     cluster = find_cluster(services, label, channel_id=who.channel_id)
     with _acting(services, who, rules.EXTEND_CLUSTER, cluster):
-        return _extend(services, cluster, who, seconds=seconds)
+        refuse_ended(cluster)
+        now = services.now()
+        end = max(now, cluster.keep_until or now)
+        until, stays = end + timedelta(seconds=seconds), end - now
+        if until - now > _LONGEST:
+            raise NotPossibleNow(
+                f"cluster {cluster.label} would stay for more than 7d from now; "
+                f"it stays for {typed_duration(stays.total_seconds() // 60 * 60 or 1)} already",
+                suggestion=_longest_extension(cluster.label, stays),
+            )
+        check_cluster(services, who, cluster.spec, kept=until - now)
+        extended = KeepExtended(
+            **services.cluster_stamp(cluster.cluster_id, "extended", cluster.version, at=now),
+            keep_until=until,
+            user_id=who.user_id,
+        )
+        longer = replace(
+            spending_of(services, cluster),
+            usd_per_hour=0.0,
+            gpus=0,
+            usd=cluster.spec.price_per_hour_usd * seconds / 3600,
+        )
+        cluster = write_guarded(
+            services,
+            longer,
+            cluster.cluster_id,
+            lambda also: services.cluster_states.record(cluster.cluster_id, [extended], also=also),
+        )
+        follow_up(services, cluster)
+        return cluster
 
 
 def _acting(
@@ -209,28 +206,6 @@ def _acting(
     owner = cluster.requester.user_id if cluster.requester is not None else ""
     learn(cluster_id=cluster.cluster_id)
     return acting(services, who, act, about=cluster.cluster_id, owner=owner)
-
-
-def _extend(services: Services, cluster: Cluster, who: Actor, *, seconds: int) -> Cluster:
-    refuse_ended(cluster)
-    now = services.now()
-    end = max(now, cluster.keep_until or now)
-    until = end + timedelta(seconds=seconds)
-    if until - now > _LONGEST:
-        raise NotPossibleNow(
-            f"cluster {cluster.label} would stay for more than 7d from now; "
-            f"it stays for {typed_duration((end - now).total_seconds() // 60 * 60 or 1)} already",
-            suggestion=_longest_extension(cluster.label, end - now),
-        )
-    check_cluster(services, who, cluster.spec, kept=until - now)
-    extended = KeepExtended(
-        **services.cluster_stamp(cluster.cluster_id, "extended", cluster.version, at=now),
-        keep_until=until,
-        user_id=who.user_id,
-    )
-    cluster = services.cluster_states.record(cluster.cluster_id, [extended])
-    follow_up(services, cluster)
-    return cluster
 
 
 def _longest_extension(label: str, stays: timedelta) -> str | None:
@@ -249,35 +224,30 @@ def resize_cluster(services: Services, label: str, who: Actor, *, nodes: int) ->
     """
     cluster = find_ready(services, label, channel_id=who.channel_id)
     with _acting(services, who, rules.RESIZE_CLUSTER, cluster):
-        return _resize(services, cluster, who, nodes=nodes)
-
-
-def _resize(services: Services, cluster: Cluster, who: Actor, *, nodes: int) -> Cluster:
-    user_id = who.user_id
-    if nodes == cluster.spec.nodes:
-        raise NotPossibleNow(
-            f"cluster {cluster.label} has {nodes} nodes already",
-            suggestion=f"/train cluster show {cluster.label}",
+        if nodes == cluster.spec.nodes:
+            raise NotPossibleNow(
+                f"cluster {cluster.label} has {nodes} nodes already",
+                suggestion=f"/train cluster show {cluster.label}",
+            )
+        if nodes < cluster.spec.nodes and cluster.is_wanted:
+            raise NotPossibleNow(
+                f"cluster {cluster.label} is in use and cannot get fewer nodes now, because EKS "
+                "and not its users decides which of them go; wait until its runs have ended",
+                suggestion=f"/train cluster show {cluster.label}",
+            )
+        asked = _growth(services, cluster, nodes=nodes)
+        if asked is None:
+            return _go_over(services, cluster, nodes=nodes, user_id=who.user_id)
+        left = (cluster.keep_until or services.now()) - services.now()
+        larger = cluster.spec.model_copy(update={"nodes": nodes})
+        check_cluster(services, who, larger, kept=left)
+        _refuse_beyond_reservation(services, cluster, nodes=nodes)
+        return write_guarded(
+            services,
+            asked,
+            cluster.cluster_id,
+            lambda also: _go_over(services, cluster, nodes=nodes, user_id=who.user_id, also=also),
         )
-    if nodes < cluster.spec.nodes and cluster.is_wanted:
-        raise NotPossibleNow(
-            f"cluster {cluster.label} is in use and cannot get fewer nodes now, because EKS and "
-            "not its users decides which of them go; wait until its runs have ended",
-            suggestion=f"/train cluster show {cluster.label}",
-        )
-    asked = _growth(services, cluster, nodes=nodes)
-    if asked is None:
-        return _go_over(services, cluster, nodes=nodes, user_id=user_id)
-    left = (cluster.keep_until or services.now()) - services.now()
-    larger = cluster.spec.model_copy(update={"nodes": nodes})
-    check_cluster(services, who, larger, kept=left)
-    _refuse_beyond_reservation(services, cluster, nodes=nodes)
-    return write_guarded(
-        services,
-        asked,
-        cluster.cluster_id,
-        lambda also: _go_over(services, cluster, nodes=nodes, user_id=user_id, also=also),
-    )
 
 
 def _growth(services: Services, cluster: Cluster, *, nodes: int) -> Spending | None:
@@ -287,7 +257,8 @@ def _growth(services: Services, cluster: Cluster, *, nodes: int) -> Spending | N
     if more <= 0:
         return None
     gpus = gpus_of(cluster.spec.instance_type, nodes - cluster.spec.nodes)
-    return replace(spending_of(services, cluster), usd_per_hour=more, gpus=gpus)
+    usd = more * _hours(cluster.keep_until, services.now())
+    return replace(spending_of(services, cluster), usd_per_hour=more, gpus=gpus, usd=usd)
 
 
 def _refuse_beyond_reservation(services: Services, cluster: Cluster, *, nodes: int) -> None:
@@ -333,31 +304,36 @@ def _go_over(
         raise NotPossibleNow(str(exc), suggestion=f"/train cluster show {cluster.label}") from exc
 
 
-def delete_cluster(services: Services, label: str, who: Actor) -> ClusterView:
-    """Release a cluster now, whoever uses it; its teardown ends the runs on it.
-
-    Returns:
-        The cluster with the runs that end.
+def ask_to_delete(services: Services, label: str, who: Actor) -> ClusterView:
+    """Return a cluster that is to be deleted, with the runs that would end.
 
     Raises:
         ClusterNotFound, NotPossibleNow: there is none, or it goes away already.
         NotPermitted: the cluster is another's.
     """
     cluster = find_cluster(services, label, channel_id=who.channel_id)
-    with _acting(services, who, rules.DELETE_CLUSTER, cluster):
-        return _delete(services, cluster, who)
-
-
-def _delete(services: Services, cluster: Cluster, who: Actor) -> ClusterView:
+    owner = cluster.requester.user_id if cluster.requester is not None else ""
+    check_role(services, who, rules.DELETE_CLUSTER, about=cluster.cluster_id, owner=owner)
     if cluster.is_going_away and not cluster.deleted_by:
         raise NotPossibleNow(f"cluster {cluster.label} is {cluster.phase.value} already")
-    view = view_cluster(services, cluster)
-    deletion = DeletionRequested(
-        **services.cluster_stamp(cluster.cluster_id, "deletion"), user_id=who.user_id
-    )
-    cluster = services.cluster_states.record(cluster.cluster_id, [deletion])
-    follow_up(services, cluster)
-    return ClusterView(cluster, runs=view.runs, emulated_speed=view.emulated_speed)
+    return view_cluster(services, cluster)
+
+
+def delete_cluster(services: Services, label: str, who: Actor) -> ClusterView:
+    """Release a cluster now, whoever uses it; its teardown ends the runs on it.
+
+    Returns, raises:
+        As `ask_to_delete`.
+    """
+    cluster = find_cluster(services, label, channel_id=who.channel_id)
+    with _acting(services, who, rules.DELETE_CLUSTER, cluster):
+        view = ask_to_delete(services, cluster.cluster_id, who)
+        deletion = DeletionRequested(
+            **services.cluster_stamp(cluster.cluster_id, "deletion"), user_id=who.user_id
+        )
+        cluster = services.cluster_states.record(cluster.cluster_id, [deletion])
+        follow_up(services, cluster)
+    return replace(view, cluster=cluster)
 
 
 def _runs(services: Services, run_ids: list[RunId]) -> dict[RunId, Run]:

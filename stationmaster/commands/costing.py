@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.commands.requests import ShowCost
-from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.errors import NotPossibleNow, UserError
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import ClusterView, RunView
 from stationmaster.services import Services
@@ -34,10 +34,13 @@ StateT = TypeVar("StateT", Run, Cluster)
 class Spent:
     """One run, or what no run has used of a kept cluster."""
 
+    id: str
     name: str
     channel_id: str
     user_id: str
     usd: float
+    still: float
+    """What it is expected to cost yet."""
     is_run: bool
     is_open: bool
     """Whether it may cost more yet."""
@@ -66,17 +69,30 @@ def channel_cost(services: Services, wanted: ShowCost, *, channel_id: str) -> Bi
     return replace(bill, spent=spent)
 
 
-def month_of(services: Services, month: str, *, channels: Collection[str]) -> Bill:
-    """Add up a month of several channels; "" is the one that is not over."""
+def month_of(
+    services: Services,
+    month: str,
+    *,
+    channels: Collection[str],
+    runs: Iterable[Run] = (),
+    kept: Iterable[Cluster] = (),
+) -> Bill:
+    """Add up a month of several channels; "" is the one that is not over.
+
+    `runs` and `kept` are those that an index may not list yet.
+    """
     now = services.now()
     month = month or f"{now:%Y-%m}"
     begin = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
     end = begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)
     listed, runs_since = _read(services.runs.list_newest(before=end), begin)
-    runs = [run for run in listed if run.request.channel_id in channels]
+    known = {run.run_id: run for run in (*listed, *runs) if begin <= run.requested_at < end}
+    runs = [run for run in known.values() if run.request.channel_id in channels]
     stored = services.cluster_states
     there, clusters_since = _read(stored.list_newest(before=end), begin)
-    clusters = {each.cluster_id: each for each in there}
+    clusters = {
+        each.cluster_id: each for each in (*there, *kept) if begin <= each.requested_at < end
+    }
     missing = {run.cluster_id for run in runs if run.cluster_id is not None} - set(clusters)
     others = clusters | stored.find_each(missing)
     spent = [
@@ -121,8 +137,16 @@ def _read(newest: Iterator[StateT], begin: datetime) -> tuple[list[StateT], date
 
 def _of_run(view: RunView, now: datetime) -> Spent:
     request, run_id = view.run.request, view.run.run_id
-    who = (f"{request.title} {run_id}", request.channel_id, request.user_id)
-    return Spent(*who, view.cost_usd(now), is_run=True, is_open=view.is_live)
+    who, usd = (
+        (f"{request.title} {run_id}", request.channel_id, request.user_id),
+        view.cost_usd(now),
+    )
+    still = 0.0
+    if not (view.run.phase.is_terminal or request.cluster_id or request.eks_name):
+        still = max(0.0, view.run.estimated_cost_usd - usd)
+        if view.cluster is None:  # which then has what keeping it costs
+            still += view.run.price_per_hour_usd * request.keep_s / 3600
+    return Spent(run_id, *who, usd, still, is_run=True, is_open=view.is_live)
 
 
 def _of_kept(
@@ -133,4 +157,20 @@ def _of_kept(
         if asked is not None and asked.channel_id in channels:
             own, is_open = shares(cluster, now).own, ClusterView(cluster).is_live
             who = (f"cluster {cluster.label}", asked.channel_id, asked.user_id)
-            yield Spent(*who, own, is_run=False, is_open=is_open)
+            still = (
+                0.0 if cluster.is_going_away else _kept_s(cluster, now) / 3600 * price_of(cluster)
+            )
+            yield Spent(cluster.cluster_id, *who, own, still, is_run=False, is_open=is_open)
+
+
+def _kept_s(cluster: Cluster, now: datetime) -> float:
+    left = (cluster.keep_until - now).total_seconds() if cluster.keep_until is not None else 0.0
+    return max(left, *(lease.keep_s for lease in cluster.open_leases), 0.0)
+
+
+def price_of(cluster: Cluster) -> float:
+    """Return what a cluster costs an hour; 0 where the catalogue has no price for its machines."""
+    try:
+        return cluster.spec.price_per_hour_usd
+    except UserError:
+        return 0.0  # a plan says so

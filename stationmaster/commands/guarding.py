@@ -6,15 +6,18 @@ has seen, and the slower one looks again. The same is true of a resize that adds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+from stationmaster.commands.costing import month_of, price_of
 from stationmaster.domain.catalogue.instances import CATALOGUE
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.guards import Limits, Quota, Spending, refuse_over
-from stationmaster.domain.errors import UserError, WriteConflict
+from stationmaster.domain.errors import WriteConflict
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunRequested
 from stationmaster.services import Services
 
 _TRIES: Final = 8
@@ -38,15 +41,15 @@ def limits_of(services: Services, channel_id: str) -> Limits:
     )
 
 
-def check_limits(services: Services, asked: Spending) -> None:
-    """Refuse what would go over a limit now.
+def check_limits(services: Services, asked: Spending, *, but: str = "") -> None:
+    """Refuse what would go over a limit now; `but` is the id of what is asked for, if written.
 
     Raises:
         NotPossibleNow: with the figures and who runs what.
     """
     limits = limits_of(services, asked.channel_id)
     if limits:
-        refuse_over(limits, _there(services, services.guard.read().started), asked)
+        _refuse(services, limits, asked, services.guard.read().started, but=but)
 
 
 def write_guarded(
@@ -63,7 +66,7 @@ def write_guarded(
         return write(())
     for left in reversed(range(_TRIES)):
         turn = services.guard.read()
-        refuse_over(limits, _there(services, turn.started), asked)
+        _refuse(services, limits, asked, turn.started)
         try:
             return write((services.guard.write(turn, owner, at=services.now()),))
         except WriteConflict:
@@ -72,8 +75,14 @@ def write_guarded(
     raise AssertionError("the last try returns or raises")
 
 
-def _there(services: Services, started: dict[str, Any]) -> list[Spending]:
-    """Return every run that has not ended and every cluster that has not gone."""
+def _refuse(
+    services: Services, limits: Limits, asked: Spending, started: dict[str, Any], *, but: str = ""
+) -> None:
+    """Look at every run that has not ended, at every cluster that has not gone, and at the month.
+
+    Raises:
+        NotPossibleNow: as `check_limits`.
+    """
     runs = {run.run_id: run for run in services.runs.list_open()}
     clusters = {each.cluster_id: each for each in services.cluster_states.list_open()}
     for name in started:
@@ -84,21 +93,45 @@ def _there(services: Services, started: dict[str, Any]) -> list[Spending]:
         cluster = services.cluster_states.find(ClusterId(name))
         if cluster is not None and cluster.is_open:
             clusters[cluster.cluster_id] = cluster
-    return [
-        *(_of_run(run, clusters) for run in runs.values()),
+    there = [
+        *(_of_run(run, clusters) for run in runs.values() if run.run_id != but),
         *(spending_of(services, each, runs) for each in clusters.values()),
+    ]
+    month = []
+    if limits.channel.usd_a_month or limits.person.usd_a_month:
+        month = _of_month(services, asked.channel_id, runs.values(), clusters.values(), but)
+    refuse_over(limits, there, asked, month=month)
+
+
+def _of_month(
+    services: Services, channel_id: str, runs: Iterable[Run], kept: Iterable[Cluster], but: str
+) -> list[Spending]:
+    bill = month_of(services, "", channels={channel_id}, runs=runs, kept=kept)
+    return [
+        Spending(each.name, channel_id, each.user_id, each.is_run, 0, usd=each.usd + each.still)
+        for each in bill.spent
+        if each.id != but
     ]
 
 
 def _of_run(run: Run, clusters: dict[ClusterId, Cluster]) -> Spending:
-    has_cluster = run.request.cluster_id is not None or run.cluster_id in clusters
+    spending = spending_of_run(run)
+    return replace(spending, usd_per_hour=0, gpus=0) if run.cluster_id in clusters else spending
+
+
+def spending_of_run(run: Run | RunRequested) -> Spending:
+    """Return what a run costs; nothing on a cluster that is there for others as well."""
+    request = run.request
+    is_paid = request.cluster_id is None and not request.eks_name
+    price = run.price_per_hour_usd if is_paid else 0.0
     return Spending(
         name=run.run_id,
-        channel_id=run.request.channel_id,
-        user_id=run.request.user_id,
+        channel_id=request.channel_id,
+        user_id=request.user_id,
         is_run=True,
-        usd_per_hour=0.0 if has_cluster else run.price_per_hour_usd,
-        gpus=0 if has_cluster else gpus_of(run.request.instance_type, run.request.nodes),
+        usd_per_hour=price,
+        gpus=gpus_of(request.instance_type, request.nodes) if is_paid else 0,
+        usd=run.estimated_cost_usd + price * request.keep_s / 3600 if is_paid else 0.0,
     )
 
 
@@ -119,7 +152,7 @@ def spending_of(
         channel_id=asked.channel_id if asked is not None else "",
         user_id=asked.user_id if asked is not None else "",
         is_run=False,
-        usd_per_hour=_price(cluster),
+        usd_per_hour=price_of(cluster),
         gpus=gpus_of(cluster.spec.instance_type, cluster.spec.nodes),
     )
 
@@ -128,10 +161,3 @@ def gpus_of(instance_type: str, nodes: int) -> int:
     """Count the GPUs of machines; 0 of those that the catalogue does not know."""
     known = CATALOGUE.get(instance_type)
     return nodes * known.num_gpus if known is not None else 0
-
-
-def _price(cluster: Cluster) -> float:
-    try:
-        return cluster.spec.price_per_hour_usd
-    except UserError:
-        return 0.0  # the catalogue has no price for its machines, and a plan says so

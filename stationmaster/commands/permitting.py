@@ -47,11 +47,7 @@ def acting(
         NotPermitted: the person's role in the channel is not enough.
         UserError: of the body, written down.
     """
-    try:
-        _check_role(services, who, act, owner=owner)
-    except UserError as refusal:
-        _write(services, who, act, about=about, refused=str(refusal))
-        raise
+    check_role(services, who, act, about=about, owner=owner)
     if act.is_change:
         _write(services, who, act, about=about)
     try:
@@ -62,14 +58,26 @@ def acting(
         raise
 
 
-def check_view(services: Services, who: Actor) -> None:
-    """Refuse whoever may not even look.
+def check_role(
+    services: Services, who: Actor, act: Act = LOOK, *, about: str = "", owner: str = ""
+) -> None:
+    """Refuse whoever may not do something, or not even look; the refusal is in the audit.
 
     Raises:
-        NotPermitted: the person has no role in the channel.
+        NotPermitted: the person's role in the channel is not enough.
     """
-    with acting(services, who, LOOK):
-        pass
+    role, its = act.role_for(who.user_id, owner), services.rules.of(who.channel_id)
+    try:
+        if its is None or has_role(services, who.user_id, who.channel_id, role):
+            return
+        whose = f", which {owner} has started" if owner not in ("", who.user_id) else ""
+        raise NotPermitted(
+            f"you may not {act.name} here{whose}: that takes the role {role.word}, and this "
+            f"channel gives it to {_shown(its, role)}; ask one of them, or whoever keeps cdk.json"
+        )
+    except UserError as refusal:
+        _write(services, who, act, about=about, refused=str(refusal))
+        raise
 
 
 def wish_of(start: StartRun) -> Wish:
@@ -136,17 +144,6 @@ def has_role(services: Services, user_id: str, channel_id: str, role: Role) -> b
 def _shown(its: ChannelRules, role: Role) -> str:
     """Name who has at least `role`, for a sentence."""
     return ", ".join(its.listed(role)[:8]) or "nobody"
-
-
-def _check_role(services: Services, who: Actor, act: Act, *, owner: str) -> None:
-    role, its = act.role_for(who.user_id, owner), services.rules.of(who.channel_id)
-    if its is None or has_role(services, who.user_id, who.channel_id, role):
-        return
-    whose = f", which {owner} has started" if owner not in ("", who.user_id) else ""
-    raise NotPermitted(
-        f"you may not {act.name} here{whose}: that takes the role {role.word}, and this channel "
-        f"gives it to {_shown(its, role)}; ask one of them, or whoever keeps cdk.json"
-    )
 
 
 def _write(services: Services, who: Actor, act: Act, *, about: str, refused: str = "") -> None:

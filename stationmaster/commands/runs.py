@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from stationmaster.commands.guarding import check_limits, gpus_of, write_guarded
+from stationmaster.commands.choosing import refuse_late_stop
+from stationmaster.commands.guarding import check_limits, spending_of_run, write_guarded
 from stationmaster.commands.looking import find_run
 from stationmaster.commands.permitting import Actor, acting, approval_of
 from stationmaster.domain import rules
 from stationmaster.domain.catalogue.instances import get_instance
-from stationmaster.domain.commands.guards import Spending
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import SharedPath, read_shared_path
 from stationmaster.domain.errors import (
@@ -29,13 +29,11 @@ from stationmaster.domain.planning.frameworks.rules import why_no_converter, why
 from stationmaster.domain.planning.machine_checks import offer_warnings
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.requirements import check_data
-from stationmaster.domain.reactions.ending import outcome_of
 from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.rules import Act
 from stationmaster.domain.run.aggregate import Run, new_run_id, start_run
 from stationmaster.domain.run.events import (
     ResultsGivenUp,
-    RunPhase,
     RunRequested,
     StopRequested,
 )
@@ -221,7 +219,7 @@ def _create(
     existing = services.runs.find_request(requested.run_id, dedup_key=dedup_key, at=requested.at)
     if existing is not None:
         return existing, False
-    asked = _spending(requested)
+    asked = spending_of_run(requested)
     check_limits(services, asked)  # before its card is posted
     announced = announce(start_run(requested)) if announce is not None else Announced(lambda: None)
     requested = requested.model_copy(update={"awaits_card": not announced.is_posted})
@@ -245,60 +243,28 @@ def _create(
     return run, created
 
 
-def _spending(requested: RunRequested) -> Spending:
-    request = requested.request
-    makes_cluster = request.cluster_id is None and not request.eks_name
-    return Spending(
-        name=requested.run_id,
-        channel_id=request.channel_id,
-        user_id=request.user_id,
-        is_run=True,
-        usd_per_hour=requested.price_per_hour_usd if makes_cluster else 0.0,
-        gpus=gpus_of(request.instance_type, request.nodes) if makes_cluster else 0,
-    )
-
-
 def stop_run(services: Services, run_id: RunId, who: Actor) -> Run:
     """Ask a run to stop; its workflow then ends and tears everything down.
 
     Of a run whose results are saved, it ends the push of its model to the hub.
 
     Raises:
-        RunNotFound, NotPossibleNow: there is no such run, or nothing to stop.
+        RunNotFound, NotPossibleNow: there is no such run, or it has ended.
         NotPermitted: the run is another's.
     """
     run = find_run(services, run_id, channel_id=who.channel_id)
     with _acting(services, who, rules.STOP, run):
-        return _stop(services, run, who)
-
-
-def _acting(services: Services, who: Actor, act: Act, run: Run) -> AbstractContextManager[None]:
-    learn(run_id=run.run_id)
-    return acting(services, who, act, about=run.run_id, owner=run.request.user_id)
-
-
-def _stop(services: Services, run: Run, who: Actor) -> Run:
-    if run.phase.is_terminal:
-        raise NotPossibleNow(f"run {run.run_id} has ended already: {run.phase.value}")
-    if run.phase is RunPhase.SAVING and not run.has_unpushed_model:
-        raise NotPossibleNow(_why_too_late(run))
-    stop = StopRequested(**services.run_stamp(run.run_id, "stop"), user_id=who.user_id)
-    run = services.runs.record(run.run_id, [stop])
+        refuse_late_stop(run)
+        stop = StopRequested(**services.run_stamp(run.run_id, "stop"), user_id=who.user_id)
+        run = services.runs.record(run.run_id, [stop])
     # A workflow that waits for its job is woken; one that is busy asks before its next step.
     settle_wait(services, run.run_id, decide(run, stop, POLICY))
     return run
 
 
-def _why_too_late(run: Run) -> str:
-    """Return what a person hears who stops a run whose results are being saved."""
-    ended = {
-        RunPhase.FAILED: f"has failed ({run.reason})",
-        RunPhase.STOPPED: f"is {run.reason}",
-    }.get(outcome_of(run), "has trained to its end")
-    return (
-        f"run {run.run_id} {ended}: its training processes have been ended, and its results are "
-        "being saved; its nodes are free once they are"
-    )
+def _acting(services: Services, who: Actor, act: Act, run: Run) -> AbstractContextManager[None]:
+    learn(run_id=run.run_id)
+    return acting(services, who, act, about=run.run_id, owner=run.request.user_id)
 
 
 def save_again(services: Services, run_id: RunId, who: Actor) -> Run:
@@ -324,14 +290,10 @@ def give_up_results(services: Services, run_id: RunId, who: Actor) -> Run:
     run = find_run(services, run_id, channel_id=who.channel_id)
     with _acting(services, who, rules.GIVE_UP, run):
         _check_unsaved(run)
-        return _give_up(services, run, who)
-
-
-def _give_up(services: Services, run: Run, who: Actor) -> Run:
-    stamp = services.run_stamp(run.run_id, "results.given_up")
-    run = services.runs.record(run.run_id, [ResultsGivenUp(**stamp, user_id=who.user_id)])
-    services.workflows.start_train(run.run_id, run.passes)
-    return run
+        stamp = services.run_stamp(run.run_id, "results.given_up")
+        run = services.runs.record(run.run_id, [ResultsGivenUp(**stamp, user_id=who.user_id)])
+        services.workflows.start_train(run.run_id, run.passes)
+        return run
 
 
 def _check_unsaved(run: Run) -> None:

@@ -21,6 +21,7 @@ from bot_world import (
 )
 from recording_slack import RecordingSlack
 
+from bot import lambda_handler
 from bot.actions import ActionId, RunButton
 from bot.notifier import Notifier
 from stationmaster.domain.approvals import EXPIRES_AFTER, REMINDED_AFTER
@@ -48,7 +49,7 @@ def rules(
     limits: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> Path:
     approvers = [LEAD, "S0LEADS", USER]
     slack.groups["S0LEADS"] = [OTHER_LEAD]
     path = tmp_path / "rules.json"
@@ -56,6 +57,7 @@ def rules(
         json.dumps({"channels": {CHANNEL: {"approvers": approvers, "approval": limits}}})
     )
     monkeypatch.setenv("STATIONMASTER_RULES_FILE", str(path))
+    return path
 
 
 class Desk:
@@ -200,7 +202,9 @@ def test_click_of_an_approver_whose_function_died_is_finished_by_the_reaper(
 def test_person_who_asked_withdraws_it(desk: Desk) -> None:
     run = desk.ask()
 
-    desk.person.type(f"stop {run.run_id}")
+    asked = seen(desk.person.type(f"stop {run.run_id}"))
+    assert "nothing was made for it yet" in asked
+    desk.person.type(f"stop {run.run_id} now")
 
     assert desk.run.phase is RunPhase.STOPPED
     assert "waits for no approval any more" in desk.approve(LEAD)
@@ -261,18 +265,25 @@ def test_cluster_above_the_limits_is_for_approvers_only(
     cluster.begin(keep_for=timedelta(hours=2), user_id=OPERATOR)
     cluster.become_ready()
 
+    within = seen(desk.person.type("cluster create lab-2 ttl=3h", user_id=OPERATOR))
     refused = seen(desk.person.type(words, user_id=OPERATOR))
 
+    assert "takes the role" not in within
     assert "takes the role approver here" in refused
     assert "to type this command" in refused
     assert "takes the role approver here" not in seen(desk.person.type(words, user_id=LEAD))
 
 
-@pytest.mark.parametrize("limits", [{"keep_hours": 4}])
-def test_cluster_within_the_limits_is_for_operators(desk: Desk) -> None:
-    answer = seen(desk.person.type("cluster create lab ttl=3h", user_id=OPERATOR))
+def test_approval_looks_at_the_limits_of_the_month_again(desk: Desk, rules: Path) -> None:
+    desk.ask()
+    written = json.loads(rules.read_text())
+    written["channels"][CHANNEL]["together"] = {"usd_a_month": 0.01}
+    rules.write_text(json.dumps(written))
+    lambda_handler._endpoint.cache_clear()  # which has read them
 
-    assert "takes the role" not in answer
+    assert "this channel spends at most $0.01 a month" in desk.approve(LEAD)
+
+    assert desk.started == []
 
 
 def test_price_that_goes_up_and_back_is_asked_for_each_time(

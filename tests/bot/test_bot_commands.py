@@ -261,9 +261,9 @@ def test_stop_button_pressed_twice_stops_once_and_tells_who_pressed(person, stor
     ],
     ids=lambda phases: phases[-1].value if phases else "requested",
 )
-@pytest.mark.parametrize("from_card", [True, False], ids=["card", "command"])
+@pytest.mark.parametrize("way", ["card", "command", "command now"])
 def test_card_offers_stop_in_just_the_phases_in_which_it_stops(
-    person, story, services, phases, from_card
+    person, story, services, phases, way
 ):
     story.begin()
     for phase in phases:
@@ -271,13 +271,18 @@ def test_card_offers_stop_in_just_the_phases_in_which_it_stops(
     run = services.runs.load(story.run_id)
 
     card = run_card(view_run(services, run), now=services.now())
-    if from_card:
-        person.press("stop_run", json.dumps({"run_id": story.run_id}))
+    ended = run.phase in (ev.RunPhase.SAVING, ev.RunPhase.SUCCEEDED)
+    if way == "command":
+        asked = person.type(f"stop {story.run_id}")
+        assert services.runs.load(story.run_id).stop_requested_by is None
+        assert ("Stop this run?" in seen(asked)) is not ended
+        assert ("stop_run" in seen(asked)) is not ended
+    if way == "command now":
+        person.type(f"stop {story.run_id} now")
     else:
-        person.type(f"stop {story.run_id}")
+        person.press("stop_run", json.dumps({"run_id": story.run_id}))
 
     stopped = services.runs.load(story.run_id).stop_requested_by is not None
-    ended = run.phase in (ev.RunPhase.SAVING, ev.RunPhase.SUCCEEDED)
     assert ("stop_run" in buttons(card), stopped) == (not ended, not ended)
 
 
@@ -310,7 +315,6 @@ def test_breakdown_shows_a_reference_that_the_log_has(person, caplog):
         ([], "stop", "U0OTHER", "no active run of this channel is yours"),
         (["tiny-llama-00000002"], "stop", USER, "you have 2 active runs"),
         (["tiny-llama-00000002"], "kill all", USER, "you have 2 active runs"),
-        ([], "stop --all", USER, "you have 1 active run."),
     ],
 )
 def test_stop_command_that_may_mean_several_runs_stops_none_and_offers_each(

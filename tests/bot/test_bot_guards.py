@@ -25,7 +25,6 @@ from stationmaster import commands
 from stationmaster.commands.runs import Announced
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.grammar import parse_command
-from stationmaster.domain.commands.guards import Limits, Quota, Spending, refuse_over
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
@@ -39,6 +38,12 @@ def limited(services: Services, **limits: float) -> Services:
     """Services of the same deployment, with limits."""
     settings = services.settings.model_copy(update=limits)
     return Services(settings, now=services.now)
+
+
+def with_rules(services: Services, tmp_path: Path, **rules: Any) -> Services:
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps({"channels": {CHANNEL: rules}}))
+    return limited(services, rules_file=str(path))
 
 
 def start(services: Services, number: int, *, channel_id: str = CHANNEL, **more: Any) -> Run:
@@ -222,15 +227,6 @@ def test_refused_start_posts_no_card_and_starts_nothing(
     assert len(person.slack.calls) == posted
 
 
-def test_without_limits_nothing_is_refused() -> None:
-    there = [Spending("run-1", "C1", "U1", is_run=True, usd_per_hour=1e6)]
-
-    refuse_over(Limits(), there, there[0])
-
-    assert not Limits()
-    assert Limits(person=Quota(gpus=1))
-
-
 @pytest.mark.parametrize(
     ("rules", "said"),
     [
@@ -243,9 +239,7 @@ def test_without_limits_nothing_is_refused() -> None:
 def test_rules_of_the_channel_limit_it_and_each_person(
     services: Services, tmp_path: Path, rules: dict[str, Any], said: str
 ) -> None:
-    path = tmp_path / "rules.json"
-    path.write_text(json.dumps({"channels": {CHANNEL: rules}}))
-    services = limited(services, rules_file=str(path))
+    services = with_rules(services, tmp_path, **rules)
 
     def start_gpus(user_id: str, number: int) -> None:
         who = commands.Actor(user_id=user_id, channel_id=CHANNEL, team_id=TEAM, words=f"{number}")
@@ -257,3 +251,39 @@ def test_rules_of_the_channel_limit_it_and_each_person(
         start_gpus(USER, 2)
     with nullcontext() if "each_person" in rules else pytest.raises(NotPossibleNow, match=said):
         start_gpus("U0OTHER", 3)
+
+
+@pytest.mark.parametrize(
+    ("whose", "where"),
+    [("each_person", "each person of this channel"), ("together", "this channel")],
+)
+def test_month_counts_what_a_run_is_expected_to_cost_also_where_an_index_is_behind(
+    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str, where: str
+) -> None:
+    price = parse_command(START).plan.estimated_cost_usd
+    services = with_rules(services, tmp_path, **{whose: {"usd_a_month": 1.5 * price}})
+    start(services, 1)
+    monkeypatch.setattr(services.runs, "list_open", list)
+    monkeypatch.setattr(services.runs, "list_newest", lambda **_: iter(()))
+
+    with pytest.raises(NotPossibleNow) as refused:
+        start(services, 2)
+
+    figures = f"costs ${price:,.2f} with what is still expected, and this would add about "
+    assert f"{where} spends at most ${1.5 * price:,.2f} a month; " in str(refused.value)
+    assert f"{figures}${price:,.2f}" in str(refused.value)
+
+
+def test_month_counts_how_long_a_kept_cluster_stays_and_a_longer_life(
+    services: Services, tmp_path: Path, clock: Clock
+) -> None:
+    cluster = ready_cluster(services, clock, "lab")  # for 8 hours
+    price = cluster.spec.price_per_hour_usd
+    services = with_rules(services, tmp_path, together={"usd_a_month": 10 * price})
+    who = commands.Actor(channel_id=CHANNEL, user_id=USER)
+
+    with pytest.raises(NotPossibleNow, match=r"a month.*this would add about"):
+        commands.extend_cluster(services, "lab", who, seconds=3 * 3600)
+    with pytest.raises(NotPossibleNow, match=r"a month.*this would add about"):
+        resize(services, "lab", nodes=4)
+    assert commands.extend_cluster(services, "lab", who, seconds=3600).keep_until is not None

@@ -45,7 +45,7 @@ def test_in_a_runs_thread_that_run_is_meant_and_one_person_sees_the_answer(
     person.type("tiny-llama")
 
     person.write(f"{ME} stpo", thread_ts=CARD)
-    person.write(f"{ME} stop", thread_ts=CARD)
+    person.write(f"{ME} stop now", thread_ts=CARD)
     person.write(f"{ME} status", thread_ts="1000.000001")
 
     assert services.runs.load(in_thread).is_stopping

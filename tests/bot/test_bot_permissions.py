@@ -265,7 +265,7 @@ def test_audit_is_found_by_run_by_person_and_by_time(
     story.begin()
     person.type("tiny-llama", user_name="first.one")
     (run,) = (each for each in services.runs.list_recent() if each.run_id != story.run_id)
-    person.type(f"stop {run.run_id}")
+    person.type(f"stop {run.run_id} now")
     person.type(f"stop {story.run_id}", user_id=OPERATOR, user_name="other")
 
     def found(words: str) -> tuple[int, int]:
@@ -284,7 +284,7 @@ def test_export_of_the_audit_says_whether_its_chain_is_whole(
     person: Person, services: Services, capsys: pytest.CaptureFixture[str]
 ) -> None:
     person.type("tiny-llama")
-    person.type("stop")
+    person.type("stop now")
     entry = next(services.audit.newest_first(CHANNEL))
 
     assert export(services, capsys) == (0, 2)

@@ -43,7 +43,7 @@ class PlayedMode:
         self.services = services
         self.answers: dict[str, Callable[[], None]] = {
             "cluster create team-a": self.create,
-            "cluster delete team-a": self.delete,
+            "cluster delete team-a now": self.delete,
         }
         self.typed: list[str] = []
         self.slack = self.aws = self
@@ -162,7 +162,7 @@ def play(mode: PlayedMode, tmp_path: Path) -> Callable[..., tuple[int, list[dict
 def test_commands_are_typed_one_after_the_others_end(mode, play):
     mode.answers["tiny-llama on=team-a"] = lambda: mode.train("tiny-llama-aaaaaaaa")
 
-    texts = ("cluster create team-a", "tiny-llama on=team-a", "cluster delete team-a")
+    texts = ("cluster create team-a", "tiny-llama on=team-a", "cluster delete team-a now")
     code, lines = play(*texts)
 
     assert code == 0
@@ -209,7 +209,7 @@ def test_refused_command_ends_the_script(mode, play):
 
     assert code == 2
     assert "tiny-llama on=team-a" not in mode.typed
-    assert mode.typed[-1] == "cluster delete team-a"
+    assert mode.typed[-1] == "cluster delete team-a now"
     assert lines[-1]["succeeded"] == 1
 
 
@@ -239,13 +239,13 @@ def test_together_types_all_before_it_waits(mode, play):
 def test_run_that_takes_too_long_is_stopped_and_the_rest_goes_on(mode, play):
     mode.answers |= {
         "slow": lambda: mode.request("tiny-llama-aaaaaaaa"),
-        "stop tiny-llama-aaaaaaaa": mode.stop,
+        "stop tiny-llama-aaaaaaaa now": mode.stop,
     }
 
     code, lines = play("cluster create team-a", "slow", timeout_s=0.05)
 
     assert code == 1
-    assert "stop tiny-llama-aaaaaaaa" in mode.typed
+    assert "stop tiny-llama-aaaaaaaa now" in mode.typed
     assert lines[0]["status"] == "stopped"
 
 

@@ -41,6 +41,7 @@ HOUR = 3_600
         ("cluster extend team-a 30m", ExtendCluster("team-a", 1800)),
         ("cluster resize team-a nodes=4", ResizeCluster("team-a", 4)),
         ("cluster delete team-a", DeleteCluster("team-a")),
+        ("cluster delete team-a now", DeleteCluster("team-a", is_now=True)),
         ("validate team-a", ValidateCluster("team-a")),
     ],
 )

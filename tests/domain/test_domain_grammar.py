@@ -11,7 +11,6 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.commands.grammar import MAX_COMMAND_CHARACTERS, parse_command
 from stationmaster.domain.commands.meanings import subcommand_meant
 from stationmaster.domain.commands.requests import (
-    ChooseStop,
     ListRuns,
     ShowHelp,
     ShowLogs,
@@ -67,8 +66,9 @@ def start(recipe, *, overrides=None, **options):
         ("status", ShowStatus(None)),
         ("status tiny-llama-0a1b2c3d", ShowStatus("tiny-llama-0a1b2c3d")),
         ("logs", ShowLogs(None)),
-        ("kill all", ChooseStop()),
-        ("stop --all", ChooseStop()),
+        ("kill all", StopRun()),
+        ("stop now", StopRun(is_now=True)),
+        ("stop tiny-llama-0a1b2c3d NOW", StopRun("tiny-llama-0a1b2c3d", is_now=True)),
         ("stop tiny-llama-0a1b2c3d", StopRun("tiny-llama-0a1b2c3d")),
         ("tiny-llama", start("tiny-llama")),
         ("tiny-llama nodes=2 steps=60", start("tiny-llama", nodes=2, overrides={"steps": "60"})),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, Unpack, assert_never
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
@@ -24,7 +25,13 @@ from stationmaster.domain.commands.cluster_words import (
 from stationmaster.domain.commands.correcting import corrected
 from stationmaster.domain.commands.meanings import group_row_meant, subcommand_meant
 from stationmaster.domain.commands.parameters import read_pairs, read_start, shorten, split_words
-from stationmaster.domain.commands.requests import ChooseStop, Command, ShowHelp, ShowLogs
+from stationmaster.domain.commands.requests import (
+    Command,
+    DeleteCluster,
+    ShowHelp,
+    ShowLogs,
+    StopRun,
+)
 from stationmaster.domain.commands.resuming import continued_words, repeated_words
 from stationmaster.domain.commands.run_words import read_audit, read_compared, read_cost, read_pair
 from stationmaster.domain.commands.start import StartRun
@@ -72,7 +79,7 @@ def _parse(text: str, ask: Questions) -> Command:
     first, rest = words[0], words[1:]
     subcommand = SUBCOMMANDS.get(first.lower())
     if _stops_all(words):
-        return ChooseStop()
+        return StopRun()
     if subcommand is not None:
         return _read_arguments(subcommand, first, rest, ask)
     if first not in CATALOGUE:
@@ -101,6 +108,10 @@ def parse_requests(words: Sequence[str], **finders: Unpack[Finders]) -> tuple[St
 
 
 def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions) -> Command:
+    if row.asks and [each.lower() for each in rest[-1:]] == ["now"]:
+        command = _read_arguments(row, word, rest[:-1], ask)
+        assert isinstance(command, StopRun | DeleteCluster)
+        return replace(command, is_now=True)
     make, prefix = row.make, f"{row.name} "
     match row.takes:
         case Takes.ANYTHING:
@@ -152,7 +163,7 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
 
 
 def _stops_all(words: list[str]) -> bool:
-    """Say whether somebody wants to stop everything: whoever does chooses from a list."""
+    """Say whether somebody wants to stop everything: whoever does is asked, or chooses."""
     is_stop = len(words) == 2 and words[1].lower().lstrip("-") in _ALL
     return is_stop and subcommand_meant(words[0]) is SUBCOMMANDS["stop"]
 

@@ -1,4 +1,4 @@
-"""How much may run at once: in a deployment, in a channel, of a person; 0 is no limit. Pure."""
+"""How much may run at once or cost: in a deployment, in a channel, of a person; 0 is no limit."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ class Quota(BaseModel):
     gpus: int = Field(default=0, ge=0)
     """Of clusters that are there or asked for."""
     usd_per_hour: float = Field(default=0, ge=0, allow_inf_nan=False)
+    usd_a_month: float = Field(default=0, ge=0, allow_inf_nan=False)
+    """That what is asked for in a calendar month costs, with what it is still expected to."""
 
     def __bool__(self) -> bool:
-        return bool(self.runs or self.gpus or self.usd_per_hour)
+        return bool(self.runs or self.gpus or self.usd_per_hour or self.usd_a_month)
 
     def narrowed(self, other: Quota) -> Quota:
         """Return the lower of each of two limits."""
@@ -35,6 +37,7 @@ class Quota(BaseModel):
             runs=_lower(self.runs, other.runs),
             gpus=_lower(self.gpus, other.gpus),
             usd_per_hour=_lower(self.usd_per_hour, other.usd_per_hour),
+            usd_a_month=_lower(self.usd_a_month, other.usd_a_month),
         )
 
 
@@ -67,20 +70,28 @@ class Spending:
     """What it adds; of a run on a cluster that is listed itself, nothing."""
     gpus: int = 0
     """The same."""
+    usd: float = 0
+    """What it has cost and is still expected to."""
 
 
-def refuse_over(limits: Limits, there: Sequence[Spending], asked: Spending) -> None:
+def refuse_over(
+    limits: Limits, there: Sequence[Spending], asked: Spending, *, month: Sequence[Spending] = ()
+) -> None:
     """Refuse what would go over a limit, with the figures and who runs what.
+
+    Args:
+        month: what was asked for in the channel this month, also what has ended.
 
     Raises:
         NotPossibleNow: naming the first limit that it would go over.
     """
+    mine = [each for each in month if each.user_id == asked.user_id]
     here = [each for each in there if each.channel_id == asked.channel_id]
     own = [each for each in here if each.user_id == asked.user_id]
-    for where, listed, quota in (
-        ("this deployment", there, limits.deployment),
-        ("this channel", here, limits.channel),
-        ("each person of this channel", own, limits.person),
+    for where, listed, counted, quota in (
+        ("this deployment", there, (), limits.deployment),
+        ("this channel", here, month, limits.channel),
+        ("each person of this channel", own, mine, limits.person),
     ):
         count = sum(each.is_run for each in listed)
         if quota.runs and asked.is_run and count >= quota.runs:
@@ -110,6 +121,16 @@ def refuse_over(limits: Limits, there: Sequence[Spending], asked: Spending) -> N
                 f"{where} takes at most {quota.gpus} GPUs at a time; {taken} are taken now, and "
                 f"this would take {asked.gpus}{named}; use fewer, or wait for something to end",
                 suggestion="/train list",
+            )
+        expected = sum(each.usd for each in counted)
+        most = quota.usd_a_month
+        if most and asked.usd and expected + asked.usd > most:
+            raise NotPossibleNow(
+                f"{where} spends at most ${most:,.2f} a month; what was asked for this month costs "
+                f"${expected:,.2f} with what is still expected, and this would add about "
+                f"${asked.usd:,.2f}; use fewer or smaller machines or less time, or ask whoever "
+                "keeps cdk.json",
+                suggestion="/train cost",
             )
 
 

@@ -61,3 +61,10 @@ def _nearest_row(
             if count is not None:
                 found.append((count, place))
     return ordered[min(found)[1]] if found else None
+
+
+def row_of(text: str) -> Subcommand:
+    """Return the row of a command that is known to be one; START where a recipe comes first."""
+    first, *rest = text.split(maxsplit=2) or [""]
+    row = SUBCOMMANDS.get(first.lower(), START)
+    return row.rows.get(rest[0].lower(), row) if rest else row

@@ -90,13 +90,12 @@ class ShowCost:
     """2026-11; "" for the current one."""
 
 
+@dataclass(frozen=True)
 class StopRun(OfRun):
     """Stop a run and tear it down."""
 
-
-@dataclass(frozen=True)
-class ChooseStop:
-    """List the runs that a person may want to stop, and stop none."""
+    is_now: bool = False
+    """Whether nobody is asked first."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +138,11 @@ class ResizeCluster(_OfCluster):
     nodes: int
 
 
+@dataclass(frozen=True)
 class DeleteCluster(_OfCluster):
     """Delete a cluster, whoever uses it."""
+
+    is_now: bool = False
 
 
 class ValidateCluster(_OfCluster):
@@ -170,4 +172,4 @@ Look = (
     | ShowAudit
 )
 """Of runs and of what can be trained; it changes nothing."""
-Command = Look | StartRun | StopRun | ChooseStop | ClusterCommand
+Command = Look | StartRun | StopRun | ClusterCommand

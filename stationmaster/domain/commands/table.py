@@ -109,6 +109,8 @@ class Subcommand:
     changes: bool = False
     """Whether it starts, changes or ends something; a mistyped word is taken for one that does
     not, where it could be either."""
+    asks: bool = False
+    """Whether it asks before it acts, unless `now` follows."""
     rows: Mapping[str, Subcommand] = field(default_factory=dict)
     """Of a group, by the word that tells them apart."""
 
@@ -120,7 +122,8 @@ class Subcommand:
     @property
     def typed(self) -> str:
         """How it is written, e.g. /train status [RUN]."""
-        return " ".join(filter(None, (COMMAND, self.name, _USAGE.get(self.takes))))
+        usage = (_USAGE.get(self.takes), "[now]" * self.asks)
+        return " ".join(filter(None, (COMMAND, self.name, *usage)))
 
 
 @dataclass(frozen=True)
@@ -195,10 +198,11 @@ _CLUSTER_ROWS: Final[Mapping[str, Subcommand]] = {
             f"{CLUSTER} delete",
             Takes.CLUSTER,
             DeleteCluster,
-            "delete it now; runs on it end",
+            "ask, and delete it: runs on it end; with now it does not ask",
             ("remove", "rm", "destroy", "teardown", "down", "stop"),
             more="team-a",
             changes=True,
+            asks=True,
         ),
     )
 }
@@ -265,13 +269,13 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             "stop",
             Takes.RUN,
             StopRun,
-            "stop a run and tear it down; without RUN your own, or a list to choose from",
+            "ask, and stop a run; without RUN your own, or a list; with now it does not ask",
             (
-                *("cancel", "scancel", "kill", "abort", "halt", "end", "quit"),
-                *("teardown", "delete", "destroy", "remove", "rm", "clean", "cleanup"),
-                *("terminate", "down"),
+                *("cancel", "scancel", "kill", "abort", "halt", "end", "quit", "terminate"),
+                *("teardown", "delete", "destroy", "remove", "rm", "clean", "cleanup", "down"),
             ),
             changes=True,
+            asks=True,
         ),
         Subcommand(
             "resume",
@@ -389,10 +393,3 @@ FOREIGN: Final = (
 AVAILABLE: Final = f"available: {', '.join(SUBCOMMANDS)}"
 DESCRIPTION: Final = "Start, follow and stop training runs"
 USAGE_HINT: Final = " | ".join(("RECIPE [nodes=N] [key=value ...]", *SUBCOMMANDS))
-
-
-def row_of(text: str) -> Subcommand:
-    """Return the row of a command that is known to be one; START where a recipe comes first."""
-    first, *rest = text.split(maxsplit=2) or [""]
-    row = SUBCOMMANDS.get(first.lower(), START)
-    return row.rows.get(rest[0].lower(), row) if rest else row
