@@ -26,9 +26,6 @@ from stationmaster.settings import read_rules
 OK, NO, BAD_INPUT = 0, 1, 2
 # A command line that waits anyway must not lose a run to the 3 s that Slack gives the bot.
 _ANSWER_WITHIN_S: Final = 120.0
-HISTORY_GONE: Final = (
-    "runs and messages of the last start are gone: local mode keeps them in memory only"
-)
 
 
 def up(arguments: argparse.Namespace) -> int:
@@ -37,7 +34,7 @@ def up(arguments: argparse.Namespace) -> int:
     try:
         with (
             StopSignals() as signals,
-            LocalMode(local_options(arguments, Record(None))) as mode,
+            LocalMode(local_options(arguments, Record(None), is_saved=True)) as mode,
         ):
             if signals.asked():
                 return OK
@@ -47,8 +44,8 @@ def up(arguments: argparse.Namespace) -> int:
             console.print(f"[bold]Stationmaster[/] is up{where}", soft_wrap=True)
             for name, place in places.items():
                 console.print(f"  {name:<13}{place}", highlight=False)
-            if mode.state.used_before:
-                console.print(HISTORY_GONE)
+            if mode.saved is not None and mode.saved.damage:
+                console.print(mode.saved.damage, highlight=False, soft_wrap=True)
             console.print("type [bold]/train tiny-llama nodes=2 steps=60[/] there; Ctrl-C ends it")
             if page:
                 signals.wait()
@@ -78,8 +75,6 @@ def run(arguments: argparse.Namespace) -> int:
             watch = Watch(record)
             mode.on_event(watch.event)
             mode.slack.subscribe(watch.slack)
-            if mode.state.used_before:
-                watch.print_line("state", HISTORY_GONE)
             script = Script(
                 mode,
                 watch,
@@ -106,7 +101,11 @@ def _name_left(mode: LocalMode) -> None:
 
 
 def local_options(
-    arguments: argparse.Namespace, record: Record, *, answer_within_s: float = 3.0
+    arguments: argparse.Namespace,
+    record: Record,
+    *,
+    answer_within_s: float = 3.0,
+    is_saved: bool = False,
 ) -> LocalOptions:
     """Return how local mode is to run, as it was typed.
 
@@ -129,6 +128,7 @@ def local_options(
         speed=speed,
         faults=frozenset(arguments.fault),
         answer_within_s=answer_within_s,
+        is_saved=is_saved,
         on_claimed=claimed,
         allow_commands=arguments.allow_commands,
         settings=_rules_setting(arguments.rules),

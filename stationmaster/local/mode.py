@@ -38,8 +38,11 @@ from stationmaster.local.aws.clock import SHORTEST_WAIT_S
 from stationmaster.local.cluster import LocalCluster, back_off
 from stationmaster.local.cluster_behind_eks import ClusterBehindEks
 from stationmaster.local.handler_log import HANDLER_LOG
+from stationmaster.local.interrupted import resume
 from stationmaster.local.private import write_private
 from stationmaster.local.product import product
+from stationmaster.local.saved import NAME as SAVED
+from stationmaster.local.saved import Saved
 from stationmaster.local.slack import TRAINING_CHANNEL_ID, LocalSlack
 from stationmaster.local.slack_app import app_config
 from stationmaster.local.state_directory import StateDirectory
@@ -64,10 +67,6 @@ _IMAGES: Final = (
 _ETCD_IMAGES: Final = (ETCD_IMAGE,) if shutil.which("etcd") else ()
 # Emulated seconds in one real second: an EKS cluster that takes 8 minutes is there in 0.7 s.
 DEFAULT_SPEED: Final = 720.0
-
-# Faults that `--fault` can inject, by the endpoint that simulates them.
-AWS_FAULTS: Final = faults.names("aws")
-CLUSTER_FAULTS: Final = faults.names("cluster")
 
 
 @dataclass(frozen=True)
@@ -100,6 +99,8 @@ class LocalOptions:
     answer_within_s: float = 3.0
     # The workspace to talk to, by Socket Mode; the local Slack unless it is given.
     slack: RealSlack | None = None
+    # Whether messages and runs outlive it, in a file of the state directory.
+    is_saved: bool = False
     # Called when the port and the state directory are this local mode's, before it starts the rest.
     on_claimed: Callable[[], None] = lambda: None
 
@@ -140,6 +141,7 @@ class LocalMode:
         self.processes_left: list[str] = []
         """What could not be ended when local mode stopped."""
         self.aws: LocalAws | None = None
+        self.saved: Saved | None = None
         self.slack = LocalSlack(
             host_port=options.port,
             app=app_config(),
@@ -156,7 +158,7 @@ class LocalMode:
         self._events.listeners.append(listener)
 
     def start(self) -> None:
-        """Start everything on an empty account.
+        """Start everything, with what the last start has saved where this one saves as well.
 
         Raises:
             OSError: the page's port or the state directory is in use by another local mode.
@@ -167,9 +169,11 @@ class LocalMode:
             self.slack.start()
         self.state.empty()
         self.options.on_claimed()
+        if self.options.is_saved:
+            self._show_saved()
         HANDLER_LOG.path = self.state.path / "functions.log"
         HANDLER_LOG.path.unlink(missing_ok=True)
-        self.cluster.faults |= self.options.faults & set(CLUSTER_FAULTS)
+        self.cluster.faults |= self.options.faults & set(faults.names("cluster"))
         self.cluster.start()
         self.aws = LocalAws(
             state_dir=self.options.state_dir,
@@ -179,13 +183,16 @@ class LocalMode:
             shortest_wait_s=self.options.shortest_wait_s,
             observer=ClusterBehindEks(self.cluster, self.options.state_dir),
             kubernetes_endpoint=self.cluster.url,
-            faults=set(self.options.faults & set(AWS_FAULTS)),
+            faults=set(self.options.faults & set(faults.names("aws"))),
             num_gpus=self.cluster.num_gpus,
+            saved=self.saved,
         )
         self.aws.start()
         self._pod_environment.update(self._node_environment())
         self._import_handlers()
         self._deploy()
+        if self.saved is not None and self.settings is not None:
+            resume(self.aws, self.saved, self.settings)
 
     def stop(self) -> None:
         """Stop everything; pods are ended with their process groups."""
@@ -193,6 +200,8 @@ class LocalMode:
         if self.aws is not None:
             self.aws.stop()
         self.slack.stop()
+        if self.saved is not None:
+            self.saved.close()
         if self.settings is not None:
             self._settings_file.unlink(missing_ok=True)
         self.state.release()
@@ -207,6 +216,17 @@ class LocalMode:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _show_saved(self) -> None:
+        """Open the file of the last start; show its messages, or move it aside."""
+        self.saved = Saved(self.state.path / SAVED)
+        if self.options.slack is not None:
+            return  # Slack keeps its messages itself
+        try:
+            self.slack.keep_in(self.saved)
+        except (KeyError, TypeError, ValueError) as exc:
+            self.saved.move_aside(f"{type(exc).__name__}: {exc}")
+            self.slack.keep_in(self.saved)
 
     def _delivery_url(self) -> str:
         assert self.aws is not None

@@ -23,8 +23,6 @@ _MARKER_TEXT: Final = (
 )
 # What a start writes; it is new each time and says nothing about the runs of an earlier one.
 _DISPOSABLE: Final = ("pods", "file-systems")
-# A folder of a version that left no marker has all of these, and `pods` if it ran any.
-_UNMARKED_STATE: Final = {"lock", "file-systems", "server.key"}
 
 
 class StateDirectory:
@@ -32,7 +30,6 @@ class StateDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.used_before = False
         self._lock: int | None = None
 
     def claim(self) -> None:
@@ -51,9 +48,12 @@ class StateDirectory:
             raise ValueError(f"{self.path} is not a folder; give another --state-dir")
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._check_owner()
-        names = set(os.listdir(self.path))
+        names = os.listdir(self.path)
         if names and MARKER not in names:
-            raise ValueError(_not_ours(self.path, names))
+            raise ValueError(
+                f"{self.path} has other content and was not made by local mode, which deletes "
+                "files in its state directory; give a new or an empty folder as --state-dir"
+            )
         self._lock_marker()
 
     def empty(self) -> None:
@@ -96,8 +96,7 @@ class StateDirectory:
             found = os.fstat(marker)
             if not stat.S_ISREG(found.st_mode):
                 raise ValueError(f"{self.path / MARKER} is not a file; give another --state-dir")
-            self.used_before = found.st_size > 0
-            if not self.used_before:
+            if not found.st_size:
                 _write(marker, self.path / MARKER)
         except BlockingIOError as exc:
             os.close(marker)
@@ -116,15 +115,3 @@ def _write(marker: int, path: Path) -> None:
         os.write(marker, _MARKER_TEXT.encode())
     except OSError as exc:
         raise OSError(exc.errno, exc.strerror, str(path)) from exc
-
-
-def _not_ours(path: Path, names: set[str]) -> str:
-    if names >= _UNMARKED_STATE:
-        return (
-            f"{path} looks like the state of an earlier version of local mode, without the marker "
-            f"{MARKER} of this one; delete the folder yourself, or give another --state-dir"
-        )
-    return (
-        f"{path} has other content and was not made by local mode, which deletes files in its "
-        "state directory; give a new or an empty folder as --state-dir"
-    )

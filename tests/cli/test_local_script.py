@@ -319,7 +319,6 @@ def test_texts_are_printed_as_slack_shows_them(capsys):
             ts="1",
             text="x -&gt; y &amp; stays until <!date^1795358485^{time}|2026-11-22 14:41 UTC>",
             blocks=[],
-            at=datetime.now(UTC),
         )
     )
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stationmaster.local.aws.runtime import Invoker
     from stationmaster.local.aws.schedules import Ticker
     from stationmaster.local.aws.streams import StreamPumps
+    from stationmaster.local.saved import Saved
 
 
 @dataclass
@@ -44,6 +45,8 @@ class Emulation:
     injector: FaultInjector
     identities: Identities
     url: str = ""
+    # Takes what the next start is to have; None where there is no next one.
+    saved: Saved | None = None
     # One lock a service: moto's back ends check and then write, which two threads must not
     # interleave.
     locks: defaultdict[str, threading.RLock] = field(

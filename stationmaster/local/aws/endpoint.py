@@ -21,7 +21,7 @@ from moto.moto_api._internal.models import moto_api_backend
 from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 from werkzeug.serving import BaseWSGIServer, make_server
 
-from stationmaster.local.aws import deployment, emulation, moto_patches
+from stationmaster.local.aws import deployment, emulation, moto_patches, saved_account
 from stationmaster.local.aws.access import AccessKey
 from stationmaster.local.aws.clock import SHORTEST_WAIT_S, LifecycleClock
 from stationmaster.local.aws.dead_letters import DeadLetters
@@ -42,6 +42,7 @@ from stationmaster.local.aws.services.fsx import FsxService
 from stationmaster.local.aws.services.quotas import QuotasService
 from stationmaster.local.aws.streams import StreamPumps
 from stationmaster.local.private import write_private
+from stationmaster.local.saved import Saved
 
 _HOST = "127.0.0.1"
 ASKED_FILE = "asked.jsonl"
@@ -68,6 +69,7 @@ class LocalAws:
         kubernetes_endpoint: str = "",
         faults: set[str] | None = None,
         num_gpus: int | None = None,
+        saved: Saved | None = None,
     ) -> None:
         """`speed` emulated seconds pass in one real second; `faults` are names of `local.faults`.
         No wait of a workflow is shorter than `shortest_wait_s` real seconds.
@@ -92,6 +94,7 @@ class LocalAws:
             kubernetes_endpoint=kubernetes_endpoint,
             faults=faults if faults is not None else set(),
             num_gpus=num_gpus,
+            saved=saved,
             observer=observer or AwsObserver(),
             clock=LifecycleClock(speed=speed),
             injector=FaultInjector(),
@@ -231,6 +234,11 @@ class LocalAws:
             self._http_api.add(spec.routes)
         made.http_url = self.http_url
         return made
+
+    def restore(self) -> None:
+        """Give the deployed account what was saved of the last start; see `saved_account`."""
+        if self._emulation.saved is not None:
+            saved_account.restore(self._emulation, self._emulation.saved)
 
     def function_arn(self, name: str) -> str:
         """Return the ARN that a function of this name has."""

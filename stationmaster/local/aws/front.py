@@ -31,6 +31,7 @@ from stationmaster.local.aws.access import AccessKey
 from stationmaster.local.aws.emulation import Emulation
 from stationmaster.local.aws.faults import CONNECTION_CLOSED
 from stationmaster.local.aws.iam.identities import KEY_ID, Principal, unknown_operation
+from stationmaster.local.aws.saved_account import save_objects
 from stationmaster.local.aws.wire import (
     ApiError,
     NativeService,
@@ -146,6 +147,9 @@ class Front:
                 native = self._services.get(service)
                 if native is None:
                     answer: Iterable[bytes] = self._moto(environ, start_response)
+                    saved = self._emulation.saved
+                    if service == "s3" and saved and request.method not in ("GET", "HEAD"):
+                        save_objects(self._emulation, saved, request.path)
                 else:
                     asked = parameters_of(service, request, operation, named)
                     content = native.serve(operation, asked)

@@ -25,7 +25,6 @@ from stationmaster.local.slack.records import (
     Message,
     SlackFile,
     SlackRefusal,
-    TrafficEntry,
 )
 from stationmaster.local.slack.server import LocalSlack
 
@@ -49,5 +48,4 @@ __all__ = [
     "SlackFile",
     "SlackRefusal",
     "SlashCommand",
-    "TrafficEntry",
 ]

@@ -6,15 +6,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from stationmaster.local.slack.arguments import Arguments
 from stationmaster.local.slack.endpoint import Endpoint
 from stationmaster.local.slack.limits import RateLimiter
-from stationmaster.local.slack.records import Json, SlackRefusal, TrafficEntry
+from stationmaster.local.slack.records import Json, SlackRefusal
 
 # The one method that takes the app's token, and not the bot's.
 _OF_APP_TOKEN = "apps.connections.open"
@@ -51,23 +49,6 @@ class WebApi:
 
     def call(self, method: str, values: Json, *, bearer: str | None) -> ApiAnswer:
         """Answer one call; `bearer` is the token of the Authorization header, if it came."""
-        started = time.perf_counter()
-        answer = self._answer(method, values, bearer=bearer)
-        error = None if answer.body.get("ok") else str(answer.body.get("error"))
-        self._endpoint.record(
-            TrafficEntry(
-                at=datetime.now(UTC),
-                direction="in",
-                method=method,
-                status=answer.status,
-                error=error,
-                duration_ms=(time.perf_counter() - started) * 1000,
-                detail=_detail(values, answer),
-            )
-        )
-        return answer
-
-    def _answer(self, method: str, values: Json, *, bearer: str | None) -> ApiAnswer:
         token = bearer or str(values.get("token") or "")
         if not token:
             return _refused("not_authed")
@@ -99,13 +80,3 @@ class WebApi:
 
 def _refused(error: str, extra: Json | None = None) -> ApiAnswer:
     return ApiAnswer(200, {"ok": False, "error": error, **(extra or {})})
-
-
-def _detail(values: Json, answer: ApiAnswer) -> str:
-    messages = answer.body.get("response_metadata", {}).get("messages", [])
-    if messages:
-        return str(messages[0])[:200]
-    if "Retry-After" in answer.headers:
-        return f"retry after {answer.headers['Retry-After']} s"
-    text = values.get("text")
-    return text[:120] if isinstance(text, str) else ""

@@ -9,16 +9,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 import httpx
 
-from stationmaster.local.slack.records import DeliveryResult, Json, TrafficEntry
+from stationmaster.local.slack.records import DeliveryResult, Json
 from stationmaster.local.slack.socket_mode import Sockets
 
 _MAX_CONCURRENT = 16
@@ -39,7 +37,6 @@ class AppRequests:
         signing_secret: str,
         delivery_url: Callable[[], str] | str,
         clock: Callable[[], float],
-        record: Callable[[TrafficEntry], None],
         answer_within_s: float,
         sockets: Sockets,
     ) -> None:
@@ -48,7 +45,6 @@ class AppRequests:
         self._signing_secret = signing_secret
         self._delivery_url = delivery_url
         self._clock = clock
-        self._record = record
         # trust_env=False: the app is on this machine, never behind a proxy.
         self._client = httpx.Client(trust_env=False, timeout=answer_within_s + 1)
         self._pool = ThreadPoolExecutor(_MAX_CONCURRENT, thread_name_prefix="slack-delivery")
@@ -58,31 +54,17 @@ class AppRequests:
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._client.close()
 
-    def send(self, kind: str, payload: Json, *, label: str, retry_num: int = 0) -> DeliveryResult:
+    def send(self, kind: str, payload: Json, *, retry_num: int = 0) -> DeliveryResult:
         """Deliver a payload; say what Slack would make of the answer.
 
         `kind` is that of the envelope: `slash_commands`, `interactive` or `events_api`.
         """
-        started = time.perf_counter()
         if self._sockets.is_open:
             future = self._pool.submit(self._hand_over, kind, payload, retry_num)
         else:
             future = self._pool.submit(self._post, *_http_body(kind, payload), retry_num)
-        status, text, error = _outcome(future, within_s=self._answer_within_s)
-        duration_ms = (time.perf_counter() - started) * 1000
-        suffix = f" retry {retry_num}" if retry_num else ""
-        self._record(
-            TrafficEntry(
-                at=datetime.now(UTC),
-                direction="out",
-                method=f"{label}{suffix}",
-                status=status,
-                error=error,
-                duration_ms=duration_ms,
-                detail="" if error is None else text[:200],
-            )
-        )
-        return DeliveryResult(status, error, text, duration_ms)
+        text, error = _outcome(future, within_s=self._answer_within_s)
+        return DeliveryResult(error, text)
 
     def _hand_over(self, kind: str, payload: Json, retry_num: int) -> tuple[int, str]:
         within_s = self._answer_within_s
@@ -115,16 +97,14 @@ def _http_body(kind: str, payload: Json) -> tuple[str, str]:
     return "application/x-www-form-urlencoded", urlencode(fields)
 
 
-def _outcome(
-    future: Future[tuple[int, str]], *, within_s: float
-) -> tuple[int | None, str, str | None]:
-    """Return the status, body text and Slack's error code of a post in progress."""
+def _outcome(future: Future[tuple[int, str]], *, within_s: float) -> tuple[str, str | None]:
+    """Return the body text and Slack's error code of a post in progress."""
     try:
         # The client's own timeout bounds each read; this bounds the whole of it.
         status, text = future.result(timeout=within_s)
     except (FutureTimeoutError, httpx.TimeoutException):
         future.cancel()
-        return None, f"no answer within {within_s:g} s", "operation_timeout"
+        return f"no answer within {within_s:g} s", "operation_timeout"
     except (httpx.HTTPError, ConnectionError) as exc:
-        return None, f"{type(exc).__name__}: {exc}", "dispatch_failed"
-    return status, text, None if status == 200 else "dispatch_failed"
+        return f"{type(exc).__name__}: {exc}", "dispatch_failed"
+    return text, None if status == 200 else "dispatch_failed"

@@ -95,7 +95,7 @@ def post_ephemeral(endpoint: Endpoint, arguments: Arguments) -> Json:
     message.ephemeral_to = user
     message.thread_ts = arguments.text("thread_ts") or None
     endpoint.workspace.post(message)
-    endpoint.notify("chat.postEphemeral", message, user=user)
+    endpoint.notify("chat.postEphemeral", message)
     return {"message_ts": message.ts}
 
 

@@ -6,9 +6,7 @@ calls."""
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from stationmaster.local.slack import limits
 from stationmaster.local.slack.blocks import check_blocks, total_text
@@ -18,15 +16,12 @@ from stationmaster.local.slack.records import (
     Json,
     Message,
     SlackRefusal,
-    TrafficEntry,
     invalid_blocks,
 )
 from stationmaster.local.slack.socket_mode import Sockets
 from stationmaster.local.slack.tickets import ResponseUrls, Triggers
 from stationmaster.local.slack.views import ViewShelf
-from stationmaster.local.slack.workspace import Change, Workspace
-
-_MAX_TRAFFIC = 500
+from stationmaster.local.slack.workspace import Workspace
 
 
 class Endpoint:
@@ -50,38 +45,15 @@ class Endpoint:
         self.sockets = Sockets(base_url=base_url)
         self._lock = threading.Lock()
         self._subscribers: list[Callable[[ApiCall], None]] = []
-        self._traffic: deque[TrafficEntry] = deque(maxlen=_MAX_TRAFFIC)
-
-    @property
-    def traffic(self) -> list[TrafficEntry]:
-        """The latest calls in both directions, oldest first."""
-        with self._lock:
-            return list(self._traffic)
-
-    def record(self, entry: TrafficEntry) -> None:
-        """Add a line to the traffic inspector."""
-        with self._lock:
-            self._traffic.append(entry)
-        self.workspace.announce(Change("traffic", entry.to_json()))
 
     def subscribe(self, callback: Callable[[ApiCall], None]) -> None:
         """Call `callback` after every call that changed a channel, in the caller's thread."""
         with self._lock:
             self._subscribers.append(callback)
 
-    def notify(self, method: str, message: Message, *, user: str | None = None) -> None:
+    def notify(self, method: str, message: Message) -> None:
         """Notify the subscribers of a call that wrote `message`."""
-        call = ApiCall(
-            method=method,
-            channel=message.channel,
-            ts=message.ts,
-            text=message.text,
-            blocks=message.blocks,
-            at=datetime.now(UTC),
-            thread_ts=message.thread_ts if message.is_reply else None,
-            user=user,
-            files=tuple(str(file["id"]) for file in message.files),
-        )
+        call = ApiCall(method, message.channel, message.ts, message.text, message.blocks)
         with self._lock:
             subscribers = list(self._subscribers)
         for subscriber in subscribers:

@@ -33,5 +33,5 @@ def show_answer(endpoint: Endpoint, body: Json, target: ResponseTarget, *, metho
     message = new_bot_message(endpoint, channel=target.channel, text=text, blocks=blocks)
     message.thread_ts, message.ephemeral_to = target.thread_ts, target.user
     endpoint.workspace.post(message)
-    endpoint.notify(method, message, user=message.ephemeral_to)
+    endpoint.notify(method, message)
     return message

@@ -73,7 +73,7 @@ class Interactions(ViewInteractions):
                 user=user,
             )
         fields = self._command_fields(name, arguments.strip(), user=user, channel=channel)
-        results = tuple(self._deliver("slash_commands", fields, name, deliveries))
+        results = tuple(self._deliver("slash_commands", fields, deliveries))
         return self._show_command_answer(name, results, user=user, channel=channel)
 
     def _command_fields(self, name: str, arguments: str, *, user: str, channel: str) -> Json:
@@ -151,7 +151,7 @@ class Interactions(ViewInteractions):
             **chosen_in(element, value),
         }
         payload = self._action_payload(message, action, user=user)
-        return self._interact(payload, label=f"block_actions {action_id}")
+        return self._interact(payload)
 
     def say(
         self, text: str, *, user: str, channel: str, thread_ts: str | None, deliveries: int = 1
@@ -177,7 +177,7 @@ class Interactions(ViewInteractions):
         if place.with_user:
             kind = {"type": "message", "channel_type": "im"}
         payload = _event_payload(event | kind)
-        return message, self._deliver("events_api", payload, kind["type"], deliveries)
+        return message, self._deliver("events_api", payload, deliveries)
 
     def open_home(self, user: str) -> DeliveryResult:
         """Tell the app that somebody looks at its Home."""
@@ -188,7 +188,7 @@ class Interactions(ViewInteractions):
             "tab": "home",
             "event_ts": self._endpoint.workspace.next_ts(),
         }
-        (result,) = self._deliver("events_api", _event_payload(event), "app_home_opened", 1)
+        (result,) = self._deliver("events_api", _event_payload(event), 1)
         return result
 
     def _action_payload(self, message: Message, action: Json, *, user: str) -> Json:
@@ -217,11 +217,9 @@ class Interactions(ViewInteractions):
             payload["message"] = message.to_json()
         return payload
 
-    def _deliver(self, kind: str, payload: Json, label: str, times: int) -> list[DeliveryResult]:
+    def _deliver(self, kind: str, payload: Json, times: int) -> list[DeliveryResult]:
         """Deliver the same several times, as after a lost answer."""
-        return [
-            self._app.send(kind, payload, label=label, retry_num=number) for number in range(times)
-        ]
+        return [self._app.send(kind, payload, retry_num=number) for number in range(times)]
 
     def _response_url(self, target: ResponseTarget) -> str:
         hook_id = self._endpoint.response_urls.issue(target)

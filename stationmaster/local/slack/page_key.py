@@ -7,7 +7,6 @@ key, which becomes a cookie of this port; `web.py` puts the guard before the rou
 from __future__ import annotations
 
 import hmac
-import secrets
 from typing import Final
 
 from starlette.requests import HTTPConnection
@@ -48,8 +47,3 @@ class PageKeyGuard:
 
     def _fits(self, stated: str) -> bool:
         return hmac.compare_digest(stated.encode(), self._key.encode())
-
-
-def new_key() -> str:
-    """Return a key that nobody can guess; short, so that the address fits into a line."""
-    return secrets.token_urlsafe(16)

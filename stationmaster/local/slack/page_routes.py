@@ -99,7 +99,6 @@ class PageRoutes:
             "team_name": TEAM_NAME,
             "app": self._endpoint.app.to_json(),
             "shown_text": limits.MESSAGE_TEXT_SHOWN,
-            "traffic": [entry.to_json() for entry in self._endpoint.traffic],
             "home": self._endpoint.views.home_of(user),
             "views": self._endpoint.views.of_user(user),
         }

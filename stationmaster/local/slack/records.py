@@ -7,7 +7,6 @@ that Slack's Web API answers with; block lists stay JSON, as they arrive and lea
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 TEAM_ID = "T000LOCAL"
@@ -210,34 +209,6 @@ class ApiCall:
     ts: str
     text: str
     blocks: list[Json]
-    at: datetime
-    thread_ts: str | None = None
-    user: str | None = None
-    files: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TrafficEntry:
-    """One line of the traffic inspector; `direction` is `in` (to Slack) or `out` (to the app)."""
-
-    at: datetime
-    direction: str
-    method: str
-    status: int | None
-    error: str | None
-    duration_ms: float
-    detail: str = ""
-
-    def to_json(self) -> Json:
-        return {
-            "at": self.at.timestamp(),
-            "direction": self.direction,
-            "method": self.method,
-            "status": self.status,
-            "error": self.error,
-            "duration_ms": round(self.duration_ms, 1),
-            "detail": self.detail,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +218,8 @@ class DeliveryResult:
     `error` is what Slack would show: `operation_timeout`, `dispatch_failed`, or None.
     """
 
-    status_code: int | None
     error: str | None
     body: str
-    duration_ms: float
 
 
 @dataclass(frozen=True, slots=True)

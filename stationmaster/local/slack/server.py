@@ -7,6 +7,7 @@ from Python instead of from the page.
 from __future__ import annotations
 
 import errno
+import secrets
 import socket
 import threading
 import time
@@ -14,7 +15,8 @@ from collections.abc import Callable
 
 import uvicorn
 
-from stationmaster.local.slack import limits
+from stationmaster.local.saved import Saved
+from stationmaster.local.slack import limits, saved_workspace
 from stationmaster.local.slack.api import WebApi
 from stationmaster.local.slack.app_requests import AppRequests
 from stationmaster.local.slack.config import SlackAppConfig
@@ -22,7 +24,6 @@ from stationmaster.local.slack.directory_methods import METHODS
 from stationmaster.local.slack.endpoint import Endpoint
 from stationmaster.local.slack.interactions import Interactions
 from stationmaster.local.slack.limits import RateLimiter
-from stationmaster.local.slack.page_key import new_key
 from stationmaster.local.slack.records import (
     OPERATOR_ID,
     TRAINING_CHANNEL_ID,
@@ -30,8 +31,6 @@ from stationmaster.local.slack.records import (
     CommandResult,
     DeliveryResult,
     Message,
-    SlackFile,
-    TrafficEntry,
 )
 from stationmaster.local.slack.tickets import Triggers
 from stationmaster.local.slack.web import build_application
@@ -71,7 +70,8 @@ class LocalSlack:
     ) -> None:
         self._host_port = host_port
         self._url: str | None = None
-        self._page_key = new_key()
+        # Nobody can guess it; short, so that the address fits into a line.
+        self._page_key = secrets.token_urlsafe(16)
         self._endpoint = Endpoint(
             app=app,
             clock=clock,
@@ -82,7 +82,6 @@ class LocalSlack:
             signing_secret=signing_secret,
             delivery_url=delivery_url,
             clock=clock,
-            record=self._endpoint.record,
             answer_within_s=answer_within_s,
             sockets=self._endpoint.sockets,
         )
@@ -113,11 +112,6 @@ class LocalSlack:
     def api_url(self) -> str:
         """What `WebClient(base_url=...)` takes."""
         return f"{self.url}/api/"
-
-    @property
-    def traffic(self) -> list[TrafficEntry]:
-        """The latest 500 calls in both directions, oldest first."""
-        return self._endpoint.traffic
 
     def start(self) -> None:
         """Listen on 127.0.0.1; return when connections are taken.
@@ -225,6 +219,10 @@ class LocalSlack:
             message_ts=message_ts, channel=channel, action_id=action_id, value=value, user=user
         )
 
+    def keep_in(self, saved: Saved) -> None:
+        """Show what an earlier start has saved, and save what changes; see `saved_workspace`."""
+        saved_workspace.keep(self._endpoint.workspace, saved, base_url=self.url)
+
     def rotate_token(self, bot_token: str) -> None:
         """Take this token from now on, and the one before no more."""
         self._api.bot_token = bot_token
@@ -240,11 +238,6 @@ class LocalSlack:
     def ephemerals(self, *, user: str | None = None) -> list[Message]:
         """Return what only one person sees, oldest first."""
         return self._endpoint.workspace.ephemerals(user=user)
-
-    def files(self, channel: str | None = None) -> list[SlackFile]:
-        """Return the uploaded files, of one channel or all of them."""
-        files = list(self._endpoint.workspace.files.values())
-        return [file for file in files if channel is None or channel in file.channels]
 
     def subscribe(self, callback: Callable[[ApiCall], None]) -> None:
         """Call `callback` after every call that changed a channel, in the server's thread.

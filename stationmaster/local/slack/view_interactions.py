@@ -62,7 +62,7 @@ class ViewInteractions:
             "view": {**opened.to_json(), "state": {"values": values}},
             "actions": [action | entered | {"action_ts": self._endpoint.workspace.next_ts()}],
         }
-        return self._interact(payload, label=f"block_actions {action_id}")
+        return self._interact(payload)
 
     def submit_view(self, view_id: str, *, values: Json, user: str) -> Json:
         """Submit a modal; return what the page must do: `{error}`, `{errors}` or `{}`."""
@@ -73,7 +73,7 @@ class ViewInteractions:
             "view": {**described, "state": {"values": values}},
             "response_urls": [],
         }
-        result = self._interact(payload, label="view_submission")
+        result = self._interact(payload)
         if result.error is not None:
             return {"error": result.error}
         answer = parse_ack(result.body) if result.body.strip() else {}
@@ -109,8 +109,8 @@ class ViewInteractions:
             "is_enterprise_install": False,
         }
 
-    def _interact(self, payload: Json, *, label: str) -> DeliveryResult:
-        return self._app.send("interactive", payload, label=label)
+    def _interact(self, payload: Json) -> DeliveryResult:
+        return self._app.send("interactive", payload)
 
 
 def elements_of(block: Json) -> Iterator[Json]:

@@ -90,6 +90,21 @@ class Workspace:
         for person in people:
             self.open_direct(person)
 
+    def fill(
+        self, channels: list[Channel], messages: list[Message], files: list[SlackFile]
+    ) -> None:
+        """Begin with what an earlier workspace had; a thread whose parent is gone is left out."""
+        with self._lock:
+            self.channels |= {channel.id: channel for channel in channels}
+            self.files |= {file.id: file for file in files}
+            for message in sorted(messages, key=lambda each: each.ts):
+                stored = self._messages.setdefault(message.channel, {})
+                if not message.is_reply or message.thread_ts in stored:
+                    stored[message.ts] = message
+            for stored in self._messages.values():
+                for message in stored.values():
+                    message.replies = [ts for ts in message.replies if ts in stored]
+
     def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
         """Call `listener` on every change, in order; return what ends it."""
         with self._lock:

@@ -276,13 +276,3 @@ def test_view_submission_shows_errors_then_closes() -> None:
         assert accepted == {"ok": True}
         assert again == {"ok": False, "error": "not_found"}
         assert submitted == ["two", "2"]
-
-
-def test_traffic_lists_both_directions_with_status() -> None:
-    with workspace_answering(Recorder(status=500)) as slack:
-        web_client(slack).auth_test()
-        slack.type_command("/train tiny-llama")
-
-        assert [
-            (entry.direction, entry.method, entry.status, entry.error) for entry in slack.traffic
-        ] == [("in", "auth.test", 200, None), ("out", "/train", 500, "dispatch_failed")]

@@ -25,6 +25,7 @@ from moto.dynamodb.models import DynamoDBBackend
 from moto.dynamodb.models.table import StreamRecord, StreamShard, Table
 
 from stationmaster.local.aws import emulation
+from stationmaster.local.aws.saved_account import save_item
 
 
 class _Local(threading.local):
@@ -87,6 +88,8 @@ def _commit(shard: Any, record: StreamRecord) -> None:
     running = emulation.running()
     if running is None:
         return
+    if running.saved is not None:
+        save_item(running.saved, shard.table, _json_record(shard, record, "")["dynamodb"])
     for mapping in list(shard.table.lambda_event_source_mappings.values()):
         running.streams.publish(
             mapping=mapping, record=_json_record(shard, record, mapping.event_source_arn)

@@ -1,4 +1,4 @@
-// The frame around the conversation: top bar, sidebar, channel header, traffic inspector.
+// The frame around the conversation: top bar, sidebar, channel header.
 
 import { h, icon } from "/static/dom.js";
 import { avatar } from "/static/messages.js";
@@ -92,39 +92,4 @@ export function drawTitle() {
   const name = channel ? (channel.with_user ? state.app.bot_name : `#${channel.name}`) : "";
   const title = [total ? `(${total}) ${name}` : name, state.teamName].filter(Boolean).join(" - ");
   if (document.title !== title) document.title = title;
-}
-
-const clock = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-
-/** The calls between the app and Slack, newest first. */
-export function drawTraffic(panel, toggle, close) {
-  const calls = state.traffic.length;
-  replaceIfChanged(toggle, `${calls} ${state.isTrafficOpen}`, () => [
-    icon("activity"), "Traffic", h("span", { class: "topbar-count" }, String(calls)),
-  ]);
-  toggle.setAttribute("aria-expanded", String(state.isTrafficOpen));
-  panel.hidden = !state.isTrafficOpen;
-  if (!state.isTrafficOpen) return;
-  const last = state.traffic.at(-1);
-  replaceIfChanged(panel, `${calls} ${last?.at} ${last?.method}`, () => [
-    h("header", {}, h("h2", {}, "Traffic"),
-      h("p", {}, "Every call between the app and Slack, newest first"),
-      h("button", { class: "tool", type: "button", "aria-label": "Close", onclick: close }, icon("close"))),
-    h("div", { class: "traffic-scroll", tabindex: 0 },
-      h("table", {},
-        h("thead", {}, h("tr", {},
-          ...["Time", "Direction", "Method", "Status", "ms", "Detail"].map((name) => h("th", { scope: "col" }, name)))),
-        h("tbody", {}, ...[...state.traffic].reverse().map(trafficRow)))),
-  ]);
-}
-
-function trafficRow(entry) {
-  const isBad = entry.error !== null;
-  return h("tr", { class: isBad ? "traffic-bad" : "", dataset: { testid: "traffic-row", method: entry.method } },
-    h("td", {}, clock.format(new Date(entry.at * 1000))),
-    h("td", {}, entry.direction === "in" ? "app → Slack" : "Slack → app"),
-    h("td", { class: "traffic-method" }, entry.method),
-    h("td", {}, h("span", { class: "traffic-status" }, isBad ? `${entry.status ?? ""} ${entry.error}` : String(entry.status))),
-    h("td", { class: "traffic-ms" }, entry.duration_ms.toFixed(1)),
-    h("td", { class: "traffic-detail", title: entry.detail }, entry.detail));
 }

@@ -1,7 +1,7 @@
 // Starts the page: builds its fixed parts, connects, and draws after every change.
 
 import { listen } from "/static/actions.js";
-import { drawChannelHeader, drawSidebar, drawTitle, drawTopbar, drawTraffic } from "/static/chrome.js";
+import { drawChannelHeader, drawSidebar, drawTitle, drawTopbar } from "/static/chrome.js";
 import { createComposer } from "/static/composer.js";
 import { drawViews } from "/static/dialogs.js";
 import { h, icon } from "/static/dom.js";
@@ -16,7 +16,6 @@ const part = (testid) => page.querySelector(`[data-testid="${testid}"]`);
 const scroller = part("scroller");
 const jump = part("jump");
 const threadPane = part("thread");
-const trafficToggle = part("traffic-toggle");
 
 const isArchived = () => state.channel === HOME || Boolean(state.channels.get(state.channel)?.is_archived);
 
@@ -114,7 +113,6 @@ function draw() {
     threadName.textContent = channel.with_user ? state.app.bot_name : `#${channel.name}`;
     drawThread(threadList);
   }
-  drawTraffic(part("traffic"), trafficToggle, toggleTraffic);
   drawViews();
   composer.update();
   threadComposer.update();
@@ -145,11 +143,6 @@ function followLink() {
   });
 }
 
-function toggleTraffic() {
-  state.isTrafficOpen = !state.isTrafficOpen;
-  changed();
-}
-
 const isNear = (box) => box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_BOTTOM_PX;
 scroller.addEventListener("scroll", () => {
   isAtBottom = isNear(scroller);
@@ -165,7 +158,6 @@ jump.addEventListener("click", () => {
   isAtBottom = true;
   scroll();
 });
-trafficToggle.addEventListener("click", toggleTraffic);
 part("messages").addEventListener("click", (event) => {
   const sample = event.target.closest("[data-sample]");
   if (sample) composer.submit(sample.dataset.sample);

@@ -11,7 +11,6 @@ export const state = {
   groups: new Map(),
   channels: new Map(),
   messages: new Map(), // channel id -> Map of ts -> message
-  traffic: [],
   views: new Map(),
   channel: null,
   thread: null, // ts of the parent whose thread is open
@@ -19,7 +18,6 @@ export const state = {
   pending: new Set(), // "channel/ts/action_id" of clicks under way
   failed: new Map(), // the same key -> error, until the next click
   expanded: new Set(), // ts of long messages shown whole
-  isTrafficOpen: false,
   announcement: "", // what a screen reader is told of the newest message
 };
 
@@ -85,7 +83,6 @@ const APPLY = {
     state.channels = new Map(payload.channels.map((channel) => [channel.id, channel]));
     state.messages = new Map();
     for (const message of payload.messages) messagesOf(message.channel).set(message.ts, message);
-    state.traffic = payload.traffic;
     state.views = new Map(payload.views.map((view) => [view.id, view]));
     state.channels.set(HOME, { id: HOME, name: "Home", topic: "What is yours, and what waits for you", members: [] });
     if (payload.home) APPLY.home(payload.home);
@@ -111,10 +108,6 @@ const APPLY = {
   },
   channel(channel) {
     state.channels.set(channel.id, channel);
-  },
-  traffic(entry) {
-    state.traffic.push(entry);
-    if (state.traffic.length > 500) state.traffic.shift();
   },
   home(view) {
     const [before] = messagesOf(HOME).values();
