@@ -1,18 +1,14 @@
 """How large the functions' packages are, beside what Lambda takes.
 
-    python -m stacks.package_sizes              from the distributions that are installed here
-    python -m stacks.package_sizes --install    from packages put together as a deployment does it
-
-The first takes a second and no network; the pins are the same, so the two differ by what a wheel of
-another Python has more or less. `make synth` prints it, and a test holds it.
+They are those of the distributions that are installed here; the pins of a deployment are the same,
+so the two differ by what a wheel of another Python has more or less. `make synth` prints it, and a
+test holds it.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
-import tempfile
 import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -24,7 +20,7 @@ from typing import Final
 from packaging.requirements import Requirement
 
 from lambdas.registry import Package
-from stacks.packages import FOLDERS, LEFT_OUT, PYTHON_VERSION, ROOT, files_of, install, requirements
+from stacks.packages import FOLDERS, LEFT_OUT, PYTHON_VERSION, ROOT, files_of, requirements
 
 # Source: Lambda developer guide, "Lambda quotas": 250 MB unzipped, layers included.
 LAMBDA_TAKES_MB: Final = 250
@@ -59,13 +55,6 @@ def installed_files(package: Package) -> Files:
     for folder in FOLDERS[package]:
         found |= {str(path.relative_to(ROOT)): path for path in files_of(folder)}
     return found
-
-
-def made_files(package: Package, folder: Path) -> Files:
-    """List every file of the package as a deployment makes it, in `folder`, with pip."""
-    install(package, folder)
-    made = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
-    return {str(path.relative_to(folder)): path for path in made}
 
 
 def unzipped_mb(files: Files) -> float:
@@ -123,20 +112,16 @@ def _needed(carried: Distribution, extra: str) -> Iterator[Requirement]:
 
 def main() -> int:
     """Print a line for each package; returns 1 where one is over its limit."""
-    parser = argparse.ArgumentParser(prog="python -m stacks.package_sizes", description=__doc__)
-    parser.add_argument("--install", action="store_true", help="put the packages together first")
-    is_installed = parser.parse_args().install
     over = False
     print(f"{'package':<9}{'unzipped':>10}{'limit':>8}{'Lambda':>8}{'zip':>8}   largest, MB")
     for package in Package:
-        with tempfile.TemporaryDirectory(prefix="package-") as folder:
-            files = made_files(package, Path(folder)) if is_installed else installed_files(package)
-            size, limit = unzipped_mb(files), LIMITS_MB[package]
-            parts = ", ".join(f"{name} {mb:.0f}" for name, mb in largest(files))
-            print(
-                f"{package.value:<9}{size:>7.1f} MB{limit:>5} MB{LAMBDA_TAKES_MB:>5} MB"
-                f"{zipped_mb(files):>5.1f} MB   {parts}"
-            )
+        files = installed_files(package)
+        size, limit = unzipped_mb(files), LIMITS_MB[package]
+        parts = ", ".join(f"{name} {mb:.0f}" for name, mb in largest(files))
+        print(
+            f"{package.value:<9}{size:>7.1f} MB{limit:>5} MB{LAMBDA_TAKES_MB:>5} MB"
+            f"{zipped_mb(files):>5.1f} MB   {parts}"
+        )
         over |= size > limit
     return 1 if over else 0
 

@@ -1,17 +1,25 @@
 """The plan's arithmetic against published parameter counts, FLOPs, memory and speed figures."""
 
+import math
+
 import pytest
 
 from stationmaster.domain.catalogue.entries import CATALOGUE, TINY_LLAMA
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.instances import GPUS, get_instance
 from stationmaster.domain.errors import UnknownInstance
-from stationmaster.domain.planning.cost import estimate, node_group_price
+from stationmaster.domain.planning.cost import (
+    estimate,
+    file_system_bytes_per_s,
+    node_group_price,
+    stop_deadline_s,
+)
 from stationmaster.domain.planning.estimate import flops_per_token
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.machine_checks import Offer, offer_warnings
-from stationmaster.domain.planning.memory import GIB, memory_of
+from stationmaster.domain.planning.memory import GIB, checkpoint_bytes, memory_of
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.planning.speed import step_time
 from tests.support.plans import lay, make_plan
 
 OWN = [name for name, recipe in CATALOGUE.items() if recipe.uses_own_trainer]
@@ -380,3 +388,43 @@ def test_defaults_follow_what_was_typed():
 
     assert short.training.warmup_steps == 3
     assert short.training.min_learning_rate == pytest.approx(1e-5)
+
+
+def layout(recipe="llama2-7b", instance="p4d.24xlarge", **about):
+    return lay(recipe, instance=instance, **about)
+
+
+def written_in_s(of):
+    return checkpoint_bytes(of) / file_system_bytes_per_s(of.recipe)
+
+
+def test_trainer_of_a_large_model_has_time_for_its_step_and_three_writes():
+    large = layout("llama2-70b", "p5.48xlarge", nodes=8)
+
+    needed = step_time(large).total + 3 * written_in_s(large) + 40
+
+    assert needed > 100
+    assert stop_deadline_s(large) == math.ceil(needed)
+
+
+def test_evaluation_costs_a_third_of_a_step_for_as_many_samples():
+    steps = {"steps": 200, "eval_every": 100}
+    with_none = estimate(layout(**steps | {"eval_every": 0}))
+    batch = layout().recipe.training.global_batch_size
+
+    with_two = estimate(layout(**steps, eval_samples=3 * batch))
+
+    # Each of the two evaluations takes three batches: as long as one step.
+    assert with_two.duration_s - with_none.duration_s == pytest.approx(2 * with_none.step.total)
+
+
+def test_image_recipe_evaluates_on_imagenets_50000_images():
+    steps = {"steps": 1000, "eval_every": 1000}
+    of_all = estimate(layout("resnet50", **steps))
+    of_half = estimate(layout("resnet50", **steps, eval_samples=25_000))
+    without = estimate(layout("resnet50", **steps | {"eval_every": 0}))
+
+    whole, half = (each.duration_s - without.duration_s for each in (of_all, of_half))
+
+    assert whole == pytest.approx(2 * half)
+    assert half > 0

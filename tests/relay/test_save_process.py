@@ -16,8 +16,9 @@ from stationmaster.aws.artifacts import Artifacts
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import NAMESPACE
-from stationmaster.domain.results import SavedLine, results_uri
+from stationmaster.domain.results import SavedLine, SavingLine, results_uri
 from stationmaster.local.aws import LocalAws
+from stationmaster.relay.job_output import ByteProgress
 from stationmaster.relay.save import main
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.saver_job import render_saving
@@ -161,3 +162,20 @@ def test_bad_setting_is_one_sentence_and_exit_code_2(
     (line,) = capsys.readouterr().out.splitlines()
     assert code == EXIT_MISUNDERSTOOD
     assert said in line
+
+
+def test_progress_is_printed_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    seldom, often = (
+        ByteProgress(
+            lambda done, total: SavingLine(saved_bytes=done, total_bytes=total), every_s=every_s
+        )
+        for every_s in (3600, 0)
+    )
+    for progress in (seldom, often):
+        progress.expect(10)
+        progress.add(4)
+        progress.expect(5)
+        progress.add(6)
+
+    lines = [SavingLine.model_validate_json(text) for text in capsys.readouterr().out.splitlines()]
+    assert [(line.saved_bytes, line.total_bytes) for line in lines] == [(4, 10), (10, 15)]

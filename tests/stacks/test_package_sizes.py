@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from lambdas.registry import Package
@@ -32,12 +30,3 @@ def test_package_is_below_its_limit_and_has_what_its_functions_import(package: P
     assert not NOT_CARRIED & folders
     assert not [name for name in files if name.startswith("kubernetes/aio/")]
     assert unzipped_mb(files) < LIMITS_MB[package] < LAMBDA_TAKES_MB / 2
-
-
-def test_what_is_counted_is_there_as_bytes() -> None:
-    files = installed_files(Package.BOT)
-
-    assert files["bot/lambda_handler.py"] == Path("bot/lambda_handler.py").resolve()
-    assert unzipped_mb({"one": files["bot/lambda_handler.py"]}) == pytest.approx(
-        len(Path("bot/lambda_handler.py").read_bytes()) / 1024**2
-    )

@@ -20,7 +20,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from stationmaster.domain.catalogue.entries import TINY_LLAMA
 from stationmaster.domain.catalogue.training_config import LanguageTraining
-from training.data.shards import PackedData, Packing, PackPlan, Position, ShardWriter
+from training.data.shards import (
+    PackedData,
+    Packing,
+    PackPlan,
+    Position,
+    ShardWriter,
+    verify_share,
+)
 from training.data.tokenizers import END_OF_TEXT, TokenizerFile, describe_tokenizer
 
 FORMATS = (
@@ -123,3 +130,9 @@ def pack_ids(
     writer = ShardWriter(directory, Packing(plan=plan))
     writer.add(np.asarray(ids, dtype=np.uint32), at=Position())
     return writer.finish()
+
+
+def verify_packed(data: PackedData) -> None:
+    """Compare every file with its hash, as a rank that is alone does before it trains."""
+    stamps = data.directory.parent / "stamps"
+    verify_share(data, vocab_size=2**32, rank=0, world_size=1, stamps=stamps)

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_sets import number_tokenizer, numbered, write_rows
+from data_sets import number_tokenizer, numbered, verify_packed, write_rows
 from spoiling import contents_of
 from trainer_runs import is_alive, wait_until
 
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from training.data.corpus_lookup import find_corpus
 from training.data.pack import make_plan, pack, unfinished_packing
-from training.data.shards import PackedData, read_packed, verify_packed
+from training.data.shards import PackedData, read_packed
 from training.data.tokenizers import describe_tokenizer
 from training.pack import main
 

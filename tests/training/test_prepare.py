@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data_sets import verify_packed
 from spoiling import contents_of
 
 from stationmaster.domain.datasets import FILES, MANIFEST_FILE, NO_VALIDATION, Preparation
@@ -36,7 +37,7 @@ from training.data.imagenet import Size, check_size, read_structs
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
 from training.data.packed_parts import split_into_parts
 from training.data.preparing import ImageWork, TokenWork, prepare
-from training.data.shards import PackedData, read_packed, verify_packed
+from training.data.shards import PackedData, read_packed
 from training.data.shares import Share, Shares
 from training.data.targets import Settings, find_target
 from training.data.tokenizers import describe_tokenizer

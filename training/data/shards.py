@@ -163,16 +163,6 @@ def read_packed(directory: Path) -> PackedData:
     return PackedData(directory=directory, manifest=manifest)
 
 
-def verify_packed(data: PackedData) -> None:
-    """Compare every file with its hash; reads all of it, about 1 GB/s on a core.
-
-    Raises:
-        BadParameter: a file's contents are not what was written.
-    """
-    for path, shard in zip(data.paths, data.manifest.shards, strict=True):
-        _verified(path, shard, dtype=np.dtype(data.manifest.plan.dtype))
-
-
 def verify_share(
     data: PackedData, *, vocab_size: int, rank: int, world_size: int, stamps: Path
 ) -> None:
