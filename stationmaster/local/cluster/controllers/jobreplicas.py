@@ -53,14 +53,7 @@ class JobReplicas:
         if phase(pod) != "Failed":
             return
         name = job["metadata"]["name"]
-        policy = spec["restartPolicy"]
-        # Without a container that ended, e.g. evicted, the operator takes it for retryable.
-        ended_for_good = exit_code is not None and exit_code < replicas.RETRYABLE_EXIT_CODE
-        if policy == "ExitCode" and ended_for_good:
-            message = f'job "{name}" is failing because "{role}" replica(s) failed.'
-            self._say(job, "Warning", jobstatus.reason("Failed"), message)
-            jobstatus.set_condition(status, "Failed", message)
-        elif policy != "Never":
+        if spec["restartPolicy"] != "Never":
             # Said again at every look, as long as the pod is still going.
             self._delete_pod(job, pod)
             message = f"job {name} is restarting because {role} replica(s) failed."

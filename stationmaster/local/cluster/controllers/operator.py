@@ -2,7 +2,8 @@
 
 It acts while a Deployment of the operator is available. Its conditions, reasons, messages and
 events are what tools and people search for, so the wording is kept, its quirks included:
-activeDeadlineSeconds is looked at only when something else happens to the job.
+activeDeadlineSeconds is looked at only when something else happens to the job. The restart policy
+ExitCode is not offered.
 """
 
 from __future__ import annotations
@@ -183,7 +184,6 @@ class PyTorchJobController(OwnerController):
     ) -> None:
         name = job["metadata"]["name"]
         cause = f"because {failed} {role} replica(s) failed."
-        # Also of a job that has failed by an exit code, whose conditions stay.
         if spec["restartPolicy"] != "Never":
             message = f"PyTorchJob {name} is restarting {cause}"
             self.say(job, "Warning", jobstatus.reason("Restarting"), message)

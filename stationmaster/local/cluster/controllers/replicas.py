@@ -16,8 +16,6 @@ from stationmaster.local.cluster.labels import JOB_NAME_LABEL, TRAINING_LABEL, W
 DEFAULT_PORT, PORT_NAME, CONTAINER = 23456, "pytorchjob-port", "pytorch"
 MASTER, WORKER = "Master", "Worker"
 
-RETRYABLE_EXIT_CODE = 128
-
 
 def replica_specs(job: Object) -> dict[str, Object]:
     """Replica specifications with the controller's defaults, Master first; copies."""
@@ -102,8 +100,7 @@ def pod(job: Object, role: str, index: int) -> Object:
         container["env"] = [*(container.get("env") or []), *clone(environment)]
     if role == WORKER and MASTER in specs:
         made["spec"].setdefault("initContainers", []).append(_wait_for_master(job))
-    policy = specs[role]["restartPolicy"]
-    made["spec"]["restartPolicy"] = "Never" if policy == "ExitCode" else policy
+    made["spec"]["restartPolicy"] = specs[role]["restartPolicy"]
     return made
 
 

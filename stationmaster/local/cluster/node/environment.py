@@ -201,10 +201,6 @@ def _with_port(word: str, declared: str, local: str) -> str:
 
 def _declared(objects: Objects, pod: Object, container: Mapping[str, Any]) -> dict[str, str]:
     values: dict[str, str] = {}
-    for source in container.get("envFrom") or []:
-        prefix = source.get("prefix", "")
-        for name, text in _source_data(objects, pod, source).items():
-            values[prefix + name] = text
     for variable in container.get("env") or []:
         if variable.get("valueFrom"):
             resolved = _value_from(objects, pod, variable["valueFrom"])
@@ -215,51 +211,23 @@ def _declared(objects: Objects, pod: Object, container: Mapping[str, Any]) -> di
     return values
 
 
-def _source_data(objects: Objects, pod: Object, source: Mapping[str, Any]) -> dict[str, str]:
-    namespace = pod["metadata"]["namespace"]
-    for field, kind in (("secretRef", resources.SECRETS), ("configMapRef", resources.CONFIG_MAPS)):
-        reference = source.get(field)
-        if reference:
-            return object_texts(objects, kind, namespace, reference) or {}
-    return {}
-
-
-def object_texts(
-    objects: Objects,
-    kind: resources.Resource,
-    namespace: str,
-    reference: Mapping[str, Any],
-) -> dict[str, str] | None:
-    """Return the decoded data of a Secret or ConfigMap; None when it is optional and absent."""
-    found = objects.find(kind, namespace, reference["name"])
-    if found is None:
-        if reference.get("optional"):
-            return None
-        raise ConfigError(f'{kind.kind.lower()} "{reference["name"]}" not found')
-    data = found.get("data") or {}
-    if kind is resources.SECRETS:
-        return {name: base64.b64decode(text).decode() for name, text in data.items()}
-    return {name: str(text) for name, text in data.items()}
-
-
 def _value_from(objects: Objects, pod: Object, source: Mapping[str, Any]) -> str | None:
-    namespace = pod["metadata"]["namespace"]
-    pairs = (("secretKeyRef", resources.SECRETS), ("configMapKeyRef", resources.CONFIG_MAPS))
-    for field, kind in pairs:
-        reference = source.get(field)
-        if reference:
-            data = object_texts(objects, kind, namespace, reference)
-            if data is not None and reference["key"] in data:
-                return data[reference["key"]]
-            if reference.get("optional"):
-                return None
-            raise ConfigError(
-                f"couldn't find key {reference['key']} in {kind.kind} {namespace}/"
-                f"{reference['name']}"
-            )
+    """Return a field's or a Secret's value; None of a Secret that is optional and absent."""
     if "fieldRef" in source:
         return _field(pod, source["fieldRef"]["fieldPath"])
-    raise ConfigError(f"valueFrom {', '.join(source)} is not offered by the local cluster")
+    reference = source.get("secretKeyRef")
+    if not reference:
+        raise ConfigError(f"valueFrom {', '.join(source)} is not offered by the local cluster")
+    namespace, name = pod["metadata"]["namespace"], reference["name"]
+    found = objects.find(resources.SECRETS, namespace, name)
+    data = (found or {}).get("data") or {}
+    if reference["key"] in data:
+        return base64.b64decode(data[reference["key"]]).decode()
+    if reference.get("optional"):
+        return None
+    if found is None:
+        raise ConfigError(f'secret "{name}" not found')
+    raise ConfigError(f"couldn't find key {reference['key']} in Secret {namespace}/{name}")
 
 
 def _field(pod: Object, path: str) -> str:
