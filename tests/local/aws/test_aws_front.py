@@ -21,7 +21,6 @@ from stationmaster.local.aws import (
     InProcessRuntime,
     LocalAws,
 )
-from stationmaster.local.aws.deployment import substitute
 from stationmaster.local.aws.moto_patches import require_version
 from stationmaster.local.faults import names
 from tests.chaos.direct_calls import without_connection
@@ -181,19 +180,7 @@ def test_lost_answer_of_a_call_without_connection_ends_as_a_closed_one(
     assert [each["GroupName"] for each in groups] == ["g"], "it took effect"
 
 
-def test_substitute_refuses_an_unknown_placeholder() -> None:
-    with pytest.raises(ValueError, match=r'state machine "train": placeholder \$\{Nobody\}'):
-        substitute("${Nobody}", {"Ensure": "arn:x"}, name="train")
-
-
 # -- functions ----------------------------------------------------------------
-
-
-def test_invocation_of_another_type_is_refused(aws: LocalAws, script: Script) -> None:
-    with pytest.raises(ClientError, match="invocations of type Event are not emulated"):
-        aws.client("lambda").invoke(FunctionName="worker", InvocationType="Event")
-
-    assert script.received("worker") == []
 
 
 def function(**fields: Any) -> Function:

@@ -220,12 +220,6 @@ def test_changed_request_is_refused(aws: LocalAws, script: Script, changed: str)
     assert (answer.status_code, answer.json()["__type"]) == (403, "InvalidSignatureException")
 
 
-def test_address_that_is_presigned_with_version_2_is_refused(aws: LocalAws, script: Script) -> None:
-    address = aws.client("s3").generate_presigned_url("list_buckets")
-
-    assert httpx.get(address).status_code == 403
-
-
 def test_signed_request_with_odd_path_and_query_is_served(aws: LocalAws, script: Script) -> None:
     """The signature covers the address as it was sent, escapes included."""
     with pytest.raises(ClientError) as missing:

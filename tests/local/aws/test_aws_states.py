@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
 
-from stationmaster.local.aws import moto_patches as patches
 from tests.support.aws_fixtures import CapacityError, Machines, Script, task, until
 
 CATCH = {"ErrorEquals": ["States.ALL"], "ResultPath": "$.error", "Next": "Caught"}
@@ -111,30 +107,6 @@ def test_token_retry_gets_a_new_token(machines: Machines, script: Script) -> Non
     assert json.loads(machines.end(execution)["output"]) == "again"
 
 
-def test_heartbeat_sent_keeps_the_task_alive(machines: Machines, script: Script) -> None:
-    def ends_well_after_beats_past_the_first_deadline() -> bool:
-        # On a busy machine a beat may come too late, which says nothing: then it is tried again.
-        began = sent = time.monotonic()
-        in_time, index = True, len(script.received("worker"))
-        execution = machines.start({"Await": task("worker", token=True, HeartbeatSeconds=1)})
-        token = token_of(script, index=index)
-        while in_time and sent < began + 1.6:
-            previous, sent = sent, time.monotonic()
-            with suppress(machines.client.exceptions.TaskTimedOut):
-                machines.client.send_task_heartbeat(taskToken=token)
-            in_time = time.monotonic() - previous < 0.9
-        if not in_time:
-            machines.client.stop_execution(executionArn=execution)
-            return False
-        with suppress(machines.client.exceptions.TaskTimedOut):
-            machines.client.send_task_success(taskToken=token, output="1")
-        in_time = time.monotonic() - sent < 0.9
-        assert machines.end(execution)["status"] == "SUCCEEDED" or not in_time
-        return in_time
-
-    until(ends_well_after_beats_past_the_first_deadline)
-
-
 def test_answer_sent_by_the_called_function_itself_ends_a_task_with_a_heartbeat(
     machines: Machines, script: Script
 ) -> None:
@@ -205,17 +177,6 @@ def test_stop_while_a_handler_runs_is_immediate_and_final(
     until(lambda: machines.history(execution)[-1]["type"] == "ExecutionAborted")
     assert machines.describe(execution)["status"] == "ABORTED"
     assert machines.entered(execution) == ["Do"]
-
-
-def test_definition_is_parsed_once_and_built_anew_for_each_execution() -> None:
-    definition = json.dumps({"StartAt": "Done", "States": {"Done": {"Type": "Succeed"}}})
-    patches.apply()
-
-    first, first_tree = AmazonStateLanguageParser.parse(definition)
-    second, second_tree = AmazonStateLanguageParser.parse(definition)
-
-    assert first_tree is second_tree
-    assert first.states is not second.states
 
 
 def test_status_changes_reach_the_default_bus(machines: Machines, script: Script) -> None:

@@ -247,14 +247,6 @@ def test_pod_of_an_account_that_is_not_there_is_forbidden(asked: Asked) -> None:
     )
 
 
-def test_every_namespace_has_a_default_account(asked: Asked) -> None:
-    asked("POST", "/api/v1/namespaces", {"metadata": {"name": "furnished"}})
-
-    found = asked("GET", "/api/v1/namespaces/furnished/serviceaccounts/default")
-
-    assert found.status == 200
-
-
 def named(body: dict[str, Any], name: str) -> dict[str, Any]:
     return {**body, "metadata": {**body["metadata"], "name": name}}
 

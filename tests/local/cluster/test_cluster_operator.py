@@ -7,16 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from tests.support.cluster_fixtures import (
     Cluster,
     eventually,
-    operator_deployment,
-    operator_webhook,
     pytorchjob,
-    pytorchjob_crd,
 )
 
 JOB_LABEL = "training.kubeflow.org/job-name"
@@ -84,23 +80,3 @@ def test_admission_denies_what_the_webhook_denies(cluster: Cluster) -> None:
     assert message.startswith(f'admission webhook "{webhook}" denied the request: [')
     assert "spec.pytorchReplicaSpecs[Master].replicas: Forbidden: must be 1" in message
     assert 'spec.runPolicy.managedBy: Unsupported value: "someone"' in message
-
-
-def test_webhook_fails_until_the_operator_is_available(empty_cluster: Cluster) -> None:
-    own = empty_cluster
-    client.ApiextensionsV1Api(own.api).create_custom_resource_definition(pytorchjob_crd())
-    own.core.create_namespace({"metadata": {"name": "kubeflow"}})
-    client.AdmissionregistrationV1Api(own.api).create_validating_webhook_configuration(
-        operator_webhook()
-    )
-    own.apps.create_namespaced_deployment("kubeflow", operator_deployment())
-
-    with pytest.raises(ApiException) as caught:
-        own.submit(pytorchjob("early"))
-    own.add_nodes()
-    eventually(own.operator_is_available, "an available operator")
-    own.submit(pytorchjob("later"))
-
-    assert caught.value.status == 500
-    assert "failed calling webhook" in json.loads(caught.value.body)["message"]
-    own.job_condition("later", "Running")

@@ -208,13 +208,6 @@ def test_log_options_choose_what_is_shown(cluster: Cluster) -> None:
     assert abs(time.time() - datetime.fromisoformat(stamp).timestamp()) < 60
 
 
-def test_host_path_is_refused(cluster: Cluster) -> None:
-    volumes = [{"name": "host", "hostPath": {"path": "/var/lib"}}]
-    cluster.run_pod("host-path", "true", volumes=volumes)
-
-    assert "hostPath /var/lib is not offered" in cluster.event("host-path", "FailedMount").message
-
-
 def test_pod_that_fits_no_node_says_why(cluster: Cluster) -> None:
     requests = {"requests": {"cpu": "1000"}, "limits": {GPU: "4"}}
     cluster.run_pod("too-big", "true", container={"resources": requests})

@@ -17,7 +17,6 @@ from stationmaster.local.cluster.node.container import (
     Command,
     ContainerProcess,
     LogError,
-    StartError,
 )
 from stationmaster.local.cluster.node.supervisor import MARKER
 from tests.support.cluster_fixtures import REPOSITORY, Cluster, alive, eventually, start_cluster
@@ -161,29 +160,3 @@ def test_container_whose_log_has_no_room_is_not_started(tmp_path: Path) -> None:
         ContainerProcess(command, ContainerLog(Path("/dev/full")), print)
 
     assert not started.exists()
-
-
-def test_container_whose_program_is_none_says_so(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("neither a script nor a program")
-    (tmp_path / "text").chmod(0o755)
-    command = Command([str(tmp_path / "text")], os.environ, tmp_path)
-
-    with pytest.raises(StartError, match="text: exec format error"):
-        ContainerProcess(command, ContainerLog(tmp_path / "log"), print)
-
-
-def test_volume_without_room_is_a_failed_mount(tmp_path: Path) -> None:
-    """A file where the pods' directory should be stands for the disk that takes no directory."""
-    own = start_cluster(tmp_path / "state")
-    try:
-        own.add_nodes()
-        (tmp_path / "state" / "pods").write_text("")
-
-        own.run_pod("roomless", "exit 0")
-
-        message = own.event("roomless", "FailedMount").message
-        assert re.fullmatch(rf"{tmp_path}/state/pods/\S+: not a directory", message)
-        (tmp_path / "state" / "pods").unlink()
-        own.pod_phase("roomless", "Succeeded")
-    finally:
-        own.close()

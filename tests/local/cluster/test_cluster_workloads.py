@@ -14,10 +14,7 @@ from stationmaster.local.cluster.controllers.jobs import JobController
 from stationmaster.local.cluster.events import EventRecorder
 from stationmaster.local.cluster_behind_eks import ClusterBehindEks
 from tests.support.cluster_fixtures import (
-    EFA,
-    GPU,
     Cluster,
-    device_plugin,
     eventually,
     shell_pod,
 )
@@ -35,25 +32,6 @@ def batch_job(name: str, script: str, **spec: Any) -> dict[str, Any]:
 def only_node(cluster: Cluster) -> Any:
     (node,) = cluster.core.list_node().items
     return node
-
-
-def test_devices_show_only_while_their_plugin_is_ready(empty_cluster: Cluster) -> None:
-    own = empty_cluster
-    own.add_nodes()
-    before = only_node(own).status.capacity
-
-    own.apps.create_namespaced_daemon_set("kube-system", device_plugin("nvidia", NVIDIA_IMAGE))
-    own.apps.create_namespaced_daemon_set("kube-system", device_plugin("efa", EFA_IMAGE))
-    eventually(lambda: only_node(own).status.allocatable.get(GPU) == "8", "8 GPUs")
-    eventually(lambda: only_node(own).status.allocatable.get(EFA) == "4", "4 EFA interfaces")
-    status = own.apps.read_namespaced_daemon_set("nvidia", "kube-system").status
-    own.apps.delete_namespaced_daemon_set("nvidia", "kube-system")
-
-    assert GPU not in before
-    assert EFA not in before
-    assert before["cpu"] == "64"
-    assert (status.desired_number_scheduled, status.updated_number_scheduled) == (1, 1)
-    eventually(lambda: GPU not in only_node(own).status.capacity, "no GPUs again")
 
 
 def test_taints_and_affinity_keep_pods_off_with_the_schedulers_words(

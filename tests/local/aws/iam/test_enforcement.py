@@ -176,15 +176,6 @@ def test_presigned_address_has_the_rights_of_its_signer(client: Client) -> None:
     assert b"Request has expired" in caught.value.read()
 
 
-def test_another_secret_with_a_principals_key_is_refused(aws: LocalAws, client: Client) -> None:
-    key_id = aws.identities.named("worker").key.key_id
-    session = boto3.Session(key_id, "wrong", region_name="us-west-2")
-
-    code, _ = refused(session.client("eks", endpoint_url=aws.url).list_clusters)
-
-    assert code == "InvalidSignatureException"
-
-
 def test_creation_and_deletion_need_the_tag_that_a_condition_names(
     aws: LocalAws, client: Client, network: Deployment
 ) -> None:
