@@ -15,6 +15,7 @@ from slack_sdk import WebClient
 from bot.notifier import Notifier
 from bot.outbox import Outbox
 from bot.stream import StreamBatch, read_batch
+from bot.token_rotation import rotate_token
 from bot.turns import turn
 from stationmaster.domain.census import Measure
 from stationmaster.domain.errors import TransientError
@@ -45,6 +46,7 @@ def _refresh() -> None:
     services, notifier = _notifier(Settings.from_environment())
     with turn(services, patience_s=0) as is_ours:
         if is_ours:  # else a batch is being posted, and the next minute refreshes
+            rotate_token(services)
             notifier.refresh()
 
 

@@ -32,6 +32,7 @@ class Permission(StrEnum):
     START_TEARDOWN = "start-teardown"
     SEND_TASK_RESULT = "send-task-result"
     SLACK_SECRET = "slack-secret"
+    SLACK_SECRET_WRITE = "slack-secret-write"
     HUGGING_FACE_SECRET = "hugging-face-secret"
     RELAY_SECRET = "relay-secret"
     CLUSTER_CREATE = "cluster-create"
@@ -350,8 +351,8 @@ BOT: Final = Function(
 NOTIFIER: Final = Function(
     name="notifier",
     handler="bot.notifier_handler.handler",
-    # It starts the runs whose cards had to wait, and uploads logs that are saved.
-    permissions=_STEP | {P.SLACK_SECRET, P.START_TRAIN, P.ARTIFACTS_READ},
+    # It starts runs whose cards had to wait, uploads logs that are saved, and rotates the token.
+    permissions=_STEP | {P.SLACK_SECRET, P.SLACK_SECRET_WRITE, P.START_TRAIN, P.ARTIFACTS_READ},
     timeout_s=120,
     memory_mib=512,
     package=Package.BOT,

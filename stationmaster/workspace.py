@@ -14,12 +14,18 @@ if TYPE_CHECKING:
 # Slack takes about 20 of these questions a minute. Who leaves a group keeps its role so long.
 _KEPT: Final = timedelta(minutes=5)
 
+# What Slack says of a token that was rotated since it was read.
+_OLD_TOKEN: Final = ("token_expired", "token_revoked", "invalid_auth")
+
 
 class Workspace:
     """The Slack workspace; kept while a function is warm."""
 
-    def __init__(self, client: WebClient, *, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, client: WebClient, *, reload_token: Callable[[], str], now: Callable[[], datetime]
+    ) -> None:
         self._client = client
+        self._reload_token = reload_token
         self._now = now
         self._members: dict[str, tuple[datetime, frozenset[str]]] = {}
 
@@ -35,7 +41,13 @@ class Workspace:
         from slack_sdk.errors import SlackApiError, SlackClientError
 
         try:
-            answer = self._client.usergroups_users_list(usergroup=group_id)
+            try:
+                answer = self._client.usergroups_users_list(usergroup=group_id)
+            except SlackApiError as exc:
+                if exc.response["error"] not in _OLD_TOKEN:
+                    raise
+                self._client.token = self._reload_token()
+                answer = self._client.usergroups_users_list(usergroup=group_id)
         except SlackApiError as exc:
             raise _unknown(group_id, str(exc.response["error"])) from exc
         except (SlackClientError, OSError) as exc:

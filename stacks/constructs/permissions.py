@@ -182,6 +182,15 @@ def _artifacts_read(granted: Granted) -> list[Statement]:
     ]
 
 
+def _slack_secret_write(granted: Granted) -> list[Statement]:
+    """Allow a rotated bot token to be kept."""
+    uses = ("kms:Decrypt", "kms:GenerateDataKey")
+    return [
+        Statement(("secretsmanager:PutSecretValue",), (granted.slack_secret.secret_arn,)),
+        Statement(uses, (granted.key.key_arn,), conditions=via("secretsmanager")),
+    ]
+
+
 def _clock(granted: Granted) -> list[Statement]:
     schedules = arn("scheduler", "schedule", f"{granted.clock.group}/*")
     return [
@@ -206,6 +215,7 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[Granted], list[Statement]]]] = 
     Permission.START_TEARDOWN: partial(_start_and_look, "teardown"),
     Permission.SEND_TASK_RESULT: _send_task_result,
     Permission.SLACK_SECRET: lambda granted: _secret(granted, granted.slack_secret),
+    Permission.SLACK_SECRET_WRITE: _slack_secret_write,
     Permission.HUGGING_FACE_SECRET: lambda granted: _secret(granted, granted.hugging_face_secret),
     Permission.RELAY_SECRET: lambda granted: _secret(granted, granted.relay_secret),
     Permission.CLUSTER_CREATE: eks.create_cluster,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
@@ -26,6 +27,13 @@ class SlackCredentials(_Credentials):
     signing_secret: SecretStr
     app_token: SecretStr | None = None
     """Opens Socket Mode; only the bot that uses it needs one."""
+    refresh_token: SecretStr | None = None
+    """Where tokens rotate: good for one more bot token, and for one use."""
+    client_id: str = ""
+    client_secret: SecretStr | None = None
+    """Of the app; both are needed where tokens rotate."""
+    expires_at: int = 0
+    """When the bot token ends, in seconds since the epoch; 0 where nobody has rotated it yet."""
 
 
 class HuggingFaceCredentials(_Credentials):
@@ -87,6 +95,20 @@ class Secrets:
         """
         self._slack = None
         return self.slack().bot_token.get_secret_value()
+
+    def keep_rotated(self, *, bot_token: str, refresh_token: str, expires_at: int) -> None:
+        """Write what Slack has given for the refresh token; the other fields stay.
+
+        Raises:
+            PermanentError, TransientError: it is not written.
+        """
+        with aws_call("keeping the rotated bot token"):
+            secret_id = self._slack_secret_id
+            fields = json.loads(self._client.get_secret_value(SecretId=secret_id)["SecretString"])
+            fields |= {"bot_token": bot_token, "refresh_token": refresh_token}
+            text = json.dumps(fields | {"expires_at": expires_at})
+            self._client.put_secret_value(SecretId=secret_id, SecretString=text)
+        self._slack = None
 
     def hugging_face_token(self) -> SecretStr | None:
         """Read the token for gated models; None when nobody has set one.

@@ -41,17 +41,18 @@ def add_to(commands: Any) -> None:
     way = manifest.add_mutually_exclusive_group(required=True)
     way.add_argument("--url", help="address of the deployed HTTP API")
     way.add_argument("--socket", action="store_true", help="for stationmaster bot --socket")
+    manifest.add_argument("--rotate", action="store_true", help="bot tokens that end in 12 hours")
     manifest.set_defaults(run=_print_manifest)
 
 
 def _print_manifest(arguments: argparse.Namespace) -> int:
     if not arguments.socket and not arguments.url.startswith("https://"):
         raise BadCommand(f'--url "{arguments.url}": Slack accepts addresses with https:// only')
-    print(json.dumps(app_manifest(arguments.url), indent=2))
+    print(json.dumps(app_manifest(arguments.url, rotates=arguments.rotate), indent=2))
     return 0
 
 
-def app_manifest(url: str | None) -> dict[str, Any]:
+def app_manifest(url: str | None, *, rotates: bool = False) -> dict[str, Any]:
     """Return the app's manifest for a deployment whose HTTP API is at `url`.
 
     Without one it is reached by Socket Mode, and there is no address in it.
@@ -92,6 +93,6 @@ def app_manifest(url: str | None) -> dict[str, Any]:
             "event_subscriptions": {"bot_events": list(EVENTS), **at("request_url")},
             "org_deploy_enabled": False,
             "socket_mode_enabled": url is None,
-            "token_rotation_enabled": False,
+            "token_rotation_enabled": rotates,
         },
     }

@@ -173,6 +173,9 @@ class RecordingSlack:
                 return {"files": [{"id": "F1", "title": "chart"}]}
             case "views.open" | "views.update" | "views.publish":
                 return {"view": {**call.arguments["view"], "id": "V1", "hash": "1.a"}}
+            case "oauth.v2.access":
+                new = {"access_token": "xoxb-2", "refresh_token": "xoxe-2", "expires_in": 43_200}
+                return {"token_type": "bot", **new}
             case "usergroups.users.list":
                 return {"users": self.groups[call.arguments["usergroup"]]}
             case _:

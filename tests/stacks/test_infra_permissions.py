@@ -57,6 +57,7 @@ DANGEROUS = {
         Permission.HUGGING_FACE_SECRET,
         Permission.RELAY_SECRET,
     },
+    "secretsmanager:PutSecretValue": {Permission.SLACK_SECRET_WRITE},
     "dynamodb:PutItem": {Permission.TABLE_WRITE},
     "events:PutEvents": {Permission.BUS_PUT},
     "s3:GetObject": {Permission.ARTIFACTS_READ},

@@ -186,6 +186,11 @@ def _secret(account: Account, given: Parameters, own: str) -> Iterator[Check]:
     yield from _key_of(account, "secretsmanager", "secretsmanager", "kms:Decrypt")
 
 
+def _secret_write(account: Account, given: Parameters, own: str) -> Iterator[Check]:
+    yield from _secret(account, given, own)
+    yield from _key_of(account, "secretsmanager", "secretsmanager", "kms:GenerateDataKey")
+
+
 _READ_KEY: Final = ("kms:Decrypt", "kms:DescribeKey")
 _WRITE_KEY: Final = (*_READ_KEY, "kms:Encrypt", "kms:GenerateDataKey")
 _IN_TRANSACTION: Final = {
@@ -324,7 +329,7 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, Rule]]] = {
             "scheduler:schedule/{GroupName}/{Name}"
         )
     },
-    "secretsmanager": {"GetSecretValue": _secret},
+    "secretsmanager": {"GetSecretValue": _secret, "PutSecretValue": _secret_write},
     "states": {
         "StartExecution": _plain("{stateMachineArn}"),
         "DescribeExecution": _plain("{executionArn}"),

@@ -1,0 +1,71 @@
+"""A bot token that ends every 12 hours, renewed in time, where the app's tokens rotate.
+
+The notifier does it in its turn at writing, so that no two processes use the same refresh token,
+which Slack takes once. Source: https://docs.slack.dev/authentication/using-token-rotation
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Final
+
+from slack_sdk import WebClient
+from slack_sdk.oauth.installation_store import Bot
+from slack_sdk.oauth.token_rotation import TokenRotator
+
+from stationmaster.services import Services
+
+logger = logging.getLogger(f"stationmaster.{__name__}")
+
+_BEFORE: Final = timedelta(hours=2)
+
+
+def rotate_token(services: Services) -> None:
+    """Put a new bot token into the secret where the one in it ends soon; a failure is logged.
+
+    The old one stays good until its end, and is read again where Slack refuses it.
+    """
+    if not _is_due(services):
+        return
+    services.secrets.reload_bot_token()  # another process may have rotated it
+    if not _is_due(services):
+        return
+    try:
+        _rotate(services)
+    except Exception as exc:  # cards go on meanwhile; the next minute tries again
+        logger.error("bot token is not rotated", extra={"reason": str(exc)[:300]})
+
+
+def _is_due(services: Services) -> bool:
+    credentials = services.secrets.slack()
+    ends_soon = credentials.expires_at < (services.now() + _BEFORE).timestamp()
+    return credentials.refresh_token is not None and ends_soon
+
+
+def _rotate(services: Services) -> None:
+    found = services.secrets.slack()
+    if found.refresh_token is None or found.client_secret is None or not found.client_id:
+        raise ValueError("the Slack secret has a refresh_token, and no client_id or client_secret")
+    rotator = TokenRotator(
+        client_id=found.client_id,
+        client_secret=found.client_secret.get_secret_value(),
+        client=WebClient(base_url=services.settings.slack_api_url),
+    )
+    old = Bot(
+        bot_token=found.bot_token.get_secret_value(),
+        bot_id="",
+        bot_user_id="",
+        bot_refresh_token=found.refresh_token.get_secret_value(),
+        bot_token_expires_at=1,  # that it is due is known here
+        installed_at=services.now().timestamp(),
+    )
+    new = rotator.perform_bot_token_rotation(bot=old)
+    if new is None or not new.bot_refresh_token or not new.bot_token_expires_at:
+        raise ValueError("Slack gives no bot token for the refresh_token of the secret")
+    services.secrets.keep_rotated(
+        bot_token=new.bot_token,
+        refresh_token=new.bot_refresh_token,
+        expires_at=int(new.bot_token_expires_at),
+    )
+    logger.info("bot token rotated")
