@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from itertools import islice, takewhile
 from typing import Final
@@ -18,16 +17,12 @@ _MOST_READ: Final = 2_000
 
 def show_audit(services: Services, wanted: ShowAudit, *, channel_id: str) -> list[Entry]:
     """Return the newest entries that are asked for, newest first."""
-    return [*islice(_found(services, wanted, channel_id), MOST_SHOWN)]
-
-
-def _found(services: Services, wanted: ShowAudit, channel_id: str) -> Iterator[Entry]:
-    entries: Iterator[Entry] = islice(services.audit.newest_first(channel_id), _MOST_READ)
-    if wanted.since_s:
-        begin = services.now() - timedelta(seconds=wanted.since_s)
-        entries = takewhile(lambda entry: entry.at >= begin, entries)
-    for entry in entries:
-        is_about = not wanted.about or entry.about.startswith(wanted.about)
-        is_by = not wanted.person or wanted.person in (entry.user_id, entry.user_name)
-        if is_about and is_by:
-            yield entry
+    begin = services.now() - timedelta(seconds=wanted.since_s)
+    newest = islice(services.audit.newest_first(channel_id), _MOST_READ)
+    found = (
+        entry
+        for entry in takewhile(lambda each: not wanted.since_s or each.at >= begin, newest)
+        if entry.about.startswith(wanted.about)
+        and wanted.person in ("", entry.user_id, entry.user_name)
+    )
+    return [*islice(found, MOST_SHOWN)]

@@ -99,6 +99,7 @@ def test_no_command_changes_anything_for_who_has_not_the_role(
     if "you may not" not in answer:
         # It names what does not exist here; who may do it would hear the same.
         assert answer == seen(person.type(text))
+        assert not text.startswith("cluster delete")  # about which nothing is asked either
     assert stored() == before
 
 
