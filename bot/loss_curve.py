@@ -7,7 +7,7 @@ points that the run keeps itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,7 @@ from bot.outbox import Outbox
 from stationmaster.aws.delivery_store import Delivery
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import ProgressReported, RunEvent, TrainingResumed
+from stationmaster.domain.run.events import ProgressReported, TrainingResumed
 from stationmaster.services import Services
 
 logger = logging.getLogger(f"stationmaster.{__name__}")
@@ -37,7 +37,11 @@ class Curve:
 def read_curve(services: Services, run: Run, *, most: int = MAX_READ) -> Curve:
     """Read the loss of all steps, or of a long run a sample of `most` and the run's own points."""
     events = services.runs.sample_frequent(run.run_id, most=most)
-    points = [*_points_in(events)]
+    points = [
+        (event.step, event.loss_nats)
+        for event in events
+        if isinstance(event, ProgressReported) and event.loss_nats is not None
+    ]
     if len(events) == most:
         points = _of_sample(points, run)
     resumed = [
@@ -46,12 +50,6 @@ def read_curve(services: Services, run: Run, *, most: int = MAX_READ) -> Curve:
         if isinstance(event, TrainingResumed)
     ]
     return Curve(points, sorted(resumed))
-
-
-def _points_in(events: Iterable[RunEvent]) -> Iterable[Point]:
-    for event in events:
-        if isinstance(event, ProgressReported) and event.loss_nats is not None:
-            yield event.step, event.loss_nats
 
 
 def _of_sample(points: Sequence[Point], run: Run) -> list[Point]:

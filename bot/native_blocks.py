@@ -6,7 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from slack_sdk.errors import SlackApiError
 
@@ -52,7 +52,6 @@ def _refused_of(exc: BaseException | None, blocks: Sequence[Block]) -> set[str]:
     if not isinstance(exc, SlackApiError) or exc.response.get("error") != "invalid_blocks":
         return set()
     native = {str(index): each["type"] for index, each in enumerate(blocks) if type(each) is Native}
-    metadata: dict[str, Any] = exc.response.get("response_metadata") or {}
-    messages = " ".join(map(str, metadata.get("messages", [])))
+    messages = str(exc.response.get("response_metadata"))
     named = {native[index] for index in _POINTER.findall(messages) if index in native}
     return named or {*native.values()}

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeVar
 from urllib.error import HTTPError, URLError
 
@@ -275,7 +276,7 @@ class Outbox:
 
     def _messages(
         self, channel: str, *, since: datetime, thread_ts: str | None
-    ) -> Iterator[dict[str, Any]]:
+    ) -> list[dict[str, Any]]:
         arguments: dict[str, Any] = {
             "channel": channel,
             "oldest": f"{(since - _CLOCK_SKEW).timestamp():.6f}",
@@ -285,13 +286,14 @@ class Outbox:
         method: Callable[..., Any] = self._client.conversations_history
         if thread_ts is not None:
             method, arguments = self._client.conversations_replies, arguments | {"ts": thread_ts}
-        for _ in range(_MAX_PAGES):
-            answer = self._call("reading own messages", partial(method, **arguments))
-            yield from answer["messages"]
-            cursor = (answer.get("response_metadata") or {}).get("next_cursor")
-            if not cursor:
-                return
-            arguments = arguments | {"cursor": cursor}
+        return self._call(
+            "reading own messages",
+            lambda: [
+                message
+                for page in islice(method(**arguments), _MAX_PAGES)
+                for message in page["messages"]
+            ],
+        )
 
     def _call(self, what: str, call: Callable[[], T]) -> T:
         waited_s = 0.0

@@ -50,7 +50,12 @@ class ThreadPosts:
         """
         subject, past = news.subject, self._past(news, delivery)
         known = {event.event_id for event in news.events}
-        ends = [event for event in past if _is_end(event) and event.event_id not in known]
+        ends = [
+            event
+            for event in past
+            if isinstance(event, PhaseChanged) and event.phase.is_terminal
+            if event.event_id not in known
+        ]
         events = [*news.events, *ends]  # its batch may be a dead letter
         noteworthy = [event for event in events if subject.is_noteworthy(event)]
         if not noteworthy and delivery.thread_since is None:
@@ -200,10 +205,6 @@ class ThreadPosts:
 def is_receipt_due(subject: Subject, delivery: Delivery) -> bool:
     """Say whether its receipt, or that of a later teardown, is still to be posted."""
     return not subject.is_live and delivery.receipt_posted is not subject.teardown
-
-
-def _is_end(event: ThreadEvent) -> bool:
-    return isinstance(event, PhaseChanged) and event.phase.is_terminal
 
 
 def _mark_key(key: str) -> str:

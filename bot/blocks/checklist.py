@@ -71,16 +71,19 @@ def phases(view: RunView) -> Native:
         # What Slack counts on by Slack, which a title cannot.
         counted = [span.strip() for _, _, span, _ in same if "<!date" in span]
         details = [*counted, *details]
-        task = {"type": "task_card", "task_id": f"task-{len(tasks)}", "status": _STATUS[mark]}
-        title = "".join(str(each.get("text", "")) for each in md.rich(named))
-        tasks.append(task | {"title": title} | ({"details": _rich(details)} if details else {}))
+        task: Block = {
+            "type": "task_card",
+            "task_id": f"task-{len(tasks)}",
+            "status": _STATUS[mark],
+        }
+        if details:
+            rich = {"type": "rich_text_section", "elements": md.rich("\n".join(details))}
+            task["details"] = {"type": "rich_text", "elements": [rich]}
+        tasks.append(
+            task | {"title": "".join(str(each.get("text", "")) for each in md.rich(named))}
+        )
     plan = {"type": "plan", "title": "Phases", "tasks": tasks}
     return Native(plan, plain=section("\n".join(lines)))
-
-
-def _rich(lines: list[str]) -> Block:
-    elements = [{"type": "rich_text_section", "elements": md.rich("\n".join(lines))}]
-    return {"type": "rich_text", "elements": elements}
 
 
 def _listed(view: RunView) -> list[tuple[str, str, str, list[str]]]:
@@ -110,7 +113,13 @@ def _listed(view: RunView) -> list[tuple[str, str, str, list[str]]]:
             listed.append((md.DONE, infinitive, span, details))
         else:
             listed.append((md.CURRENT, f"*{gerund}*", span, details))
-    return [*listed, _last(run)]
+    if not run.phase.is_terminal:
+        end = (md.COMING, "Done")
+    elif run.phase is RunPhase.SUCCEEDED:
+        end = (md.DONE, "*Done*")
+    else:
+        end = (md.FAILED, f"*{run.phase.value.capitalize()}*")
+    return [*listed, (*end, "", [])]
 
 
 def _first_entered(run: Run) -> dict[RunPhase, datetime]:
@@ -150,11 +159,3 @@ def _details(phase: RunPhase, view: RunView) -> list[str]:
         case _:
             shown = []
     return [line for line in shown if line]
-
-
-def _last(run: Run) -> tuple[str, str, str, list[str]]:
-    if not run.phase.is_terminal:
-        return md.COMING, "Done", "", []
-    if run.phase is RunPhase.SUCCEEDED:
-        return md.DONE, "*Done*", "", []
-    return md.FAILED, f"*{run.phase.value.capitalize()}*", "", []

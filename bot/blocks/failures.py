@@ -41,7 +41,7 @@ _NUMBER: Final = re.compile(r"\d+")
 def failure_blocks(view: RunView) -> list[Block]:
     """Show a failed run's root cause, the line that shows it, and the next command."""
     run, found = view.run, _explain(view)
-    why = [*_cause_lines(view, found), md.escape(run.reason, 900) or "no reason was recorded"]
+    why = [*cause_lines(view), md.escape(run.reason, 900) or "no reason was recorded"]
     if run.trainer_failure and run.trainer_failure not in run.reason:
         why.append(f"trainer: {md.escape(run.trainer_failure, 600)}")
     blocks = [section("*Why it failed*\n" + "\n".join(f"> {line}" for line in why))]
@@ -85,7 +85,14 @@ def _fix(view: RunView) -> str:
 
 def cause_lines(view: RunView) -> list[str]:
     """Write the diagnosis, and the line that shows it where the run's reason does not."""
-    return _cause_lines(view, _explain(view))
+    found = _explain(view)
+    if found is None or found.rule == UNEXPLAINED:
+        return []
+    evidence = found.evidence
+    is_quoted = all(word in view.run.reason for word in evidence.split())
+    where = f"pod {found.subject}: " if found.subject else ""
+    shown = [] if is_quoted else [md.escape(f"{where}{evidence}", 400)]
+    return [f"*{md.with_code(found.diagnosis, 500)}*", *shown]
 
 
 def recovery_line(event: PhaseChanged, run: Run) -> str:
@@ -142,16 +149,6 @@ def _is_in(event: object, reason: str) -> bool:
             return reason.startswith(f"resumed from step {event.step:,}")
         case _:
             return False
-
-
-def _cause_lines(view: RunView, found: Finding | None) -> list[str]:
-    if found is None or found.rule == UNEXPLAINED:
-        return []
-    evidence = found.evidence
-    is_quoted = all(word in view.run.reason for word in evidence.split())
-    where = f"pod {found.subject}: " if found.subject else ""
-    shown = [] if is_quoted else [md.escape(f"{where}{evidence}", 400)]
-    return [f"*{md.with_code(found.diagnosis, 500)}*", *shown]
 
 
 def _explain(view: RunView) -> Finding | None:

@@ -29,29 +29,6 @@ from stationmaster.domain.run.view import RunView
 _MOST_REPEATS: Final = 2
 _MAIN_RESOURCES: Final = (ResourceKind.CLUSTER, ResourceKind.NODE_GROUP, ResourceKind.FILE_SYSTEM)
 
-# What only the relay sees, inside the run's cluster.
-_OF_THE_RELAY: Final = (
-    ev.JobConditionChanged,
-    ev.JobDisappeared,
-    ev.PodChanged,
-    ev.ClusterWarning,
-    ev.TrainingPreparing,
-    ev.TrainingStarted,
-    ev.ProgressReported,
-    ev.TrainingEvaluated,
-    ev.CheckpointSaved,
-    ev.WorkersRestarting,
-    ev.ProcessFailed,
-    ev.TrainingResumed,
-    ev.TrainingReportedFailure,
-    ev.TrainingFinished,
-    ev.NetworkObserved,
-    ev.NodeLost,
-    ev.NodeTakenBack,
-    ev.NodeRecovered,
-)
-
-
 # What a container exits with when its pod is deleted: SIGTERM in time, or SIGKILL after it.
 _ENDED_BY_SIGNAL: Final = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 # Kubernetes cuts times to it, so an end may seem to lie before what caused it.
@@ -162,7 +139,7 @@ def _while_the_cluster_stands(events: Sequence[ThreadEvent], view: RunView) -> l
     return [
         event
         for index, event in enumerate(events)
-        if (index < gone_at or not isinstance(event, _OF_THE_RELAY))
+        if (index < gone_at or not isinstance(event, ev.RelayEvent))
         and not _is_made_by_the_teardown(event, view.run)
     ]
 

@@ -75,23 +75,11 @@ def line_of(same: list[ThreadEvent], run: Run) -> str:
             return zone_line(first)
         case cl.NodeReplacementBegan() | cl.NodeReplaced():
             return replacement_line(first)
-        case (
-            ev.ResultsSaved()
-            | ev.ResultsUnsaved()
-            | ev.SavingRequested()
-            | ev.ResultsLost()
-            | ev.ResultsGivenUp()
-        ):
+        case _ if isinstance(first, ev.ResultsEvent):
             return results_line(first, run)
-        case ev.BackupStarted() | ev.BackupLookedAt() | ev.BackupSaved() | ev.BackupFailed():
+        case _ if isinstance(first, ev.BackupEvent):
             return backup_line(first)
-        case (
-            ev.RunRequested()
-            | ev.ApprovalGiven()
-            | ev.ApprovalRefused()
-            | ev.ApprovalRenewed()
-            | ev.ApprovalReminded()
-        ):
+        case _ if isinstance(first, ev.RunRequested | ev.ApprovalEvent):
             return approval_line(first, run)
         case ev.ExportEnded():
             return export_line(first)

@@ -29,7 +29,7 @@ FOLLOWED = re.compile(
 )
 CODE = re.compile("```.*?```|`[^`\n]*`", re.DOTALL)
 # Hard to show: hostile, back quotes, very long, no spaces.
-HARD = [HOSTILE, f"`{HOSTILE}`", "`" * 30, "&" * 900, "a" * 5_000, "", " \n\t ", "x\n" * 400]
+HARD = [HOSTILE, f"`{HOSTILE}`", "`" * 30, "&" * 900, "a" * 100_000, "", " \n\t ", "x\n" * 400]
 TEXT = st.text(max_size=40) | st.integers(0, len(HARD) - 1).map(lambda number: HARD[number])
 AMOUNT = st.floats(min_value=0, max_value=1e12, allow_nan=False)
 MOMENT = st.integers(0, 10**7).map(lambda seconds: START + timedelta(seconds=seconds))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+
+from run_blocks import START
 
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import spec_for_any
-
-START = datetime(2026, 1, 2, 9, 0, tzinfo=UTC)
 
 
 def make_cluster(phase: ClusterPhase = ClusterPhase.READY, **values: object) -> Cluster:
@@ -26,7 +25,3 @@ def make_cluster(phase: ClusterPhase = ClusterPhase.READY, **values: object) -> 
         "keep_until": START + timedelta(hours=8),
     }
     return Cluster(**(made | values))
-
-
-def seen(content) -> str:
-    return json.dumps(content.blocks, ensure_ascii=False)

@@ -90,7 +90,7 @@ def any_run(draw) -> RunView:
         resources=draw(RESOURCES),
         plugins=draw(st.lists(TEXT, max_size=40)),
         checks=draw(CHECKS),
-        pods={f"{index}": pod for index, pod in enumerate(pods)},
+        pods={f"{index}": pod for index, pod in enumerate(pods * 100)},
         training_started_at=draw(st.none() | MOMENT),
         progress=draw(
             st.none()

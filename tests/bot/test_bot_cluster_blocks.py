@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import pytest
 from any_blocks import CHECKS, MOMENT, RESOURCES, SLOW, TEXT, any_event, assert_slack_takes
-from cluster_blocks import START, make_cluster, seen
+from cluster_blocks import START, make_cluster
 from hypothesis import given
 from hypothesis import strategies as st
+from run_blocks import seen
 
 from bot.blocks import cluster_answers as answers
 from bot.blocks.cluster_card import cluster_card, cluster_milestone, goes
@@ -101,8 +102,9 @@ def test_deletion_with_unsaved_results_says_that_their_file_system_stays():
     ],
 )
 def test_buttons_are_those_that_make_sense(phase, shown):
-    card = cluster_card(ClusterView(make_cluster(phase)), now=NOW)
+    card = cluster_card(ClusterView(make_cluster(phase, reason="no capacity")), now=NOW)
 
+    assert "*It failed:* no capacity" in seen(card)
     rows = [block for block in card.blocks if block["type"] == "actions"]
     assert [each["action_id"] for row in rows for each in row["elements"]] == shown
 
@@ -187,8 +189,8 @@ def any_cluster(draw) -> ClusterView:
 
 
 @SLOW
-@given(any_cluster(), TEXT)
-def test_card_receipt_and_answers_of_any_cluster_are_within_slacks_limits(view, code):
+@given(any_cluster(), TEXT, st.lists(any_event(cl.ClusterEvent), max_size=60))
+def test_whatever_shows_any_cluster_is_within_slacks_limits(view, code, events):
     assert_slack_takes(cluster_card(view, now=NOW))
     assert_slack_takes(cluster_card(view, now=NOW, moved_from=(code, code)))
     assert_slack_takes(cluster_receipt(view, now=NOW))
@@ -197,14 +199,7 @@ def test_card_receipt_and_answers_of_any_cluster_are_within_slacks_limits(view, 
         assert_slack_takes(answers.cluster_shown(view, reach=reach, now=NOW))
     assert_slack_takes(answers.clusters_list([view] * 25, now=NOW))
     assert_slack_takes(answers.cluster_deleted(view))
-
-
-@SLOW
-@given(st.lists(any_event(cl.ClusterEvent), max_size=60), any_cluster())
-def test_thread_of_any_events_is_within_slacks_limits(events, view):
-    message = cluster_message(events, view.cluster)
-
-    if message is not None:
+    if (message := cluster_message(events, view.cluster)) is not None:
         assert_slack_takes(message)
 
 
@@ -260,9 +255,3 @@ def test_thread_says_what_the_card_does_not(happened, cluster, said):
     message = cluster_message([happened], cluster)
 
     assert (message is None) if said is None else (said in seen(message))
-
-
-def test_card_of_a_failed_cluster_says_why():
-    failed = make_cluster(ClusterPhase.FAILED, reason="no capacity for m5.2xlarge")
-
-    assert "no capacity for m5.2xlarge" in seen(cluster_card(ClusterView(failed), now=NOW))

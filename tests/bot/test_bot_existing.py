@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from bot_world import CHANNEL, seen
 from cluster_blocks import make_cluster
-from cluster_blocks import seen as seen_blocks
 from run_blocks import NOW, START, in_phase
+from run_blocks import seen as seen_blocks
 
 from bot.blocks import cluster_answers
 from bot.blocks.card import run_card

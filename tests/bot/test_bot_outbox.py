@@ -77,7 +77,6 @@ CHART = {"type": "data_visualization", "title": "Loss", "chart": PIE}
     [
         (set(), ["section", "plan", "data_visualization"]),
         ({"plan"}, ["section", "section", "data_visualization"]),
-        ({"data_visualization"}, ["section", "plan", "section"]),
         ({"plan", "data_visualization"}, ["section"] * 3),
     ],
 )
