@@ -258,7 +258,7 @@ def test_receipt_is_posted_once_and_seen_in_the_channel(tells, story, slack):
 
 @pytest.mark.parametrize(
     ("method", "error"),
-    [("files.getUploadURLExternal", "not_in_channel"), ("chat.update", "invalid_blocks")],
+    [("files.getUploadURLExternal", "not_in_channel"), ("chat.update", "msg_blocks_too_long")],
 )
 def test_refused_curve_or_card_does_not_hold_up_the_receipt(
     tells, story, slack, caplog, method, error

@@ -124,7 +124,7 @@ def test_lines_of_the_notifier_name_the_runs_of_a_batch_and_the_one_it_tells_of(
     lines: Lines, stream: TableStream, story: Story, slack
 ):
     story.begin()
-    slack.refusals["chat.postMessage"].append(Refusal(error="invalid_blocks"))
+    slack.refusals["chat.postMessage"].append(Refusal(error="msg_blocks_too_long"))
 
     notifier_handler.handler(stream.next_batch(), None)
 
