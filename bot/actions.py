@@ -95,6 +95,7 @@ def actor_of(body: dict[str, Any], *, channel_id: str, via: str, words: str) -> 
         user_id=str(user["id"]),
         channel_id=channel_id,
         team_id=str((body.get("team") or {}).get("id", "")),
+        home_team_id=str(user["team_id"]),
         user_name=str(user["name"]),
         via=via,
         words=words,

@@ -67,6 +67,7 @@ def read_message(body: dict[str, Any]) -> Typed | None:
         user_id=event["user"],
         channel_id=event["channel"],
         team_id=body["team_id"],
+        home_team_id=event["user_team"],
         via="message",
         words=f"{COMMAND} {text}",
     )

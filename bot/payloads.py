@@ -44,6 +44,12 @@ class Option(BaseModel):
     value: str = Field(max_length=150)
 
 
+class Person(Named):
+    """Who has pressed or sent something; in a shared channel, maybe of another organization."""
+
+    team_id: str = ""
+
+
 class Action(BaseModel):
     """The element that was pressed."""
 
@@ -60,7 +66,7 @@ class Click(BaseModel):
     type: Literal["block_actions"]
     team: Named | None = None
     channel: Named
-    user: Named
+    user: Person
     actions: list[Action] = Field(min_length=1)
     trigger_id: str | None = None
     response_url: str | None = None
@@ -83,6 +89,7 @@ class Message(BaseModel):
     ts: Text
     thread_ts: str | None = None
     user: str = ""
+    user_team: str = ""
     text: str = ""
     subtype: str | None = None
     bot_id: str | None = None
@@ -149,7 +156,7 @@ class ViewClick(BaseModel):
 
     type: Literal["block_actions"]
     team: Named | None = None
-    user: Named
+    user: Person
     actions: list[Action] = Field(min_length=1)
     view: Form | HomeView = Field(discriminator="type")
     trigger_id: str | None = None
@@ -160,7 +167,7 @@ class FormSent(BaseModel):
 
     type: Literal["view_submission"]
     team: Named | None = None
-    user: Named
+    user: Person
     view: Form
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +16,9 @@ from stationmaster.domain.errors import WriteConflict
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-_TRIES: Final = 8
+# Of many who write at once one is the first: the others wait, apart from each other.
+_TRIES: Final = 40
+_LONGEST_S: Final = 0.1
 
 
 class AuditStore:
@@ -28,8 +32,9 @@ class AuditStore:
         Raises:
             WriteConflict: others kept being faster.
         """
-        for _ in range(_TRIES):
-            newest = next(self.newest_first(channel_id), None)
+        for tried in range(_TRIES):
+            time.sleep(random.uniform(0, min(_LONGEST_S, 0.005 * 2**tried)) if tried else 0)
+            newest = next(self.newest_first(channel_id, page=1), None)
             entry = make(newest.seq + 1, newest.hash) if newest is not None else make(1, FIRST)
             item = table.audit_entry(channel_id, entry.seq).attributes | {
                 "body": {"S": entry.model_dump_json()},
@@ -45,7 +50,7 @@ class AuditStore:
             return entry
         raise WriteConflict(f"the audit of channel {channel_id} is being written by others")
 
-    def newest_first(self, channel_id: str) -> Iterator[Entry]:
+    def newest_first(self, channel_id: str, *, page: int = 50) -> Iterator[Entry]:
         """Read the entries of a channel, as many as are asked for.
 
         Raises:
@@ -59,7 +64,7 @@ class AuditStore:
                     **table.audit_entries(channel_id).query,
                     ScanIndexForward=False,
                     ConsistentRead=True,
-                    Limit=50,
+                    Limit=page,
                     **start,
                 )
             for item in answer["Items"]:

@@ -8,21 +8,31 @@ from typing import Final
 
 from stationmaster.domain.audit import Entry
 from stationmaster.domain.commands.requests import ShowAudit
+from stationmaster.domain.identities import ARN
 from stationmaster.services import Services
 
 MOST_SHOWN: Final = 20
 # Of a channel; what is older is in the export.
 _MOST_READ: Final = 2_000
+_MOST_ASKED: Final = 500  # for the name of a person
 
 
 def show_audit(services: Services, wanted: ShowAudit, *, channel_id: str) -> list[Entry]:
     """Return the newest entries that are asked for, newest first."""
+    user_id = known_id(services, wanted.person, channel_id)
     begin = services.now() - timedelta(seconds=wanted.since_s)
     newest = islice(services.audit.newest_first(channel_id), _MOST_READ)
     found = (
         entry
         for entry in takewhile(lambda each: not wanted.since_s or each.at >= begin, newest)
-        if entry.about.startswith(wanted.about)
-        and wanted.person in ("", entry.user_id, entry.user_name)
+        if entry.about.startswith(wanted.about) and (not wanted.person or entry.user_id == user_id)
     )
     return [*islice(found, MOST_SHOWN)]
+
+
+def known_id(services: Services, person: str, channel_id: str) -> str:
+    """Return the id of a person, whose name the channel's audit knows, also an earlier one."""
+    if person.startswith(ARN) or (person[:1] in ("U", "W") and person.isupper()):
+        return person
+    entries = islice(services.audit.newest_first(channel_id), _MOST_ASKED)
+    return next((entry.user_id for entry in entries if entry.user_name == person), "")

@@ -10,9 +10,9 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Final, TypeVar
 
+from stationmaster.commands.auditing import known_id
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.commands.requests import ShowCost
@@ -25,7 +25,6 @@ from stationmaster.services import Services
 MOST_READ: Final = 2_000
 # The answer is due within 3 s.
 _PATIENCE_S: Final = 0.9
-_MOST_AUDITED: Final = 500
 
 StateT = TypeVar("StateT", Run, Cluster)
 
@@ -63,7 +62,13 @@ def channel_cost(services: Services, wanted: ShowCost, *, channel_id: str) -> Bi
     Raises:
         NotPossibleNow: nobody of that name is known in the channel.
     """
-    user_id = _user_id(services, wanted.person, channel_id)
+    user_id = known_id(services, wanted.person, channel_id) if wanted.person else ""
+    if wanted.person and not user_id:
+        raise NotPossibleNow(
+            f"nobody called @{wanted.person[:60]} has started anything in this channel lately; "
+            "/train cost shows everybody",
+            suggestion="/train cost",
+        )
     bill = month_of(services, wanted.month, channels={channel_id})
     spent = tuple(each for each in bill.spent if user_id in ("", each.user_id))
     return replace(bill, spent=spent)
@@ -105,20 +110,6 @@ def month_of(
         tuple(spent),
         max(filter(None, (runs_since, clusters_since)), default=None),
         any(run.emulated_speed for run in runs),
-    )
-
-
-def _user_id(services: Services, person: str, channel_id: str) -> str:
-    """Return the id of a person, whose name Slack does not send; the channel's audit knows it."""
-    if not person or (person[0] in "UW" and person.isupper()):
-        return person
-    for entry in islice(services.audit.newest_first(channel_id), _MOST_AUDITED):
-        if entry.user_name == person:
-            return entry.user_id
-    raise NotPossibleNow(
-        f"nobody called @{person[:60]} has started anything in this channel lately; "
-        "/train cost shows everybody",
-        suggestion="/train cost",
     )
 
 

@@ -25,10 +25,17 @@ class Actor:
     user_id: str
     channel_id: str
     team_id: str = ""
+    home_team_id: str = ""
+    """Of which workspace the person is a member, where Slack says so."""
     user_name: str = ""
     via: str = "command"
     words: str = ""
     """What was typed, or what the button says."""
+
+    @property
+    def is_guest(self) -> bool:
+        """Whether a shared channel has brought somebody of another organization."""
+        return self.home_team_id not in ("", self.team_id)
 
 
 @contextmanager
@@ -67,7 +74,13 @@ def check_role(
         NotPermitted: the person's role in the channel is not enough.
     """
     role, its = act.role_for(who.user_id, owner), services.rules.of(who.channel_id)
+    named = its.listed(role) if its is not None else ()
     try:
+        if who.is_guest and act.is_change and who.user_id not in named:
+            raise NotPermitted(
+                f"you may not {act.name} here, because you are of another organization than this "
+                "app and no rule of this channel names you; ask somebody of the app's organization"
+            )
         if its is None or has_role(services, who.user_id, who.channel_id, role):
             return
         whose = f", which {owner} has started" if owner not in ("", who.user_id) else ""

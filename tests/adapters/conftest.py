@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from answering_server import AnsweringServer, answering_server
-from answering_server import settings as server_settings
 
 from stationmaster.kubernetes.connect import connect
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.local.aws import Deployment, LocalAws
 from stationmaster.settings import Settings
+from tests.support.answering_server import AnsweringServer, answering_server
+from tests.support.answering_server import settings as server_settings
 from tests.support.aws_fixtures import aws, deployed
 
 __all__ = ["aws", "deployed"]  # fixtures

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from answering_server import Answer, answering_server
 from pydantic import SecretStr
 
 from stationmaster.cli.main import main
@@ -19,6 +18,7 @@ from stationmaster.domain.datasets import C4, HubSource, Listing, Preparation
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from stationmaster.hub import Hub
 from stationmaster.settings import HubAccess, Settings
+from tests.support.answering_server import Answer, answering_server
 
 CONFIG = {
     "architectures": ["Qwen2ForCausalLM"],

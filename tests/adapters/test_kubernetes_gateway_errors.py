@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 import pytest
-from answering_server import AnsweringServer, settings, status
 from botocore.session import Session
 
 from stationmaster.aws.access_entries import admin_policy_arn
@@ -18,6 +17,7 @@ from stationmaster.kubernetes.connect import connect
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.token import EksToken
 from stationmaster.relay.cluster import ClusterApi
+from tests.support.answering_server import AnsweringServer, settings, status
 
 WEBHOOK = (
     'admission webhook "validator.pytorchjob.training-operator.kubeflow.org" denied the request: '

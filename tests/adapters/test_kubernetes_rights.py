@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import yaml
-from answering_server import AnsweringServer
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.ids import ClusterId
@@ -19,6 +18,7 @@ from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.placing import placed
 from stationmaster.rendering.relay import render_relay_rights
 from stationmaster.rendering.shared_volume import SharedStorage, render_storage
+from tests.support.answering_server import AnsweringServer
 
 SPACE = "stationmaster-c-1"
 RIGHTS = {*needed_rights(SPACE, pytorch_job)}

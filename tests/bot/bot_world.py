@@ -31,7 +31,9 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import attempt_id, first_assignment
 from stationmaster.domain.run.request import Placement
+from stationmaster.local.slack import LocalSlack
 from stationmaster.local.slack.blocks import check_blocks
+from stationmaster.local.slack_app import app_config
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.factories import make_request, make_requested
@@ -124,6 +126,27 @@ class DyingStore(DeliveryStore):
         if self.dies_at == "confirm" and keys:
             raise Killed
         super().confirm(owner, keys, **more)
+
+
+APP_TOKEN = "xapp-for-tests"
+SECRET = {"bot_token": BOT_TOKEN, "signing_secret": SIGNING_SECRET, "app_token": APP_TOKEN}
+
+
+def new_workspace(port: int = 0) -> LocalSlack:
+    slack = LocalSlack(
+        host_port=port,
+        app=app_config(),
+        **SECRET,
+        delivery_url="http://127.0.0.1:9/nobody-listens",
+        answer_within_s=1800,
+    )
+    slack.start()
+    return slack
+
+
+def keep_secret(secret: dict[str, str]) -> None:
+    client = boto3.client("secretsmanager", REGION)
+    client.put_secret_value(SecretId="slack", SecretString=json.dumps(secret))
 
 
 @dataclass

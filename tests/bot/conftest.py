@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from bot_world import (
     BOT_TOKEN,
+    CHANNEL,
     REGION,
+    SECRET,
     SIGNING_SECRET,
     Clock,
     ClusterStory,
@@ -19,7 +22,9 @@ from bot_world import (
     Person,
     Story,
     TableStream,
+    keep_secret,
     new_notifier,
+    new_workspace,
     tell,
 )
 from moto import mock_aws
@@ -30,6 +35,7 @@ from bot.notifier import Notifier
 from stationmaster.aws.table import table_definition
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.local.slack import LocalSlack
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.artifacts_world import BUCKET
@@ -162,3 +168,33 @@ def ended(story: Story) -> RunId:
     story.begin()
     story.phases(RunPhase.FAILED, reason="out of memory")
     return RunId(story.run_id)
+
+
+@pytest.fixture
+def workspace() -> Iterator[LocalSlack]:
+    slack = new_workspace()
+    yield slack
+    slack.stop()
+
+
+@pytest.fixture
+def bot(services: Services, workspace: LocalSlack) -> Services:
+    """What the bot is made of, in the local workspace."""
+    keep_secret(SECRET)
+    changed = services.settings.model_copy(update={"slack_api_url": workspace.api_url})
+    return Services(changed)
+
+
+@pytest.fixture
+def set_rules(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Path]:
+    """Give a channel rules; returns the file with the rules of all."""
+
+    def setting(its: dict[str, Any], channel: str = CHANNEL) -> Path:
+        path = tmp_path / "rules.json"
+        path.write_text(json.dumps({"channels": {channel: its}}))
+        monkeypatch.setenv("STATIONMASTER_RULES_FILE", str(path))
+        return path
+
+    return setting

@@ -63,14 +63,6 @@ def test_direct_conversation_of_others_is_not_asked_to_invite(person, services, 
     assert_nothing_started(services, settings)
 
 
-@pytest.mark.parametrize("second", ["same", "another"])
-def test_command_delivered_twice_posts_one_card(person, slack, second):
-    person.type("tiny-llama", trigger_id="same")
-    person.type("tiny-llama", trigger_id=second)
-
-    assert len(slack.of("chat.postMessage")) == 1
-
-
 def test_card_of_the_slower_of_two_deliveries_is_deleted(person, services, settings, slack):
     def type_again(_call: object) -> None:
         slack.when_posted = lambda call: None

@@ -29,7 +29,6 @@ from stationmaster.domain.catalogue import instances
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
-from stationmaster.settings import Settings
 from stationmaster.steps.reap import reap
 
 LEAD, OTHER_LEAD, OPERATOR = "U0LEAD", "U0OTHERLEAD", "U0OTHER"
@@ -43,20 +42,10 @@ def limits() -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def rules(
-    settings: Settings,
-    slack: RecordingSlack,
-    limits: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Path:
-    approvers = [LEAD, "S0LEADS", USER]
+def rules(set_rules: Any, slack: RecordingSlack, limits: dict[str, Any]) -> Path:
     slack.groups["S0LEADS"] = [OTHER_LEAD]
-    path = tmp_path / "rules.json"
-    path.write_text(
-        json.dumps({"channels": {CHANNEL: {"approvers": approvers, "approval": limits}}})
-    )
-    monkeypatch.setenv("STATIONMASTER_RULES_FILE", str(path))
+    its = {"approvers": [LEAD, "S0LEADS", USER], "approval": limits}
+    path: Path = set_rules(its)
     return path
 
 

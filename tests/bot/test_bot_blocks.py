@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from any_blocks import (
@@ -59,6 +60,12 @@ from stationmaster.preflight.findings import unanswered
 from tests.support.plans import make_plan
 
 LOSS = st.floats(-1e12, 1e12)
+DURATIONS = [
+    *((8, "8s"), (130, "2m 10s"), (11_100, "3h 05m"), (187_200, "2d 4h")),
+    (float("inf"), "unknown"),
+]
+NODES = [(0, "0 nodes"), (1, "1 node"), (2, "2 nodes"), (1200, "1,200 nodes")]
+MONEY = [(0, "$0.00"), (0.004, "$0.004"), (0.31, "$0.31"), (1284.4, "$1,284")]
 
 
 @st.composite
@@ -291,45 +298,22 @@ def test_cost_of_emulated_machines_is_marked_wherever_it_is_shown():
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    ("write", "value", "written"),
     [
-        ([1.0, 1.0, 1.0], "\u2584\u2584\u2584"),
-        ([3.0, 2.0, 1.0], "\u2588\u2585\u2581"),
-        ([5.0], ""),
-        ([float("nan"), 2.0, 1.0], "\u2588\u2581"),
-        ([1.7e308, -1.7e308], "\u2588\u2581"),
+        (mrkdwn.sparkline, [1.0, 1.0, 1.0], "\u2584\u2584\u2584"),
+        (mrkdwn.sparkline, [3.0, 2.0, 1.0], "\u2588\u2585\u2581"),
+        (mrkdwn.sparkline, [5.0], ""),
+        (mrkdwn.sparkline, [float("nan"), 2.0, 1.0], "\u2588\u2581"),
+        (mrkdwn.sparkline, [1.7e308, -1.7e308], "\u2588\u2581"),
+        (lambda most: len(mrkdwn.sparkline([*range(96)], width=most)), 24, 24),
+        *(
+            (lambda part: mrkdwn.progress_bar(part).count("\u2588"), part, full)
+            for part, full in ((0, 0), (0.999, 23), (1, 24), (7, 24), (-1, 0))
+        ),
+        *((mrkdwn.duration, seconds, text) for seconds, text in DURATIONS),
+        *((partial(counted, noun="node"), number, text) for number, text in NODES),
+        *((mrkdwn.money, usd, text) for usd, text in MONEY),
     ],
 )
-def test_sparkline_draws_the_shape(values, expected):
-    assert mrkdwn.sparkline(values) == expected
-
-
-def test_sparkline_is_never_wider_than_asked():
-    assert len(mrkdwn.sparkline([float(value) for value in range(96)], width=24)) == 24
-
-
-@pytest.mark.parametrize(("fraction", "full"), [(0, 0), (0.999, 23), (1, 24), (7, 24), (-1, 0)])
-def test_progress_bar_is_full_only_at_the_end(fraction, full):
-    assert mrkdwn.progress_bar(fraction).count("\u2588") == full
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(8, "8s"), (130, "2m 10s"), (11_100, "3h 05m"), (187_200, "2d 4h"), (float("inf"), "unknown")],
-)
-def test_duration_uses_two_units_at_most(seconds, shown):
-    assert mrkdwn.duration(seconds) == shown
-
-
-@pytest.mark.parametrize(
-    ("number", "shown"), [(0, "0 nodes"), (1, "1 node"), (2, "2 nodes"), (1200, "1,200 nodes")]
-)
-def test_counted_noun_has_its_plural(number, shown):
-    assert counted(number, "node") == shown
-
-
-@pytest.mark.parametrize(
-    ("usd", "shown"), [(0, "$0.00"), (0.004, "$0.004"), (0.31, "$0.31"), (1284.4, "$1,284")]
-)
-def test_money_keeps_the_digits_that_tell_something(usd, shown):
-    assert mrkdwn.money(usd) == shown
+def test_figure_is_written_as_a_person_reads_it(write, value, written):
+    assert write(value) == written

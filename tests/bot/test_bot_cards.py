@@ -129,6 +129,19 @@ THEIRS = spec_for_any(
     existing=FileSystemSpec(storage_gib=4800, mbps_per_tib=200, existing_id=ID),
 )
 
+
+def guest() -> RunView:
+    """A run that has ended in somebody else's EKS cluster."""
+    view = in_phase(
+        RunPhase.SUCCEEDED,
+        request=REQUEST.model_copy(update={"eks_name": "theirs"}),
+        teardown=TeardownStatus.COMPLETED,
+        torn_down_at=NOW,
+    )
+    spec = THEIRS.model_copy(update={"eks_name": "theirs"})
+    return replace(view, cluster=view.cluster.model_copy(update={"spec": spec}))
+
+
 CARDS = [
     (
         running(
@@ -386,6 +399,7 @@ CARDS = [
     ),
     (saved(RunPhase.SUCCEEDED, **FRAMEWORK), [], ["from_pretrained"]),
     (saved(**PUSH), ["the model is being pushed to `lab/tiny`"], []),
+    (guest(), ["guest in EKS cluster `theirs`, not in the price"], []),
     # Backups, while there is no result.
     (backed_up(BACKED), ["backup of step 4,200 (1.00 GiB)"], []),
     (backed_up(Backups(number=1, is_running=True)), ["a backup is being made"], []),
@@ -402,16 +416,6 @@ CARDS = [
     ),
     (saved(RunPhase.SUCCEEDED, backups=DENIED), [], ["ackup"]),
 ]
-
-
-@pytest.mark.parametrize(("view", "present", "absent"), CARDS)
-def test_card_shows_what_a_person_wants_to_know(view, present, absent):
-    card = run_card(view, now=NOW)
-
-    shown = seen(card)
-    assert [words for words in present if words not in shown] == []
-    assert [words for words in absent if words in shown] == []
-    assert check_blocks(card.blocks) == []
 
 
 def done(**values: object) -> RunView:
@@ -438,42 +442,53 @@ BLOCK = Reservation(
 )
 
 
-@pytest.mark.parametrize(
-    ("view", "present", "absent"),
-    [
-        (
-            done(
-                resources={
-                    "f": of(ResourceKind.FILE_SYSTEM, "fs-1", price_per_hour_usd=1.0, **GONE),
-                    "c": of(ResourceKind.CLUSTER, "was-refused", refused_at=START, **GONE),
-                }
-            ),
-            ["Nothing billable is left", "file system `fs-1`  _6m 00s, $0.10_", "$0.31"],
-            ["was-refused", "emulated", "paid for when", "at their price on demand"],
+RECEIPTS = [
+    (
+        guest(),
+        [
+            f"EKS cluster `theirs`, its nodes and plugins, and file system `{ID}` stay as they "
+            "were, and are not in this bill."
+        ],
+        [],
+    ),
+    (
+        done(
+            resources={
+                "f": of(ResourceKind.FILE_SYSTEM, "fs-1", price_per_hour_usd=1.0, **GONE),
+                "c": of(ResourceKind.CLUSTER, "was-refused", refused_at=START, **GONE),
+            }
         ),
-        (
-            in_phase(
-                RunPhase.FAILED,
-                teardown=TeardownStatus.FAILED,
-                teardown_reason="cluster is still there",
-                left_behind=["cluster stationmaster-x"],
-            ),
-            ["`cluster stationmaster-x`", "cluster is still there"],
-            ["Nothing billable is left"],
+        ["Nothing billable is left", "file system `fs-1`  _6m 00s, $0.10_", "$0.31"],
+        ["was-refused", "emulated", "paid for when", "at their price on demand"],
+    ),
+    (
+        in_phase(
+            RunPhase.FAILED,
+            teardown=TeardownStatus.FAILED,
+            teardown_reason="cluster is still there",
+            left_behind=["cluster stationmaster-x"],
         ),
-        (saved(RunPhase.SUCCEEDED), [URI], []),
-        (saved(RunPhase.SUCCEEDED, **COMMAND), ["up to its command"], []),
-        (with_nodes(reservation=BLOCK), ["paid for when it was bought, and are not in this"], []),
-        (with_nodes(is_spot=True), ["at their price on demand, the most that they can cost"], []),
-    ],
-)
-def test_receipt_says_what_it_cost_and_what_is_left(view, present, absent):
-    receipt = run_receipt(view, now=NOW)
+        ["`cluster stationmaster-x`", "cluster is still there"],
+        ["Nothing billable is left"],
+    ),
+    (saved(RunPhase.SUCCEEDED), [URI], []),
+    (saved(RunPhase.SUCCEEDED, **COMMAND), ["up to its command"], []),
+    (with_nodes(reservation=BLOCK), ["paid for when it was bought, and are not in this"], []),
+    (with_nodes(is_spot=True), ["at their price on demand, the most that they can cost"], []),
+]
 
-    shown = seen(receipt)
+
+@pytest.mark.parametrize(
+    ("draw", "view", "present", "absent"),
+    [*((run_card, *row) for row in CARDS), *((run_receipt, *row) for row in RECEIPTS)],
+)
+def test_card_and_receipt_show_what_a_person_wants_to_know(draw, view, present, absent):
+    content = draw(view, now=NOW)
+
+    shown = seen(content)
     assert [words for words in present if words not in shown] == []
     assert [words for words in absent if words in shown] == []
-    assert check_blocks(receipt.blocks) == []
+    assert check_blocks(content.blocks) == []
 
 
 @pytest.mark.parametrize(

@@ -146,17 +146,6 @@ def test_request_leaves_the_level_of_the_products_logger_as_it_is(person):
         products.setLevel(before)
 
 
-def test_train_delivered_twice_starts_one_run(person, services, settings):
-    first = person.type("tiny-llama", trigger_id="same")
-    second = person.type("tiny-llama", trigger_id="same")
-
-    run_id = services.runs.list_recent()[0].run_id
-    assert len(services.runs.list_recent()) == 1
-    assert started_workflows(settings) == [run_id]
-    assert "is on its way" in seen(first)
-    assert "nothing new was started" in seen(second)
-
-
 @pytest.mark.parametrize(
     ("text", "named", "suggestion"),
     [

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 from bot_world import CHANNEL, seen
 from cluster_blocks import make_cluster
-from run_blocks import NOW, START, in_phase
+from run_blocks import NOW
 from run_blocks import seen as seen_blocks
 
 from bot.blocks import cluster_answers
-from bot.blocks.card import run_card
 from bot.blocks.cluster_card import cluster_card
-from bot.blocks.receipt import run_receipt
 from stationmaster.domain.catalogue.instances import get_instance
-from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.spec import FileSystemSpec, spec_for_any
-from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.view import ClusterView
 from stationmaster.local.slack.blocks import check_blocks
 
@@ -130,26 +124,3 @@ def test_card_of_a_kept_guest_says_what_goes_and_how_to_reach_the_cluster_of_oth
     assert "goes with its namespace in EKS cluster theirs, which stays as it is" in text
     assert f"file system {ID} stays with all that is on it" in text
     assert "aws eks update-kubeconfig --name theirs --region us-west-2" in seen_blocks(shown)
-
-
-def test_card_and_receipt_of_a_guest_say_whose_the_cluster_is_and_that_it_stays():
-    view = in_phase(
-        ev.RunPhase.SUCCEEDED,
-        teardown=TeardownStatus.COMPLETED,
-        torn_down_at=START + timedelta(minutes=9),
-    )
-    request = view.run.request.model_copy(update={"eks_name": "theirs"})
-    view = type(view)(
-        view.run.model_copy(update={"request": request}),
-        view.cluster.model_copy(update={"spec": GUEST}),
-    )
-
-    card, receipt = run_card(view, now=NOW), run_receipt(view, now=NOW)
-
-    for content in (card, receipt):
-        assert check_blocks(content.blocks) == []
-    assert "guest in EKS cluster `theirs`, not in the price" in seen_blocks(card)
-    assert (
-        f"EKS cluster `theirs`, its nodes and plugins, and file system `{ID}` stay as they were, "
-        "and are not in this bill."
-    ) in seen_blocks(receipt)

@@ -1,4 +1,4 @@
-"""A hundred noisy runs and a quiet one in a channel, by a virtual clock and Slack's limits."""
+"""Hundreds of noisy runs and a quiet one in a channel, by a virtual clock and Slack's limits."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ from stationmaster.domain.run import events as ev
 from stationmaster.local.slack.limits import RateLimiter
 from stationmaster.services import Services
 
-NOISY = 100
-# Once in so long the log of each reports another failure, and the run restarts.
-NOISE_EVERY_S = 15
+# An end takes an edit and two posts, of which a minute has 50 and a channel 60.
+END_EVERY_S = 2.5
 # What calls take a function with half a GiB, its own work included.
 SLACK_CALL_S = 0.2
 TABLE_CALLS_S = {"query": 0.1, "batch_get_item": 0.15}
@@ -119,25 +118,32 @@ def train(story: Story, services: Services, *, ts: str) -> None:
     services.deliveries.save(Delivery(owner=of_run(story.run_id), **card), now=story.clock.now())
 
 
-def make_noise(story: Story, clock: World, count: int = 0) -> None:
+def make_noise(story: Story, clock: World, every_s: float, count: int = 0) -> None:
+    """Once in so long its log reports another failure, and the run restarts."""
+    if story.services.runs.load(story.run_id).phase.is_terminal:
+        return
     line = f"error {'x' * count}"  # figures alone would fold into one line
     story.happen(ev.ProcessFailed, pod="w-0", line=line)
     phase = ev.RunPhase.RUNNING if count % 2 else ev.RunPhase.RECOVERING
     story.phases(phase, reason=line)
-    clock.plan(NOISE_EVERY_S, lambda: make_noise(story, clock, count + 1))
+    clock.plan(every_s, lambda: make_noise(story, clock, every_s, count + 1))
 
 
-def test_hundred_noisy_runs_keep_a_quiet_one_waiting_for_five_seconds_at_most(
-    services, memory, slack, clock
+@pytest.mark.parametrize(
+    ("runs", "noise_every_s", "quiet_s", "ends"), [(100, 15, 5, 0), (200, 40, 60, 200)]
+)
+def test_of_many_noisy_runs_ends_take_a_minute_and_a_quiet_run_seconds_at_most(
+    services, memory, slack, clock, runs, noise_every_s, quiet_s, ends
 ):
-    *noisy, quiet, new = [Story(services, clock, f"tiny-llama-{n:08x}") for n in range(NOISY + 2)]
+    *noisy, quiet, new = [Story(services, clock, f"tiny-llama-{n:08x}") for n in range(runs + 2)]
     for number, story in enumerate([*noisy, quiet]):
         train(story, services, ts=f"1.{number}")
-    card = f"1.{NOISY}"
+    card = f"1.{runs}"
     clock.advance(900)
     memory.stream.clear()
     for number, story in enumerate(noisy):
-        clock.plan(number * NOISE_EVERY_S / NOISY, lambda story=story: make_noise(story, clock))
+        begins = number * noise_every_s / runs
+        clock.plan(begins, lambda story=story: make_noise(story, clock, noise_every_s))
     happened: dict[tuple[str, str], float] = {}
 
     def happen(ts: str, text: str, *actions: Callable[[], Any]) -> None:
@@ -152,10 +158,14 @@ def test_hundred_noisy_runs_keep_a_quiet_one_waiting_for_five_seconds_at_most(
     clock.plan(50, lambda: happen(new.run_id, "requested", new.begin))
     clock.plan(60, lambda: happen(card, "succeeded", succeed, quiet.tear_down))
     clock.plan(66, lambda: happen(card, "receipt", tear_down))
+    for number, story in enumerate(noisy[:ends]):
+        succeed_too = lambda story=story: story.phases(ev.RunPhase.SUCCEEDED)  # noqa: E731
+        place = (70 + number * END_EVERY_S, f"1.{number}", succeed_too)
+        clock.plan(place[0], lambda place=place: happen(place[1], "*Done*", place[2]))
     notifier, began, batches = new_notifier(services, slack, clock), clock.monotonic(), 0
     memory.called = lambda name: clock.advance(TABLE_CALLS_S.get(name, OTHER_CALL_S))
 
-    while clock.monotonic() < began + 72:
+    while clock.monotonic() < began + 72 + ends * END_EVERY_S + 60 * bool(ends):
         clock.advance(0.03)
         size = min(STREAM_BATCH_SIZE, len(memory.stream))
         batch = read_batch({"Records": [memory.stream.popleft() for _ in range(size)]})
@@ -164,6 +174,8 @@ def test_hundred_noisy_runs_keep_a_quiet_one_waiting_for_five_seconds_at_most(
             if any(vars(batch).values()):
                 notifier.notify(batch)
 
-    late = {text: slack.seen_at(ts, text, since=at) - at for (ts, text), at in happened.items()}
-    assert {text: round(s, 1) for text, s in late.items() if s > 5} == {}
-    assert len(late) == 4
+    late = {key: slack.seen_at(*key, since=at) - at for key, at in happened.items()}
+    finals = {ts: late.pop((ts, "*Done*")) for ts, text in [*late] if text == "*Done*"}
+    assert {text: round(s, 1) for (_, text), s in late.items() if s > quiet_s} == {}
+    assert {ts: round(s, 1) for ts, s in finals.items() if s > 60} == {}
+    assert (len(late), len(finals)) == (4, ends)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import boto3
@@ -24,17 +23,13 @@ from stationmaster.domain.commands.requests import ShowCost
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import ClusterView, RunView
 from stationmaster.local.slack.blocks import check_view
-from stationmaster.settings import Settings
 
 LEAD = "U0LEAD"
 
 
 @pytest.fixture
-def rules(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "rules.json"
-    its = {"approvers": [LEAD], "approval": {"usd_per_hour": 0.5}}
-    path.write_text(json.dumps({"channels": {CHANNEL: its}}))
-    monkeypatch.setenv("STATIONMASTER_RULES_FILE", str(path))
+def rules(set_rules: Any) -> None:
+    set_rules({"approvers": [LEAD], "approval": {"usd_per_hour": 0.5}})
 
 
 def home(slack: RecordingSlack) -> dict[str, Any]:

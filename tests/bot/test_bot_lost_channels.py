@@ -27,55 +27,6 @@ def texts(calls: list) -> str:
     return "\n".join(call.seen for call in calls)
 
 
-@pytest.mark.parametrize(
-    "code", ["is_archived", "is_inactive", "not_in_channel", "channel_not_found"]
-)
-def test_run_whose_channel_is_lost_goes_on_in_the_requesters_conversation(
-    tells, story, slack, code
-):
-    story.reach_running()
-    tells()
-    slack.lost[CHANNEL] = code
-
-    end(story)
-    tells()
-
-    moved = [call for call in slack.of("chat.postMessage") if call.arguments["channel"] == DIRECT]
-    card, thread = moved[0], moved[1:]
-    assert f"<#{CHANNEL}> takes no posts" in card.seen
-    assert code in card.seen
-    assert {call.arguments["thread_ts"] for call in thread} == {card.ts}
-    assert "run failed" in texts(thread)
-    assert "Nothing billable is left" in texts(thread)
-
-
-def test_moved_run_stays_in_the_conversation_with_one_card(tells, story, slack, clock):
-    story.begin()
-    tells()
-    slack.lost[CHANNEL] = "is_archived"
-    story.phases(ev.RunPhase.PROVISIONING)
-    tells()
-    slack.lost.clear()
-
-    story.phases(ev.RunPhase.VALIDATING)
-    tells()
-
-    assert [card.arguments["channel"] for card in slack.cards] == [CHANNEL, DIRECT]
-    assert slack.of("chat.update")[-1].arguments["channel"] == DIRECT
-
-
-def test_stop_button_works_where_the_card_has_moved_to(tells, story, slack, person):
-    story.begin()
-    tells()
-    slack.lost[CHANNEL] = "is_archived"
-    story.phases(ev.RunPhase.PROVISIONING)
-    tells()
-
-    person.press("stop_run", json.dumps({"run_id": story.run_id}), channel=DIRECT)
-
-    assert "is being stopped" in slack.responses[0].seen
-
-
 def test_requester_who_cannot_be_reached_either_holds_up_nobody(
     tells, services, story, slack, clock, caplog
 ):

@@ -125,7 +125,7 @@ def test_messages_of_apps_and_edits_are_acknowledged_and_not_answered(
 )
 def test_what_follows_the_mention_is_read_as_it_was_typed(written: str, read: str) -> None:
     message = {"type": "app_mention", "channel": CHANNEL, "user": USER, "text": written}
-    more = {"thread_ts": None, "subtype": None, "bot_id": None}
+    more = {"thread_ts": None, "subtype": None, "bot_id": None, "user_team": ""}
     body = {"event_id": "Ev1", "team_id": "T", "authorizations": [{"user_id": BOT}]}
 
     typed = read_message(body | {"event": message | more})

@@ -27,18 +27,9 @@ from stationmaster.domain.audit import Entry, broken_at
 from stationmaster.domain.commands.table import START, TYPED_SUBCOMMANDS
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.services import Services
-from stationmaster.settings import Settings
 
 VIEWER, OPERATOR, LEAD, STRANGER = "U0VIEWER", "U0OTHER", "U0LEAD", "U0STRANGER"
-RULES = {
-    "channels": {
-        CHANNEL: {
-            "viewers": [VIEWER],
-            "operators": [USER, OPERATOR],
-            "approvers": ["S0LEADS"],
-        }
-    }
-}
+RULES = {"viewers": [VIEWER], "operators": [USER, OPERATOR], "approvers": ["S0LEADS"]}
 CHANGES = [each.example for each in (START, *TYPED_SUBCOMMANDS) if each.changes]
 LOOKS = [*(each.example for each in TYPED_SUBCOMMANDS if not each.changes), "stop all"]
 LOOKING = (
@@ -48,14 +39,9 @@ LOOKING = (
 
 
 @pytest.fixture(autouse=True)
-def rules(
-    settings: Settings, slack: RecordingSlack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    path = tmp_path / "rules.json"
-    path.write_text(json.dumps(RULES))
-    monkeypatch.setenv("STATIONMASTER_RULES_FILE", str(path))
+def rules(set_rules: Any, slack: RecordingSlack) -> Path:
     slack.groups["S0LEADS"] = [LEAD]
-    return path
+    return set_rules(RULES)
 
 
 def press(person: Person, slack: RecordingSlack, action: ActionId, story: Story, user: str) -> str:

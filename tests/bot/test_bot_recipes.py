@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import boto3
 import pytest
@@ -17,6 +15,7 @@ from stationmaster.domain.run.view import RunView
 from stationmaster.local.slack.blocks import check_blocks
 from stationmaster.services import Services
 from stationmaster.settings import Settings
+from tests.support.answering_server import AnsweringServer, answering_server
 
 REGISTRY = "registry.example.com/team"
 IMAGE = f"{REGISTRY}/trainer:1.0"
@@ -167,42 +166,22 @@ ANSWERS = {
 }
 
 
-class Hub:
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str | None]] = []
-
-
 @pytest.fixture
-def hub(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def hub(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[AnsweringServer]:
     """A hub that knows org/model, and the secret with the token that it is asked with."""
-    hub = Hub()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            hub.asked.append((self.path, self.headers.get("Authorization")))
-            self.send_response(200 if self.path in ANSWERS else 404)
-            self.end_headers()
-            self.wfile.write(json.dumps(ANSWERS.get(self.path, {})).encode())
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
     boto3.client("secretsmanager", REGION).create_secret(
         Name="huggingface", SecretString=json.dumps({"token": "hf_reader"})
     )
-    monkeypatch.setenv("STATIONMASTER_HUB_URL", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("STATIONMASTER_HUGGING_FACE_SECRET_ID", "huggingface")
-    yield hub
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with answering_server() as server:
+        server.say((404, {}))
+        server.of_paths = {path: (200, answer) for path, answer in ANSWERS.items()}
+        monkeypatch.setenv("STATIONMASTER_HUB_URL", server.url)
+        yield server
 
 
 def test_a_hub_model_is_looked_up_once_and_travels_with_the_run(
-    person: Person, services: Services, settings: Settings, hub: Hub
+    person: Person, services: Services, settings: Settings, hub: AnsweringServer
 ) -> None:
     answer = person.type("hf:org/model nodes=1 steps=20")
 
@@ -212,11 +191,12 @@ def test_a_hub_model_is_looked_up_once_and_travels_with_the_run(
     assert run.request.recipe == "hf:org/model"
     assert run.request.model is not None
     assert (run.request.model.layers, run.request.model.num_parameters) == (24, 494_032_768)
-    assert sorted(hub.asked) == [(path, "Bearer hf_reader") for path in sorted(ANSWERS)]
+    assert sorted(path for _, path, _ in hub.requests) == sorted(ANSWERS)
+    assert {headers["Authorization"] for *_, headers in hub.requests} == {"Bearer hf_reader"}
 
 
 def test_an_unknown_model_is_one_sentence_and_starts_nothing(
-    person: Person, services: Services, hub: Hub
+    person: Person, services: Services, hub: AnsweringServer
 ) -> None:
     answer = person.type("plan hf:org/none")
 

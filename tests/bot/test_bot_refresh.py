@@ -117,27 +117,6 @@ def test_card_is_drawn_again_while_something_is_live(
     assert len(slack.of("chat.update")) == len(slack.attempts) - attempts == edits
 
 
-@pytest.mark.parametrize(("num_runs", "every_s"), [(12, 5), (30, 60)])
-def test_many_live_runs_keep_to_fifty_edits_a_minute(
-    tells, notifier, services, slack, clock, num_runs, every_s
-):
-    for index in range(num_runs):
-        Story(services, clock, run_id=f"tiny-llama-{index:08x}").begin()
-    while len(slack.cards) < num_runs:
-        tells()
-    clock.advance(300)
-    at: list[float] = []
-    for _ in range(120 // every_s):
-        clock.advance(every_s)
-        notifier.refresh()
-        at += [clock.monotonic()] * (len(slack.of("chat.update")) - len(at))
-
-    assert max(sum(since <= one < since + 60 for one in at) for since in at) <= 50
-    # The card that was drawn longest ago comes first, so none is left out.
-    edited = {call.arguments["ts"] for call in slack.of("chat.update")}
-    assert edited == {card.ts for card in slack.cards}
-
-
 def test_batch_that_was_given_up_is_made_good_by_the_next_refresh(
     tells, notifier, stream, story, slack, clock
 ):

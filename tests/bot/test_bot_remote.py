@@ -6,7 +6,6 @@ import json
 import uuid
 from argparse import Namespace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, get_args
 
 import boto3
@@ -32,13 +31,10 @@ LEAD = "U0LEAD"
 
 
 @pytest.fixture
-def rules(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def rules(set_rules: Any) -> None:
     """CI may start small runs in the channel, and others may look."""
     its = {"viewers": [OTHER], "operators": [CI], "approvers": [LEAD], "approval": {"usd": 1}}
-    path = tmp_path / "rules.json"
-    path.write_text(json.dumps({"channels": {CHANNEL: its}}))
-    monkeypatch.setenv("STATIONMASTER_RULES_FILE", str(path))
-    return its
+    set_rules(its)
 
 
 class Program:
@@ -142,7 +138,7 @@ def test_questions_are_answered_in_text_and_post_nothing(
 
 
 def test_run_is_stopped_by_its_own_role_as_an_assistant(
-    program: Program, rules: Any, services: Services
+    program: Program, rules: None, services: Services
 ) -> None:
     run_id = program.start("tiny-llama nodes=1 name=books")["value"]["run_id"]
 
@@ -173,7 +169,7 @@ def test_results_of_a_run_that_is_called_by_its_name_have_its_addresses(
 
 
 def test_role_that_the_channel_does_not_list_does_not_start_or_look(
-    program: Program, rules: dict[str, Any], story: Story, services: Services
+    program: Program, rules: None, story: Story, services: Services
 ) -> None:
     story.begin()
     asks = {"plan": {"text": "tiny-llama"}, "status": {"run_id": story.run_id}}
@@ -197,7 +193,7 @@ def test_role_that_the_channel_does_not_list_does_not_start_or_look(
 
 def test_start_above_the_limits_waits_for_somebody_else(
     program: Program,
-    rules: Any,
+    rules: None,
     person: Person,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,

@@ -8,90 +8,29 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from bot_world import BOT_TOKEN, REGION, SIGNING_SECRET, started_workflows
+from bot_world import BOT_TOKEN, REGION, SECRET, keep_secret, new_workspace
 from websockets.sync.client import connect
 
 from bot.socket_mode import connected
 from stationmaster.cli.main import main
 from stationmaster.domain.errors import StationmasterError
-from stationmaster.local.slack import TRAINING_CHANNEL_ID, LocalSlack
-from stationmaster.local.slack_app import app_config
+from stationmaster.local.slack import LocalSlack
 from stationmaster.services import Services
 from stationmaster.settings import Settings
-
-APP_TOKEN = "xapp-for-tests"
-SECRET = {"bot_token": BOT_TOKEN, "signing_secret": SIGNING_SECRET, "app_token": APP_TOKEN}
-
-
-def new_workspace(port: int = 0) -> LocalSlack:
-    slack = LocalSlack(
-        host_port=port,
-        app=app_config(),
-        **SECRET,
-        delivery_url="http://127.0.0.1:9/nobody-listens",
-        answer_within_s=1800,
-    )
-    slack.start()
-    return slack
-
-
-@pytest.fixture
-def workspace() -> Iterator[LocalSlack]:
-    slack = new_workspace()
-    yield slack
-    slack.stop()
-
-
-@pytest.fixture
-def bot(services: Services, workspace: LocalSlack) -> Services:
-    """What the bot is made of, in the local workspace."""
-    keep_secret(SECRET)
-    changed = services.settings.model_copy(update={"slack_api_url": workspace.api_url})
-    return Services(changed)
-
-
-def keep_secret(secret: dict[str, str]) -> None:
-    client = boto3.client("secretsmanager", REGION)
-    client.put_secret_value(SecretId="slack", SecretString=json.dumps(secret))
+from tests.support.answering_server import answering_server
 
 
 def until(is_so: Callable[[], Any]) -> None:
     """Wait; the time-out of pytest ends it."""
     while not is_so():
         time.sleep(0.02)
-
-
-def test_command_click_and_mention_reach_the_same_app(
-    bot: Services, workspace: LocalSlack, settings: Settings
-) -> None:
-    with connected(bot):
-        started = workspace.type_command("/train tiny-llama")
-        (card,) = workspace.messages()
-        (run,) = bot.runs.list_recent()
-        click = workspace.click(
-            message_ts=card.ts, channel=TRAINING_CHANNEL_ID, action_id="stop_run"
-        )
-        _, (mention, again) = workspace.say(
-            "@Stationmaster status", thread_ts=card.ts, deliveries=2
-        )
-
-    assert [each.error for each in (started, click, mention, again)] == [None] * 4
-    assert started_workflows(settings) == [run.run_id]
-    _, stopped, status = workspace.ephemerals()
-    assert "is being stopped" in json.dumps(stopped.blocks)
-    assert run.run_id in json.dumps(status.blocks)
-    assert status.thread_ts == card.ts
-    assert workspace.type_command("/train list").error == "dispatch_failed"  # it has left
 
 
 def test_connection_that_ends_is_opened_again(bot: Services, workspace: LocalSlack) -> None:
@@ -110,6 +49,7 @@ def test_envelope_of_another_shape_is_acknowledged(bot: Services, workspace: Loc
     with connected(bot):
         for kind, payload in (("interactive", {"type": "shortcut"}), ("new_kind", {})):
             assert deliver(kind, payload, retry_num=0, within_s=1800) == ""
+    assert workspace.type_command("/train list").error == "dispatch_failed"  # it has left
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -157,27 +97,11 @@ def account(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
     variables = settings.model_copy(update={"rules_file": "rules.json"}).to_environment()
     content = {"SecretString": json.dumps(SECRET), "Environment": {"Variables": variables}}
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.do_GET()
-
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps(content).encode())
-
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
-    url = f"http://127.0.0.1:{server.server_port}"
     monkeypatch.setenv("AWS_REGION", REGION)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-    yield url
-    server.shutdown()
-    server.server_close()
+    with answering_server() as server:
+        server.say((200, content))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+        yield server.url
 
 
 @pytest.mark.parametrize("end", ["its parent ends", signal.SIGINT, signal.SIGTERM])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,17 +13,14 @@ from bot.actions import ActionId
 from bot.blocks.start_form import fields_of
 from bot.start_form import as_typed
 from stationmaster.local.slack.blocks import check_view
-from stationmaster.settings import Settings
 
 ENTERED = {"recipe": "tiny-llama", "nodes": "2", "steps": "60"}
 
 
 @pytest.fixture
-def rules(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "rules.json"
+def rules(set_rules: Any) -> None:
     its = {"operators": [USER], "approvers": ["U0OTHER"]}
-    path.write_text(json.dumps({"channels": {CHANNEL: its | {"approval": {"usd_per_hour": 0.5}}}}))
-    monkeypatch.setenv("STATIONMASTER_RULES_FILE", str(path))
+    set_rules(its | {"approval": {"usd_per_hour": 0.5}})
 
 
 class Desk:

@@ -130,6 +130,17 @@ MALFORMED = [
     b"payload=%7B%22type%22%3A%22view_submission%22%7D",
     b"payload=" + b"[" * 100_000,
     b"payload=" + b"9" * 5_000,
+    *(
+        urlencode({"payload": json.dumps(click("") | change)}).encode()
+        for change in (
+            *({"team": 5}, {"user": None}, {"channel": "C1"}, {"channel": {}}, {"actions": []}),
+            *(
+                {"actions": "press"},
+                {"actions": [{"action_id": 1}]},
+                {"response_url": ["https://"]},
+            ),
+        )
+    ),
 ]
 
 
@@ -138,27 +149,6 @@ def test_signed_and_malformed_body_is_400_and_answered_nowhere(person, slack):
 
     assert statuses == [400] * len(MALFORMED)
     assert (slack.responses, slack.calls) == ([], [])
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"team": 5},
-        {"user": None},
-        {"channel": "C1"},
-        {"channel": {}},
-        {"actions": []},
-        {"actions": "press"},
-        {"actions": [{"action_id": 1}]},
-        {"response_url": ["https://hooks.slack.com/a"]},
-    ],
-    ids=str,
-)
-def test_signed_click_with_a_field_of_another_type_is_400(change):
-    payload = click("")
-
-    assert read_body(urlencode({"payload": json.dumps(payload)}).encode()) is not None
-    assert read_body(urlencode({"payload": json.dumps(payload | change)}).encode()) is None
 
 
 def test_command_with_the_word_payload_is_a_command(person):

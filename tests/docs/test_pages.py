@@ -47,7 +47,7 @@ def test_named_decisions_exist() -> None:
     named = {
         (str(path.relative_to(ROOT)), number)
         for path in _tracked("*.py", "*.md", "*.sh", "*.yaml", "container/*Dockerfile")
-        for number in re.findall(r"\bdecisions?[ /](00\d\d)", path.read_text())
+        for number in re.findall(r"\bdecisions?[ /](0\d{3})", path.read_text())
     }
     known = {name[:4] for name in RECORDS}
 
@@ -55,7 +55,7 @@ def test_named_decisions_exist() -> None:
 
 
 def test_index_lists_each_decision_once() -> None:
-    listed = re.findall(r"\((00[^)]+\.md)\)", (DECISIONS / "README.md").read_text())
+    listed = re.findall(r"\((\d{4}[^)]+\.md)\)", (DECISIONS / "README.md").read_text())
 
     assert sorted(listed) == RECORDS
 

@@ -10,7 +10,6 @@ import pytest
 from e2e_world import World, world
 
 from stationmaster.aws.artifacts import Artifacts
-from stationmaster.domain.results import ResultManifest
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 
@@ -28,22 +27,12 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def ended(local: World) -> dict[str, Run]:
-    """A run of the trainer with either rendezvous, and one that says nothing and fails, at once."""
+    """A run of the trainer with either rendezvous, at once."""
     started = {
         "elastic": local.start(f"{START} image={IMAGE} dataset=some-words"),
         "static": local.start(f"{START} rendezvous=static"),
-        "broken": local.start("/train ddp-cpu preset=smoke nodes=1 command='false'"),
     }
     return {name: local.wait_for_receipt(run_id) for name, run_id in started.items()}
-
-
-def manifest_of(local: World, run: Run, to: Path) -> ResultManifest:
-    """The run's result, downloaded and verified."""
-    return (
-        Artifacts.connect(local.services.settings.artifacts_bucket)
-        .download(run.run_id, to)
-        .manifest
-    )
 
 
 @pytest.fixture(autouse=True)
@@ -53,11 +42,14 @@ def _account(local: World, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-@pytest.mark.parametrize("name", ["elastic", "static"])
-def test_trainer_of_others_has_its_loss_in_the_channel(
-    local: World, ended: dict[str, Run], name: str
+@pytest.mark.parametrize(("name", "first"), [("elastic", "worker-1"), ("static", "master-0")])
+def test_trainer_of_others_has_its_loss_in_the_channel_and_its_files_in_the_bucket(
+    local: World, ended: dict[str, Run], tmp_path: Path, name: str, first: str
 ) -> None:
     run = ended[name]
+    artifacts = Artifacts.connect(local.services.settings.artifacts_bucket)
+    manifest = artifacts.download(run.run_id, tmp_path).manifest
+    logs = [f"logs/{run.run_id}-{pod}.log" for pod in sorted((first, "worker-0"))]
 
     assert run.phase is RunPhase.SUCCEEDED, run.reason
     assert [step for step, _ in run.loss_points] == [1, 2, 3, 4, 5]
@@ -67,30 +59,12 @@ def test_trainer_of_others_has_its_loss_in_the_channel(
     assert "ls my-results/output" in text
     assert "from_pretrained" not in text
     assert local.left(run.run_id) == []
-
-
-def test_what_it_wrote_is_saved_and_downloaded(
-    local: World, ended: dict[str, Run], tmp_path: Path
-) -> None:
-    run = ended["elastic"]
-
-    manifest = manifest_of(local, run, tmp_path)
-
-    pods = [f"logs/{run.run_id}-worker-{index}.log" for index in (0, 1)]
-    paths = [*pods, "output/dataset", "output/snapshot.pt"]
+    paths = [*logs, "output/dataset", "output/snapshot.pt"]
     assert [file.path for file in manifest.files] == paths
     assert manifest.left_out == ("output/secret: a link",)
-    assert (manifest.image, manifest.program) == (IMAGE, WORDS)
-    assert (tmp_path / "output" / "dataset").read_text() == "some-words"
+    assert manifest.program == WORDS
     # Nobody expanded what was typed, neither a shell nor a kubelet.
-    assert f"arguments: {list(WORDS[3:])}" in (tmp_path / pods[0]).read_text()
-
-
-def test_static_job_of_others_runs_on_a_master_and_a_worker(
-    local: World, ended: dict[str, Run], tmp_path: Path
-) -> None:
-    run = ended["static"]
-
-    logs = [file.path for file in manifest_of(local, run, tmp_path).files if "logs" in file.path]
-
-    assert logs == [f"logs/{run.run_id}-{pod}.log" for pod in ("master-0", "worker-0")]
+    assert f"arguments: {list(WORDS[3:])}" in (tmp_path / logs[0]).read_text()
+    if name == "elastic":
+        assert manifest.image == IMAGE
+        assert (tmp_path / "output" / "dataset").read_text() == "some-words"

@@ -173,6 +173,7 @@ class Interactions(ViewInteractions):
         if BOT_USER_ID not in place.members or not (place.with_user or mention in written):
             return message, []
         event = message.to_json() | {"channel": place.id, "event_ts": message.ts}
+        event["user_team"] = workspace.users[user].team_id
         kind = {"type": "app_mention"}
         if place.with_user:
             kind = {"type": "message", "channel_type": "im"}

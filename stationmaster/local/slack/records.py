@@ -55,11 +55,12 @@ class User:
     real_name: str
     hue: int
     is_bot: bool = False
+    team_id: str = TEAM_ID
 
     def to_json(self) -> Json:
         return {
             "id": self.id,
-            "team_id": TEAM_ID,
+            "team_id": self.team_id,
             "name": self.name,
             "real_name": self.real_name,
             "is_bot": self.is_bot,

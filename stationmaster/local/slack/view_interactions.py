@@ -98,11 +98,12 @@ class ViewInteractions:
         )
 
     def _payload(self, kind: str, user: str) -> Json:
-        name = self._endpoint.workspace.users[user].name
+        member = self._endpoint.workspace.users[user]
+        name = member.name
         return {
             "type": kind,
             "team": _TEAM,
-            "user": {"id": user, "username": name, "name": name, "team_id": TEAM_ID},
+            "user": {"id": user, "username": name, "name": name, "team_id": member.team_id},
             "api_app_id": APP_ID,
             "token": VERIFICATION_TOKEN,
             "enterprise": None,

@@ -10,7 +10,6 @@ from slack_fixtures import HERE, local_slack, say, web_client
 
 from bot.blocks.elements import Content, section
 from bot.outbox import Mark, Outbox
-from stationmaster.domain.errors import TransientError
 from stationmaster.local.slack import OPERATOR_ID, LocalSlack
 
 RUN = "tiny-llama-0123abcd"
@@ -75,16 +74,3 @@ def test_direct_conversation_takes_a_card(slack: LocalSlack, outbox: Outbox) -> 
     ts = outbox.post(content("here"), channel=direct, mark=Mark(RUN, ["card"]))
 
     assert [message.ts for message in slack.messages(direct)] == [ts]
-
-
-def test_token_that_was_rotated_is_replaced_and_a_refused_one_is_transient() -> None:
-    with local_slack() as slack:
-        slack.rotate_token("xoxb-rotated")
-        outbox = Outbox(web_client(slack), reload_token=lambda: "xoxb-rotated")
-        outbox.post(content("card"), channel=HERE, mark=Mark(RUN, ["card"]))
-        slack.rotate_token("xoxb-of-tomorrow")
-
-        with pytest.raises(TransientError, match="invalid_auth"):
-            outbox.post(content("line"), channel=HERE, mark=Mark(RUN, ["line"]))
-
-        assert [message.text for message in slack.messages()] == ["card"]

@@ -13,7 +13,6 @@ from slack_sdk import WebClient
 from stationmaster.local.slack import (
     GENERAL_CHANNEL_ID,
     OPERATOR_ID,
-    PRIVATE_CHANNEL_ID,
     ApiCall,
     LocalSlack,
 )
@@ -148,31 +147,6 @@ def test_subscribe_sees_what_changed_the_channel_and_nothing_else(
         ("chat.postMessage", ts, "a"),
         ("chat.update", ts, "b"),
     ]
-
-
-def test_private_channel_exists_for_the_app_once_it_is_invited(
-    slack: LocalSlack, client: WebClient
-) -> None:
-    for method in ("chat.postMessage", "conversations.info", "conversations.history"):
-        params = {"channel": PRIVATE_CHANNEL_ID, "text": "x"}
-        assert refused(client.api_call, method, params=params) == "channel_not_found"
-
-    slack.type_command("/invite @Stationmaster", channel=PRIVATE_CHANNEL_ID)
-    client.chat_postMessage(channel=PRIVATE_CHANNEL_ID, text="let in")
-
-    assert [message.text for message in slack.messages(PRIVATE_CHANNEL_ID)] == ["let in"]
-
-
-def test_app_that_was_removed_can_neither_post_nor_edit(
-    slack: LocalSlack, client: WebClient
-) -> None:
-    ts = say(slack, "step 1")
-
-    slack.type_command("/remove @stationmaster")
-
-    for call in (client.chat_postMessage, client.chat_update):
-        assert refused(call, channel=HERE, ts=ts, text="step 2") == "not_in_channel"
-    assert [message.text for message in slack.messages()] == ["step 1"]
 
 
 def test_archived_channel_takes_no_post_no_edit_and_no_command(
