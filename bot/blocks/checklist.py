@@ -68,20 +68,16 @@ def phases(view: RunView) -> Native:
         details = [line for _, _, _, about in same for line in about]
         named = f" {md.DOT} ".join(f"{name}{span}" for _, name, span, _ in same)
         lines += [f"{mark}\u2002{named}", *(f"{_INDENT}{line}" for line in details)]
-        # What Slack counts on by Slack, which a title cannot.
+        # A time that Slack counts on has no place in a title.
         counted = [span.strip() for _, _, span, _ in same if "<!date" in span]
         details = [*counted, *details]
-        task: Block = {
-            "type": "task_card",
-            "task_id": f"task-{len(tasks)}",
-            "status": _STATUS[mark],
-        }
+        titles = [name if "<!date" in span else f"{name}{span}" for _, name, span, _ in same]
+        title = md.rich(f" {md.DOT} ".join(titles))[0]["text"]
+        task: Block = {"type": "task_card", "task_id": f"task-{len(tasks)}", "title": title}
         if details:
             rich = {"type": "rich_text_section", "elements": md.rich("\n".join(details))}
             task["details"] = {"type": "rich_text", "elements": [rich]}
-        tasks.append(
-            task | {"title": "".join(str(each.get("text", "")) for each in md.rich(named))}
-        )
+        tasks.append(task | {"status": _STATUS[mark]})
     plan = {"type": "plan", "title": "Phases", "tasks": tasks}
     return Native(plan, plain=section("\n".join(lines)))
 

@@ -124,7 +124,7 @@ def any_run(draw) -> RunView:
 @SLOW
 @given(any_run(), TEXT)
 def test_whatever_shows_any_run_is_within_slacks_limits_and_harmless(view, text):
-    run, bill = view.run, Spent(text, text, text, is_run=True, is_open=True, usd=1.0)
+    run, bill = view.run, Spent(*[text] * 4, 1.0, 1.0, is_run=True, is_open=True)
     compared = Comparison((view, view), ((text, (text, text)),), (text,))
     entry = Entry(seq=1, at=NOW, channel_id="C1", user_id=text, via="", act="look", about=text)
     entry = entry.model_copy(update={"words": text, "refused": text})
