@@ -9,10 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bot_world import BOT_TOKEN, REGION, SECRET, keep_secret, new_workspace
@@ -27,19 +26,14 @@ from stationmaster.settings import Settings
 from tests.support.answering_server import answering_server
 
 
-def until(is_so: Callable[[], Any]) -> None:
-    """Wait; the time-out of pytest ends it."""
-    while not is_so():
-        time.sleep(0.02)
-
-
 def test_connection_that_ends_is_opened_again(bot: Services, workspace: LocalSlack) -> None:
     port = int(workspace.url.rpartition(":")[2])
     with connected(bot, look_every_s=0.2):
         workspace.stop()
         again = new_workspace(port)
         try:
-            until(lambda: again.type_command("/train help").error is None)
+            while again.type_command("/train help").error is not None:
+                time.sleep(0.02)
         finally:
             again.stop()
 

@@ -11,17 +11,13 @@ import pytest
 from bot_world import BOT_TOKEN, REGION, SIGNING_SECRET
 from recording_slack import RecordingSlack, Refusal
 
-from bot import notifier_handler
 from bot.notifier_handler import handler
-from stationmaster.settings import Settings
 
 OLD = {"bot_token": BOT_TOKEN, "signing_secret": SIGNING_SECRET, "refresh_token": "xoxe-1"}
 APP = {"client_id": "1.2", "client_secret": "c", "app_token": "xapp-1"}
 
 
-@pytest.fixture(autouse=True)
-def cold(settings: Settings) -> None:
-    notifier_handler._notifier.cache_clear()
+pytestmark = pytest.mark.usefixtures("settings")
 
 
 def tick(**secret: Any) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 import pytest
 from mcp.client import Client as Assistant
-from mcp.types import CallToolResult, TextContent, Tool
 
 from stationmaster.cli.mcp_server import make_server
 from stationmaster.client import Client
@@ -24,36 +24,21 @@ REPORT = {
 }
 
 
-class Session:
-    """A conversation with the tools of one channel."""
+def converse(say: Callable[[Assistant], Any], *, allow_start: bool = False) -> Any:
+    """Return what an assistant gets of the tools of one channel."""
+    client = Client("east", channel="C0TRAIN", function="worker", via="mcp")
 
-    def __init__(self, *, allow_start: bool = False) -> None:
-        client = Client("east", channel="C0TRAIN", function="worker", via="mcp")
-        self._server = make_server(client, allow_start=allow_start)
+    async def answer() -> Any:
+        async with Assistant(make_server(client, allow_start=allow_start)) as assistant:
+            return await say(assistant)
 
-    def tools(self) -> list[Tool]:
-        async def listed() -> list[Tool]:
-            async with Assistant(self._server) as assistant:
-                return (await assistant.list_tools()).tools
-
-        return anyio.run(listed)
-
-    def call(self, name: str, **arguments: str) -> tuple[bool, str]:
-        """Return whether it is an error, and the text."""
-
-        async def answer() -> CallToolResult:
-            async with Assistant(self._server) as assistant:
-                return await assistant.call_tool(name, arguments)
-
-        result = anyio.run(answer)
-        (content,) = result.content
-        assert isinstance(content, TextContent)
-        return result.is_error, content.text
+    return anyio.run(answer)
 
 
 def test_only_what_reads_is_a_tool_unless_starts_are_allowed(bot: Any) -> None:
-    looks = Session().tools()
-    more = {each.name: each.annotations for each in Session(allow_start=True).tools()}
+    looks = converse(Assistant.list_tools).tools
+    every = converse(Assistant.list_tools, allow_start=True).tools
+    more = {each.name: each.annotations for each in every}
 
     assert {each.name for each in looks} == LOOKS
     assert all(each.annotations.read_only_hint and each.description for each in looks)
@@ -82,9 +67,10 @@ def test_tool_asks_the_bot_for_the_command_and_returns_its_answer(
 ) -> None:
     asks = bot({"text": "as in the channel"} if asked[0] == "look" else REPORT)
 
-    is_error, text = Session(allow_start=True).call(name, **arguments)
+    result = converse(lambda each: each.call_tool(name, arguments), allow_start=True)
 
-    assert not is_error
+    assert not result.is_error
+    text = result.content[0].text
     assert "as in the channel" in text or '"run_id": "tiny-llama-1"' in text
     (ask,) = asks
     assert (ask["kind"], ask["text"] or ask["run_id"], ask["via"]) == (*asked, "mcp")
@@ -93,8 +79,8 @@ def test_tool_asks_the_bot_for_the_command_and_returns_its_answer(
 def test_refusal_reaches_the_assistant_with_what_to_do(bot: Any) -> None:
     bot({"refused": "no recipe is called lama", "suggestion": "/train plan tiny-llama"})
 
-    is_error, text = Session().call("plan", command="lama")
+    refused = converse(lambda each: each.call_tool("plan", {"command": "lama"}))
+    unknown = converse(lambda each: each.call_tool("start", {"command": "tiny-llama"}))
 
-    assert is_error
-    assert text.endswith("no recipe is called lama; try /train plan tiny-llama")
-    assert Session().call("start", command="tiny-llama")[0]  # there is no such tool
+    assert (refused.is_error, unknown.is_error) == (True, True)
+    assert refused.content[0].text.endswith("no recipe is called lama; try /train plan tiny-llama")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,12 +36,6 @@ def workspace(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalSlack]:
     slack.stop()
 
 
-def until(is_so: Callable[[], Any]) -> None:
-    """Wait; the time-out of pytest ends it."""
-    while not is_so():
-        time.sleep(0.1)
-
-
 @contextmanager
 def up(state_dir: Path) -> Iterator[subprocess.Popen[str]]:
     program = Path(sys.executable).with_name("stationmaster")
@@ -60,12 +51,13 @@ def up(state_dir: Path) -> Iterator[subprocess.Popen[str]]:
 def test_bot_and_notifier_talk_to_the_workspace(workspace: LocalSlack, tmp_path: Path) -> None:
     with up(tmp_path / "state") as process:
         assert process.stdout is not None
-        until(lambda: "connected to Slack" in process.stdout.readline())
+        assert any("connected to Slack" in line for line in process.stdout)
         assert workspace.type_command("/train tiny-llama nodes=1 steps=5").error is None
         (card,) = workspace.messages()
         # The card is the bot's, what follows it the notifier's.
-        until(lambda: len(workspace.thread(card.channel, card.ts)) > 1)
-        os.kill(process.pid, signal.SIGTERM)
+        while len(workspace.thread(card.channel, card.ts)) < 2:
+            time.sleep(0.1)
+        process.terminate()
         said, errors = process.communicate()
 
     assert process.returncode == 0, errors
