@@ -5,6 +5,7 @@ from bot_world import BOT_TOKEN, Clock
 from recording_slack import RecordingSlack, Refusal
 from slack_sdk import WebClient
 
+from bot.blocks.chart import loss_chart
 from bot.blocks.elements import Block, Content, Native, section
 from bot.native_blocks import REFUSED_FOR_S, NativeBlocks
 from bot.outbox import Mark, Outbox
@@ -67,9 +68,8 @@ def test_bad_answer_of_the_uploads_own_address_is_distinguished_too(outbox, slac
     assert slack.uploads == [b"png"]
 
 
-PLAN = {"type": "plan", "title": "Phases"}
-PIE = {"type": "pie", "segments": [{"label": "a", "value": 1}]}
-CHART = {"type": "data_visualization", "title": "Loss", "chart": PIE}
+PLAN = Native({"type": "plan", "title": "Phases"}, plain=section("in text"))
+MESSAGE = [section("a"), PLAN, *loss_chart([(1, 2.0), (2, 1.0)])]
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,8 @@ def test_blocks_that_a_workspace_lacks_are_text_and_tried_once_a_day(
     outbox, slack, clock, lacks, shown
 ):
     slack.lacks = lacks
-    message = [section("a"), *(Native(each, plain=section("in text")) for each in (PLAN, CHART))]
-
     for _ in range(3):
-        post(outbox, *message)
+        post(outbox, *MESSAGE)
 
     kinds = [[each["type"] for each in call.blocks] for call in slack.of("chat.postMessage")]
     assert kinds == [shown] * 3
@@ -95,14 +93,14 @@ def test_blocks_that_a_workspace_lacks_are_text_and_tried_once_a_day(
 
     clock.advance(REFUSED_FOR_S + 1)
     slack.lacks = set()
-    post(outbox, *message)
+    post(outbox, *MESSAGE)
 
-    assert slack.of("chat.postMessage")[-1].blocks == [section("a"), PLAN, CHART]
+    assert slack.of("chat.postMessage")[-1].blocks == MESSAGE
 
 
 def test_refusal_that_names_no_block_leaves_out_all_native_ones(outbox, slack):
     slack.refuse("chat.postMessage", Refusal(error="invalid_blocks"))
 
-    post(outbox, Native(PLAN, plain=section("in text")))
+    post(outbox, PLAN)
 
-    assert slack.of("chat.postMessage")[0].blocks == [section("in text")]
+    assert slack.of("chat.postMessage")[0].blocks == [PLAN.plain]
