@@ -51,6 +51,7 @@ def shown(findings: Sequence[Finding]) -> list[str]:
             "  not in these files: they only say that another process is gone or late",
             "    do: give the logs of all pods (kubectl logs POD), kubectl get events and kubectl "
             "describe pod",
+            f"    do: {findings[0].remedy}",
         ]
     for role, title in (
         (Role.CAUSE, "Root cause"),

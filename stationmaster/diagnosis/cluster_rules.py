@@ -17,12 +17,46 @@ _image = partial(Rule, where=EVENT, rank=Rank.IMAGE, source=_KUBELET)
 _ADMISSION: Final = (
     _admission(
         id="webhook",
-        pattern=r'failed calling webhook "(?P<webhook>[^"]{1,120})"',
+        pattern=r'failed calling webhook "(?P<webhook>[^"]{0,100}(?:kubeflow|jobset)[^"]{0,60})"',
         diagnosis="the operator behind the webhook {webhook} does not answer; in the first minutes "
         "after its installation that is usual",
         remedy="try again in a minute: `kubectl -n kubeflow rollout status "
         "deploy/training-operator`, then `/train validate {cluster}`",
         source="Kubernetes, dynamic admission control",
+    ),
+    _admission(
+        id="webhook-foreign",
+        pattern=r'failed calling webhook "(?P<webhook>(?![^"]*(?:kubeflow|jobset))[^"]{1,160})"',
+        diagnosis="the webhook {webhook} of another program in the cluster does not answer, and "
+        "the API server waits for it",
+        remedy="start that program's pods again; `kubectl get "
+        "validatingwebhookconfigurations,mutatingwebhookconfigurations` names its service",
+        source="Kubernetes, dynamic admission control",
+    ),
+    _admission(
+        id="unknown-field",
+        pattern=r'strict decoding error: (?P<fields>(?:unknown|duplicate) field "[^"]{1,200}"'
+        r".{0,160})",
+        diagnosis="the manifest has a field that its kind does not know: {fields}",
+        remedy="write it in its place or as it is spelled in the API; `stationmaster lint FILE` "
+        "names the place",
+        source="Kubernetes, server-side field validation",
+    ),
+    _admission(
+        id="wrong-type",
+        pattern=r"json: cannot unmarshal (?P<given>\w{1,20}) into Go struct field "
+        r"(?P<field>\S{1,160}) of type (?P<type>\S{1,60})",
+        diagnosis="the manifest's field {field} has a {given} where {type} is expected",
+        remedy="correct its value; `stationmaster lint FILE` names the place",
+        source="Kubernetes, decoding of objects",
+    ),
+    _admission(
+        id="quota-pods",
+        pattern=r"exceeded quota: (?P<quota>[^,]{1,80}), requested: (?P<wanted>.{1,160})",
+        diagnosis="the namespace's quota {quota} does not allow it: requested {wanted}",
+        remedy="end other jobs of the namespace, ask for less, or raise the quota: `kubectl "
+        "describe resourcequota`",
+        source="Kubernetes, resource quotas",
     ),
     _admission(
         id="container-name",
@@ -44,6 +78,7 @@ _ADMISSION: Final = (
         id="mpi-versions",
         pattern=r'no matches for kind "MPIJob" in version "(?P<version>[^"]{1,60})"'
         r"|MPIJob in version \S{1,40} cannot be handled",
+        not_in=r"strict decoding error|json: cannot unmarshal",
         diagnosis="the cluster serves another version of MPIJob: the training operator has v1, the "
         "MPI operator v2beta1, and only one of them can own the name",
         remedy="write kubeflow.org/v2beta1, and run the training operator with "
@@ -160,6 +195,26 @@ _PLACEMENT: Final = (
         "nodeSelector; `/train validate {cluster}` compares them",
     ),
     _placement(
+        id="no-type",
+        where=EVENT | LOG,
+        pattern=r"no instance type (?:met the scheduling requirements|satisfied|which had enough)"
+        r"|incompatible with nodepool|exceed limits for nodepool",
+        diagnosis="Karpenter knows no instance type that fits the pod in its node pools, or AWS "
+        "has none on offer",
+        remedy="compare the pod's requests, selectors and tolerations with requirements and "
+        "limits of `kubectl get nodepools -o yaml`, and allow more types or zones",
+        source="Karpenter, troubleshooting, scheduling",
+    ),
+    _placement(
+        id="no-efa-on-node",
+        where=EVENT | LOG,
+        pattern=r"No (?:valid )?EFA devices (?:were )?found",
+        diagnosis="the node has no EFA interface, so its EFA plugin offers none",
+        remedy="use an instance type with EFA (`stationmaster instances`), and give its "
+        "interfaces in the launch template or node group; `/train cluster create NAME` does",
+        source="aws/eks-charts, aws-efa-k8s-device-plugin",
+    ),
+    _placement(
         id="no-addresses",
         pattern=r"failed to assign an IP address to container",
         diagnosis="the subnet has no free addresses for pods",
@@ -210,16 +265,48 @@ _IMAGES: Final = (
         "`/train cluster create NAME` makes have room for the training image",
     ),
     Rule(
-        id="evicted",
+        id="evicted-memory",
         where=EVENT,
-        pattern=r"low on resource: (?P<what>[\w-]{1,40})|ephemeral local storage usage exceeds"
-        r"|Usage of EmptyDir volume .{1,120} exceeds|\bEvicted\b",
+        pattern=r"low on resource: memory",
         rank=Rank.KILLED,
-        diagnosis="the kubelet evicted the pod: it filled the node's disk or memory, e.g. with "
-        "checkpoints or a download cache inside the container",
+        diagnosis="the kubelet evicted the pod because the node had too little memory left",
+        remedy="ask in the pod for the memory that it uses, so that it gets a node with as much; "
+        "`/train resume {run}` continues from the last saved checkpoint",
+        source="Kubernetes, node-pressure eviction",
+    ),
+    Rule(
+        id="evicted-disk",
+        where=EVENT,
+        pattern=r"low on resource: (?!memory)(?P<what>[\w-]{1,40})"
+        r"|ephemeral local storage usage exceeds|Usage of EmptyDir volume .{1,120} exceeds",
+        rank=Rank.KILLED,
+        diagnosis="the kubelet evicted the pod: it filled the node's disk, e.g. with checkpoints "
+        "or a download cache inside the container",
         remedy="write to the shared file system; `/train resume {run}` continues from the last "
         "saved checkpoint",
         source="Kubernetes, node-pressure eviction",
+    ),
+    Rule(
+        id="evicted",
+        where=EVENT,
+        pattern=r"\bEvicted\b",
+        not_in=r"low on resource|exceeds",
+        rank=Rank.UNKNOWN_SIGNAL,
+        diagnosis="the kubelet evicted the pod",
+        remedy="`kubectl describe pod` says of what the node had too little; `/train resume {run}` "
+        "continues from the last saved checkpoint",
+        source="Kubernetes, node-pressure eviction",
+    ),
+    Rule(
+        id="init-master",
+        where=EVENT,
+        pattern=r"failed container init-pytorch|init-pytorch.{0,80}(?:CrashLoopBackOff|exit code)",
+        rank=Rank.RENDEZVOUS,
+        diagnosis="the worker waits for the job's master: its init container looks up the master's "
+        "service, which is not there while the master does not run",
+        remedy="`kubectl describe pod` of the master, and `kubectl get events`: what keeps the "
+        "master from running",
+        source="kubeflow/trainer v1.9.4, pkg/config, init container template",
     ),
     Rule(
         id="image",

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
+from stationmaster.diagnosis.going_on import going_on, pod_of, started, without_pod
 from stationmaster.diagnosis.matching import Match, evidence_of, matches
 from stationmaster.diagnosis.rules import TEXT_LINE, Rank, Rule, Severity, Where
 from stationmaster.domain.run.failure_lines import FailureLines
@@ -22,8 +23,6 @@ from stationmaster.domain.run.failure_lines import FailureLines
 UNEXPLAINED: Final = "unexplained"
 """In place of a rule's id: for a line that names a failure that no rule explains."""
 
-# "[pod/NAME/CONTAINER] " is what `kubectl logs --prefix` puts before a line.
-_POD: Final = re.compile(r"^\[pod/([\w.-]{1,253})/[\w.-]{1,63}\] ?")
 # "2026-11-20T18:00:00.123456789Z " is what `kubectl logs --timestamps` puts there.
 _STAMP: Final = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z ")
 _TIME: Final = re.compile(
@@ -31,6 +30,9 @@ _TIME: Final = re.compile(
     r"(Z|[+-]\d\d:\d\d)?"
 )
 _LATEST: Final = datetime.max.replace(tzinfo=UTC)
+_MAX_UNKNOWN: Final = 5  # warnings without a rule that are listed
+# What keeps a pod from starting; one that has started has overcome it.
+_BEFORE_START: Final = frozenset({Rank.VOLUME, Rank.PLACEMENT})
 
 
 class Role(StrEnum):
@@ -74,6 +76,8 @@ class Seen:
     line: int | None = None
     subject: str = ""
     at: datetime | None = None
+    is_warning: bool = False
+    """Whether it is an event that Kubernetes calls a Warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +120,9 @@ class _Hit:
 @dataclass(slots=True)
 class _Hits:
     by_key: dict[tuple[str, ...], _Hit] = field(default_factory=dict)
-    taken_back: set[tuple[str, str, str]] = field(default_factory=set)
+    taken_back: set[tuple[str, ...]] = field(default_factory=set)
+    unknown: dict[str, Finding] = field(default_factory=dict)
+    """Warnings of Kubernetes that no rule explains, by their text."""
 
 
 def explain(sources: Sequence[Source], context: Context = UNKNOWN) -> list[Finding]:
@@ -125,71 +131,127 @@ def explain(sources: Sequence[Source], context: Context = UNKNOWN) -> list[Findi
     The first is a consequence where the cause is not in these sources.
     """
     hits = _Hits()
+    passed = {id(source): going_on(source.lines) for source in sources}
     for source in sources:
-        _collect(hits, source, context)
+        _collect_lines(hits, source, passed[id(source)], context)
+        _collect_seen(hits, source, context)
     found = _standing(hits)
     errors = [hit for hit in found if hit.rule.severity is Severity.ERROR]
-    is_explained = any(hit.rule.rank < Rank.UNEXPLAINED for hit in errors)
-    rest = _unexplained(sources, context, is_failed=bool(errors) and not is_explained)
+    is_explained = any(_explains(hit.rule) for hit in errors)
+    # What is tried again by itself is no cause beside what failed.
+    retried = [hit for hit in found if is_explained and _is_retried(hit.rule)]
+    found = [*(hit for hit in found if hit not in retried), *retried]
+    rest = _unexplained(sources, passed, context, is_failed=bool(errors) and not is_explained)
+    unknown = list(hits.unknown.values())[:_MAX_UNKNOWN]
+    if rest is None and not is_explained and unknown:
+        rest, *unknown = unknown
     cause = min((hit.rule.rank for hit in found), default=Rank.NOTE)
+    if rest is not None and not is_explained:
+        cause = Rank.PROGRAM
     has_failed = bool(errors or rest)
     findings: list[Finding] = []
     for hit in found:
-        if rest is not None and hit.rule.rank > Rank.UNEXPLAINED:
+        if rest is not None and hit.rule.rank > (
+            Rank.UNEXPLAINED if is_explained else Rank.PROGRAM
+        ):
             findings.append(_quoted(rest, is_explained=is_explained))
             rest = None
         role = _role(hit.rule, cause, is_first=not findings, has_failed=has_failed)
+        role = Role.NOTE if hit in retried else role
         findings.append(_finding(hit, role, context))
-    return findings if rest is None else [*findings, _quoted(rest, is_explained=is_explained)]
+    if rest is not None:
+        findings.append(_quoted(rest, is_explained=is_explained))
+    return [*findings, *(each.model_copy(update={"role": Role.NOTE}) for each in unknown)]
 
 
-def _collect(hits: _Hits, source: Source, context: Context) -> None:
+def _explains(rule: Rule) -> bool:
+    """Say whether it says why a process ended; that it was killed, nothing says by whom, does not
+    where another process says what it failed of.
+    """
+    return rule.rank < Rank.UNEXPLAINED and rule.rank is not Rank.UNKNOWN_SIGNAL
+
+
+def _is_retried(rule: Rule) -> bool:
+    return rule.severity is Severity.WARNING and rule.rank < Rank.PROGRAM
+
+
+def _collect_lines(
+    hits: _Hits, source: Source, passed: Mapping[str, int], context: Context
+) -> None:
     for number, text in enumerate(source.lines, start=1):
         for match in matches(text, source.where):
-            pod = _POD.match(text)
-            seen = Seen(
-                text=text,
-                where=source.where,
-                line=number,
-                subject=pod[1] if pod else "",
-                at=time_of(text),
-            )
+            pod, rule = pod_of(text), match.rule
+            has_passed = number < passed.get(pod, 0) and Rank.HARDWARE < rule.rank < Rank.SLOW
+            if has_passed and rule.is_shown:
+                continue
+            seen = Seen(text=text, where=source.where, line=number, subject=pod, at=time_of(text))
             _add(hits, source, seen, match, context)
+
+
+def _collect_seen(hits: _Hits, source: Source, context: Context) -> None:
+    running = started((seen.text, seen.subject) for seen in source.seen)
     for seen in source.seen:
-        for match in matches(seen.text, seen.where):
+        found = matches(seen.text, seen.where)
+        for match in found:
+            if seen.subject in running and match.rule.rank in _BEFORE_START:
+                continue
             _add(hits, source, seen, match, context)
+        if seen.is_warning and not found and seen.subject not in running:
+            hits.unknown.setdefault(seen.text, _unknown(source.name, seen))
+
+
+def _unknown(source: str, seen: Seen) -> Finding:
+    return Finding(
+        rule=UNEXPLAINED,
+        severity=Severity.ERROR,
+        role=Role.CAUSE,
+        source=source,
+        line=seen.line,
+        evidence=evidence_of(seen.text, 0),
+        diagnosis="Kubernetes warns of this, and no rule explains it",
+        remedy=f"`kubectl describe` of {seen.subject or 'its object'} shows what came before it",
+        subject=seen.subject,
+        at=seen.at,
+    )
 
 
 def _add(hits: _Hits, source: Source, seen: Seen, match: Match, context: Context) -> None:
-    rule = match.rule
+    rule, fields = match.rule, match.fields
     if context.num_efa is not None and context.num_efa < rule.least_efa:
         return
+    process = fields.get("pid") or fields.get("by") or ""
     if not rule.is_shown:
-        hits.taken_back.add((rule.id, source.name, seen.subject))
+        hits.taken_back.add((rule.id, source.name, seen.subject, process))
         return
     # Which GPU and which node matters; which of many ranks complained does not.
-    own = (source.name, seen.subject, *match.fields.values())
+    own = (source.name, seen.subject, *fields.values())
     key = (rule.id, *(own if rule.rank is Rank.HARDWARE else ()))
     if rule.unless:
-        key = (rule.id, source.name, seen.subject)
+        if (rule.unless, source.name, seen.subject, process) in hits.taken_back:
+            return
+        key = (rule.id, source.name, seen.subject, process)
     known = hits.by_key.get(key)
-    if known is None:
-        order = len(hits.by_key)
-        hits.by_key[key] = _Hit(rule, source.name, seen, match.fields, match.start, order)
-        return
-    known.count += 1
-    if (seen.at or _LATEST) < (known.seen.at or _LATEST):
-        known.source, known.seen = source.name, seen
-        known.fields, known.start = match.fields, match.start
+    hit = _Hit(rule, source.name, seen, fields, match.start, len(hits.by_key))
+    hits.by_key[key] = hit if known is None else _joined(known, hit)
+
+
+def _joined(known: _Hit, other: _Hit) -> _Hit:
+    """Count them as one, with the line of the first by time."""
+    is_later = (other.seen.at or _LATEST) >= (known.seen.at or _LATEST)
+    first = known if is_later else other
+    return replace(first, order=known.order, count=known.count + other.count)
 
 
 def _standing(hits: _Hits) -> list[_Hit]:
-    standing = [
-        hit
-        for hit in hits.by_key.values()
-        if (hit.rule.unless, hit.source, hit.seen.subject) not in hits.taken_back
-    ]
-    return sorted(standing, key=lambda hit: (hit.rule.rank, hit.seen.at or _LATEST, hit.order))
+    standing: dict[tuple[str, ...], _Hit] = {}
+    for key, hit in hits.by_key.items():
+        if (hit.rule.unless, *key[1:]) in hits.taken_back:
+            continue
+        same = key if not hit.rule.unless else (hit.rule.id,)
+        standing[same] = _joined(standing[same], hit) if same in standing else hit
+    return sorted(
+        standing.values(), key=lambda hit: (hit.rule.rank, hit.seen.at or _LATEST, hit.order)
+    )
 
 
 def _role(rule: Rule, cause: Rank, *, is_first: bool, has_failed: bool) -> Role:
@@ -227,9 +289,15 @@ def _quoted(finding: Finding, *, is_explained: bool) -> Finding:
     return finding.model_copy(update={"role": Role.CONSEQUENCE, "diagnosis": said})
 
 
-def _unexplained(sources: Sequence[Source], context: Context, *, is_failed: bool) -> Finding | None:
+_Passed = Mapping[int, Mapping[str, int]]
+
+
+def _unexplained(
+    sources: Sequence[Source], passed: _Passed, context: Context, *, is_failed: bool
+) -> Finding | None:
     """Choose the line that names a failure best, where no rule explains one."""
-    best = min(_named(sources, is_failed=is_failed), key=lambda each: each[0], default=None)
+    named = _named(sources, passed, is_failed=is_failed)
+    best = min(named, key=lambda each: each[0], default=None)
     if best is None:
         return None
     _, source, number, text = best
@@ -248,12 +316,15 @@ def _unexplained(sources: Sequence[Source], context: Context, *, is_failed: bool
 _Named = tuple[tuple[bool, datetime, int], str, int, str]
 
 
-def _named(sources: Sequence[Source], *, is_failed: bool) -> Iterator[_Named]:
+def _named(sources: Sequence[Source], passed: _Passed, *, is_failed: bool) -> Iterator[_Named]:
     for order, source in enumerate(sources):
         if Where.LOG not in source.where or not source.lines:
             continue
         lines, place, cause = FailureLines(), 0, ""
+        ended = passed[id(source)]
         for number, text in enumerate(source.lines, start=1):
+            if ended and number < ended.get(pod_of(text), 0):
+                continue
             lines.take(_bare(text))
             if lines.cause != cause:
                 place, cause = number, lines.cause
@@ -269,7 +340,7 @@ def _bare(text: str) -> str:
     """Return the line as the container printed it."""
     if text[:1] not in "[0123456789":
         return text
-    return _STAMP.sub("", _POD.sub("", text), count=1)
+    return _STAMP.sub("", without_pod(text), count=1)
 
 
 def time_of(text: str) -> datetime | None:

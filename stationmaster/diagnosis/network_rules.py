@@ -147,6 +147,8 @@ RULES: Final = (
     _rendezvous(
         id="rdzv-name",
         pattern=r"Name or service not known|Temporary failure in name resolution",
+        # It then takes the IPv4 address.
+        not_in=r"The IPv6 network addresses of",
         diagnosis="a host name does not resolve: the pod behind it does not run, or the cluster's "
         "DNS does not",
         remedy="`/train status {run}` shows pods that do not run; then "
@@ -197,6 +199,28 @@ RULES: Final = (
         source="PyTorch ProcessGroupNCCL.cpp",
     ),
     _consequence(
+        id="nccl-stuck",
+        pattern=r"Rank (?P<rank>\d{1,6})\].{0,120}watchdog got stuck for (?P<seconds>\d{1,6}) "
+        r"seconds",
+        diagnosis="rank {rank} has stood still for {seconds} s in a collective that did not end: a "
+        "rank did not come, or this one is stuck itself",
+        remedy="`py-spy dump --pid PID` of rank {rank} and of the others shows where they stand; "
+        "`/train logs {run}`",
+        source="PyTorch ProcessGroupNCCL.cpp, heartbeat monitor",
+    ),
+    _consequence(
+        id="nccl-abort",
+        pattern=r"due to ProcessGroupNCCL watchdog hang|Heartbeat monitor timed out"
+        r"|Some NCCL operations have failed or timed out"
+        r"|To avoid data inconsistency, we are taking the entire process down"
+        r"|Received a (?:timeout|dump) signal"
+        r"|watchdog thread terminated with exception",
+        diagnosis="NCCL's watchdog ended a process, because a collective did not end",
+        remedy="`/train logs {run}`: look for a pod that failed before, or for the rank with the "
+        "lowest SeqNum",
+        source="PyTorch ProcessGroupNCCL.cpp",
+    ),
+    _consequence(
         id="nccl-system",
         pattern=r"unhandled system error|ncclSystemError|ncclRemoteError|remote process exited",
         diagnosis="NCCL lost the connection to another rank",
@@ -223,6 +247,18 @@ RULES: Final = (
         remedy="request vpc.amazonaws.com/efa in the pods; `/train validate {cluster}` counts the "
         "devices of each node; locked memory must be unlimited (ulimit -l)",
         source="aws-ofi-nccl nccl_ofi_net.cpp",
+        least_efa=1,
+    ),
+    _slow(
+        id="net-no-device",
+        pattern=r"aws-ofi-nccl initialization failed|fi_getinfo: -61|ibv_open_device failed",
+        diagnosis="the pod has no EFA device: the EFA plugin does not run on its node, or the pod "
+        "does not request one; NCCL goes on over TCP",
+        remedy="request vpc.amazonaws.com/efa in the pods, and look whether the plugin runs on "
+        "nodes of this type: `kubectl -n kube-system get pods -o wide`; `/train validate "
+        "{cluster}` counts the devices",
+        source="aws-ofi-nccl nccl_ofi_net.cpp; libfabric fi_getinfo(3)",
+        unless=_USES_EFA,
         least_efa=1,
     ),
     _slow(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from stationmaster.diagnosis.rules import DMESG, NODE, Rank, Rule, Severity, Where
+from stationmaster.diagnosis.rules import DMESG, EVENT, LOG, NODE, Rank, Rule, Severity, Where
 
 _XID: Final = r"NVRM: Xid \(PCI:(?P<gpu>[0-9a-f:.]{1,20})\): (?P<xid>{numbers})\b"
 _NVIDIA: Final = "NVIDIA, XID errors"
@@ -27,8 +27,29 @@ RULES: Final = (
     ),
     _xid(
         id="xid-reset",
-        pattern=_XID.replace("{numbers}", "48|64|74|95|119"),
+        pattern=_XID.replace("{numbers}", "48|64|74|95|109|110|119|120|136|140|143"),
         diagnosis="GPU {gpu} reports a fault of its memory, its NVLink or its firmware (Xid {xid})",
+    ),
+    _xid(
+        id="xid-fabric",
+        pattern=_XID.replace("{numbers}", "14[4-9]|150"),
+        not_in=r"\bnon-?fatal\b",
+        diagnosis="GPU {gpu} reports a fault of NVLink or of the fabric behind it (Xid {xid})",
+    ),
+    _xid(
+        id="nvswitch",
+        pattern=r"SXid \(PCI:(?P<switch>[0-9a-f:.]{1,20})\): (?P<sxid>\d{1,6}), "
+        r"(?:Fatal|Severity 1)",
+        diagnosis="the NVSwitch {switch} reports a fatal fault (SXid {sxid})",
+        source="NVIDIA, Fabric Manager user guide, SXid errors",
+    ),
+    _fault(
+        id="gpu-memory",
+        pattern=r"uncorrectable ECC error encountered|cudaErrorECCUncorrectable"
+        r"|CUDA_ERROR_ECC_UNCORRECTABLE|unrecovered ECC error",
+        not_in="NVRM: Xid",
+        diagnosis="the memory of a GPU has a fault that ECC cannot correct",
+        source="CUDA driver API, error 214",
     ),
     _xid(
         id="xid-isolate",
@@ -46,6 +67,26 @@ RULES: Final = (
         source=_NVIDIA,
     ),
     Rule(
+        id="xid-link-corrected",
+        where=DMESG,
+        pattern=_XID.replace("{numbers}", "14[4-9]|150") + r".{0,120}?\bnon-?fatal\b",
+        rank=Rank.NOTE,
+        severity=Severity.WARNING,
+        diagnosis="GPU {gpu} recovered from a fault of its NVLink (Xid {xid})",
+        remedy="nothing to do now; replace the node where it comes often",
+        source=_NVIDIA,
+    ),
+    Rule(
+        id="xid-cleanup",
+        where=DMESG,
+        pattern=_XID.replace("{numbers}", "45"),
+        rank=Rank.CONSEQUENCE,
+        diagnosis="the driver ended what a program had on GPU {gpu} (Xid {xid}), because the "
+        "program ended or another fault came first",
+        remedy="`/train logs {run}`, and dmesg of the node: look for another Xid before it",
+        source=_NVIDIA,
+    ),
+    Rule(
         id="xid-watch",
         where=DMESG,
         pattern=_XID.replace("{numbers}", "63|92"),
@@ -58,7 +99,7 @@ RULES: Final = (
     _fault(
         id="nvlink",
         pattern=r"Invalid access of peer GPU memory over nvlink|(?:CUDA error|Cuda failure):? 226\b"
-        r"|\(error 226\)",
+        r"|\(error 226\)|uncorrectable NVLink error|cudaErrorNvlinkUncorrectable",
         diagnosis="a GPU could not read another one's memory over NVLink: hardware, or a process "
         "of the same node that was killed",
         remedy="where no process was killed before: " + _REPLACE,
@@ -92,6 +133,32 @@ RULES: Final = (
         remedy="`/train resume {run}` continues from the last saved checkpoint; "
         "capacity=on-demand is not taken back",
         source="EC2 user guide, Spot Instance interruptions",
+    ),
+    Rule(
+        id="drained",
+        where=NODE | frozenset({Where.POD}),
+        pattern=r"DisruptionTarget: (?!TerminationByKubelet)(?P<why>\w{1,60})|EvictionByEvictionAPI"
+        r"|PreemptionByScheduler|DeletionByTaintManager|TaintManagerEviction|\bNodeDrain"
+        r"|Preempted: ",
+        rank=Rank.KILLED,
+        diagnosis="the pod was taken from its node from outside: the node was drained or goes "
+        "away, or a pod of higher priority came",
+        remedy="`kubectl get events` of the node says who; `/train resume {run}` continues from "
+        "the last saved checkpoint",
+        source="Kubernetes, pod disruption conditions; exit code 143 is 128 + SIGTERM",
+    ),
+    Rule(
+        id="gpu-runtime",
+        where=LOG | EVENT,
+        pattern=r'no runtime for "nvidia" is configured|unknown or invalid runtime name: nvidia'
+        r"|nvidia-container-cli: |could not select device driver.{0,40}capabilities: \[\[gpu\]\]"
+        r"|libnvidia-ml\.so\.1: cannot open shared object file",
+        rank=Rank.IMAGE,
+        diagnosis="the node has no NVIDIA driver or container runtime that works: its machine "
+        "image lacks them, or the GPU operator has not finished",
+        remedy="use the AL2023 NVIDIA image of EKS; clusters that `/train cluster create NAME` "
+        "makes have it",
+        source="containerd, CRI runtime handlers; NVIDIA container toolkit, troubleshooting",
     ),
     Rule(
         id="node-pressure",

@@ -55,7 +55,14 @@ def read_objects(name: str, text: str) -> list[Seen]:
         )
     lines = _Lines(text)
     return [
-        Seen(text=said, where=where, line=lines.find(said), subject=subject, at=at)
+        Seen(
+            text=said,
+            where=where,
+            line=lines.find(said),
+            subject=subject,
+            at=at,
+            is_warning=each.get("type") == "Warning",
+        )
         for each in found
         if each.get("kind") in _READERS
         for said, where, subject, at in _READERS[each["kind"]](each)
@@ -98,6 +105,7 @@ def _objects(document: object) -> Iterator[_Object]:
 
 
 _Said = tuple[str, frozenset[Where], str, datetime | None]
+_DISRUPTED: Final = "DisruptionTarget"
 _EVENT: Final = frozenset({Where.EVENT})
 _NODE: Final = frozenset({Where.NODE})
 
@@ -133,6 +141,9 @@ def _pod(pod: _Object) -> Iterator[_Said]:
     for condition in _dicts(status, "conditions"):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             said = _joined(condition.get("reason"), condition.get("message"))
+            yield said, POD, name, _time(condition.get("lastTransitionTime"))
+        if condition.get("type") == _DISRUPTED and condition.get("status") == "True":
+            said = _joined(_DISRUPTED, condition.get("reason"), condition.get("message"))
             yield said, POD, name, _time(condition.get("lastTransitionTime"))
 
 

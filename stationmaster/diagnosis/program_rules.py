@@ -13,6 +13,8 @@ _PROGRAMS: Final = (
         id="oom-host",
         where=EVENT | DMESG,
         pattern=r"\bOOMKill(?:ed|ing)\b|out of memory: Killed process \d+",
+        # 128 + SIGTERM: it was told to stop, and the kernel does not kill for memory like that.
+        not_in=r"exit code 143\b",
         rank=Rank.KILLED,
         diagnosis="the kernel killed the process because the container used more memory than its "
         "limit; what it keeps in /dev/shm counts",
@@ -25,13 +27,46 @@ _PROGRAMS: Final = (
     Rule(
         id="killed",
         where=LOG | EVENT,
-        pattern=r"exitcode *: *-9\b|Signal 9 \(SIGKILL\)|killed by SIGKILL|(?:exit )?code 137\b",
+        pattern=r"exitcode *: *-9\b(?: \(pid: (?P<pid>\d{1,9})\))?"
+        r"|Signal 9 \(SIGKILL\) received by PID (?P<by>\d{1,9})|Signal 9 \(SIGKILL\)"
+        r"|killed by SIGKILL|(?:exit )?code 137\b",
         rank=Rank.UNKNOWN_SIGNAL,
         diagnosis="a process was killed (SIGKILL); most often for memory, else by a person or with "
         "its node",
         remedy="`/train status {run}` and `kubectl describe pod` say OOMKilled where it was "
         "memory; `/train resume {run}` starts from the last saved checkpoint",
         source="torchrun's report of failures; 137 is 128 + SIGKILL",
+        unless="killed-by-torchrun",
+    ),
+    Rule(
+        id="killed-by-torchrun",
+        pattern=r"Unable to shutdown process (?P<pid>\d{1,9}) via .{1,40}, forcefully exiting via",
+        rank=Rank.NOTE,
+        severity=Severity.INFO,
+        diagnosis="torchrun killed a process that did not end after another one had failed",
+        remedy="nothing to do",
+        source="PyTorch torch/distributed/elastic/multiprocessing/api.py",
+        is_shown=False,
+    ),
+    Rule(
+        id="told-to-stop",
+        pattern=r"Received (?:15|Signals\.SIGTERM) death signal|got signal: 15\b",
+        rank=Rank.UNKNOWN_SIGNAL,
+        diagnosis="the pod was told to stop from outside (SIGTERM): it was deleted, evicted or "
+        "preempted, or its node was drained or taken",
+        remedy="`kubectl get events` of the pod and its node says by whom; `/train resume {run}` "
+        "continues from the last saved checkpoint",
+        source="PyTorch torch/distributed/elastic/agent/server/api.py",
+    ),
+    Rule(
+        id="duplicate-gpu",
+        pattern=r"Duplicate GPU detected ?: rank (?P<one>\d{1,6}) and rank (?P<other>\d{1,6}) "
+        r"both on CUDA device (?P<device>\w{1,20})",
+        diagnosis="ranks {one} and {other} use one GPU ({device}): more processes than the pod has "
+        "GPUs, or the program does not choose its own",
+        remedy="start as many processes as the pod has GPUs (torchrun --nproc-per-node), and call "
+        "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before the first collective",
+        source="NCCL init.cc",
     ),
     Rule(
         id="shm",
@@ -113,6 +148,18 @@ _PROGRAMS: Final = (
         source="huggingface_hub errors.py",
     ),
     Rule(
+        id="hub-stream",
+        pattern=r"Got disconnected from remote data host|RemoteDisconnected"
+        r"|(?:ConnectTimeout|ReadTimeout|ConnectionError|IncompleteRead|MaxRetryError).{0,200}"
+        r"(?:huggingface\.co|hf\.co)"
+        r"|HTTPSConnectionPool\(host='[\w.-]{0,60}(?:huggingface|hf)\.co'",
+        diagnosis="reading from the Hugging Face hub stopped or failed while training waited for "
+        "it",
+        remedy="start it again with dataset=packed:hub:ORG/NAME, which downloads the data once; "
+        "`/train resume {run}` continues where a checkpoint was saved",
+        source="datasets/utils/file_utils.py, streaming retries; urllib3",
+    ),
+    Rule(
         id="hub-missing",
         pattern=r"is not a valid model identifier|Can't load tokenizer for '(?P<what>[^']{1,120})'",
         diagnosis="the model or tokenizer is neither on the hub nor a folder in the container",
@@ -122,7 +169,7 @@ _PROGRAMS: Final = (
     ),
     Rule(
         id="hub-data",
-        pattern=r"EmptyDatasetError|FileNotFoundError: (?:gzip|hf)://"
+        pattern=r"EmptyDatasetError|FileNotFoundError: (?:gzip|zstd|xz|bz2|lzma|zip|hf)://"
         r"|FileNotFoundError: Unable to find 'hf://",
         diagnosis="streaming the data set from the hub failed: its files were not found",
         remedy="start it again with dataset=packed:hub:ORG/NAME, which downloads it once",

@@ -21,6 +21,7 @@ _DMON: Final = re.compile(r"^# *gpu\b.*\bsm\b")
 _DESCRIBED: Final = re.compile(r"^Name: +\S")
 _SECTION: Final = re.compile(r"^(\w[\w ]*):")
 _COLUMNS: Final = re.compile(r"\S+(?: \S+)*")
+_ROW: Final = re.compile(r"^ +(?:Normal|Warning|Type|----) ")
 _KEY: Final = re.compile(r"^ *(Reason|Exit Code|Message): +(\S.*)$")
 
 _EVENT: Final = frozenset({Where.EVENT})
@@ -75,7 +76,8 @@ def _read_row(row: dict[str, str], line: str, number: int) -> Iterator[Seen]:
     if "REASON" in row and "MESSAGE" in row:
         text = f"{row['REASON']}: {row['MESSAGE']}"
         subject = row.get("OBJECT", "").partition("/")[2]
-        yield Seen(text=text, where=_EVENT, line=number, subject=subject)
+        is_warning = row.get("TYPE") == "Warning"
+        yield Seen(text=text, where=_EVENT, line=number, subject=subject, is_warning=is_warning)
     elif "STATUS" in row and "RESTARTS" in row:
         yield Seen(text=row["STATUS"], where=POD, line=number, subject=row["NAME"])
     elif "STATUS" in row and "VERSION" in row:
@@ -108,25 +110,33 @@ def _read_descriptions(lines: Sequence[str]) -> Iterator[Seen]:
     """Yield what `kubectl describe` prints of pods and nodes, one after the other."""
     subject = section = reason = ""
     place = 0
+    events: list[tuple[int, str]] = []
     for number, line in enumerate(lines, start=1):
-        if heading := _SECTION.match(line):
-            section = heading[1]
+        # A message of several lines goes on at the beginning of a line, and may look like a title.
+        is_inside = section == "Events" and not _DESCRIBED.match(line)
+        heading = None if is_inside else _SECTION.match(line)
+        if heading is not None:
+            yield from _read_events(events, subject)
+            section, events = heading[1], []
             if section == "Name":
                 subject = line.partition(":")[2].strip()
+        if section == "Events":
+            if heading is None:
+                events.append((number, line))
+            continue
         key = _KEY.match(line)
         if reason and not (key and key[1] != "Reason"):
             yield Seen(text=reason, where=POD, line=place, subject=subject)
             reason = ""
-        if key is not None and section != "Events":
+        if key is not None:
             place = place if reason else number
             shown = f"exit code {key[2]}" if key[1] == "Exit Code" else key[2]
             reason = f"{reason} {shown}".strip() if shown != "exit code 0" else reason
         elif section == "Conditions" and line.startswith(" "):
             yield from _read_condition(line, number, subject)
-        elif section == "Events" and line.startswith(" "):
-            yield from _read_event(line, number, subject)
     if reason:
         yield Seen(text=reason, where=POD, line=place, subject=subject)
+    yield from _read_events(events, subject)
 
 
 def _read_condition(line: str, number: int, subject: str) -> Iterator[Seen]:
@@ -138,7 +148,23 @@ def _read_condition(line: str, number: int, subject: str) -> Iterator[Seen]:
     yield Seen(text=text, where=_NODE, line=number, subject=subject)
 
 
-def _read_event(line: str, number: int, subject: str) -> Iterator[Seen]:
-    rest = re.split(r" {2,}", line.strip(), maxsplit=4)[1:]
-    text = f"{rest[0]}: {rest[-1]}" if len(rest) == 4 else line.strip()
-    yield Seen(text=text, where=_EVENT, line=number, subject=subject)
+def _read_events(lines: Sequence[tuple[int, str]], subject: str) -> Iterator[Seen]:
+    """Yield the rows of a table of events; what is no row continues the message before it."""
+    rows: list[tuple[int, str]] = []
+    for number, line in lines:
+        if _ROW.match(line) or not rows:
+            rows.append((number, line))
+        elif line.strip():
+            rows[-1] = (rows[-1][0], f"{rows[-1][1]} {line.strip()}")
+    for number, line in rows:
+        kind, *rest = re.split(r" {2,}", line.strip(), maxsplit=4)
+        if not kind:
+            continue
+        text = f"{rest[0]}: {rest[-1]}" if len(rest) == 4 else line.strip()
+        yield Seen(
+            text=text,
+            where=_EVENT,
+            line=number,
+            subject=subject,
+            is_warning=kind == "Warning",
+        )

@@ -50,15 +50,36 @@ RULES: Final = (
         source="kubernetes-sigs/aws-fsx-csi-driver#180",
     ),
     _mount(
+        id="mount-server",
+        pattern=r"Is the MGS running|mount failed: exit status 5\b"
+        r"|" + _LUSTRE + r"failed: Input/output error",
+        diagnosis="the node does not reach the file system's management server, or the file system "
+        "does not run",
+        remedy="`aws fsx describe-file-systems` says whether it is AVAILABLE; then allow TCP 988 "
+        "and 1018-1023 between the security groups of the file system and of the nodes",
+        source="Lustre mount.lustre(8), EIO; FSx for Lustre user guide, troubleshooting",
+    ),
+    _mount(
+        id="mount-refused",
+        pattern=r"mount failed: exit status (?:1|13)\b"
+        r"|" + _LUSTRE + r"failed: (?:Permission denied|Operation not permitted)",
+        diagnosis="the file system, or the node's kernel, refused the mount",
+        remedy="mount as root (the driver's pod must be privileged), and look at the file system's "
+        "root squash: `aws fsx describe-file-systems`",
+        source="Lustre mount.lustre(8), EPERM and EACCES",
+    ),
+    _mount(
         id="mount-name",
-        pattern=r"Is the MGS specification correct",
+        pattern=r"Is the MGS specification correct|mount failed: exit status 2\b",
         diagnosis="the file system's mount name or address is wrong",
         remedy="compare dnsname and mountname of the volume with `aws fsx describe-file-systems`",
         source="FSx for Lustre user guide, troubleshooting",
     ),
     _mount(
         id="mount-ports",
-        pattern=r"mount failed: exit status 110|" + _LUSTRE + r"Connection timed out",
+        pattern=r"mount failed: exit status (?:107|108|110|111|113)\b"
+        r"|" + _LUSTRE + r"(?:Connection timed out|No route to host|Connection refused"
+        r"|transport endpoint)",
         diagnosis="the node cannot reach the file system: a security group, another zone or "
         "another network",
         remedy="allow TCP 988 and 1018-1023 in both directions between the file system's and the "

@@ -13,6 +13,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from stationmaster.domain import foreign_lines as foreign
 from stationmaster.domain.progress_lines import read_line
 from stationmaster.domain.run.events import (
     CheckpointSaved,
@@ -24,7 +25,6 @@ from stationmaster.domain.run.events import (
     WorkersRestarting,
     run_event_id,
 )
-from stationmaster.relay import foreign
 from stationmaster.relay.failures import FailureReader
 from stationmaster.relay.lines import LogLine, PodFacts
 from stationmaster.relay.network import NetworkReader

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stationmaster.cli.diagnose import shown
 from stationmaster.diagnosis.explaining import Context, Role, Source, explain, time_of
 from stationmaster.diagnosis.matching import MAX_EVIDENCE
 from stationmaster.diagnosis.reading import read_source
@@ -23,6 +27,9 @@ NO_PLUGIN = "p5-worker-0:1:1 [0] NCCL INFO NET/Plugin: Could not find: libnccl-n
 EFA = "p5-worker-0:1:1 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 4 nics)"
 PODS = "NAME       READY   STATUS      RESTARTS   AGE\nfsdp-w-1   0/1     OOMKilled   0          1m"
 DMESG = "[9.1] NVRM: Xid (PCI:0000:53:00): 79, pid=1, GPU has fallen off the bus."
+
+
+CASES = yaml.safe_load((Path(__file__).parent / "cases.yaml").read_text())
 
 
 def log(name, *lines):
@@ -91,6 +98,30 @@ def test_killed_pod_explains_what_the_others_printed():
 )
 def test_root_cause_comes_first_and_every_finding_has_its_part(sources, expected):
     assert found(*sources)[: max(len(expected), 1)] == expected
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_saved_file_is_explained_rightly(case):
+    assert dict(found(read_source("file", case["text"]))) == case["found"]
+
+
+def test_warning_without_a_rule_is_quoted_whole_with_its_object():
+    (first, *_) = explain([read_source("e", CASES["warning that no rule knows"]["text"])])
+
+    assert first.evidence.endswith("didn't satisfy existing pods anti-affinity rules.")
+    assert (first.subject, first.line) == ("trainer-2", 3)
+
+
+def test_files_that_only_have_consequences_say_what_to_look_at():
+    stuck = (
+        "[rank3]:[E1 ProcessGroupNCCL.cpp:1870] [PG ID 0 Rank 3] ProcessGroupNCCL's watchdog got "
+        "stuck for 480 seconds without making progress"
+    )
+
+    text = "\n".join(shown(explain([log("w", stuck)])))
+
+    assert "not in these files" in text
+    assert "py-spy dump --pid PID` of rank 3" in text
 
 
 def test_line_that_names_a_failure_is_said_to_be_unexplained():

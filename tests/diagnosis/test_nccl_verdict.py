@@ -144,6 +144,10 @@ def with_row(size: int, **change) -> list[str]:
     return [*head(), *efa(), *table(rows), *tail()]
 
 
+def with_hosts(*hosts: str) -> list[str]:
+    return [*head(hosts=hosts), *efa(), *table(ramp(78)), *tail()]
+
+
 MUTATED = {
     "the published row of 1 MiB with the figures of 1 GiB": (
         with_row(1 << 20, time=4607, busbw=233),
@@ -232,7 +236,7 @@ MUTATED = {
         "nothing to judge: its largest message has 128 MiB",
     ),
     "one node of two": (
-        [*head(hosts=("node-a",)), *efa(), *table(ramp(78)), *tail()],
+        with_hosts("node-a"),
         "fail",
         "the test ran on 1 node, not on 2 nodes",
     ),
@@ -254,6 +258,33 @@ MUTATED = {
         ],
         "fail",
         "each process tested itself alone",
+    ),
+    "two tests that printed into one log": (
+        [
+            *[line for line in head(ranks=8) for _ in range(2)],
+            *efa(),
+            *table(
+                [row for row in ramp(78, ranks=8) for row in (row, replace(row, time=row.time + 9))]
+            ),
+            *tail(),
+        ],
+        "fail",
+        "several tests that ran at once",
+    ),
+    "no receiver": (
+        [*head(), info("a", "x").replace("INFO x", "WARN NET/OFI: Unresponsive receiver")],
+        "fail",
+        "measured nothing; NCCL warned: NET/OFI: Unresponsive receiver",
+    ),
+    "a log that lost its signs": (
+        [line.replace("#", "") for line in GOOD],
+        "pass",
+        "above the limit",
+    ),
+    "one node of two, in a log that lost its signs": (
+        [line.replace("#", "") for line in with_hosts("node-a")],
+        "fail",
+        "the test ran on 1 node, not on 2 nodes",
     ),
     "GPUs of another type": (changed("A100-SXM4-40GB", "H200"), "fail", "p4d.24xlarge has A100"),
     "more than the machines can": (
@@ -293,6 +324,26 @@ def test_interfaces_that_nobody_counts_are_a_warning_where_it_is_slow():
         for one in (slow, fast, four)
     ]
     assert verdicts == ["warn", "pass", "pass"]
+
+
+def test_one_gpu_says_nothing_of_a_network():
+    rows = [replace(row, busbw=0) for row in ramp(78, ranks=2)]
+    lines = [*head(ranks=1, hosts=("solo",), gpu="A10G"), *table(rows), *tail()]
+
+    found = report(lines, "g5.8xlarge", 1)
+
+    assert (found.verdict, found.reasons) == ("fail", [found.reasons[0]])
+    assert "one GPU tested itself" in found.reasons[0]
+
+
+def test_all_to_all_is_known_by_its_rows():
+    row = f"{GIB} 16777216 float none -1 17318.42 62.00 58.12 0 17318.42 62.00 58.12 N/A"
+    lines = [*GOOD, *head(operation=None), *table([])[:3], row, *tail()]
+
+    found = report(lines)
+
+    assert [test.operation for test in found.tests] == ["all_reduce", "alltoall"]
+    assert (found.verdict, found.wrong_values) == ("pass", 0)
 
 
 def test_instance_without_efa_is_not_blamed_for_sockets():

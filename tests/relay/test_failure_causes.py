@@ -68,7 +68,16 @@ def lines_of(*texts):
                 "",
                 *traceback("ConfigError: key a is missing"),
             ],
-            "ConfigError: key a is missing",
+            "KeyError: 'a'",
+        ),
+        (
+            [
+                *traceback("torch.distributed.DistBackendError: NCCL error in: x.cpp:77"),
+                "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.",
+                "Last error:",
+                "Duplicate GPU detected : rank 1 and rank 0",
+            ],
+            "Duplicate GPU detected",
         ),
         (
             [line for pair in zip(*TWO_RANKS, strict=True) for line in pair],

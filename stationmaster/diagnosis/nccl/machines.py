@@ -35,6 +35,22 @@ def ranks_of(table: Table, instance: InstanceType, *, num_nodes: int) -> int | N
 
 def machine_findings(table: Table, instance: InstanceType, *, num_nodes: int) -> list[Finding]:
     """Find where the log is of other machines than the ones that were named."""
+    if table.is_of_several:
+        return [
+            failure(
+                "the log is of several tests that ran at once and printed into each other: each "
+                "measured for itself, and nothing is shown of all nodes together",
+                "start one test over all nodes (mpirun, or srun with --mpi=pmix), and give its log",
+            )
+        ]
+    if num_nodes * instance.num_gpus == 1 or table.num_ranks == 1:
+        return [
+            failure(
+                "one GPU tested itself: it sends nothing, so its bus bandwidth is 0, and nothing "
+                "is shown of any network",
+                "run the test on two GPUs or more, of all nodes that are to train together",
+            )
+        ]
     if table.ran_alone or _sends_nothing(table):
         return [
             failure(

@@ -20,16 +20,16 @@ from stationmaster.diagnosis.nccl.rows import (
 )
 
 _PROGRAM: Final = re.compile(rf"(?<![A-Za-z0-9_])({'|'.join(OPERATIONS)})_perf(?![A-Za-z0-9_])")
-_SETTINGS: Final = re.compile(
-    r"# ?nThread [0-9]+ nGpus [0-9]+ minBytes [0-9]+ maxBytes ([0-9]{1,18})"
-)
-_HEADER: Final = re.compile(r"# ?size count type( redop)?( root)? (?:cpu)?time algbw busbw")
+_SETTINGS: Final = re.compile(r"nThread [0-9]+ nGpus [0-9]+ minBytes [0-9]+ maxBytes ([0-9]{1,18})")
+_HEADER: Final = re.compile(r"size count type( redop)?( root)? (?:cpu)?time algbw busbw")
 _RANK: Final = re.compile(
-    r"# ?Rank ([0-9]{1,6}) (?:Group [0-9]+ )?Pid [0-9]+ on (\S{1,255}) device [0-9]+"
+    r"(?<!\w)Rank ([0-9]{1,6}) (?:Group [0-9]+ )?Pid [0-9]+ on (\S{1,255}) device [0-9]+"
     r"(?: \[[^\]]*\] (.{1,100}))?"
 )
-_OUT_OF_BOUNDS: Final = re.compile(r"# ?Out of bounds values ?: ?([0-9]{1,18})")
-_AVERAGE: Final = re.compile(r"# ?Avg bus bandwidth ?: ?([0-9.eE+-]{1,30})")
+_OUT_OF_BOUNDS: Final = re.compile(r"Out of bounds values ?: ?([0-9]{1,18})")
+_AVERAGE: Final = re.compile(r"Avg bus bandwidth ?: ?([0-9.eE+-]{1,30})")
+# Parts of the lines above; a log that was copied may have lost the "#" before them.
+_HINTS: Final = ("nThread", "algbw", "Rank ", "Out of bounds", "Avg bus")
 _CONCLUDED: Final = "Collective test concluded"
 _MAX_ROWS: Final = 10_000
 
@@ -81,6 +81,12 @@ class Table:
         """Whether each process tested itself alone: each calls itself rank 0."""
         return len(self.ranks) > 1 and {rank for rank, _ in self.ranks} == {0}
 
+    @property
+    def is_of_several(self) -> bool:
+        """Whether several tests printed into it at once: ranks and sizes come more than once."""
+        ranks, sizes = [rank for rank, _ in self.ranks], [row.size_bytes for row in self.rows]
+        return len(set(ranks)) < len(ranks) and len(set(sizes)) < len(sizes)
+
 
 class TableReader:
     """Collects the tables of a log."""
@@ -103,14 +109,14 @@ class TableReader:
             self._operation = program.group(1)
             if self._is_open and self.tables[-1].operation is None:
                 self.tables[-1].operation = self._operation
-        if "#" in line:
+        if any(hint in line for hint in _HINTS):
             self._take_comment(line)
 
     def close(self) -> list[Table]:
         """Return all tables after the last line, also those without a row."""
         self._flush()
         for table in self.tables:
-            table.operation = table.operation or _inferred(table.rows)
+            table.operation = table.operation or _inferred(table)
         return self.tables
 
     def _take_row(self, line: str) -> bool:
@@ -190,10 +196,13 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _inferred(rows: list[Row]) -> str | None:
+def _inferred(table: Table) -> str | None:
     """Infer the operation that only its own rows can have, where no line names it."""
+    rows = table.rows
     if not rows:
         return None
+    if table.num_ranks and all(_is_exchange(row, table.num_ranks) for row in rows):
+        return "alltoall"
     is_whole = all(row.size_bytes == row.count * TYPE_BYTES[row.type] for row in rows)
     is_rooted = all(row.root is not None and row.root >= 0 for row in rows)
     operators = {row.redop for row in rows}
@@ -204,3 +213,21 @@ def _inferred(rows: list[Row]) -> str | None:
     # A sendrecv of old versions prints "sum" as well; its bandwidths are equal.
     is_multiplied = last.busbw_gbps > 1.2 * last.algbw_gbps or last.busbw_gbps == 0
     return "all_reduce" if is_whole and is_sum and is_multiplied else None
+
+
+def _is_exchange(row: Row, num_ranks: int) -> bool:
+    """Say whether a row is of an all-to-all: each rank sends its part of the size to each other
+    one, without a root or an operator, and never in place, where nothing is compared.
+    """
+    is_part = row.size_bytes == row.count * TYPE_BYTES[row.type] * num_ranks
+    compared = [half.num_wrong is not None for half in row.halves]
+    return (
+        is_part
+        and row.redop in (None, "none")
+        and row.root in (None, -1)
+        and compared
+        == [
+            True,
+            False,
+        ]
+    )

@@ -49,6 +49,7 @@ _GPUDIRECT: Final = re.compile(r"GPU Direct RDMA (Enabled|Disabled) for HCA", _I
 _NCCL_VERSION: Final = re.compile(r"NCCL version ([0-9]+\.[0-9]+(?:\.[0-9]+)?(?:[+.][\w.]+)?)", _I)
 # Words of all patterns above: most of NCCL's lines have none of them.
 _HINT: Final = re.compile(r"NET|Network|GPU Direct|NCCL version", _I)
+_MAX_WARNING: Final = 200  # characters that are quoted
 _LIBRARY_CODE: Final = re.compile(r"nccl-library=([0-9]{4,6})(?![0-9])")
 
 
@@ -82,6 +83,8 @@ class Transport:
     plugin_not_found: bool = False
     no_provider: bool = False
     """Whether libfabric had no EFA to offer to the plugin."""
+    warning: str = ""
+    """The first warning of NCCL or its plugin, as it was printed; "" without one."""
     has_nccl_lines: bool = False
     has_info_lines: bool = False
 
@@ -100,6 +103,7 @@ class TransportReader:
         self._library: str | None = None
         self._socket_hosts: set[str] = set()
         self._seen: set[str] = set()
+        self._warning = ""
 
     def feed(self, line: str) -> None:
         """Take the next line, its words one space apart."""
@@ -109,6 +113,8 @@ class TransportReader:
         if not _IS_NCCL.search(line):
             return
         self._seen.add("nccl")
+        if "NCCL WARN " in line:
+            self._warning = self._warning or line.partition("NCCL WARN ")[2][:_MAX_WARNING]
         if "NCCL INFO" in line or "NET/OFI" in line:
             self._seen.add("info")
         if not _HINT.search(line):
@@ -144,6 +150,7 @@ class TransportReader:
             socket_hosts=tuple(sorted(self._socket_hosts - {""})),
             plugin_not_found="no plugin" in self._seen,
             no_provider="no provider" in self._seen,
+            warning=self._warning,
             has_nccl_lines="nccl" in self._seen,
             has_info_lines="info" in self._seen,
         )

@@ -5,6 +5,9 @@ It fails closed: what a log does not show was not shown to work.
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from stationmaster.diagnosis.nccl.log import NcclLog
 from stationmaster.diagnosis.nccl.machines import contradictions, machine_findings, ranks_of
 from stationmaster.diagnosis.nccl.network import network_findings
@@ -17,6 +20,7 @@ from stationmaster.diagnosis.nccl.report import (
     TestReport,
     Verdict,
     failure,
+    warning,
     worst,
     worst_first,
 )
@@ -40,6 +44,18 @@ _NO_TABLE = failure(
 )
 
 
+# Of libfabric's efa_errno.h and aws-ofi-nccl: the other node does not answer over EFA.
+_IS_UNREACHABLE: Final = re.compile(
+    r"Unresponsive receiver|Unreachable remote|Unable to insert remote address"
+    r"|Invalid receiver queue pair|Connection timed out|No route to host"
+)
+_UNREACHABLE: Final = (
+    "packets between these nodes do not arrive: let their security group allow all traffic from "
+    "and to itself, keep them in one zone and subnet, and look whether a process of the other node "
+    "had ended before"
+)
+
+
 def judge(log: NcclLog, instance: InstanceType, *, num_nodes: int) -> NcclReport:
     """Judge a log of tests that ran on so many nodes (at least 1) of an instance type.
 
@@ -47,7 +63,7 @@ def judge(log: NcclLog, instance: InstanceType, *, num_nodes: int) -> NcclReport
     """
     judged = [_judged(table, instance, num_nodes=num_nodes) for table in log.tables]
     tests = [
-        _test_report(table, row, instance, num_nodes=num_nodes, is_only=not any(judged))
+        _test_report(table, row, log, instance, num_nodes=num_nodes, is_only=not any(judged))
         for table, row in zip(log.tables, judged, strict=True)
     ]
     is_fast = any(row.is_fast for row in judged if row)
@@ -91,9 +107,17 @@ def _judged(table: Table, instance: InstanceType, *, num_nodes: int) -> Judged |
 
 
 def _test_report(
-    table: Table, judged: Judged | None, instance: InstanceType, *, num_nodes: int, is_only: bool
+    table: Table,
+    judged: Judged | None,
+    log: NcclLog,
+    instance: InstanceType,
+    *,
+    num_nodes: int,
+    is_only: bool,
 ) -> TestReport:
-    findings = _test_findings(table, judged, instance, num_nodes=num_nodes, is_only=is_only)
+    findings = _nothing_measured(table, log) or _test_findings(
+        table, judged, instance, num_nodes=num_nodes, is_only=is_only
+    )
     return TestReport(
         operation=table.operation,
         verdict=worst(findings),
@@ -114,16 +138,24 @@ def _test_report(
     )
 
 
+def _nothing_measured(table: Table, log: NcclLog) -> list[Finding]:
+    if table.rows:
+        return []
+    text = f"{table.operation or 'a test'} began and measured nothing"
+    warned = log.transport.warning
+    if not warned:
+        return [failure(text, _NO_TABLE.remedy)]
+    remedy = _UNREACHABLE if _IS_UNREACHABLE.search(warned) else _NO_TABLE.remedy
+    return [failure(f"{text}; NCCL warned: {warned}", remedy)]
+
+
 def _test_findings(
     table: Table, judged: Judged | None, instance: InstanceType, *, num_nodes: int, is_only: bool
 ) -> list[Finding]:
-    if not table.rows:
-        return [
-            failure(f"{table.operation or 'a test'} began and measured nothing", _NO_TABLE.remedy)
-        ]
     if table.operation is None:
+        said = failure if is_only else warning
         return [
-            failure(
+            said(
                 "the log does not say what was measured",
                 f"name it with --operation: {', '.join(OPERATIONS)}",
             )
@@ -133,6 +165,8 @@ def _test_findings(
     findings = [*correctness_findings(table), *machines]
     if ranks is not None:
         findings += contradictions(table.rows, operation=table.operation, num_ranks=ranks)
+    if any(finding.verdict is Verdict.FAIL for finding in machines):
+        return findings  # its speed is that of other machines, or of other tests
     findings += speed_findings(table, judged, instance, num_nodes=num_nodes, is_only=is_only)
     return [*findings, *latency_findings(table, num_nodes=num_nodes)]
 

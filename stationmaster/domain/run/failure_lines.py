@@ -16,10 +16,14 @@ _MAX_OPEN: Final = 64  # tracebacks of different ranks that are printed at the s
 # torchrun --tee puts "[default0]:" before each line, other launchers "[rank8]:".
 _PREFIX: Final = re.compile(r"^\[[A-Za-z_]{1,30}\d{1,6}\]: ?")
 _TRACEBACK: Final = "Traceback (most recent call last):"
+# Between exceptions of one chain: the first says what went wrong, the others what it led to.
 _CHAINED: Final = (
     "During handling of the above exception",
     "The above exception was the direct cause",
 )
+# NCCL's errors are of several lines, and the one after this says why.
+_LAST_ERROR: Final = "Last error:"
+_NCCL: Final = re.compile(r"NCCL error|nccl\w{1,40}Error")
 # What torchrun says of itself once a worker has failed.
 _OF_THE_AGENT: Final = re.compile(
     r"elastic\.multiprocessing\.(?:errors\.ChildFailedError|api\.SignalException)"
@@ -82,6 +86,7 @@ class FailureLines:
     def __init__(self) -> None:
         self._open: set[str] = set()  # prefixes of processes whose traceback is being printed
         self._chained: set[str] = set()
+        self._explains: str | None = None  # the process whose next line says why NCCL failed
         self._in_agents = False
         self._traceback = self._fatal = ""
         self.peer = ""
@@ -102,6 +107,12 @@ class FailureLines:
                 self._raised(text, prefix)
         elif text.startswith(_CHAINED):
             self._chained.add(prefix)
+        elif text == _LAST_ERROR:
+            self._explains = prefix
+        elif prefix == self._explains and text:
+            self._explains = None
+            if _NCCL.search(self._traceback):
+                self._traceback = text[:MAX_LINE]
         else:
             self._plain(text)
 
@@ -117,7 +128,7 @@ class FailureLines:
             self._in_agents = True  # its report of the failure follows
         elif _PEER.search(text):
             self.peer = self.peer or text[:MAX_LINE]
-        elif not self._traceback or chained:
+        elif not self._traceback and not (chained and self.peer):
             self._traceback = text[:MAX_LINE]  # the first process that failed is the cause
 
     def _plain(self, text: str) -> None:
