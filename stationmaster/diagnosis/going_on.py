@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from stationmaster.domain import foreign_lines
+from stationmaster.domain.foreign.findings import InEpoch, Logged, Progress
+from stationmaster.domain.foreign.reader import read
 from stationmaster.domain.progress_lines import ProgressLine, read_line
 
 # "[pod/NAME/CONTAINER] " is what `kubectl logs --prefix` puts before a line.
@@ -32,7 +33,7 @@ def going_on(lines: Sequence[str]) -> Mapping[str, int]:
     Lines count from 1. After that line two steps or more were reported with a loss that is a
     number, so no failure before it ended the run.
     """
-    steps: dict[str, set[int]] = {}
+    steps: dict[str, set[object]] = {}
     found: dict[str, int] = {}
     for number in range(len(lines), 0, -1):
         step = _reported_step(lines[number - 1])
@@ -54,12 +55,18 @@ def started(events: Iterable[tuple[str, str]]) -> frozenset[str]:
     return frozenset(subject for text, subject in events if subject and text.startswith("Started:"))
 
 
-def _reported_step(text: str) -> int | None:
+def _reported_step(text: str) -> object:
+    """Return what tells a step with a loss that is a number from others; None for other lines."""
     if '"stationmaster"' in text:
         line = read_line(text)
         is_sound = isinstance(line, ProgressLine) and math.isfinite(line.loss_nats)
         return line.step if isinstance(line, ProgressLine) and is_sound else None
-    found = foreign_lines.read(text)
-    if isinstance(found, foreign_lines.Progress) and found.loss_nats is not None:
-        return found.step
-    return None
+    match read(text):
+        case Progress(step=step, loss_nats=float()):
+            return step
+        case InEpoch(epoch, iteration, float()):
+            return epoch, iteration
+        case Logged(loss_nats=float()):
+            return text
+        case _:
+            return None

@@ -7,7 +7,7 @@ numbers only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final, TypedDict
 
@@ -39,6 +39,7 @@ from stationmaster.domain.run.events import (
 
 MAX_TEXT: Final = 1000  # characters of a reason, path or sample that go into an event
 MAX_SAMPLES: Final = 3
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EVENTS: Final[Mapping[type[Line], type[RelayEvent]]] = MappingProxyType(
     {
         PreparingLine: TrainingPreparing,
@@ -61,10 +62,14 @@ class EventHead(TypedDict):
     at: datetime
 
 
-def event_of(line: Line, head: EventHead) -> RelayEvent | None:
-    """Make the event that a line reports; None for a progress line without `seq`, its place."""
+def event_of(line: Line, head: EventHead) -> RelayEvent:
+    """Make the event that a line reports.
+
+    Progress without `seq`, its place, has the time as its place: that grows over restarts, and is
+    the same whenever the line is read again.
+    """
     if isinstance(line, ProgressLine) and line.seq is None:
-        return None
+        line = line.model_copy(update={"seq": place_of(head["at"])})
     kind = _EVENTS[type(line)]
     known = type(line).model_fields.keys() & kind.model_fields.keys() - head.keys()
     same: dict[str, Any] = {name: _sound(getattr(line, name)) for name in known}
@@ -78,6 +83,11 @@ def event_of(line: Line, head: EventHead) -> RelayEvent | None:
         reason = line.message or line.reason or line.error or "the trainer gave no reason"
         same["reason"] = reason[:MAX_TEXT]
     return kind(**head, **same)
+
+
+def place_of(at: datetime) -> int:
+    """Number a line by its time, in microseconds."""
+    return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def _sound(value: Any) -> Any:

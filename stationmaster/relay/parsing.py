@@ -10,16 +10,19 @@ another trainer (its path).
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from stationmaster.domain import foreign_lines as foreign
+from stationmaster.domain.foreign import findings as foreign
+from stationmaster.domain.foreign.iterations import checkpoint_step
+from stationmaster.domain.foreign.reader import Reader
 from stationmaster.domain.progress_lines import read_line
 from stationmaster.domain.run.events import (
     CheckpointSaved,
     ProcessFailed,
     ProgressReported,
     RelayEvent,
+    TrainingEvaluated,
     TrainingReportedFailure,
     TrainingResumed,
     WorkersRestarting,
@@ -28,7 +31,7 @@ from stationmaster.domain.run.events import (
 from stationmaster.relay.failures import FailureReader
 from stationmaster.relay.lines import LogLine, PodFacts
 from stationmaster.relay.network import NetworkReader
-from stationmaster.relay.own_lines import EventHead, event_of
+from stationmaster.relay.own_lines import EventHead, event_of, place_of
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Of failures, the log of a pod reports so many at once, and then one in so many seconds: a program
@@ -50,7 +53,7 @@ class LineInterpreter:
         self._speaks_our_format = False
         self._total_steps = pod.total_steps
         self._saving: str | None = None
-        self._last_foreign_step = -1
+        self._foreign, self._last_foreign_step, self._has_loss = Reader(), -1, False
         self._failures = FailureReader(pod)
         self._network = NetworkReader(pod)
         self._newest: LogLine | None = None
@@ -63,7 +66,7 @@ class LineInterpreter:
         self._container_run = container_run
         self._failures.start_container_run(container_run)
         self._network.start_container_run()
-        self._last_foreign_step = -1
+        self._foreign, self._last_foreign_step, self._has_loss = Reader(), -1, False
 
     def read(self, line: LogLine) -> list[RelayEvent]:
         """Return the events in the line; mostly none, at most two."""
@@ -82,7 +85,8 @@ class LineInterpreter:
         self._newest = line
         events = self._failures.read(line)
         if events is not None:
-            self._last_foreign_step = -1  # what comes next starts again from a checkpoint
+            # What comes next starts again from a checkpoint.
+            self._foreign, self._last_foreign_step, self._has_loss = Reader(), -1, False
             return events
         if observed := self._network.read(line):
             return observed
@@ -113,14 +117,14 @@ class LineInterpreter:
         prefix = _TEE_PREFIX.match(line.text)
         if prefix and prefix[1] == "rank" and int(prefix[2]) > 0:
             return []  # every rank prints the same figures; rank 0 counts
-        match foreign.read(line.text):
+        match self._foreign.read(line.text):
             case foreign.Progress() as progress:
                 return self._foreign_progress(line, progress)
             case foreign.Saving(path):
                 self._saving = path
             case foreign.SavingDone() if self._saving is not None:
                 path, self._saving = self._saving, None
-                step = foreign.checkpoint_step(path)
+                step = checkpoint_step(path)
                 return [] if step is None else [self._saved(line, step, path)]
             case foreign.Saved(step, path):
                 return [self._saved(line, step, path)]
@@ -128,6 +132,10 @@ class LineInterpreter:
                 return [TrainingResumed(**self._head(line, "resumed"), step=step, path=path)]
             case foreign.TotalSteps(total):
                 self._total_steps = total
+            case foreign.Evaluated(int() as step, loss):
+                return [
+                    TrainingEvaluated(**self._head(line, "evaluated"), step=step, loss_nats=loss)
+                ]
         return []
 
     def _saved(self, line: LogLine, step: int, path: str) -> CheckpointSaved:
@@ -137,16 +145,18 @@ class LineInterpreter:
         return CheckpointSaved(**head, step=step, path=path)
 
     def _foreign_progress(self, line: LogLine, progress: foreign.Progress) -> list[RelayEvent]:
-        # Several ranks of a pod, or a redrawn bar, report a step more than once: the first counts.
-        if progress.step <= self._last_foreign_step:
+        # Several ranks of a pod, or a redrawn bar, report a step more than once: the first counts,
+        # or the first that has a loss, where a bar was there before the figures.
+        is_first_loss = progress.has_loss and not self._has_loss
+        if progress.step <= self._last_foreign_step - is_first_loss:
             return []
         self._last_foreign_step = progress.step
+        self._has_loss = self._has_loss or progress.has_loss
         figures: dict[str, Any] = {**progress.figures}
         return [
             ProgressReported(
                 **self._head(line, "foreign progress"),
-                # Grows over restarts and pods, and is the same whenever the line is read again.
-                seq=(line.at - _EPOCH) // timedelta(microseconds=1),
+                seq=place_of(line.at),
                 step=progress.step,
                 total_steps=progress.total_steps or self._total_steps or 0,
                 loss_nats=progress.loss_nats,

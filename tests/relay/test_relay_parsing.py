@@ -86,7 +86,6 @@ def test_checkpoint_that_is_saved_is_reported_with_its_place():
     [
         "",
         '{"stationmaster":1,"kind":"evaluated","step":1}',
-        progress_line(seq=10**30),
         "Batch 1 Loss: , Speed: 8.30 samples/sec, lr: 0.000010",
     ],
 )
@@ -221,6 +220,122 @@ FOREIGN = {
 }
 
 
+BAR = "  5%|▌         | 64/8192 [00:31<1:05:01,  2.08it/s]"
+# A program's lines, and the steps, totals and losses that they report.
+PROGRAMS = {
+    "transformers 4": (
+        [
+            "  1%|          | 10/8192 [00:05<1:05:01,  2.08it/s]",
+            BAR,
+            "{'loss': 2.41, 'grad_norm': 0.91, 'learning_rate': 1e-05, 'epoch': 0.1}",
+        ],
+        [(10, 8192, None), (64, 8192, None), (64, 8192, 2.41)],
+    ),
+    "transformers 5": (
+        [BAR, "{'loss': '2.41', 'grad_norm': 'nan', 'learning_rate': '1e-05', 'epoch': '0.1'}"],
+        [(64, 8192, None), (64, 8192, 2.41)],
+    ),
+    "its evaluation": (
+        [
+            BAR,
+            "{'loss': 2.5}",
+            " 40%|████      | 10/25 [00:01<00:02,  9.0it/s]",
+            "{'eval_loss': 2.1}",
+        ],
+        [(64, 8192, None), (64, 8192, 2.5), (64, None, 2.1)],
+    ),
+    "its last line": (
+        [BAR, "{'train_runtime': 12.3, 'train_loss': 2.0, 'epoch': 3.0}"],
+        [(64, 8192, None), (64, 8192, 2.0)],
+    ),
+    "figures of nobody knows which step": (["{'loss': 2.5, 'epoch': 0.1}"], []),
+    "bars of something else": (
+        ["Map: 100%|██████████| 5000/5000 [00:01<00:00]", "Generating train split: 7 examples"],
+        [],
+    ),
+    "nanoGPT": (
+        [
+            "step 0: train loss 4.2, val loss 4.3",
+            "iter 10: loss 3.2123, time 45.67ms, mfu 1.23%",
+        ],
+        [(0, None, 4.3), (10, 0, 3.2123)],
+    ),
+    "nanochat": (
+        ["step 00010/00100 (10.00%) | loss: 3.200000 | lrm: 1.00 | dt: 45.1ms | tok/sec: 12,345"],
+        [(10, 100, 3.2)],
+    ),
+    "Lightning": (
+        ["Epoch 1:  42%|████▏     | 25/60 [00:12<00:17, 2.0it/s, v_num=0, train_loss_step=0.51]"],
+        [(85, 0, 0.51)],
+    ),
+    "Lightning's rich bar": (
+        ["Epoch 0/9 ━━━━━╸━━━ 25/60 0:00:12 • 0:00:17 2.01it/s v_num: 0.000 train_loss: 0.51"],
+        [(25, 600, 0.51)],
+    ),
+    "MNIST": (["Train Epoch: 2 [640/60000 (1%)]\tLoss: 0.25"], [(60640, 0, 0.25)]),
+    "minGPT": (
+        [
+            "[GPU0] Epoch 1 | Iter 0 | Train Loss 4.0",
+            "[GPU1] Epoch 1 | Iter 100 | Train Loss 9.0",
+            "[GPU0] Epoch 1 | Iter 100 | Train Loss 3.0",
+            "[GPU0] Epoch 2 | Iter 0 | Train Loss 2.5",
+            "[GPU0] Epoch 2 | Iter 0 | Eval Loss 2.4",
+        ],
+        [(0, 0, 4.0), (100, 0, 3.0), (101, 0, 2.5), (101, None, 2.4)],
+    ),
+    "Megatron-like": ([" iteration 10/ 100 | lr: 1e-05 | loss: 2.5 | "], [(10, 100, 2.5)]),
+    "NeMo": (
+        [
+            "Training epoch 1, iteration 20/99 | lr: 3e-05 | global_batch_size: 8 | "
+            "global_step: 120 | reduced_train_loss: 1.233 | train_step_timing in s: 0.03146"
+        ],
+        [(120, 99, 1.233)],
+    ),
+    "DeepSpeed": (
+        [
+            "[2026-01-02 03:04:05] [INFO] [logging.py:96:log_dist] [Rank 0] step=5, skipped=0, "
+            "lr=[1e-05], mom=[[0.9, 0.95]]",
+            "steps: 10 loss: 2.3456 iter time (s): 0.123 samples/sec: 32.5",
+        ],
+        [(5, 0, None), (10, 0, 2.3456)],
+    ),
+    "torchtune": (
+        [
+            " 12%|█▏        | 12/96 [00:31<1:05, 2.0it/s]",
+            "1|13|Loss: 1.25:  13%|█▎ | 13/96 [00:1<0:5]",
+        ],
+        [(12, 96, None), (13, 0, 1.25)],
+    ),
+    "anybody": (
+        ["epoch 0 step 10/100 lr 0.1 loss 2.25", "step=20 val_loss=9.0", "step 30: test loss 9"],
+        [(10, 100, 2.25)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("texts", "reported"), PROGRAMS.values(), ids=PROGRAMS.keys())
+def test_programs_of_others_report_step_total_and_loss(texts, reported):
+    events = read(*texts)
+
+    said = [(each.step, getattr(each, "total_steps", None), each.loss_nats) for each in events]
+    assert said == reported
+
+
+def test_figures_beside_a_bar_are_reported():
+    text = "{'loss': 2.41, 'grad_norm': 0.91, 'learning_rate': 1e-05, 'epoch': 0.1}"
+
+    event = read(BAR, text)[-1]
+
+    assert (event.grad_norm, event.learning_rate, event.has_loss) == (0.91, 1e-05, True)
+
+
+def test_our_line_of_any_program_needs_no_number():
+    (event,) = read('{"stationmaster":1,"kind":"progress","step":1,"total_steps":2,"loss_nats":3}')
+
+    assert (event.step, event.loss_nats) == (1, 3.0)
+    assert event.seq > 0
+
+
 @pytest.mark.parametrize(("text", "figures"), FOREIGN.values(), ids=FOREIGN.keys())
 def test_foreign_format_reports_its_figures(text, figures):
     (event,) = read(text)
@@ -290,7 +405,7 @@ def test_foreign_checkpoints_are_reported_when_complete_and_when_they_are_loaded
     ]
 
 
-def test_torchtitan_0_3_0_reports_training_and_no_evaluation():
+def test_torchtitan_0_3_0_reports_training_and_its_evaluation():
     # torchtitan/trainer.py, __init__ and train, and torchtitan/components/metrics.py, log and
     # log_validation, of torchtitan 0.3.0.
     said = "[rank0]:[titan] 2026-01-01 00:00:00,000 - root - INFO - "
@@ -304,9 +419,11 @@ def test_torchtitan_0_3_0_reports_training_and_no_evaluation():
         f"{said}step: 60  loss:  6.50000  grad_norm:  1.2500  {figures}tflops: 333.68  mfu: N/A",
     )
 
-    assert [(event.step, event.loss_nats) for event in events] == [(1, 12.2712), (60, 6.5)]
-    assert {event.total_steps for event in events} == {1000}
-    assert [event.mfu for event in events] == [pytest.approx(0.3374), None]
+    first, evaluated, last = events
+    assert [(each.step, each.loss_nats) for each in (first, last)] == [(1, 12.2712), (60, 6.5)]
+    assert {first.total_steps, last.total_steps} == {1000}
+    assert [first.mfu, last.mfu] == [pytest.approx(0.3374), None]
+    assert (evaluated.type, evaluated.step, evaluated.loss_nats) == ("training.evaluated", 50, 6.6)
 
 
 def agent_restarts(left: int) -> str:

@@ -1,0 +1,206 @@
+"""Formats that count steps: FSDP examples, Megatron-LM and what is like it, torchtitan, nanoGPT,
+DeepSpeed, and "step N ... loss X" of anybody's. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from stationmaster.domain.foreign.findings import (
+    COUNT,
+    NUMBER,
+    Finding,
+    Progress,
+    Resumed,
+    Saved,
+    Saving,
+    SavingDone,
+    TotalSteps,
+    evaluated,
+    number,
+    progress,
+)
+from stationmaster.domain.outside import MAX_COUNT
+
+_FSDP = re.compile(
+    rf"\bBatch {COUNT} Loss: {NUMBER}, Speed: {NUMBER} samples/sec"
+    rf"(?:, Tokens/s: {NUMBER})?(?:, TFLOPS/GPU: {NUMBER})?(?:, MFU: {NUMBER})?, lr: {NUMBER}"
+)
+_FSDP_WRITING = re.compile(r"Writing checkpoint to (\S{1,1000})\.(?:\s|$)")
+_FSDP_LOADED = re.compile(
+    rf"Checkpoint loaded from (\S{{0,1000}}?-{COUNT}steps\S{{0,200}}?)\.(?:\s|$)"
+)
+_FSDP_STEP = re.compile(rf"-{COUNT}steps\b")
+
+_MEGATRON = re.compile(rf"\biteration\s+{COUNT}\s*/\s*{COUNT}\s*\|(.*)$")
+_MEGATRON_SAVED = re.compile(
+    rf"successfully saved checkpoint from iteration\s+{COUNT}(?: to (\S{{1,1000}}))?"
+)
+_MEGATRON_LOADED = re.compile(
+    rf"successfully loaded checkpoint from (\S{{1,1000}}).{{0,60}}? at iteration {COUNT}"
+)
+
+# Its evaluations print "validate step:", with a loss that is not training's.
+_TITAN = re.compile(rf"(?<!validate )\bstep: *{COUNT}  +(.*\bloss: .*)$")
+# Newer versions name the total before they say where they start.
+_TITAN_TOTAL = re.compile(
+    r"\b(?:Training starts at step|Trainer is initialized with)\b.{0,300}?"
+    rf"\btotal steps:? {COUNT}"
+)
+_TITAN_LOADED = re.compile(rf"\bLoading the checkpoint from (\S{{0,1000}}?step-{COUNT})\.?(?:\s|$)")
+_TITAN_FIELD = re.compile(rf"\b(loss|grad_norm|memory|tps|mfu|lr): *{NUMBER}")
+
+
+# nanoGPT, and nanochat's "step 00010/00100 (10.00%) | loss: ...".
+_NANOGPT = re.compile(rf"^(?:\[\w+\]:? ?)?iter {COUNT}: loss {NUMBER}, time {NUMBER}ms")
+_NANOGPT_VALUED = re.compile(rf"\bstep {COUNT}: train loss {NUMBER}, val loss {NUMBER}")
+_VALIDATED = re.compile(rf"validation loss at iteration {COUNT} .{{0,80}}?loss value: {NUMBER}")
+_TITAN_VALIDATED = re.compile(rf"\bvalidate step: *{COUNT}  +loss: *{NUMBER}")
+_DEEPSPEED = re.compile(
+    rf"\bsteps: {COUNT} loss: {NUMBER} iter time \(s\): {NUMBER} samples/sec: {NUMBER}"
+)
+_DEEPSPEED_STEP = re.compile(rf"\[Rank 0\] step={COUNT}, skipped={COUNT}, lr=\[{NUMBER}")
+# Anybody's own line: a step, with its total or not, and a loss that is training's, not far behind.
+_ANY = re.compile(
+    rf"(?<![\w-])(?:global[_ ])?(?:step|iter|iteration)s?[ :=#\[]{{1,4}}{COUNT}"
+    rf"(?: ?(?:/|of) ?{COUNT})?(?![\w.]).{{0,120}}?(?<![\w-])(?:train(?:ing)?[_ ])?loss[ :=]{{1,4}}"
+    rf"(?:tensor\()?{NUMBER}",
+    re.IGNORECASE,
+)
+_NOT_TRAINING = re.compile(
+    r"(?<![A-Za-z])(?:val|valid|validat\w+|eval\w*|test\w*)(?![A-Za-z])|\[(?:rank|gpu) ?[1-9]",
+    re.IGNORECASE,
+)
+
+
+def read(text: str) -> Finding | None:
+    """Return what a line says that counts steps, or None."""
+    # A look for a word is far cheaper than a pattern, and most lines have none of these.
+    if "Batch " in text and (match := _FSDP.search(text)):
+        return _fsdp(match)
+    if "iteration" in text and (found := _megatron(text)):
+        return found
+    if "iter " in text and (match := _NANOGPT.search(text)):
+        return progress(step=int(match[1]), loss=match[2], step_time_s=_seconds(match[3]))
+    if "step" in text and (found := _titan(text) or _steps(text)):
+        return found
+    if "oss" in text and (match := _ANY.search(text)) and not _NOT_TRAINING.search(text):
+        total = int(match[2]) if match[2] else None
+        return progress(step=int(match[1]), total_steps=total, loss=match[3])
+    if "heckpoint" in text:
+        return _fsdp_checkpoint(text)
+    return None
+
+
+def _steps(text: str) -> Finding | None:
+    if match := _NANOGPT_VALUED.search(text):
+        return evaluated(int(match[1]), match[3])
+    if match := _TITAN_VALIDATED.search(text):
+        return evaluated(int(match[1]), match[2])
+    if match := _DEEPSPEED.search(text):
+        return progress(
+            step=int(match[1]),
+            loss=match[2],
+            step_time_s=number(match[3]),
+            samples_per_s=number(match[4]),
+        )
+    if (match := _DEEPSPEED_STEP.search(text)) and int(match[1]) < MAX_COUNT:
+        figures = {"learning_rate": number(match[3])}
+        return Progress(step=int(match[1]), loss_nats=None, has_loss=False, figures=figures)
+    return None
+
+
+def _seconds(milliseconds: str) -> float | None:
+    value = number(milliseconds)
+    return value / 1000 if value is not None else None
+
+
+def _fsdp(match: re.Match[str]) -> Progress | None:
+    step, loss, speed, tokens, _tflops, mfu, lr = match.groups()
+    return progress(
+        step=int(step),
+        loss=loss,
+        samples_per_s=number(speed),
+        tokens_per_s=number(tokens),
+        mfu=_fraction(number(mfu)),
+        learning_rate=number(lr),
+    )
+
+
+def _fsdp_checkpoint(text: str) -> Finding | None:
+    if match := _FSDP_WRITING.search(text):
+        return Saving(match[1])
+    if "Completed checkpoint." in text:
+        return SavingDone()
+    return None
+
+
+def checkpoint_step(path: str) -> int | None:
+    """Read the step in the directory name `<model type>-<step>steps`."""
+    found = _FSDP_STEP.findall(path)
+    return int(found[-1]) if found else None
+
+
+def _megatron(text: str) -> Finding | None:
+    if match := _MEGATRON.search(text):
+        # Fields come and go with Megatron's flags, so they are read as a bag.
+        fields: dict[str, str] = {}
+        for part in match[3].split("|"):
+            key, colon, value = part.partition(":")
+            if colon:
+                fields[key.strip()] = value.strip()
+        step_time_s = _seconds(fields.get("elapsed time per iteration (ms)", "")) or number(
+            fields.get("train_step_timing in s")
+        )
+        batch = number(_first(fields, "global batch size", "global_batch_size"))
+        step = number(fields.get("global_step"))  # NeMo counts iterations within an epoch
+        return progress(
+            step=int(match[1]) if step is None else int(step),
+            total_steps=int(match[2]),
+            loss=_first(fields, "lm loss", "loss", "reduced_train_loss"),
+            learning_rate=number(_first(fields, "learning rate", "lr")),
+            grad_norm=number(_first(fields, "grad norm", "grad_norm")),
+            step_time_s=step_time_s,
+            samples_per_s=batch / step_time_s if batch and step_time_s else None,
+        )
+    if match := _VALIDATED.search(text):
+        return evaluated(int(match[1]), match[2])
+    if match := _MEGATRON_SAVED.search(text):
+        return Saved(int(match[1]), match[2] or "")
+    if match := _MEGATRON_LOADED.search(text):
+        return Resumed(int(match[2]), match[1])
+    return None
+
+
+def _first(fields: Mapping[str, str], *names: str) -> str | None:
+    return next((fields[name] for name in names if name in fields), None)
+
+
+def _titan(text: str) -> Finding | None:
+    if match := _TITAN.search(text):
+        fields = dict(_TITAN_FIELD.findall(match[2]))
+        mfu = number(fields.get("mfu"))
+        # tps is per device there, and the line does not say how many: left out rather than wrong.
+        return progress(
+            step=int(match[1]),
+            loss=fields.get("loss"),
+            grad_norm=number(fields.get("grad_norm")),
+            memory_gib=number(fields.get("memory")),
+            mfu=mfu / 100 if mfu is not None else None,
+            learning_rate=number(fields.get("lr")),
+        )
+    if match := _TITAN_TOTAL.search(text):
+        return TotalSteps(int(match[1]))
+    if match := _TITAN_LOADED.search(text):
+        return Resumed(int(match[2]), match[1])
+    if match := _FSDP_LOADED.search(text):
+        return Resumed(int(match[2]), match[1])
+    return _fsdp_checkpoint(text) if "heckpoint" in text else None
+
+
+def _fraction(value: float | None) -> float | None:
+    """Return MFU as a fraction; some versions print percent."""
+    if value is None:
+        return None
+    return value / 100 if value > 1 else value

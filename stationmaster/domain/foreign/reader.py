@@ -1,0 +1,78 @@
+"""Reads the lines of a program in their order: what one says may need what came before it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stationmaster.domain.foreign import bars, epochs, iterations
+from stationmaster.domain.foreign.findings import (
+    Bar,
+    Evaluated,
+    Finding,
+    InEpoch,
+    Logged,
+    Progress,
+)
+
+
+def read(text: str) -> Finding | None:
+    """Return what a line says by itself about training, or None; never an error."""
+    if ("|" in text or "{" in text or "\u2501" in text) and (found := bars.read(text)):
+        return found
+    if "Epoch" in text and (found := epochs.read(text)):
+        return found
+    return iterations.read(text)
+
+
+class Reader:
+    """Reads a program from its first line to its last; memory does not grow with the log."""
+
+    def __init__(self) -> None:
+        self._bar: Bar | None = None
+        self._step = 0
+        self._has_loss = False
+        self._epoch: int | None = None
+        self._before = self._within = 0
+
+    def read(self, text: str) -> Finding | None:
+        """Return what the line says, its step filled in from lines before; None for nothing."""
+        match read(text):
+            case Bar() as bar:
+                return self._moved(bar)
+            case Logged(loss, figures):
+                self._has_loss = True
+                return self._progress(loss, figures)
+            case InEpoch(epoch, iteration, loss):
+                if self._epoch is not None and epoch > self._epoch:
+                    self._before += self._within + 1
+                self._epoch = epoch
+                self._within = iteration
+                self._step = self._before + iteration
+                return Progress(step=self._step, loss_nats=loss)
+            case Evaluated(None, loss):
+                return Evaluated(self._step, loss)
+            case Progress() as progress:
+                self._step = progress.step
+                self._has_loss = self._has_loss or progress.has_loss
+                return progress
+            case found:
+                return found
+
+    def _moved(self, bar: Bar) -> Progress | None:
+        """Take the training's bar, which is the first; evaluations have others of other lengths."""
+        if self._bar is not None and bar.total_steps != self._bar.total_steps:
+            return None
+        self._bar, self._step = bar, bar.step
+        if self._has_loss:
+            return None
+        return Progress(step=bar.step, total_steps=bar.total_steps, loss_nats=None, has_loss=False)
+
+    def _progress(self, loss: float | None, figures: Mapping[str, float | None]) -> Progress | None:
+        if self._bar is None:
+            return None  # nothing says which step it is
+        return Progress(
+            step=self._bar.step,
+            total_steps=self._bar.total_steps,
+            loss_nats=loss,
+            figures=figures,
+        )
