@@ -52,6 +52,7 @@ RULES: Final[dict[str, tuple[Severity, str]]] = {
     "yaml-key-twice": ("error", "a key that stands twice in a mapping; readers keep one of both"),
     "not-an-object": ("error", "a document without apiVersion or kind"),
     "wrong-type": ("error", "a field with a value of the wrong type"),
+    "unknown-field": ("error", "a field that its kind does not have at this place"),
     "template-unresolved": ("error", "a placeholder of envsubst that is still there"),
     "template-default": ("warning", "a placeholder with a default, which GNU envsubst leaves"),
     "template-eats-shell": ("warning", "a script's own variable, which envsubst empties"),

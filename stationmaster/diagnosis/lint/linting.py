@@ -18,6 +18,7 @@ from stationmaster.diagnosis.lint.rules import (
     across,
     devices,
     environment,
+    fields,
     nodes,
     objects,
     programs,
@@ -32,6 +33,7 @@ from stationmaster.domain.catalogue.instances import InstanceType
 _CHECKS: Final = (
     templates.check,
     templates.other_engines,
+    fields.check,
     objects.check,
     environment.check,
     devices.check,
@@ -41,6 +43,7 @@ _CHECKS: Final = (
     security.check,
     programs.check,
 )
+_OF_PATCHES: Final = (templates.check, templates.other_engines, fields.check, security.check)
 _MAX_MESSAGE: Final = 600
 _MOST_OF_A_RULE: Final = 50
 """The most findings of one rule in one file."""
@@ -90,15 +93,29 @@ def lint(files: Iterable[tuple[str, str]], *, instance: InstanceType | None = No
         real = [each for each in of_file if _is_object(each)]
         if not real:
             empty.append(name)
-        manifests += [each for each in of_file if _is_object(each)]
+        manifests += real
         for each in of_file:
             findings += _of_document(each)
     for manifest in manifests:
-        findings += [_finding(manifest, each) for check in _CHECKS for each in check(manifest)]
+        checks = _OF_PATCHES if manifest.is_patch else _CHECKS
+        said = [each for check in checks for each in check(manifest)]
+        findings += [_finding(manifest, each) for each in _once(manifest, said)]
     findings += [_finding(manifest, each) for manifest, each in across.check_all(manifests)]
     order = {name: index for index, name in enumerate(dict.fromkeys(f.file for f in findings))}
     unique = sorted(dict.fromkeys(findings), key=lambda each: (order[each.file], each.line))
     return Linted(findings=_shortened(unique), num_objects=len(manifests), without_objects=empty)
+
+
+def _once(manifest: Manifest, said: Sequence[Found]) -> Iterator[Found]:
+    """Yield a finding once that several roles of a job have alike, e.g. Master and Worker."""
+    seen: dict[tuple[object, ...], str] = {}
+    for each in said:
+        is_of_role = len(each.path) > 3 and each.path[1] == manifest.replica_field
+        role = each.path[2] if is_of_role else ""
+        place = (*each.path[:2], *each.path[3:]) if role else each.path
+        key = (each.rule, place, each.message.replace(str(role), "") if role else each.message)
+        if seen.setdefault(key, str(role)) == role:
+            yield each
 
 
 def _shortened(findings: Sequence[Finding]) -> list[Finding]:
@@ -128,11 +145,16 @@ def _of_document(manifest: Manifest) -> Iterator[Finding]:
         rule, fix = _FAULTS[fault.kind]
         said = found(rule, fault.path, fault.message, fix=fix)
         yield _finding(manifest, said).model_copy(update={"line": fault.line})
-    if document.data is not None and not _is_object(manifest):
+    if document.data is not None and not _is_object(manifest) and not _is_json_patch(document.data):
         missing = [key for key in ("apiVersion", "kind") if not mapping(document.data).get(key)]
         message = f"no Kubernetes object: {' and '.join(missing)} missing"
         fix = "add them, or leave the document out"
         yield _finding(manifest, found("not-an-object", (), message, fix=fix))
+
+
+def _is_json_patch(data: object) -> bool:
+    """Say whether it is a list of changes in the manner of RFC 6902."""
+    return isinstance(data, list) and all({"op", "path"} <= mapping(each).keys() for each in data)
 
 
 def _finding(manifest: Manifest, said: Found) -> Finding:

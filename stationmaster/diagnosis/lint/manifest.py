@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ GPU: Final = "nvidia.com/gpu"
 EFA: Final = "vpc.amazonaws.com/efa"
 HUGE_PAGES: Final = "hugepages-2Mi"
 INSTANCE_LABELS: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+_PATCH: Final = re.compile(r"(?:^|[/._-])patch(?:es)?(?:[/._-]|$)")
 _REPLICAS: Final = (("spec", "pytorchReplicaSpecs"), ("spec", "mpiReplicaSpecs"))
 TRAINING_KINDS: Final = ("PyTorchJob", "MPIJob", "TrainJob", "HyperPodPyTorchJob", "ElasticJob")
 
@@ -33,6 +35,8 @@ class Pod:
     replicas: int | None
     """The number of them; None where the manifest does not say."""
     named_instance: InstanceType | None = None
+    made_claims: frozenset[str] = frozenset()
+    """Volumes that its JobSet makes for it."""
 
     @cached_property
     def containers(self) -> list[Container]:
@@ -168,8 +172,29 @@ class Manifest:
             replicas = whole(holder.get("replicas", holder.get("parallelism", 1)))
             spec = mapping(mapping(holder.get("template")).get("spec"))
             at = (*path, "template", "spec")
-            found.append(Pod(at, spec, role, replicas, self.named_instance))
+            found.append(Pod(at, spec, role, replicas, self.named_instance, self._made_claims))
         return found
+
+    @cached_property
+    def _made_claims(self) -> frozenset[str]:
+        """The claims of a JobSet's volumeClaimPolicies, which its pods mount by their names."""
+        job_set = (
+            self.spec
+            if self.kind == "JobSet"
+            else mapping(mapping(self.spec.get("template")).get("spec"))
+        )
+        return frozenset(
+            text(mapping(mapping(claim).get("metadata")).get("name"))
+            for policy in sequence(job_set.get("volumeClaimPolicies"))
+            for claim in sequence(mapping(policy).get("templates"))
+        )
+
+    @property
+    def is_patch(self) -> bool:
+        """Whether it only changes another object: Kustomize's patches have parts of one."""
+        return _PATCH.search(self.file) is not None or (
+            self.kind in ("Deployment", "StatefulSet", "DaemonSet") and "selector" not in self.spec
+        )
 
     def _trainer(self) -> Pod:
         """Return a TrainJob's trainer as a pod; its volumes are the runtime's."""

@@ -147,6 +147,34 @@ spec:
       requests: {nvidia.com/gpu: 8, vpc.amazonaws.com/efa: 4}
 """
 
+# A runtime whose JobSet makes the volume that its pods mount.
+RUNTIME = """\
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata:
+  name: torchtune
+spec:
+  template:
+    spec:
+      volumeClaimPolicies:
+        - templates:
+            - metadata: {name: initializer}
+              spec:
+                accessModes: [ReadWriteOnce]
+                resources: {requests: {storage: 20Gi}}
+      replicatedJobs:
+        - name: node
+          template:
+            spec:
+              template:
+                spec:
+                  containers:
+                    - name: node
+                      image: registry.example.com/team/tune:1.0.0
+                      volumeMounts:
+                        - {name: initializer, mountPath: /workspace}
+"""
+
 BATCH = """\
 apiVersion: batch/v1
 kind: Job

@@ -12,8 +12,21 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lint_manifests import BATCH, G5, JOB, MPI, NODES, STATIC, STORAGE, TRAIN, changed, findings
+from lint_manifests import (
+    BATCH,
+    G5,
+    JOB,
+    MPI,
+    NODES,
+    RUNTIME,
+    STATIC,
+    STORAGE,
+    TRAIN,
+    changed,
+    findings,
+)
 
+from stationmaster.diagnosis.lint import lint
 from stationmaster.diagnosis.lint.findings import RULES
 from stationmaster.domain.catalogue.places import On
 from stationmaster.domain.catalogue.unwanted_variables import UNWANTED
@@ -72,6 +85,23 @@ BAD = {
     ("template-unresolved", "error"): [
         (changed(JOB, "1.4.0", "$VERSION"), "$VERSION"),
         (changed(STORAGE, "mountname: a", "mountname: ${M}a"), "${M}"),
+        (changed(JOB, "registry.example.com", "<your-registry>"), "<your-registry>"),
+    ],
+    ("unknown-field", "error"): [
+        (changed(JOB, "cleanPodPolicy", "cleanPodPolices"), "cleanPodPolices"),
+        (changed(JOB, "          nodeSelector:", "          nodeSelectors:"), "nodeSelectors"),
+        (changed(JOB, "volumeMounts:", "volumeMount:"), "volumeMount:"),
+        (
+            changed(
+                JOB,
+                HOST,
+                "        spec:\n          imagePullPolicy: Always\n          nodeSelector:\n",
+            ),
+            "image",
+        ),
+        (changed(MPI, "slotsPerWorker", "slotPerWorker"), "slotPerWorker"),
+        (changed(TRAIN, "numNodes", "nodes"), "nodes:"),
+        (NODES.replace("instanceType", "instancesType"), "instancesType"),
     ],
     ("template-default", "error"): [
         (changed(JOB, "1.4.0", "${VERSION:-1}"), "${VERSION:-1}"),
@@ -312,16 +342,24 @@ BAD = {
     ("processes", "error"): [
         (changed(JOB, "--nproc_per_node=8", "--nproc_per_node=16"), "torchrun"),
         (changed(TRAIN, "numProcPerNode: 8", "numProcPerNode: 9"), "numProc"),
+        (command("[python, /app/train.py]"), "python"),
     ],
     ("processes", "warning"): [
         (changed(JOB, 'nprocPerNode: "8"', 'nprocPerNode: "4"'), "nproc"),
         (changed(MPI, "slotsPerWorker: 8", "slotsPerWorker: 4"), "slots"),
+        (
+            command(
+                "[python, /app/train.py]", JOB.replace('nprocPerNode: "8"', "nprocPerNode: auto")
+            ),
+            "python",
+        ),
     ],
     ("torchrun", "error"): [
         (command("[torchrun, --nnodes=4, /app/train.py]"), "--nnodes"),
         (command("[torchrun, --nnodes=2:x, /app/train.py]"), "--nnodes"),
         (command("[torchrun, --rdzv_backend=c10d, --master_addr=a, train.py]"), "--master_addr"),
         (command("[torchrun, --standalone, /app/train.py]"), "--standalone"),
+        (command("[torchrun, --node_rank=0, --master_addr=a, /app/train.py]"), "--node_rank"),
     ],
     ("torchrun", "warning"): [
         (command("[torchrun, --rdzv_endpoint=a:23456, /app/train.py]", STATIC), "--rdzv_endpoint"),
@@ -527,6 +565,10 @@ GOOD = [
     ("node-range", changed(NODES, "autoScaler: true", "autoScaler: true, ebs: true")),
     ("node-range", changed(changed(NODES, "minSize: 0", "minSize: 8"), "autoScaler", "ebs")),
     ("processes", JOB.replace('nprocPerNode: "8"', "nprocPerNode: auto")),
+    ("processes", command("[accelerate, launch, /app/train.py]")),
+    ("volume", RUNTIME),
+    ("not-an-object", "- {op: replace, path: /spec/replicas, value: 2}\n"),
+    ("template-unresolved", command('[bash, -c, "python a.py < list > log"]')),
     ("torchrun", command("[torchrun, '--nnodes=1:4', /app/train.py, --master_port=x]")),
     ("torchrun", command("[torchrun, --rdzv_id=a, /app/train.py]")),
     ("port", command("[torchrun, '--rdzv_endpoint=a:23456', --rdzv_backend=c10d, a.py]")),
@@ -568,6 +610,30 @@ def test_fault_is_found_on_its_line(rule, severity, text, part):
 @pytest.mark.parametrize(("rule", "text"), GOOD, ids=lambda each: each[:40])
 def test_what_only_looks_like_the_fault_is_not_found(rule, text):
     assert [each for each in findings(text) if each.rule == rule] == []
+
+
+def test_fault_of_master_and_worker_alike_is_found_once():
+    text = changed(STATIC, "1.4.0", "latest") + changed(WORKER, "1.4.0", "latest")
+
+    assert [each.rule for each in findings(text) if each.rule == "image-tag"] == ["image-tag"]
+
+
+def test_misplaced_field_is_told_where_it_belongs():
+    (found,) = findings(
+        changed(JOB, HOST, HOST.replace("node", "imagePullPolicy: A\n          node"))
+    )
+
+    assert (found.message, found.fix) == (
+        'spec.pytorchReplicaSpecs.Worker.template.spec has no field "imagePullPolicy"',
+        "it belongs into containers[]; move it there",
+    )
+
+
+def test_patch_of_another_object_is_no_manifest():
+    patch = changed(JOB, "              image: registry.example.com/team/trainer:1.4.0\n", "")
+
+    assert "admission" in {each.rule for each in lint([("job.yaml", patch)]).findings}
+    assert lint([("overlay/patch.yaml", patch)]).findings == []
 
 
 def test_every_rule_is_tested_with_a_fault():

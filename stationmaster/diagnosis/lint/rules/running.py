@@ -14,6 +14,20 @@ from stationmaster.diagnosis.lint.values import mapping, sequence, whole
 from stationmaster.domain.catalogue.pytorch_job_rules import PORT
 
 _STATIC_FLAGS: Final = ("node_rank", "master_addr", "master_port")
+# Programs that start processes of their own.
+_LAUNCHERS: Final = frozenset(
+    {
+        "accelerate",
+        "deepspeed",
+        "mpirun",
+        "mpiexec",
+        "srun",
+        "colossalai",
+        "horovodrun",
+        "ray",
+        "tune",
+    }
+)
 _RENDEZVOUS_FLAGS: Final = ("rdzv_endpoint", "rdzv_id", "rdzv_conf")
 
 
@@ -34,6 +48,7 @@ def check(manifest: Manifest) -> Iterator[Found]:
                 if launch.torchrun is not None:
                     yield from _torchrun(manifest, pod, container, launch, launch.torchrun)
             yield from _processes(manifest, pod, container)
+            yield from _one_process(manifest, pod, container)
             yield from _ports(manifest, container)
             yield from _ranks(manifest, container)
 
@@ -233,6 +248,16 @@ def _torchrun(
         message = "rendezvous on etcd without --rdzv_id: the runs of all jobs meet"
         fix = "add --rdzv_id with a name of the run"
         yield found("torchrun", backend.path, message, fix=fix, severity="warning")
+    rank = flags.get("node_rank")
+    if rank is not None and whole(rank.value) is not None and (pod.replicas or 1) > 1:
+        yield found(
+            "torchrun",
+            rank.path,
+            f"--node_rank {rank.value} is the same in all {pod.replicas} pods, of which each must "
+            "have its own: they wait for each other for ever",
+            fix="remove --node_rank, --master_addr and --master_port, and use --rdzv_backend=c10d, "
+            "which numbers nodes itself",
+        )
     yield from _nodes(manifest, flags)
     yield from _processes_flag(pod, container, flags)
 
@@ -292,6 +317,26 @@ def _processes(manifest: Manifest, pod: Pod, container: Container) -> Iterator[F
         count = whole(holder.get(path[-1]))
         if count is not None and count != gpus:
             yield _mismatch(path, f"{path[-1]} {count}", count, gpus)
+
+
+def _one_process(manifest: Manifest, pod: Pod, container: Container) -> Iterator[Found]:
+    """Check that something starts a process for each GPU of a training pod."""
+    gpus, launches = container.count(GPU), container.launches
+    if not manifest.trains or manifest.kind == "MPIJob" or gpus < 2 or not launches:
+        return
+    words = {word.rpartition("/")[2] for launch in launches for word in launch.words}
+    if any(launch.torchrun is not None for launch in launches) or words & _LAUNCHERS:
+        return
+    declared = whole(manifest.spec.get("nprocPerNode")) or 1
+    yield found(
+        "processes",
+        launches[0].path,
+        f"{launches[0].program} is started as one process and the pod has {gpus} GPUs: unless it "
+        f"starts others itself, {gpus - 1} of them do nothing; only torchrun reads nprocPerNode",
+        fix=f"start it with torchrun, or ask for one GPU; {launches[0].program} then gets "
+        "LOCAL_RANK, RANK and WORLD_SIZE",
+        severity="error" if declared > 1 else "warning",
+    )
 
 
 def _ports(manifest: Manifest, container: Container) -> Iterator[Found]:

@@ -61,7 +61,7 @@ def _mounts(pod: Pod) -> Iterator[Found]:
         taken: dict[str, str] = {}
         for path, name, directory in container.mounts:
             used.add(name)
-            if name and name not in volumes and not is_unresolved(name):
+            if name and not (name in volumes or name in pod.made_claims or is_unresolved(name)):
                 yield found(
                     "volume",
                     path,

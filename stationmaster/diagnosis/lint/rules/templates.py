@@ -13,8 +13,10 @@ from stationmaster.diagnosis.lint.placeholders import placeholders
 from stationmaster.diagnosis.lint.reading import Path
 from stationmaster.diagnosis.lint.rules.environment import is_own_reference
 
+_ANGLED: Final = re.compile(r"<[A-Za-z][\w .:-]{0,60}>")
 _OTHER_ENGINE: Final = re.compile(r"\{\{[^{}\n]*\}\}")
 # Kinds whose data is scripts and files, in which a dollar sign is their own.
+_ANNOTATIONS: Final = ("metadata", "annotations")
 _DATA_KINDS: Final = ("ConfigMap", "Secret")
 
 
@@ -35,6 +37,7 @@ def check(manifest: Manifest) -> Iterator[Found]:
         for path, value in _texts(manifest.document.data, ())
         for each in placeholders(value)
     ]
+    yield from _angled(manifest, scripts)
     outside = [use for use in uses if not use.in_script and (use.path, use.name) not in references]
     for use in outside:
         yield _unresolved(use)
@@ -46,6 +49,17 @@ def check(manifest: Manifest) -> Iterator[Found]:
         if use.in_script and use.name not in filled and (use.path, use.name) not in seen:
             seen.add((use.path, use.name))
             yield _eaten(use, sorted(filled))
+
+
+def _angled(manifest: Manifest, scripts: set[Path]) -> Iterator[Found]:
+    """Find what the writer of an example left for the reader: `<your-registry>/trainer`."""
+    for path, value in _texts(manifest.document.data, ()):
+        match = _ANGLED.search(value)
+        if match is None or _is_script(manifest, path, scripts) or path[:2] == _ANNOTATIONS:
+            continue
+        if " " not in value.strip() or value.strip() == match[0]:
+            fix = "write the value in its place"
+            yield found("template-unresolved", path, f"{match[0]} is not filled in", fix=fix)
 
 
 def _references(manifest: Manifest) -> set[tuple[Path, str]]:
@@ -61,6 +75,8 @@ def _references(manifest: Manifest) -> set[tuple[Path, str]]:
 
 
 def _is_script(manifest: Manifest, path: Path, scripts: set[Path]) -> bool:
+    if manifest.kind == "ClusterConfig":  # eksctl runs them on the node
+        return any(str(part).endswith(("BootstrapCommand", "BootstrapCommands")) for part in path)
     return path in scripts or (
         manifest.kind in _DATA_KINDS and path[:1] in (("data",), ("stringData",))
     )
