@@ -111,7 +111,10 @@ class LineInterpreter:
         if reported is None:
             return None
         head = self._head(line, f"line {reported.kind}")
-        return event_of(reported, {**head, "at": reported.at or line.at})
+        event = event_of(reported, {**head, "at": reported.at or line.at})
+        if isinstance(event, ProgressReported) and reported.seq is None:
+            return event.model_copy(update={"pod": self._pod.name})  # of any program, on any rank
+        return event
 
     def _foreign_line(self, line: LogLine) -> list[RelayEvent]:
         prefix = _TEE_PREFIX.match(line.text)
@@ -161,6 +164,7 @@ class LineInterpreter:
                 total_steps=progress.total_steps or self._total_steps or 0,
                 loss_nats=progress.loss_nats,
                 has_loss=progress.has_loss,
+                pod=self._pod.name,
                 **figures,
             )
         ]

@@ -98,6 +98,22 @@ def test_steps_of_one_moment_all_count_and_late_lines_do_not():
     assert run.progress.step == 3
 
 
+def test_lines_of_two_pods_are_never_mixed():
+    def said(seconds, step, pod):
+        at = START + timedelta(seconds=seconds)
+        return progress(seconds, step, 8.0 - step).model_copy(update={"at": at, "pod": pod})
+
+    run = make_run(RunPhase.RUNNING)
+    for each in (said(1, 1, "w-1"), said(2, 2, "w-0"), said(3, 2, "w-1")):
+        run = apply(run, each)
+    assert run.loss_points == [(1, 7.0), (2, 6.0)]
+    assert (run.progress.seq, run.progress.pod) == (3, "w-1")
+
+    lost = event(ev.PodChanged, pod="w-1", phase="Failed", exit_code=1, at=START + timedelta(0, 4))
+    assert apply(apply(run, lost), said(5, 3, "w-0")).progress.step == 3
+    assert apply(run, said(603, 3, "w-0")).progress.step == 3
+
+
 @pytest.mark.parametrize(("late_s", "kept"), [(30, True), (31, False)])
 def test_step_reported_just_after_a_loss_may_have_been_taken_before_it(late_s, kept):
     killed = event(ev.PodChanged, pod="w-0", phase="Running", exit_code=137)

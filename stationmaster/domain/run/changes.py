@@ -27,6 +27,9 @@ from stationmaster.domain.run.staging import staging_after
 # A step that was under way when a pod or node was lost may be reported after the loss; one that is
 # reported this much later was taken without it. Kubernetes gives times in whole seconds.
 REPORTED_LATE: Final = timedelta(seconds=30)
+# How long the pod whose lines are followed says nothing before another one takes its place. An
+# assumption: trainers that print on one rank print more often.
+_SILENT: Final = timedelta(minutes=10)
 
 
 # Before training: phases that are not needed are skipped.
@@ -278,11 +281,23 @@ def _phase(run: Run, event: ev.PhaseChanged) -> dict[str, object]:
     return changes
 
 
+def _is_of_another(run: Run, known: ev.ProgressReported, event: ev.ProgressReported) -> bool:
+    """Say whether another pod prints beside the one that is followed: ranks are never mixed.
+
+    Once that one is silent, or something of the run was lost since, the other takes its place.
+    """
+    is_other = bool(event.pod and known.pod) and event.pod != known.pod
+    was_set_back = run.set_back_at is not None and run.set_back_at > known.at
+    return is_other and not was_set_back and event.at - known.at < _SILENT
+
+
 def _progress(run: Run, event: ev.ProgressReported) -> dict[str, object]:
     known = run.progress
     # Lines of one moment have one number where the trainer numbers none: logs come in pieces.
     if known is not None and (event.seq, event.step) <= (known.seq, known.step):
         return {}  # an older line, delivered late
+    if known is not None and _is_of_another(run, known, event):
+        return {}
     # After a resume the steps since the checkpoint are taken again: the newer curve wins.
     points = [point for point in run.loss_points if point[0] < event.step]
     if event.loss_nats is not None:

@@ -374,6 +374,8 @@ class ProgressReported(_Event):
     loss_nats: float | None
     has_loss: bool = True
     """False for custom trainers whose log has steps and no loss."""
+    pod: str = ""
+    """The pod that printed it, of trainers of which each rank may print; "" for our own."""
     tokens_per_s: float | None = None
     samples_per_s: float | None = None
     learning_rate: float | None = None
