@@ -76,6 +76,7 @@ class Seen(ProgressWriter):
         """Take and write one line."""
         match line:
             case ProgressLine():
+                assert line.loss_nats is not None  # our own trainer always tells it
                 self.losses[line.step] = line.loss_nats
                 if line.step == self._stop_after:
                     self._stop.set()

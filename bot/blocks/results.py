@@ -37,7 +37,7 @@ def result_blocks(view: RunView) -> list[Block]:
     run = view.run
     if run.results is not None:
         shown = f"{_saved(run, run.results)}\n```{_usage(run, run.results)}```"
-        return [section(shown), *_without_model(run), *_push(run)]
+        return [*_without_steps(run), section(shown), *_without_model(run), *_push(run)]
     if run.unsaved_reason:
         return [section(_unsaved(view))]
     why = ""
@@ -48,6 +48,19 @@ def result_blocks(view: RunView) -> list[Block]:
     newest = fallback(run) if why or run.phase.is_terminal else ""
     lines = [line for line in (why, newest) if line]
     return [section("\n".join(lines))] if lines else []
+
+
+def _without_steps(run: Run) -> list[Block]:
+    """Say of a command that ended well and never told a step that nothing shows that it trained."""
+    if run.phase is not RunPhase.SUCCEEDED or not run.request.program or run.progress is not None:
+        return []
+    return [
+        section(
+            f"{md.WARNING} *Ended without a step:* it ended with exit code 0 and told no step, so "
+            "nothing shows that it trained; its log says what it did. `stationmaster snippet "
+            "torch` prints a function that tells the channel of steps."
+        )
+    ]
 
 
 def _without_model(run: Run) -> list[Block]:
@@ -197,7 +210,7 @@ def _usage(run: Run, results: Results) -> str:
     if not (run.request.uses_own_trainer or has_model):
         lines = [
             f"stationmaster results {run.run_id} --to {_OUTPUT_FOLDER}{bucket}",
-            f"ls {_OUTPUT_FOLDER}/{OUTPUT}",
+            f"ls -R {_OUTPUT_FOLDER}" + (f"/{OUTPUT}" if run.progress is not None else ""),
         ]
         return "\n".join(md.escape(line, 600) for line in lines)
     lines = [f"stationmaster results {run.run_id} --to {_FOLDER}{bucket}"]

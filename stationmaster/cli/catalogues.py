@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from importlib.resources import files
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
@@ -54,6 +56,20 @@ def _short_count(count: int) -> str:
         if count >= size:
             return f"{count / size:.3g} {unit}"
     return str(count)
+
+
+_USES: Final = {
+    "hf": "Trainer(..., callbacks=[for_transformers()])",
+    "lightning": "Trainer(..., callbacks=[for_lightning()])",
+    "torch": "report(step=step, total_steps=total_steps, loss=loss)",
+}
+
+
+def snippet(arguments: argparse.Namespace) -> int:
+    """Print the file that tells the channel of steps, with how a program calls it."""
+    print(f"# Save it as report.py beside your script, and call there: {_USES[arguments.kind]}")
+    print((files("training") / "report.py").read_text(), end="")
+    return 0
 
 
 def instances(arguments: argparse.Namespace) -> int:

@@ -75,6 +75,11 @@ def make_parser() -> argparse.ArgumentParser:
     instances = commands.add_parser("instances", help="the EC2 instance types that are known")
     instances.add_argument("--json", action="store_true")
     instances.set_defaults(run=catalogues.instances)
+    snippet = commands.add_parser(
+        "snippet", help="a file for your own script that tells the channel of its steps"
+    )
+    snippet.add_argument("kind", choices=("hf", "lightning", "torch"))
+    snippet.set_defaults(run=catalogues.snippet)
 
     plan = commands.add_parser("plan", help="what a run would create, need and cost")
     plan.add_argument("words", nargs="*", metavar="RECIPE key=value")

@@ -59,8 +59,9 @@ def _reported_step(text: str) -> object:
     """Return what tells a step with a loss that is a number from others; None for other lines."""
     if '"stationmaster"' in text:
         line = read_line(text)
-        is_sound = isinstance(line, ProgressLine) and math.isfinite(line.loss_nats)
-        return line.step if isinstance(line, ProgressLine) and is_sound else None
+        if not isinstance(line, ProgressLine) or line.loss_nats is None:
+            return None
+        return line.step if math.isfinite(line.loss_nats) else None
     match read(text):
         case Progress(step=step, loss_nats=float()):
             return step

@@ -99,7 +99,8 @@ class ProgressLine(PrintedLine):
     kind: Literal["progress"] = "progress"
     step: Count
     total_steps: Count
-    loss_nats: Figure
+    loss_nats: Figure | None
+    """None of a program that tells no loss."""
     tokens_per_s: Figure | None = None
     samples_per_s: Figure | None = None
     learning_rate: Figure | None = None

@@ -79,6 +79,8 @@ def event_of(line: Line, head: EventHead) -> RelayEvent:
             Sample(prompt=_lines(each.prompt)[-1], text=_lines(each.text)[0])
             for each in line.samples[:MAX_SAMPLES]
         )
+    if isinstance(line, ProgressLine):
+        same["has_loss"] = line.loss_nats is not None
     if isinstance(line, FailedLine):
         reason = line.message or line.reason or line.error or "the trainer gave no reason"
         same["reason"] = reason[:MAX_TEXT]

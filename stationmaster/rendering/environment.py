@@ -9,12 +9,14 @@ differs between pods and hosts), OMP_NUM_THREADS on CPU recipes (PyTorch takes e
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from pydantic import SecretStr
 
 from stationmaster.domain.catalogue.places import Machine
 from stationmaster.domain.catalogue.variables import wanted_values
+from stationmaster.domain.keys.own_code import EXPANDED
 from stationmaster.rendering.frameworks import framework_environment
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import LABEL_MANAGED_BY, render_secret
@@ -59,6 +61,11 @@ def render_environment(spec: JobSpec) -> list[KubernetesObject]:
     ]
 
 
+_OWN_VARIABLE: Final = re.compile(
+    r"\$\$(?:\{(NAMES)\}|(NAMES)(?!\w))".replace("NAMES", "|".join(EXPANDED))
+)
+
+
 def render_hugging_face_token() -> KubernetesObject:
     """Return the variable HF_TOKEN, which is missing where the cluster has no token."""
     return {
@@ -94,6 +101,14 @@ def _own_code_values(spec: JobSpec) -> dict[str, str]:
 def literal(text: str) -> str:
     """Keep the kubelet from expanding $(VAR) in text that a person typed."""
     return text.replace("$", "$$")
+
+
+def program_word(text: str) -> str:
+    """Write a word of a command so that the kubelet fills in the product's variables, only these.
+
+    In a manifest `$(NAME)` is a variable and `$$` the sign itself.
+    """
+    return _OWN_VARIABLE.sub(lambda match: f"$({match[1] or match[2]})", literal(text))
 
 
 def _gpu_values(spec: JobSpec) -> dict[str, str]:

@@ -12,7 +12,12 @@ from typing import Final
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.names import LABEL_CLUSTER_ID, TRAINING_NODE_GROUP
-from stationmaster.rendering.environment import SCRATCH_MOUNT, literal, render_environment
+from stationmaster.rendering.environment import (
+    SCRATCH_MOUNT,
+    literal,
+    program_word,
+    render_environment,
+)
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import (
     LABEL_HOSTNAME,
@@ -167,7 +172,7 @@ def _environment(spec: JobSpec, variables: Sequence[KubernetesObject]) -> list[K
 def command(spec: JobSpec) -> list[str]:
     """Write what each pod runs; the operator's PET_* say how many nodes, and where they meet."""
     if spec.program:
-        return [literal(word) for word in spec.program]
+        return [program_word(word) for word in spec.program]
     writes_texts, point = isinstance(spec.recipe.model, LanguageModel), spec.resume_from
     return [
         *("torchrun", "-m", "training", spec.recipe.name),

@@ -430,6 +430,22 @@ def test_command_of_ones_own_replaces_the_trainer_and_nothing_is_expanded_in_it(
     assert container(job)["image"] == "registry/training:1"
 
 
+def test_variables_of_the_product_are_filled_in_where_a_command_names_them():
+    words = (
+        "a.py",
+        "--out=$STATIONMASTER_OUTPUT_DIR/x",
+        "${STATIONMASTER_RUN_ID}",
+        "$STATIONMASTER_X",
+    )
+
+    job = render(request={"program": words})
+
+    assert container(job)["command"] == [
+        *("a.py", "--out=$(STATIONMASTER_OUTPUT_DIR)/x", "$(STATIONMASTER_RUN_ID)"),
+        "$$STATIONMASTER_X",
+    ]
+
+
 def test_nothing_starts_a_command_of_ones_own_again():
     job = render(request={"program": ("true",)})
     own = render()

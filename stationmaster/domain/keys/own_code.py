@@ -29,6 +29,15 @@ _COMMAND: Final = Key(
     turn=1,
 )
 
+EXPANDED: Final = (
+    "STATIONMASTER_OUTPUT_DIR",
+    "STATIONMASTER_DATASET",
+    "STATIONMASTER_RUN_ID",
+)
+"""The variables that are filled in where they stand in a command, as $NAME or ${NAME}."""
+
+# What starts a process for each GPU of a node and joins those of all nodes.
+_JOINING: Final = frozenset({"torchrun", "mpirun", "srun", "torch.distributed.run"})
 # About the recipe's trainer and its checkpoints, as the keys of recipes are.
 _OF_TRAINER: Final = ("backup_every", "push_to")
 # What still means something when another program takes the trainer's place.
@@ -128,6 +137,12 @@ def _refuse_idle_keys(typed: Typed) -> None:
     of_recipe = ("resume_from", *typed.overrides)
     keys = [key for key in _OF_TRAINER if key in typed.words]
     keys += [key for key in typed.words if key in of_recipe]
+    command = typed.get(_COMMAND) or ""
+    if EXPANDED[1] in command and "dataset" not in typed.words:
+        raise BadParameter(
+            f"command= uses ${EXPANDED[1]}, and no dataset= is given; add "
+            "dataset=s3://BUCKET/PREFIX or another word that the command understands"
+        )
     idle = next((key for key in keys if key not in _KEYS_BESIDES_A_COMMAND), None)
     if idle is not None:
         raise BadParameter(
@@ -174,6 +189,8 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
             "duration and cost are not known, nothing is saved before it ends, and it is ended "
             f"after {LONGEST_COMMAND.days} days at the latest"
         )
+    if alone := _started_alone(own.program, plan.nodes):
+        yield alone
     if own.program and plan.min_nodes is not None:
         yield (
             f"nodes={plan.node_words}: it gets all of {plan.nodes} nodes that are free, "
@@ -187,6 +204,34 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
                 "the image is named by a tag: nodes that pull it before and after the tag moves "
                 "run different code; a digest (@sha256:...) names one image for good"
             )
+
+
+def _started_alone(program: tuple[str, ...], nodes: int) -> str:
+    """Warn of a program that each node starts for itself; "" where nothing says so.
+
+    It would train as many models as there are nodes, at as many times the price, and succeed.
+    """
+    names = {word.rpartition("/")[2] for word in program}
+    if nodes < 2 or not program or names & _JOINING:
+        return ""
+    first = program[0].rpartition("/")[2]
+    if first == "accelerate" and not any(word.startswith("--num_machines") for word in program):
+        return (
+            f"accelerate launch without --num_machines trains on each of the {nodes} nodes for "
+            'itself; start it with command="torchrun SCRIPT ...", which accelerate understands'
+        )
+    if first == "deepspeed":
+        return (
+            f"deepspeed without a host file trains on each of the {nodes} nodes for itself; start "
+            'it with command="torchrun SCRIPT --deepspeed ..."'
+        )
+    if first.startswith("python") or first.endswith(".py"):
+        return (
+            f"{first} is started once on each of the {nodes} nodes, and nothing joins them unless "
+            "the script does: they may train a model each, at as many times the price; start it "
+            'with command="torchrun SCRIPT ..." (a Trainer of Lightning also needs num_nodes)'
+        )
+    return ""
 
 
 def typed(options: Part) -> dict[str, str | None]:

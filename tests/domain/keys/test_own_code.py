@@ -217,3 +217,31 @@ def test_resumed_run_keeps_its_image():
 )
 def test_what_cannot_be_run_is_refused_with_the_reason(words: str, said: str):
     assert said in str(refused(f"ddp-cpu {words}"))
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("accelerate launch train.py", "accelerate launch without --num_machines"),
+        ("python train.py", "python is started once on each of the 2 nodes"),
+        ("./train.py", "train.py is started once on each of the 2 nodes"),
+        ("deepspeed train.py", "deepspeed without a host file"),
+        ("accelerate launch --num_machines 2 train.py", ""),
+        ("torchrun train.py", ""),
+        ("python -m torch.distributed.run train.py", ""),
+    ],
+)
+def test_plan_warns_of_a_program_that_each_node_runs_for_itself(program: str, said: str):
+    def warned(nodes: int) -> list[str]:
+        plan = start(f'ddp-cpu nodes={nodes} command="{program}"').plan
+        return [each for each in plan.warnings if "each of the" in each]
+
+    assert [said in each for each in warned(2)] == ([True] if said else [])
+    assert warned(1) == []
+
+
+def test_data_that_is_not_given_is_not_used_in_a_command():
+    error = refused("ddp-cpu command='torchrun a.py $STATIONMASTER_DATASET'")
+
+    assert isinstance(error, BadParameter)
+    assert "no dataset= is given; add dataset=" in str(error)
