@@ -259,7 +259,9 @@ class LocalMode:
             "HOME": os.environ.get("HOME", "/tmp"),
             # Stores of PyTorch, and gloo's sockets, listen on loopback only.
             "PYTHONPATH": os.pathsep.join((str(_POD_PYTHON), str(REPOSITORY))),
-            "GLOO_SOCKET_IFNAME": _loopback_interface(),
+            "GLOO_SOCKET_IFNAME": next(
+                name for _, name in socket.if_nameindex() if name in ("lo", "lo0")
+            ),
             "PYTHONUNBUFFERED": "1",
             "HF_ENDPOINT": HubAccess.from_environment().url,
             # Two nodes of a run share this machine's cores.
@@ -377,11 +379,6 @@ class LocalMode:
             **self.options.limits,
             **self.options.settings,
         }
-
-
-def _loopback_interface() -> str:
-    """Return `lo` on Linux, `lo0` on macOS."""
-    return next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
 
 
 def describe_endpoints(mode: LocalMode) -> dict[str, Any]:

@@ -97,7 +97,10 @@ class StateDirectory:
             if not stat.S_ISREG(found.st_mode):
                 raise ValueError(f"{self.path / MARKER} is not a file; give another --state-dir")
             if not found.st_size:
-                _write(marker, self.path / MARKER)
+                try:
+                    os.write(marker, _MARKER_TEXT.encode())
+                except OSError as exc:
+                    raise OSError(exc.errno, exc.strerror, str(self.path / MARKER)) from exc
         except BlockingIOError as exc:
             os.close(marker)
             raise OSError(
@@ -108,10 +111,3 @@ class StateDirectory:
             os.close(marker)
             raise
         self._lock = marker
-
-
-def _write(marker: int, path: Path) -> None:
-    try:
-        os.write(marker, _MARKER_TEXT.encode())
-    except OSError as exc:
-        raise OSError(exc.errno, exc.strerror, str(path)) from exc

@@ -54,9 +54,9 @@ class World:
             self.events.append(event)
             self._changed.notify_all()
 
-    def type(self, text: str):
+    def type(self, text: str, **who: str):
         """Type a command as a person; the answer's text."""
-        return self.mode.slack.type_command(text)
+        return self.mode.slack.type_command(text, **who)
 
     def start(self, text: str) -> str:
         """Type a command that starts a run; its id."""

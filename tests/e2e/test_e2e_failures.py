@@ -9,15 +9,8 @@ import pytest
 from e2e_world import world
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    """One healthy local mode for the cases whose fault is in the run itself."""
-    with world(tmp_path_factory.mktemp("failures"), forks=True) as started:
-        yield started
-
-
 @pytest.fixture
-def running_as_people_do(tmp_path):
+def running(tmp_path):
     """A local mode whose trainers are children of their torchrun."""
     with world(tmp_path) as started:
         yield started
@@ -63,8 +56,7 @@ def trainers(run_id):
     ]
 
 
-def test_run_when_a_training_process_is_killed_resumes_from_the_checkpoint(running_as_people_do):
-    running = running_as_people_do
+def test_run_when_a_training_process_is_killed_resumes_from_the_checkpoint(running):
     run_id = running.start("/train tiny-llama nodes=1 steps=20 checkpoint_every=5 seed=1")
     running.wait_for("checkpoint.saved")
     victims = trainers(run_id)
@@ -83,18 +75,3 @@ def test_run_when_a_training_process_is_killed_resumes_from_the_checkpoint(runni
     assert f"restart 1: resumed from step {run.resumed_from_step}" in thread
     assert "was killed by SIGKILL\n> *a process was killed (SIGKILL)" in thread
     assert running.left(run_id) == []
-
-
-def test_run_when_the_training_command_exits_1_fails_with_its_sentence(running):
-    run_id = running.start("/train tiny-llama nodes=1 eval_every=9 eval_samples=900000 seed=2")
-    run = running.wait_for_receipt(run_id)
-
-    assert run.phase.value == "failed"
-    assert "900000 held out by eval_samples" in run.reason
-    card = str(running.card(run_id).blocks)
-    assert "900000 held out by eval_samples" in card
-    assert "*the data set is too small for what eval_samples= holds out of it*" in card
-    assert "start it again with a smaller eval_samples=" in card
-    assert "typed as `/train tiny-llama nodes=1 eval_every=9 eval_samples=900000 seed=2`" in card
-    assert running.left(run_id) == []
-    assert torchruns(run_id) == set()

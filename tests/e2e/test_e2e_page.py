@@ -1,5 +1,9 @@
-"""The page in headless Chromium: the main job by typing it, then a run stopped with its button."""
+"""The page in headless Chromium: the main job by typing it, and what else people do there.
 
+With STATIONMASTER_SCREENSHOTS=FOLDER they leave pictures there, the README's among them.
+"""
+
+import json
 import os
 from pathlib import Path
 
@@ -7,15 +11,19 @@ import pytest
 from e2e_world import LAUNCH_FLAGS, world
 from playwright.sync_api import expect, sync_playwright
 
-from stationmaster.local.slack import TRAINING_CHANNEL_ID
+from stationmaster.local.slack import APPROVER_ID, OPERATOR_ID, TRAINING_CHANNEL_ID
 
 PATIENCE_MS = 1_800_000
+RULE = {"approvers": ["S000APPROVERS"], "approval": {"usd_per_hour": 1.7}}
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory, chromium):
+    rules = tmp_path_factory.mktemp("rules") / "rules.json"
+    rules.write_text(json.dumps({"channels": {TRAINING_CHANNEL_ID: RULE}}))
+    settings = {"rules_file": str(rules)}
     with (
-        world(tmp_path_factory.mktemp("page"), forks=True) as running,
+        world(tmp_path_factory.mktemp("page"), forks=True, settings=settings) as running,
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(
@@ -39,6 +47,33 @@ def type_command(page, text):
 
 def card_of(page, ts):
     return page.locator(f"[data-testid=messages] [data-testid=message][data-ts='{ts}']")
+
+
+def typed_run(stage, text):
+    """Type a command that starts a run; its id."""
+    running, page = stage
+    known = len(running.of_type("run.requested"))
+    type_command(page, text)
+    running.wait(lambda: len(running.of_type("run.requested")) > known, "another run")
+    return running.of_type("run.requested")[-1].run_id
+
+
+def picture(page, name):
+    """Leave pictures of what the page shows, where they are asked for."""
+    folder = os.environ.get("STATIONMASTER_SCREENSHOTS")
+    if folder is None:
+        return
+    for scheme, width in (("light", 1280), ("dark", 390)):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        page.screenshot(path=str(Path(folder) / f"{name}-{width}-{scheme}.png"))
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.emulate_media(color_scheme="light")
+
+
+def become(page, user):
+    page.locator(f"[data-user-id={user}]").click()
+    expect(page.locator("[data-testid=app][data-connection=connected]")).to_be_visible()
 
 
 def test_page_when_the_main_job_is_typed_ends_with_card_curve_and_receipt(stage, tmp_path):
@@ -73,13 +108,11 @@ def test_page_when_the_main_job_is_typed_ends_with_card_curve_and_receipt(stage,
     page.get_by_test_id("thread-close").click()
 
 
-def test_page_when_stop_is_clicked_stops_tears_down_and_tells(stage):
+def test_page_when_stop_is_clicked_asks_for_the_right_to_it_then_tears_down(stage):
     running, page = stage
 
-    known = len(running.of_type("run.requested"))
-    type_command(page, "/train tiny-llama nodes=1 steps=2000 seed=7")
-    running.wait(lambda: len(running.of_type("run.requested")) > known, "another run")
-    run_id = running.of_type("run.requested")[-1].run_id
+    become(page, APPROVER_ID)
+    run_id = typed_run(stage, "/train tiny-llama nodes=1 steps=2000 seed=7 name=theirs")
     running.wait(
         lambda: any(e.run_id == run_id for e in running.of_type("progress.reported")), "progress"
     )
@@ -88,6 +121,13 @@ def test_page_when_stop_is_clicked_stops_tears_down_and_tells(stage):
     expect(page.get_by_test_id("messages")).to_contain_text(
         "Newest log lines of", timeout=PATIENCE_MS
     )
+    become(page, OPERATOR_ID)
+    card.get_by_role("button", name="Stop").click()
+    page.get_by_test_id("confirm-yes").click()
+    note = page.locator("[data-testid=message][data-ephemeral=true]").last
+    expect(note).to_contain_text("that takes the role approver")
+    picture(page, "refused")
+    become(page, APPROVER_ID)
     card.get_by_role("button", name="Stop").click()
     page.get_by_test_id("confirm-yes").click()
     run = running.wait_for_receipt(run_id)
@@ -102,6 +142,7 @@ def test_page_when_stop_is_clicked_stops_tears_down_and_tells(stage):
 
 def test_page_shows_a_kept_cluster_its_queue_and_its_end(stage):
     running, page = stage
+    become(page, OPERATOR_ID)
 
     type_command(page, "/train cluster create team-a nodes=2 ttl=2h")
     cluster = page.locator(
@@ -134,6 +175,62 @@ def test_page_shows_a_kept_cluster_its_queue_and_its_end(stage):
     page.get_by_test_id("thread-close").click()
     (made,) = [each for each in running.of_type("cluster.requested") if each.name == "team-a"]
     assert running.left(made.cluster_id) == []
+
+
+def test_run_of_the_form_starts_once_a_second_person_approves(stage):
+    running, page = stage
+    type_command(page, "/train")
+    form = page.get_by_test_id("view")
+    form.locator("select").first.select_option("tiny-llama")
+    for name, value in (("name", "asked"), ("nodes", "3"), ("steps", "20")):
+        field = form.locator(f"[data-block-id={name}] input")
+        field.fill(value)
+        field.press("Enter")
+    expect(form).to_contain_text("$1.9")
+    picture(page, "form")
+    known = len(running.of_type("run.requested"))
+    form.get_by_role("button", name="Start").click()
+    form.get_by_role("button", name="Close").click()
+    running.wait(lambda: len(running.of_type("run.requested")) > known, "another run")
+    run_id = running.of_type("run.requested")[-1].run_id
+    card = card_of(page, running.card(run_id).ts)
+    expect(card.get_by_role("button", name="Approve")).to_be_visible()
+    picture(page, "approval")
+    become(page, APPROVER_ID)
+    card.get_by_role("button", name="Approve").click()
+    page.get_by_test_id("confirm-yes").click()
+
+    assert running.wait_for_receipt(run_id).phase.value == "succeeded"
+    expect(card).to_contain_text("nothing billable is left")
+
+
+def test_page_when_training_fails_says_its_cause_and_what_to_do(stage):
+    running, page = stage
+    words = "nodes=1 eval_every=9 eval_samples=900000 seed=2"
+    run_id = typed_run(stage, f"/train tiny-llama {words}")
+    run = running.wait_for_receipt(run_id)
+
+    assert run.phase.value == "failed"
+    assert "900000 held out by eval_samples" in run.reason
+    card = card_of(page, running.card(run_id).ts)
+    expect(card).to_contain_text("900000 held out by eval_samples")
+    expect(card).to_contain_text("the data set is too small for what eval_samples= holds out of it")
+    expect(card).to_contain_text("start it again with a smaller eval_samples=")
+    expect(card).to_contain_text(f"/train tiny-llama {words}")
+    picture(page, "failed")
+    assert running.left(run_id) == []
+
+
+def test_home_and_a_comparison_show_both_runs(stage):
+    page = stage[1]
+    become(page, OPERATOR_ID)
+    type_command(page, "/train compare asked theirs")
+    answer = page.get_by_test_id("messages").get_by_text("2 runs compared")
+    expect(answer.first).to_be_visible()
+    picture(page, "compare")
+    page.locator("[data-testid=channel][data-channel=home]").click()
+    expect(page.get_by_test_id("messages")).to_contain_text("asked")
+    picture(page, "home")
 
 
 def _left(running, run_id):

@@ -13,24 +13,18 @@ from stationmaster.local.slack.config import (
 )
 from stationmaster.local.slack.records import (
     APPROVER_ID,
-    BOT_USER_ID,
     GENERAL_CHANNEL_ID,
     OPERATOR_ID,
     PRIVATE_CHANNEL_ID,
     TEAM_ID,
     TRAINING_CHANNEL_ID,
     ApiCall,
-    CommandResult,
-    DeliveryResult,
-    Message,
-    SlackFile,
     SlackRefusal,
 )
 from stationmaster.local.slack.server import LocalSlack
 
 __all__ = [
     "APPROVER_ID",
-    "BOT_USER_ID",
     "GENERAL_CHANNEL_ID",
     "OPERATOR_ID",
     "PRIVATE_CHANNEL_ID",
@@ -39,13 +33,9 @@ __all__ = [
     "ApiCall",
     "ArgumentHint",
     "Choice",
-    "CommandResult",
-    "DeliveryResult",
     "LocalSlack",
-    "Message",
     "SampleCommand",
     "SlackAppConfig",
-    "SlackFile",
     "SlackRefusal",
     "SlashCommand",
 ]

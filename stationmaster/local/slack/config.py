@@ -44,10 +44,6 @@ class SlashCommand:
     usage_hint: str = ""
     arguments: Sequence[ArgumentHint] = ()
 
-    def __post_init__(self) -> None:
-        if not self.command.startswith("/"):
-            raise ValueError(f'command "{self.command}": expected a leading slash, as in "/train"')
-
 
 @dataclass(frozen=True, slots=True)
 class SampleCommand:

@@ -296,21 +296,6 @@ def test_page_mrkdwn_becomes_elements(page: Any, demo: Demo) -> None:
     expect(body.locator("pre")).to_have_text("x = 1")
 
 
-def test_page_acting_as_another_user_hides_ephemerals_and_names_the_clicker(
-    page: Any, demo: Demo
-) -> None:
-    ts = post_card(demo)
-    demo.client.chat_postEphemeral(channel=HERE, user=OPERATOR_ID, text="psst")
-    expect(by_id(page, "ephemeral-note")).to_have_count(1)
-
-    page.locator('[data-user-id="U000APPROVER"]').click()
-
-    expect(by_id(page, "ephemeral-note")).to_have_count(0)
-    with page.expect_response("**/local/click"):
-        shown(page, ts).locator('[data-action-id="logs"]').click()
-    assert demo.clicks == [("logs", "", "U000APPROVER")]
-
-
 def test_page_unread_messages_of_another_channel_are_counted(page: Any, demo: Demo) -> None:
     page.locator('[data-testid="channel"][data-channel="C000GENERAL"]').click()
     post_card(demo)

@@ -11,6 +11,11 @@ function people() {
   return [...state.users.values()].filter((user) => !user.is_bot);
 }
 
+/** The groups that say what somebody may do. */
+function groupsOf(user) {
+  return [...state.groups.values()].filter((group) => group.users.includes(user.id));
+}
+
 function channelIcon(channel) {
   if (channel.is_archived) return "archive";
   return channel.is_private ? "lock" : "hash";
@@ -34,7 +39,8 @@ export function drawTopbar(page) {
       h("button", {
         type: "button", role: "radio", "aria-checked": String(user.id === state.me),
         dataset: { userId: user.id }, onclick: () => actAs(user.id),
-      }, avatar(user.id, "avatar-tiny"), user.real_name)),
+      }, avatar(user.id, "avatar-tiny"), user.real_name,
+        ...groupsOf(user).map((group) => h("span", { class: "act-as-group" }, `@${group.handle}`)))),
   ]);
 }
 
