@@ -1,8 +1,7 @@
-"""What an account lacks, asked before anything costs money. One module a check.
+"""What an account lacks, asked before anything costs money.
 
-`applies` says whether a start needs a check, `look` asks and judges. What cannot be asked stops
-nothing: it is a warning that says so. The first step of a workflow ends it where a finding is an
-error. A new check is a module here and an entry in CHECKS.
+What cannot be asked stops nothing: it is a warning that says so. The first step of a workflow ends
+it where a finding is an error. A new check is a function and an entry in CHECKS of its module.
 """
 
 from __future__ import annotations
@@ -11,53 +10,16 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
-from typing import Final, Protocol
+from typing import Final
 
 from stationmaster.aws.account import Account
 from stationmaster.domain.errors import StationmasterError
-from stationmaster.preflight import (
-    artifacts_bucket,
-    data_bucket,
-    image_builds,
-    instance_offers,
-    kubernetes_version,
-    model_access,
-    published_images,
-    reservation,
-    secrets,
-    vcpu_quota,
-)
-from stationmaster.preflight.findings import Finding, unanswered
+from stationmaster.preflight import contents, machines
+from stationmaster.preflight.findings import Check, Finding, unanswered
 from stationmaster.preflight.subject import Subject
 from stationmaster.services import Services
 
-
-class Check(Protocol):
-    """What every module of this package has."""
-
-    @property
-    def NAME(self) -> str:  # noqa: N802  # a constant of a module
-        """The name of the check in findings."""
-
-    def applies(self, services: Services, subject: Subject, /) -> bool:
-        """Say whether it has anything to ask."""
-
-    def look(self, services: Services, account: Account, subject: Subject, /) -> list[Finding]:
-        """Ask and judge; a StationmasterError is raised where nobody answers."""
-
-
-CHECKS: Final[tuple[Check, ...]] = (
-    vcpu_quota,
-    instance_offers,
-    kubernetes_version,
-    reservation,
-    image_builds,
-    published_images,
-    model_access,
-    artifacts_bucket,
-    data_bucket,
-    secrets,
-)
+CHECKS: Final[tuple[Check, ...]] = (*machines.CHECKS, *contents.CHECKS)
 
 
 def examine(
@@ -81,7 +43,7 @@ def examine(
         if future.done() and not future.cancelled():
             found += future.result()
         else:
-            found.append(unanswered(check.NAME, f"no answer in {deadline_s:.1f} s"))
+            found.append(unanswered(check.name, f"no answer in {deadline_s:.1f} s"))
     return found
 
 
@@ -107,6 +69,6 @@ def _asking(
         try:
             return check.look(services, account, subject)
         except StationmasterError as error:
-            return [unanswered(check.NAME, str(error))]
+            return [unanswered(check.name, str(error))]
 
     return ask

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict
+
+from stationmaster.aws.account import Account
+from stationmaster.preflight.subject import Subject
+from stationmaster.services import Services
 
 _NOT_ASKED: Final = "could not be asked"
 
@@ -41,6 +46,17 @@ class Finding(BaseModel):
     def sentence(self) -> str:
         """The message with its remedy."""
         return f"{self.message}; {self.remedy}" if self.remedy else self.message
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question before a start."""
+
+    name: str
+    applies: Callable[[Services, Subject], bool]
+    """Whether it has anything to ask."""
+    look: Callable[[Services, Account, Subject], list[Finding]]
+    """Ask and judge; a StationmasterError is raised where nobody answers."""
 
 
 def present(check: str, message: str) -> list[Finding]:

@@ -9,12 +9,13 @@ from stationmaster.domain.catalogue.instances import CATALOGUE, get_instance
 from stationmaster.domain.catalogue.kubernetes_versions import OfferedVersion, Support
 from stationmaster.domain.catalogue.quotas import quota_of
 from stationmaster.domain.commands.grammar import parse_request
-from stationmaster.preflight import (
-    instance_offers,
-    kubernetes_version,
-    vcpu_quota,
-)
 from stationmaster.preflight.findings import Severity
+from stationmaster.preflight.machines import (
+    judge_offer,
+    judge_quota,
+    judge_version,
+    needed_vcpus,
+)
 from stationmaster.preflight.subject import Machines, of_start
 
 REGION = "us-west-2"
@@ -55,7 +56,7 @@ def test_each_instance_type_of_the_catalogue_has_an_on_demand_quota():
 def test_start_needs_the_vcpus_of_its_nodes_and_of_the_system_node(instance, nodes, needed):
     machines = Machines(get_instance(instance), nodes=nodes, least_nodes=2)
 
-    found = vcpu_quota.needed_vcpus(machines)
+    found = needed_vcpus(machines)
 
     assert {quota.code: vcpus for quota, vcpus in found.items() if quota} == needed
 
@@ -73,7 +74,7 @@ def test_start_needs_the_vcpus_of_its_nodes_and_of_the_system_node(instance, nod
 def test_quota_is_judged_by_what_is_free_of_it(limit, used, severity):
     quota = quota_of("p5.48xlarge")
 
-    found = vcpu_quota.judge(quota, limit=limit, used=used, least=384, most=768, region=REGION)
+    found = judge_quota(quota, limit=limit, used=used, least=384, most=768, region=REGION)
 
     assert found.severity is severity
     assert f"allows {limit:,} vCPUs in us-west-2 and {used:,} run" in found.message
@@ -91,7 +92,7 @@ def test_quota_is_judged_by_what_is_free_of_it(limit, used, severity):
     ],
 )
 def test_offer_is_judged_by_the_zones_in_which_nodes_may_be(offered, severity, words):
-    (found,) = instance_offers.judge("p5.48xlarge", zones=ZONES, offered=offered, region=REGION)
+    (found,) = judge_offer("p5.48xlarge", zones=ZONES, offered=offered, region=REGION)
 
     assert found.severity is severity
     assert words in found.message
@@ -144,7 +145,7 @@ def test_kubernetes_version_is_judged_by_its_support(wanted, severity, said, rem
         OfferedVersion("1.37", Support.STANDARD),
     ]
 
-    found = kubernetes_version.judge(offered, wanted=wanted)
+    found = judge_version(offered, wanted=wanted)
 
     assert found.severity is severity
     assert said in found.message
@@ -154,7 +155,7 @@ def test_kubernetes_version_is_judged_by_its_support(wanted, severity, said, rem
 def test_extended_support_that_no_setting_avoids_asks_for_a_newer_product():
     offered = [OfferedVersion("1.36", Support.EXTENDED), OfferedVersion("1.38", Support.STANDARD)]
 
-    found = kubernetes_version.judge(offered, wanted="")
+    found = judge_version(offered, wanted="")
 
     assert found.severity is Severity.WARNING
     assert "newer version of Stationmaster" in found.remedy

@@ -209,6 +209,7 @@ def test_what_the_record_of_a_released_cluster_does_not_explain_is_reported(left
         FileSystemType="LUSTRE",
         StorageCapacity=1200,
         SubnetIds=[left.settings.subnet_ids[0]],
+        LustreConfiguration={"DeploymentType": "SCRATCH_2"},
         Tags=of_other,
     )["FileSystem"]["FileSystemId"]
     left.aws.finish_lifecycles()

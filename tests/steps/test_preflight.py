@@ -18,8 +18,8 @@ from stationmaster.domain.commands.grammar import parse_command, parse_requests
 from stationmaster.domain.commands.requests import ShowPreflight
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, PreflightFailed
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.preflight import examine, vcpu_quota
-from stationmaster.preflight.findings import Finding, Severity, lacking, uncertain
+from stationmaster.preflight import examine
+from stationmaster.preflight.findings import Check, Finding, Severity, lacking, uncertain
 from stationmaster.preflight.subject import DEPLOYMENT, Subject, of_request, of_start
 from stationmaster.services import Services
 from stationmaster.steps.prepare_cluster import prepare_cluster
@@ -211,29 +211,15 @@ def test_question_that_is_denied_is_said_and_stops_nothing(account: Account):
 
 def test_question_without_an_answer_is_unanswered_after_its_time(account: Account, monkeypatch):
     over = threading.Event()
-    monkeypatch.setattr(preflight, "CHECKS", (Held(over), vcpu_quota))
+    held = Check("held", lambda *_: True, lambda *_: over.wait(600))
+    not_asked = Check("not asked", lambda *_: False, lambda *_: [])
+    monkeypatch.setattr(preflight, "CHECKS", (held, not_asked))
     services = account.services
 
     with released(over):
         found = examine(services, DEPLOYMENT, account=services.account, deadline_s=0.05)
 
     assert [each.message for each in found] == ["could not be asked: no answer in 0.1 s"]
-
-
-class Held:
-    """A check that answers when it is let."""
-
-    NAME = "held"
-
-    def __init__(self, over: threading.Event) -> None:
-        self.over = over
-
-    def applies(self, services: Services, subject: Subject) -> bool:
-        return True
-
-    def look(self, *_: object) -> list[Finding]:
-        self.over.wait(600)
-        return []
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.keys.questions import FoundReservation
+from stationmaster.preflight.machines import needed_vcpus
 from stationmaster.preflight.subject import of_start
-from stationmaster.preflight.vcpu_quota import needed_vcpus
 from tests.support import typed
 from tests.support.typed import FILE_SYSTEM
 

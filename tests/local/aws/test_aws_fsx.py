@@ -76,12 +76,8 @@ def links_of(fsx: Any, file_system_id: str) -> list[dict[str, Any]]:
     return list(found["Associations"])
 
 
-def lustre(kind: str = "SCRATCH_2", mbps: int = 0, **fields: Any) -> dict[str, Any]:
-    throughput = {"PerUnitStorageThroughput": mbps} if mbps else {}
-    return {"LustreConfiguration": {"DeploymentType": kind, **throughput, **fields}}
-
-
-KEY = {"KmsKeyId": "arn:aws:kms:us-west-2:123456789012:key/k"}
+def lustre(kind: str, mbps: int) -> dict[str, Any]:
+    return {"LustreConfiguration": {"DeploymentType": kind, "PerUnitStorageThroughput": mbps}}
 
 
 @pytest.mark.parametrize(
@@ -90,11 +86,9 @@ KEY = {"KmsKeyId": "arn:aws:kms:us-west-2:123456789012:key/k"}
         ({"StorageCapacity": 1000}, "BadRequest"),
         ({"StorageCapacity": 3600}, "BadRequest"),
         (lustre("PERSISTENT_2", 200), "InvalidPerUnitStorageThroughput"),
-        ({"StorageCapacity": 4800} | lustre("PERSISTENT_2", 500, EfaEnabled=True), "BadRequest"),
         ({"FileSystemType": "WINDOWS"}, "BadRequest"),
-        (lustre(mbps=200), "InvalidPerUnitStorageThroughput"),
-        (lustre(AutomaticBackupRetentionDays=1), "BadRequest"),
-        (lustre() | KEY, "BadRequest"),
+        (lustre("SCRATCH_1", 200), "BadRequest"),
+        (lustre("SCRATCH_2", 200), "InvalidPerUnitStorageThroughput"),
         ({"SubnetIds": ["subnet-0123456789abcdef0"]}, "InvalidNetworkSettings"),
         ({"SecurityGroupIds": ["sg-0123456789abcdef0"]}, "InvalidNetworkSettings"),
     ],

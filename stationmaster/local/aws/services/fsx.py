@@ -16,22 +16,16 @@ from moto.core.resource_tagging import TaggedResource
 from moto.ec2.models import ec2_backends
 
 from stationmaster.local.aws.emulation import Emulation
-from stationmaster.local.aws.services.fsx_associations import Associations, Request
-from stationmaster.local.aws.wire import ApiError, NativeService, paged
+from stationmaster.local.aws.services.fsx_associations import Associations, repeats
+from stationmaster.local.aws.wire import ApiError, paged
 
 # Emulated seconds. Real file systems take 5-12 min to create and a few minutes to go.
 CREATE_S = 360.0
 DELETE_S = 120.0
 
-# MB/s per TiB by deployment type. Source: FSx for Lustre API reference, PerUnitStorageThroughput.
-_THROUGHPUT = {
-    "SCRATCH_1": (),
-    "SCRATCH_2": (),
-    "PERSISTENT_1": (50, 100, 200),
-    "PERSISTENT_2": (125, 250, 500, 1000),
-}
-# GiB per step of an EFA-enabled PERSISTENT_2 file system, by throughput.
-_EFA_STEP_GIB = {125: 38400, 250: 19200, 500: 9600, 1000: 4800}
+# MB/s per TiB of PERSISTENT_2; SCRATCH_2 takes none. Source: FSx for Lustre API reference,
+# PerUnitStorageThroughput.
+_THROUGHPUT = (125, 250, 500, 1000)
 
 
 @dataclass
@@ -39,31 +33,27 @@ class FileSystem:
     """One file system; `described` is what the API shows."""
 
     described: dict[str, Any]
-    request: Request
+    asked: dict[str, Any]
     eni_id: str | None = None
 
 
-class FsxService(NativeService):
+class FsxService(Associations):
     """The FSx API."""
 
     signing_name = "fsx"
 
     def __init__(self, emulation: Emulation) -> None:
-        self.emulation = emulation
+        super().__init__(emulation)
         self.file_systems: dict[str, FileSystem] = {}
-        self._associations = Associations(
-            emulation, lambda identity: self._find(identity).described
-        )
 
     def create_file_system(self, params: dict[str, Any]) -> dict[str, Any]:
         """Start creating a file system; the same ClientRequestToken returns the same one."""
-        request = Request.of(params)
         for existing in list(self.file_systems.values()):
-            if request.repeats(existing.request):
+            if repeats(params, existing.asked):
                 return {"FileSystem": existing.described}
         _validate(params)
         described = self._describe_new(params)
-        file_system = FileSystem(described=described, request=request)
+        file_system = FileSystem(described=described, asked=params)
         file_system.eni_id = self._attach(params, described)
         described["NetworkInterfaceIds"] = [file_system.eni_id]
         self.file_systems[described["FileSystemId"]] = file_system
@@ -87,7 +77,7 @@ class FsxService(NativeService):
                 f"File system '{params['FileSystemId']}' is being created and cannot be "
                 "deleted yet.",
             )
-        if self._associations.are_importing(params["FileSystemId"]):
+        if any(held.is_importing for held in self.of_file_system(params["FileSystemId"])):
             raise ApiError(
                 "BadRequest",
                 f"File system '{params['FileSystemId']}' has a data repository task that is "
@@ -97,18 +87,6 @@ class FsxService(NativeService):
             file_system.described["Lifecycle"] = "DELETING"
             self.emulation.clock.after(DELETE_S, lambda: self._gone(file_system))
         return {"FileSystemId": params["FileSystemId"], "Lifecycle": "DELETING"}
-
-    def create_data_repository_association(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Start linking objects to a directory."""
-        return self._associations.create(params)
-
-    def describe_data_repository_associations(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return associations."""
-        return self._associations.describe(params)
-
-    def delete_data_repository_association(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Start unlinking."""
-        return self._associations.delete(params)
 
     def untag_resource(self, params: dict[str, Any]) -> dict[str, Any]:
         """Remove tags."""
@@ -167,7 +145,8 @@ class FsxService(NativeService):
         with self.emulation.locks["ec2"]:
             self._ec2().enis.pop(file_system.eni_id, None)
         if self.file_systems.pop(identity, None) is not None:
-            self._associations.forget(identity)
+            for held in self.of_file_system(identity):
+                self.associations.pop(held.described["AssociationId"], None)
             self.emulation.observer.file_system_deleted(file_system_id=identity)
 
     def _attach(self, params: dict[str, Any], described: dict[str, Any]) -> str:
@@ -205,12 +184,8 @@ class FsxService(NativeService):
     def _describe_new(self, params: dict[str, Any]) -> dict[str, Any]:
         identity = f"fs-0{uuid.uuid4().hex[:16]}"
         region, account = self.emulation.region, self.emulation.account_id
-        lustre = dict(params.get("LustreConfiguration") or {})
-        deployment = lustre.setdefault("DeploymentType", "SCRATCH_1")
-        lustre["MountName"] = "fsx" if deployment == "SCRATCH_1" else uuid.uuid4().hex[:8]
-        lustre.setdefault("DataCompressionType", "NONE")
-        # CreateFileSystem takes EfaEnabled and metadata settings that DescribeFileSystems shows
-        # back.
+        lustre = {"DataCompressionType": "NONE", **params["LustreConfiguration"]}
+        lustre["MountName"] = uuid.uuid4().hex[:8]
         return {
             "OwnerId": account,
             "CreationTime": datetime.now(UTC),
@@ -229,6 +204,10 @@ class FsxService(NativeService):
 
     # -- finding ----------------------------------------------------------------------------------
 
+    def file_system(self, identity: str) -> dict[str, Any]:
+        """Return what the API shows of a file system."""
+        return self._find(identity).described
+
     def _find(self, identity: str) -> FileSystem:
         found = self.file_systems.get(identity)
         if found is None:
@@ -238,7 +217,7 @@ class FsxService(NativeService):
     def _everything(self) -> list[dict[str, Any]]:
         """Return what the API shows of each file system and of each association."""
         file_systems = [held.described for held in list(self.file_systems.values())]
-        return [*file_systems, *self._associations]
+        return [*file_systems, *(held.described for held in list(self.associations.values()))]
 
     def _by_arn(self, arn: str) -> dict[str, Any]:
         for described in self._everything():
@@ -251,74 +230,29 @@ class FsxService(NativeService):
 
 
 def _validate(params: dict[str, Any]) -> None:
-    """Refuse what the service refuses."""
-    if params.get("FileSystemType") != "LUSTRE":
+    """Refuse what the service refuses of the deployment types that exist here."""
+    lustre = params.get("LustreConfiguration") or {}
+    kind = (params.get("FileSystemType"), lustre.get("DeploymentType"))
+    if kind not in (("LUSTRE", "SCRATCH_2"), ("LUSTRE", "PERSISTENT_2")):
         raise ApiError(
             "BadRequest",
-            f"FileSystemType {params.get('FileSystemType')} is not emulated; use LUSTRE",
+            f"FileSystemType {kind[0]} with DeploymentType {kind[1]} is not emulated; use LUSTRE "
+            "with SCRATCH_2 or PERSISTENT_2",
         )
-    lustre = params.get("LustreConfiguration") or {}
-    deployment = lustre.get("DeploymentType", "SCRATCH_1")
-    if deployment not in _THROUGHPUT:
-        raise ApiError("BadRequest", f"Unknown Lustre deployment type {deployment}")
-    throughput = lustre.get("PerUnitStorageThroughput")
-    allowed = _THROUGHPUT[deployment]
-    if allowed and throughput not in allowed:
+    deployment, throughput = kind[1], lustre.get("PerUnitStorageThroughput")
+    allowed = _THROUGHPUT if deployment == "PERSISTENT_2" else (None,)
+    if throughput not in allowed:
         raise ApiError(
             "InvalidPerUnitStorageThroughput",
             f"PerUnitStorageThroughput {throughput} is not valid for {deployment}; "
             f"use one of {', '.join(map(str, allowed))}",
         )
-    if not allowed and throughput is not None:
-        raise ApiError(
-            "InvalidPerUnitStorageThroughput",
-            f"PerUnitStorageThroughput cannot be given for {deployment}",
-        )
-    if deployment.startswith("SCRATCH"):
-        _refuse_of_scratch(params, lustre)
     if len(params.get("SubnetIds", [])) != 1:
         raise ApiError("BadRequest", "Exactly one subnet ID is required for a Lustre file system")
-    _validate_capacity(
-        int(params.get("StorageCapacity", 0)),
-        deployment=deployment,
-        efa_step=_EFA_STEP_GIB.get(int(throughput or 0), 0) if lustre.get("EfaEnabled") else 0,
-    )
-
-
-def _refuse_of_scratch(params: dict[str, Any], lustre: dict[str, Any]) -> None:
-    """Refuse what only persistent file systems have.
-
-    Source: FSx for Lustre API reference, CreateFileSystem: KmsKeyId and the Lustre configuration.
-    """
-    asked = [
-        name
-        for name, value in (
-            ("KmsKeyId", params.get("KmsKeyId")),
-            ("AutomaticBackupRetentionDays", lustre.get("AutomaticBackupRetentionDays")),
-            ("EfaEnabled", lustre.get("EfaEnabled")),
-        )
-        if value
-    ]
-    if asked:
-        raise ApiError(
-            "BadRequest",
-            f"{asked[0]} is not supported by the scratch deployment type of Lustre file systems",
-        )
-
-
-def _validate_capacity(capacity: int, *, deployment: str, efa_step: int) -> None:
-    if efa_step:
-        valid = capacity >= efa_step and capacity % efa_step == 0
-        expected = f"a multiple of {efa_step} GiB with EFA at this throughput"
-    elif deployment == "SCRATCH_1":
-        valid = capacity in (1200, 2400) or (capacity >= 3600 and capacity % 3600 == 0)
-        expected = "1200, 2400 or a multiple of 3600 GiB"
-    else:
-        valid = capacity == 1200 or (capacity >= 2400 and capacity % 2400 == 0)
-        expected = "1200 GiB or a multiple of 2400 GiB"
-    if not valid:
+    capacity = int(params.get("StorageCapacity", 0))
+    if capacity != 1200 and (capacity < 2400 or capacity % 2400):
         raise ApiError(
             "BadRequest",
             f"StorageCapacity {capacity} is not valid for a {deployment} file system; "
-            f"expected {expected}",
+            "expected 1200 GiB or a multiple of 2400 GiB",
         )

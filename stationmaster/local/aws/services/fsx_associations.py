@@ -7,10 +7,9 @@ imports on creation exist here: no import or export policies, so the bucket is n
 
 from __future__ import annotations
 
-import hashlib
-import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +18,7 @@ from moto.s3.models import FakeKey, s3_backends
 
 from stationmaster.local.aws.emulation import Emulation
 from stationmaster.local.aws.observer import ImportedFile
-from stationmaster.local.aws.wire import ApiError, paged
+from stationmaster.local.aws.wire import ApiError, NativeService, paged
 
 # Emulated seconds. The real service takes minutes to link, and its import task runs after that.
 LINK_S = 120.0
@@ -34,34 +33,22 @@ _NO_ACCESS = (
 )
 
 
-@dataclass(frozen=True)
-class Request:
-    """A creation that was asked for: its ClientRequestToken, and a hash of everything else."""
+def repeats(params: dict[str, Any], earlier: dict[str, Any]) -> bool:
+    """Say whether a creation is an earlier one once more, by its ClientRequestToken.
 
-    token: str | None
-    fingerprint: str
-
-    @classmethod
-    def of(cls, params: dict[str, Any]) -> Request:
-        """Return the request with these parameters."""
-        content = {key: value for key, value in params.items() if key != "ClientRequestToken"}
-        fingerprint = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-        return cls(params.get("ClientRequestToken"), fingerprint)
-
-    def repeats(self, earlier: Request) -> bool:
-        """Say whether this is an earlier request once more.
-
-        Raises:
-            ApiError: it has the token of the earlier one, and asks for something else.
-        """
-        if self.token is None or self.token != earlier.token:
-            return False
-        if self.fingerprint != earlier.fingerprint:
-            raise ApiError(
-                "IncompatibleParameterError",
-                "The client request token was used with different parameters",
-            )
-        return True
+    Raises:
+        ApiError: it has the token of the earlier one, and asks for something else.
+    """
+    if not params.get("ClientRequestToken"):
+        return False
+    if params["ClientRequestToken"] != earlier.get("ClientRequestToken"):
+        return False
+    if params != earlier:
+        raise ApiError(
+            "IncompatibleParameterError",
+            "The client request token was used with different parameters",
+        )
+    return True
 
 
 @dataclass
@@ -69,7 +56,7 @@ class Association:
     """One association; `described` is what the API shows."""
 
     described: dict[str, Any]
-    request: Request
+    asked: dict[str, Any]
     is_importing: bool = False
 
     @property
@@ -78,26 +65,27 @@ class Association:
         return str(self.described["FileSystemId"])
 
 
-class Associations:
-    """All associations of the account; `find` gives what the API shows of a file system."""
+class Associations(NativeService):
+    """All associations of the account; the rest of FSx is `fsx`."""
 
-    def __init__(self, emulation: Emulation, find: Callable[[str], dict[str, Any]]) -> None:
-        self._emulation = emulation
-        self._find_file_system = find
-        self._held: dict[str, Association] = {}
+    def __init__(self, emulation: Emulation) -> None:
+        self.emulation = emulation
+        self.associations: dict[str, Association] = {}
 
-    def create(self, params: dict[str, Any]) -> dict[str, Any]:
+    @abstractmethod
+    def file_system(self, identity: str) -> dict[str, Any]:
+        """Return what the API shows of a file system."""
+
+    def create_data_repository_association(self, params: dict[str, Any]) -> dict[str, Any]:
         """Start linking; the same ClientRequestToken returns the same association."""
-        request = Request.of(params)
-        for existing in list(self._held.values()):
-            if request.repeats(existing.request):
+        for existing in list(self.associations.values()):
+            if repeats(params, existing.asked):
                 return {"Association": existing.described}
-        file_system = self._find_file_system(params["FileSystemId"])
         source = f"{params['DataRepositoryPath'].rstrip('/')}/"
         directory = params.get("FileSystemPath", "/")
-        self._check(file_system, directory=directory, source=source, params=params)
+        self._check(directory=directory, source=source, params=params)
         identity = f"dra-0{uuid.uuid4().hex[:16]}"
-        region, account = self._emulation.region, self._emulation.account_id
+        region, account = self.emulation.region, self.emulation.account_id
         where = f"association/{params['FileSystemId']}/{identity}"
         described = {
             "AssociationId": identity,
@@ -111,23 +99,24 @@ class Associations:
             "Tags": list(params.get("Tags", [])),
             "CreationTime": datetime.now(UTC),
         }
-        association = Association(described, request)
-        self._held[identity] = association
-        self._emulation.clock.after(LINK_S, lambda: self._linked(association))
+        association = self.associations[identity] = Association(described, params)
+        self.emulation.clock.after(LINK_S, lambda: self._linked(association))
         return {"Association": described}
 
-    def describe(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return associations, by id or filter; an unknown id is an error."""
+    def describe_data_repository_associations(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return associations, by id or by their file system; an unknown id is an error."""
         if ids := params.get("AssociationIds"):
-            return {"Associations": [self._find(each).described for each in ids]}
-        found = [held.described for held in list(self._held.values())]
+            return {"Associations": [self._association(each).described for each in ids]}
+        found = [held.described for held in list(self.associations.values())]
         for each in params.get("Filters", []):
-            found = [one for one in found if _matches(one, each["Name"], each["Values"])]
+            if each["Name"] != "file-system-id":
+                raise ApiError("BadRequest", f"Filter {each['Name']} is not emulated")
+            found = [one for one in found if one["FileSystemId"] in each["Values"]]
         return paged("Associations", found, params, most=25)
 
-    def delete(self, params: dict[str, Any]) -> dict[str, Any]:
+    def delete_data_repository_association(self, params: dict[str, Any]) -> dict[str, Any]:
         """Start unlinking; files stay unless they are asked to go."""
-        association = self._find(params["AssociationId"])
+        association = self._association(params["AssociationId"])
         described = association.described
         if described["Lifecycle"] == "CREATING":
             raise ApiError(
@@ -138,41 +127,33 @@ class Associations:
         takes_data = bool(params.get("DeleteDataInFileSystem", False))
         if described["Lifecycle"] != "DELETING":
             described["Lifecycle"] = "DELETING"
-            self._emulation.clock.after(UNLINK_S, lambda: self._unlinked(association, takes_data))
+            self.emulation.clock.after(UNLINK_S, lambda: self._unlinked(association, takes_data))
         return {
             "AssociationId": params["AssociationId"],
             "Lifecycle": "DELETING",
             "DeleteDataInFileSystem": takes_data,
         }
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield what the API shows of each."""
-        return iter([held.described for held in list(self._held.values())])
-
-    def are_importing(self, file_system_id: str) -> bool:
-        """Say whether a file system has an import task that is pending or executing."""
-        return any(
-            held.is_importing and held.file_system_id == file_system_id
-            for held in list(self._held.values())
-        )
-
-    def forget(self, file_system_id: str) -> None:
-        """Drop the associations of a file system that goes."""
-        for identity, held in list(self._held.items()):
-            if held.file_system_id == file_system_id:
-                self._held.pop(identity, None)
+    def of_file_system(self, identity: str) -> list[Association]:
+        """Return the associations of a file system."""
+        return [
+            held for held in list(self.associations.values()) if held.file_system_id == identity
+        ]
 
     # -- lifecycle --------------------------------------------------------------------------------
 
     def _linked(self, association: Association) -> None:
         described = association.described
-        if described["AssociationId"] not in self._held or described["Lifecycle"] != "CREATING":
+        if (
+            described["AssociationId"] not in self.associations
+            or described["Lifecycle"] != "CREATING"
+        ):
             return
-        if self._find_file_system(association.file_system_id)["Lifecycle"] == "CREATING":
+        if self.file_system(association.file_system_id)["Lifecycle"] == "CREATING":
             # The request is queued until the file system is available.
-            self._emulation.clock.after(LINK_S, lambda: self._linked(association))
+            self.emulation.clock.after(LINK_S, lambda: self._linked(association))
             return
-        if "data-link-fails" in self._emulation.faults:
+        if "data-link-fails" in self.emulation.faults:
             described["Lifecycle"] = "FAILED"
             described["FailureDetails"] = {
                 "Message": "Amazon FSx could not access the S3 bucket of the data repository."
@@ -181,13 +162,16 @@ class Associations:
         described["Lifecycle"] = "AVAILABLE"
         if described["BatchImportMetaDataOnCreate"]:
             association.is_importing = True
-            self._emulation.clock.after(IMPORT_S, lambda: self._imported(association))
+            self.emulation.clock.after(IMPORT_S, lambda: self._imported(association))
 
     def _imported(self, association: Association) -> None:
         described = association.described
-        if described["AssociationId"] in self._held and described["Lifecycle"] == "AVAILABLE":
+        if (
+            described["AssociationId"] in self.associations
+            and described["Lifecycle"] == "AVAILABLE"
+        ):
             try:
-                self._emulation.observer.files_imported(
+                self.emulation.observer.files_imported(
                     file_system_id=association.file_system_id,
                     directory=described["FileSystemPath"],
                     files=self._files(described["DataRepositoryPath"]),
@@ -199,16 +183,16 @@ class Associations:
 
     def _unlinked(self, association: Association, takes_data: bool) -> None:
         described = association.described
-        self._held.pop(described["AssociationId"], None)
+        self.associations.pop(described["AssociationId"], None)
         if takes_data:
-            self._emulation.observer.files_removed(
+            self.emulation.observer.files_removed(
                 file_system_id=association.file_system_id, directory=described["FileSystemPath"]
             )
 
     def _files(self, source: str) -> Iterator[ImportedFile]:
         """Yield the objects that become files; those whose keys are no POSIX paths do not."""
         bucket, _, prefix = source.removeprefix("s3://").partition("/")
-        with self._emulation.locks["s3"]:
+        with self.emulation.locks["s3"]:
             store = self._buckets()[bucket].keys if bucket in self._buckets() else {}
             newest = [(name, store[name]) for name in sorted(store)]
         for name, key in newest:
@@ -222,18 +206,10 @@ class Associations:
 
     # -- checking and finding ---------------------------------------------------------------------
 
-    def _check(
-        self,
-        file_system: Mapping[str, Any],
-        *,
-        directory: str,
-        source: str,
-        params: Mapping[str, Any],
-    ) -> None:
+    def _check(self, *, directory: str, source: str, params: Mapping[str, Any]) -> None:
         """Refuse what the service refuses."""
-        version = tuple(int(part) for part in file_system["FileSystemTypeVersion"].split("."))
-        deployment = file_system["LustreConfiguration"]["DeploymentType"]
-        if version < (2, 12) or deployment == "SCRATCH_1":
+        file_system = self.file_system(params["FileSystemId"])
+        if tuple(map(int, file_system["FileSystemTypeVersion"].split("."))) < (2, 12):
             raise ApiError(
                 "UnsupportedOperation",
                 "Data repository associations are supported on FSx for Lustre 2.12 and newer file "
@@ -241,11 +217,7 @@ class Associations:
             )
         if file_system["Lifecycle"] not in ("CREATING", "AVAILABLE", "UPDATING"):
             raise ApiError("BadRequest", f"The file system is {file_system['Lifecycle']}")
-        others = [
-            held.described
-            for held in list(self._held.values())
-            if held.file_system_id == params["FileSystemId"]
-        ]
+        others = [held.described for held in self.of_file_system(params["FileSystemId"])]
         if len(others) >= MAX_ASSOCIATIONS:
             raise ApiError(
                 "BadRequest",
@@ -264,8 +236,8 @@ class Associations:
         if not source.startswith("s3://") or bucket not in self._buckets():
             raise ApiError("BadRequest", _NO_ACCESS)
 
-    def _find(self, identity: str) -> Association:
-        found = self._held.get(identity)
+    def _association(self, identity: str) -> Association:
+        found = self.associations.get(identity)
         if found is None:
             raise ApiError(
                 "DataRepositoryAssociationNotFound",
@@ -274,15 +246,9 @@ class Associations:
         return found
 
     def _buckets(self) -> Any:
-        return s3_backends[self._emulation.account_id]["aws"].buckets
+        return s3_backends[self.emulation.account_id]["aws"].buckets
 
 
 def _overlap(one: str, other: str) -> bool:
     first, second = (f"{path.rstrip('/')}/" for path in (one, other))
     return first.startswith(second) or second.startswith(first)
-
-
-def _matches(described: Mapping[str, Any], name: str, values: list[str]) -> bool:
-    if name != "file-system-id":
-        raise ApiError("BadRequest", f"Filter {name} is not emulated")
-    return described["FileSystemId"] in values
