@@ -179,14 +179,15 @@ def test_page_shows_a_kept_cluster_its_queue_and_its_end(stage):
 
 def test_run_of_the_form_starts_once_a_second_person_approves(stage):
     running, page = stage
+    become(page, OPERATOR_ID)
     type_command(page, "/train")
     form = page.get_by_test_id("view")
     form.locator("select").first.select_option("tiny-llama")
-    for name, value in (("name", "asked"), ("nodes", "3"), ("steps", "20")):
+    for name, value in (("name", "asked"), ("nodes", "4"), ("steps", "8")):
         field = form.locator(f"[data-block-id={name}] input")
         field.fill(value)
         field.press("Enter")
-    expect(form).to_contain_text("$1.9")
+    expect(form).to_contain_text("4 \N{MULTIPLICATION SIGN} m5.2xlarge")
     picture(page, "form")
     known = len(running.of_type("run.requested"))
     form.get_by_role("button", name="Start").click()
