@@ -237,11 +237,8 @@ def _cluster_answer(
             return cluster_answers.clusters_list(views, now=services.now())
         case requests.ShowCluster(label=label):
             view = commands.describe_cluster(services, label, channel_id=channel_id)
-            settings = services.settings
-            reach = cluster_answers.Reach(
-                settings.region, settings.kubectl_role_arns, settings.kubeconfig
-            )
-            return cluster_answers.cluster_shown(view, reach=reach, now=services.now())
+            settings, now = services.settings, services.now()
+            return cluster_answers.cluster_shown(view, settings=settings, now=now)
         case requests.ExtendCluster(label=label, seconds=seconds):
             return cluster_answers.cluster_extended(
                 commands.extend_cluster(services, label, who, seconds=seconds)

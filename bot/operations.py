@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from bot.blocks import mrkdwn as md
-from bot.blocks.elements import Content, section
+from bot.blocks.elements import Content, at_most, section
 from bot.outbox import Mark, Outbox
 from stationmaster.aws.delivery_store import Owner
 from stationmaster.aws.set_aside_store import SetAside
@@ -47,8 +47,7 @@ def post_orphans(services: Services, outbox: Outbox, findings: Mapping[str, str]
 
 
 def _post_once(services: Services, outbox: Outbox, key: str, content: Content) -> None:
-    channel = services.settings.operations_channel
-    now = services.now()
+    channel, now = services.settings.operations_channel, services.now()
     if not channel or not services.deliveries.claim(_OPERATIONS, [key], now=now):
         return
     try:
@@ -61,9 +60,8 @@ def _post_once(services: Services, outbox: Outbox, key: str, content: Content) -
 
 
 def _set_aside(entries: Sequence[SetAside]) -> Content:
-    named = [f"- {entry.what}: {entry.reason} ({entry.function})" for entry in entries[:_NAMED]]
-    if len(entries) > _NAMED:
-        named.append(f"- and {len(entries) - _NAMED} more")
+    said = [f"{entry.what}: {entry.reason} ({entry.function})" for entry in entries]
+    named = [f"- {line}" for line in at_most(_NAMED, said)]
     head = "Something could not be read and is kept as a dead letter; everything else continues."
     advice = "`stationmaster redrive --dry-run` lists it, `stationmaster redrive` sends it again."
     text = "\n".join([head, *(md.escape(line) for line in named), advice])

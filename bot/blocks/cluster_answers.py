@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bot.blocks import cluster_parts as parts
 from bot.blocks import mrkdwn as md
@@ -18,6 +17,9 @@ from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.names import NAMESPACE, cluster_name
 from stationmaster.domain.run.view import ClusterView
+
+if TYPE_CHECKING:
+    from stationmaster.settings import Settings
 
 _MAX_CLUSTERS: Final = 20
 _MAX_SHARES: Final = 12
@@ -83,52 +85,38 @@ def cluster_line(view: ClusterView, *, now: datetime) -> str:
     return f"{EMOJI[cluster.phase]} {name}\n{f' {md.DOT} '.join(shown)}"
 
 
-@dataclass(frozen=True)
-class Reach:
-    """How a person reaches clusters with kubectl."""
-
-    region: str
-    role_arns: tuple[str, ...] = ()
-    """IAM roles of people that clusters let in."""
-    kubeconfig: str = ""
-    """A file that has the clusters already, where there is one."""
-
-
-def cluster_shown(view: ClusterView, *, reach: Reach, now: datetime) -> Content:
+def cluster_shown(view: ClusterView, *, settings: Settings, now: datetime) -> Content:
     """Show a cluster's card, who has paid for what, and how to reach it with kubectl."""
     cluster, card = view.cluster, cluster_card(view, now=now)
     blocks = [block for block in card.blocks if block["type"] != "actions"]
     split = shares(cluster, now)
     if split.runs:
-        lines = [
-            f"{md.code(run_id, 80)}  {md.money_escaped(usd)}"
-            for run_id, usd in [*split.runs.items()][-_MAX_SHARES:]
-        ]
+        lines = parts.shares_of_runs([*split.runs.items()][-_MAX_SHARES:])
         hidden = len(split.runs) - len(lines)
         lines += [f"{hidden} earlier runs"] if hidden > 0 else []
-        own = md.money_escaped(split.own)
-        lines.append(f"{parts.own_share(cluster)}  {own}")
+        lines.append(f"{parts.own_share(cluster)}  {md.money_escaped(split.own)}")
         blocks.append(section("*Cost so far, by run*\n" + "\n".join(lines)))
     if not cluster.is_going_away and cluster.phase is not ClusterPhase.REQUESTED:
-        blocks.append(section(_with_kubectl(cluster, reach)))
+        blocks.append(section(_with_kubectl(cluster, settings)))
     return Content(text=card.text, blocks=blocks)
 
 
-def _with_kubectl(cluster: Cluster, reach: Reach) -> str:
+def _with_kubectl(cluster: Cluster, settings: Settings) -> str:
     """Write the line that configures kubectl, and as whom."""
     title = "*Reach it with kubectl*"
-    if reach.kubeconfig:
-        return f"{title}\n```kubectl --kubeconfig {md.in_code(reach.kubeconfig, 500)} get pods```"
+    if settings.kubeconfig:  # has the clusters already
+        config = md.in_code(settings.kubeconfig, 500)
+        return f"{title}\n```kubectl --kubeconfig {config} get pods```"
     name = cluster.spec.eks_name or cluster_name(cluster.cluster_id)
-    line = f"aws eks update-kubeconfig --name {name} --region {reach.region}"
+    line = f"aws eks update-kubeconfig --name {name} --region {settings.region}"
     if cluster.spec.eks_name:
         return f"{title}\n```{line}```\nIts owner says which IAM roles it lets in."
-    if not reach.role_arns:
+    if not settings.kubectl_role_arns:
         return (
             f"{title}\n```{line}```\nNo IAM role of people is let in: kubectl_role_arns in "
             "cdk.json names none."
         )
-    first, *others = reach.role_arns[:_MAX_ROLES]
+    first, *others = settings.kubectl_role_arns[:_MAX_ROLES]
     also = f", as are {', '.join(md.code(each, 200) for each in others)}" if others else ""
     return (
         f"{title}\n```{line} --role-arn {first}```\nThe role {md.code(first, 200)} is let in"

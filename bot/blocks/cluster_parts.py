@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterable
 from typing import Final
 
 from bot.blocks import mrkdwn as md
+from bot.blocks.elements import at_most
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.cluster.spec import ClusterSpec
@@ -57,6 +58,11 @@ def price_notes(spec: ClusterSpec) -> list[str]:
     return []
 
 
+def shares_of_runs(shares: Iterable[tuple[str, float]]) -> list[str]:
+    """Write what each run has caused of the cost."""
+    return [f"{md.code(run_id, 80)}  {md.money_escaped(usd)}" for run_id, usd in shares]
+
+
 def own_share(cluster: Cluster) -> str:
     """Write what the cluster itself pays: what no run has caused, or none that it still knows."""
     earlier = sum(cluster.folded.get(name, 0) for name in ("leases", "past_leases"))
@@ -83,10 +89,9 @@ def checks(cluster: Cluster) -> list[str]:
     shown = [
         f"{md.DONE if check.passed else md.FAILED} {md.escape(check.name, 60)}"
         f"  _{md.escape(check.detail, 120)}_"
-        for check in cluster.checks[:_MAX_CHECKS]
+        for check in cluster.checks
     ]
-    hidden = len(cluster.checks) - len(shown)
-    return [*shown, f"and {hidden} more"] if hidden > 0 else shown
+    return at_most(_MAX_CHECKS, shown)
 
 
 def deleted(cluster: Cluster) -> list[str]:
@@ -98,15 +103,13 @@ def deleted(cluster: Cluster) -> list[str]:
     ]
     gone.sort(key=lambda one: one.deleted_at or one.requested_at)
     lines = []
-    for one in gone[:_MAX_DELETED]:
+    for one in gone:
         lived = (one.deleted_at or one.requested_at) - one.requested_at
         cost = one.cost_usd(one.deleted_at or one.requested_at)
         price = f", {md.money_escaped(cost)}" if one.price_per_hour_usd else ""
         name = md.code(one.name, 70)
         lines.append(f"{md.DONE} {one.kind.value} {name}  _{md.duration(lived)}{price}_")
-    if len(gone) > _MAX_DELETED:
-        lines.append(f"and {len(gone) - _MAX_DELETED} more")
-    return lines
+    return at_most(_MAX_DELETED, lines)
 
 
 def left_behind(cluster: Cluster) -> str:
@@ -122,10 +125,7 @@ def left_behind(cluster: Cluster) -> str:
 def left_in_full(cluster: Cluster) -> list[str]:
     """List each thing that a teardown has left, a line each."""
     left = cluster.left_behind or cluster.billable_left
-    lines = [f"{md.FAILED} {md.code(name, 120)}" for name in left[:_MAX_DELETED]]
-    if len(left) > _MAX_DELETED:
-        lines.append(f"and {len(left) - _MAX_DELETED} more")
-    return lines
+    return at_most(_MAX_DELETED, [f"{md.FAILED} {md.code(name, 120)}" for name in left])
 
 
 def _resource_line(label: str, resources: list[Resource]) -> str:
@@ -133,8 +133,5 @@ def _resource_line(label: str, resources: list[Resource]) -> str:
     if waiting:
         ready = f" ({len(resources) - len(waiting)} of {len(resources)} ready)"
         return f"{md.CURRENT} {label}{ready if len(resources) > 1 else ''}"
-    waited = max(
-        ((one.active_at or one.requested_at) - one.requested_at for one in resources),
-        default=timedelta(),
-    )
+    waited = max((one.active_at or one.requested_at) - one.requested_at for one in resources)
     return f"{md.DONE} {label}  _{md.duration(waited)}_"

@@ -10,7 +10,7 @@ from typing import Final
 
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
-from bot.blocks.elements import Block, Content, context, header, section
+from bot.blocks.elements import Block, Content, at_most, context, header, section
 from stationmaster.commands.comparing import Comparison
 from stationmaster.commands.costing import Bill, Spent
 from stationmaster.domain.run.view import RunView
@@ -137,9 +137,8 @@ def month_cost(bill: Bill) -> Content:
     for each in bill.spent:
         people[each.user_id].append(each)
     ranked = sorted(people.items(), key=lambda pair: -sum(each.usd for each in pair[1]))
-    lines = [_person_line(user_id, spent) for user_id, spent in ranked[:_MOST_PEOPLE]]
-    if len(ranked) > _MOST_PEOPLE:
-        lines.append(f"and {len(ranked) - _MOST_PEOPLE} more people")
+    each_person = [_person_line(user_id, spent) for user_id, spent in ranked]
+    lines = at_most(_MOST_PEOPLE, each_person, more="more people")
     blocks += [
         section("\n".join(each)) for each in _parted(lines or ["Nothing was asked for."], 10)
     ]

@@ -152,6 +152,12 @@ def _mrkdwn(text: str) -> Block:
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
+def at_most(most: int, lines: Sequence[str], *, more: str = "more") -> list[str]:
+    """Return the first lines, and how many `more` there are."""
+    left = len(lines) - most
+    return [*lines[:most], *([f"and {left} {more}"] if left > 0 else [])]
+
+
 def event_lines(lines: Sequence[str], *, after: timedelta) -> Content:
     """Make a thread's message: a line for each event, the newest `after` the request.
 
@@ -159,9 +165,6 @@ def event_lines(lines: Sequence[str], *, after: timedelta) -> Content:
     """
     times = Counter(lines)
     folded = [f"{line} ({number} times)" if number > 1 else line for line, number in times.items()]
-    shown = folded[:_EVENT_LINES]
-    if len(folded) > len(shown):
-        shown.append(f"and {len(folded) - len(shown)} more events")
-    text = "\n".join(shown)
+    text = "\n".join(at_most(_EVENT_LINES, folded, more="more events"))
     blocks = [section(text), context(f"{duration(after)} after the request")]
     return Content(text=text, blocks=blocks)

@@ -18,7 +18,6 @@ from bot.blocks.results import result_blocks, result_buttons
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.commands.table import COMMAND
-from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import ClusterView, RunView
 
 _MAX_RUNS: Final = 30
@@ -34,22 +33,11 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
     left = [] if is_clean or cluster is None else cluster.left_behind or cluster.billable_left
     blocks = [
         *_heading(run.request.title, cluster, is_clean=is_clean),
-        fields(
-            [
-                ("Cost", cost),
-                ("Planned", words.planned_cost(run)),
-                ("Run", _outcome(run)),
-                (
-                    "From request to receipt",
-                    md.duration((view.torn_down_at or now) - run.requested_at),
-                ),
-            ]
-        ),
+        _figures(view, "Cost", cost, now=now),
     ]
     as_planned = " On AWS the run would cost about what was planned."
     blocks += _emulation(run.emulated_speed, as_planned)
-    blocks += result_blocks(view)
-    blocks += _links(view)
+    blocks += _result(view)
     if approval := approved_by(run):
         blocks.append(context(approval))
     deleted = _deleted(cluster)
@@ -135,37 +123,38 @@ def _price_notes(cluster: Cluster | None) -> list[Block]:
     return [context(note) for note in parts.price_notes(cluster.spec)] if cluster else []
 
 
-def _links(view: RunView) -> list[Block]:
-    return [actions(result_buttons(view))] if view.run.results is not None else []
+def _result(view: RunView) -> list[Block]:
+    links = [actions(result_buttons(view))] if view.run.results is not None else []
+    return [*result_blocks(view), *links]
 
 
-def _outcome(run: Run) -> str:
-    parts = [words.status(run)]
+def _figures(view: RunView, label: str, cost: str, *, now: datetime) -> Block:
+    run = view.run
+    outcome = [words.status(run)]
     if run.progress is not None:
-        parts.append(words.step(run.progress))
-        parts += words.reported_loss(run.progress, name="final loss")
-    return ", ".join(parts)
+        outcome.append(words.step(run.progress))
+        outcome += words.reported_loss(run.progress, name="final loss")
+    took = md.duration((view.torn_down_at or now) - run.requested_at)
+    return fields(
+        [
+            (label, cost),
+            ("Planned", words.planned_cost(run)),
+            ("Run", ", ".join(outcome)),
+            ("From request to receipt", took),
+        ]
+    )
 
 
 def _of_kept_cluster(view: RunView, cluster: Cluster, *, now: datetime) -> Content:
     """Write what a run on a kept cluster has cost, and what becomes of the cluster."""
     run, cost = view.run, words.cost(view, now=now)
-    over_at = view.torn_down_at or now
     blocks = [
         header(f"\U0001f9fe Receipt: {run.request.title}"),
         section(f"{md.DONE} The run is over; {words.kept(cluster)}."),
-        fields(
-            [
-                ("Its share of the cost", cost),
-                ("Planned", words.planned_cost(run)),
-                ("Run", _outcome(run)),
-                ("From request to receipt", md.duration(over_at - run.requested_at)),
-            ]
-        ),
+        _figures(view, "Its share of the cost", cost, now=now),
+        *_result(view),
+        *_price_notes(cluster),
     ]
-    blocks += result_blocks(view)
-    blocks += _links(view)
-    blocks += _price_notes(cluster)
     if run.emulated_speed:
         blocks.append(context("The machines are emulated: nothing is billed."))
     if not cluster.is_going_away:
@@ -185,15 +174,10 @@ def _bill(view: ClusterView, *, now: datetime) -> list[str]:
     """List each run's share and the cluster's own part; they sum up to the cost."""
     split = shares(view.cluster, now)
     by_cost = sorted(split.runs.items(), key=lambda pair: -pair[1])
-    lines = ["*Who caused the cost*"]
-    lines += [
-        f"{md.code(run_id, 80)}  {md.money_escaped(usd)}" for run_id, usd in by_cost[:_MAX_RUNS]
-    ]
-    hidden = by_cost[_MAX_RUNS:]
-    if hidden:
+    lines = ["*Who caused the cost*", *parts.shares_of_runs(by_cost[:_MAX_RUNS])]
+    if hidden := by_cost[_MAX_RUNS:]:
         rest = md.money_escaped(sum(usd for _, usd in hidden))
         lines.append(f"and {len(hidden)} more runs  {rest}")
-    own = md.money_escaped(split.own)
-    lines.append(f"{parts.own_share(view.cluster)}  {own}")
+    lines.append(f"{parts.own_share(view.cluster)}  {md.money_escaped(split.own)}")
     lines.append(f"*together  {md.money_escaped(split.total)}*")
     return lines

@@ -120,32 +120,22 @@ def result_buttons(view: RunView) -> list[Block]:
         return [button("Links", action_id=ActionId.LINK_RESULTS, value=value)]
     if not run.unsaved_reason or not run.has_unsaved_results:
         return []
-    label, name = "Delete without saving", md.code(run.run_id, 120)
-    title, confirm, deny = "Delete the results?", "Delete them", "Keep them"
-    newest = run.backups.newest
-    left = (
-        f"Only the backup of step {newest.step:,} stays." if newest else "They exist nowhere else."
-    )
-    what = (
-        f"Model, checkpoints and logs of {name} are deleted with its file system, for good. {left}"
-    )
+    what = f"Model, checkpoints and logs of {md.code(run.run_id, 120)}"
     if existing:
         label, title = "End without saving", "End without saving?"
         confirm, deny = "End it", "Wait"
-        what = (
-            f"Model, checkpoints and logs of {name} stay on file system {existing} only, and are "
-            "not saved."
-        )
+        what += f" stay on file system {existing} only, and are not saved."
+    else:
+        label, title = "Delete without saving", "Delete the results?"
+        confirm, deny = "Delete them", "Keep them"
+        newest = run.backups.newest
+        only = f"Only the backup of step {newest.step:,} stays." if newest else ""
+        left = only or "They exist nowhere else."
+        what += f" are deleted with its file system, for good. {left}"
     give_up = button(label, action_id=ActionId.GIVE_UP_RESULTS, value=value)
     return [
         button("Save again", action_id=ActionId.SAVE_AGAIN, value=value),
-        asked_again(
-            give_up,
-            title=title,
-            text=what,
-            confirm=confirm,
-            deny=deny,
-        ),
+        asked_again(give_up, title=title, text=what, confirm=confirm, deny=deny),
     ]
 
 
@@ -207,14 +197,12 @@ def _usage(run: Run, results: Results) -> str:
     # Local mode's bucket is found by itself; that of a deployment is named.
     bucket = "" if run.emulated_speed else f" --bucket {results.uri.split('/')[2]}"
     has_model = run.export is not None and not run.export.reason
-    if not (run.request.uses_own_trainer or has_model):
-        lines = [
-            f"stationmaster results {run.run_id} --to {_OUTPUT_FOLDER}{bucket}",
-            f"ls -R {_OUTPUT_FOLDER}" + (f"/{OUTPUT}" if run.progress is not None else ""),
-        ]
-        return "\n".join(md.escape(line, 600) for line in lines)
-    lines = [f"stationmaster results {run.run_id} --to {_FOLDER}{bucket}"]
-    if run.phase is RunPhase.SUCCEEDED:
+    is_model = run.request.uses_own_trainer or has_model
+    folder = _FOLDER if is_model else _OUTPUT_FOLDER
+    lines = [f"stationmaster results {run.run_id} --to {folder}{bucket}"]
+    if not is_model:
+        lines.append(f"ls -R {folder}" + (f"/{OUTPUT}" if run.progress is not None else ""))
+    elif run.phase is RunPhase.SUCCEEDED:
         lines.append(f'{_model_class(run)}.from_pretrained("{_FOLDER}/model")')
     return "\n".join(md.escape(line, 600) for line in lines)
 

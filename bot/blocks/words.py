@@ -107,29 +107,28 @@ def staged(event: DataStaged) -> str:
     counts = ", ".join(
         f"{number:,} {name.replace('_', ' ')}" for name, number in event.counts.items()
     )
-    if event.work == "converting":
-        size = f"{event.num_files:,} files, {num_bytes(event.num_bytes)}"
-        if event.was_there:
-            return f"weights were converted before: {size}"
-        return f"weights converted in {md.duration(event.seconds)}: {size}"
-    if event.was_there:
-        if event.work == "restoring":
+    took, size = md.duration(event.seconds), num_bytes(event.num_bytes)
+    match event.work:
+        case "converting":
+            done = "were converted before" if event.was_there else f"converted in {took}"
+            return f"weights {done}: {event.num_files:,} files, {size}"
+        case "restoring" if event.was_there:
             return f"brought back before: {counts}"
-        return f"data was there already: {counts}"
-    took = md.duration(event.seconds)
-    if event.work == "restoring":
-        return f"brought back in {took}: {counts}, {num_bytes(event.num_bytes)}"
-    if event.work == "looking":
-        return f"data is there, looked at in {took}: {counts}, {num_bytes(event.num_bytes)}"
-    if event.work == "preparing":
-        return f"data prepared in {took}: {counts}"
-    if event.work == "linking":
-        size = num_bytes(event.num_bytes)
-        return (
-            f"data linked in {took}, not copied: {counts}, {size}; names and sizes are those of "
-            "S3, contents come when they are first read"
-        )
-    return f"data copied in {took}: {counts}, {num_bytes(event.num_bytes)}"
+        case _ if event.was_there:
+            return f"data was there already: {counts}"
+        case "restoring":
+            return f"brought back in {took}: {counts}, {size}"
+        case "looking":
+            return f"data is there, looked at in {took}: {counts}, {size}"
+        case "preparing":
+            return f"data prepared in {took}: {counts}"
+        case "linking":
+            return (
+                f"data linked in {took}, not copied: {counts}, {size}; names and sizes are those "
+                "of S3, contents come when they are first read"
+            )
+        case _:
+            return f"data copied in {took}: {counts}, {size}"
 
 
 def num_bytes(count: float) -> str:

@@ -260,10 +260,8 @@ def index_query(index: str, kind: str, *, until: str = "") -> Item:
     values = {":indexed": {"S": f"{_INDEXED[index]}#{kind}"}}
     condition = f"{partition_key} = :indexed"
     if until:
-        condition, values = (
-            f"{condition} AND {sort_key} < :until",
-            values | {":until": {"S": until}},
-        )
+        condition += f" AND {sort_key} < :until"
+        values[":until"] = {"S": until}
     return {
         "IndexName": index,
         "KeyConditionExpression": condition,

@@ -37,7 +37,7 @@ def deployed_settings(arguments: argparse.Namespace) -> Settings:
         functions = Functions(make_client("lambda", region=None))
         variables = functions.variables(f"{arguments.deployment}-{BOT}")
         return Settings.from_environment(variables)
-    return _local_settings(arguments)
+    return local_settings(arguments)
 
 
 def bot_function(arguments: argparse.Namespace) -> tuple[str, str]:
@@ -48,10 +48,15 @@ def bot_function(arguments: argparse.Namespace) -> tuple[str, str]:
     """
     if arguments.deployment:
         return str(arguments.deployment), f"{arguments.deployment}-{BOT}"
-    return _local_settings(arguments).deployment, BOT
+    return local_settings(arguments).deployment, BOT
 
 
-def _local_settings(arguments: argparse.Namespace) -> Settings:
+def local_settings(arguments: argparse.Namespace) -> Settings:
+    """Return the settings of a local mode that runs, and let this process speak to it.
+
+    Raises:
+        BadCommand: none runs, and no deployment is named.
+    """
     enter_local_mode(
         arguments.state_dir or DEFAULT_STATE_DIR,
         or_else="no deployment is named and {missing}; give --deployment or --state-dir",

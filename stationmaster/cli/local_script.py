@@ -18,15 +18,10 @@ from stationmaster.cli.local_watch import Typed, Watch, is_question, take_in
 from stationmaster.commands import list_clusters, view_run
 from stationmaster.commands.runs import SAME_WORDS_WINDOW
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
-from stationmaster.domain.cluster.events import (
-    ClusterPhase,
-)
+from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import StationmasterError
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.run.events import (
-    ProgressReported,
-    RunPhase,
-)
+from stationmaster.domain.run.events import ProgressReported, RunPhase
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import size_text
 from stationmaster.local.mode import LocalMode
@@ -167,7 +162,9 @@ class Script:
         ]
         for result in results:
             self._watch.record.write(result)
-            self._print_result(result)
+            cost = f"{result['cost_usd']:.4f} USD emulated"
+            said = f"{result['status']} in {result['wall_s']:.1f} s, {cost}"
+            self._print_left(said, result["left"])
         is_complete = self._download()
         left = [each for found in lefts.values() for each in found]
         succeeded = [typed for typed in self._typed if self._has_succeeded(typed)]
@@ -260,13 +257,7 @@ class Script:
             "queued_s": _queued_s(view),
             "time_to_first_step_s": self._time_to_first_step_s(view),
             "cost_usd": view.cost_usd(self._services.now()),
-            "result": None
-            if results is None
-            else {
-                "uri": results.uri,
-                "num_files": results.num_files,
-                "num_bytes": results.num_bytes,
-            },
+            "result": results and results.model_dump(include={"uri", "num_files", "num_bytes"}),
             "teardown": view.teardown.value,
             "billable_resources_left": len(left),
             "left": left,
@@ -275,21 +266,10 @@ class Script:
 
     def _time_to_first_step_s(self, view: RunView) -> float | None:
         """Measure from the request to the first step that was reported."""
-        steps = (
-            event
-            for event in self._services.runs.events(view.run.run_id)
-            if isinstance(event, ProgressReported)
-        )
-        first = next(steps, None)
-        if first is None:
-            return None
-        return round((first.at - view.run.requested_at).total_seconds(), 2)
-
-    def _print_result(self, result: dict[str, Any]) -> None:
-        cost = f"{result['cost_usd']:.4f} USD emulated"
-        self._print_left(
-            f"{result['status']} in {result['wall_s']:.1f} s, {cost}", list(result["left"])
-        )
+        for event in self._services.runs.events(view.run.run_id):
+            if isinstance(event, ProgressReported):
+                return round((event.at - view.run.requested_at).total_seconds(), 2)
+        return None
 
     def _print_left(self, said: str, left: list[str]) -> None:
         remains = "nothing billable is left" if not left else f"left behind: {', '.join(left)}"
@@ -303,13 +283,10 @@ class Script:
 
     def _cluster_ids(self) -> list[ClusterId]:
         """Return every cluster that a command or a run has come to."""
-        of_runs = [
-            self._services.runs.load(run_id).cluster_id
-            for typed in self._typed
-            for run_id in typed.runs
-        ]
+        runs = [self._services.runs.load(each) for typed in self._typed for each in typed.runs]
+        of_runs = [run.cluster_id for run in runs if run.cluster_id is not None]
         made = [each for typed in self._typed for each in (*typed.clusters, *typed.gone)]
-        return [*dict.fromkeys([*(each for each in of_runs if each is not None), *made])]
+        return [*dict.fromkeys([*of_runs, *made])]
 
     def _view(self, run_id: RunId) -> RunView:
         return view_run(self._services, self._services.runs.load(run_id))

@@ -42,7 +42,6 @@ _EFFECTS: Final = frozenset(
         "cluster.pass_began",
     }
 )
-# A date in mrkdwn, with the words for who cannot show it.
 # After one of these, a run or a cluster may have come to its end.
 _TURNS: Final = ("run.phase_changed", "lease.", "cluster.phase_changed", "teardown.")
 

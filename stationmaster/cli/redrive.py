@@ -17,10 +17,10 @@ from rich.table import Table
 from stationmaster.aws.calls import make_client
 from stationmaster.aws.dead_letters import DeadLetterQueue, Functions
 from stationmaster.aws.set_aside_store import SetAsideStore
-from stationmaster.cli.state_directory import DEFAULT_STATE_DIR, enter_local_mode
+from stationmaster.cli.deployed import local_settings
 from stationmaster.domain.names import DEAD_LETTER_QUEUES
 from stationmaster.redriving import Outcome, Redriven, Redriver
-from stationmaster.settings import PREFIX, Settings
+from stationmaster.settings import PREFIX
 
 # Any function of a deployment knows its table; this one is also invoked.
 _RECORDER: Final = "recorder"
@@ -54,11 +54,7 @@ def _redriver(arguments: argparse.Namespace) -> Redriver:
         prefix = f"{deployment}-"
         table = functions.variables(f"{prefix}{_RECORDER}").get(f"{PREFIX}TABLE_NAME", "")
     else:
-        enter_local_mode(
-            arguments.state_dir or DEFAULT_STATE_DIR,
-            or_else="no deployment is named and {missing}; give --deployment or --state-dir",
-        )
-        settings = Settings.from_environment()
+        settings = local_settings(arguments)
         functions, prefix = Functions(_client("lambda")), ""
         deployment, table = settings.deployment, settings.table_name
     return Redriver(

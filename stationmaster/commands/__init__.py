@@ -6,7 +6,7 @@
 from stationmaster.commands.account import finders
 from stationmaster.commands.approving import approve_run, reject_run
 from stationmaster.commands.auditing import show_audit
-from stationmaster.commands.choosing import StopChoice, stop_choice
+from stationmaster.commands.choosing import stop_choice
 from stationmaster.commands.clusters import (
     ask_to_delete,
     create_cluster,
@@ -18,8 +18,8 @@ from stationmaster.commands.clusters import (
     validate_cluster,
     view_cluster,
 )
-from stationmaster.commands.comparing import Comparison, compare_runs, diff_runs
-from stationmaster.commands.costing import Bill, channel_cost
+from stationmaster.commands.comparing import compare_runs, diff_runs
+from stationmaster.commands.costing import channel_cost
 from stationmaster.commands.finding import run_of_thread
 from stationmaster.commands.home import channel_of, set_notices, show_home
 from stationmaster.commands.looking import describe_run, list_runs, show_logs, view_run
@@ -34,48 +34,3 @@ from stationmaster.commands.runs import (
     save_again,
     stop_run,
 )
-
-__all__ = [
-    "Actor",
-    "Bill",
-    "Comparison",
-    "Links",
-    "StopChoice",
-    "approval_of",
-    "approve_run",
-    "ask_to_delete",
-    "channel_cost",
-    "channel_of",
-    "check_role",
-    "compare_runs",
-    "create_cluster",
-    "delete_cluster",
-    "describe_cluster",
-    "describe_run",
-    "diff_runs",
-    "extend_cluster",
-    "finders",
-    "give_up_results",
-    "link_results",
-    "list_clusters",
-    "list_runs",
-    "offered_plan",
-    "plan_run",
-    "preflight",
-    "reject_run",
-    "request_run",
-    "resize_cluster",
-    "run_of_thread",
-    "save_again",
-    "set_notices",
-    "show_audit",
-    "show_home",
-    "show_logs",
-    "stop_choice",
-    "stop_run",
-    "validate_cluster",
-    "view_cluster",
-    "view_run",
-    "wish_of",
-    "words_of",
-]

@@ -6,9 +6,7 @@ from typing import Final
 
 from stationmaster.aws.delivery_store import of_run
 from stationmaster.domain.bus import LogTail
-from stationmaster.domain.errors import (
-    RunNotFound,
-)
+from stationmaster.domain.errors import RunNotFound
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import RunView

@@ -22,6 +22,7 @@ from stationmaster.domain.cluster.resources import Resource
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import ClusterView
+from stationmaster.settings import Settings
 from tests.support.factories import make_run
 
 NOW = START + timedelta(hours=1)
@@ -42,26 +43,28 @@ def event(kind: type, /, **values: object):
     return kind(**(about | values))
 
 
+SETTINGS = Settings(region="us-west-2", table_name="t", bus_name="b")
 ROLE = "arn:aws:iam::123456789012:role/researchers"
 
 
 @pytest.mark.parametrize(
-    ("reach", "expected"),
+    ("told", "expected"),
     [
         (
-            answers.Reach("us-west-2"),
+            {},
             "--region us-west-2```\\nNo IAM role of people is let in: kubectl_role_arns in",
         ),
         (
-            answers.Reach("us-west-2", (ROLE,)),
+            {"kubectl_role_arns": (ROLE,)},
             f"--region us-west-2 --role-arn {ROLE}```\\nThe role `{ROLE}` is let in: it may look",
         ),
-        (answers.Reach("us-west-2", (ROLE, f"{ROLE}-2")), f"is let in, as are `{ROLE}-2`: it"),
-        (answers.Reach("us-west-2", (), "/tmp/kc"), "```kubectl --kubeconfig /tmp/kc get pods```"),
+        ({"kubectl_role_arns": (ROLE, f"{ROLE}-2")}, f"is let in, as are `{ROLE}-2`: it"),
+        ({"kubeconfig": "/tmp/kc"}, "```kubectl --kubeconfig /tmp/kc get pods```"),
     ],
 )
-def test_cluster_says_with_which_role_kubectl_reaches_it(reach, expected):
-    content = answers.cluster_shown(ClusterView(make_cluster()), reach=reach, now=NOW)
+def test_cluster_says_with_which_role_kubectl_reaches_it(told, expected):
+    settings = SETTINGS.model_copy(update=told)
+    content = answers.cluster_shown(ClusterView(make_cluster()), settings=settings, now=NOW)
 
     assert_slack_takes(content)
     assert expected in seen(content)
@@ -195,8 +198,8 @@ def test_whatever_shows_any_cluster_is_within_slacks_limits(view, code, events):
     assert_slack_takes(cluster_card(view, now=NOW, moved_from=(code, code)))
     assert_slack_takes(cluster_receipt(view, now=NOW))
     for roles in ((), (f"arn:aws:iam::123456789012:role/{'r' * 512}",) * 9):
-        reach = answers.Reach("us-east-1", roles)
-        assert_slack_takes(answers.cluster_shown(view, reach=reach, now=NOW))
+        settings = SETTINGS.model_copy(update={"kubectl_role_arns": roles})
+        assert_slack_takes(answers.cluster_shown(view, settings=settings, now=NOW))
     assert_slack_takes(answers.clusters_list([view] * 25, now=NOW))
     assert_slack_takes(answers.cluster_deleted(view))
     if (message := cluster_message(events, view.cluster)) is not None:

@@ -14,6 +14,7 @@ from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.spec import FileSystemSpec, spec_for_any
 from stationmaster.domain.run.view import ClusterView
 from stationmaster.local.slack.blocks import check_blocks
+from stationmaster.settings import Settings
 
 ID = "fs-0123456789abcdef0"
 SPEC = spec_for_any(
@@ -116,7 +117,8 @@ def test_card_of_a_kept_guest_says_what_goes_and_how_to_reach_the_cluster_of_oth
     view = ClusterView(make_cluster(spec=GUEST))
 
     card = cluster_card(view, now=NOW)
-    shown = cluster_answers.cluster_shown(view, now=NOW, reach=cluster_answers.Reach("us-west-2"))
+    settings = Settings(region="us-west-2", table_name="t", bus_name="b")
+    shown = cluster_answers.cluster_shown(view, now=NOW, settings=settings)
 
     assert check_blocks(card.blocks) == []
     text = seen_blocks(card)

@@ -93,19 +93,17 @@ def refuse_over(
         ("this channel", here, month, limits.channel),
         ("each person of this channel", own, mine, limits.person),
     ):
-        count = sum(each.is_run for each in listed)
-        if quota.runs and asked.is_run and count >= quota.runs:
-            running = [each for each in listed if each.is_run]
-            verb = "has" if count == 1 else "have"
+        running = [each for each in listed if each.is_run]
+        if quota.runs and asked.is_run and len(running) >= quota.runs:
+            have = f"{len(running)} {'has' if len(running) == 1 else 'have'}"
             raise NotPossibleNow(
-                f"{where} runs at most {quota.runs} at a time, and {count} {verb} not ended: "
+                f"{where} runs at most {quota.runs} at a time, and {have} not ended: "
                 f"{_named(running, asked.channel_id)}; wait for one to end, or /train stop one",
                 suggestion="/train list",
             )
-        spent = sum(each.usd_per_hour for each in listed)
-        usd = quota.usd_per_hour
+        paid = [each for each in listed if each.usd_per_hour]
+        spent, usd = sum(each.usd_per_hour for each in paid), quota.usd_per_hour
         if usd and asked.usd_per_hour and spent + asked.usd_per_hour > usd:
-            paid = [each for each in listed if each.usd_per_hour]
             named = f": {_named(paid, asked.channel_id)}" if paid else ""
             raise NotPossibleNow(
                 f"{where} spends at most ${usd:,.2f} an hour; ${spent:,.2f} is spent now, and this "
@@ -113,17 +111,16 @@ def refuse_over(
                 "wait for something to end",
                 suggestion="/train list",
             )
-        taken = sum(each.gpus for each in listed)
+        busy = [each for each in listed if each.gpus]
+        taken = sum(each.gpus for each in busy)
         if quota.gpus and asked.gpus and taken + asked.gpus > quota.gpus:
-            busy = [each for each in listed if each.gpus]
             named = f": {_named(busy, asked.channel_id)}" if busy else ""
             raise NotPossibleNow(
                 f"{where} takes at most {quota.gpus} GPUs at a time; {taken} are taken now, and "
                 f"this would take {asked.gpus}{named}; use fewer, or wait for something to end",
                 suggestion="/train list",
             )
-        expected = sum(each.usd for each in counted)
-        most = quota.usd_a_month
+        expected, most = sum(each.usd for each in counted), quota.usd_a_month
         if most and asked.usd and expected + asked.usd > most:
             raise NotPossibleNow(
                 f"{where} spends at most ${most:,.2f} a month; what was asked for this month costs "
@@ -144,8 +141,7 @@ def _named(listed: Sequence[Spending], channel_id: str) -> str:
     ]
     if len(own) > _MOST_NAMED:
         words.append(f"{len(own) - _MOST_NAMED} more here")
-    others = [each for each in listed if each.channel_id != channel_id]
-    if others:
+    if others := [each for each in listed if each.channel_id != channel_id]:
         usd = sum(each.usd_per_hour for each in others)
         words.append(f"{len(others)} in other channels (${usd:,.2f} an hour)")
     return ", ".join(words)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import Enum
 from typing import Final
 
 from stationmaster.domain.commands.requests import (
@@ -40,57 +40,30 @@ COMMAND: Final = "/train"
 
 
 class Takes(Enum):
-    """What may follow a subcommand, by how it is written."""
+    """What may follow a subcommand, by how it is written; a number where nothing is shown of it."""
 
-    ANYTHING = auto()
+    ANYTHING = 0
     """Whatever follows is not read."""
-    NOTHING = auto()
-    RUN = auto()
-    """The id of a run; without one the command is about the newest of the channel."""
-    START = auto()
-    """A recipe and its keys."""
-    STARTS = auto()
-    """Any number of recipes, each with its keys; none is the deployment alone."""
-    RESUMPTION = auto()
-    """A run that has ended, and keys."""
-    REPETITION = auto()
-    """A run, and keys."""
-    RUNS = auto()
-    """Two to six runs."""
-    PAIR = auto()
-    """Two runs."""
-    COST = auto()
-    """A person and a month."""
-    AUDIT = auto()
-    """A run, a person, and since when."""
-    CLUSTER = auto()
-    """The name of a kept cluster."""
-    NEW_CLUSTER = auto()
-    """A new name, and what the cluster is to be made of."""
-    LONGER_LIFE = auto()
-    """The name of a kept cluster, and for how long it is to stay beyond its end."""
-    OTHER_SIZE = auto()
-    """The name of a kept cluster, and how many nodes it is to have."""
-    ROW = auto()
+    NOTHING = 1
+    ROW = 2
     """One word of several, each with what follows it."""
-
-
-_USAGE: Final[Mapping[Takes, str]] = {
-    Takes.RUN: "[RUN]",
-    Takes.START: "RECIPE [nodes=N] [instance=TYPE] [key=value ...]",
-    Takes.STARTS: "[RECIPE [key=value ...] ...]",
-    Takes.RESUMPTION: "RUN|last [steps=+N] [key=value ...]",
-    Takes.REPETITION: "RUN|last [key=value ...]",
-    Takes.RUNS: "RUN RUN [RUN ...]",
-    Takes.PAIR: "RUN RUN",
-    Takes.COST: "[@PERSON] [YYYY-MM]",
-    Takes.AUDIT: "[RUN] [@PERSON] [since=DURATION]",
-    Takes.CLUSTER: "NAME",
-    Takes.NEW_CLUSTER: "NAME [nodes=N] [instance=TYPE] [ttl=DURATION] [file_system=GIB|fs-...] "
-    "[key=value ...]",
-    Takes.LONGER_LIFE: "NAME [DURATION]",
-    Takes.OTHER_SIZE: "NAME nodes=N",
-}
+    RUN = "[RUN]"
+    """Without one the command is about the newest of the channel."""
+    START = "RECIPE [nodes=N] [instance=TYPE] [key=value ...]"
+    STARTS = "[RECIPE [key=value ...] ...]"
+    """Any number of starts; none is the deployment alone."""
+    RESUMPTION = "RUN|last [steps=+N] [key=value ...]"
+    REPETITION = "RUN|last [key=value ...]"
+    RUNS = "RUN RUN [RUN ...]"
+    PAIR = "RUN RUN"
+    COST = "[@PERSON] [YYYY-MM]"
+    AUDIT = "[RUN] [@PERSON] [since=DURATION]"
+    CLUSTER = "NAME"
+    NEW_CLUSTER = (
+        "NAME [nodes=N] [instance=TYPE] [ttl=DURATION] [file_system=GIB|fs-...] [key=value ...]"
+    )
+    LONGER_LIFE = "NAME [DURATION]"
+    OTHER_SIZE = "NAME nodes=N"
 
 
 @dataclass(frozen=True)
@@ -122,8 +95,8 @@ class Subcommand:
     @property
     def typed(self) -> str:
         """How it is written, e.g. /train status [RUN]."""
-        usage = (_USAGE.get(self.takes), "[now]" * self.asks)
-        return " ".join(filter(None, (COMMAND, self.name, *usage)))
+        usage = self.takes.value if isinstance(self.takes.value, str) else ""
+        return " ".join(filter(None, (COMMAND, self.name, usage, "[now]" * self.asks)))
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ cannot be used. Without one, what would have to be asked is refused with a sente
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Final, Never, TypedDict, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Final, Never, TypedDict, Unpack
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
@@ -19,9 +19,6 @@ from stationmaster.domain.datasets import HubSource, Listing, S3Source
 from stationmaster.domain.errors import NotPossibleNow, UserError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.results import ResultManifest
-
-Answer = TypeVar("Answer")
-Names = TypeVarTuple("Names")
 
 
 @dataclass(frozen=True)
@@ -180,22 +177,15 @@ class Questions:
 def questions(*, names_clusters: bool = True, **finders: Unpack[Finders]) -> Questions:
     """Make the questions of one command; each is asked once about each name."""
     ask = Questions(names_clusters=names_clusters, **finders)
-    return replace(
-        ask,
-        find_cluster=_asked_once(ask.find_cluster),
-        find_saved=_asked_once(ask.find_saved),
-        find_asked=_asked_once(ask.find_asked),
-        measure=_asked_once(ask.measure),
-        find_file_system=_asked_once(ask.find_file_system),
-        find_eks_cluster=_asked_once(ask.find_eks_cluster),
-        find_reservation=_asked_once(ask.find_reservation),
-    )
+    names = [each.name for each in fields(ask) if each.name.startswith(("find_", "measure"))]
+    once: dict[str, Any] = {name: _asked_once(getattr(ask, name)) for name in names}
+    return replace(ask, **once)
 
 
-def _asked_once(find: Callable[[Unpack[Names]], Answer]) -> Callable[[Unpack[Names]], Answer]:
-    answers: dict[tuple[*Names], Answer | UserError] = {}
+def _asked_once(find: Callable[..., Any]) -> Callable[..., Any]:
+    answers: dict[tuple[object, ...], Any] = {}
 
-    def remembered(*names: *Names) -> Answer:
+    def remembered(*names: object) -> Any:
         if names not in answers:
             try:
                 answers[names] = find(*names)

@@ -17,8 +17,10 @@ from stationmaster.local.slack.hooks import parse_ack, show_answer
 from stationmaster.local.slack.records import (
     APP_ID,
     BOT_USER_ID,
+    OPERATOR_ID,
     TEAM_DOMAIN,
     TEAM_ID,
+    TRAINING_CHANNEL_ID,
     CommandResult,
     DeliveryResult,
     Json,
@@ -42,7 +44,13 @@ class Interactions(ViewInteractions):
     """Turns what people do into signed deliveries, and the answers into what they see."""
 
     def type_command(
-        self, text: str, *, user: str, channel: str, thread_ts: str | None, deliveries: int
+        self,
+        text: str,
+        *,
+        user: str = OPERATOR_ID,
+        channel: str = TRAINING_CHANNEL_ID,
+        thread_ts: str | None = None,
+        deliveries: int = 1,
     ) -> CommandResult:
         """Send a slash command to the app and show what comes back to the person who typed it.
 
@@ -134,12 +142,18 @@ class Interactions(ViewInteractions):
         return CommandResult(error, text, [], shown.ts, deliveries)
 
     def click(
-        self, *, message_ts: str, channel: str, action_id: str, value: str | None, user: str
+        self,
+        *,
+        message_ts: str,
+        channel: str,
+        action_id: str,
+        value: str | None = None,
+        user: str = OPERATOR_ID,
     ) -> DeliveryResult:
-        """Act on an element of a message, as a click on the page does.
+        """Click a button or choose an option, confirm dialogs being answered with yes.
 
         Raises:
-            SlackRefusal: `message_not_found`, `action_not_found`.
+            SlackRefusal: `message_not_found`, `action_not_found`, `option_not_found`.
         """
         message = self._endpoint.workspace.get(channel, message_ts)
         block_id, element = _find_element(message, action_id)
@@ -154,9 +168,18 @@ class Interactions(ViewInteractions):
         return self._interact(payload)
 
     def say(
-        self, text: str, *, user: str, channel: str, thread_ts: str | None, deliveries: int = 1
+        self,
+        text: str,
+        *,
+        user: str = OPERATOR_ID,
+        channel: str = TRAINING_CHANNEL_ID,
+        thread_ts: str | None = None,
+        deliveries: int = 1,
     ) -> tuple[Message, list[DeliveryResult]]:
-        """Write a message; one that mentions the app, or is for it alone, is delivered as well."""
+        """Write a message; one that mentions the app, or is for it alone, is delivered as well.
+
+        `deliveries` > 1 delivers the same event again.
+        """
         workspace = self._endpoint.workspace
         place = workspace.find_channel(channel, user=user)
         mention = f"<@{BOT_USER_ID}>"
@@ -260,9 +283,9 @@ def _act_on_channel(workspace: Workspace, command: str, arguments: str, *, chann
         return (
             f'{command}: nobody is called "{reference[:60]}"; name a member, as in @stationmaster'
         )
-    if command == "/invite":
-        return f"@{user.name} is in #{workspace.join(channel, user.id).name} now."
-    return f"@{user.name} is not in #{workspace.leave(channel, user.id).name} any more."
+    is_invited = command == "/invite"
+    place = workspace.set_member(channel, user.id, is_member=is_invited).name
+    return f"@{user.name} is {f'in #{place} now' if is_invited else f'not in #{place} any more'}."
 
 
 def _find_element(message: Message, action_id: str) -> tuple[str, Json]:

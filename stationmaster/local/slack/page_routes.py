@@ -114,7 +114,7 @@ class PageRoutes:
             raise SlackRefusal("not_in_channel")
         if text.startswith("/"):
             result = self._interactions.type_command(
-                text, user=act.user, channel=channel.id, thread_ts=act.thread_ts, deliveries=1
+                text, user=act.user, channel=channel.id, thread_ts=act.thread_ts
             )
             return {"error_shown": result.error, "shown_ts": result.shown_ts}
         message, _ = self._interactions.say(

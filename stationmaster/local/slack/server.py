@@ -24,14 +24,6 @@ from stationmaster.local.slack.directory_methods import METHODS
 from stationmaster.local.slack.endpoint import Endpoint
 from stationmaster.local.slack.interactions import Interactions
 from stationmaster.local.slack.limits import RateLimiter
-from stationmaster.local.slack.records import (
-    OPERATOR_ID,
-    TRAINING_CHANNEL_ID,
-    ApiCall,
-    CommandResult,
-    DeliveryResult,
-    Message,
-)
 from stationmaster.local.slack.tickets import Triggers
 from stationmaster.local.slack.web import build_application
 
@@ -95,6 +87,14 @@ class LocalSlack:
         )
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
+        # What people do here, and what they see.
+        self.type_command = self._interactions.type_command
+        self.say = self._interactions.say
+        self.click = self._interactions.click
+        self.messages = self._endpoint.workspace.messages
+        self.thread = self._endpoint.workspace.thread
+        self.ephemerals = self._endpoint.workspace.ephemerals
+        self.subscribe = self._endpoint.subscribe
 
     @property
     def url(self) -> str:
@@ -167,58 +167,6 @@ class LocalSlack:
             self._server = self._thread = None
         self._app.close()
 
-    def type_command(
-        self,
-        text: str,
-        *,
-        user: str = OPERATOR_ID,
-        channel: str = TRAINING_CHANNEL_ID,
-        thread_ts: str | None = None,
-        deliveries: int = 1,
-    ) -> CommandResult:
-        """Type a slash command as the page does; wait for the app's answer.
-
-        `deliveries` > 1 delivers the same command again with `X-Slack-Retry-Num`.
-        """
-        return self._interactions.type_command(
-            text, user=user, channel=channel, thread_ts=thread_ts, deliveries=deliveries
-        )
-
-    def say(
-        self,
-        text: str,
-        *,
-        user: str = OPERATOR_ID,
-        channel: str = TRAINING_CHANNEL_ID,
-        thread_ts: str | None = None,
-        deliveries: int = 1,
-    ) -> tuple[Message, list[DeliveryResult]]:
-        """Write a message as the page does; wait until the app has taken the event, if it is one.
-
-        `deliveries` > 1 delivers the same event again.
-        """
-        return self._interactions.say(
-            text, user=user, channel=channel, thread_ts=thread_ts, deliveries=deliveries
-        )
-
-    def click(
-        self,
-        *,
-        message_ts: str,
-        channel: str,
-        action_id: str,
-        value: str | None = None,
-        user: str = OPERATOR_ID,
-    ) -> DeliveryResult:
-        """Click a button or choose an option, confirm dialogs being answered with yes.
-
-        Raises:
-            SlackRefusal: `message_not_found`, `action_not_found`, `option_not_found`.
-        """
-        return self._interactions.click(
-            message_ts=message_ts, channel=channel, action_id=action_id, value=value, user=user
-        )
-
     def keep_in(self, saved: Saved) -> None:
         """Show what an earlier start has saved, and save what changes; see `saved_workspace`."""
         saved_workspace.keep(self._endpoint.workspace, saved, base_url=self.url)
@@ -226,25 +174,6 @@ class LocalSlack:
     def rotate_token(self, bot_token: str) -> None:
         """Take this token from now on, and the one before no more."""
         self._api.bot_token = bot_token
-
-    def messages(self, channel: str = TRAINING_CHANNEL_ID) -> list[Message]:
-        """Return a channel's messages, oldest first; replies are in their threads."""
-        return self._endpoint.workspace.messages(channel)
-
-    def thread(self, channel: str, ts: str) -> list[Message]:
-        """Return a message and its replies, oldest first."""
-        return self._endpoint.workspace.thread(channel, ts)
-
-    def ephemerals(self, *, user: str | None = None) -> list[Message]:
-        """Return what only one person sees, oldest first."""
-        return self._endpoint.workspace.ephemerals(user=user)
-
-    def subscribe(self, callback: Callable[[ApiCall], None]) -> None:
-        """Call `callback` after every call that changed a channel, in the server's thread.
-
-        It must be quick and must not raise: the app waits for it.
-        """
-        self._endpoint.subscribe(callback)
 
 
 def _bind_refusal(exc: OSError, port: int) -> str:

@@ -171,21 +171,12 @@ class Workspace:
                 self.announce(Change("channel", asdict(channel), audience=user))
             return self.channels[channel_id]
 
-    def join(self, channel_id: str, user: str) -> Channel:
-        """Make `user` a member of a channel; joining twice changes nothing."""
+    def set_member(self, channel_id: str, user: str, *, is_member: bool) -> Channel:
+        """Take `user` into a channel, or out of it; the second time nothing changes."""
         with self._lock:
             channel = self.find_channel(channel_id)
-            if user not in channel.members:
-                channel.members.append(user)
-                self.announce(Change("channel", asdict(channel)))
-            return channel
-
-    def leave(self, channel_id: str, user: str) -> Channel:
-        """Take `user` out of a channel; somebody who is not in it stays out."""
-        with self._lock:
-            channel = self.find_channel(channel_id)
-            if user in channel.members:
-                channel.members.remove(user)
+            if (user in channel.members) is not is_member:
+                (channel.members.append if is_member else channel.members.remove)(user)
                 self.announce(Change("channel", asdict(channel)))
             return channel
 
@@ -263,7 +254,7 @@ class Workspace:
                 raise SlackRefusal("message_not_found")
             return message
 
-    def messages(self, channel: str) -> list[Message]:
+    def messages(self, channel: str = TRAINING_CHANNEL_ID) -> list[Message]:
         """Return copies of a channel's messages, oldest first, replies left out."""
         with self._lock:
             stored = self._messages.get(channel, {}).values()
