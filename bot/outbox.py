@@ -150,10 +150,7 @@ class Outbox:
             unfurl_links=False,
             unfurl_media=False,
         )
-        answer = self._native.write(
-            content, lambda blocks: self._call("posting a message", partial(post, blocks=blocks))
-        )
-        return str(answer["ts"])
+        return str(self._write("posting a message", content, post)["ts"])
 
     def whisper(self, content: Content, *, channel: str, user: str, thread_ts: str | None) -> None:
         """Post a message that one person of the channel sees, until they reload.
@@ -180,10 +177,7 @@ class Outbox:
         """
         try:
             update = partial(self._client.chat_update, channel=channel, ts=ts, text=content.text)
-            self._native.write(
-                content,
-                lambda blocks: self._call("editing a message", partial(update, blocks=blocks)),
-            )
+            self._write("editing a message", content, update)
         except PermanentError as exc:
             if _code(exc.__cause__) in _GONE:
                 return False
@@ -293,6 +287,11 @@ class Outbox:
                 for page in islice(method(**arguments), _MAX_PAGES)
                 for message in page["messages"]
             ],
+        )
+
+    def _write(self, what: str, content: Content, call: Callable[..., Any]) -> Any:
+        return self._native.write(
+            content, lambda blocks: self._call(what, partial(call, blocks=blocks))
         )
 
     def _call(self, what: str, call: Callable[[], T]) -> T:

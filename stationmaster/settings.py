@@ -289,10 +289,9 @@ def read_rules(path: Path) -> Rules:
         raise ValueError(f"{path}: {first_problem(exc)}") from exc
 
 
-def artifacts_bucket(environ: Mapping[str, str] | None = None) -> str:
+def artifacts_bucket() -> str:
     """Read the bucket of results alone, for a command line without other settings; may be ""."""
-    source = os.environ if environ is None else environ
-    return source.get(f"{PREFIX}ARTIFACTS_BUCKET", "")
+    return os.environ.get(f"{PREFIX}ARTIFACTS_BUCKET", "")
 
 
 class HubAccess(BaseModel):

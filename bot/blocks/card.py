@@ -22,6 +22,7 @@ from bot.blocks.elements import (
     button,
     context,
     header,
+    paragraph,
     section,
 )
 from bot.blocks.failures import cause_lines, failure_blocks, next_steps
@@ -188,7 +189,7 @@ def _notices(view: RunView) -> list[Block]:
         notices.append(f"\U0001f6d1 *Being {md.escape(run.stop_why, 400)}*")
     elif run.stop_requested_by and run.phase is not RunPhase.STOPPED:
         notices.append(f"\U0001f6d1 Stop requested by {md.user(run.stop_requested_by)}")
-    return [section("\n".join(notices))] if notices else []
+    return paragraph(notices)
 
 
 def _lead(view: RunView, *, now: datetime) -> str:

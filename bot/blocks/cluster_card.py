@@ -18,10 +18,12 @@ from bot.blocks.elements import (
     Content,
     actions,
     asked_again,
+    at_most,
     button,
     context,
     fields,
     header,
+    paragraph,
     section,
 )
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
@@ -62,17 +64,11 @@ def cluster_card(
     blocks = [
         header(f"{EMOJI[cluster.phase]} Cluster {cluster.label}: {status(cluster)}"),
         context(_identity(view)),
+        *paragraph(_making(cluster)),
+        fields(_figures(view, now=now)),
+        *paragraph(_users(view)),
+        *paragraph(_notices(cluster)),
     ]
-    making = _making(cluster)
-    if making:
-        blocks.append(section("\n".join(making)))
-    blocks.append(fields(_figures(view, now=now)))
-    users = _users(view)
-    if users:
-        blocks.append(section("\n".join(users)))
-    notices = _notices(cluster)
-    if notices:
-        blocks.append(section("\n".join(notices)))
     if moved_from is not None:
         blocks.append(section(words.moved(*moved_from, what="cluster")))
     if view.is_live:
@@ -189,21 +185,11 @@ def _users(view: ClusterView) -> list[str]:
     lines = []
     leases = sorted(cluster.open_leases, key=lambda lease: lease.granted_at)
     if leases:
-        lines.append("*In use by*")
-        lines += [_user_line(view, lease) for lease in leases[:_MAX_RUNS]]
-        lines += _more(len(leases))
+        lines += ["*In use by*", *at_most(_MAX_RUNS, [_user_line(view, each) for each in leases])]
     if cluster.queue:
-        lines.append("*Waiting*")
-        lines += [
-            _waiting_line(view, place, waiting)
-            for place, waiting in enumerate(cluster.queue[:_MAX_RUNS], 1)
-        ]
-        lines += _more(len(cluster.queue))
+        waiting = [_waiting_line(view, *each) for each in enumerate(cluster.queue, 1)]
+        lines += ["*Waiting*", *at_most(_MAX_RUNS, waiting)]
     return lines
-
-
-def _more(number: int) -> list[str]:
-    return [f"and {number - _MAX_RUNS} more"] if number > _MAX_RUNS else []
 
 
 def _user_line(view: ClusterView, lease: Lease) -> str:

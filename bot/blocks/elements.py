@@ -152,6 +152,11 @@ def _mrkdwn(text: str) -> Block:
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
+def paragraph(lines: Sequence[str]) -> list[Block]:
+    """Make a section of lines; nothing of none."""
+    return [section("\n".join(lines))] if lines else []
+
+
 def at_most(most: int, lines: Sequence[str], *, more: str = "more") -> list[str]:
     """Return the first lines, and how many `more` there are."""
     left = len(lines) - most

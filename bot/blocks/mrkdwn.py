@@ -27,6 +27,7 @@ TIMES: Final = "\u00d7"
 ARROW: Final = "\u2192"
 
 _BAR_FULL: Final = "\u2588"
+_BAR_WIDTH: Final = 24
 _BAR_EMPTY: Final = "\u2591"
 _SPARKS: Final = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 # Only where Slack would begin a format: before a word, with its like after it.
@@ -199,11 +200,10 @@ def loss(value: float | None) -> str:
     return f"{value:.3g}" if abs(value) >= 1_000 else f"{value:.3f}"
 
 
-def progress_bar(fraction: float, *, width: int = 24) -> str:
-    """Draw a bar of `width` characters; it is full only at the very end."""
-    bounded = min(1.0, max(0.0, fraction))
-    full = width if bounded >= 1 else int(bounded * width)
-    return _BAR_FULL * full + _BAR_EMPTY * (width - full)
+def progress_bar(fraction: float) -> str:
+    """Draw a bar; it is full only at the very end."""
+    full = int(min(1.0, max(0.0, fraction)) * _BAR_WIDTH)
+    return _BAR_FULL * full + _BAR_EMPTY * (_BAR_WIDTH - full)
 
 
 def sparkline(values: Sequence[float], *, width: int = 24) -> str:

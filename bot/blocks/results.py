@@ -11,7 +11,15 @@ from typing import Final, assert_never
 from bot.actions import ActionId, RunButton
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
-from bot.blocks.elements import Block, Content, asked_again, button, context, section
+from bot.blocks.elements import (
+    Block,
+    Content,
+    asked_again,
+    button,
+    context,
+    paragraph,
+    section,
+)
 from stationmaster.commands import Links
 from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.commands.table import COMMAND
@@ -46,8 +54,7 @@ def result_blocks(view: RunView) -> list[Block]:
     elif run.results_given_up_by:
         why = f"{md.FAILED} *No result:* given up by {md.user(run.results_given_up_by)}"
     newest = fallback(run) if why or run.phase.is_terminal else ""
-    lines = [line for line in (why, newest) if line]
-    return [section("\n".join(lines))] if lines else []
+    return paragraph([line for line in (why, newest) if line])
 
 
 def _without_steps(run: Run) -> list[Block]:

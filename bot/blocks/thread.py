@@ -174,9 +174,7 @@ def _is_end_of_stopped(run: Run, code: int) -> bool:
 
 def _newest_only(events: list[ThreadEvent]) -> list[ThreadEvent]:
     """Drop what a later event of the same batch has overtaken; failures are always kept."""
-    last: dict[object, int] = {}
-    for index, event in enumerate(events):
-        last[_subject(event)] = index
+    last = {_subject(event): index for index, event in enumerate(events)}
     return [
         event
         for index, event in enumerate(events)

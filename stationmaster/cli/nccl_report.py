@@ -71,9 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
     return int(report.verdict is Verdict.FAIL)
 
 
-def print_report(report: NcclReport, console: Console | None = None) -> None:
+def print_report(report: NcclReport) -> None:
     """Print the verdict, what was measured, why, and what to do next."""
-    console = console or Console()
+    console = Console()
     for test in report.tests:
         _print_test(test, report, console)
     facts = Table.grid(padding=(0, 2, 0, 0))

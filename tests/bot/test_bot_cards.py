@@ -343,7 +343,7 @@ CARDS = [
         saved(RunPhase.SUCCEEDED, **COMMAND),
         [
             "--to my-results --bucket a-bucket",
-            "ls my-results/output",
+            "ls -R my-results/output",
             "image `registry.example.com/x:1`",
             "command `torchrun 'a b.py'`",
         ],
@@ -393,7 +393,7 @@ CARDS = [
         saved(RunPhase.SUCCEEDED, **FRAMEWORK, export=Export(ended_at=NOW, reason=GATED)),
         [
             "*No model:* meta-llama/Llama-3.1-8B is gated: &lt;accept&gt; its licence",
-            "ls my-results/output",
+            "ls -R my-results/output",
         ],
         ["from_pretrained"],
     ),

@@ -29,10 +29,6 @@ def kept(services: Services) -> list[Any]:
     return [*services.set_aside.list()]
 
 
-def events_of(story: Story) -> None:
-    story.reach_running()
-
-
 UNREADABLE: list[Any] = [
     None,
     "record",
@@ -87,9 +83,8 @@ def test_keys_of_no_run_are_left_out(keys: dict[str, Any]) -> None:
 def test_item_that_cannot_be_read_keeps_no_other_run_waiting(
     stream: TableStream, story: Story, services: Services, clock: Any, slack: Any, damaged: str
 ) -> None:
-    events_of(story)
-    other = Story(services, clock, run_id=OTHER)
-    events_of(other)
+    story.reach_running()
+    Story(services, clock, run_id=OTHER).reach_running()
     keys = {
         "run": table.state("RUN", story.run_id),
         "cluster": table.state("CLUSTER", story.run_id),
@@ -107,8 +102,8 @@ def test_item_that_cannot_be_read_keeps_no_other_run_waiting(
 def test_refresh_goes_past_an_item_that_cannot_be_read(
     notifier: Notifier, story: Story, services: Services, clock: Any, slack: Any
 ) -> None:
-    events_of(story)
-    events_of(Story(services, clock, run_id=OTHER))
+    story.reach_running()
+    Story(services, clock, run_id=OTHER).reach_running()
     write(table.state("RUN", story.run_id), body="{")
 
     notifier.refresh()
@@ -125,8 +120,8 @@ def test_card_that_breaks_holds_up_no_other_and_its_records_are_set_aside(
     slack: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    events_of(story)
-    events_of(Story(services, clock, run_id=OTHER))
+    story.reach_running()
+    Story(services, clock, run_id=OTHER).reach_running()
     card = RunSubject.card
 
     def breaking(self: RunSubject, **arguments: Any) -> Any:
@@ -149,7 +144,7 @@ def test_card_that_breaks_holds_up_no_other_and_its_records_are_set_aside(
 def test_records_that_were_set_aside_are_posted_when_they_are_sent_again(
     stream: TableStream, story: Story, services: Services, slack: Any
 ) -> None:
-    events_of(story)
+    story.reach_running()
     good = services.runs.load(story.run_id).model_dump_json()
     write(table.state("RUN", story.run_id), body="{")
     notifier_handler.handler(stream.next_batch(), None)

@@ -41,13 +41,6 @@ def test_image_and_command_are_in_the_request_of_the_run(person, services, allow
     assert "its memory, duration and cost are not known" in text
 
 
-def test_channel_that_is_not_allowed_starts_nothing(person, services, allowed):
-    answer = person.type(f"tiny-llama image={IMAGE}", channel_id="C0ELSE")
-
-    assert "is not allowed in this channel: add C0ELSE to image_channels" in seen(answer)
-    assert services.runs.list_recent() == []
-
-
 def test_plan_of_a_command_shows_no_figure_that_nobody_knows(person, allowed):
     answer = person.type("plan llama2-7b nodes=2 command='torchrun x.py'")
 
@@ -193,12 +186,3 @@ def test_a_hub_model_is_looked_up_once_and_travels_with_the_run(
     assert (run.request.model.layers, run.request.model.num_parameters) == (24, 494_032_768)
     assert sorted(path for _, path, _ in hub.requests) == sorted(ANSWERS)
     assert {headers["Authorization"] for *_, headers in hub.requests} == {"Bearer hf_reader"}
-
-
-def test_an_unknown_model_is_one_sentence_and_starts_nothing(
-    person: Person, services: Services, hub: AnsweringServer
-) -> None:
-    answer = person.type("plan hf:org/none")
-
-    assert "org/none is not on the Hugging Face hub" in json.dumps(answer["answer"])
-    assert services.runs.list_recent() == []

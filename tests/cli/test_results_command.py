@@ -123,32 +123,6 @@ def test_backup_is_said_to_be_one(
     assert f"/train resume {run_id} continues from it" in said
 
 
-@pytest.mark.parametrize("more", [[], ["--to", "here"]], ids=["listed", "downloaded"])
-def test_flipped_byte_is_refused_with_the_name_of_the_file(
-    more: list[str],
-    saved: SavedRun,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    saved.put("model/config.json", b"[]")
-
-    code = main(["results", saved.run_id, "--bucket", BUCKET, *more])
-
-    assert code == 1
-    assert f"runs/{saved.run_id}/model/config.json" in capsys.readouterr().err
-
-
-def test_run_without_results_is_answered_with_1(
-    environment: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = main(["results", "tiny-llama-none", "--bucket", BUCKET])
-
-    assert code == 1
-    assert "run tiny-llama-none has no complete result" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

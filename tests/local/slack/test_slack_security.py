@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from slack_fixtures import local_slack, page_cookies, page_socket, say, web_client
+from slack_fixtures import local_slack, page_cookies, page_socket, web_client
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
@@ -110,17 +110,6 @@ def test_port_of_the_privileged_says_so(monkeypatch: pytest.MonkeyPatch) -> None
         local_slack(host_port=1),
     ):
         pass
-
-
-def test_socket_sends_a_snapshot_then_changes(slack: LocalSlack) -> None:
-    with page_socket(slack) as page:
-        snapshot = json.loads(page.recv(timeout=1800))
-        ts = say(slack, "live")
-        change = json.loads(page.recv(timeout=1800))
-
-    assert snapshot["kind"] == "snapshot"
-    assert {channel["name"] for channel in snapshot["payload"]["channels"]} >= {"training"}
-    assert (change["kind"], change["payload"]["ts"]) == ("message", ts)
 
 
 def test_socket_never_shows_an_ephemeral_to_somebody_else(slack: LocalSlack) -> None:
