@@ -226,7 +226,7 @@ def test_home_and_a_comparison_show_both_runs(stage):
     page = stage[1]
     become(page, OPERATOR_ID)
     type_command(page, "/train compare asked theirs")
-    answer = page.get_by_test_id("messages").get_by_text("2 runs compared")
+    answer = page.get_by_test_id("messages").get_by_text("Compared: 2 runs")
     expect(answer.first).to_be_visible()
     picture(page, "compare")
     page.locator("[data-testid=channel][data-channel=home]").click()
