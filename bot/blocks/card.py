@@ -154,6 +154,8 @@ def _origin(run: Run) -> list[str]:
         shown.append(f"command {md.code(shlex.join(run.request.program), 200)}")
     if point is not None:
         shown.append(f"resumes from {md.code(point.run_id, 60)} at step {point.step:,}")
+    if run.request.output_from is not None:
+        shown.append(f"resumes {md.code(run.request.output_from, 60)}")
     if weights is not None:
         shown.append(f"weights of {md.code(weights, 60)}")
     return shown

@@ -148,6 +148,8 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
         case ev.ProcessFailed():
             pod = md.code(_short(event.pod, run), 80)
             said = ": ".join(part for part in (event.process, event.line) if part)
+            if run.is_stopping:
+                return f"\u25b8 {pod} ended at the stop: {md.escape(said, 600)}"
             return f"{md.FAILED} {pod}: {md.escape(said, 600)}"
         case ev.TrainingResumed():
             return f"\u21bb training resumed from step {event.step:,}"
@@ -213,7 +215,8 @@ def _pods(same: list[ev.PodChanged], run: Run) -> str:
     if is_failure(first):
         exited = f" with exit code {first.exit_code}" if first.exit_code is not None else ""
         because = f" ({reason})" if reason else ""
-        return f"{md.FAILED} {names} ended{exited}{because}{said}"
+        mark = "\u25b8" if run.is_stopping else md.FAILED
+        return f"{mark} {names} ended{exited}{because}{said}"
     again = f", restart {first.restarts}" if first.restarts else ""
     match first.phase:
         case "Pending" if first.node:

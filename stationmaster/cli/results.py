@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import threading
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from stationmaster.aws.artifacts import Artifacts, SavedResult
 from stationmaster.cli.state_directory import DEFAULT_STATE_DIR, enter_local_mode
 from stationmaster.domain.errors import BadCommand, PermanentError
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.keys.resume_from import NEWEST
 from stationmaster.domain.restoring import saved_step
 from stationmaster.domain.results import ResultFile, is_backup
 from stationmaster.domain.sizes import size_text
@@ -28,12 +30,15 @@ from stationmaster.services import Services
 from stationmaster.settings import PREFIX, Settings, artifacts_bucket
 
 _RUN_ID: Final = re.compile(r"[a-z][a-z0-9-]{0,44}")
+# For the newest that has left something.
+_MOST_SEARCHED: Final = 50
 
 
 def results(arguments: argparse.Namespace) -> int:
     """List what a run has left, or download it; raises where it is missing or damaged."""
-    run_id = _run_id(arguments.run_id)
+    named = None if arguments.run_id == NEWEST else _run_id(arguments.run_id)
     artifacts = _artifacts(arguments)
+    run_id = named or _newest()
     recorded = _recorded(run_id)
     to: Path | None = arguments.to
     if to is None:
@@ -100,6 +105,24 @@ def _run_id(text: str) -> RunId:
             f'"{text}" is no run; expected an id as in the channel, tiny-llama-775214b0'
         )
     return RunId(text)
+
+
+def _newest() -> RunId:
+    """Return the newest run that has left a result.
+
+    Raises:
+        BadCommand: none has, or no table is named.
+    """
+    try:
+        newest = Services(Settings.from_environment()).runs.list_newest()
+    except PermanentError:
+        raise BadCommand(
+            f"{NEWEST} is not known here: {PREFIX}TABLE_NAME names no table of runs; give an id"
+        ) from None
+    found = next((run for run in islice(newest, _MOST_SEARCHED) if run.results is not None), None)
+    if found is None:
+        raise BadCommand("no run has left a result yet; start one with /train RECIPE")
+    return found.run_id
 
 
 def _recorded(run_id: RunId) -> str | None:

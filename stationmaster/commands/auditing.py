@@ -6,9 +6,11 @@ from datetime import timedelta
 from itertools import islice, takewhile
 from typing import Final
 
+from stationmaster.commands.looking import find_run
 from stationmaster.domain.audit import Entry
 from stationmaster.domain.commands.requests import ShowAudit
 from stationmaster.domain.identities import ARN
+from stationmaster.domain.keys.resume_from import NEWEST
 from stationmaster.services import Services
 
 MOST_SHOWN: Final = 20
@@ -19,13 +21,16 @@ _MOST_ASKED: Final = 500  # for the name of a person
 
 def show_audit(services: Services, wanted: ShowAudit, *, channel_id: str) -> list[Entry]:
     """Return the newest entries that are asked for, newest first."""
+    about = wanted.about
+    if about == NEWEST:
+        about = find_run(services, about, channel_id=channel_id).run_id
     user_id = known_id(services, wanted.person, channel_id)
     begin = services.now() - timedelta(seconds=wanted.since_s)
     newest = islice(services.audit.newest_first(channel_id), _MOST_READ)
     found = (
         entry
         for entry in takewhile(lambda each: not wanted.since_s or each.at >= begin, newest)
-        if entry.about.startswith(wanted.about) and (not wanted.person or entry.user_id == user_id)
+        if entry.about.startswith(about) and (not wanted.person or entry.user_id == user_id)
     )
     return [*islice(found, MOST_SHOWN)]
 

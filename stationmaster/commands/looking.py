@@ -8,6 +8,7 @@ from stationmaster.aws.delivery_store import of_run
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.errors import RunNotFound
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.keys.resume_from import NEWEST
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import RunView
 from stationmaster.log_keys import learn
@@ -54,14 +55,14 @@ def show_logs(
 
 
 def find_run(services: Services, label: str | None, *, channel_id: str) -> Run:
-    """Return one run of a channel, by its id or by its name; None means the newest.
+    """Return one run of a channel, by its id or by its name; None and `last` mean the newest.
 
     Of several with one name it is the newest.
 
     Raises:
         RunNotFound: no such run in this channel.
     """
-    if label is None:
+    if label is None or label == NEWEST:
         for run in services.runs.list_recent(limit=1, channel_id=channel_id):
             return run
         raise RunNotFound("there is no run in this channel yet; start one with /train RECIPE")

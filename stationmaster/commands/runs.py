@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from stationmaster.commands.choosing import refuse_late_stop
@@ -216,7 +217,12 @@ def _create(
     services: Services, requested: RunRequested, *, dedup_key: str, announce: Announce | None
 ) -> tuple[Run, bool]:
     """Announce and write a new run, unless the request has started one already."""
-    existing = services.runs.find_request(requested.run_id, dedup_key=dedup_key, at=requested.at)
+    find = partial(services.runs.find_request, requested.run_id, at=requested.at)
+    existing = find(dedup_key=dedup_key)
+    while existing is not None and existing.run_id != requested.run_id and _is_over(existing):
+        # The same words are meant once more, for example with a script that was edited.
+        dedup_key = hashlib.sha256(f"{dedup_key}{existing.run_id}".encode()).hexdigest()
+        existing = find(dedup_key=dedup_key)
     if existing is not None:
         return existing, False
     asked = spending_of_run(requested)
@@ -241,6 +247,10 @@ def _create(
     if run.run_id != requested.run_id:
         announced.take_back()  # the same words have started another run in this very moment
     return run, created
+
+
+def _is_over(run: Run) -> bool:
+    return run.is_stopping or run.phase.is_terminal
 
 
 def stop_run(services: Services, run_id: RunId, who: Actor) -> Run:

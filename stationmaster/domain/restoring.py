@@ -2,6 +2,7 @@
 
     OUTPUT/restored/checkpoint/step-N/   the checkpoint to resume from; the trainer moves it
     OUTPUT/restored/model/               the model whose weights are the first ones
+    OUTPUT/restored/output/              what a custom command had written, for the same again
     OUTPUT/restored/restored.json        the order; written last: without it nothing is complete
 
 OUTPUT is the trainer's output directory. Below `restored` the names are those of the result.
@@ -47,7 +48,7 @@ class ResumePoint(BaseModel):
 
 
 class RestoringOrder(BaseModel):
-    """What is brought back for a run: a checkpoint, a model, or one of each."""
+    """What is brought back for a run: a checkpoint, a model or one of each, or an output."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -55,29 +56,45 @@ class RestoringOrder(BaseModel):
     """The run that needs it."""
     checkpoint: ResumePoint | None = None
     model_of: RunId | None = None
+    output_of: RunId | None = None
     manifests: dict[RunId, str] = {}
     """The SHA-256 of the manifest of each result, as it was verified."""
 
     @model_validator(mode="after")
     def _something(self) -> RestoringOrder:
-        if self.checkpoint is None and self.model_of is None:
-            raise ValueError("neither a checkpoint nor a model is asked for")
+        if not self.sources():
+            raise ValueError("no checkpoint, model or output is asked for")
         return self
 
     def by_source(self) -> dict[RunId, RestoringOrder]:
         """Split it by the run whose result is needed: a pod reaches one result only."""
-        point, model_of = self.checkpoint, self.model_of
-        if point is None or model_of is None or point.run_id == model_of:
-            return {point.run_id if point is not None else RunId(model_of or ""): self}
+        sources = self.sources()
         return {
-            point.run_id: self.model_copy(update={"model_of": None}),
-            model_of: self.model_copy(update={"checkpoint": None}),
+            source: self.model_copy(
+                update={part: None for part, of in sources.items() if of != source}
+            )
+            for source in sources.values()
         }
+
+    def sources(self) -> dict[str, RunId]:
+        """Return the run that each part is of, for the parts that are asked for."""
+        checkpoint_of = self.checkpoint.run_id if self.checkpoint is not None else None
+        of = {
+            "checkpoint": checkpoint_of,
+            "model_of": self.model_of,
+            "output_of": self.output_of,
+        }
+        return {part: run_id for part, run_id in of.items() if run_id is not None}
 
 
 def model_directory() -> str:
     """Name the place of a model in the output directory once it was brought back."""
     return f"{DIRECTORY}/{MODEL}"
+
+
+def output_directory() -> str:
+    """Name the place of a command's output in the output directory once it was brought back."""
+    return f"{DIRECTORY}/{OUTPUT}"
 
 
 def saved_step(manifest: ResultManifest) -> int | None:
@@ -117,6 +134,21 @@ def model_files(manifest: ResultManifest) -> list[ResultFile]:
         raise PermanentError(
             f"the result of run {manifest.run_id} has no trained model, because {why}; "
             f"{_what_there_is(manifest)}"
+        )
+    return files
+
+
+def output_files(manifest: ResultManifest) -> list[ResultFile]:
+    """List what a custom command has written.
+
+    Raises:
+        PermanentError: it has written nothing.
+    """
+    files = _below(manifest, f"{OUTPUT}/")
+    if not files:
+        raise PermanentError(
+            f"run {manifest.run_id} has saved nothing to resume from: its command wrote nothing "
+            "below $STATIONMASTER_OUTPUT_DIR"
         )
     return files
 

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from stationmaster.domain.catalogue.places import Machine
 from stationmaster.domain.catalogue.variables import wanted_values
-from stationmaster.domain.keys.own_code import EXPANDED
+from stationmaster.domain.keys.own_code import EXPANDED, RESUME_DIR
 from stationmaster.rendering.frameworks import framework_environment
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import LABEL_MANAGED_BY, render_secret
@@ -91,6 +91,9 @@ def _own_code_values(spec: JobSpec) -> dict[str, str]:
     values = {}
     if spec.program:
         values["STATIONMASTER_OUTPUT_DIR"] = spec.program_output_dir
+        values["STATIONMASTER_STOP_SECONDS"] = str(spec.stop_deadline_s)
+        if spec.resume_dir:
+            values[RESUME_DIR] = spec.resume_dir
         if spec.dataset:
             values["STATIONMASTER_DATASET"] = literal(spec.dataset)
     if spec.has_own_image:
@@ -103,12 +106,18 @@ def literal(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def program_word(text: str) -> str:
+def program_word(text: str, *, is_resumed: bool) -> str:
     """Write a word of a command so that the kubelet fills in the product's variables, only these.
 
-    In a manifest `$(NAME)` is a variable and `$$` the sign itself.
+    In a manifest `$(NAME)` is a variable and `$$` the sign itself. As in a shell, nothing stands
+    for what is absent: the directory to resume from, at a first start.
     """
-    return _OWN_VARIABLE.sub(lambda match: f"$({match[1] or match[2]})", literal(text))
+
+    def reference(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        return f"$({name})" if is_resumed or name != RESUME_DIR else ""
+
+    return _OWN_VARIABLE.sub(reference, literal(text))
 
 
 def _gpu_values(spec: JobSpec) -> dict[str, str]:

@@ -24,7 +24,7 @@ from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.planning.cost import stop_deadline_s
 from stationmaster.domain.planning.layout import Layout, processes_per_node
 from stationmaster.domain.planning.requirements import uses_efa
-from stationmaster.domain.restoring import ResumePoint, model_directory
+from stationmaster.domain.restoring import ResumePoint, model_directory, output_directory
 from stationmaster.domain.results import OUTPUT
 from stationmaster.domain.run.attempts import Assignment
 from stationmaster.domain.run.request import TrainingRequest
@@ -70,6 +70,8 @@ class JobSpec:
     """The image is not the deployment's: nobody knows its user and its programs."""
     program: tuple[str, ...] = ()
     """What the pods run in place of the product's own trainer: what was typed, or a framework."""
+    resume_dir: str = ""
+    """Where the output lies that a custom command goes on from; "" at a first start."""
     dataset: str = ""
     """What such a program is told of its data: its place, or what was typed."""
     options: JobOptions = field(default_factory=JobOptions)
@@ -177,6 +179,7 @@ def job_spec(
         resume_from=request.resume_from,
         has_own_image=bool(request.image),
         program=request.program or framework_program(recipe, run_directory(run_id)),
+        resume_dir=f"{run_directory(run_id)}/{output_directory()}" if request.output_from else "",
         dataset=overrides.get("dataset", ""),
         options=request.job_options,
     )

@@ -172,7 +172,8 @@ def _environment(spec: JobSpec, variables: Sequence[KubernetesObject]) -> list[K
 def command(spec: JobSpec) -> list[str]:
     """Write what each pod runs; the operator's PET_* say how many nodes, and where they meet."""
     if spec.program:
-        return [program_word(word) for word in spec.program]
+        is_resumed = bool(spec.resume_dir)
+        return [program_word(word, is_resumed=is_resumed) for word in spec.program]
     writes_texts, point = isinstance(spec.recipe.model, LanguageModel), spec.resume_from
     return [
         *("torchrun", "-m", "training", spec.recipe.name),

@@ -55,6 +55,13 @@ def test_train_starts_one_run_and_answers_only_the_person(person, services, sett
     assert started_workflows(settings) == [runs[0].run_id]
 
 
+def test_same_words_start_another_run_once_the_first_is_stopped(person, services):
+    for text in ("tiny-llama", "tiny-llama", "stop last now", "tiny-llama", "tiny-llama"):
+        person.type(text)
+
+    assert sorted(run.is_stopping for run in services.runs.list_recent()) == [False, True]
+
+
 @pytest.mark.parametrize(("variable", "speed"), [("720", 720.0), ("", None)])
 def test_run_on_emulated_machines_remembers_their_speed(
     person, services, monkeypatch, variable, speed
@@ -215,7 +222,7 @@ def test_newest_run_is_shown_and_its_log_as_inert_code(person, story, services, 
     assert slack.responses[0].arguments["replace_original"] is False
     for step in (10, 20):
         story.progress(step)
-    status = seen(person.type("status"))
+    status = seen(person.type("status last"))
     assert story.run_id in status
     # Slack does not say whether it takes the chart of an answer.
     assert "training `" in status

@@ -156,6 +156,14 @@ TOLD = [
         ["\u25b8 *saving results*"],  # who asked for it was said with the request
     ),
     (
+        [process(line="step 9"), pod(phase="Failed", exit_code=1)],
+        running(stop_requested_by="U0X"),
+        [
+            f"\u25b8 `w-1` ended at the stop: {PROCESS}: step 9",
+            "\u25b8 `worker-0` ended with exit code 1",
+        ],
+    ),
+    (
         [phase(RunPhase.SAVING, "the loss is nan")],
         STOPPING,
         ["\u2717 *training failed* <@U0OPERATOR>: the loss is nan; its results are being saved"],

@@ -128,6 +128,7 @@ def test_backup_is_said_to_be_one(
     [
         (["../etc"], '"../etc" is no run'),
         (["tiny-llama-1"], "no bucket is named and no local mode runs in .stationmaster"),
+        (["last", "--bucket", "results"], "names no table of runs; give an id"),
         (["tiny-llama-1", "--state-dir", "nowhere"], "no local mode runs in nowhere"),
     ],
 )

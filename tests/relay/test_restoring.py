@@ -79,6 +79,22 @@ def test_checkpoint_and_model_lie_as_in_the_result(run: SavedRun, tmp_path: Path
     assert report.expected == sum(report.arrived) == staged.num_bytes
 
 
+def test_output_of_a_command_lies_as_it_was_written(run: SavedRun, tmp_path: Path) -> None:
+    run.facts = run.facts.model_copy(update={"program": ("torchrun", "a.py")})
+    run.write("output/deep/ckpt.pt", b"weights")
+    run.save()
+    wanted = RestoringOrder(
+        run_id=NEXT,
+        output_of=run.run_id,
+        manifests={run.run_id: manifest_sha256(run.stored()[MANIFEST_FILE])},
+    )
+
+    staged = bring_back(wanted, tmp_path / "next")
+
+    assert contents(tmp_path / "next") == {"output/deep/ckpt.pt": b"weights"}
+    assert (staged.data_id, staged.num_files) == (run.run_id, 1)
+
+
 def test_result_with_another_manifest_than_was_recorded_is_not_brought_back(
     run: SavedRun, tmp_path: Path
 ) -> None:
@@ -188,4 +204,4 @@ def test_program_says_lines_and_exit_codes(
     assert '"kind":"staging"' in first
     assert "no checkpoint of step 1; its checkpoint is of step 60" in sentences[0]
     assert "bucket nobodys does not exist; it is the artifacts bucket" in sentences[1]
-    assert "neither a checkpoint nor a model is asked for" in sentences[2]
+    assert "no checkpoint, model or output is asked for" in sentences[2]

@@ -446,6 +446,19 @@ def test_variables_of_the_product_are_filled_in_where_a_command_names_them():
     ]
 
 
+def test_command_that_is_resumed_is_told_where_its_output_lies_and_a_first_one_nothing():
+    words = ("a.py", "--from=$STATIONMASTER_RESUME_DIR")
+
+    first = render(request={"program": words})
+    again = render(request={"program": words, "output_from": "ddp-cpu-00000001"})
+
+    assert container(first)["command"] == ["a.py", "--from="]
+    assert "STATIONMASTER_RESUME_DIR" not in environment(first)
+    assert container(again)["command"] == ["a.py", "--from=$(STATIONMASTER_RESUME_DIR)"]
+    where = environment(again)["STATIONMASTER_RESUME_DIR"]
+    assert where == "/fsx/runs/llama2-7b-0123abcd/restored/output"
+
+
 def test_nothing_starts_a_command_of_ones_own_again():
     job = render(request={"program": ("true",)})
     own = render()
@@ -475,6 +488,9 @@ def test_command_of_ones_own_has_the_usual_environment_and_is_told_where_things_
     output = theirs.pop("STATIONMASTER_OUTPUT_DIR")
     assert output == "/fsx/runs/llama2-7b-0123abcd/output"
     assert theirs.pop("STATIONMASTER_DATASET", None) == told
+    grace = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    stop_s = int(theirs.pop("STATIONMASTER_STOP_SECONDS"))
+    assert 0 < stop_s < grace["terminationGracePeriodSeconds"]
     assert theirs == environment(render())
 
 

@@ -55,10 +55,11 @@ class StartRun:
     ) -> TrainingRequest:
         """Make the request that is stored, with what the plan has decided."""
         plan, options = self.plan, self.options
-        brought = (plan.data, plan.conversion, options.resume_from, options.weights_from)
-        chosen = (*brought, options.file_system_gib)
+        chosen = (plan.data, plan.conversion, options.file_system_gib)
         # Of a new file system, GiB that are not the recipe's.
-        is_planned = options.file_system is None and any(each is not None for each in chosen)
+        is_planned = options.file_system is None and (
+            options.restores or any(each is not None for each in chosen)
+        )
         decided = {
             "on": None,
             "nodes": plan.nodes,

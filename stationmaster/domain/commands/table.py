@@ -228,7 +228,7 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             "status",
             Takes.RUN,
             ShowStatus,
-            "one run; without a run id the newest",
+            "one run, by its id or name; without one, or after last, the newest",
             ("stats", "state", "info", "show", "describe", "progress", "watch", "metrics"),
         ),
         Subcommand(

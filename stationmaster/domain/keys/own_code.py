@@ -27,12 +27,14 @@ _COMMAND: Final = Key(
     meanings=("cmd", "script", "entrypoint"),
     meant=str,
     turn=1,
+    is_resumed=True,
 )
 
 EXPANDED: Final = (
     "STATIONMASTER_OUTPUT_DIR",
     "STATIONMASTER_DATASET",
     "STATIONMASTER_RUN_ID",
+    "STATIONMASTER_RESUME_DIR",
 )
 """The variables that are filled in where they stand in a command, as $NAME or ${NAME}."""
 
@@ -42,6 +44,7 @@ _JOINING: Final = frozenset({"torchrun", "mpirun", "srun", "torch.distributed.ru
 _OF_TRAINER: Final = ("backup_every", "push_to")
 # What still means something when another program takes the trainer's place.
 _KEYS_BESIDES_A_COMMAND: Final = frozenset({PRESET, "dataset", "rendezvous"})
+RESUME_DIR: Final = EXPANDED[3]
 
 
 class Option(Part):
@@ -134,9 +137,8 @@ def _program(text: str) -> tuple[str, ...]:
 
 def _refuse_idle_keys(typed: Typed) -> None:
     """Refuse keys of the recipe's trainer and its checkpoints, and data that only it reads."""
-    of_recipe = ("resume_from", *typed.overrides)
     keys = [key for key in _OF_TRAINER if key in typed.words]
-    keys += [key for key in typed.words if key in of_recipe]
+    keys += [key for key in typed.words if key in typed.overrides]
     command = typed.get(_COMMAND) or ""
     if EXPANDED[1] in command and "dataset" not in typed.words:
         raise BadParameter(

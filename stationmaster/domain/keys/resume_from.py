@@ -1,4 +1,7 @@
-"""`resume_from=`, and a run after `weights=`: what a run trains on of other runs' results."""
+"""`resume_from=`, and a run after `weights=`: what a run trains on of other runs' results.
+
+Of a run of a custom command, the same command is resumed, and given what that run has saved.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from stationmaster.domain.restoring import (
     ResumePoint,
     checkpoint_files,
     model_files,
+    output_files,
     saved_step,
 )
 from stationmaster.domain.results import ResultManifest, is_backup
@@ -29,7 +33,8 @@ NEWEST: Final = "last"
 RESUME_FROM: Final = Key(
     name="resume_from",
     help="a run of this channel (RUN or RUN@STEP) whose saved checkpoint training continues from; "
-    "steps=+N means N more than it had",
+    "steps=+N means N more than it had; beside command=, a run of a command, see "
+    "docs/your-own-script.md",
     meanings=("resume", "checkpoint", "restore", "from_checkpoint"),
     turn=4,
 )
@@ -44,13 +49,23 @@ class Option(Part):
 
     resume_from: ResumePoint | None = None
     """The checkpoint of another run that training goes on from."""
+    output_from: RunId | None = None
+    """The run whose output a custom command goes on from."""
     weights_from: RunId | None = None
     """The run whose trained model has the first weights; `overrides` name it as well."""
+
+    @property
+    def restores(self) -> bool:
+        """Whether something of another run's result comes back."""
+        sources = (self.resume_from, self.output_from, self.weights_from)
+        return any(each is not None for each in sources)
 
 
 def read(typed: Typed) -> Option:
     """Read both, and make `steps=+N` a number of steps."""
     label, first = typed.get(RESUME_FROM), typed.overrides.get("weights", "")
+    if label is not None and "command" in typed.words:
+        return Option(output_from=_output(label, typed))
     resumed = None if label is None else _checkpoint(label, typed)
     _read_steps(typed, resumed[0] if resumed else None)
     weights = None
@@ -64,6 +79,22 @@ def read(typed: Typed) -> Option:
         resume_from=ResumePoint(run_id=resumed[0].run_id, step=resumed[1]) if resumed else None,
         weights_from=weights.run_id if weights is not None else None,
     )
+
+
+def _output(label: str, typed: Typed) -> RunId:
+    """Return the run of a custom command whose output the command that was typed goes on from."""
+    saved = typed.ask.find_saved(label)
+    if not saved.program:
+        raise NotPossibleNow(
+            f"{RESUME_FROM.name}={saved.run_id}: the recipe's trainer trained that run, and "
+            "command= takes its place, which cannot go on from it; leave one of them out"
+        )
+    try:
+        output_files(saved.manifest)
+    except PermanentError as exc:
+        again = f"/train rerun {saved.run_id}"
+        raise NotPossibleNow(f"{exc}; {again} starts it again", suggestion=again) from exc
+    return saved.run_id
 
 
 def _checkpoint(label: str, typed: Typed) -> tuple[SavedRun, int]:
@@ -150,6 +181,7 @@ def restored_bytes(start: Start) -> int:
     point, resumed, weights = start.part(Option).resume_from, _resumed(start), _weights(start)
     files = list(checkpoint_files(resumed.manifest, point.step)) if resumed and point else []
     files += model_files(weights.manifest) if weights is not None else ()
+    files += output_files(resumed.manifest) if resumed and point is None else ()
     return sum(file.num_bytes for file in files)
 
 
@@ -172,7 +204,7 @@ def refuse(start: Start) -> None:
             f"weights={weights.run_id} are of another model: that run trained "
             f"{weights.resolved.name}, which has another shape than {resolved.name} here"
         )
-    if saved is not None:
+    if saved is not None and start.part(Option).resume_from is not None:
         _refuse_unfit(start, saved)
     refuse_with_framework(start, RESUME_FROM)
     is_framework = not resolved.uses_own_trainer and not start.part(OwnCode).program
@@ -216,6 +248,8 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
     resumed, point = _resumed(start), start.part(Option).resume_from
     if resumed is not None and point is not None:
         yield from _resume_notes(resumed, point.step, plan, start.resolved)
+    elif resumed is not None:
+        yield f"what {resumed.run_id} has saved is in $STATIONMASTER_RESUME_DIR of the command"
     if (weights := _weights(start)) is not None:
         yield f"starts from the trained model of run {weights.run_id}"
     if num_bytes := restored_bytes(start):
@@ -247,8 +281,10 @@ def _resume_notes(saved: SavedRun, step: int, plan: Plan, resolved: Recipe) -> I
 
 def typed(options: Part) -> dict[str, str | None]:
     """Write the run and the step."""
-    point = part(options, Option).resume_from
-    return {RESUME_FROM.name: f"{point.run_id}@{point.step}" if point is not None else None}
+    own = part(options, Option)
+    point = own.resume_from
+    resumed = f"{point.run_id}@{point.step}" if point is not None else own.output_from
+    return {RESUME_FROM.name: resumed}
 
 
 FAMILY: Final = Family(keys=(RESUME_FROM,), read=read, typed=typed, refuse=refuse, note=note)

@@ -71,16 +71,19 @@ class TrainingRequest(Options):
 
     def restoring_order(self, run_id: RunId) -> RestoringOrder | None:
         """Order what has to come back of other runs' results before the run `run_id` trains."""
-        if self.resume_from is None and self.weights_from is None:
+        if not self.restores:
             return None
         return RestoringOrder(
-            run_id=run_id, checkpoint=self.resume_from, model_of=self.weights_from
+            run_id=run_id,
+            checkpoint=self.resume_from,
+            model_of=self.weights_from,
+            output_of=self.output_from,
         )
 
     @property
     def brings_data(self) -> bool:
         """Whether data or results are brought to the file system before it trains."""
-        if self.resume_from is not None or self.weights_from is not None:
+        if self.restores:
             return True
         typed = read_dataset(self.overrides.get("dataset", ""))
         return bool(self.weights_to_convert) or not isinstance(typed, NamedData)

@@ -25,6 +25,7 @@ from stationmaster.domain.restoring import (
     RestoringOrder,
     checkpoint_files,
     model_files,
+    output_files,
 )
 from stationmaster.domain.results import (
     MANIFEST_FILE,
@@ -100,7 +101,7 @@ def restore(
             shutil.rmtree(each.partial, ignore_errors=True)
     return StagedLine(
         run_id=order.run_id,
-        data_id=str(order.checkpoint.run_id if order.checkpoint else order.model_of),
+        data_id=next(iter(order.sources().values())),
         root=DIRECTORY,
         preparation=Preparation.NONE,
         num_files=len(files),
@@ -120,6 +121,8 @@ def _parts(order: RestoringOrder) -> Iterator[tuple[RunId, _Pick, str]]:
         yield point.run_id, partial(checkpoint_files, step=point.step), "checkpoint"
     if order.model_of is not None:
         yield order.model_of, model_files, "model"
+    if order.output_of is not None:
+        yield order.output_of, output_files, "output"
 
 
 def _look(

@@ -10,7 +10,9 @@ from stationmaster.domain.commands.requests import ShowPlan
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import AS_IT_IS, Listing, Preparation
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, UserError
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.questions import OwnCodeRules
+from stationmaster.domain.restoring import RestoringOrder
 from tests.support import typed
 from tests.support.factories import make_request
 from tests.support.typed import REGISTRY, RULES, RUN, channel, saved
@@ -89,9 +91,7 @@ def test_command_on_ones_own_machine_needs_the_flag_and_an_image_does_not():
     )
 
 
-@pytest.mark.parametrize(
-    "key", ["steps=5", "learning_rate=0.1", "resume_from=x-0123abcd", "backup_every=2h"]
-)
+@pytest.mark.parametrize("key", ["steps=5", "learning_rate=0.1", "backup_every=2h"])
 def test_keys_of_the_recipes_trainer_are_refused_beside_a_command(key: str):
     error = refused(f"ddp-cpu command=true {key}")
 
@@ -178,9 +178,7 @@ def test_plan_says_which_image_and_that_a_tag_may_move():
     assert not any("a digest" in warning for warning in pinned.warnings)
 
 
-@pytest.mark.parametrize(
-    "words", ["resume {}", "tiny-llama resume_from={}", "tiny-llama weights={}"]
-)
+@pytest.mark.parametrize("words", ["tiny-llama resume_from={}", "tiny-llama weights={}"])
 def test_result_of_a_command_is_not_continued_by_a_recipe(words: str):
     theirs = saved(program=("true",))
 
@@ -188,6 +186,44 @@ def test_result_of_a_command_is_not_continued_by_a_recipe(words: str):
         parse_command(words.format(RUN), find_saved=channel(theirs))
 
     assert f"stationmaster results {RUN} --to DIR" in str(error.value)
+
+
+def test_resumed_command_starts_again_and_gets_what_it_had_saved():
+    before = saved(program=("torchrun", "a.py"), overrides={}, files=("output/ckpt.pt",))
+
+    def read(text: str) -> StartRun:
+        command = parse_command(text, find_saved=channel(before), own_code=RULES)
+        assert isinstance(command, StartRun)
+        return command
+
+    again, edited = read("resume last"), read("resume last command='torchrun b.py'")
+    request = again.requested(command="", team_id="T", channel_id="C", user_id="U")
+
+    assert again.words.endswith(f"resume_from={RUN} command='torchrun a.py'")
+    assert edited.options.program == ("torchrun", "b.py")
+    assert read(again.words).options == again.options
+    assert request.brings_data
+    order = request.restoring_order(RunId("next"))
+    assert order is not None
+    assert order.by_source() == {RUN: RestoringOrder(run_id=RunId("next"), output_of=RUN)}
+    assert any("come back from the artifacts bucket" in each for each in again.plan.warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "said"),
+    [
+        ("resume last", {"files": ("logs/a.log",)}, f"; /train rerun {RUN} starts it again"),
+        ("resume last steps=+9", {"files": ("output/a",)}, "steps= has no effect beside command="),
+        ("tiny-llama resume_from=last command=true", {"program": ()}, "leave one of them out"),
+    ],
+)
+def test_command_that_cannot_go_on_is_refused(text: str, before: dict[str, object], said: str):
+    before = saved(**{"program": ("a.py",), "overrides": {}} | before)
+
+    with pytest.raises(UserError) as error:
+        parse_command(text, find_saved=channel(before), own_code=RULES)
+
+    assert said in str(error.value)
 
 
 def test_resumed_run_keeps_its_image():
