@@ -84,6 +84,7 @@ def card_milestone(view: RunView) -> str:
             run.approval.wish.fingerprint if run.approval is not None else "",
             str(run.resumed_from_step),
             run.network.job if run.network is not None else "",
+            run.apart.job if run.apart is not None else "",
             run.unsaved_reason,
             str(run.passes),
             run.results.manifest_sha256 if run.results is not None else "",

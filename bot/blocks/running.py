@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections import Counter
 
 from bot.blocks import mrkdwn as md
-from stationmaster.diagnosis.running import RunningFinding, network_finding, running_findings
+from stationmaster.diagnosis.running import (
+    RunningFinding,
+    apart_finding,
+    network_finding,
+    running_findings,
+)
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import NetworkObserved
+from stationmaster.domain.run.events import NetworkObserved, PodsApart
 
 
 def running_lines(run: Run) -> list[str]:
@@ -24,6 +29,11 @@ def network_line(event: NetworkObserved, run: Run) -> str:
     if found is None:
         return f"\u25b8 {md.code(event.pod, 80)} does not use all of its EFA interfaces"
     return _line(found)
+
+
+def apart_line(event: PodsApart, run: Run) -> str:
+    """Say that the nodes train each for itself."""
+    return _line(apart_finding(event, run))
 
 
 def _line(found: RunningFinding) -> str:

@@ -12,7 +12,7 @@ from bot.blocks import words
 from bot.blocks.approval import approval_line
 from bot.blocks.failures import recovery_line
 from bot.blocks.results import backup_line, export_line, push_line, results_line
-from bot.blocks.running import network_line
+from bot.blocks.running import apart_line, network_line
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.cluster.replacements import MAX_REPLACED
@@ -63,6 +63,8 @@ def line_of(same: list[ThreadEvent], run: Run) -> str:
             return f"{md.WARNING} node {md.code(first.node, 80)} is lost: {md.escape(first.reason)}"
         case ev.NetworkObserved():
             return network_line(first, run)
+        case ev.PodsApart():
+            return apart_line(first, run)
         case ev.NodeTakenBack():
             return taken_back_line(first, run)
         case ev.NodeRecovered():

@@ -14,9 +14,10 @@ from stationmaster.diagnosis.nccl.report import Verdict
 from stationmaster.diagnosis.nccl.transport import Kind, Transport
 from stationmaster.domain.catalogue.instances import CATALOGUE
 from stationmaster.domain.errors import UserError
+from stationmaster.domain.keys.own_code import is_joining
 from stationmaster.domain.planning.plan import Plan, plan_recipe
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import NetworkObserved, RunPhase
+from stationmaster.domain.run.events import NetworkObserved, PodsApart, RunPhase
 from stationmaster.domain.run.speeds import usual
 
 # Below this part of what the plan expects, a run is slow. A plan is an estimate: a run may well be
@@ -44,6 +45,8 @@ def running_findings(run: Run) -> list[RunningFinding]:
     found = []
     if run.network is not None and (network := network_finding(run.network, run)) is not None:
         found.append(network)
+    if run.apart is not None:
+        found.append(apart_finding(run.apart, run))
     if run.phase is RunPhase.RUNNING and (slow := _unused(run) or _slow(run)) is not None:
         found.append(slow)
     return found
@@ -69,6 +72,19 @@ def network_finding(event: NetworkObserved, run: Run) -> RunningFinding | None:
     found = network_findings(transport, instance, num_nodes=run.placement.nodes, is_fast=True)
     bad = [each for each in found if each.verdict is Verdict.FAIL]
     return RunningFinding(bad[0].text, bad[0].remedy or "") if bad else None
+
+
+def apart_finding(event: PodsApart, run: Run) -> RunningFinding:
+    """Say that the nodes train each for itself, and what joins them."""
+    names = " and ".join(pod.removeprefix(f"{event.job}-") for pod in event.pods)
+    to_join = 'start it with command="torchrun SCRIPT ..."'
+    if is_joining(run.request.program):
+        to_join = "start it without --standalone, --nnodes and --rdzv-* of torchrun"
+    return RunningFinding(
+        f"the nodes have not joined: {names} both print what one rank of a run prints, so each of "
+        f"{run.placement.nodes} nodes trains a model of its own",
+        f"`/train stop {run.run_id}`, and {to_join} (a Trainer of Lightning also needs num_nodes)",
+    )
 
 
 def _unused(run: Run) -> RunningFinding | None:

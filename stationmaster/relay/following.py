@@ -25,6 +25,7 @@ from stationmaster.relay.logs import LogPipeline
 from stationmaster.relay.parsing import LineInterpreter
 from stationmaster.relay.pending import LogPlace
 from stationmaster.relay.pods import ContainerState, JsonObject, container_state, uid_of
+from stationmaster.relay.together import Together
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class LogFollower:
         kept: KeptLogs,
         pod: PodFacts,
         path: str,
+        together: Together,
         stop: threading.Event,
     ) -> None:
         self._api = api
@@ -59,7 +61,7 @@ class LogFollower:
         self._pod = pod
         self._path = path
         self._stop = stop
-        self._pipeline = LogPipeline(LineInterpreter(pod), keep_line=self._keep_line)
+        self._pipeline = LogPipeline(LineInterpreter(pod, together), keep_line=self._keep_line)
         self._changed = threading.Condition()
         self._state = ContainerState()
         self._gone = False

@@ -32,6 +32,7 @@ from stationmaster.relay.failures import FailureReader
 from stationmaster.relay.lines import LogLine, PodFacts
 from stationmaster.relay.network import NetworkReader
 from stationmaster.relay.own_lines import EventHead, event_of, place_of
+from stationmaster.relay.together import Together
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Of failures, the log of a pod reports so many at once, and then one in so many seconds: a program
@@ -47,8 +48,9 @@ _TEE_PREFIX = re.compile(r"^\[([A-Za-z_]{1,30})(\d{1,6})\]: ?")
 class LineInterpreter:
     """Reads the lines of one pod's training container, in order, over its restarts."""
 
-    def __init__(self, pod: PodFacts) -> None:
+    def __init__(self, pod: PodFacts, together: Together | None = None) -> None:
         self._pod = pod
+        self._together = together or Together()
         self._container_run = 0
         self._speaks_our_format = False
         self._total_steps = pod.total_steps
@@ -64,6 +66,7 @@ class LineInterpreter:
         if container_run == self._container_run:
             return
         self._container_run = container_run
+        self._together.forget(self._pod)
         self._failures.start_container_run(container_run)
         self._network.start_container_run()
         self._foreign, self._last_foreign_step, self._has_loss = Reader(), -1, False
@@ -87,12 +90,14 @@ class LineInterpreter:
         if events is not None:
             # What comes next starts again from a checkpoint.
             self._foreign, self._last_foreign_step, self._has_loss = Reader(), -1, False
+            self._together.set_back(line.at)
             return events
         if observed := self._network.read(line):
             return observed
         if event := self._our_line(line):
             self._speaks_our_format = True
-            return [event]
+            is_of_program = isinstance(event, ProgressReported) and bool(event.pod)
+            return [event, *(self._together.printed(self._pod, line) if is_of_program else ())]
         if self._speaks_our_format:
             return []
         return self._foreign_line(line)
@@ -156,6 +161,7 @@ class LineInterpreter:
         self._last_foreign_step = progress.step
         self._has_loss = self._has_loss or progress.has_loss
         figures: dict[str, Any] = {**progress.figures}
+        apart = self._together.printed(self._pod, line) if progress.of_one_rank else []
         return [
             ProgressReported(
                 **self._head(line, "foreign progress"),
@@ -166,5 +172,6 @@ class LineInterpreter:
                 has_loss=progress.has_loss,
                 pod=self._pod.name,
                 **figures,
-            )
+            ),
+            *apart,
         ]

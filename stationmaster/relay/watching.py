@@ -36,6 +36,7 @@ from stationmaster.relay.pods import (
     pod_facts,
     uid_of,
 )
+from stationmaster.relay.together import Together
 from stationmaster.rendering.job_backends import backend_of
 
 logger = logging.getLogger(__name__)
@@ -164,6 +165,7 @@ class RunWatcher:
         self._pods = PodObserver(run_id, backend=backend, now=_now)
         self._warnings = WarningObserver(run_id, job=job, backend=backend, now=_now)
         self._nodes = NodeObserver(config.run_id, now=_now)
+        self._together = Together()
         self._followers: dict[str, LogFollower] = {}  # by the pod's uid
         self._were_listed = threading.Event()  # the pods, at least once
         self._sight = Sight()
@@ -283,6 +285,7 @@ class RunWatcher:
             kept=self._kept,
             pod=pod_facts(self._config.run_id, self._config.job, self._backend, pod),
             path=path,
+            together=self._together,
             stop=self._stop,
         )
 

@@ -459,6 +459,19 @@ def test_threads_of_a_run_and_of_its_cluster_say_the_same_of_its_nodes(told, sai
     assert said in seen(cluster_message([told], make_cluster()))
 
 
+def test_pods_that_have_not_joined_are_said_on_card_and_thread_with_what_to_do():
+    request = make_request(recipe="llama2-7b", nodes=2, program=("python", "a.py"))
+    pods = (f"{RUN_ID}-worker-0", f"{RUN_ID}-worker-1")
+    told = event(ev.PodsApart, job=RUN_ID, pods=pods)
+    view = running(request=request)
+    view = replace(view, run=changes.apply(view.run, told))
+
+    for text in (thread_message([told], view).text, seen(run_card(view, now=NOW))):
+        assert "worker-0 and worker-1 both print what one rank of a run prints" in text
+        assert "torchrun SCRIPT ..." in text
+    assert card_milestone(view) != card_milestone(running(request=request))
+
+
 def test_network_that_is_not_used_is_said_on_card_and_thread_with_what_to_do():
     request = make_request(recipe="llama2-7b", instance_type="p4d.24xlarge")
     told = event(ev.NetworkObserved, job=RUN_ID, pod=f"{RUN_ID}-worker-1", uses_sockets=True)

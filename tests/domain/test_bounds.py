@@ -103,6 +103,7 @@ def run_events(number: int) -> list[ev.RunEvent]:
             provider=LONG,
             plugin_version=LONG,
         ),
+        event(ev.PodsApart, job=LONG, pods=(LONG, LONG)),
     ]
 
 

@@ -25,6 +25,7 @@ from stationmaster.relay.cluster import (
 )
 from stationmaster.relay.following import PREVIOUS_LOG_TRIES, LogFollower
 from stationmaster.relay.pods import container_state
+from stationmaster.relay.together import Together
 from stationmaster.relay.watching import Sight, Watch, keep_watching
 
 
@@ -156,6 +157,7 @@ def new_follower(api, reported, stop=None):
         kept=reported,
         pod=facts(),
         path="/api/v1/namespaces/n/pods/run-1-worker-0",
+        together=Together(),
         stop=stop or threading.Event(),
     )
 

@@ -65,7 +65,11 @@ def _lightning(text: str) -> Finding | None:
         return None
     if loss is None:
         return None
-    return progress(step=epoch * steps + step, total_steps=total, loss=loss[1])
+    # Anybody's bar may have this title; the version of the logger is Lightning's, on rank 0.
+    is_lightning = "v_num" in rows[-1][0]
+    return progress(
+        step=epoch * steps + step, total_steps=total, loss=loss[1], of_one_rank=is_lightning
+    )
 
 
 def _dict(text: str) -> Finding | None:
@@ -81,6 +85,7 @@ def _dict(text: str) -> Finding | None:
         return Logged(
             number(loss),
             {ours: plausible(number(figures.get(theirs))) for theirs, ours in _NAMES.items()},
+            of_one_rank={"learning_rate", "epoch"} <= figures.keys(),  # as the Trainer's dict
         )
     if parsed(figures.get("eval_loss")) is not None:
         return Evaluated(None, number(figures["eval_loss"]))

@@ -26,6 +26,8 @@ class Progress:
     total_steps: int | None = None
     figures: Mapping[str, float | None] = field(default_factory=dict)
     """The further figures that are in the line, by the names that an event has."""
+    of_one_rank: bool = False
+    """Whether one rank of all prints it: two pods with such lines have not joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class Logged:
 
     loss_nats: float | None
     figures: Mapping[str, float | None] = field(default_factory=dict)
+    of_one_rank: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,12 @@ def parsed(text: str | None) -> float | None:
 
 
 def progress(
-    *, step: int, loss: str | None, total_steps: int | None = None, **figures: float | None
+    *,
+    step: int,
+    loss: str | None,
+    total_steps: int | None = None,
+    of_one_rank: bool = False,
+    **figures: float | None,
 ) -> Progress | None:
     """Make the finding of a line; None where its loss is no number or its step none of training."""
     if parsed(loss) is None or not 0 <= step < MAX_COUNT:
@@ -136,6 +144,7 @@ def progress(
         loss_nats=number(loss),
         total_steps=total_steps if total_steps is not None and total_steps < MAX_COUNT else None,
         figures={name: plausible(figure) for name, figure in figures.items()},
+        of_one_rank=of_one_rank,
     )
 
 

@@ -82,7 +82,10 @@ def read(text: str) -> Finding | None:
     if "iteration" in text and (found := _megatron(text)):
         return found
     if "iter " in text and (match := _NANOGPT.search(text)):
-        return progress(step=int(match[1]), loss=match[2], step_time_s=_seconds(match[3]))
+        step_time_s = _seconds(match[3])
+        return progress(
+            step=int(match[1]), loss=match[2], step_time_s=step_time_s, of_one_rank=True
+        )
     if "step" in text and (found := _titan(text) or _steps(text)):
         return found
     if "oss" in text and (match := _ANY.search(text)) and not _NOT_TRAINING.search(text):
@@ -107,7 +110,9 @@ def _steps(text: str) -> Finding | None:
         )
     if (match := _DEEPSPEED_STEP.search(text)) and int(match[1]) < MAX_COUNT:
         figures = {"learning_rate": number(match[3])}
-        return Progress(step=int(match[1]), loss_nats=None, has_loss=False, figures=figures)
+        return Progress(
+            step=int(match[1]), loss_nats=None, has_loss=False, figures=figures, of_one_rank=True
+        )
     return None
 
 
@@ -163,6 +168,7 @@ def _megatron(text: str) -> Finding | None:
             grad_norm=number(_first(fields, "grad norm", "grad_norm")),
             step_time_s=step_time_s,
             samples_per_s=batch / step_time_s if batch and step_time_s else None,
+            of_one_rank=True,
         )
     if match := _VALIDATED.search(text):
         return evaluated(int(match[1]), match[2])

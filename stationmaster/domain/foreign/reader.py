@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from stationmaster.domain.foreign import bars, epochs, iterations
 from stationmaster.domain.foreign.findings import (
     Bar,
@@ -39,9 +37,9 @@ class Reader:
         match read(text):
             case Bar() as bar:
                 return self._moved(bar)
-            case Logged(loss, figures):
+            case Logged() as logged:
                 self._has_loss = True
-                return self._progress(loss, figures)
+                return self._progress(logged)
             case InEpoch(epoch, iteration, loss):
                 if self._epoch is not None and epoch > self._epoch:
                     self._before += self._within + 1
@@ -67,12 +65,13 @@ class Reader:
             return None
         return Progress(step=bar.step, total_steps=bar.total_steps, loss_nats=None, has_loss=False)
 
-    def _progress(self, loss: float | None, figures: Mapping[str, float | None]) -> Progress | None:
+    def _progress(self, logged: Logged) -> Progress | None:
         if self._bar is None:
             return None  # nothing says which step it is
         return Progress(
             step=self._bar.step,
             total_steps=self._bar.total_steps,
-            loss_nats=loss,
-            figures=figures,
+            loss_nats=logged.loss_nats,
+            figures=logged.figures,
+            of_one_rank=logged.of_one_rank,
         )

@@ -40,6 +40,12 @@ EXPANDED: Final = (
 
 # What starts a process for each GPU of a node and joins those of all nodes.
 _JOINING: Final = frozenset({"torchrun", "mpirun", "srun", "torch.distributed.run"})
+# Operators give a pod its own number and the number of processes, which torchrun alone can use.
+_STATIC: Final = (
+    "rendezvous=static: RANK is the pod's number, and WORLD_SIZE the number of all processes, so a "
+    "script that calls init_process_group() itself, once on a node of several GPUs, waits 30 "
+    'minutes in vain; start such a one with command="env WORLD_SIZE={nodes} python SCRIPT ..."'
+)
 # About the recipe's trainer and its checkpoints, as the keys of recipes are.
 _OF_TRAINER: Final = ("backup_every", "push_to")
 # What still means something when another program takes the trainer's place.
@@ -193,6 +199,9 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
         )
     if alone := _started_alone(own.program, plan.nodes):
         yield alone
+    is_plain = bool(own.program) and plan.nodes > 1 and not is_joining(own.program)
+    if is_plain and start.resolved.training.rendezvous == "static":
+        yield _STATIC.format(nodes=plan.nodes)
     if own.program and plan.min_nodes is not None:
         yield (
             f"nodes={plan.node_words}: it gets all of {plan.nodes} nodes that are free, "
@@ -208,19 +217,31 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
             )
 
 
+def is_joining(program: tuple[str, ...]) -> bool:
+    """Say whether a command starts the processes of a node and joins those of all nodes."""
+    return not _JOINING.isdisjoint(word.rpartition("/")[2] for word in program)
+
+
 def _started_alone(program: tuple[str, ...], nodes: int) -> str:
     """Warn of a program that each node starts for itself; "" where nothing says so.
 
     It would train as many models as there are nodes, at as many times the price, and succeed.
     """
-    names = {word.rpartition("/")[2] for word in program}
-    if nodes < 2 or not program or names & _JOINING:
+    if nodes < 2 or not program:
+        return ""
+    if "--standalone" in program:
+        return f"--standalone trains on each of the {nodes} nodes for itself; leave it out"
+    if is_joining(program):
         return ""
     first = program[0].rpartition("/")[2]
-    if first == "accelerate" and not any(word.startswith("--num_machines") for word in program):
+    # accelerate reads PET_* with torchrun's own parser, all but the backend, where a node has
+    # several GPUs; where it has one, nothing starts torchrun.
+    flags = ("--num_machines", "--rdzv_backend")
+    if first == "accelerate" and not any(word.startswith(flags) for word in program):
         return (
-            f"accelerate launch without --num_machines trains on each of the {nodes} nodes for "
-            'itself; start it with command="torchrun SCRIPT ...", which accelerate understands'
+            f"accelerate launch does not join the {nodes} nodes by itself; start it with "
+            'command="torchrun SCRIPT ...", which accelerate understands, or, on nodes of several '
+            'GPUs, with command="accelerate launch --rdzv_backend c10d SCRIPT ..."'
         )
     if first == "deepspeed":
         return (

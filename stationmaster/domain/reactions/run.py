@@ -261,6 +261,7 @@ _NewsOnly = (
     | ev.CheckpointSaved
     | ev.TrainingFinished
     | ev.NetworkObserved
+    | ev.PodsApart
     | ev.NodeTakenBack
     | ev.NodeRecovered
 )

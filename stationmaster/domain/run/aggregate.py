@@ -102,6 +102,8 @@ class Run(State):
     """The speeds of its newest progress lines."""
     network: ev.NetworkObserved | None = None
     """The use of EFA that its newest attempt lacks; None where nothing says so."""
+    apart: ev.PodsApart | None = None
+    """Two pods of its newest attempt that train each for itself; None where nothing says so."""
     evaluation: ev.TrainingEvaluated | None = None
     last_checkpoint_step: int | None = None
     resumed_from_step: int | None = None

@@ -83,7 +83,8 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
         case ev.AttemptStarted():
             if run.phase.is_terminal:
                 raise IllegalTransition(f"run {run.run_id} is {run.phase.value} already")
-            return {"attempts": begun(run.attempts, event), "network": None, "speeds": Speeds()}
+            attempts = begun(run.attempts, event)
+            return {"attempts": attempts, "network": None, "apart": None, "speeds": Speeds()}
         case ev.JobSubmitted():
             return {"attempts": submitted(run.attempts, event)}
         case ev.NodesLeased():
@@ -94,6 +95,8 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             return {"preparing": event} if is_newest else {}
         case ev.NetworkObserved():
             return {"network": event} if event.job == run.job else {}
+        case ev.PodsApart():
+            return {"apart": event} if event.job == run.job else {}
         case ev.TrainingReportedFailure():
             own = not event.restarting and not says_lost_peer(event.reason)
             return {"trainer_failure": event.reason} if own else {}

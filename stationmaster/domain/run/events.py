@@ -483,6 +483,17 @@ class NetworkObserved(_Event):
     """Whether libfabric had no EFA to offer."""
 
 
+class PodsApart(_Event):
+    """Two pods of a job print at once what one rank prints: they have not joined.
+
+    It is the first of an attempt.
+    """
+
+    type: Literal["pods.apart"] = "pods.apart"
+    job: Name
+    pods: tuple[Name, Name]
+
+
 class NodeLost(_Event):
     """A node of the run's node group went away or NotReady."""
 
@@ -526,6 +537,7 @@ RelayEvent = (
     | TrainingReportedFailure
     | TrainingFinished
     | NetworkObserved
+    | PodsApart
     | NodeLost
     | NodeTakenBack
     | NodeRecovered

@@ -258,7 +258,9 @@ def test_what_cannot_be_run_is_refused_with_the_reason(words: str, said: str):
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        ("accelerate launch train.py", "accelerate launch without --num_machines"),
+        ("accelerate launch train.py", "accelerate launch --rdzv_backend c10d"),
+        ("torchrun --standalone train.py", "--standalone trains on each of the 2 nodes"),
+        ("accelerate launch --rdzv_backend c10d train.py", ""),
         ("python train.py", "python is started once on each of the 2 nodes"),
         ("./train.py", "train.py is started once on each of the 2 nodes"),
         ("deepspeed train.py", "deepspeed without a host file"),
@@ -270,10 +272,20 @@ def test_what_cannot_be_run_is_refused_with_the_reason(words: str, said: str):
 def test_plan_warns_of_a_program_that_each_node_runs_for_itself(program: str, said: str):
     def warned(nodes: int) -> list[str]:
         plan = start(f'ddp-cpu nodes={nodes} command="{program}"').plan
-        return [each for each in plan.warnings if "each of the" in each]
+        words = ("each of the", "does not join")
+        return [each for each in plan.warnings if any(word in each for word in words)]
 
     assert [said in each for each in warned(2)] == ([True] if said else [])
     assert warned(1) == []
+
+
+def test_static_rendezvous_says_what_a_script_without_torchrun_needs():
+    def said(words: str) -> bool:
+        return "env WORLD_SIZE=2 python" in "".join(start(f"ddp-cpu nodes=2 {words}").plan.warnings)
+
+    assert said("rendezvous=static command='python a.py'")
+    assert not said("command='python a.py'")
+    assert not said("rendezvous=static command='torchrun a.py'")
 
 
 def test_data_that_is_not_given_is_not_used_in_a_command():
