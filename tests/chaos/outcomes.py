@@ -51,11 +51,6 @@ class Outcome:
         return self.cluster.billable_left if self.cluster is not None else []
 
     @property
-    def provisioning(self) -> Execution:
-        """The execution of the cluster workflow."""
-        return next(each for each in self.executions if each.machine == "cluster")
-
-    @property
     def teardowns(self) -> list[Execution]:
         """Every attempt at the teardown, in order."""
         return [each for each in self.executions if each.machine == "teardown"]

@@ -122,7 +122,7 @@ class Owner:
             },
         )["FileSystem"]["FileSystemId"]
         self.world.aws.finish_lifecycles()
-        self.file_system = self.world.find_file_system(made).spec
+        self.file_system = self.world.services.existing_file_systems.look_up(made).spec
 
     @property
     def guest(self) -> dict[str, Any]:

@@ -172,7 +172,6 @@ def open_scene(directory: Path, **options: Any) -> Iterator[Scene]:
     }
     with open_world(directory, **options) as world:
         world.deadline_s = WAIT_S
-        world.runtime.notifier_rests = True
         assert world.mode.settings is not None
         make_foreign(world.aws, world.mode.settings)
         yield Scene(world)

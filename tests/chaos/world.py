@@ -8,7 +8,7 @@ of the tests, so that a run takes seconds, and the relay's programs are forked i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,6 @@ from stationmaster.domain.cluster.events import (
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.domain.commands.requests import CreateCluster
-from stationmaster.domain.keys.questions import FoundFileSystem
 from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE, TRAINING_NODE_GROUP, job_name
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.aggregate import new_run_id
@@ -38,7 +37,6 @@ from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.local.aws.clock import SHORTEST_WAIT_S
 from stationmaster.local.mode import LocalMode, LocalOptions
 from stationmaster.local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
-from stationmaster.local.slack.records import Message
 from stationmaster.services import Services
 from stationmaster.steps.reap import reap
 from tests.chaos.direct_calls import without_connection
@@ -67,7 +65,6 @@ class World(Watched):
         plan: str = "",
         words: str = "",
         doubled: bool = False,
-        services: Services | None = None,
         before: Callable[[AnId], None] | None = None,
         **shared: Any,
     ) -> AnId:
@@ -87,8 +84,8 @@ class World(Watched):
             self._request_shared(run_id, words, shared)
             return run_id
         run, _ = commands.request_run(
-            services or self.services,
-            parse_request(words.split(), find_file_system=self.find_file_system),
+            self.services,
+            parse_request(words.split()),
             request_id=name,
             who=commands.Actor(
                 words=f"/train {words}",
@@ -99,11 +96,6 @@ class World(Watched):
         )
         assert run.run_id == run_id
         return run_id
-
-    def find_file_system(self, file_system_id: str) -> FoundFileSystem:
-        """What the bot asks AWS, with time for an answer."""
-        found = self.services.existing_file_systems.look_up(file_system_id)
-        return FoundFileSystem(spec=found.spec, zone=found.zone)
 
     def _request_shared(self, run_id: AnId, words: str, shared: Mapping[str, Any]) -> None:
         services, start = self.services, parse_request(words.split())
@@ -228,30 +220,6 @@ class World(Watched):
         )
         return str(found["definition"])
 
-    def card(self, owner: str, headline: str) -> str:
-        """The card of a run or a cluster as JSON: it names `owner`, and its text begins so."""
-        return json.dumps(self._card(owner, headline).blocks)
-
-    def click(self, owner: str, headline: str, action_id: str) -> None:
-        """Click a button of a card, and confirm what it asks."""
-        card = self._card(owner, headline)
-        self.mode.slack.click(message_ts=card.ts, channel=card.channel, action_id=action_id)
-
-    def _card(self, owner: str, headline: str) -> Message:
-        self.aws.settle(timeout_s=DEADLINE_S)
-
-        def found() -> list[Message]:
-            return [
-                message
-                for message in self.mode.slack.messages()
-                if message.text.startswith(headline) and f"`{owner}`" in json.dumps(message.blocks)
-            ]
-
-        # An edit that found no room comes with a later batch.
-        self.until(found, f"the card of {owner} says {headline}")
-        (card,) = found()
-        return card
-
     def reap(self) -> list[str]:
         """Run the reaper as two minutes from now, past the grace of what has just ended."""
         settings = self.mode.settings
@@ -274,7 +242,6 @@ def open_world(
     directory: Path,
     *,
     limits: Mapping[str, float] = LIMITS,
-    faults: Sequence[str] = (),
     shortest_wait_s: float = SHORTEST_WAIT_S,
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[World]:
@@ -294,7 +261,6 @@ def open_world(
             limits=limits,
             shortest_wait_s=shortest_wait_s,
             settings=settings,
-            faults=frozenset(faults),
             extra_path=programs,
         )
     )

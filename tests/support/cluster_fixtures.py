@@ -209,10 +209,6 @@ def operator_deployment() -> dict[str, Any]:
     return made
 
 
-def operator_webhook() -> dict[str, Any]:
-    return of_operator("ValidatingWebhookConfiguration")
-
-
 def pytorchjob_crd() -> dict[str, Any]:
     return of_operator("CustomResourceDefinition")
 

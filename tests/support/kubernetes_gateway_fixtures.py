@@ -24,16 +24,14 @@ def add_nodes(
     *,
     group: str,
     count: int = 0,
-    nodes_named: str = "",
     zone: str = "us-west-2a",
     instance_type: str = "",
     **capacity: str,
 ) -> None:
-    """Nodes of a group; those of another `nodes_named` are added to it, not put in its place."""
     training = group == "training"
     by_device = "p4d.24xlarge" if "nvidia.com/gpu" in capacity else "m5.2xlarge"
     cluster.add_nodes(
-        node_group=nodes_named or group,
+        node_group=group,
         cluster="c",
         instance_type=instance_type or by_device,
         instance_ids=instances(count or (2 if training else 1)),

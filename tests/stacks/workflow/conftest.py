@@ -17,15 +17,9 @@ SCENARIOS = {each.name: each for each in state_scenarios()}
 
 
 @pytest.fixture(scope="module")
-def world(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[World]:
-    """A local mode in which the runs of a file are played, one after the other.
-
-    Cards and threads, a third of a run's CPU, are kept for a file that says READS_THE_CHANNEL.
-    """
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A local mode in which the runs of a file are played, one after the other."""
     with open_world(tmp_path_factory.mktemp("workflow"), shortest_wait_s=LOOK_EVERY_S) as made:
-        made.runtime.notifier_rests = not getattr(request.module, "READS_THE_CHANNEL", False)
         assert made.mode.settings is not None
         make_foreign(made.aws, made.mode.settings)
         before = in_account(made.aws)
