@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from stationmaster.commands import Actor
 from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.teams import IN_TEAM
 from stationmaster.log_keys import learn
 
 # A button's value takes 2,000 characters, of which JSON may double some.
@@ -52,7 +53,7 @@ class FormNotes(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    channel: str = Field(default="", pattern=r"^([CDG][A-Z0-9]{2,30})?$")
+    channel: str = Field(default="", pattern=rf"^({IN_TEAM}[CDG][A-Z0-9]{{2,30}})?$")
     """Where the run is to be followed; "" where a field of the form says it."""
     words: str = Field(default="", max_length=MOST_FILLED)
     """What the form was opened with, as after /train."""

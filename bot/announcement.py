@@ -27,6 +27,7 @@ from stationmaster.domain.errors import (
 )
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import ClusterView, RunView
+from stationmaster.domain.teams import is_direct
 from stationmaster.services import Services
 
 logger = logging.getLogger(f"stationmaster.{__name__}")
@@ -131,7 +132,7 @@ def _nothing() -> None:
 
 def _refusal(lost: ChannelLost, *, channel: str, kind: str) -> NotPossibleNow:
     nothing = f"nothing was started, because a {kind} is followed in its channel and"
-    if lost.code in ("not_in_channel", "channel_not_found") and not channel.startswith("D"):
+    if lost.code in ("not_in_channel", "channel_not_found") and not is_direct(channel):
         return NotPossibleNow(
             f"{nothing} {APP_NAME} is not in this one; invite it, then type the command again",
             suggestion=f"/invite @{APP_NAME}",

@@ -14,6 +14,7 @@ from bot.listeners import register
 from bot.mentions import Mentions
 from bot.outbox import Outbox
 from bot.start_form import StartForm
+from bot.teams import InTeam
 from stationmaster.services import Services
 
 # A person waits 3 s for the answer. A card that takes longer, or that Slack refuses for its limits,
@@ -49,7 +50,7 @@ def create_app(services: Services) -> App:
         return AuthorizeResult(
             enterprise_id=enterprise_id,
             team_id=team_id,
-            bot_token=services.secrets.slack().bot_token.get_secret_value(),
+            bot_token=services.secrets.slack().bot_token.get_secret_value(),  # used by nobody
         )
 
     app = App(
@@ -61,6 +62,7 @@ def create_app(services: Services) -> App:
         # Lambda freezes the process once it has answered: everything happens before that.
         process_before_response=True,
     )
+    app.use(InTeam(services))
     outbox = create_outbox(services)
     announcer = Announcer(services, outbox)
     form = StartForm(services, announcer, outbox)

@@ -33,7 +33,7 @@ class HomeTab:
                 emulated=self.services.settings.emulated_speed is not None,
                 said=said,
             )
-            self.outbox.show_view("views.publish", user_id=user_id, view=view)
+            self.outbox.show_view("views.publish", user_id, view=view)
         except StationmasterError as exc:
             logger.warning("Home is not drawn", extra={"reason": str(exc)})
 

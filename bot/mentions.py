@@ -19,6 +19,7 @@ from stationmaster.aws.delivery_store import Owner
 from stationmaster.commands import Actor
 from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.errors import StationmasterError, WriteConflict
+from stationmaster.domain.teams import is_direct, split
 from stationmaster.services import Services
 
 logger = logging.getLogger(f"stationmaster.{__name__}")
@@ -49,18 +50,18 @@ class Typed:
 
     @property
     def is_direct(self) -> bool:
-        return self.who.channel_id.startswith("D")
+        return is_direct(self.who.channel_id)
 
 
 def read_message(body: dict[str, Any]) -> Typed | None:
     """Read the command in the delivery of a message; None where no person wrote one to the app."""
     event = body["event"]
     own = {each["user_id"] for each in body["authorizations"]}
-    is_direct = event["channel"].startswith("D")
-    is_of_person = event["user"] and event["user"] not in own and event["bot_id"] is None
+    is_alone = is_direct(event["channel"])
+    is_of_person = event["user"] and split(event["user"])[1] not in own and event["bot_id"] is None
     if not is_of_person or event["subtype"] is not None:
         return None
-    if event["type"] == "message" and not is_direct:
+    if event["type"] == "message" and not is_alone:
         return None  # one that mentions the app comes once more, as that
     text = _command_in(event["text"], own)
     who = Actor(

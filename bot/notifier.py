@@ -338,7 +338,8 @@ class Notifier:
             if wait_s > 0 and (is_steady or not self._pace.wait(wait_s)):
                 return False
         comes_first = news.comes_first(since=self._interval_ago)
-        if self._pace.take_edit(reserve=0 if comes_first else RESERVED):
+        channel = news.delivery.channel_id
+        if self._pace.take_edit(channel, reserve=0 if comes_first else RESERVED):
             return True
         if comes_first:
             raise NoRoom(f"card of {news.subject.owner}: no edit is left of this minute's budget")

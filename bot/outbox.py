@@ -20,6 +20,7 @@ from urllib.error import HTTPError, URLError
 
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.web import SlackResponse
 
 from bot.blocks.elements import Content
 from bot.native_blocks import NativeBlocks
@@ -30,6 +31,7 @@ from stationmaster.domain.errors import (
     StationmasterError,
     TransientError,
 )
+from stationmaster.domain.teams import in_team, split
 
 logger = logging.getLogger(f"stationmaster.{__name__}")
 
@@ -101,10 +103,11 @@ class Mark:
 
 
 class Outbox:
-    """Writes to Slack.
+    """Writes to Slack, in each channel or to each person with the token of their team.
 
     Args:
-        reload_token: reads the bot token again, when Slack does not take the one in use.
+        reload_token: reads the bot token of a team, "" for the first one, again: when Slack does
+            not take the one in use, or where none is.
         patience_s: how long one call may wait for Slack's rate limits in all.
     """
 
@@ -112,12 +115,12 @@ class Outbox:
         self,
         client: WebClient,
         *,
-        reload_token: Callable[[], str],
+        reload_token: Callable[[str], str],
         patience_s: float = MAX_WAITED_S,
         sleep: Callable[[float], None] = time.sleep,
         native: NativeBlocks | None = None,
     ) -> None:
-        self._client = client
+        self._clients = {"": client}
         self._reload_token = reload_token
         self._patience_s = patience_s
         self._sleep = sleep
@@ -141,8 +144,7 @@ class Outbox:
             PermanentError: Slack refuses this message for good.
         """
         post = partial(
-            self._client.chat_postMessage,
-            channel=channel,
+            WebClient.chat_postMessage,
             text=content.text,
             metadata=mark.to_metadata(),
             thread_ts=thread_ts,
@@ -150,7 +152,7 @@ class Outbox:
             unfurl_links=False,
             unfurl_media=False,
         )
-        return str(self._write("posting a message", content, post)["ts"])
+        return str(self._write("posting a message", channel, content, post)["ts"])
 
     def whisper(self, content: Content, *, channel: str, user: str, thread_ts: str | None) -> None:
         """Post a message that one person of the channel sees, until they reload.
@@ -160,9 +162,10 @@ class Outbox:
         """
         self._call(
             "answering a person",
-            lambda: self._client.chat_postEphemeral(
-                channel=channel,
-                user=user,
+            channel,
+            lambda client, bare: client.chat_postEphemeral(
+                channel=bare,
+                user=split(user)[1],
                 text=content.text,
                 blocks=content.blocks,
                 thread_ts=thread_ts,
@@ -176,8 +179,8 @@ class Outbox:
             TransientError, ChannelLost, PermanentError: as post.
         """
         try:
-            update = partial(self._client.chat_update, channel=channel, ts=ts, text=content.text)
-            self._write("editing a message", content, update)
+            update = partial(WebClient.chat_update, ts=ts, text=content.text)
+            self._write("editing a message", channel, content, update)
         except PermanentError as exc:
             if _code(exc.__cause__) in _GONE:
                 return False
@@ -190,7 +193,8 @@ class Outbox:
         Raises:
             TransientError, ChannelLost, PermanentError: as post.
         """
-        self._call("deleting a message", lambda: self._client.chat_delete(channel=channel, ts=ts))
+        what = "deleting a message"
+        self._call(what, channel, lambda client, bare: client.chat_delete(channel=bare, ts=ts))
 
     def find(
         self, about: str, *, channel: str, since: datetime, thread_ts: str | None = None
@@ -223,21 +227,26 @@ class Outbox:
         """
         what = "opening a direct conversation"
         try:
-            answer = self._call(what, lambda: self._client.conversations_open(users=user_id))
+            answer = self._call(
+                what, user_id, lambda client, bare: client.conversations_open(users=bare)
+            )
         except ChannelLost:
             raise
         except PermanentError as exc:
             raise ChannelLost(str(exc), code=_code(exc.__cause__)) from exc
-        return str(answer["channel"]["id"])
+        return in_team(split(user_id)[0], str(answer["channel"]["id"]))
 
-    def show_view(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Open, change or publish a view, a form or somebody's Home; returns what Slack made.
+    def show_view(self, method: str, person: str, **arguments: Any) -> dict[str, Any]:
+        """Open, change or publish a person's view, a form or Home; returns what Slack made.
 
         Raises:
             TransientError, PermanentError: as post; also for a trigger that is too old, and a view
                 that has been closed or has changed since.
         """
-        answer = self._call(method, lambda: self._client.api_call(method, json=arguments))
+        arguments |= {"user_id": split(person)[1]} if method == "views.publish" else {}
+        answer = self._call(
+            method, person, lambda client, _: client.api_call(method, json=arguments)
+        )
         return dict(answer["view"])
 
     def upload(
@@ -257,13 +266,14 @@ class Outbox:
         """
         self._call(
             f"uploading {filename}",
-            lambda: self._client.files_upload_v2(
+            channel,
+            lambda client, bare: client.files_upload_v2(
                 content=content,
                 filename=filename,
                 title=title,
                 alt_txt=title if filename.endswith(".png") else None,
                 initial_comment=comment,
-                channel=channel,
+                channel=bare,
                 thread_ts=thread_ts,
             ),
         )
@@ -272,38 +282,49 @@ class Outbox:
         self, channel: str, *, since: datetime, thread_ts: str | None
     ) -> list[dict[str, Any]]:
         arguments: dict[str, Any] = {
-            "channel": channel,
             "oldest": f"{(since - _CLOCK_SKEW).timestamp():.6f}",
             "include_all_metadata": True,
             "limit": _PAGE,
         }
-        method: Callable[..., Any] = self._client.conversations_history
+        method: Callable[..., Any] = WebClient.conversations_history
         if thread_ts is not None:
-            method, arguments = self._client.conversations_replies, arguments | {"ts": thread_ts}
+            method, arguments = WebClient.conversations_replies, arguments | {"ts": thread_ts}
         return self._call(
             "reading own messages",
-            lambda: [
+            channel,
+            lambda client, bare: [
                 message
-                for page in islice(method(**arguments), _MAX_PAGES)
+                for page in islice(method(client, channel=bare, **arguments), _MAX_PAGES)
                 for message in page["messages"]
             ],
         )
 
-    def _write(self, what: str, content: Content, call: Callable[..., Any]) -> Any:
+    def _write(
+        self, what: str, channel: str, content: Content, call: Callable[..., SlackResponse]
+    ) -> SlackResponse:
         return self._native.write(
-            content, lambda blocks: self._call(what, partial(call, blocks=blocks))
+            content,
+            lambda blocks: self._call(
+                what, channel, lambda client, bare: call(client, channel=bare, blocks=blocks)
+            ),
         )
 
-    def _call(self, what: str, call: Callable[[], T]) -> T:
+    def _call(self, what: str, place: str, call: Callable[[WebClient, str], T]) -> T:
+        """Call with the client of the team of `place`, and with its id as Slack has it."""
+        team, bare = split(place)
+        if team not in self._clients:
+            token, first = self._reload_token(team), self._clients[""]
+            self._clients[team] = WebClient(token, first.base_url, timeout=first.timeout)
+        client = self._clients[team]
         waited_s = 0.0
         has_reloaded = False
         while True:
             try:
-                return call()
+                return call(client, bare)
             except SlackApiError as exc:
                 if _code(exc) in _CREDENTIALS and not has_reloaded:
                     has_reloaded = True
-                    self._take_new_token(what, exc)
+                    self._take_new_token(what, team, exc)
                     continue
                 delay_s = _retry_after_s(exc)
                 if delay_s is None:
@@ -322,24 +343,24 @@ class Outbox:
             self._sleep(delay_s)
             waited_s += delay_s
 
-    def _take_new_token(self, what: str, refused: SlackApiError) -> None:
-        """Use the token of the secret as it is now.
+    def _take_new_token(self, what: str, team: str, refused: SlackApiError) -> None:
+        """Use the team's token of the secret as it is now.
 
         Raises:
             TransientError: it is still the one that Slack refuses, or cannot be read.
         """
         sentence = f"{what}: Slack answers {_code(refused)}"
         try:
-            token = self._reload_token()
+            token = self._reload_token(team)
         except StationmasterError as exc:
             raise TransientError(f"{sentence}, and the secret cannot be read: {exc}") from exc
-        if token == self._client.token:
+        if token == self._clients[team].token:
             raise TransientError(
                 f"{sentence} to the bot token of the secret; install the app again or put its new "
                 "token into the secret"
             ) from refused
         logger.warning("bot token was rotated", extra={"refusal": _code(refused)})
-        self._client.token = token
+        self._clients[team].token = token
 
 
 def _code(exc: BaseException | None) -> str:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Final
 
 from stationmaster.domain.errors import NoRoom
+from stationmaster.domain.teams import split
 from stationmaster.services import Services
 
 # What can wait leaves this many tokens of a budget to what cannot: ends, starts, receipts.
@@ -48,11 +49,11 @@ class Pace:
         self._sleep(seconds)
         return True
 
-    def take_edit(self, *, reserve: int) -> bool:
-        """Take an edit; with a reserve there is no waiting."""
+    def take_edit(self, channel: str, *, reserve: int) -> bool:
+        """Take an edit in the workspace of a channel; with a reserve there is no waiting."""
         return self._take(
             lambda: self._services.deliveries.take_update_token(
-                self._services.now(), reserve=reserve
+                self._services.now(), team=split(channel)[0], reserve=reserve
             ),
             may_wait=reserve == 0,
         )

@@ -29,6 +29,8 @@ class SlashCommand(BaseModel):
     user_name: str = ""
     trigger_id: Text
     response_url: str | None = None
+    enterprise_id: str | None = None
+    is_enterprise_install: bool = False
 
 
 class Named(BaseModel):
@@ -60,13 +62,20 @@ class Action(BaseModel):
     selected_option: Option | None = None
 
 
-class Click(BaseModel):
+class Pressed(BaseModel):
+    """Where and by whom something was pressed or sent."""
+
+    team: Named | None = None
+    enterprise: Named | None = None
+    is_enterprise_install: bool | None = None
+    user: Person
+
+
+class Click(Pressed):
     """A press of a button in a message."""
 
     type: Literal["block_actions"]
-    team: Named | None = None
     channel: Named
-    user: Person
     actions: list[Action] = Field(min_length=1)
     trigger_id: str | None = None
     response_url: str | None = None
@@ -77,6 +86,7 @@ class Installation(BaseModel):
 
     team_id: str | None = None
     enterprise_id: str | None = None
+    is_enterprise_install: bool | None = None
     user_id: Text
     """The app's own user."""
 
@@ -141,6 +151,7 @@ class Form(BaseModel):
     id: Text
     hash: Text
     callback_id: Text
+    app_installed_team_id: str | None = None
     private_metadata: str = Field(default="", max_length=3_000)
     state: State = State()
 
@@ -151,23 +162,19 @@ class HomeView(BaseModel):
     type: Literal["home"]
 
 
-class ViewClick(BaseModel):
+class ViewClick(Pressed):
     """A press of a button, or a change that the app is told of, in a form or in Home."""
 
     type: Literal["block_actions"]
-    team: Named | None = None
-    user: Person
     actions: list[Action] = Field(min_length=1)
     view: Form | HomeView = Field(discriminator="type")
     trigger_id: str | None = None
 
 
-class FormSent(BaseModel):
+class FormSent(Pressed):
     """A form that was sent."""
 
     type: Literal["view_submission"]
-    team: Named | None = None
-    user: Person
     view: Form
 
 

@@ -71,7 +71,9 @@ class StartForm:
         notes = FormNotes(channel=who.channel_id, words=words)
         view = drawn.start_form(notes, drawn.nothing_planned())
         try:
-            opened = self.outbox.show_view("views.open", trigger_id=trigger_id, view=view)
+            opened = self.outbox.show_view(
+                "views.open", who.user_id, trigger_id=trigger_id, view=view
+            )
         except (TransientError, PermanentError):
             return False
         if words:
@@ -99,7 +101,8 @@ class StartForm:
             planned = drawn.no_plan(str(error))
         form = drawn.start_form(notes, planned)
         try:
-            self.outbox.show_view("views.update", view_id=view["id"], hash=view["hash"], view=form)
+            arguments = {"view_id": view["id"], "hash": view["hash"], "view": form}
+            self.outbox.show_view("views.update", who.user_id, **arguments)
         except (TransientError, PermanentError):
             return  # closed, overtaken, or Slack is busy: sending it shows the plan first
 

@@ -23,6 +23,7 @@ from bot.subjects import RunSubject, Subject
 from stationmaster.aws.delivery_store import Delivery
 from stationmaster.domain.errors import NoRoom, PermanentError
 from stationmaster.domain.run.events import PhaseChanged
+from stationmaster.domain.teams import in_team, split
 from stationmaster.services import Services
 
 logger = logging.getLogger(f"stationmaster.{__name__}")
@@ -139,7 +140,8 @@ class ThreadPosts:
             TransientError, ChannelLost, PermanentError: as Outbox.post; the claims stay.
         """
         unwanted = []
-        if mentioned := mentions_in(content):
+        team = split(delivery.channel_id)[0]
+        if mentioned := [in_team(team, each) for each in mentions_in(content)]:
             for user_id, notices in self._services.people.notices_of(mentioned).items():
                 is_told = not notices.are_direct or self._post_directly(
                     content, delivery, [f"{key}/{user_id}" for key in keys], user_id

@@ -22,30 +22,36 @@ _BEFORE: Final = timedelta(hours=2)
 
 
 def rotate_token(services: Services) -> None:
-    """Put a new bot token into the secret where the one in it ends soon; a failure is logged.
+    """Put new bot tokens into the secret for those in it that end soon; a failure is logged.
 
     The old one stays good until its end, and is read again where Slack refuses it.
     """
-    if not _is_due(services):
+    if not _due(services):
         return
     services.secrets.reload_bot_token()  # another process may have rotated it
-    if not _is_due(services):
-        return
-    try:
-        _rotate(services)
-    except Exception as exc:  # cards go on meanwhile; the next minute tries again
-        logger.error("bot token is not rotated", extra={"reason": str(exc)[:300]})
+    for team in _due(services):
+        try:
+            _rotate(services, team)
+        except Exception as exc:  # cards go on meanwhile; the next minute tries again
+            more = {"team": team, "reason": str(exc)[:300]}
+            logger.error("bot token is not rotated", extra=more)
 
 
-def _is_due(services: Services) -> bool:
-    credentials = services.secrets.slack()
-    ends_soon = credentials.expires_at < (services.now() + _BEFORE).timestamp()
-    return credentials.refresh_token is not None and ends_soon
+def _due(services: Services) -> list[str]:
+    """Return the teams whose token ends soon; "" is the first one."""
+    found, soon = services.secrets.slack(), (services.now() + _BEFORE).timestamp()
+    tokens = {team: found.of(team) for team in ("", *found.teams)}
+    return [
+        team
+        for team, each in tokens.items()
+        if each.refresh_token is not None and each.expires_at < soon
+    ]
 
 
-def _rotate(services: Services) -> None:
+def _rotate(services: Services, team: str) -> None:
     found = services.secrets.slack()
-    if found.refresh_token is None or found.client_secret is None or not found.client_id:
+    token = found.of(team)
+    if token.refresh_token is None or found.client_secret is None or not found.client_id:
         raise ValueError("the Slack secret has a refresh_token, and no client_id or client_secret")
     rotator = TokenRotator(
         client_id=found.client_id,
@@ -53,19 +59,20 @@ def _rotate(services: Services) -> None:
         client=WebClient(base_url=services.settings.slack_api_url),
     )
     old = Bot(
-        bot_token=found.bot_token.get_secret_value(),
+        bot_token=token.bot_token.get_secret_value(),
         bot_id="",
         bot_user_id="",
-        bot_refresh_token=found.refresh_token.get_secret_value(),
+        bot_refresh_token=token.refresh_token.get_secret_value(),
         bot_token_expires_at=1,  # that it is due is known here
         installed_at=services.now().timestamp(),
     )
     new = rotator.perform_bot_token_rotation(bot=old)
     if new is None or not new.bot_refresh_token or not new.bot_token_expires_at:
         raise ValueError("Slack gives no bot token for the refresh_token of the secret")
-    services.secrets.keep_rotated(
-        bot_token=new.bot_token,
-        refresh_token=new.bot_refresh_token,
-        expires_at=int(new.bot_token_expires_at),
-    )
-    logger.info("bot token rotated")
+    kept: dict[str, str | int] = {
+        "bot_token": new.bot_token,
+        "refresh_token": new.bot_refresh_token,
+        "expires_at": int(new.bot_token_expires_at),
+    }
+    services.secrets.keep_token(team, kept)
+    logger.info("bot token rotated", extra={"team": team})

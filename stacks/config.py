@@ -21,6 +21,7 @@ from pydantic import (
 
 from stationmaster.domain.images import is_prefix
 from stationmaster.domain.rules import ChannelId, ChannelRules, Rules
+from stationmaster.domain.teams import IN_TEAM
 from stationmaster.settings import Settings
 
 _VPC_ID: Final = re.compile(r"vpc-(?:[0-9a-f]{8}|[0-9a-f]{17})")
@@ -84,11 +85,13 @@ class StageConfig(BaseModel):
     """Its private subnets, in two zones at least, for clusters"""
     image_registries: tuple[Annotated[str, AfterValidator(_registry)], ...] = ()
     """Registries, HOST or HOST/PATH, whose images runs may use, image="""
-    image_channels: tuple[Annotated[str, Field(pattern=r"^[CG][A-Z0-9]{2,30}$")], ...] = ()
+    image_channels: tuple[
+        Annotated[str, Field(pattern=rf"^{IN_TEAM}[CG][A-Z0-9]{{2,30}}$")], ...
+    ] = ()
     """Ids of Slack channels in which image= and command= may be typed"""
     push_organisations: tuple[str, ...] = ()
     """Owners on the Hugging Face hub that runs may push to, push_to=..."""
-    operations_channel: str = Field(default="", pattern=r"^([CG][A-Z0-9]{2,20})?$")
+    operations_channel: str = Field(default="", pattern=rf"^({IN_TEAM}[CG][A-Z0-9]{{2,20}})?$")
     """Id of the Slack channel that is told what needs a person"""
     max_concurrent_runs: int = Field(default=0, ge=0)
     """Runs that may be open at a time; 0 for any number"""

@@ -329,9 +329,8 @@ class Services:
 
         from stationmaster.workspace import Workspace
 
-        token = self.secrets.slack().bot_token.get_secret_value()
-        client = WebClient(token=token, base_url=self.settings.slack_api_url, timeout=1)
-        return Workspace(client, reload_token=self.secrets.reload_bot_token, now=self.now)
+        client = WebClient(base_url=self.settings.slack_api_url, timeout=1)
+        return Workspace(client, token_of=self.secrets.reload_bot_token, now=self.now)
 
     def eks_name(self, cluster_id: ClusterId) -> str:
         """Return the existing EKS cluster that a cluster uses; "" where it has one of its own."""

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.teams import in_team, split
 
 if TYPE_CHECKING:
     from slack_sdk import WebClient
@@ -19,14 +20,18 @@ _OLD_TOKEN: Final = ("token_expired", "token_revoked", "invalid_auth")
 
 
 class Workspace:
-    """The Slack workspace; kept while a function is warm."""
+    """The Slack workspaces; kept while a function is warm.
+
+    `token_of` reads the bot token of a team, "" for the first one.
+    """
 
     def __init__(
-        self, client: WebClient, *, reload_token: Callable[[], str], now: Callable[[], datetime]
+        self, client: WebClient, *, token_of: Callable[[str], str], now: Callable[[], datetime]
     ) -> None:
         self._client = client
-        self._reload_token = reload_token
+        self._token_of = token_of
         self._now = now
+        self._tokens: dict[str, str] = {}
         self._members: dict[str, tuple[datetime, frozenset[str]]] = {}
 
     def members(self, group_id: str) -> frozenset[str]:
@@ -40,22 +45,27 @@ class Workspace:
             return members
         from slack_sdk.errors import SlackApiError, SlackClientError
 
+        (team, bare), ask = split(group_id), self._client.usergroups_users_list
         try:
             try:
-                answer = self._client.usergroups_users_list(usergroup=group_id)
+                answer = ask(usergroup=bare, token=self._tokens.get(team) or self._new_token(team))
             except SlackApiError as exc:
                 if exc.response["error"] not in _OLD_TOKEN:
                     raise
-                self._client.token = self._reload_token()
-                answer = self._client.usergroups_users_list(usergroup=group_id)
+                answer = ask(usergroup=bare, token=self._new_token(team))
         except SlackApiError as exc:
             raise _unknown(group_id, str(exc.response["error"])) from exc
         except (SlackClientError, OSError) as exc:
             raise _unknown(group_id, type(exc).__name__) from exc
         listed = answer.get("users")
-        members = frozenset(map(str, listed if isinstance(listed, list) else ()))
+        people = map(str, listed if isinstance(listed, list) else ())
+        members = frozenset(in_team(team, each) for each in people)
         self._members[group_id] = (self._now(), members)
         return members
+
+    def _new_token(self, team: str) -> str:
+        self._tokens[team] = self._token_of(team)
+        return self._tokens[team]
 
 
 def _unknown(group_id: str, why: str) -> NotPossibleNow:

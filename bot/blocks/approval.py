@@ -12,6 +12,7 @@ from stationmaster.domain.rules import EVERYBODY
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.sizes import counted
+from stationmaster.domain.teams import split
 
 _HAND: Final = "\u270b"
 
@@ -84,7 +85,8 @@ def mention(who: str) -> str:
     """Mention a person or a user group; * for everybody pings nobody."""
     if who == EVERYBODY:
         return "anybody else"
-    return f"<!subteam^{who}>" if who.startswith("S") else md.user(who)
+    bare = split(who)[1]
+    return f"<!subteam^{bare}>" if bare.startswith("S") else md.user(who)
 
 
 def approved_by(run: Run) -> str:

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from bot.blocks.mrkdwn import cut, duration, printable
+from stationmaster.domain.teams import split
 
 Block = dict[str, Any]
 
@@ -74,7 +75,7 @@ def mentions_in(content: Content) -> list[str]:
 
 def without_mentions(content: Content, user_ids: Sequence[str]) -> Content:
     """Leave out the mentions of some people, each with the space beside it."""
-    mention = rf"<@(?:{'|'.join(user_ids) or '-'})>"
+    mention = rf"<@(?:{'|'.join(split(each)[1] for each in user_ids) or '-'})>"
     found = re.compile(rf" {mention}|{mention} ?")
     blocks = json.loads(found.sub("", json.dumps(content.blocks)))
     return Content(text=found.sub("", content.text), blocks=blocks)

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from stationmaster.domain.identities import ARN, short_name
+from stationmaster.domain.teams import split
 
 # Symbols are written as escapes: sources are ASCII.
 DONE: Final = "\u2713"  # check mark
@@ -119,11 +120,13 @@ def user(user_id: str) -> str:
     """Mention a member, or name an identity of IAM; anything else is shown as plain text."""
     if user_id.startswith(ARN):
         return code(short_name(user_id), 80)
+    user_id = split(user_id)[1]
     return f"<@{user_id}>" if _USER_ID.fullmatch(user_id) else escape(user_id, 60)
 
 
 def channel(channel_id: str) -> str:
     """Link a channel; anything that is no channel id is shown as plain text."""
+    channel_id = split(channel_id)[1]
     return f"<#{channel_id}>" if _CHANNEL_ID.fullmatch(channel_id) else escape(channel_id, 60)
 
 

@@ -18,9 +18,10 @@ from bot.blocks.elements import (
 from bot.blocks.typed import typed_at_once, typed_when_asked
 from stationmaster.domain.commands.meanings import row_of
 from stationmaster.domain.commands.table import COMMAND, START
+from stationmaster.domain.teams import IN_TEAM
 
 # A refusal that says who runs what.
-_BY_WHOM: Final = re.compile(r"\bby ([UW][A-Z0-9]{5,20}\b|arn:[^\s;,]+)")
+_BY_WHOM: Final = re.compile(rf"\bby ({IN_TEAM}[UW][A-Z0-9]{{5,20}}\b|arn:[^\s;,]+)")
 # One that says who has the role.
 _ASK_WHOM: Final = re.compile(r"(?<=gives it to )[^;]+|(?<=ask one of )(?!them)[^;]+?(?= to )")
 

@@ -163,14 +163,15 @@ class DeliveryStore(Rows):
         expiry = {table.EXPIRES_AT: _expiry(now, kept)}
         self._put_all([table.delivery_claim(owner, key).attributes | expiry for key in keys])
 
-    def take_update_token(self, now: datetime, *, reserve: int = 0) -> float:
-        """Take one token for a chat.update; 0.0 means go, else the seconds to wait.
+    def take_update_token(self, now: datetime, *, team: str = "", reserve: int = 0) -> float:
+        """Take one token for a chat.update in a workspace; 0.0 means go, else the seconds to wait.
 
         Args:
             reserve: tokens that must stay in the bucket; edits that can wait leave some for ends of
                 runs. Nothing is written when no token is taken.
         """
-        return self._take(table.SLACK_BUDGET, now, reserve, BUCKET_CAPACITY, BUCKET_REFILL_PER_S)
+        key = table.slack_updates(team)
+        return self._take(key, now, reserve, BUCKET_CAPACITY, BUCKET_REFILL_PER_S)
 
     def take_post_token(self, channel: str, now: datetime, *, reserve: int = 0) -> float:
         """Take one token for a chat.postMessage in a channel; as take_update_token."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
@@ -16,24 +17,50 @@ if TYPE_CHECKING:
     from mypy_boto3_secretsmanager import SecretsManagerClient
 
 
+# Their tokens have room in one secret, which takes 64 KiB.
+MOST_TEAMS: Final = 100
+
+
 class _Credentials(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class SlackCredentials(_Credentials):
-    """The fields of the Slack secret's JSON; printing them shows asterisks."""
+class BotToken(_Credentials):
+    """What an installation of the app has given."""
 
     bot_token: SecretStr
+    refresh_token: SecretStr | None = None
+    """Where tokens rotate: good for one more bot token, and for one use."""
+    expires_at: int = 0
+    """When the bot token ends, in seconds since the epoch; 0 where nobody has rotated it yet."""
+
+
+class SlackCredentials(BotToken):
+    """The fields of the Slack secret's JSON; printing them shows asterisks.
+
+    The token beside the others is the first team's.
+    """
+
     signing_secret: SecretStr
     app_token: SecretStr | None = None
     """Opens Socket Mode; only the bot that uses it needs one."""
-    refresh_token: SecretStr | None = None
-    """Where tokens rotate: good for one more bot token, and for one use."""
     client_id: str = ""
     client_secret: SecretStr | None = None
-    """Of the app; both are needed where tokens rotate."""
-    expires_at: int = 0
-    """When the bot token ends, in seconds since the epoch; 0 where nobody has rotated it yet."""
+    """Of the app; both are needed where tokens rotate, and to install it in more teams."""
+    team_id: str = ""
+    """The first team; known where there are others."""
+    teams: dict[str, BotToken] = Field(default_factory=dict)
+    """Of the other teams."""
+
+    def of(self, team: str) -> BotToken:
+        """Return the token of a team; "" is the first one.
+
+        Raises:
+            PermanentError: the app is not installed there.
+        """
+        if team and team not in self.teams:
+            raise PermanentError(f"the app is not installed in {team}")
+        return self.teams[team] if team else self
 
 
 class HuggingFaceCredentials(_Credentials):
@@ -87,27 +114,34 @@ class Secrets:
             self._slack = self._read(self._slack_secret_id, SlackCredentials)
         return self._slack
 
-    def reload_bot_token(self) -> str:
-        """Read the bot token again, because Slack does not take the one that is kept.
+    def reload_bot_token(self, team: str = "") -> str:
+        """Read a team's bot token again, because Slack does not take the one that is kept.
 
         Raises:
             PermanentError: as `slack`.
         """
         self._slack = None
-        return self.slack().bot_token.get_secret_value()
+        return self.slack().of(team).bot_token.get_secret_value()
 
-    def keep_rotated(self, *, bot_token: str, refresh_token: str, expires_at: int) -> None:
-        """Write what Slack has given for the refresh token; the other fields stay.
+    def keep_token(self, team: str, token: Mapping[str, str | int], *, first: str = "") -> None:
+        """Write the fields of a team's token, which Slack has given; all others stay.
+
+        It is called in turn (`SlackWriter`), or one could undo another.
+
+        Args:
+            first: the first team, where that is not known yet.
 
         Raises:
             PermanentError, TransientError: it is not written.
         """
-        with aws_call("keeping the rotated bot token"):
+        with aws_call("keeping a bot token"):
             secret_id = self._slack_secret_id
             fields = json.loads(self._client.get_secret_value(SecretId=secret_id)["SecretString"])
-            fields |= {"bot_token": bot_token, "refresh_token": refresh_token}
-            text = json.dumps(fields | {"expires_at": expires_at})
-            self._client.put_secret_value(SecretId=secret_id, SecretString=text)
+            (fields.setdefault("teams", {}).setdefault(team, {}) if team else fields).update(token)
+            if len(fields.get("teams", ())) > MOST_TEAMS:
+                raise PermanentError(f"one deployment serves at most {MOST_TEAMS} more workspaces")
+            fields |= {"team_id": first} if first else {}
+            self._client.put_secret_value(SecretId=secret_id, SecretString=json.dumps(fields))
         self._slack = None
 
     def hugging_face_token(self) -> SecretStr | None:

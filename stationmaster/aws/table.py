@@ -196,9 +196,13 @@ def person(user_id: str) -> Key:
 
 
 START_GUARD: Final = Key("GUARD", "STARTS")
-SLACK_BUDGET: Final = Key("SLACK", "UPDATE_BUCKET")
 SLACK_HELD: Final = Key("SLACK", "HELD")
 SLACK_WRITER: Final = Key("SLACK", "WRITER")
+
+
+def slack_updates(team: str) -> Key:
+    """Key the budget of edits in one workspace; "" is the first one."""
+    return Key("SLACK", f"{team}/UPDATE_BUCKET".removeprefix("/"))
 
 
 def slack_posts(channel: str) -> Key:

@@ -11,6 +11,7 @@ from stationmaster.domain.audit import Entry
 from stationmaster.domain.commands.requests import ShowAudit
 from stationmaster.domain.identities import ARN
 from stationmaster.domain.keys.resume_from import NEWEST
+from stationmaster.domain.teams import in_team, split
 from stationmaster.services import Services
 
 MOST_SHOWN: Final = 20
@@ -37,7 +38,9 @@ def show_audit(services: Services, wanted: ShowAudit, *, channel_id: str) -> lis
 
 def known_id(services: Services, person: str, channel_id: str) -> str:
     """Return the id of a person, whose name the channel's audit knows, also an earlier one."""
-    if person.startswith(ARN) or (person[:1] in ("U", "W") and person.isupper()):
+    if person.startswith(ARN):
         return person
+    if person[:1] in ("U", "W") and person.isupper():
+        return in_team(split(channel_id)[0], person)
     entries = islice(services.audit.newest_first(channel_id), _MOST_ASKED)
     return next((entry.user_id for entry in entries if entry.user_name == person), "")

@@ -10,6 +10,7 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.commands.cluster_words import NEWEST
 from stationmaster.domain.errors import ClusterNotFound, NotPossibleNow
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.teams import is_direct
 from stationmaster.services import Services
 
 # Fewer characters are no beginning of an id, but a guess.
@@ -21,7 +22,7 @@ _MOST_IN_THREADS: Final = 100
 def run_of_thread(services: Services, thread_ts: str, *, channel_id: str) -> RunId | None:
     """Return the run in whose card's thread something was typed; None where it is no run's."""
     # A card that has moved to a direct conversation is of a run of another channel.
-    runs_of = None if channel_id.startswith("D") else channel_id
+    runs_of = None if is_direct(channel_id) else channel_id
     runs = services.runs.list_recent(limit=_MOST_IN_THREADS, channel_id=runs_of)
     owners = {of_run(run.run_id): run.run_id for run in runs}
     for owner, posted in services.deliveries.load_each(owners).items():

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import RunView
+from stationmaster.domain.teams import IN_TEAM
 
 FIELD: Final = "stationmaster"
 # Below the 6 MB that Lambda takes; a command has far fewer, which the grammar says more kindly.
@@ -51,7 +52,7 @@ class Ask(BaseModel):
     model_config = _STRICT
 
     kind: Literal["plan", "start", "status", "results", "look", "stop"]
-    channel_id: str = Field(pattern=r"^[CG][A-Z0-9]{2,30}$")
+    channel_id: str = Field(pattern=rf"^{IN_TEAM}[CG][A-Z0-9]{{2,30}}$")
     text: str = Field(default="", max_length=_MOST_TYPED)
     """Of a plan, a start or a look, as typed after /train."""
     request_id: str = Field(default="", pattern=r"^([0-9a-f]{32})?$")

@@ -17,14 +17,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from stationmaster.domain.approvals import Limits
 from stationmaster.domain.commands.guards import Quota
 from stationmaster.domain.identities import ARN, LISTED
+from stationmaster.domain.teams import IN_TEAM, split
 
 EVERYBODY: Final = "*"
 # The rules of every channel that has none of its own.
 ANY_CHANNEL: Final = "*"
 MOST_LISTED: Final = 200
 
-Who = Annotated[str, Field(pattern=rf"^(\*|[UW][A-Z0-9]{{2,30}}|S[A-Z0-9]{{2,30}}|{LISTED})$")]
-ChannelId = Annotated[str, Field(pattern=r"^(\*|[CGD][A-Z0-9]{2,30})$")]
+Who = Annotated[str, Field(pattern=rf"^(\*|{IN_TEAM}[UWS][A-Z0-9]{{2,30}}|{LISTED})$")]
+ChannelId = Annotated[str, Field(pattern=rf"^(\*|{IN_TEAM}[CGD][A-Z0-9]{{2,30}})$")]
 _People = Annotated[tuple[Who, ...], Field(max_length=MOST_LISTED)]
 
 
@@ -119,7 +120,7 @@ class ChannelRules(BaseModel):
             return True
         if user_id.startswith(ARN):
             return False  # in no group of Slack
-        groups = dict.fromkeys(who for who in listed if who.startswith("S"))
+        groups = dict.fromkeys(who for who in listed if split(who)[1].startswith("S"))
         return any(user_id in members(group) for group in groups)
 
 

@@ -18,7 +18,7 @@ KEYS = {
     "request": table.earlier_request("words"),
     "delivery": table.delivery(RUN_ID),
     "claim": table.delivery_claim(RUN_ID, "e1"),
-    "budget": table.SLACK_BUDGET,
+    "budget": table.slack_updates(""),
 }
 
 

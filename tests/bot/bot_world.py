@@ -156,13 +156,14 @@ class Person:
     slack: RecordingSlack
     secret: str = SIGNING_SECRET
     age_s: int = 0
+    team: str = TEAM
     triggers: int = field(default=0)
 
     def type(self, text: str, *, trigger_id: str | None = None, **more: str) -> dict[str, Any]:
         """Deliver `/train TEXT`; the parsed answer is under "answer"."""
         self.triggers += 1
         fields = {
-            "team_id": TEAM,
+            "team_id": self.team,
             "channel_id": CHANNEL,
             "user_id": USER,
             "command": "/train",
@@ -179,8 +180,8 @@ class Person:
         """Deliver a click on a button of a card."""
         payload = {
             "type": "block_actions",
-            "team": {"id": TEAM},
-            "user": {"id": user, "team_id": TEAM},
+            "team": {"id": self.team},
+            "user": {"id": user, "team_id": self.team},
             "channel": {"id": channel},
             "container": {"type": "message", "message_ts": "1000.1", "channel_id": channel},
             "trigger_id": "trigger-click",
@@ -211,25 +212,26 @@ class Person:
         }
         body = {
             "type": "event_callback",
-            "team_id": TEAM,
+            "team_id": self.team,
             "event_id": event_id or f"Ev{self.triggers}",
             "event": event,
-            "authorizations": [{"team_id": TEAM, "user_id": BOT, "is_bot": True}],
+            "authorizations": [{"team_id": self.team, "user_id": BOT, "is_bot": True}],
         }
         return self._deliver(json.dumps(body))
 
     def open_home(self, user: str = USER) -> dict[str, Any]:
         """Deliver that somebody looks at the app's Home."""
         event = {"type": "app_home_opened", "user": user, "channel": "D0HOME", "tab": "home"}
-        body = {"type": "event_callback", "team_id": TEAM, "event_id": "Ev1", "event": event}
-        return self._deliver(json.dumps(body | {"authorizations": [{"user_id": "U0APP"}]}))
+        body = {"type": "event_callback", "team_id": self.team, "event_id": "Ev1", "event": event}
+        body["authorizations"] = [{"team_id": self.team, "user_id": "U0APP"}]
+        return self._deliver(json.dumps(body))
 
     def press_in_home(self, element: dict[str, Any], *, user: str = USER) -> dict[str, Any]:
         """Press a button of Home."""
         action = {"type": "button", "block_id": "b", **element}
         payload = {
             "type": "block_actions",
-            "team": {"id": TEAM},
+            "team": {"id": self.team},
             "user": {"id": user},
             "view": {"type": "home", "id": "V1", "hash": "1.a"},
             "trigger_id": "trigger-home",
@@ -257,7 +259,7 @@ class Person:
                 values[block["block_id"]] = {block["element"]["action_id"]: field}
         payload = {
             "type": kind,
-            "team": {"id": TEAM},
+            "team": {"id": self.team},
             "user": {"id": USER, "name": "operator"},
             "view": {"id": "V1", "hash": "1.a", **view, "state": {"values": values}},
             **more,

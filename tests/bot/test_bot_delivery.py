@@ -70,6 +70,7 @@ def test_budget_keeps_its_reserve_for_urgent_edits(services, clock):
 
     assert urgent[:3] == [0, 0, 0]
     assert urgent[3] == pytest.approx(2.0)
+    assert services.deliveries.take_update_token(clock.now(), team="T0SECOND", reserve=3) == 0
 
 
 def test_second_writer_waits_until_the_first_has_finished(services, clock):

@@ -24,7 +24,7 @@ PICTURE = {
 def outbox(slack: RecordingSlack, clock: Clock) -> Outbox:
     return Outbox(
         WebClient(token=BOT_TOKEN, base_url=slack.api_url),
-        reload_token=lambda: BOT_TOKEN,
+        reload_token=lambda team: BOT_TOKEN,
         sleep=clock.sleep,
         native=NativeBlocks(lambda: clock.now().timestamp()),
     )

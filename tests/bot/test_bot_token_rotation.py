@@ -32,14 +32,16 @@ def tick(**secret: Any) -> dict[str, Any]:
 def test_token_that_ends_soon_is_rotated_once_and_the_rest_of_the_secret_stays(
     slack: RecordingSlack,
 ) -> None:
-    kept = tick(**OLD, **APP)
+    teams = {"T0SECOND": {"bot_token": "xoxb-b", "refresh_token": "xoxe-b"}}
+    kept = tick(**OLD, **APP, teams=teams)
     again = tick()
 
-    assert kept["expires_at"] > time.time() + 40_000
-    changed = {"bot_token": "xoxb-2", "refresh_token": "xoxe-2", "expires_at": kept["expires_at"]}
-    assert kept == again == OLD | APP | changed
-    (call,) = slack.of("oauth.v2.access")
-    assert call.arguments["refresh_token"] == "xoxe-1"
+    (ends,) = {each["expires_at"] for each in (kept, kept["teams"]["T0SECOND"])}
+    assert ends > time.time() + 40_000
+    changed = {"bot_token": "xoxb-2", "refresh_token": "xoxe-2", "expires_at": ends}
+    assert kept == again == OLD | APP | changed | {"teams": {"T0SECOND": changed}}
+    used = [call.arguments["refresh_token"] for call in slack.of("oauth.v2.access")]
+    assert used == ["xoxe-1", "xoxe-b"]
 
 
 def test_token_that_another_process_has_rotated_is_not_rotated_again(

@@ -24,7 +24,7 @@ def slack() -> Iterator[LocalSlack]:
 @pytest.fixture
 def outbox(slack: LocalSlack) -> Outbox:
     client = web_client(slack)
-    return Outbox(client, reload_token=lambda: "xoxb-rotated", sleep=lambda seconds: None)
+    return Outbox(client, reload_token=lambda team: "xoxb-rotated", sleep=lambda seconds: None)
 
 
 def content(text: str) -> Content:
